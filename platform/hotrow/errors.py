@@ -1,0 +1,105 @@
+"""Exceptions of Hotrow: one root class; each class carries its exit code and its gRPC status.
+
+A message says what was wrong, the value, the legal set or range, and what to do.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class HotrowError(Exception):
+    """Root of every error that Hotrow raises on purpose.
+
+    Attributes:
+        exit_code: what the command line exits with (1 failure, 2 usage).
+        grpc_status: the number of the gRPC status code a server answers with.
+    """
+
+    exit_code: int = 1
+    grpc_status: int = 13  # INTERNAL
+
+
+class InvalidArgumentError(HotrowError):
+    """A value that the caller gave is not legal."""
+
+    exit_code = 2
+    grpc_status = 3
+
+
+class NotFoundError(HotrowError):
+    """Something that was named does not exist."""
+
+    grpc_status = 5
+
+
+class AlreadyExistsError(HotrowError):
+    """Something that was to be made exists already."""
+
+    grpc_status = 6
+
+
+class ResourceExhaustedError(HotrowError):
+    """A limit (memory, disk, queue) was reached."""
+
+    grpc_status = 8
+
+
+class FailedPreconditionError(HotrowError):
+    """The system is not in the state that the call needs."""
+
+    grpc_status = 9
+
+
+class OutOfRangeError(InvalidArgumentError):
+    """A key or an index lies outside its declared bound."""
+
+    grpc_status = 11
+
+
+class UnimplementedError(HotrowError):
+    """A legal request for a part that is not built yet."""
+
+    exit_code = 2
+    grpc_status = 12
+
+
+class UnavailableError(HotrowError):
+    """A resource (port, store, server) cannot be reached or used now."""
+
+    grpc_status = 14
+
+
+class DataLossError(HotrowError):
+    """Data on disk or on the wire is damaged."""
+
+    grpc_status = 15
+
+
+_BY_STATUS: dict[int, type[HotrowError]] = {
+    cls.grpc_status: cls
+    for cls in (
+        HotrowError,
+        InvalidArgumentError,
+        NotFoundError,
+        AlreadyExistsError,
+        ResourceExhaustedError,
+        FailedPreconditionError,
+        OutOfRangeError,
+        UnimplementedError,
+        UnavailableError,
+        DataLossError,
+    )
+}
+
+
+def from_status(code: int, message: str) -> HotrowError:
+    """Returns the exception for a status code of the native core (gRPC's numbers)."""
+    return _BY_STATUS.get(code, HotrowError)(message)
+
+
+def nearest(name: str, legal: Iterable[str]) -> str:
+    """Returns " (did you mean 'x'?)" for the legal name closest to `name`, or ""."""
+    close = difflib.get_close_matches(name, list(legal), n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
