@@ -1,0 +1,52 @@
+"""The configuration of a run: frozen sections, read from YAML and validated in one place."""
+
+from hotrow.config.data import CRITEO_DENSE, CRITEO_SPARSE, DataConfig
+from hotrow.config.features import (
+    MISSING_BUCKET,
+    DenseColumn,
+    DenseGroup,
+    FeaturesConfig,
+    SparseColumn,
+    SparseGroup,
+)
+from hotrow.config.loader import load_config, parse_config
+from hotrow.config.model import DlrmConfig, LogisticConfig, ModelConfig, WideDeepConfig
+from hotrow.config.run import RunConfig
+from hotrow.config.tables import InitializerConfig, TableSettings
+from hotrow.config.training import CheckpointConfig, OptimizerConfig, TrainConfig
+from hotrow.config.unbuilt import (
+    CacheConfig,
+    OnlineConfig,
+    ParallelConfig,
+    refuse_unbuilt,
+    unbuilt_values,
+)
+
+__all__ = [
+    "CRITEO_DENSE",
+    "CRITEO_SPARSE",
+    "MISSING_BUCKET",
+    "CacheConfig",
+    "CheckpointConfig",
+    "DataConfig",
+    "DenseColumn",
+    "DenseGroup",
+    "DlrmConfig",
+    "FeaturesConfig",
+    "InitializerConfig",
+    "LogisticConfig",
+    "ModelConfig",
+    "OnlineConfig",
+    "OptimizerConfig",
+    "ParallelConfig",
+    "RunConfig",
+    "SparseColumn",
+    "SparseGroup",
+    "TableSettings",
+    "TrainConfig",
+    "WideDeepConfig",
+    "load_config",
+    "parse_config",
+    "refuse_unbuilt",
+    "unbuilt_values",
+]

@@ -1,0 +1,96 @@
+"""The `data` section: where the rows are and how to read them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from hotrow.config.section import Section, problem
+from hotrow.errors import InvalidArgumentError, NotFoundError
+
+CRITEO_LABEL = "label"
+CRITEO_DENSE = tuple(f"I{i}" for i in range(1, 14))
+CRITEO_SPARSE = tuple(f"C{i}" for i in range(1, 27))
+
+
+def duplicates(names: Iterable[str]) -> list[str]:
+    """Returns the names that occur more than once, in order of first appearance."""
+    return [name for name, count in Counter(names).items() if count > 1]
+
+
+class DataConfig(Section):
+    """The files of a run and their format.
+
+    Attributes:
+        format: `criteo` (TSV: label, I1..I13, C1..C26), `csv` or `libsvm`; each plain or `.gz`.
+        train: the file of training rows. Relative paths are resolved by `load_config`.
+        valid: the file of validation rows, or None.
+        batch_size: rows of one training step.
+        columns: names of a CSV's columns when it has no header line; None: the header names them.
+        delimiter: one character between a CSV's values; None: a comma.
+        label: name of the label's column.
+        positive: the label's text that means 1, every other text means 0; None: it is numeric.
+        weights: LibSVM values are the weights of their keys; otherwise they are ignored.
+        on_malformed: `fail` stops at the first malformed line, `skip` leaves such lines out.
+    """
+
+    format: Literal["criteo", "csv", "libsvm"]
+    train: str = Field(min_length=1)
+    valid: str | None = Field(default=None, min_length=1)
+    batch_size: int = Field(default=4096, ge=1)
+    columns: tuple[str, ...] | None = Field(default=None, min_length=1)
+    delimiter: str | None = Field(default=None, min_length=1, max_length=1)
+    label: str = CRITEO_LABEL
+    positive: str | None = None
+    weights: bool = False
+    on_malformed: Literal["fail", "skip"] = "fail"
+
+    @field_validator("columns")
+    @classmethod
+    def _distinct(cls, columns: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if columns is not None and (twice := duplicates(columns)):
+            raise problem(f"{twice[0]!r} is named twice; every column needs its own name")
+        return columns
+
+    @model_validator(mode="after")
+    def _options_fit_format(self) -> DataConfig:
+        only = {"columns": "csv", "delimiter": "csv", "positive": "csv", "weights": "libsvm"}
+        for option, format_name in only.items():
+            if getattr(self, option) not in (None, False) and self.format != format_name:
+                raise problem(
+                    f"{option} is an option of format {format_name!r}, the format here is "
+                    f"{self.format!r}; leave it out"
+                )
+        if self.columns is not None and self.label not in self.columns:
+            raise problem(
+                f"label {self.label!r} is not one of columns {', '.join(self.columns)}; "
+                "name the label's column"
+            )
+        return self
+
+    def known_columns(self) -> tuple[str, ...] | None:
+        """Returns the columns besides the label where the format or `columns` fixes them."""
+        if self.format == "criteo":
+            return CRITEO_DENSE + CRITEO_SPARSE
+        if self.columns is not None:
+            return tuple(column for column in self.columns if column != self.label)
+        return None
+
+    def require_files(self) -> None:
+        """Checks that the files are there.
+
+        Raises:
+            NotFoundError: a file does not exist.
+            InvalidArgumentError: a path is not a file.
+        """
+        for key, name in (("data.train", self.train), ("data.valid", self.valid)):
+            if name is None:
+                continue
+            if not Path(name).exists():
+                raise NotFoundError(f"{key}: no such file: {name}; give the path of a data file")
+            if not Path(name).is_file():
+                raise InvalidArgumentError(f"{key}: not a file: {name}; give one data file")

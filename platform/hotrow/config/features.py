@@ -1,0 +1,203 @@
+"""The `features` section: what the columns of a file are, and which table each points at."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from hotrow.config.data import duplicates
+from hotrow.config.section import Section, problem
+
+Combiner = Literal["sum", "mean", "sqrtn"]
+
+MISSING_BUCKET = -1
+"""Key of a missing value in a bucketized column."""
+
+# Own values for < 0, 0, 1 and 2, then floor(log(x) ** 2), the cut of the winners of Criteo's
+# Kaggle competition (Juan et al., "3 Idiots", 2014), up to 1e9.
+_LOG_BOUNDARIES = (0.0, 1.0, 2.0, *(math.exp(math.sqrt(k)) for k in range(1, 430)))
+
+
+@dataclass(frozen=True, slots=True)
+class DenseColumn:
+    """A numeric column that enters the dense part, with its transform (see `DenseGroup`)."""
+
+    name: str
+    transform: Literal["none", "log"]
+    standardize: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SparseColumn:
+    """A column of keys and the table it points at.
+
+    Attributes:
+        name: the file's column.
+        table: the table's name; columns with the same table share its rows.
+        dim: width D of the table's weights.
+        hash: values are strings that become keys by Fingerprint64 of `key_prefix + value`;
+            otherwise they are integers already.
+        combiner: how the rows of one example are pooled; None: exactly one key an example.
+        separator: what separates the values of a multi-valued column; None: single-valued.
+        boundaries: sorted bounds of a bucketized numeric column, else None. The key of x is the
+            number of boundaries <= x, compared as float32 (`searchsorted(side="right")`);
+            of a missing x it is `MISSING_BUCKET`.
+    """
+
+    name: str
+    table: str
+    dim: int
+    hash: bool
+    combiner: Combiner | None
+    separator: str | None
+    boundaries: tuple[float, ...] | None
+
+    @property
+    def key_prefix(self) -> bytes:
+        """What precedes a value in its fingerprint.
+
+        It names the table, which is the column unless the table is shared, so that columns that
+        share a table give the same value the same row.
+        """
+        return self.table.encode() + b"\x1f"
+
+
+class DenseGroup(Section):
+    """Numeric columns with one transform.
+
+    Attributes:
+        columns: the columns' names.
+        transform: `log` is sign(x) * log1p(|x|), for counts; `none` leaves x as it is.
+        standardize: then subtract the mean and divide by the deviation, both measured on the
+            first rows of the training file.
+            A missing value is 0 after all this.
+    """
+
+    columns: tuple[str, ...] = Field(min_length=1)
+    transform: Literal["none", "log"] = "none"
+    standardize: bool = False
+
+
+class SparseGroup(Section):
+    """Columns of keys with one width and one way to make keys.
+
+    Attributes:
+        columns: the columns' names.
+        dim: width D of the embedding.
+        hash: values are strings, hashed to 64-bit keys; false: they are integers.
+        table: the table that all these columns share; None: a table a column, named like it.
+        combiner: `sum`, `mean`, `sqrtn` pool the rows of one example; `none`: one key each.
+        separator: what separates the values of a multi-valued column.
+        buckets: boundaries that cut a numeric column into integer keys, or `log`: one bucket
+            each for < 0, 0, 1 and 2, then floor(log(x) ** 2).
+    """
+
+    columns: tuple[str, ...] = Field(min_length=1)
+    dim: int = Field(ge=1)
+    hash: bool = True
+    table: str | None = Field(default=None, min_length=1)
+    combiner: Combiner | None = "sum"
+    separator: str | None = Field(default=None, min_length=1)
+    buckets: Literal["log"] | tuple[float, ...] | None = None
+
+    @field_validator("combiner", mode="before")
+    @classmethod
+    def _none_by_name(cls, combiner: Any) -> Any:
+        return None if combiner == "none" else combiner
+
+    @field_validator("buckets", mode="before")
+    @classmethod
+    def _sorted_boundaries(cls, buckets: Any) -> Any:
+        if buckets is None or buckets == "log":
+            return buckets
+        numbers = isinstance(buckets, tuple) and all(
+            isinstance(b, int | float) and not isinstance(b, bool) and math.isfinite(b)
+            for b in buckets
+        )
+        if not numbers or not buckets or any(a >= b for a, b in pairwise(buckets)):
+            raise problem(f"{buckets!r}: expected 'log' or a list of increasing numbers")
+        return tuple(float(b) for b in buckets)
+
+    @model_validator(mode="after")
+    def _options_fit(self) -> SparseGroup:
+        if self.separator is not None and self.combiner is None:
+            raise problem(
+                "combiner 'none' needs exactly one key an example, but a separator is set; "
+                "choose sum, mean or sqrtn"
+            )
+        if self.buckets is not None and self.separator is not None:
+            raise problem("buckets are for single numbers, but a separator is set; leave one out")
+        return self
+
+    def boundaries(self) -> tuple[float, ...] | None:
+        """Returns the bucket boundaries, or None when the columns are not bucketized."""
+        return _LOG_BOUNDARIES if self.buckets == "log" else self.buckets
+
+
+class FeaturesConfig(Section):
+    """The columns that a model reads; one group or a list of groups of each kind."""
+
+    dense: tuple[DenseGroup, ...] = ()
+    sparse: tuple[SparseGroup, ...] = ()
+
+    @field_validator("dense", "sparse", mode="before")
+    @classmethod
+    def _one_group_or_more(cls, groups: Any) -> Any:
+        single = isinstance(groups, Mapping | DenseGroup | SparseGroup)
+        return (groups,) if single else groups
+
+    @model_validator(mode="after")
+    def _columns_agree(self) -> FeaturesConfig:
+        dense, sparse = self.dense_columns(), self.sparse_columns()
+        if not dense and not sparse:
+            raise problem("no columns; name the file's columns under dense or sparse")
+        for kind, names in (
+            ("dense", [c.name for c in dense]),
+            ("sparse", [c.name for c in sparse]),
+        ):
+            if twice := duplicates(names):
+                raise problem(f"column {twice[0]!r} is named twice under {kind}; name it once")
+        dense_names = {column.name for column in dense}
+        dims: dict[str, SparseColumn] = {}
+        for column in sparse:
+            if column.name in dense_names and column.boundaries is None:
+                raise problem(
+                    f"column {column.name!r} is both dense and sparse; name it once, or give its "
+                    "sparse group `buckets`"
+                )
+            first = dims.setdefault(column.table, column)
+            if first.dim != column.dim:
+                raise problem(
+                    f"table {column.table!r} has dim {first.dim} for column {first.name!r} and "
+                    f"{column.dim} for {column.name!r}; a shared table has one dim"
+                )
+        return self
+
+    def dense_columns(self) -> tuple[DenseColumn, ...]:
+        """Returns the dense columns, in the order of a batch's dense matrix."""
+        return tuple(
+            DenseColumn(name, group.transform, group.standardize)
+            for group in self.dense
+            for name in group.columns
+        )
+
+    def sparse_columns(self) -> tuple[SparseColumn, ...]:
+        """Returns the sparse columns, in the order of the configuration."""
+        return tuple(
+            SparseColumn(
+                name=name,
+                table=group.table or name,
+                dim=group.dim,
+                hash=group.hash and group.buckets is None,
+                combiner=group.combiner,
+                separator=group.separator,
+                boundaries=group.boundaries(),
+            )
+            for group in self.sparse
+            for name in group.columns
+        )

@@ -1,0 +1,125 @@
+"""The whole configuration of a training run."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import yaml
+from pydantic import Field, field_validator, model_validator
+
+from hotrow.config.data import CRITEO_DENSE, CRITEO_SPARSE, DataConfig
+from hotrow.config.features import FeaturesConfig
+from hotrow.config.model import DlrmConfig, ModelConfig
+from hotrow.config.section import Section, problem
+from hotrow.config.tables import DEFAULT_TABLE, WIDE, TableSettings, inherit_settings
+from hotrow.config.training import CheckpointConfig, OptimizerConfig, TrainConfig
+from hotrow.config.unbuilt import CacheConfig, OnlineConfig, ParallelConfig
+from hotrow.errors import nearest
+
+
+class RunConfig(Section):
+    """Everything that decides a run; made by `load_config`, never changed afterwards.
+
+    Attributes:
+        name: names run directories; letters, digits, `.`, `_` and `-`.
+        seed: of initial values, shuffling and dropout.
+        tables: settings by table name; `default` and `wide` are always there. Use
+            `table_settings` to read them.
+    """
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    seed: int = Field(default=0, ge=0, lt=2**63)
+    data: DataConfig
+    features: FeaturesConfig
+    tables: dict[str, TableSettings] = Field(default_factory=dict, validate_default=True)
+    model: Annotated[ModelConfig, Field(discriminator="arch")]
+    optimizer: OptimizerConfig = OptimizerConfig()
+    train: TrainConfig = TrainConfig()
+    cache: CacheConfig = CacheConfig()
+    parallel: ParallelConfig = ParallelConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    online: OnlineConfig = OnlineConfig()
+
+    @field_validator("tables", mode="before")
+    @classmethod
+    def _inherit(cls, tables: Any) -> Any:
+        return inherit_settings(tables) if isinstance(tables, dict) else tables
+
+    @model_validator(mode="after")
+    def _columns_exist(self) -> RunConfig:
+        columns = [
+            c.name for c in (*self.features.dense_columns(), *self.features.sparse_columns())
+        ]
+        if self.data.label in columns:
+            raise problem(
+                f"features: column {self.data.label!r} is the label; a model that reads it "
+                "learns nothing; leave it out"
+            )
+        known = self.data.known_columns()
+        for column in columns if known is not None else ():
+            if column not in (known or ()):
+                raise problem(
+                    f"features: no column {column!r} in the data{nearest(column, known or ())}; "
+                    f"legal: {', '.join(known or ())}"
+                )
+        if self.data.format == "criteo":
+            for dense in self.features.dense_columns():
+                if dense.name in CRITEO_SPARSE:
+                    raise problem(
+                        f"features.dense: column {dense.name!r} holds texts; name it under "
+                        f"features.sparse; legal here: {', '.join(CRITEO_DENSE)}"
+                    )
+        return self
+
+    @model_validator(mode="after")
+    def _tables_exist(self) -> RunConfig:
+        names = {column.table for column in self.features.sparse_columns()}
+        for name in names:
+            if name in (DEFAULT_TABLE, WIDE) or name.endswith(f"/{WIDE}"):
+                raise problem(
+                    f"features: table name {name!r} is taken (default, wide and <name>/wide have "
+                    "a meaning under `tables`); set `table` to another name"
+                )
+        legal = [DEFAULT_TABLE, WIDE, *sorted(names), *sorted(f"{name}/{WIDE}" for name in names)]
+        for name in self.tables:
+            if name not in legal:
+                raise problem(
+                    f"tables: unknown table {name!r}{nearest(name, legal)}; legal: "
+                    f"{', '.join(legal)}"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _dlrm_widths(self) -> RunConfig:
+        if not isinstance(self.model, DlrmConfig):
+            return self
+        sparse, has_dense = self.features.sparse_columns(), bool(self.features.dense_columns())
+        dims = sorted({column.dim for column in sparse})
+        if len(dims) > 1:
+            raise problem(
+                f"features.sparse: dims {dims} differ; dlrm multiplies embeddings with each "
+                "other and needs one dim"
+            )
+        if len(sparse) + has_dense < 2:
+            raise problem(
+                "model: dlrm needs at least two vectors to multiply (embeddings, and one for all "
+                "dense columns); add columns or choose wide_deep or logistic"
+            )
+        if has_dense and self.model.bottom[-1:] != tuple(dims):
+            raise problem(
+                f"model.bottom: {list(self.model.bottom)} must end with the embeddings' dim "
+                f"{dims[0]}"
+            )
+        return self
+
+    def table_settings(self, table: str) -> TableSettings:
+        """Returns the settings of a table: its own, else those of `wide` or `default`."""
+        general = WIDE if table.endswith(f"/{WIDE}") else DEFAULT_TABLE
+        return self.tables.get(table, self.tables[general])
+
+    def to_yaml(self) -> str:
+        """Returns the resolved configuration, with every default, as YAML that loads again."""
+        text: str = yaml.safe_dump(
+            self.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=100
+        )
+        return text

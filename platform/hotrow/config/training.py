@@ -1,0 +1,46 @@
+"""The sections `optimizer`, `train` and `checkpoint`: how the run proceeds."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from hotrow.config.section import Section
+
+
+class OptimizerConfig(Section):
+    """Optimizer of the dense part; each table has its own (see `TableSettings`)."""
+
+    name: Literal["adam", "adagrad", "rmsprop", "sgd"] = "adam"
+    learning_rate: float = Field(default=0.001, gt=0)
+
+
+class TrainConfig(Section):
+    """Length and order of the training.
+
+    Attributes:
+        epochs: passes over the training file.
+        max_steps: stop after so many steps, whatever the epochs; None: no such bound.
+        eval_every_steps: validate after every so many steps, besides the end of each epoch.
+        shuffle: mix the rows, by the run's seed, differently in each epoch.
+        shuffle_buffer: how many rows are mixed at once, held in memory.
+    """
+
+    epochs: int = Field(default=1, ge=1)
+    max_steps: int | None = Field(default=None, ge=1)
+    eval_every_steps: int | None = Field(default=None, ge=1)
+    shuffle: bool = True
+    shuffle_buffer: int = Field(default=65_536, ge=1)
+
+
+class CheckpointConfig(Section):
+    """When checkpoints are written, besides at the end of the run.
+
+    Attributes:
+        every_steps: one after every so many steps.
+        keep: how many of the newest stay on disk.
+    """
+
+    every_steps: int = Field(default=5000, ge=1)
+    keep: int = Field(default=3, ge=1)

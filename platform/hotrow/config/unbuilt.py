@@ -1,0 +1,83 @@
+"""Sections that are legal but whose parts are not built yet: `cache`, `parallel`, `online`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from hotrow.config.section import Section
+from hotrow.errors import UnimplementedError
+
+if TYPE_CHECKING:
+    from hotrow.config.run import RunConfig
+
+BUILT_TABLE_OPTIMIZERS = ("sgd", "adagrad")
+
+
+class CacheConfig(Section):
+    """The device cache of each table.
+
+    Attributes:
+        device_rows: rows kept on the device; None: all.
+        policy: which row leaves a full cache.
+        lookahead: batches whose rows are fetched in one cache operation.
+        warmup: share of the cache filled before the first step.
+    """
+
+    device_rows: int | None = Field(default=None, ge=1)
+    policy: Literal["lfu", "lru"] = "lfu"
+    lookahead: int = Field(default=1, ge=1)
+    warmup: float = Field(default=0.7, ge=0, le=1)
+
+
+class ParallelConfig(Section):
+    """Training by several processes.
+
+    Attributes:
+        workers: number of ranks.
+        sharding: how tables are split over them (`reference` OneFlow's schemes A, B and C).
+        staleness: steps that a cached row may lag behind its owner.
+    """
+
+    workers: int = Field(default=1, ge=1)
+    sharding: Literal["auto", "column", "row", "exchange"] = "auto"
+    staleness: int = Field(default=0, ge=0)
+
+
+class OnlineConfig(Section):
+    """Publishing updates to running servers.
+
+    Attributes:
+        source: where examples come from; None: no online training.
+        publish_seconds: time between two published cuts.
+    """
+
+    source: str | None = Field(default=None, min_length=1)
+    publish_seconds: float = Field(default=1.0, gt=0)
+
+
+def unbuilt_values(config: RunConfig) -> Iterator[tuple[str, object]]:
+    """Yields (path, value) of each value of `config` that needs a part that is not built."""
+    for name in ("cache", "parallel", "online"):
+        section: Section = getattr(config, name)
+        for key, field in type(section).model_fields.items():
+            value = getattr(section, key)
+            if value != field.default:
+                yield f"{name}.{key}", value
+    for name, settings in config.tables.items():
+        if settings.optimizer not in BUILT_TABLE_OPTIMIZERS:
+            yield f"tables.{name}.optimizer", settings.optimizer
+
+
+def refuse_unbuilt(config: RunConfig) -> None:
+    """Checks that everything `config` asks for is built.
+
+    Raises:
+        UnimplementedError: for the first value that is not; the message has its path.
+    """
+    for path, value in unbuilt_values(config):
+        raise UnimplementedError(
+            f"{path}: {value} is legal, but this part is not built yet; leave it out"
+        )
