@@ -47,9 +47,8 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _columns_exist(self) -> RunConfig:
-        columns = [
-            c.name for c in (*self.features.dense_columns(), *self.features.sparse_columns())
-        ]
+        dense = [column.name for column in self.features.dense_columns()]
+        columns = dense + [column.name for column in self.features.sparse_columns()]
         if self.data.label in columns:
             raise problem(
                 f"features: column {self.data.label!r} is the label; a model that reads it "
@@ -63,10 +62,10 @@ class RunConfig(Section):
                     f"legal: {', '.join(known or ())}"
                 )
         if self.data.format == "criteo":
-            for dense in self.features.dense_columns():
-                if dense.name in CRITEO_SPARSE:
+            for column in dense:
+                if column in CRITEO_SPARSE:
                     raise problem(
-                        f"features.dense: column {dense.name!r} holds texts; name it under "
+                        f"features.dense: column {column!r} holds texts; name it under "
                         f"features.sparse; legal here: {', '.join(CRITEO_DENSE)}"
                     )
         return self
