@@ -1,1 +1,1 @@
-
+"""The command line `platform`: one file a command, started from `main`."""

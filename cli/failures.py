@@ -1,0 +1,71 @@
+"""One line and an exit code for everything that can end a command."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+
+import click
+
+from hotrow.errors import HotrowError
+
+EXIT_FAILURE = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells count
+
+
+def report_failure(err: BaseException, debug: bool) -> int:
+    """Prints one line for `err` on standard error and returns the exit code.
+
+    Args:
+        err: what a command raised.
+        debug: print the traceback first.
+
+    Returns:
+        The error's own code: 2 for usage, 1 for failure, 130 for an interruption, or what
+        `SystemExit` carries.
+    """
+    if debug:
+        traceback.print_exception(err)
+    if isinstance(err, SystemExit):
+        return _system_exit_code(err)
+    if isinstance(err, KeyboardInterrupt | click.Abort):
+        reason = str(err) or (str(err.__cause__ or "")) or "Interrupted"
+        click.echo(reason, err=True)
+        return EXIT_INTERRUPTED
+    if isinstance(err, click.exceptions.NoArgsIsHelpError):
+        err.show()
+        return EXIT_USAGE
+    click.echo(f"Error: {_one_line(err)}", err=True)
+    if isinstance(err, HotrowError | click.ClickException):
+        return err.exit_code
+    return EXIT_FAILURE
+
+
+def _one_line(err: BaseException) -> str:
+    if isinstance(err, click.UsageError):
+        path = err.ctx.command_path if err.ctx else "platform"
+        return f"{_joined(err.format_message()).rstrip('.')} (see '{path} --help')"
+    if isinstance(err, click.ClickException):
+        return _joined(err.format_message())
+    if isinstance(err, HotrowError):
+        return _joined(str(err))
+    if isinstance(err, OSError) and err.strerror:
+        where = f": {err.filename}" if err.filename else ""
+        return f"{err.strerror}{where}"
+    text = _joined(str(err))
+    name = type(err).__name__
+    return f"{name}: {text[:300]} ('platform --debug ...' shows where)" if text else name
+
+
+def _joined(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _system_exit_code(err: SystemExit) -> int:
+    if err.code is None:
+        return 0
+    if isinstance(err.code, int):
+        return err.code
+    print(err.code, file=sys.stderr)
+    return EXIT_FAILURE

@@ -1,0 +1,77 @@
+"""The command `platform`: options of every command, and the one place where errors end."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import click
+
+from hotrow.cli.failures import report_failure
+from hotrow.cli.lazy_group import LazyGroup
+from hotrow.version import __version__
+
+COMMANDS = {
+    "train": "Train a model from a configuration file.",
+    "export": "Write a trained model as a servable version directory.",
+    "serve": "Serve models with TensorFlow Serving's API.",
+    "predict": "Send rows of a data file to a server and print scores.",
+    "evaluate": "Measure AUC, logloss and calibration of a served model.",
+    "data": "Generate, convert and inspect data files.",
+    "inspect": "Show what a run, a version directory or a store holds.",
+}
+
+
+@dataclass
+class Invocation:
+    """What the options of the group set for this call of `main`."""
+
+    debug: bool = False
+
+
+def _set_debug(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    ctx.ensure_object(Invocation).debug = value
+
+
+group = LazyGroup(
+    name="platform",
+    help="Train recommender models with huge embedding tables, and serve them online.",
+    lazy=COMMANDS,
+)
+group.params += [
+    click.Option(
+        ["--debug"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_set_debug,
+        help="Show the traceback of an error.",
+    ),
+]
+click.version_option(__version__, prog_name="platform")(group)
+group.context_settings = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code.
+
+    Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted. An error is one line on
+    standard error.
+
+    Args:
+        arguments: of the command line; None: those of the process.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow's greetings on every start
+    invocation = Invocation()
+    args = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        code = group.main(args, prog_name="platform", standalone_mode=False, obj=invocation)
+    except (Exception, SystemExit, KeyboardInterrupt) as err:
+        return report_failure(err, invocation.debug)
+    return code if isinstance(code, int) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

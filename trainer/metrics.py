@@ -1,0 +1,207 @@
+"""Streaming AUC, logloss and calibration of binary predictions, in numpy.
+
+`labels`: [N], 0 or 1. `logits`: [N], log-odds; the probability is 1 / (1 + exp(-logit)).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from hotrow.errors import InvalidArgumentError
+
+Floats = npt.NDArray[np.floating]
+
+_HISTOGRAM_BINS = 2**20
+_HISTOGRAM_LIMIT = 32.0  # logits beyond +-32 (probability 1e-14) share the outermost bins
+_PROBABILITY_FLOOR = float(np.finfo(np.float32).eps)  # as scikit-learn clips float32 scores
+
+
+def auc_from_counts(positives: Floats, negatives: Floats) -> float:
+    """Returns the area under the ROC curve of bins in rising order of score.
+
+    Args:
+        positives: [K] number of positive rows in each bin.
+        negatives: [K] number of negative rows in each bin. Rows of one bin count as ties.
+
+    Returns:
+        The probability that a positive row scores above a negative one, ties counting half;
+        NaN unless both kinds are there.
+    """
+    total = float(positives.sum()) * float(negatives.sum())
+    if total == 0:
+        return float("nan")
+    below = np.cumsum(negatives) - negatives
+    return float(np.sum(positives * (below + 0.5 * negatives)) / total)
+
+
+class StreamingAuc:
+    """AUC of a stream of rows with bounded memory.
+
+    Exact (ties count half, as in scikit-learn) up to `exact_rows` rows. Beyond, scores fall into
+    2**20 equal bins of the logit over [-32, 32]: width 6e-5. Two rows of different label in one
+    bin then count as a tie, so the result is off by at most `error_bound()`, which is about
+    1e-5 for scores spread over a few units of logit.
+    """
+
+    def __init__(self, exact_rows: int = 1_000_000) -> None:
+        """Starts empty.
+
+        Args:
+            exact_rows: rows kept one by one (9 bytes each) before the histogram takes over.
+        """
+        self._exact_rows = exact_rows
+        self._logits: list[npt.NDArray[np.float64]] = []
+        self._labels: list[npt.NDArray[np.bool_]] = []
+        self._kept = 0
+        self._histogram: npt.NDArray[np.float64] | None = None  # [2, bins]: negative, positive
+
+    def update(self, labels: Floats, logits: Floats) -> None:
+        """Adds rows; `labels` and `logits` are [N]. Infinite logits are legal, NaN is not."""
+        positive = np.asarray(labels) > 0.5
+        scores = np.asarray(logits, np.float64)
+        if self._histogram is None and self._kept + len(scores) > self._exact_rows:
+            self._histogram = np.zeros((2, _HISTOGRAM_BINS))
+            for kept_positive, kept_scores in zip(self._labels, self._logits, strict=True):
+                self._count(kept_positive, kept_scores)
+            self._labels, self._logits = [], []
+        if self._histogram is None:
+            self._labels.append(positive)
+            self._logits.append(scores)
+            self._kept += len(scores)
+        else:
+            self._count(positive, scores)
+
+    def result(self) -> float:
+        """Returns the AUC so far; NaN unless both labels have been seen."""
+        negatives, positives = self._counts()
+        return auc_from_counts(positives, negatives)
+
+    def error_bound(self) -> float:
+        """Returns by how much `result` may be off: 0 while exact, else half the tied pairs."""
+        if self._histogram is None:
+            return 0.0
+        negatives, positives = self._histogram
+        total = float(negatives.sum() * positives.sum())
+        return float(0.5 * np.sum(negatives * positives) / total) if total else 0.0
+
+    def _counts(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        if self._histogram is not None:
+            return self._histogram[0], self._histogram[1]
+        if not self._logits:
+            return np.zeros(0), np.zeros(0)
+        scores, positive = np.concatenate(self._logits), np.concatenate(self._labels)
+        _, group = np.unique(scores, return_inverse=True)
+        rows = np.bincount(group).astype(np.float64)
+        positives = np.bincount(group, weights=positive.astype(np.float64), minlength=len(rows))
+        return rows - positives, positives
+
+    def _count(self, positive: npt.NDArray[np.bool_], scores: npt.NDArray[np.float64]) -> None:
+        assert self._histogram is not None
+        clipped = np.clip(scores, -_HISTOGRAM_LIMIT, _HISTOGRAM_LIMIT)
+        position = (clipped + _HISTOGRAM_LIMIT) * (_HISTOGRAM_BINS / (2 * _HISTOGRAM_LIMIT))
+        bins = np.minimum(position.astype(np.int64), _HISTOGRAM_BINS - 1)
+        np.add.at(self._histogram, (positive.astype(np.int64), bins), 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """Quality of predictions over some rows.
+
+    Attributes:
+        rows: how many.
+        auc: area under the ROC curve; NaN unless both labels occur.
+        logloss: mean cross-entropy in nats; NaN for no rows.
+        calibration: sum of predicted probabilities over number of positives; NaN without any.
+        label_mean: share of positives; NaN for no rows.
+    """
+
+    rows: int
+    auc: float
+    logloss: float
+    calibration: float
+    label_mean: float
+
+    def as_dict(self) -> dict[str, float]:
+        """Returns the figures by name."""
+        return asdict(self)
+
+
+class BinaryMetrics:
+    """Collects AUC, logloss and calibration of a stream of rows."""
+
+    def __init__(self, exact_rows: int = 1_000_000) -> None:
+        """Starts empty; see `StreamingAuc` for `exact_rows`."""
+        self._auc = StreamingAuc(exact_rows)
+        self._rows = 0
+        self._loss = 0.0
+        self._predicted = 0.0
+        self._positives = 0.0
+
+    def update(self, labels: Floats, logits: Floats) -> None:
+        """Adds rows with their logits.
+
+        Raises:
+            InvalidArgumentError: the lengths differ, a label is neither 0 nor 1, or a logit is
+                NaN.
+        """
+        y, z = np.asarray(labels, np.float64), np.asarray(logits, np.float64)
+        _check(y, z, "logit")
+        # log(1 + exp(z)) - y z, without overflow
+        loss = np.maximum(z, 0) - y * z + np.log1p(np.exp(-np.abs(z)))
+        with np.errstate(over="ignore"):
+            probability = 1 / (1 + np.exp(-z))
+        self._add(y, z, loss, probability)
+
+    def update_probabilities(self, labels: Floats, probabilities: Floats) -> None:
+        """Adds rows with their probabilities, as a server returns them.
+
+        For the logloss, probabilities are kept 1.2e-7 away from 0 and 1.
+
+        Raises:
+            InvalidArgumentError: as in `update`, or a probability is outside [0, 1].
+        """
+        y, p = np.asarray(labels, np.float64), np.asarray(probabilities, np.float64)
+        _check(y, p, "probability")
+        if p.size and not (p.min() >= 0 and p.max() <= 1):
+            raise InvalidArgumentError(
+                f"probabilities reach from {p.min():g} to {p.max():g}; expected [0, 1]: is this "
+                "output a logit?"
+            )
+        with np.errstate(divide="ignore"):
+            logits = np.log(p) - np.log1p(-p)
+        clipped = np.clip(p, _PROBABILITY_FLOOR, 1 - _PROBABILITY_FLOOR)
+        loss = -(y * np.log(clipped) + (1 - y) * np.log1p(-clipped))
+        self._add(y, logits, loss, p)
+
+    def result(self) -> Quality:
+        """Returns the figures over all rows so far."""
+        nan = float("nan")
+        return Quality(
+            rows=self._rows,
+            auc=self._auc.result(),
+            logloss=self._loss / self._rows if self._rows else nan,
+            calibration=self._predicted / self._positives if self._positives else nan,
+            label_mean=self._positives / self._rows if self._rows else nan,
+        )
+
+    def _add(self, y: Floats, z: Floats, loss: Floats, probability: Floats) -> None:
+        self._auc.update(y, z)
+        self._rows += len(y)
+        self._loss += float(loss.sum())
+        self._predicted += float(probability.sum())
+        self._positives += float(y.sum())
+
+
+def _check(labels: Floats, scores: Floats, what: str) -> None:
+    if labels.shape != scores.shape or labels.ndim != 1:
+        raise InvalidArgumentError(
+            f"labels have shape {labels.shape}, scores {scores.shape}; expected one {what} a label"
+        )
+    if labels.size and not np.isin(labels, (0.0, 1.0)).all():
+        bad = labels[~np.isin(labels, (0.0, 1.0))][0]
+        raise InvalidArgumentError(f"label {bad:g} is neither 0 nor 1; expected binary labels")
+    if np.isnan(scores).any():
+        raise InvalidArgumentError(f"a {what} is NaN in row {int(np.argmax(np.isnan(scores)))}")
