@@ -1,0 +1,174 @@
+"""What a REST path means: one request in, status code and JSON body out; no HTTP server here."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+from google.protobuf import json_format
+from tensorflow_serving.apis import (
+    classification_pb2,
+    get_model_metadata_pb2,
+    get_model_status_pb2,
+    model_pb2,
+    predict_pb2,
+    regression_pb2,
+)
+
+from hotrow.serving.rest.examples_json import read_examples, write_classes, write_values
+from hotrow.serving.rest.json_text import BYTES_IN_STRING, parse_object, write_string
+from hotrow.serving.rest.predict_reply import write_outputs
+from hotrow.serving.rest.predict_request import read_inputs, signature_name
+from hotrow.serving.service import InferenceService
+from hotrow.serving.signature import DEFAULT_SIGNATURE
+from hotrow.serving.status import Code, as_request_error, invalid
+
+_MODEL = r"/v1/models/(?P<name>[^/:]+)(?:/versions/(?P<version>\d+)|/labels/(?P<label>[^/:]+))?"
+_INFERENCE = re.compile(_MODEL + r":(?P<method>classify|regress|predict)", re.IGNORECASE)
+_LOOK = re.compile(_MODEL + r"(?P<metadata>/metadata)?", re.IGNORECASE)
+_ALL_MODELS = re.compile(r"/v1/models", re.IGNORECASE)
+
+_MAX_VERSION = 2**63 - 1
+_HTTP_STATUS = {
+    Code.OK: 200,
+    Code.INVALID_ARGUMENT: 400,
+    Code.FAILED_PRECONDITION: 400,
+    Code.OUT_OF_RANGE: 400,
+    Code.UNAUTHENTICATED: 401,
+    Code.PERMISSION_DENIED: 403,
+    Code.NOT_FOUND: 404,
+    Code.ALREADY_EXISTS: 409,
+    Code.ABORTED: 409,
+    Code.RESOURCE_EXHAUSTED: 429,
+    Code.CANCELLED: 499,
+    Code.UNKNOWN: 500,
+    Code.INTERNAL: 500,
+    Code.DATA_LOSS: 500,
+    Code.UNIMPLEMENTED: 501,
+    Code.UNAVAILABLE: 503,
+    Code.DEADLINE_EXCEEDED: 504,
+}
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An HTTP status code and a JSON body."""
+
+    status: int
+    body: bytes
+
+
+class RestHandler:
+    """Answers requests below /v1/; safe to call from several threads.
+
+    Args:
+        service: answers what the paths ask for.
+        timeout_seconds: of one run of a model.
+    """
+
+    def __init__(self, service: InferenceService, timeout_seconds: float) -> None:
+        self._service = service
+        self._timeout_seconds = timeout_seconds
+
+    def answer(self, verb: str, path: str, body: bytes) -> Reply:
+        """Returns the reply to a request; never raises.
+
+        Args:
+            verb: "GET", "POST", ...
+            path: as it was sent, percent-encoded and with its query string.
+            body: uncompressed.
+        """
+        try:
+            return Reply(200, _encode(self._dispatch(verb, path, body)))
+        except Exception as err:
+            refused = as_request_error(err)
+            text = f'{{ "error": {write_string(str(refused))} }}'
+            return Reply(_HTTP_STATUS[refused.code], _encode(text))
+
+    def _dispatch(self, verb: str, path: str, body: bytes) -> str:
+        if verb == "POST" and (found := _INFERENCE.fullmatch(path)):
+            methods: dict[str, Callable[[model_pb2.ModelSpec, bytes], str]] = {
+                "predict": self._predict,
+                "classify": self._classify,
+                "regress": self._regress,
+            }
+            return methods[found["method"].lower()](_spec(found), body)
+        if verb == "GET" and (found := _LOOK.fullmatch(path)):
+            return self._metadata(_spec(found)) if found["metadata"] else self._status(_spec(found))
+        if verb == "GET" and _ALL_MODELS.fullmatch(path):
+            raise invalid("Missing model name in request.")
+        raise invalid(f"Malformed request: {verb} {path}")
+
+    def _predict(self, spec: model_pb2.ModelSpec, body: bytes) -> str:
+        parsed = parse_object(body)
+        name = signature_name(parsed)
+        signature = self._service.signature(spec, name or DEFAULT_SIGNATURE)
+        if signature is None:
+            raise invalid(
+                f'Serving signature name: "{name or DEFAULT_SIGNATURE}" not found in signature def'
+            )
+        if not signature.inputs:
+            raise invalid(f"Failed to get input map for signature: {name or 'DEFAULT'}")
+        form, inputs = read_inputs(parsed, signature.inputs)
+        request = predict_pb2.PredictRequest(model_spec=spec, inputs=inputs)
+        request.model_spec.signature_name = name
+        response = self._service.predict(request, self._timeout_seconds)
+        return write_outputs(response.outputs, form)
+
+    def _classify(self, spec: model_pb2.ModelSpec, body: bytes) -> str:
+        parsed = parse_object(body)
+        spec.signature_name = signature_name(parsed)
+        request = classification_pb2.ClassificationRequest(
+            model_spec=spec, input=read_examples(parsed)
+        )
+        return write_classes(self._service.classify(request, self._timeout_seconds).result)
+
+    def _regress(self, spec: model_pb2.ModelSpec, body: bytes) -> str:
+        parsed = parse_object(body)
+        spec.signature_name = signature_name(parsed)
+        request = regression_pb2.RegressionRequest(model_spec=spec, input=read_examples(parsed))
+        return write_values(self._service.regress(request, self._timeout_seconds).result)
+
+    def _status(self, spec: model_pb2.ModelSpec) -> str:
+        request = get_model_status_pb2.GetModelStatusRequest(model_spec=spec)
+        return json.dumps(_plain(self._service.status(request)), indent=1)
+
+    def _metadata(self, spec: model_pb2.ModelSpec) -> str:
+        request = get_model_metadata_pb2.GetModelMetadataRequest(
+            model_spec=spec, metadata_field=["signature_def"]
+        )
+        response = self._service.metadata(request)
+        signatures = get_model_metadata_pb2.SignatureDefMap()
+        response.metadata["signature_def"].Unpack(signatures)
+        document = {
+            "model_spec": _plain(response.model_spec),
+            "metadata": {"signature_def": _plain(signatures)},
+        }
+        return json.dumps(document, indent=1)
+
+
+def _spec(found: re.Match[str]) -> model_pb2.ModelSpec:
+    spec = model_pb2.ModelSpec(name=unquote(found["name"]))
+    if found["version"] is not None:
+        version = int(found["version"])
+        if version > _MAX_VERSION:
+            raise invalid(f"Failed to convert version: {found['version']} to numeric.")
+        spec.version.value = version
+    elif found["label"] is not None:
+        spec.version_label = unquote(found["label"])
+    return spec
+
+
+def _plain(message: Any) -> Any:
+    """Returns a message as JSON values: proto field names, int64 as strings, defaults printed."""
+    return json_format.MessageToDict(
+        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+
+
+def _encode(text: str) -> bytes:
+    return text.encode("utf-8", BYTES_IN_STRING)
