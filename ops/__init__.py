@@ -1,1 +1,1 @@
-
+"""Embedding ops: tables, the TensorFlow ops over them, and the Keras layer."""

@@ -1,0 +1,253 @@
+"""The Keras layer over the tables: `hotrow.DistributedEmbedding`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from hotrow import spec
+from hotrow.errors import DataLossError, InvalidArgumentError, nearest
+from hotrow.ops.anchor import AnchorVariable
+from hotrow.ops.features import flatten
+from hotrow.ops.lookup import Lookup, LookupLayout, TrainingLookup
+from hotrow.ops.table import Table
+from hotrow.spec import FeatureConfig, TableConfig
+
+Update = Literal["step", "backward"]
+
+
+def _layout(features: Sequence[FeatureConfig]) -> LookupLayout:
+    """Collects the tables of the features, in the order of their first use."""
+    if not features:
+        raise InvalidArgumentError("DistributedEmbedding: no features; at least one is needed")
+    names = [f.name for f in features]
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidArgumentError(f"feature {name!r} is given twice; names must be unique")
+    tables: dict[str, TableConfig] = {}
+    for feature in features:
+        known = tables.setdefault(feature.table.name, feature.table)
+        if known != feature.table:
+            raise InvalidArgumentError(
+                f"table {feature.table.name!r} has two configurations ({known} and "
+                f"{feature.table}); features that share a table must use one TableConfig"
+            )
+    return LookupLayout(tuple(tables.values()), tuple(features))
+
+
+@keras.saving.register_keras_serializable("hotrow")  # type: ignore[untyped-decorator]
+class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
+    """Looks up and pools the rows of all features in one fused op.
+
+    B samples, N keys, D the width of the feature's table. The rows are updated by the optimizer
+    of their table, when the optimizer of the model takes its step: give it all of the layer's
+    `trainable_variables`. Gradient accumulation, scaling and clipping of gradients by that
+    optimizer carry over. Loss scaling is refused: use mixed_bfloat16 for mixed precision.
+
+    `training=False` never inserts a row, counts or moves a clock: an unknown key reads the
+    table's default row. Weights of keys are data and get no gradient.
+
+    `model.save`, `save_weights` and `ModelCheckpoint` keep the tables; `get_weights`, and
+    therefore `EarlyStopping(restore_best_weights=True)`, do not reach them.
+
+    Args:
+        feature_configs: the features. Several may point at one table.
+        seed: of the initial values of the rows, together with table and key.
+        update: "step" applies gradients when the optimizer takes its step. "backward" applies
+            them in the backward pass, which is faster and allows one use of the layer a step and
+            no gradient accumulation (a second backward pass in a step is refused).
+
+    Raises:
+        InvalidArgumentError: no feature, a name given twice, a table with two configurations,
+            dtype policy float16.
+    """
+
+    def __init__(
+        self,
+        feature_configs: Sequence[FeatureConfig],
+        *,
+        seed: int = 0,
+        update: Update = "step",
+        name: str | None = None,
+        dtype: Any = None,
+        trainable: bool = True,
+    ) -> None:
+        # Keys' weights stay float32 whatever the policy, hence no autocast of inputs.
+        super().__init__(name=name, dtype=dtype, trainable=trainable, autocast=False)
+        if self.compute_dtype == "float16":
+            raise InvalidArgumentError(
+                "DistributedEmbedding: dtype policy float16 needs loss scaling, which is not "
+                "supported; use 'mixed_bfloat16' or 'float32'"
+            )
+        if update not in ("step", "backward"):
+            raise InvalidArgumentError(f"update is {update!r}; must be 'step' or 'backward'")
+        self.supports_jit = False
+        self._layout = _layout(tuple(feature_configs))
+        self._seed = seed
+        self._update = update
+        self._tables = {config.name: Table(config, seed) for config in self._layout.tables}
+        self._handles = [table.handle for table in self._tables.values()]
+        self._lookup_override: Lookup | None = None
+        self.anchor = AnchorVariable(self._handles)
+        self.built = True
+
+    @property
+    def tables(self) -> Mapping[str, Table]:
+        """The tables by name."""
+        return dict(self._tables)
+
+    @property
+    def layout(self) -> LookupLayout:
+        """The tables and features, in the order of the op."""
+        return self._layout
+
+    def call(
+        self,
+        inputs: Mapping[str, Any],
+        weights: Mapping[str, Any] | None = None,
+        training: bool | None = False,
+    ) -> dict[str, Any]:
+        """Returns the pooled rows of every feature, in the layer's compute dtype.
+
+        Args:
+            inputs: keys by feature: int64 or int32, dense [B] or [B, k], ragged or sparse
+                [B, None]. A dictionary of all features.
+            weights: weights of the keys by feature, like the keys in kind and shape.
+            training: insert unknown keys.
+
+        Returns:
+            By feature: [B, D]; without combiner [B, D], [B, k, D] or ragged [B, None, D].
+
+        Raises:
+            InvalidArgumentError: a feature missing or unknown, keys that are not integers.
+        """
+        self._check_names("inputs", inputs, required=True)
+        self._check_names("weights", weights or {}, required=False)
+        flat = [
+            flatten(f.name, inputs[f.name], (weights or {}).get(f.name), f.resolved_combiner)
+            for f in self._layout.features
+        ]
+        pooled = self._lookup(bool(training))(self._layout, flat)
+        return {
+            config.name: _cast(f.shape(rows), self.compute_dtype)
+            for config, f, rows in zip(self._layout.features, flat, pooled, strict=True)
+        }
+
+    def _lookup(self, training: bool) -> Lookup:
+        if self._lookup_override is not None:
+            return self._lookup_override
+        # A constant anchor means that nothing is watched and no gradient is asked for: Keras
+        # computes gradients of frozen layers all the same.
+        learning = training and self.trainable
+        anchor = tf.convert_to_tensor(self.anchor.value) if self.trainable else tf.constant(0.0)
+        return TrainingLookup(self._handles, anchor, learning, self._update == "backward")
+
+    @contextlib.contextmanager
+    def looking_up_with(self, lookup: Lookup) -> Iterator[None]:
+        """Calls inside this context look rows up with `lookup`: how an export is traced."""
+        previous, self._lookup_override = self._lookup_override, lookup
+        try:
+            yield
+        finally:
+            self._lookup_override = previous
+
+    def _check_names(self, what: str, given: Mapping[str, Any], required: bool) -> None:
+        if not isinstance(given, Mapping):
+            raise InvalidArgumentError(
+                f"{self.name}: {what} is a {type(given).__name__}; must be a dictionary by feature"
+            )
+        names = [f.name for f in self._layout.features]
+        for name in given:
+            if name not in names:
+                raise InvalidArgumentError(
+                    f"{self.name}: {what} has an unknown feature {name!r}{nearest(name, names)}; "
+                    f"the features are {', '.join(names)}"
+                )
+        missing = [name for name in names if name not in given] if required else []
+        if missing:
+            raise InvalidArgumentError(f"{self.name}: {what} lacks {', '.join(missing)}")
+
+    def compute_output_shape(
+        self, inputs_shape: Mapping[str, Any], weights_shape: Any = None
+    ) -> dict[str, tuple[int | None, ...]]:
+        """Returns the shape of every feature's output; see `call`."""
+        shapes = {}
+        for feature in self._layout.features:
+            given = tuple(inputs_shape[feature.name])
+            keep = given if feature.resolved_combiner is None else given[:1]
+            shapes[feature.name] = (*keep, feature.table.embedding_dim)
+        return shapes
+
+    # --- saving ---------------------------------------------------------------------------------
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns what `from_config` makes the layer from; rows are not part of it."""
+        return {
+            **super().get_config(),
+            "tables": [spec.table_to_dict(table) for table in self._layout.tables],
+            "features": [
+                {"name": f.name, "table": f.table.name, "combiner": f.combiner}
+                for f in self._layout.features
+            ],
+            "seed": self._seed,
+            "update": self._update,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> DistributedEmbedding:
+        """Returns the layer that `get_config` describes, with empty tables."""
+        config = dict(config)
+        tables = {t["name"]: spec.table_from_dict(t) for t in config.pop("tables")}
+        features = [
+            FeatureConfig(f["name"], tables[f["table"]], f["combiner"])
+            for f in config.pop("features")
+        ]
+        return cls(features, **config)
+
+    def save_own_variables(self, store: Any) -> None:
+        """Writes every table: keys [R], lines [R, D + S], clocks [R], step."""
+        for i, table in enumerate(self._tables.values()):
+            batches = list(table.export_batches())
+            store[f"table{i}_name"] = np.frombuffer(table.name.encode(), np.uint8)
+            store[f"table{i}_keys"] = _stack([b[0] for b in batches], (0,), np.int64)
+            store[f"table{i}_lines"] = _stack(
+                [b[1] for b in batches], (0, table.line_width), np.float32
+            )
+            store[f"table{i}_clocks"] = _stack([b[2] for b in batches], (0,), np.uint32)
+            store[f"table{i}_step"] = np.asarray([table.step], np.int64)
+
+    def load_own_variables(self, store: Any) -> None:
+        """Replaces the rows of every table by those that `save_own_variables` wrote.
+
+        Raises:
+            DataLossError: the file lacks a table, or has it with another name or width.
+        """
+        for i, table in enumerate(self._tables.values()):
+            if f"table{i}_keys" not in store.keys():
+                raise DataLossError(f"{self.name}: the weights file has no rows of {table.name!r}")
+            name = bytes(np.asarray(store[f"table{i}_name"])).decode()
+            lines = np.asarray(store[f"table{i}_lines"])
+            if name != table.name or lines.shape[1] != table.line_width:
+                raise DataLossError(
+                    f"{self.name}: the weights file holds table {name!r} with lines of "
+                    f"{lines.shape[1]} floats; the layer needs {table.name!r} with "
+                    f"{table.line_width}"
+                )
+            table.clear()
+            table.import_rows(
+                np.asarray(store[f"table{i}_keys"]), lines, np.asarray(store[f"table{i}_clocks"])
+            )
+            table.step = int(np.asarray(store[f"table{i}_step"])[0])
+
+
+def _stack(parts: list[Any], empty: tuple[int, ...], dtype: Any) -> Any:
+    return np.concatenate(parts) if parts else np.zeros(empty, dtype)
+
+
+def _cast(rows: Any, dtype: str) -> Any:
+    return rows if rows.dtype == dtype else tf.cast(rows, dtype)

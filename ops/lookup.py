@@ -1,0 +1,187 @@
+"""The three ways to look rows up: in training tables, in a served version, with stock ops only.
+
+One op serves all features of all tables. F features, T tables, N keys, B samples, D weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import tensorflow as tf
+
+from hotrow.ops import library
+from hotrow.ops.features import FlatFeature
+from hotrow.ops.table import combiner_number
+from hotrow.spec import FeatureConfig, TableConfig
+
+
+@dataclass(frozen=True)
+class LookupLayout:
+    """The tables and features of a fused lookup, in the order of the op."""
+
+    tables: tuple[TableConfig, ...]
+    features: tuple[FeatureConfig, ...]
+
+    def op_attributes(self, table_names: Sequence[str]) -> dict[str, Any]:
+        """Returns the attributes that every lookup op takes."""
+        position = {table.name: i for i, table in enumerate(self.tables)}
+        return {
+            "tables": list(table_names),
+            "features": [f.name for f in self.features],
+            "table_of": [position[f.table.name] for f in self.features],
+            "combiners": [combiner_number(f.resolved_combiner) for f in self.features],
+            "widths": [table.embedding_dim for table in self.tables],
+        }
+
+
+def _op_inputs(flat: Sequence[FlatFeature]) -> dict[str, list[tf.Tensor]]:
+    return {
+        "keys": [f.keys for f in flat],
+        "row_splits": [f.row_splits for f in flat],
+        "weights": [f.weights for f in flat],
+    }
+
+
+class Lookup(Protocol):
+    """Looks all features up."""
+
+    def __call__(self, layout: LookupLayout, flat: Sequence[FlatFeature]) -> list[tf.Tensor]:
+        """Returns pooled values, float32 [B, D] (or [N, D] without combiner) a feature."""
+
+
+class StoreLookup:
+    """Rows of an exported version, from the store that its server or its manifest names.
+
+    Args:
+        manifest: string scalar tensor, the path of assets/hotrow_manifest.json.
+    """
+
+    def __init__(self, manifest: tf.Tensor) -> None:
+        self._manifest = manifest
+
+    def __call__(self, layout: LookupLayout, flat: Sequence[FlatFeature]) -> list[tf.Tensor]:
+        """Returns pooled values; see `Lookup`."""
+        names = [table.name for table in layout.tables]
+        pooled: list[tf.Tensor] = library.load().hotrow_serving_lookup(
+            manifest=self._manifest, **_op_inputs(flat), **layout.op_attributes(names)
+        )
+        return pooled
+
+
+@dataclass(frozen=True)
+class StandaloneTable:
+    """A table as stock variables: sorted keys int64 [R], rows float32 [R + 1, D].
+
+    The last row is the default row.
+    """
+
+    keys: tf.Variable
+    rows: tf.Variable
+
+
+class StandaloneLookup:
+    """Rows of an exported version with stock TensorFlow ops only.
+
+    Sums are taken in TensorFlow's order, so pooled values may differ from training's in the
+    last bit.
+    """
+
+    def __init__(self, tables: Mapping[str, StandaloneTable]) -> None:
+        self._tables = tables
+
+    def __call__(self, layout: LookupLayout, flat: Sequence[FlatFeature]) -> list[tf.Tensor]:
+        """Returns pooled values; see `Lookup`."""
+        return [
+            _pool(self._rows(config.table.name, f.keys), f, config.resolved_combiner)
+            for config, f in zip(layout.features, flat, strict=True)
+        ]
+
+    def _rows(self, table: str, keys: tf.Tensor) -> tf.Tensor:
+        stored = self._tables[table]
+        count = tf.shape(stored.keys, tf.int64)[0]
+        place = tf.searchsorted(stored.keys, keys, out_type=tf.int64)
+        # A placeholder key keeps the gather legal for an empty table and past the end.
+        padded = tf.concat([stored.keys, tf.zeros([1], tf.int64)], 0)
+        known = tf.logical_and(place < count, tf.equal(tf.gather(padded, place), keys))
+        return tf.gather(stored.rows, tf.where(known, place, count))
+
+
+def _pool(rows: tf.Tensor, flat: FlatFeature, combiner: str | None) -> tf.Tensor:
+    """Pools rows [N, D] with the semantics of the native core (pooling.h)."""
+    weighted = flat.weights.shape[0] != 0
+    if combiner is None:
+        return rows
+    if flat.row_splits.shape[0] == 0:
+        samples = tf.shape(flat.keys, tf.int64)[0]
+        ids = tf.range(samples)
+    else:
+        samples = tf.shape(flat.row_splits, tf.int64)[0] - 1
+        ids = tf.ragged.row_splits_to_segment_ids(flat.row_splits, out_type=tf.int64)
+    weights = flat.weights if weighted else tf.ones_like(rows[:, 0])
+    if weighted:
+        rows = rows * weights[:, tf.newaxis]
+    total = tf.math.unsorted_segment_sum(rows, ids, samples)
+    if combiner == "sum":
+        return total
+    if combiner == "mean":
+        divisor = tf.math.unsorted_segment_sum(weights, ids, samples)
+    else:
+        divisor = tf.sqrt(tf.math.unsorted_segment_sum(weights * weights, ids, samples))
+    return tf.math.divide_no_nan(total, divisor[:, tf.newaxis])
+
+
+class TrainingLookup:
+    """Rows of training tables; its gradient goes into the tables.
+
+    Args:
+        handles: of the tables, in the order of the layout.
+        anchor: float32 scalar. The gradient is computed only when it is watched.
+        insert: give unknown keys their initial row.
+        update_in_backward: apply the optimizer in the backward pass.
+    """
+
+    def __init__(
+        self, handles: Sequence[str], anchor: tf.Tensor, insert: bool, update_in_backward: bool
+    ) -> None:
+        self._handles = handles
+        self._anchor = anchor
+        self._insert = insert
+        self._update_in_backward = update_in_backward
+
+    def __call__(self, layout: LookupLayout, flat: Sequence[FlatFeature]) -> list[tf.Tensor]:
+        """Returns pooled values; see `Lookup`."""
+        pooled: list[tf.Tensor] = library.load().hotrow_lookup(
+            anchor=self._anchor,
+            insert=self._insert,
+            update_in_backward=self._update_in_backward,
+            **_op_inputs(flat),
+            **layout.op_attributes(self._handles),
+        )
+        return pooled
+
+
+@tf.RegisterGradient("HotrowLookup")  # type: ignore[untyped-decorator]
+def _lookup_gradient(op: Any, *gradients: tf.Tensor) -> list[tf.Tensor | None]:
+    """Sends the gradients of all features to their tables; the anchor's gradient is a witness."""
+    count = len(gradients)
+    inputs = op.inputs[1:]
+    witness = library.load().hotrow_backward(
+        keys=inputs[:count],
+        row_splits=inputs[count : 2 * count],
+        weights=inputs[2 * count :],
+        gradients=[tf.cast(g, tf.float32) for g in gradients],
+        **{
+            name: op.get_attr(name)
+            for name in (
+                "tables",
+                "features",
+                "table_of",
+                "combiners",
+                "widths",
+                "update_in_backward",
+            )
+        },
+    )
+    return [witness, *([None] * (3 * count))]

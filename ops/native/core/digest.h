@@ -1,0 +1,13 @@
+// A digest of rows that does not depend on their order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace hotrow {
+
+// Adds the hash of one (key, row) to the digest of a set: two sums modulo 2^64.
+// row: (width) floats, by their bits.
+void add_row_digest(int64_t key, const float* row, size_t width, uint64_t digest[2]);
+
+}  // namespace hotrow

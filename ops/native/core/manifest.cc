@@ -1,0 +1,44 @@
+#include "core/manifest.h"
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "core/status.h"
+
+namespace hotrow {
+
+Manifest read_manifest(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) fail(Code::kNotFound, "manifest %s cannot be read", path.c_str());
+  Manifest manifest;
+  try {
+    const nlohmann::json json = nlohmann::json::parse(file);
+    manifest.generation = json.at("generation").get<std::string>();
+    manifest.store = json.at("store").get<std::string>();
+    for (const auto& entry : json.at("tables")) {
+      ManifestTable table;
+      table.name = entry.at("name").get<std::string>();
+      table.width = entry.at("dim").get<size_t>();
+      table.default_value = entry.at("default_value").get<float>();
+      table.rows = entry.at("rows").get<size_t>();
+      manifest.tables.push_back(std::move(table));
+    }
+  } catch (const nlohmann::json::exception& error) {
+    fail(Code::kDataLoss, "manifest %s is damaged: %s", path.c_str(), error.what());
+  }
+  return manifest;
+}
+
+std::string store_directory(const std::string& url, const std::string& manifest_path) {
+  const std::string absolute = "file://", relative = "file:";
+  if (url.rfind(absolute, 0) == 0) return url.substr(absolute.size());
+  if (url.rfind(relative, 0) == 0) {
+    const std::filesystem::path version =
+        std::filesystem::absolute(manifest_path).parent_path().parent_path();
+    return (version / url.substr(relative.size())).lexically_normal().string();
+  }
+  fail(Code::kUnimplemented, "store %s: only file:// stores are built so far", url.c_str());
+}
+
+}  // namespace hotrow

@@ -1,0 +1,112 @@
+#include "core/registry.h"
+
+#include <map>
+#include <mutex>
+
+#include "core/lmdb_store.h"
+#include "core/manifest.h"
+#include "core/status.h"
+
+namespace hotrow {
+namespace {
+
+struct Registry {
+  std::mutex mutex;
+  std::unordered_map<std::string, std::shared_ptr<ShardedTable>> tables;
+  std::map<std::pair<std::string, int64_t>, std::shared_ptr<const ServingTables>> bound;
+  std::unordered_map<std::string, std::shared_ptr<const ServingTables>> opened;
+};
+
+Registry& registry() {
+  // Never destroyed: kernels may run while the process ends.
+  static Registry* r = new Registry();
+  return *r;
+}
+
+}  // namespace
+
+std::shared_ptr<ShardedTable> create_table(const std::string& handle, const TableOptions& options,
+                                           int32_t shards, bool hashed) {
+  auto table = std::make_shared<ShardedTable>(handle, options, shards, hashed);
+  std::lock_guard lock(registry().mutex);
+  if (!registry().tables.emplace(handle, table).second) {
+    fail(Code::kAlreadyExists, "table %s exists already in this process", handle.c_str());
+  }
+  return table;
+}
+
+std::shared_ptr<ShardedTable> find_table(const std::string& handle) {
+  std::lock_guard lock(registry().mutex);
+  auto found = registry().tables.find(handle);
+  if (found == registry().tables.end()) {
+    fail(Code::kNotFound,
+         "table %s is not in this process: its layer is gone, or the SavedModel was written "
+         "without its rows; write it with `platform export`, which keeps them",
+         handle.c_str());
+  }
+  return found->second;
+}
+
+void drop_table(const std::string& handle) {
+  std::lock_guard lock(registry().mutex);
+  registry().tables.erase(handle);
+}
+
+ServingTables::ServingTables(const std::string& manifest_path, const std::string& store_url)
+    : manifest_path_(manifest_path) {
+  const Manifest manifest = read_manifest(manifest_path);
+  const std::string url = store_url.empty() ? manifest.store : store_url;
+  const auto env = LmdbEnvironment::open(store_directory(url, manifest_path), false);
+  for (const ManifestTable& table : manifest.tables) {
+    auto reader = std::make_unique<LmdbReader>(env, manifest.generation, table.name, table.width,
+                                               table.default_value);
+    if (reader->size() < table.rows) {
+      fail(Code::kDataLoss, "store %s, table %s: %zu rows; the manifest counts %zu", url.c_str(),
+           table.name.c_str(), reader->size(), table.rows);
+    }
+    tables_.emplace(table.name, std::move(reader));
+  }
+}
+
+const RowSource& ServingTables::table(const std::string& name) const {
+  auto found = tables_.find(name);
+  if (found == tables_.end()) {
+    fail(Code::kNotFound, "manifest %s has no table %s", manifest_path_.c_str(), name.c_str());
+  }
+  return *found->second;
+}
+
+void bind_serving(const std::string& model, int64_t version, const std::string& manifest_path,
+                  const std::string& store_url) {
+  auto tables = std::make_shared<const ServingTables>(manifest_path, store_url);
+  std::lock_guard lock(registry().mutex);
+  if (!registry().bound.emplace(std::make_pair(model, version), std::move(tables)).second) {
+    fail(Code::kAlreadyExists, "model %s, version %lld is bound already", model.c_str(),
+         static_cast<long long>(version));
+  }
+}
+
+void unbind_serving(const std::string& model, int64_t version) {
+  std::lock_guard lock(registry().mutex);
+  registry().bound.erase(std::make_pair(model, version));
+}
+
+std::shared_ptr<const ServingTables> find_serving(const std::string& model, int64_t version) {
+  std::lock_guard lock(registry().mutex);
+  auto found = registry().bound.find(std::make_pair(model, version));
+  return found == registry().bound.end() ? nullptr : found->second;
+}
+
+std::shared_ptr<const ServingTables> open_serving(const std::string& manifest_path) {
+  {
+    std::lock_guard lock(registry().mutex);
+    auto found = registry().opened.find(manifest_path);
+    if (found != registry().opened.end()) return found->second;
+  }
+  // Opened outside the lock: a slow disk must not stop the lookups of other models.
+  auto tables = std::make_shared<const ServingTables>(manifest_path, "");
+  std::lock_guard lock(registry().mutex);
+  return registry().opened.emplace(manifest_path, std::move(tables)).first->second;
+}
+
+}  // namespace hotrow

@@ -1,0 +1,45 @@
+// The process-wide registry: tables by name, for training; the tables of a version, for serving.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/row_source.h"
+#include "core/sharded_table.h"
+
+namespace hotrow {
+
+// --- training: a table is a name that ops resolve when they run -----------------------------
+// Fails with AlreadyExists.
+std::shared_ptr<ShardedTable> create_table(const std::string& handle, const TableOptions& options,
+                                           int32_t shards, bool hashed);
+// Fails with NotFound: nothing here creates a table by looking it up.
+std::shared_ptr<ShardedTable> find_table(const std::string& handle);
+void drop_table(const std::string& handle);
+
+// --- serving: the tables of a version --------------------------------------------------------
+class ServingTables {
+ public:
+  // store_url: "" takes the manifest's own. Fails when the store lacks a table or some rows.
+  ServingTables(const std::string& manifest_path, const std::string& store_url);
+  // Fails with NotFound.
+  const RowSource& table(const std::string& name) const;
+
+ private:
+  std::string manifest_path_;
+  std::unordered_map<std::string, std::unique_ptr<RowSource>> tables_;
+};
+
+// What a server fills. Fails with AlreadyExists for a (model, version) that is bound.
+void bind_serving(const std::string& model, int64_t version, const std::string& manifest_path,
+                  const std::string& store_url);
+void unbind_serving(const std::string& model, int64_t version);
+// Null when (model, version) is not bound.
+std::shared_ptr<const ServingTables> find_serving(const std::string& model, int64_t version);
+// For a SavedModel that no server manages: opened from its manifest, once, and kept.
+std::shared_ptr<const ServingTables> open_serving(const std::string& manifest_path);
+
+}  // namespace hotrow

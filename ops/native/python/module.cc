@@ -1,0 +1,32 @@
+// The module hotrow._native: what Python sees of the core. Arguments are checked here, the GIL is
+// released around the work, and errors become the exceptions of the factory that was set.
+#include "python/binding.h"
+
+namespace {
+
+nb::object& error_factory() {
+  static auto* factory = new nb::object();
+  return *factory;
+}
+
+}  // namespace
+
+void raise_status(int code) {
+  const std::string message = hr_last_error();
+  if (!error_factory().is_valid()) throw std::runtime_error(message);
+  nb::object error = error_factory()(code, message);
+  PyErr_SetObject(error.type().ptr(), error.ptr());
+  throw nb::python_error();
+}
+
+NB_MODULE(_native, m) {
+  m.doc() = "The native core of Hotrow: dispatch, tables, stores, the serving registry.";
+  m.attr("built_for_tensorflow") = HOTROW_TF_VERSION;
+  m.def(
+      "set_error_factory", [](nb::object factory) { error_factory() = std::move(factory); },
+      nb::arg("factory"), "Sets factory(code: int, message: str) -> exception for failed calls.");
+  m.def("_forget_error_factory", [] { error_factory() = nb::object(); });
+  bind_dispatch(m);
+  bind_table(m);
+  bind_store(m);
+}

@@ -1,0 +1,114 @@
+#include "tf/op_features.h"
+
+#include <mutex>
+
+#include "absl/status/status.h"
+#include "tensorflow/core/lib/core/threadpool.h"
+
+namespace hotrow_tf {
+namespace tf = tensorflow;
+
+absl::Status to_status(int code) {
+  if (code == 0) return absl::OkStatus();
+  return absl::Status(static_cast<absl::StatusCode>(code), hr_last_error());
+}
+
+absl::Status Layout::read(tf::OpKernelConstruction* ctx, Layout* layout) {
+  TF_RETURN_IF_ERROR(ctx->GetAttr("tables", &layout->tables));
+  TF_RETURN_IF_ERROR(ctx->GetAttr("features", &layout->features));
+  TF_RETURN_IF_ERROR(ctx->GetAttr("table_of", &layout->table_of));
+  TF_RETURN_IF_ERROR(ctx->GetAttr("combiners", &layout->combiners));
+  TF_RETURN_IF_ERROR(ctx->GetAttr("widths", &layout->widths));
+  int32_t count = 0;
+  TF_RETURN_IF_ERROR(ctx->GetAttr("F", &count));
+  const size_t f = static_cast<size_t>(count);
+  if (layout->features.size() != f || layout->table_of.size() != f ||
+      layout->combiners.size() != f || layout->widths.size() != layout->tables.size()) {
+    return absl::InvalidArgumentError("features, table_of, combiners need F entries; widths as many as tables");
+  }
+  for (int32_t t : layout->table_of) {
+    if (t < 0 || static_cast<size_t>(t) >= layout->tables.size()) {
+      return absl::InvalidArgumentError("table_of: an index outside of tables");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status read_features(tf::OpKernelContext* ctx, const Layout& layout,
+                           std::vector<hr_feature>* features) {
+  tf::OpInputList keys, row_splits, weights;
+  TF_RETURN_IF_ERROR(ctx->input_list("keys", &keys));
+  TF_RETURN_IF_ERROR(ctx->input_list("row_splits", &row_splits));
+  TF_RETURN_IF_ERROR(ctx->input_list("weights", &weights));
+  features->resize(layout.features.size());
+  for (int f = 0; f < keys.size(); ++f) {
+    const std::string& name = layout.features[static_cast<size_t>(f)];
+    if (keys[f].dims() != 1 || row_splits[f].dims() != 1 || weights[f].dims() != 1) {
+      return absl::InvalidArgumentError("feature " + name + ": keys, row_splits and weights must be vectors");
+    }
+    hr_feature& out = (*features)[static_cast<size_t>(f)];
+    out.name = name.c_str();
+    out.keys = keys[f].vec<int64_t>().data();
+    out.key_count = static_cast<size_t>(keys[f].NumElements());
+    out.combiner = layout.combiners[static_cast<size_t>(f)];
+    out.weights = nullptr;
+    if (weights[f].NumElements() != 0) {
+      if (weights[f].NumElements() != keys[f].NumElements()) {
+        return absl::InvalidArgumentError(
+            "feature " + name + ": " + std::to_string(weights[f].NumElements()) + " weights for " +
+            std::to_string(keys[f].NumElements()) + " keys");
+      }
+      out.weights = weights[f].vec<float>().data();
+    }
+    if (row_splits[f].NumElements() == 0) {
+      out.row_splits = nullptr;
+      out.samples = out.key_count;
+    } else {
+      out.row_splits = row_splits[f].vec<int64_t>().data();
+      out.samples = static_cast<size_t>(row_splits[f].NumElements()) - 1;
+    }
+  }
+  return absl::OkStatus();
+}
+
+tf::TensorShape pooled_shape(const Layout& layout, const std::vector<hr_feature>& features,
+                             size_t f) {
+  const hr_feature& feature = features[f];
+  const size_t samples = feature.combiner == 0 ? feature.key_count : feature.samples;
+  return tf::TensorShape({static_cast<int64_t>(samples),
+                          layout.widths[static_cast<size_t>(layout.table_of[f])]});
+}
+
+absl::Status for_each_table(tf::OpKernelContext* ctx, const Layout& layout,
+                            const std::vector<hr_feature>& features,
+                            const std::function<int(const TablePart&)>& work) {
+  std::vector<TablePart> parts(layout.tables.size());
+  int64_t cost = 1;
+  for (size_t t = 0; t < parts.size(); ++t) parts[t].table = t;
+  for (size_t f = 0; f < features.size(); ++f) {
+    TablePart& part = parts[static_cast<size_t>(layout.table_of[f])];
+    part.features.push_back(features[f]);
+    part.places.push_back(f);
+    // About 20 cycles a key for its hash and 2 a weight.
+    cost += static_cast<int64_t>(features[f].key_count) * (20 + 2 * layout.widths[part.table]);
+  }
+  std::mutex mutex;
+  absl::Status status;
+  auto* threads = ctx->device()->tensorflow_cpu_worker_threads();
+  X
+  threads->workers->ParallelFor(
+      static_cast<int64_t>(parts.size()), scheduling,
+      [&](int64_t begin, int64_t end) {
+        for (int64_t t = begin; t < end; ++t) {
+          const int code = work(parts[static_cast<size_t>(t)]);
+          if (code != 0) {
+            const absl::Status failed = to_status(code);
+            std::lock_guard lock(mutex);
+            if (status.ok()) status = failed;
+          }
+        }
+      });
+  return status;
+}
+
+}  // namespace hotrow_tf

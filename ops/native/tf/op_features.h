@@ -1,0 +1,49 @@
+// How the features of a fused call lie in the inputs of an op. F features, T tables.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/c_api.h"
+#include "tensorflow/core/framework/op_kernel.h"
+
+namespace hotrow_tf {
+
+// The attributes that all our ops share.
+struct Layout {
+  std::vector<std::string> tables;      // T: handles (training) or names (serving)
+  std::vector<std::string> features;    // F: names, for messages
+  std::vector<int32_t> table_of;        // F: index into tables
+  std::vector<int32_t> combiners;       // F: 0 none, 1 sum, 2 mean, 3 sqrtn
+  std::vector<int32_t> widths;          // T
+  // Fails with InvalidArgument when the lengths do not fit.
+  static absl::Status read(tensorflow::OpKernelConstruction* ctx, Layout* layout);
+};
+
+// The features of one call, checked; the pointers belong to the input tensors.
+// Inputs of an op, in this order: keys: F x int64 [N]; row_splits: F x int64 [B + 1], or [0] when
+// sample b has key b alone; weights: F x float32 [N], or [0] when all are 1.
+absl::Status read_features(tensorflow::OpKernelContext* ctx, const Layout& layout,
+                           std::vector<hr_feature>* features);
+
+// The shape of pooled[f]: (B, D), or (N, D) without a combiner.
+tensorflow::TensorShape pooled_shape(const Layout& layout, const std::vector<hr_feature>& features,
+                                     size_t f);
+
+// The status of a call of the core.
+absl::Status to_status(int code);
+
+// One table's part of a fused call.
+struct TablePart {
+  size_t table;
+  std::vector<hr_feature> features;
+  std::vector<size_t> places;  // of the features in the op
+};
+
+// Runs work(part) for each table on the threads of the device; returns the first failure.
+absl::Status for_each_table(tensorflow::OpKernelContext* ctx, const Layout& layout,
+                            const std::vector<hr_feature>& features,
+                            const std::function<int(const TablePart&)>& work);
+
+}  // namespace hotrow_tf

@@ -1,0 +1,83 @@
+// HotrowServingLookup: the lookup of an exported graph. It never creates a table.
+#include <memory>
+
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/session_state.h"
+#include "tensorflow/core/framework/shape_inference.h"
+#include "tensorflow/core/protobuf/config.pb.h"
+#include "tf/op_features.h"
+
+namespace hotrow_tf {
+namespace tf = tensorflow;
+
+REGISTER_OP("HotrowServingLookup")
+    .Input("manifest: string")
+    .Input("keys: F * int64")
+    .Input("row_splits: F * int64")
+    .Input("weights: F * float")
+    .Output("pooled: F * float")
+    .Attr("F: int >= 1")
+    .Attr("tables: list(string)")
+    .Attr("features: list(string)")
+    .Attr("table_of: list(int)")
+    .Attr("combiners: list(int)")
+    .Attr("widths: list(int)")
+    .SetIsStateful()
+    .SetShapeFn([](tf::shape_inference::InferenceContext* c) {
+      std::vector<int32_t> table_of, widths;
+      TF_RETURN_IF_ERROR(c->GetAttr("table_of", &table_of));
+      TF_RETURN_IF_ERROR(c->GetAttr("widths", &widths));
+      for (int f = 0; f < c->num_outputs(); ++f) {
+        c->set_output(f, c->Matrix(c->UnknownDim(),
+                                   widths[static_cast<size_t>(table_of[static_cast<size_t>(f)])]));
+      }
+      return absl::OkStatus();
+    })
+    .Doc("Rows of all features from the tables of a version, pooled. The tables are those that a "
+         "server bound to the (name, version) of the session, else those of the manifest file.");
+
+class ServingLookupOp : public tf::OpKernel {
+ public:
+  explicit ServingLookupOp(tf::OpKernelConstruction* ctx) : OpKernel(ctx) {
+    OP_REQUIRES_OK(ctx, Layout::read(ctx, &layout_));
+  }
+
+  void Compute(tf::OpKernelContext* ctx) override {
+    const tf::Tensor& manifest = ctx->input(0);
+    OP_REQUIRES(ctx, tf::TensorShapeUtils::IsScalar(manifest.shape()),
+                absl::InvalidArgumentError("manifest must be a scalar"));
+    std::vector<hr_feature> features;
+    OP_REQUIRES_OK(ctx, read_features(ctx, layout_, &features));
+
+    const tf::SessionMetadata* session = ctx->session_metadata();
+    const std::string path(manifest.scalar<tf::tstring>()());
+    hr_serving* raw = nullptr;
+    OP_REQUIRES_OK(ctx, to_status(hr_serving_open(
+                            session == nullptr ? nullptr : session->name().c_str(),
+                            session == nullptr ? 0 : session->version(), path.c_str(), &raw)));
+    std::unique_ptr<hr_serving, void (*)(hr_serving*)> tables(raw, hr_serving_release);
+
+    std::vector<float*> pooled(features.size());
+    for (size_t f = 0; f < features.size(); ++f) {
+      tf::Tensor* out = nullptr;
+      OP_REQUIRES_OK(ctx, ctx->allocate_output(static_cast<int>(f),
+                                               pooled_shape(layout_, features, f), &out));
+      pooled[f] = out->flat<float>().data();
+    }
+    OP_REQUIRES_OK(ctx, for_each_table(ctx, layout_, features, [&](const TablePart& part) {
+                     std::vector<float*> outputs;
+                     for (size_t f : part.places) outputs.push_back(pooled[f]);
+                     return hr_serving_lookup(
+                         tables.get(), layout_.tables[part.table].c_str(),
+                         static_cast<size_t>(layout_.widths[part.table]), part.features.data(),
+                         part.features.size(), outputs.data(), nullptr);
+                   }));
+  }
+
+ private:
+  Layout layout_;
+};
+REGISTER_KERNEL_BUILDER(Name("HotrowServingLookup").Device(tf::DEVICE_CPU), ServingLookupOp);
+
+}  // namespace hotrow_tf

@@ -1,0 +1,46 @@
+"""Hotrow: train recommender models with embedding tables of any size, serve them, keep learning.
+
+Importing this package does not import TensorFlow; `DistributedEmbedding` does, when it is first
+asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hotrow import native as native
+from hotrow.errors import HotrowError
+from hotrow.spec import (
+    SGD,
+    Adagrad,
+    Constant,
+    FeatureConfig,
+    Normal,
+    TableConfig,
+    Uniform,
+)
+from hotrow.version import __version__
+
+if TYPE_CHECKING:
+    from hotrow.ops.embedding import DistributedEmbedding
+
+__all__ = [
+    "SGD",
+    "Adagrad",
+    "Constant",
+    "DistributedEmbedding",
+    "FeatureConfig",
+    "HotrowError",
+    "Normal",
+    "TableConfig",
+    "Uniform",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "DistributedEmbedding":
+        from hotrow.ops.embedding import DistributedEmbedding
+
+        return DistributedEmbedding
+    raise AttributeError(f"module 'hotrow' has no attribute {name!r}")
