@@ -95,7 +95,8 @@ absl::Status for_each_table(tf::OpKernelContext* ctx, const Layout& layout,
   std::mutex mutex;
   absl::Status status;
   auto* threads = ctx->device()->tensorflow_cpu_worker_threads();
-  X
+  const auto scheduling = tsl::thread::ThreadPool::SchedulingParams::Adaptive(
+      cost / static_cast<int64_t>(parts.size()) + 1);
   threads->workers->ParallelFor(
       static_cast<int64_t>(parts.size()), scheduling,
       [&](int64_t begin, int64_t end) {
