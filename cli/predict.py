@@ -1,0 +1,205 @@
+"""`platform predict`: rows of a data file to a server, scores back; `evaluate` sends likewise."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import numpy.typing as npt
+import pydantic
+
+from hotrow.config import DataConfig
+from hotrow.errors import InvalidArgumentError
+
+_FORMAT_OF_ENDING = {
+    ".csv": "csv",
+    ".parquet": "csv",
+    ".tsv": "criteo",
+    ".txt": "criteo",
+    ".libsvm": "libsvm",
+    ".svm": "libsvm",
+}
+_COMPRESSED = (".gz", ".zst", ".bz2")
+
+
+@dataclass(frozen=True)
+class ScoringOptions:
+    """Where to send the rows of which file; see the options of `scoring_options`."""
+
+    server: str
+    model: str
+    data: str
+    format: str | None
+    label: str
+    positive: str | None
+    columns: str | None
+    delimiter: str | None
+    limit: int | None
+    batch_size: int
+    signature: str
+    output: str | None
+    timeout_seconds: float
+
+    def data_config(self) -> DataConfig:
+        """Returns how to read the file.
+
+        Raises:
+            InvalidArgumentError: the format is not given and the name does not tell it, or an
+                option does not fit the format.
+        """
+        try:
+            return DataConfig(
+                format=self.format or _guess_format(self.data),  # type: ignore[arg-type]
+                train=self.data,
+                label=self.label,
+                positive=self.positive,
+                columns=tuple(self.columns.split(",")) if self.columns else None,
+                delimiter=self.delimiter,
+            )
+        except pydantic.ValidationError as err:
+            raise InvalidArgumentError(f"--data {self.data}: {err.errors()[0]['msg']}") from err
+
+
+@dataclass(frozen=True)
+class ScoredBatch:
+    """Rows with the model's scores.
+
+    Attributes:
+        version: the model's version at the first request.
+        first_row: number of the first row, from 1.
+        scores: float [B].
+        labels: float32 [B] of 0 and 1, or None when the file has none.
+    """
+
+    version: int
+    first_row: int
+    scores: npt.NDArray[np.floating]
+    labels: npt.NDArray[np.float32] | None
+
+
+def scoring_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options of `ScoringOptions` to a command."""
+    for option in (
+        click.option(
+            "--timeout_seconds", "--timeout-seconds", type=float, default=60.0, show_default=True
+        ),
+        click.option("--output", help="Output to take.  [default: scores, or the only one]"),
+        click.option("--signature", default="serving_default", show_default=True),
+        click.option(
+            "--batch_size",
+            "--batch-size",
+            type=click.IntRange(min=1),
+            default=1024,
+            show_default=True,
+            help="Rows of a request.",
+        ),
+        click.option("--limit", type=click.IntRange(min=1), help="Rows to send.  [default: all]"),
+        click.option("--delimiter", help="Between a CSV's values.  [default: a comma]"),
+        click.option("--columns", metavar="A,B,..", help="Names of a CSV without a header line."),
+        click.option("--positive", metavar="TEXT", help="The label of a CSV that means 1."),
+        click.option("--label", default="label", show_default=True, help="Column of the labels."),
+        click.option(
+            "--format",
+            type=click.Choice(["criteo", "csv", "libsvm"]),
+            help="Of the file.  [default: by its name]",
+        ),
+        click.option("--data", required=True, metavar="FILE", help="Rows to send."),
+        click.option("--model", required=True, help="Name of the served model."),
+        click.option(
+            "--server", required=True, metavar="HOST:PORT", help="gRPC address of the server."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def score(options: ScoringOptions, require_labels: bool) -> Iterator[ScoredBatch]:
+    """Yields the rows of the file with their scores, batch by batch in file order.
+
+    Raises:
+        HotrowError: the server cannot be reached or refuses; the file cannot be read or lacks a
+            column that the model needs.
+    """
+    from hotrow.serving.client import PredictClient
+    from hotrow.serving.columns import choose_output, column_inputs, column_scores
+    from hotrow.trainer.data import Column, ColumnKind, open_data
+
+    data = options.data_config()
+    if not Path(options.data).is_file():
+        raise InvalidArgumentError(f"--data {options.data}: no such file; give a data file")
+    with PredictClient(options.server, options.model, options.timeout_seconds) as client:
+        version, signature = client.signature(options.signature)
+        output = choose_output(signature, options.output)
+        inputs = column_inputs(signature)
+        columns = [Column(item.name, ColumnKind(item.kind)) for item in inputs]
+        try:
+            file = open_data(options.data, data, columns=columns, require_labels=require_labels)
+        except InvalidArgumentError as err:
+            raise InvalidArgumentError(f"{err} (model {options.model!r} takes it)") from err
+        row = 1
+        for batch in file.raw_batches(options.batch_size, options.limit):
+            tensors = {item.name: item.pack(batch.columns[item.name]) for item in inputs}
+            answer = client.predict(options.signature, tensors, output)
+            scores = column_scores(output, answer, batch.size)
+            yield ScoredBatch(version, row, scores, batch.labels)
+            row += batch.size
+
+
+def write_json(path: str, document: dict[str, Any]) -> None:
+    """Writes a report; a number that is not finite becomes null.
+
+    Raises:
+        InvalidArgumentError: the file cannot be written.
+    """
+    finite = {
+        name: None if isinstance(value, float) and not np.isfinite(value) else value
+        for name, value in document.items()
+    }
+    try:
+        Path(path).write_text(json.dumps(finite, indent=2) + "\n", encoding="utf-8")
+    except OSError as err:
+        raise InvalidArgumentError(f"--json {path} cannot be written: {err.strerror}") from err
+
+
+def _guess_format(path: str) -> str:
+    name = Path(path)
+    if name.suffix in _COMPRESSED:
+        name = name.with_suffix("")
+    if name.suffix not in _FORMAT_OF_ENDING:
+        raise InvalidArgumentError(
+            f"--data {path}: the name does not tell the format; give --format criteo, csv or libsvm"
+        )
+    return _FORMAT_OF_ENDING[name.suffix]
+
+
+@click.command("predict")
+@scoring_options
+@click.option("--json", "json_path", metavar="FILE", help="Write the scores to this file, too.")
+def command(json_path: str | None, **given: Any) -> None:
+    """Send the rows of a data file to a server and print their scores.
+
+    Prints a line for each row: its number in the file, from 1, and its score. Columns of the file
+    go to the model's inputs of the same name.
+    """
+    options = ScoringOptions(**given)
+    scores: list[float] = []
+    version = 0
+    for batch in score(options, require_labels=False):
+        version = batch.version
+        for row, value in enumerate(batch.scores, start=batch.first_row):
+            click.echo(f"{row}\t{value!s}")
+        scores.extend(batch.scores.tolist())
+    if json_path is not None:
+        document = {
+            "model": options.model,
+            "version": version,
+            "data": options.data,
+            "rows": len(scores),
+            "scores": scores,
+        }
+        write_json(json_path, document)

@@ -1,0 +1,147 @@
+"""A client of one model on one server, over gRPC with TensorFlow Serving's own messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import grpc
+import numpy as np
+from tensorflow.core.framework import tensor_pb2, types_pb2
+from tensorflow.core.protobuf import meta_graph_pb2
+from tensorflow_serving.apis import (
+    get_model_metadata_pb2,
+    model_pb2,
+    predict_pb2,
+    prediction_service_pb2_grpc,
+)
+
+from hotrow.errors import (
+    HotrowError,
+    InvalidArgumentError,
+    NotFoundError,
+    UnavailableError,
+    from_status,
+    nearest,
+)
+from hotrow.serving.status import Code, RequestError
+from hotrow.serving.tensor import Array, decode_tensor
+
+R = TypeVar("R")
+
+_UNLIMITED = (
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+)
+_NUMPY: dict[int, np.dtype[Any]] = {
+    types_pb2.DT_FLOAT: np.dtype("<f4"),
+    types_pb2.DT_DOUBLE: np.dtype("<f8"),
+    types_pb2.DT_INT32: np.dtype("<i4"),
+    types_pb2.DT_INT64: np.dtype("<i8"),
+}
+
+
+class PredictClient:
+    """Sends Predict requests to the newest version of a model; use it as a context manager."""
+
+    def __init__(self, server: str, model: str, timeout_seconds: float) -> None:
+        """Prepares a connection; the first call makes it.
+
+        Args:
+            server: HOST:PORT of the gRPC port.
+            model: name of the model.
+            timeout_seconds: of each call.
+        """
+        self.server = server
+        self.model = model
+        self._timeout_seconds = timeout_seconds
+        self._channel = grpc.insecure_channel(server, options=_UNLIMITED)
+        self._stub = prediction_service_pb2_grpc.PredictionServiceStub(self._channel)
+
+    def __enter__(self) -> PredictClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._channel.close()
+
+    def signature(self, name: str) -> tuple[int, meta_graph_pb2.SignatureDef]:
+        """Returns the version that serves, and its signature of this name.
+
+        Raises:
+            UnavailableError: no server answers.
+            NotFoundError: the server does not serve the model.
+            InvalidArgumentError: the model has no such signature.
+        """
+        request = get_model_metadata_pb2.GetModelMetadataRequest(
+            model_spec=model_pb2.ModelSpec(name=self.model), metadata_field=["signature_def"]
+        )
+        response = self._call(self._stub.GetModelMetadata, request)
+        signatures = get_model_metadata_pb2.SignatureDefMap()
+        response.metadata["signature_def"].Unpack(signatures)
+        if name not in signatures.signature_def:
+            legal = sorted(signatures.signature_def)
+            raise InvalidArgumentError(
+                f"model {self.model!r} has no signature {name!r}{nearest(name, legal)}; "
+                f"it has: {', '.join(legal)}"
+            )
+        return response.model_spec.version.value, signatures.signature_def[name]
+
+    def predict(
+        self, signature: str, inputs: Mapping[str, tensor_pb2.TensorProto], output: str
+    ) -> Array:
+        """Returns one output of the model.
+
+        Raises:
+            HotrowError: the server cannot be reached or refuses the request.
+        """
+        request = predict_pb2.PredictRequest(
+            model_spec=model_pb2.ModelSpec(name=self.model, signature_name=signature),
+            inputs=inputs,
+            output_filter=[output],
+        )
+        return decode_tensor(self._call(self._stub.Predict, request).outputs[output])
+
+    def _call(self, method: Callable[..., R], request: object) -> R:
+        try:
+            return method(request, timeout=self._timeout_seconds)
+        except grpc.RpcError as err:
+            raise self._error(Code(err.code().value[0]), err.details() or "") from err
+
+    def _error(self, code: Code, details: str) -> HotrowError:
+        if code is Code.UNAVAILABLE:
+            return UnavailableError(
+                f"no server answers at {self.server} ({details}); start one with 'platform "
+                "serve', or check --server HOST:PORT (the gRPC port, not the REST one)"
+            )
+        if code is Code.DEADLINE_EXCEEDED:
+            return RequestError(
+                code,
+                f"{self.server} did not answer within {self._timeout_seconds:g} s; give a longer "
+                "--timeout_seconds or a smaller --batch_size",
+            )
+        if code is Code.NOT_FOUND:
+            return NotFoundError(
+                f"{self.server} does not serve model {self.model!r} ({details}); check --model"
+            )
+        return from_status(int(code), f"{self.server} refused the request: {code.name}: {details}")
+
+
+def pack_tensor(values: Array, dtype: int) -> tensor_pb2.TensorProto:
+    """Returns a tensor to send; numbers as bytes, strings (an object array of bytes) as a list.
+
+    Raises:
+        InvalidArgumentError: the data type is none that a data file can hold.
+    """
+    proto = tensor_pb2.TensorProto(dtype=dtype)
+    for size in values.shape:
+        proto.tensor_shape.dim.add(size=size)
+    if dtype == types_pb2.DT_STRING:
+        proto.string_val.extend(values.reshape(-1).tolist())
+    elif dtype in _NUMPY:
+        proto.tensor_content = values.astype(_NUMPY[dtype]).tobytes()
+    else:
+        raise InvalidArgumentError(
+            f"an input has the data type {types_pb2.DataType.Name(dtype)}; a data file has "
+            "numbers (float, double, int32, int64) and strings"
+        )
+    return proto

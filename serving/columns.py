@@ -1,0 +1,109 @@
+"""Columns of a data file as a signature's inputs: what to read, and how it goes on the wire."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from tensorflow.core.framework import tensor_pb2, types_pb2
+from tensorflow.core.protobuf import meta_graph_pb2
+
+from hotrow.errors import InvalidArgumentError, nearest
+from hotrow.serving.client import pack_tensor
+from hotrow.serving.tensor import Array
+
+Kind = Literal["number", "integer", "text"]
+
+_KINDS: dict[int, Kind] = {
+    types_pb2.DT_FLOAT: "number",
+    types_pb2.DT_DOUBLE: "number",
+    types_pb2.DT_INT32: "integer",
+    types_pb2.DT_INT64: "integer",
+    types_pb2.DT_STRING: "text",
+}
+
+
+@dataclass(frozen=True)
+class ColumnInput:
+    """An input that takes one value of a column for each row.
+
+    Attributes:
+        name: of the input and of the column.
+        kind: what the column's values are.
+        dtype: the input's data type.
+        rank: 1 for [B], 2 for [B, 1].
+    """
+
+    name: str
+    kind: Kind
+    dtype: int
+    rank: int
+
+    def pack(self, values: Any) -> tensor_pb2.TensorProto:
+        """Returns a column's values, [B], as the input's tensor.
+
+        Raises:
+            InvalidArgumentError: the column has any number of values a row.
+        """
+        if not isinstance(values, np.ndarray):
+            raise InvalidArgumentError(f"column {self.name!r} has several values a row")
+        return pack_tensor(values.reshape(-1, 1) if self.rank == 2 else values, self.dtype)
+
+
+def column_inputs(signature: meta_graph_pb2.SignatureDef) -> tuple[ColumnInput, ...]:
+    """Returns the inputs of a signature, in order of their names.
+
+    Raises:
+        InvalidArgumentError: an input is not one value for each row, of a type that a data file
+            can hold.
+    """
+    return tuple(_column_input(name, signature.inputs[name]) for name in sorted(signature.inputs))
+
+
+def choose_output(signature: meta_graph_pb2.SignatureDef, wanted: str | None) -> str:
+    """Returns the output to ask for: the wanted one, `scores`, or the only one.
+
+    Raises:
+        InvalidArgumentError: there is no such output, or several and none is called `scores`.
+    """
+    names = sorted(signature.outputs)
+    if wanted is not None and wanted not in names:
+        raise InvalidArgumentError(
+            f"the signature has no output {wanted!r}{nearest(wanted, names)}; "
+            f"it has: {', '.join(names)}"
+        )
+    chosen = wanted or ("scores" if "scores" in names else names[0])
+    if wanted is None and chosen != "scores" and len(names) > 1:
+        raise InvalidArgumentError(
+            f"the signature has {len(names)} outputs, none called 'scores'; "
+            f"choose one with --output: {', '.join(names)}"
+        )
+    return chosen
+
+
+def column_scores(output: str, values: Array, rows: int) -> Array:
+    """Returns an output of shape [B] or [B, 1] as [B].
+
+    Raises:
+        InvalidArgumentError: the output has another shape.
+    """
+    if values.shape not in ((rows,), (rows, 1)):
+        raise InvalidArgumentError(
+            f"output {output!r} has the shape {list(values.shape)} for {rows} rows; a score a row "
+            "is needed: choose another with --output"
+        )
+    if not np.issubdtype(values.dtype, np.floating):
+        raise InvalidArgumentError(f"output {output!r} holds no scores but {values.dtype} values")
+    return values.reshape(-1)
+
+
+def _column_input(name: str, info: meta_graph_pb2.TensorInfo) -> ColumnInput:
+    sizes = [dim.size for dim in info.tensor_shape.dim]
+    a_value_a_row = info.tensor_shape.unknown_rank or len(sizes) == 1 or sizes[1:] == [1]
+    if not a_value_a_row or info.dtype not in _KINDS:
+        raise InvalidArgumentError(
+            f"input {name!r} takes {types_pb2.DataType.Name(info.dtype)} of shape {sizes}; a "
+            "column of a data file has one number or string for each row"
+        )
+    return ColumnInput(name, _KINDS[info.dtype], info.dtype, 2 if sizes[1:] == [1] else 1)
