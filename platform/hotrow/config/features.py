@@ -58,6 +58,11 @@ class SparseColumn:
     boundaries: tuple[float, ...] | None
 
     @property
+    def wide_table(self) -> str:
+        """Name of the column's linear (width 1) table, and of the feature that reads it."""
+        return f"{self.name}/wide"
+
+    @property
     def key_prefix(self) -> bytes:
         """What precedes a value in its fingerprint.
 

@@ -72,14 +72,15 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _tables_exist(self) -> RunConfig:
-        names = {column.table for column in self.features.sparse_columns()}
-        for name in names:
+        sparse = self.features.sparse_columns()
+        names = list(dict.fromkeys(column.table for column in sparse))
+        for name in [*names, *(column.name for column in sparse)]:
             if name in (DEFAULT_TABLE, WIDE) or name.endswith(f"/{WIDE}"):
                 raise problem(
-                    f"features: table name {name!r} is taken (default, wide and <name>/wide have "
-                    "a meaning under `tables`); set `table` to another name"
+                    f"features: table name {name!r} is taken (default, wide and <column>/wide "
+                    "have a meaning under `tables`); set `table` to another name"
                 )
-        legal = [DEFAULT_TABLE, WIDE, *sorted(names), *sorted(f"{name}/{WIDE}" for name in names)]
+        legal = [DEFAULT_TABLE, WIDE, *names, *(f"{column.name}/{WIDE}" for column in sparse)]
         for name in self.tables:
             if name not in legal:
                 raise problem(

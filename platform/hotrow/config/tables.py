@@ -62,14 +62,16 @@ class TableSettings(Section):
         initial_accumulator: where Adagrad's sum of squares starts (Keras' default).
         epsilon: Adagrad's (Keras' default).
         initializer: how a new row starts.
+        default_value: every weight of the row that an unknown key reads outside training.
         vocabulary_size: keys lie in [0, vocabulary_size); None: any 64-bit key.
     """
 
     optimizer: Literal["sgd", "adagrad", "momentum", "rowwise_adagrad", "adam", "ftrl"] = "adagrad"
     learning_rate: float = Field(default=0.05, gt=0)
     initial_accumulator: float = Field(default=0.1, ge=0)
-    epsilon: float = Field(default=1e-7, ge=0)
+    epsilon: float = Field(default=1e-7, gt=0)
     initializer: InitializerConfig = InitializerConfig(uniform=0.05)
+    default_value: float = 0.0
     vocabulary_size: int | None = Field(default=None, ge=1)
 
 

@@ -1,0 +1,72 @@
+"""The embedding tables of a model, from its configuration."""
+
+from __future__ import annotations
+
+import hotrow
+from hotrow.config import InitializerConfig, RunConfig, SparseColumn, TableSettings
+from hotrow.errors import UnimplementedError
+from hotrow.spec import Initializer, TableOptimizer
+
+
+def deep_features(config: RunConfig) -> list[hotrow.FeatureConfig]:
+    """Returns one feature a sparse column, named like it, of the column's dim.
+
+    Raises:
+        UnimplementedError: a table's optimizer is not built yet.
+    """
+    tables: dict[str, hotrow.TableConfig] = {}
+    features = []
+    for column in config.features.sparse_columns():
+        table = tables.setdefault(column.table, _table(config, column.table, column.dim))
+        features.append(_feature(column.name, table, column))
+    return features
+
+
+def wide_features(config: RunConfig) -> list[hotrow.FeatureConfig]:
+    """Returns one feature of width 1 a sparse column, each with its own table: a linear model.
+
+    Raises:
+        UnimplementedError: a table's optimizer is not built yet.
+    """
+    return [
+        _feature(column.wide_table, _table(config, column.wide_table, 1), column)
+        for column in config.features.sparse_columns()
+    ]
+
+
+def _feature(name: str, table: hotrow.TableConfig, column: SparseColumn) -> hotrow.FeatureConfig:
+    return hotrow.FeatureConfig(name=name, table=table, combiner=column.combiner)
+
+
+def _table(config: RunConfig, name: str, dim: int) -> hotrow.TableConfig:
+    settings = config.table_settings(name)
+    return hotrow.TableConfig(
+        name=name,
+        embedding_dim=dim,
+        vocabulary_size=settings.vocabulary_size,
+        initializer=_initializer(settings.initializer),
+        optimizer=_optimizer(name, settings),
+        default_value=settings.default_value,
+    )
+
+
+def _initializer(initializer: InitializerConfig) -> Initializer:
+    if initializer.uniform is not None:
+        return hotrow.Uniform(initializer.uniform)
+    if initializer.normal is not None:
+        return hotrow.Normal(initializer.normal)
+    assert initializer.constant is not None
+    return hotrow.Constant(initializer.constant)
+
+
+def _optimizer(table: str, settings: TableSettings) -> TableOptimizer:
+    if settings.optimizer == "sgd":
+        return hotrow.SGD(settings.learning_rate)
+    if settings.optimizer == "adagrad":
+        return hotrow.Adagrad(
+            settings.learning_rate, settings.initial_accumulator, settings.epsilon
+        )
+    raise UnimplementedError(
+        f"tables.{table}.optimizer: {settings.optimizer} is legal, but not built yet; use sgd or "
+        "adagrad"
+    )

@@ -1,0 +1,100 @@
+"""The base of all models: embeddings of sparse columns beside dense columns -> one logit a row."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import hotrow
+import keras
+import tensorflow as tf
+
+from hotrow.config import RunConfig
+from hotrow.trainer.features import DensePreprocessor
+from hotrow.trainer.model_inputs import ModelInputs
+
+if TYPE_CHECKING:
+    from hotrow.ops.table import Table
+
+
+class Ranker(keras.Model):  # type: ignore[misc]
+    """A model of binary labels.
+
+    Call it with `hotrow.trainer.model_inputs`; it returns logits, float32 [B]. All its tables
+    are in one embedding layer, so that a step does one lookup. A subclass computes `head`.
+
+    Attributes:
+        config: the run's configuration.
+        embedding: the layer of all tables; None if there are no sparse columns.
+        features: names of the embedding features, and the column whose keys each reads.
+        preprocess: what turns raw dense columns into inputs.
+    """
+
+    def __init__(
+        self, config: RunConfig, features: list[hotrow.FeatureConfig], name: str
+    ) -> None:
+        """Makes the embedding layer for `features`, named `<column>` or `<column>/wide`."""
+        super().__init__(name=name)
+        self.config = config
+        self.features = {feature.name: _column_of(feature.name) for feature in features}
+        self.preprocess = DensePreprocessor(config.features.dense_columns())
+        self.embedding: hotrow.DistributedEmbedding | None = None
+        if features:
+            # Each table is used once a step and nothing needs all gradients first, so the update
+            # is fused into backward (design D3).
+            self.embedding = hotrow.DistributedEmbedding(
+                features, seed=config.seed, update="backward", name="embedding"
+            )
+
+    def tables(self) -> dict[str, Table]:
+        """Returns the model's tables by name."""
+        return {} if self.embedding is None else dict(self.embedding.tables)
+
+    def dense_variables(self) -> list[Any]:
+        """Returns every variable besides the tables and the layer's anchor, which holds nothing."""
+        anchor = None if self.embedding is None else self.embedding.anchor
+        return [variable for variable in self.variables if variable is not anchor]
+
+    def call(self, inputs: ModelInputs, training: bool = False) -> Any:
+        """Returns logits, float32 [B]."""
+        embedded = self.embed(inputs["sparse"], inputs.get("weights", {}), training)
+        return self.logits(inputs["dense"], embedded, training)
+
+    def embed(self, sparse: dict[str, Any], weights: dict[str, Any], training: bool = False) -> Any:
+        """Returns the pooled embedding of each feature, float32 [B, D].
+
+        Args:
+            sparse: keys by column.
+            weights: weights of the keys, for the columns that have them.
+            training: insert unknown keys and let gradients update the rows.
+        """
+        if self.embedding is None:
+            return {}
+        keys = {feature: sparse[column] for feature, column in self.features.items()}
+        weighted = {
+            feature: weights[column]
+            for feature, column in self.features.items()
+            if column in weights
+        }
+        return self.embedding(keys, weights=weighted or None, training=training)
+
+    def logits(self, dense: Any, embedded: dict[str, Any], training: bool = False) -> Any:
+        """Returns logits, float32 [B], from raw dense columns and pooled embeddings.
+
+        The part of the model without lookups: stock TensorFlow ops only, so that an export can
+        put other lookups before it.
+
+        Args:
+            dense: float32 [B, n], NaN where missing.
+            embedded: float32 [B, D] by feature.
+            training: dropout and batch normalisation as in training.
+        """
+        numbers = self.preprocess(dense)
+        return tf.squeeze(self.head(numbers, embedded, training), axis=-1)
+
+    def head(self, dense: Any, embedded: dict[str, Any], training: bool) -> Any:
+        """Returns logits, float32 [B, 1], from preprocessed dense columns and embeddings."""
+        raise NotImplementedError
+
+
+def _column_of(feature: str) -> str:
+    return feature.removesuffix("/wide")

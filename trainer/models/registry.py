@@ -1,0 +1,22 @@
+"""Finds a model by its architecture's name."""
+
+from __future__ import annotations
+
+from hotrow.config import RunConfig
+from hotrow.trainer.model_inputs import placeholder_inputs
+from hotrow.trainer.models.dlrm import Dlrm
+from hotrow.trainer.models.logistic import Logistic
+from hotrow.trainer.models.ranker import Ranker
+from hotrow.trainer.models.wide_deep import WideDeep
+
+MODELS: dict[str, type[Ranker]] = {"dlrm": Dlrm, "logistic": Logistic, "wide_deep": WideDeep}
+
+
+def build_model(config: RunConfig) -> Ranker:
+    """Returns the model of `config` with all weights made, and empty tables.
+
+    Equal configurations give equal weights: they depend on the seed and on names only.
+    """
+    model = MODELS[config.model.arch](config)
+    model(placeholder_inputs(config), training=False)
+    return model
