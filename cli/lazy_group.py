@@ -11,7 +11,6 @@ import importlib.util
 from collections.abc import Mapping
 
 import click
-
 from hotrow.errors import UnimplementedError, nearest
 
 

@@ -1,1 +1,1 @@
-
+"""Training: data, models, the loop, checkpoints and exports."""

@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 import numpy.typing as npt
-
 from hotrow.errors import InvalidArgumentError
 
 Floats = npt.NDArray[np.floating]
@@ -95,7 +94,8 @@ class StreamingAuc:
         scores, positive = np.concatenate(self._logits), np.concatenate(self._labels)
         _, group = np.unique(scores, return_inverse=True)
         rows = np.bincount(group).astype(np.float64)
-        positives = np.bincount(group, weights=positive.astype(np.float64), minlength=len(rows))
+        positives = np.zeros_like(rows)
+        np.add.at(positives, group, positive.astype(np.float64))
         return rows - positives, positives
 
     def _count(self, positive: npt.NDArray[np.bool_], scores: npt.NDArray[np.float64]) -> None:

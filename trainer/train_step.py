@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import keras
 import tensorflow as tf
-
 from hotrow.config import OptimizerConfig, RunConfig
+from hotrow.errors import HotrowError, from_status
 from hotrow.trainer.model_inputs import ModelInputs, input_signature
 
 if TYPE_CHECKING:
     from hotrow.trainer.models import Ranker
 
+_NODE = re.compile(r"\{\{node [^}]*\}\}|\[\[.*")
 _OPTIMIZERS = {
     "adam": keras.optimizers.Adam,
     "adagrad": keras.optimizers.Adagrad,
@@ -23,6 +25,19 @@ _OPTIMIZERS = {
 
 Step = Callable[[ModelInputs, Any], Any]
 Forward = Callable[[ModelInputs], Any]
+
+
+def from_op_error(err: Any, where: str) -> HotrowError:
+    """Returns an error of one line for what an op raised, without TensorFlow's graph trace.
+
+    Args:
+        err: a `tf.errors.OpError`.
+        where: what was being done, e.g. "step 7".
+    """
+    text = err.message.replace("Graph execution error:", "")
+    lines = [line.strip() for line in text.splitlines()]
+    first = next((line for line in lines if line and not line.startswith("Detected")), text)
+    return from_status(err.error_code, f"{where}: {_NODE.sub('', first).strip()}")
 
 
 def make_optimizer(config: OptimizerConfig, model: Ranker) -> Any:

@@ -1,4 +1,4 @@
-"""The linear model over sparse and dense columns: all of logistic regression, half of Wide & Deep."""
+"""The linear model over all columns: all of logistic regression, half of Wide & Deep."""
 
 from __future__ import annotations
 

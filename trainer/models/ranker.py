@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import hotrow
 import keras
 import tensorflow as tf
-
 from hotrow.config import RunConfig
 from hotrow.trainer.features import DensePreprocessor
 from hotrow.trainer.model_inputs import ModelInputs
@@ -29,9 +28,7 @@ class Ranker(keras.Model):  # type: ignore[misc]
         preprocess: what turns raw dense columns into inputs.
     """
 
-    def __init__(
-        self, config: RunConfig, features: list[hotrow.FeatureConfig], name: str
-    ) -> None:
+    def __init__(self, config: RunConfig, features: list[hotrow.FeatureConfig], name: str) -> None:
         """Makes the embedding layer for `features`, named `<column>` or `<column>/wide`."""
         super().__init__(name=name)
         self.config = config

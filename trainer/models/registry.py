@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from hotrow.config import RunConfig
 from hotrow.trainer.model_inputs import placeholder_inputs
 from hotrow.trainer.models.dlrm import Dlrm
@@ -9,7 +11,11 @@ from hotrow.trainer.models.logistic import Logistic
 from hotrow.trainer.models.ranker import Ranker
 from hotrow.trainer.models.wide_deep import WideDeep
 
-MODELS: dict[str, type[Ranker]] = {"dlrm": Dlrm, "logistic": Logistic, "wide_deep": WideDeep}
+MODELS: dict[str, Callable[[RunConfig], Ranker]] = {
+    "dlrm": Dlrm,
+    "logistic": Logistic,
+    "wide_deep": WideDeep,
+}
 
 
 def build_model(config: RunConfig) -> Ranker:

@@ -1,0 +1,99 @@
+"""`platform train`: trains a model into a run directory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from hotrow.cli.quiet_start import import_tensorflow_quietly
+from hotrow.config import load_config
+from hotrow.errors import UnimplementedError
+
+if TYPE_CHECKING:
+    from hotrow.trainer.loop import TrainResult
+
+
+@click.command(name="train")
+@click.argument("config", type=click.Path(path_type=Path), metavar="CONFIG.yaml")
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="A.B=VALUE",
+    help="Replace a value of the configuration; may be repeated. The value is YAML.",
+)
+@click.option(
+    "--run-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where the run goes.  [default: runs/<name>-<time>]",
+)
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="Continue the run in --run-dir, or the newest of this name, from its last checkpoint.",
+)
+@click.option("--workers", type=click.IntRange(min=1), help="Same as --set parallel.workers=N.")
+@click.option("--online", is_flag=True, help="Keep learning from online.source and publish.")
+@click.option(
+    "--json",
+    "json_file",
+    type=click.Path(dir_okay=False, path_type=Path, allow_dash=True),
+    help="Write the result to a file as JSON; - is standard output.",
+)
+def command(
+    config: Path,
+    overrides: tuple[str, ...],
+    run_dir: Path | None,
+    resume: bool,
+    workers: int | None,
+    online: bool,
+    json_file: Path | None,
+) -> None:
+    r"""Train a model as CONFIG.yaml says.
+
+    The run directory gets the configuration as resolved, metrics (metrics.jsonl, and events/ for
+    TensorBoard) and checkpoints. Ctrl-C writes a checkpoint; --resume continues from it, bit for
+    bit as if nothing had happened.
+
+    \b
+    Examples:
+      platform train configs/criteo.yaml
+      platform train configs/criteo.yaml --set train.epochs=2 --run-dir runs/two
+      platform train configs/criteo.yaml --run-dir runs/two --resume
+    """
+    if online:
+        raise UnimplementedError("--online: online training is not built yet; leave it out")
+    if workers is not None:
+        overrides = (*overrides, f"parallel.workers={workers}")
+    run_config = load_config(config, overrides)
+    import_tensorflow_quietly()
+    from hotrow.trainer.loop import train
+    from hotrow.trainer.run_directory import newest_run_directory
+
+    if resume and run_dir is None:
+        run_dir = newest_run_directory(run_config.name)
+    result = train(run_config, run_dir, resume)
+    if json_file is not None:
+        text = json.dumps(result.as_dict(), indent=2) + "\n"
+        if str(json_file) == "-":
+            click.echo(text, nl=False)
+        else:
+            json_file.write_text(text, encoding="utf-8")
+    if json_file is None or str(json_file) != "-":
+        click.echo(_summary(result))
+
+
+def _summary(result: TrainResult) -> str:
+    lines = [
+        f"{result.steps:,} steps, {result.samples_per_second:,.0f} samples/s, "
+        f"{sum(result.rows.values()):,} rows in {len(result.rows)} tables",
+    ]
+    if result.valid is not None:
+        lines.append(
+            f"validation: auc {result.valid.auc:.4f}  logloss {result.valid.logloss:.4f}  "
+            f"calibration {result.valid.calibration:.3f}"
+        )
+    lines.append(f"run directory: {result.run_dir}")
+    return "\n".join(lines)

@@ -1,0 +1,328 @@
+"""Trains a model as its configuration says, into a run directory."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from hotrow.config import RunConfig, refuse_unbuilt
+from hotrow.errors import FailedPreconditionError
+from hotrow.trainer.checkpoint import Position
+from hotrow.trainer.data import Batch, BatchStream
+from hotrow.trainer.evaluation import evaluate_file
+from hotrow.trainer.event_log import EventLog
+from hotrow.trainer.features import STANDARDIZE_ROWS
+from hotrow.trainer.metrics import BinaryMetrics, Quality
+from hotrow.trainer.model_inputs import ModelInputs, model_inputs
+from hotrow.trainer.models import Ranker, build_model
+from hotrow.trainer.progress import Progress
+from hotrow.trainer.read_ahead import read_ahead
+from hotrow.trainer.run_directory import (
+    EVENTS,
+    RunDirectory,
+    default_run_directory,
+    finite_or_none,
+)
+from hotrow.trainer.stop_request import StopRequest
+from hotrow.trainer.train_step import (
+    from_op_error,
+    make_forward,
+    make_optimizer,
+    make_train_step,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainResult:
+    """What a run ended with.
+
+    Attributes:
+        run_dir: the run directory.
+        steps: of the whole run, those before a resumption included.
+        samples_per_second: rows trained a second by this call, validation, checkpoints and the
+            first step left out; NaN if it trained less than two steps.
+        train: progressive quality of the last epoch: each batch is scored before it is learned.
+        valid: quality on the validation file at the end; None without one.
+        rows: rows of each table.
+    """
+
+    run_dir: Path
+    steps: int
+    samples_per_second: float
+    train: Quality
+    valid: Quality | None
+    rows: dict[str, int]
+
+    @property
+    def valid_auc(self) -> float:
+        """AUC on the validation file; NaN without one."""
+        return self.valid.auc if self.valid else math.nan
+
+    @property
+    def valid_logloss(self) -> float:
+        """Logloss on the validation file; NaN without one."""
+        return self.valid.logloss if self.valid else math.nan
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the figures as JSON values, null for NaN."""
+        figures: dict[str, Any] = {
+            "run_dir": str(self.run_dir),
+            "steps": self.steps,
+            "samples_per_second": self.samples_per_second,
+            "train_auc": self.train.auc,
+            "train_logloss": self.train.logloss,
+            "valid_auc": self.valid_auc,
+            "valid_logloss": self.valid_logloss,
+            "rows": self.rows,
+        }
+        return {key: finite_or_none(value) for key, value in figures.items()}
+
+
+def train(config: RunConfig, run_dir: Path | None = None, resume: bool = False) -> TrainResult:
+    """Trains until the configured end and returns what came out.
+
+    Equal configuration, seed and data give the same tables and weights bit for bit, also when
+    the run was interrupted and resumed.
+
+    Args:
+        config: what to train.
+        run_dir: the directory to write; None: a new one, `runs/<name>-<time>`.
+        resume: continue the run in `run_dir` from its newest undamaged checkpoint.
+
+    Raises:
+        UnimplementedError: the configuration needs a part that is not built yet.
+        NotFoundError: a data file, or the run to resume, does not exist.
+        AlreadyExistsError: `run_dir` holds a run and `resume` is false.
+        InvalidArgumentError: the resumed run had another configuration, or columns are missing.
+        DataError: a data file is malformed.
+        DataLossError: every checkpoint of the run is damaged.
+        FailedPreconditionError: the loss became NaN or infinite, or another process trains there.
+        KeyboardInterrupt: on SIGINT, after a checkpoint was written.
+        SystemExit: on SIGTERM, after a checkpoint was written.
+    """
+    refuse_unbuilt(config)
+    config.data.require_files()
+    if run_dir is None:
+        run_dir = default_run_directory(config.name)
+    directory = (RunDirectory.reopen if resume else RunDirectory.create)(run_dir, config)
+    with contextlib.closing(directory):
+        run = _Run(config, directory)
+        try:
+            return run.train(resume)
+        finally:
+            run.close()
+
+
+class _Run:
+    """The state of one call of `train`."""
+
+    def __init__(self, config: RunConfig, directory: RunDirectory) -> None:
+        self.config = config
+        self.directory = directory
+        self.model: Ranker = build_model(config)
+        self.optimizer = make_optimizer(config.optimizer, self.model)
+        self.step = make_train_step(self.model, self.optimizer, config)
+        self.forward = make_forward(self.model, config)
+        self.position = Position()
+        self.events = EventLog(directory.path / EVENTS)
+        self.progress: Progress | None = None
+        self.speed = _Speed()
+        self.metrics = BinaryMetrics()
+        self.valid: Quality | None = None
+        self.valid_step = self.reported_step = -1
+        self.skipped_lines = 0
+
+    def train(self, resume: bool) -> TrainResult:
+        self._start(resume)
+        self.progress = Progress(self.position.step)
+        with StopRequest() as stop:
+            for epoch in range(self.position.epoch, self.config.train.epochs):
+                if self._at_end():
+                    break
+                self._epoch(epoch, stop)
+                if stop.number is not None:
+                    self._checkpoint()
+                    self._leave(stop.number)
+        self._report_training()
+        self._validate()
+        self._checkpoint()
+        return self._result()
+
+    def close(self) -> None:
+        self.events.close()
+        if self.progress is not None:
+            self.progress.close()
+
+    def _start(self, resume: bool) -> None:
+        if resume:
+            restored = self.directory.checkpoints.restore_newest(
+                self.model, self.optimizer, report=lambda line: print(line, file=sys.stderr)
+            )
+            if restored is not None:
+                self.position = restored
+                self.reported_step = restored.step
+                self.directory.truncate_metrics(restored.step)
+                print(f"resuming {self.directory.path} at step {restored.step}", file=sys.stderr)
+                return
+            print(f"no checkpoint in {self.directory.path}, starting over", file=sys.stderr)
+            self.directory.truncate_metrics(-1)
+        if self.model.preprocess.needs_statistics:
+            rows = BatchStream(self.config.data.train, self.config, limit=STANDARDIZE_ROWS)
+            self.model.preprocess.adapt(np.concatenate([batch.dense for batch in rows]))
+
+    def _at_end(self) -> bool:
+        bound = self.config.train.max_steps
+        return bound is not None and self.position.step >= bound
+
+    def _epoch(self, epoch: int, stop: StopRequest) -> None:
+        """Trains from the position to the end of the epoch, of the run, or a stop request."""
+        self.metrics = BinaryMetrics()
+        stream = BatchStream(
+            self.config.data.train,
+            self.config,
+            shuffle_seed=self.config.seed if self.config.train.shuffle else None,
+            start_batch=self.position.batch,
+            epoch=epoch,
+        )
+        self.speed.restart()
+        # Tensors are made in the reading thread, too.
+        with contextlib.closing(read_ahead(lambda: _with_inputs(stream))) as batches:
+            for batch, inputs in batches:
+                self._train_batch(batch, inputs)
+                if stop.number is not None or self._at_end():
+                    return
+        if stream.malformed.count:
+            self._say(
+                f"epoch {epoch + 1}: {stream.malformed.count} malformed lines skipped, the first "
+                f"is line {stream.malformed.first_line} of {self.config.data.train}"
+            )
+        self._report_training()
+        self._validate()
+        self.position = Position(self.position.step, epoch + 1, 0)
+
+    def _train_batch(self, batch: Batch, inputs: ModelInputs) -> None:
+        assert batch.labels is not None  # BatchStream requires labels
+        try:
+            logits = self.step(inputs, batch.labels).numpy()
+        except tf.errors.OpError as err:
+            raise from_op_error(err, f"step {self.position.step + 1}") from err
+        if not np.isfinite(logits).all():
+            raise FailedPreconditionError(
+                f"the model's output is no longer finite at step {self.position.step + 1}; lower "
+                "optimizer.learning_rate or the tables' learning_rate, or check the dense columns"
+            )
+        self.metrics.update(batch.labels, logits)
+        at = self.position
+        self.position = Position(at.step + 1, at.epoch, at.batch + 1)
+        self.speed.lap(batch.size)
+        assert self.progress is not None
+        if self.progress.step_done():
+            self._report_training()
+        every = self.config.train.eval_every_steps
+        if every is not None and self.position.step % every == 0:
+            self._report_training()
+            self._validate()
+        if self.position.step % self.config.checkpoint.every_steps == 0:
+            self._checkpoint()
+        self.speed.restart()
+
+    def _report_training(self) -> None:
+        """Reports the epoch's progressive quality, unless this step was reported already."""
+        if self.reported_step == self.position.step:
+            return
+        self.reported_step = self.position.step
+        quality, speed = self.metrics.result(), self.speed.samples_per_second()
+        if self.progress is not None:
+            self.progress.report_training(self.position.step, self.position.epoch, quality, speed)
+        self._log("train", quality, {"samples_per_second": speed})
+
+    def _validate(self) -> None:
+        """Measures the validation file, if there is one and this step was not measured yet."""
+        path = self.config.data.valid
+        if path is None or self.valid_step == self.position.step:
+            return
+        self.valid = evaluate_file(self.forward, self.config, path)
+        self.valid_step = self.position.step
+        if self.progress is not None:
+            self.progress.report_validation(self.position.step, self.valid)
+        self._log("valid", self.valid, {})
+
+    def _log(self, kind: str, quality: Quality, more: dict[str, float]) -> None:
+        values = {**asdict(quality), **more}
+        self.directory.append_metrics(
+            {
+                "kind": kind,
+                "step": self.position.step,
+                "epoch": self.position.epoch,
+                "time": time.time(),
+                **values,
+            }
+        )
+        finite = {f"{kind}/{key}": value for key, value in values.items() if math.isfinite(value)}
+        self.events.write(self.position.step, finite)
+
+    def _checkpoint(self) -> None:
+        self.directory.checkpoints.write(self.model, self.optimizer, self.position)
+
+    def _leave(self, signal_number: int) -> None:
+        line = (
+            f"stopped at step {self.position.step}, checkpoint written; continue with --resume "
+            f"--run-dir {self.directory.path}"
+        )
+        if signal_number == signal.SIGINT:
+            raise KeyboardInterrupt(line)
+        self._say(line)
+        raise SystemExit(128 + signal_number)
+
+    def _say(self, line: str) -> None:
+        if self.progress is not None:
+            self.progress.say(line)
+
+    def _result(self) -> TrainResult:
+        return TrainResult(
+            run_dir=self.directory.path,
+            steps=self.position.step,
+            samples_per_second=self.speed.samples_per_second(),
+            train=self.metrics.result(),
+            valid=self.valid,
+            rows={name: table.size for name, table in self.model.tables().items()},
+        )
+
+
+class _Speed:
+    """Rows a second from batch to batch, reading included, the first step left out."""
+
+    def __init__(self) -> None:
+        self._warm = False
+        self._samples = 0
+        self._seconds = 0.0
+        self._mark = time.perf_counter()
+
+    def restart(self) -> None:
+        """Leaves out the time since the last lap."""
+        self._mark = time.perf_counter()
+
+    def lap(self, samples: int) -> None:
+        """Counts a step of `samples` rows."""
+        now = time.perf_counter()
+        if self._warm:
+            self._samples += samples
+            self._seconds += now - self._mark
+        self._warm, self._mark = True, now
+
+    def samples_per_second(self) -> float:
+        return self._samples / self._seconds if self._seconds else math.nan
+
+
+def _with_inputs(stream: BatchStream) -> Iterator[tuple[Batch, ModelInputs]]:
+    for batch in stream:
+        yield batch, model_inputs(batch)

@@ -1,0 +1,67 @@
+"""Shows how far a training run is: a bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any, TextIO
+
+from hotrow.trainer.metrics import Quality
+from tqdm import tqdm
+
+LINE_SECONDS = 10.0
+
+
+class Progress:
+    """Reports on standard error: a tqdm bar if that is a terminal, else a line every ~10 s."""
+
+    def __init__(self, start_step: int, stream: TextIO | None = None) -> None:
+        """Starts at a step.
+
+        Args:
+            start_step: steps done before.
+            stream: where to write; None: standard error.
+        """
+        self._stream = stream or sys.stderr
+        self._bar: tqdm[Any] | None = None
+        if self._stream.isatty():
+            self._bar = tqdm(initial=start_step, unit="step", file=self._stream, dynamic_ncols=True)
+        self._due = time.monotonic() + LINE_SECONDS
+
+    def step_done(self) -> bool:
+        """Counts a step; returns whether a report is due."""
+        if self._bar is not None:
+            self._bar.update()
+        return time.monotonic() >= self._due
+
+    def report_training(
+        self, step: int, epoch: int, quality: Quality, samples_per_second: float
+    ) -> None:
+        """Shows training figures and puts the next report off by 10 s."""
+        self._due = time.monotonic() + LINE_SECONDS
+        figures = f"auc {quality.auc:.4f}  logloss {quality.logloss:.4f}"
+        if self._bar is not None:
+            self._bar.set_postfix_str(f"epoch {epoch + 1}  {figures}", refresh=False)
+        else:
+            self.say(
+                f"step {step}  epoch {epoch + 1}  {samples_per_second:,.0f} samples/s  {figures}"
+            )
+
+    def report_validation(self, step: int, quality: Quality) -> None:
+        """Shows validation figures in a line of their own."""
+        self.say(
+            f"step {step}  validation: auc {quality.auc:.4f}  logloss {quality.logloss:.4f}  "
+            f"calibration {quality.calibration:.3f}  ({quality.rows:,} rows)"
+        )
+
+    def say(self, line: str) -> None:
+        """Writes a line, above the bar if there is one."""
+        if self._bar is not None:
+            self._bar.write(line, file=self._stream)
+        else:
+            print(line, file=self._stream, flush=True)
+
+    def close(self) -> None:
+        """Ends the bar."""
+        if self._bar is not None:
+            self._bar.close()

@@ -1,0 +1,206 @@
+"""The directory of one training run.
+
+`config.yaml` is the configuration as resolved, `metrics.jsonl` one line a measurement, `events/`
+the same for TensorBoard, `checkpoints/` what `--resume` and exports read.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from hotrow.config import RunConfig, load_config
+from hotrow.errors import (
+    AlreadyExistsError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+)
+from hotrow.trainer.checkpoint import CheckpointDirectory
+
+CONFIG, METRICS, EVENTS, CHECKPOINTS = "config.yaml", "metrics.jsonl", "events", "checkpoints"
+_LOCK = ".lock"
+
+# What may differ when a run is continued: it changes how long and how observed the run is, not
+# what a step does.
+_FREE_TO_CHANGE = (
+    "train.epochs",
+    "train.max_steps",
+    "train.eval_every_steps",
+    "checkpoint.",
+    "data.valid",
+)
+
+
+def default_run_directory(name: str) -> Path:
+    """Returns `runs/<name>-<date>-<time>` below the working directory."""
+    return Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
+
+
+def newest_run_directory(name: str) -> Path:
+    """Returns the newest default directory of a run of this name.
+
+    Raises:
+        NotFoundError: there is none.
+    """
+    found = [path for path in Path("runs").glob(f"{name}-*-*") if (path / CONFIG).exists()]
+    if not found:
+        raise NotFoundError(
+            f"no run of {name!r} in {Path('runs').resolve()} to resume; give --run-dir"
+        )
+    return max(found, key=lambda path: (path / CONFIG).stat().st_mtime)
+
+
+class RunDirectory:
+    """An opened run directory, locked against other writers until `close`.
+
+    Attributes:
+        path: the directory.
+        checkpoints: its checkpoints.
+    """
+
+    def __init__(self, path: Path, keep_checkpoints: int, lock: int) -> None:
+        """Wraps a directory that is there; use `create` or `reopen`."""
+        self.path = path
+        self.checkpoints = CheckpointDirectory(path / CHECKPOINTS, keep_checkpoints)
+        self._lock = lock
+
+    @classmethod
+    def create(cls, path: Path, config: RunConfig) -> RunDirectory:
+        """Makes the directory of a new run and writes its configuration.
+
+        Raises:
+            AlreadyExistsError: there is a run in it already.
+            InvalidArgumentError: it cannot be made or written to.
+            FailedPreconditionError: another process writes to it.
+        """
+        if (path / CONFIG).exists():
+            raise AlreadyExistsError(
+                f"{path} holds a run already; add --resume to continue it, or choose another "
+                "--run-dir"
+            )
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            lock = _lock(path)
+            _write_config(path, config)
+        except OSError as err:
+            raise InvalidArgumentError(
+                f"cannot make run directory {path}: {err.strerror}; choose another --run-dir"
+            ) from err
+        return cls(path, config.checkpoint.keep, lock)
+
+    @classmethod
+    def reopen(cls, path: Path, config: RunConfig) -> RunDirectory:
+        """Opens the directory of a run to continue it.
+
+        Args:
+            path: where the run is.
+            config: what it shall continue with; it becomes the run's `config.yaml`.
+
+        Raises:
+            NotFoundError: there is no run in it.
+            InvalidArgumentError: `config` differs from the run's own in a way that would change
+                its steps.
+            FailedPreconditionError: another process writes to it.
+        """
+        own = read_config(path)
+        for key, before, now in _differences(own, config):
+            if not key.startswith(_FREE_TO_CHANGE):
+                raise InvalidArgumentError(
+                    f"{key}: the run in {path} has {before!r}, now it is {now!r}; a run continues "
+                    "with the same value, a new one needs another --run-dir"
+                )
+        lock = _lock(path)
+        _write_config(path, config)
+        return cls(path, config.checkpoint.keep, lock)
+
+    def append_metrics(self, record: Mapping[str, Any]) -> None:
+        """Appends one line to `metrics.jsonl`; numbers that JSON lacks become null."""
+        with (self.path / METRICS).open("a", encoding="utf-8") as file:
+            file.write(
+                json.dumps({key: finite_or_none(value) for key, value in record.items()}) + "\n"
+            )
+
+    def truncate_metrics(self, step: int) -> None:
+        """Removes measurements after `step`, which will be made again, and a torn last line."""
+        path = self.path / METRICS
+        if not path.exists():
+            return
+        unfinished = path.with_name(f".{METRICS}")
+        with unfinished.open("w", encoding="utf-8") as file:
+            for record in read_metrics(self.path):
+                if record["step"] <= step:
+                    file.write(json.dumps(record) + "\n")
+        unfinished.rename(path)
+
+    def close(self) -> None:
+        """Lets other processes write to the directory."""
+        os.close(self._lock)
+
+
+def read_config(path: Path) -> RunConfig:
+    """Returns the configuration of the run in a directory.
+
+    Raises:
+        NotFoundError: there is no run.
+        InvalidArgumentError: the file was damaged or is of another version.
+    """
+    if not (path / CONFIG).exists():
+        raise NotFoundError(f"no run in {path}: it has no {CONFIG}; give the directory of a run")
+    return load_config(path / CONFIG)
+
+
+def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
+    """Yields the whole lines of a run's `metrics.jsonl`, oldest first."""
+    file = path / METRICS
+    for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue  # torn by a crash
+        if isinstance(record, dict) and "step" in record:
+            yield record
+
+
+def _write_config(path: Path, config: RunConfig) -> None:
+    unfinished = path / f".{CONFIG}"
+    unfinished.write_text(config.to_yaml(), encoding="utf-8")
+    unfinished.rename(path / CONFIG)
+
+
+def _lock(path: Path) -> int:
+    descriptor = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as err:
+        os.close(descriptor)
+        raise FailedPreconditionError(
+            f"another process trains in {path}; wait for it or choose another --run-dir"
+        ) from err
+    return descriptor
+
+
+def _differences(one: RunConfig, other: RunConfig) -> Iterator[tuple[str, Any, Any]]:
+    left, right = _flat(one.model_dump()), _flat(other.model_dump())
+    for key in sorted(left.keys() | right.keys()):
+        if left.get(key) != right.get(key):
+            yield key, left.get(key), right.get(key)
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        path = f"{prefix}{key}"
+        flat |= _flat(value, f"{path}.") if isinstance(value, Mapping) else {path: value}
+    return flat
+
+
+def finite_or_none(value: Any) -> Any:
+    """Returns `value` as JSON can hold it: None for NaN and infinities."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
