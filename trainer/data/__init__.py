@@ -1,1 +1,31 @@
+"""Data files in, batches of keys out: readers, encoding, shuffled streams, the generator.
 
+Nothing here imports TensorFlow.  Symbols in this package: `B` rows of a batch, `N` values of a
+column in a batch (`N == B` unless the column is ragged).
+"""
+
+from __future__ import annotations
+
+from hotrow.trainer.data.batch import Batch, Keys, Ragged, RawBatch
+from hotrow.trainer.data.columns import Column, ColumnKind
+from hotrow.trainer.data.data_file import DataFile
+from hotrow.trainer.data.encode import encode
+from hotrow.trainer.data.errors import DataError
+from hotrow.trainer.data.malformed import Malformed
+from hotrow.trainer.data.opening import open_data
+from hotrow.trainer.data.stream import BatchStream
+
+__all__ = [
+    "Batch",
+    "BatchStream",
+    "Column",
+    "ColumnKind",
+    "DataError",
+    "DataFile",
+    "Keys",
+    "Malformed",
+    "Ragged",
+    "RawBatch",
+    "encode",
+    "open_data",
+]

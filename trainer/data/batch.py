@@ -1,0 +1,115 @@
+"""The two forms of a batch: `RawBatch` as the file has it, `Batch` as the model takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Floats: TypeAlias = npt.NDArray[np.float32]
+Ints: TypeAlias = npt.NDArray[np.int64]
+Values: TypeAlias = "npt.NDArray[Any] | Ragged"
+
+
+@dataclass(frozen=True, eq=False)
+class Ragged:
+    """A column with any number of integer ids a row.
+
+    Attributes:
+        values: int64 [N], the ids of all rows, one row after the other.
+        row_splits: int64 [B + 1]; row `i` owns `values[row_splits[i]:row_splits[i + 1]]`.
+        weights: float32 [N], or None where every id weighs 1.
+    """
+
+    values: Ints
+    row_splits: Ints
+    weights: Floats | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Keys:
+    """The keys of one sparse feature.
+
+    Attributes:
+        keys: int64 [N].
+        row_splits: int64 [B + 1], or None where every row has exactly one key (then N == B).
+        weights: float32 [N], or None where every key weighs 1.
+    """
+
+    keys: Ints
+    row_splits: Ints | None = None
+    weights: Floats | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class RawBatch:
+    """Rows as they stand in a file: what a client sends to a server, before any hashing.
+
+    Attributes:
+        arrays: column name -> values; strings may be an Arrow array, so that encoding needs no
+            Python object per value.  Read `columns` for plain numpy.
+        labels: float32 [B] of 0 and 1, or None when the file has no labels.
+        size: B.
+    """
+
+    arrays: Mapping[str, pa.Array | npt.NDArray[Any] | Ragged]
+    labels: Floats | None
+    size: int
+
+    @cached_property
+    def columns(self) -> dict[str, Values]:
+        """The columns as numpy, made once on first use.
+
+        Numbers are float32 [B] with NaN where a value is missing; integers int64 [B]; strings an
+        object array [B] of `bytes`, `b""` where missing; multi-valued ids a `Ragged`.
+        """
+        return {name: _as_numpy(values) for name, values in self.arrays.items()}
+
+    def text(self, name: str) -> pa.Array:
+        """Returns a string column as an Arrow string array [B] without nulls."""
+        values = self.arrays[name]
+        if isinstance(values, np.ndarray):
+            return pa.array(values.tolist(), type=pa.binary()).cast(pa.string(), safe=False)
+        return values
+
+    def numbers(self, name: str) -> npt.NDArray[Any]:
+        """Returns a number or integer column as a numpy array [B]."""
+        values = self.arrays[name]
+        if not isinstance(values, np.ndarray):
+            raise TypeError(f"column {name!r} holds {type(values).__name__}, not numbers")
+        return values
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Rows ready for a model.
+
+    Attributes:
+        dense: float32 [B, n_dense] in the order of the dense columns; NaN where missing.
+        sparse: column name -> its keys.
+        labels: float32 [B] of 0 and 1, or None when the file has no labels.
+    """
+
+    dense: Floats
+    sparse: dict[str, Keys]
+    labels: Floats | None
+
+    @property
+    def size(self) -> int:
+        """B, the number of rows."""
+        return len(self.dense)
+
+
+def _as_numpy(values: pa.Array | npt.NDArray[Any] | Ragged) -> Values:
+    if isinstance(values, np.ndarray | Ragged):
+        return values
+    array: npt.NDArray[Any] = (
+        pc.cast(values, pa.binary()).fill_null(b"").to_numpy(zero_copy_only=False)
+    )
+    return array

@@ -1,0 +1,157 @@
+"""`DataFile`: the rows of one file, as Arrow batches or as raw batches of a fixed size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+from hotrow.config import DataConfig
+from hotrow.errors import InvalidArgumentError
+from hotrow.trainer.data.batch import Ragged, RawBatch
+from hotrow.trainer.data.columns import MISSING_KEY, Column, ColumnKind
+from hotrow.trainer.data.errors import DataError
+from hotrow.trainer.data.libsvm import WEIGHTS_SUFFIX
+from hotrow.trainer.data.malformed import Malformed, MalformedLog
+from hotrow.trainer.data.regroup import regroup
+
+
+class Source(Protocol):
+    """What a format must offer: its rows as Arrow record batches."""
+
+    @property
+    def unit(self) -> str:
+        """What a row is counted as in messages: "line" or "row"."""
+
+    @property
+    def label(self) -> str | None:
+        """The label's column in the record batches, None when there are no labels."""
+
+    def record_batches(self, log: MalformedLog) -> Iterator[pa.RecordBatch]:
+        """Yields the legal rows and tells `log` about the others."""
+
+
+class DataFile:
+    """A data file that was found, with the columns to read from it.
+
+    Attributes:
+        path: the file.
+        columns: what is read, in order.
+    """
+
+    def __init__(
+        self, path: Path, source: Source, columns: tuple[Column, ...], data: DataConfig
+    ) -> None:
+        """Binds a source; `open_data` makes these."""
+        self.path = path
+        self.columns = columns
+        self._source = source
+        self._data = data
+        self._log = self._new_log()
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether the rows carry labels."""
+        return self._source.label is not None
+
+    @property
+    def malformed(self) -> Malformed:
+        """The lines skipped so far by the newest pass over the file."""
+        return self._log.seen
+
+    def record_batches(self) -> Iterator[pa.RecordBatch]:
+        """Yields the rows as Arrow batches of any size: the label first, then `columns`.
+
+        Each call starts a new pass and a new count of malformed lines.
+
+        Raises:
+            DataError: the file cannot be read, a line is malformed and the policy is `fail`, no
+                line is legal, or no label is `data.positive`.
+        """
+        self._log = log = self._new_log()
+        rows, positives = 0, 0.0
+        for batch in self._source.record_batches(log):
+            rows += batch.num_rows
+            if self._source.label is not None:
+                positives += np.sum(batch.column(0).to_numpy())
+            yield batch
+        if not rows:
+            raise DataError(
+                f"{self.path} has no row to read; {log.seen.count} malformed lines were skipped"
+            )
+        if not positives and self.has_labels and self._data.positive is not None:
+            raise DataError(
+                f"{self.path}: no label is {self._data.positive!r} in {rows} rows; set "
+                "data.positive to the text that means 1"
+            )
+
+    def raw_batches(self, batch_size: int, limit: int | None = None) -> Iterator[RawBatch]:
+        """Yields batches of `batch_size` rows in file order; the last may have fewer.
+
+        Args:
+            batch_size: B, at least 1.
+            limit: stop after so many rows; None reads all.
+
+        Raises:
+            InvalidArgumentError: `batch_size` or `limit` is below 1.
+            DataError: as `record_batches`.
+        """
+        for name, value in (("batch_size", batch_size), ("limit", limit)):
+            if value is not None and value < 1:
+                raise InvalidArgumentError(f"{name} is {value}; it must be at least 1")
+        batches = self.record_batches()
+        if limit is not None:
+            batches = _first(batches, limit)
+        for batch in regroup(
+            batches,
+            batch_size,
+            size=lambda piece: int(piece.num_rows),
+            cut=lambda piece, start, stop: piece.slice(start, stop - start),
+            join=_join,
+        ):
+            yield self.to_raw(batch)
+
+    def to_raw(self, batch: pa.RecordBatch) -> RawBatch:
+        """Returns an Arrow batch of this file as a `RawBatch`."""
+        label = self._source.label
+        return RawBatch(
+            arrays={column.name: _raw_column(batch, column) for column in self.columns},
+            labels=None if label is None else batch.column(label).to_numpy(),
+            size=batch.num_rows,
+        )
+
+    def _new_log(self) -> MalformedLog:
+        return MalformedLog(str(self.path), self._data.on_malformed, self._source.unit)
+
+
+def _first(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield batch.slice(0, limit)
+        limit -= batch.num_rows
+        if limit <= 0:
+            return
+
+
+def _join(pieces: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(pieces) == 1:
+        return pieces[0]
+    return pa.Table.from_batches(pieces).combine_chunks().to_batches()[0]
+
+
+def _raw_column(batch: pa.RecordBatch, column: Column) -> Any:
+    values = batch.column(column.name)
+    match column.kind:
+        case ColumnKind.NUMBER:
+            return values.to_numpy(zero_copy_only=False)
+        case ColumnKind.INTEGER:
+            return values.fill_null(MISSING_KEY).to_numpy()
+        case ColumnKind.TEXT | ColumnKind.INTEGERS:
+            return values
+        case ColumnKind.IDS:
+            offsets = values.offsets.to_numpy().astype(np.int64)
+            weights = None
+            if column.name + WEIGHTS_SUFFIX in batch.schema.names:
+                weights = batch.column(column.name + WEIGHTS_SUFFIX).flatten().to_numpy()
+            return Ragged(values.flatten().to_numpy(), offsets - offsets[0], weights)

@@ -1,0 +1,128 @@
+"""Blocks of whole lines from a plain, gzip, zstd or bzip2 file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from hotrow.errors import HotrowError, NotFoundError
+from hotrow.trainer.data.errors import DataError
+
+BLOCK_BYTES = 2 << 20  # a block and its columns stay in the cache of a core
+MAX_LINE_BYTES = 64 << 20
+
+_MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2"}
+_SUFFIX = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
+_BOM = b"\xef\xbb\xbf"
+_LINE_END = re.compile(rb"\r\n|\n|\r")  # what Arrow takes as the end of a line
+
+
+@dataclass(frozen=True)
+class LineBlock:
+    """Whole lines of a file.
+
+    Attributes:
+        data: the lines; all but the last of a file end in a newline.
+        first_line: the 1-based number of the first of them.
+    """
+
+    data: bytes
+    first_line: int
+
+    def rows(self) -> list[tuple[int, bytes]]:
+        """Returns number and text of every line that is not empty, in order."""
+        lines = _LINE_END.split(self.data)
+        return [(self.first_line + i, line) for i, line in enumerate(lines) if line]
+
+
+def line_blocks(
+    path: Path, skip_lines: int = 0, block_bytes: int = BLOCK_BYTES
+) -> Iterator[LineBlock]:
+    """Yields the lines of `path` in blocks of about `block_bytes`, after the first `skip_lines`.
+
+    Raises:
+        NotFoundError: there is no such file.
+        DataError: it cannot be read, its compression is damaged or cut off, or a line is longer
+            than `MAX_LINE_BYTES`.
+    """
+    number = 1
+    for data in _whole_lines(path, block_bytes):
+        count = data.count(b"\n")
+        first = number
+        number += count
+        while skip_lines and data:
+            data = data.partition(b"\n")[2]
+            first += 1
+            skip_lines -= 1
+        if data:
+            yield LineBlock(data, first)
+
+
+def first_line(path: Path) -> str:
+    """Returns the first line of `path` without its line end.
+
+    Raises:
+        NotFoundError, DataError: as `line_blocks`; also DataError when the file has no line.
+    """
+    for data in _whole_lines(path, 1 << 16):
+        line = data.partition(b"\n")[0].rstrip(b"\r")
+        return line.decode("utf-8", errors="replace")
+    raise DataError(f"{path} is empty; a data file has at least one line")
+
+
+def _whole_lines(path: Path, block_bytes: int) -> Iterator[bytes]:
+    """Yields the bytes of `path` cut after line ends, without a byte order mark."""
+    tail = b""
+    start = True
+    for chunk in _chunks(path, block_bytes):
+        data = tail + chunk
+        if start:
+            data = data.removeprefix(_BOM)
+            start = False
+        cut = data.rfind(b"\n") + 1
+        tail = data[cut:]
+        if cut:
+            yield data[:cut]
+        elif len(tail) > MAX_LINE_BYTES:
+            raise DataError(
+                f"{path}: a line is longer than {MAX_LINE_BYTES} bytes; is this a text file?"
+            )
+    if tail:
+        yield tail
+
+
+def _chunks(path: Path, block_bytes: int) -> Iterator[bytes]:
+    try:
+        compression = _compression(path)
+        with pa.OSFile(str(path)) as file:
+            stream = file if compression is None else pa.CompressedInputStream(file, compression)
+            with stream:
+                while chunk := stream.read(block_bytes):
+                    yield chunk
+    except HotrowError:
+        raise
+    except FileNotFoundError as err:
+        raise NotFoundError(f"data file {path} does not exist") from err
+    except IsADirectoryError as err:
+        raise DataError(f"{path} is a directory; give a data file") from err
+    except (OSError, pa.ArrowException) as err:
+        reason = (getattr(err, "strerror", None) or str(err)).rstrip(".")
+        raise DataError(f"{path} cannot be read: {reason}; is it cut off or damaged?") from err
+
+
+def _compression(path: Path) -> str | None:
+    """Returns the compression of a file by its first bytes, None for a plain one.
+
+    Raises:
+        DataError: the name promises a compression that the content does not have.
+    """
+    with path.open("rb") as file:
+        head = file.read(4)
+    found = next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
+    promised = _SUFFIX.get(path.suffix)
+    if promised and head and found != promised:
+        raise DataError(f"{path} is named {path.suffix} but is not {promised} data; rename it")
+    return found

@@ -1,0 +1,64 @@
+"""What happens to lines that cannot be read: fail at the first one, or skip and count them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from hotrow.trainer.data.errors import DataError
+
+MAX_SHOWN_CHARACTERS = 60
+
+
+class Problem(NamedTuple):
+    """A line (1-based; a row in Parquet) and what is wrong with it."""
+
+    line: int
+    what: str
+
+
+@dataclass(frozen=True)
+class Malformed:
+    """How many lines were skipped, and the number of the first of them (None: there is none)."""
+
+    count: int = 0
+    first_line: int | None = None
+
+
+class MalformedLog:
+    """Applies the policy to the problems of one pass over one file."""
+
+    def __init__(self, path: str, policy: Literal["fail", "skip"], unit: str = "line") -> None:
+        """Starts a pass with nothing counted; `unit` is "line" or "row"."""
+        self._path = path
+        self._policy = policy
+        self._unit = unit
+        self.seen = Malformed()
+
+    def add(self, problems: Iterable[Problem]) -> None:
+        """Counts problems, or raises the first one when the policy is `fail`.
+
+        Raises:
+            DataError: the policy is `fail` and there is a problem.
+        """
+        ordered = sorted(problems)
+        if not ordered:
+            return
+        first = ordered[0]
+        if self._policy == "fail":
+            raise DataError(
+                f"{self._path}: {self._unit} {first.line}: {first.what} "
+                "(on_malformed: skip leaves such lines out and counts them)"
+            )
+        earliest = self.seen.first_line
+        self.seen = Malformed(
+            self.seen.count + len(ordered), first.line if earliest is None else earliest
+        )
+
+
+def shown(text: str) -> str:
+    """Returns `text` quoted for a message, cut after `MAX_SHOWN_CHARACTERS`."""
+    if len(text) > MAX_SHOWN_CHARACTERS:
+        text = text[:MAX_SHOWN_CHARACTERS] + "..."
+    return repr(text)

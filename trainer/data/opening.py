@@ -1,0 +1,130 @@
+"""`open_data`: one door to every data file."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+
+from hotrow.config import CRITEO_DENSE, CRITEO_SPARSE, DataConfig, FeaturesConfig
+from hotrow.trainer.data.columns import (
+    Column,
+    columns_of,
+    default_columns,
+    require_present,
+)
+from hotrow.trainer.data.data_file import DataFile, Source
+from hotrow.trainer.data.delimited import DelimitedSource
+from hotrow.trainer.data.errors import DataError
+from hotrow.trainer.data.libsvm import WEIGHTS_SUFFIX, LibsvmSource
+from hotrow.trainer.data.lines import first_line
+from hotrow.trainer.data.parquet import ParquetSource, parquet_names
+
+
+def open_data(
+    path: str | Path,
+    data: DataConfig,
+    features: FeaturesConfig | None = None,
+    *,
+    columns: Sequence[Column] | None = None,
+    require_labels: bool = False,
+) -> DataFile:
+    """Opens a data file; its first line is read to check names and the number of fields.
+
+    A `.parquet` file is read as Parquet with any format.
+
+    Args:
+        path: the file: plain, gzip, zstd or bzip2 text, or Parquet.
+        data: format and policy; its `train` and `valid` are not used.
+        features: read the columns that these features need.
+        columns: read these instead, as a client does that knows a model's inputs.  With neither,
+            every column is read (`default_columns`).
+        require_labels: refuse a file without labels; otherwise such a file gives `labels=None`.
+
+    Raises:
+        NotFoundError: there is no such file.
+        InvalidArgumentError: a column is not in the file.
+        DataError: the file is empty or unreadable, or has no labels and must have.
+    """
+    path = Path(path)
+    chosen: tuple[Column, ...] | None = None
+    if columns is not None:
+        chosen = tuple(columns)
+    elif features is not None:
+        chosen = columns_of(features, data.format)
+    names = _names(path, data, require_labels)
+    label = data.label if data.label in names else None
+    if require_labels and label is None:
+        raise DataError(
+            f"{path} has no label column {data.label!r}; it has: {', '.join(names)}; set data.label"
+        )
+    inputs = [name for name in names if name != label and not name.endswith(WEIGHTS_SUFFIX)]
+    if chosen is None:
+        chosen = default_columns(data.format, inputs)
+    if data.format != "libsvm":
+        require_present(chosen, inputs, str(path))
+    source = _source(path, data, tuple(names), chosen, label)
+    return DataFile(path, source, chosen, data)
+
+
+def _source(
+    path: Path,
+    data: DataConfig,
+    names: tuple[str, ...],
+    columns: tuple[Column, ...],
+    label: str | None,
+) -> Source:
+    if path.suffix == ".parquet":
+        return ParquetSource(path, columns, label, data.positive, data.weights)
+    if data.format == "libsvm":
+        return LibsvmSource(path, columns[0], label, data.weights)
+    is_csv = data.format == "csv"
+    return DelimitedSource(
+        path=path,
+        names=names,
+        columns=columns,
+        label=label,
+        positive=data.positive,
+        delimiter=_delimiter(data),
+        header=is_csv and data.columns is None,
+        quoted=is_csv,
+        trimmed=is_csv,
+    )
+
+
+def _names(path: Path, data: DataConfig, require_labels: bool) -> list[str]:
+    """Returns the names of a file's fields, the label among them if the file has labels."""
+    if path.suffix == ".parquet":
+        return parquet_names(path)
+    line = first_line(path)
+    if data.format == "libsvm":
+        words = line.split()
+        labelled = require_labels or not words or ":" not in words[0]
+        return [data.label] if labelled else []
+    if data.format == "criteo":
+        inputs = [*CRITEO_DENSE, *CRITEO_SPARSE]
+        unlabelled = line.count("\t") + 1 == len(inputs) and not require_labels
+        return inputs if unlabelled else [data.label, *inputs]
+    fields = next(csv.reader([line], delimiter=_delimiter(data), skipinitialspace=True), [])
+    if data.columns is None:
+        return _header(path, [field.strip() for field in fields])
+    if len(fields) != len(data.columns):
+        raise DataError(
+            f"{path}: data.columns names {len(data.columns)} columns, but the first line has "
+            f"{len(fields)} fields; check data.columns and data.delimiter"
+        )
+    return list(data.columns)
+
+
+def _header(path: Path, names: list[str]) -> list[str]:
+    for name in names:
+        if not name or names.count(name) > 1:
+            raise DataError(
+                f"{path}: line 1: the header names {name!r} {names.count(name)} times; every "
+                "column needs a name of its own (without a header, set data.columns)"
+            )
+    return names
+
+
+def _delimiter(data: DataConfig) -> str:
+    return "\t" if data.format == "criteo" else data.delimiter or ","

@@ -1,0 +1,129 @@
+"""`BatchStream`: the batches of one epoch, in the file's order or shuffled, from any of them on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from hotrow.config import RunConfig
+from hotrow.errors import InvalidArgumentError
+from hotrow.trainer.data.batch import Batch
+from hotrow.trainer.data.batch_rows import cut_batch, join_batches, take_rows
+from hotrow.trainer.data.encode import encode
+from hotrow.trainer.data.malformed import Malformed
+from hotrow.trainer.data.opening import open_data
+from hotrow.trainer.data.regroup import regroup
+
+
+class BatchStream:
+    """Encoded batches of a fixed number of rows from a labelled file.
+
+    Shuffling works on windows of `config.train.shuffle_buffer` consecutive rows, each permuted by
+    (seed, epoch, number of the window).  A file that fits one window is thereby mixed as a whole;
+    a longer one keeps its rough order.  Batch `i` depends only on the file, the configuration,
+    seed and epoch, so a run resumes by `start_batch` with the batches it would have seen.
+
+    One window of encoded rows is held in memory, and a second one while it is gathered.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        config: RunConfig,
+        shuffle_seed: int | None = None,
+        start_batch: int = 0,
+        *,
+        epoch: int = 0,
+        batch_size: int | None = None,
+        drop_last: bool = False,
+        limit: int | None = None,
+    ) -> None:
+        """Opens the file.
+
+        Args:
+            path: a data file with labels.
+            config: its sections data, features and train are used.
+            shuffle_seed: seed of the order, at least 0; None keeps the file's order.
+            start_batch: the first batch to yield; those before are read but not encoded.
+            epoch: at least 0; another epoch is another order.
+            batch_size: rows of a batch; None takes `config.data.batch_size`.
+            drop_last: leave out a last batch with fewer rows.
+            limit: read only so many rows of the file; None reads all.
+
+        Raises:
+            InvalidArgumentError: an argument is out of its range, or a column is not in the file.
+            NotFoundError, DataError: as `open_data`.
+        """
+        rows = config.data.batch_size if batch_size is None else batch_size
+        for name, value, least in (
+            ("batch_size", rows, 1),
+            ("start_batch", start_batch, 0),
+            ("epoch", epoch, 0),
+            ("shuffle_seed", shuffle_seed, 0),
+        ):
+            if value is not None and value < least:
+                raise InvalidArgumentError(f"{name} is {value}; it must be at least {least}")
+        self._file = open_data(path, config.data, config.features, require_labels=True)
+        self._features = config.features
+        self._window_rows = config.train.shuffle_buffer
+        self._batch_size = rows
+        self._shuffle_seed = shuffle_seed
+        self._start_batch = start_batch
+        self._epoch = epoch
+        self._drop_last = drop_last
+        self._limit = limit
+
+    @property
+    def malformed(self) -> Malformed:
+        """The lines skipped so far by the newest iteration."""
+        return self._file.malformed
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Yields the batches from `start_batch` on; every call starts over.
+
+        Raises:
+            DataError: as `DataFile.record_batches`.
+        """
+        skip = self._start_batch * self._batch_size
+        pieces = self._in_order(skip) if self._shuffle_seed is None else self._shuffled(skip)
+        for batch in regroup(
+            pieces, self._batch_size, size=_size, cut=cut_batch, join=join_batches
+        ):
+            if batch.size == self._batch_size or not self._drop_last:
+                yield batch
+
+    def _in_order(self, skip: int) -> Iterator[Batch]:
+        """Yields the encoded rows of the file in pieces, without the first `skip`."""
+        limit = self._limit
+        for batch in self._file.record_batches():
+            rows = batch if limit is None else batch.slice(0, limit)
+            if limit is not None:
+                limit -= rows.num_rows
+            left_out = min(skip, rows.num_rows)
+            skip -= left_out
+            if left_out < rows.num_rows:
+                yield encode(self._file.to_raw(rows.slice(left_out)), self._features)
+            if limit == 0:
+                return
+
+    def _shuffled(self, skip: int) -> Iterator[Batch]:
+        """Yields the rows window by window, permuted, without the first `skip` of that order."""
+        number, skip = divmod(skip, self._window_rows)
+        windows = regroup(
+            self._in_order(number * self._window_rows),
+            self._window_rows,
+            size=_size,
+            cut=cut_batch,
+            join=join_batches,
+        )
+        for window in windows:
+            order = np.random.default_rng([self._shuffle_seed or 0, self._epoch, number])
+            permutation = order.permutation(window.size)
+            for start in range(skip, window.size, self._batch_size):
+                yield take_rows(window, permutation[start : start + self._batch_size])
+            number, skip = number + 1, 0
+
+
+def _size(batch: Batch) -> int:
+    return batch.size
