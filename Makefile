@@ -1,0 +1,51 @@
+# The tasks of the project. `make` lists them.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+# Where the shared data sets lie, for make, pytest and CI alike.
+export SHARED ?= $(abspath ../shared)
+# A Criteo-format file for `make demo`; generated when empty.
+DATA ?=
+
+.PHONY: help setup format lint test demo bench protos gpu-check clean
+
+help: ## list the tasks
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+setup: ## Debian packages, virtual environment, Python packages, native build
+	@.ci/setup "$(PYTHON)" "$(VENV)"
+
+format: setup ## rewrite the sources in the house style
+	$(BIN)/ruff check --fix-only -q .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $$(git ls-files '*.cc' '*.h' '*.cu' '*.cuh')
+
+lint: setup ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run --Werror $$(git ls-files '*.cc' '*.h' '*.cu' '*.cuh')
+	$(BIN)/mypy
+
+test: setup ## the whole test suite
+	$(BIN)/python -m pytest -q
+
+demo: setup ## data -> train -> export -> serve -> predict -> evaluate, with a report
+	$(BIN)/python -m hotrow.cli.demo --to demo $(if $(DATA),--data "$(DATA)")
+
+bench: setup ## the benchmarks; prints tables
+	@for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
+protos: setup ## regenerate the modules of protos/*.proto
+	@if ls protos/*.proto >/dev/null 2>&1; then \
+	  $(BIN)/python -m grpc_tools.protoc -I platform --python_out=platform --pyi_out=platform \
+	    --grpc_python_out=platform hotrow/protos/*.proto; \
+	else echo "protos/: nothing to generate"; fi
+
+gpu-check: ## on a GPU machine without TensorFlow: build the core alone and run tests/gpu
+	@.ci/gpu-check "$(PYTHON)"
+
+clean: ## remove what was built
+	rm -rf build .setup-stamp demo platform/hotrow/*.so platform/*.egg-info

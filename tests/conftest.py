@@ -1,0 +1,38 @@
+"""What all tests share: the shared data, free ports."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of shared data sets. Absent: skipped with that reason; in CI: a failure."""
+    folder = Path(os.environ.get("SHARED") or ROOT.parent / "shared").resolve()
+    if not (folder / "data").is_dir():
+        reason = f"the shared data sets are not at {folder} (set SHARED)"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return folder
+
+
+@pytest.fixture
+def free_port() -> Callable[[], int]:
+    """Returns a function that gives a port that nothing listens on."""
+
+    def choose() -> int:
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            return int(listener.getsockname()[1])
+
+    return choose
