@@ -78,11 +78,15 @@ class RawBatch:
             return pa.array(values.tolist(), type=pa.binary()).cast(pa.string(), safe=False)
         return values
 
-    def numbers(self, name: str) -> npt.NDArray[Any]:
-        """Returns a number or integer column as a numpy array [B]."""
-        values = self.arrays[name]
-        if not isinstance(values, np.ndarray):
-            raise TypeError(f"column {name!r} holds {type(values).__name__}, not numbers")
+    def array(self, name: str) -> npt.NDArray[Any]:
+        """Returns a column with one value a row as numpy [B]; see `columns` for its type.
+
+        Raises:
+            TypeError: the column is ragged.
+        """
+        values = _as_numpy(self.arrays[name])
+        if isinstance(values, Ragged):
+            raise TypeError(f"column {name!r} is ragged; read it from `columns`")
         return values
 
 

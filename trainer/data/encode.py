@@ -30,7 +30,7 @@ def encode(raw: RawBatch, features: FeaturesConfig) -> Batch:
     dense = features.dense_columns()
     matrix = np.empty((raw.size, len(dense)), dtype=np.float32)
     for i, number in enumerate(dense):
-        matrix[:, i] = raw.numbers(number.name)
+        matrix[:, i] = raw.array(number.name)
     sparse = {column.name: _keys(raw, column) for column in features.sparse_columns()}
     return Batch(matrix, sparse, raw.labels)
 
@@ -64,7 +64,7 @@ def _keys(raw: RawBatch, column: SparseColumn) -> Keys:
     if isinstance(values, Ragged):
         return Keys(values.values, values.row_splits, values.weights)
     if column.boundaries is not None:
-        return Keys(bucket_keys(raw.numbers(column.name), column.boundaries))
+        return Keys(bucket_keys(raw.array(column.name), column.boundaries))
     if column.separator is not None:
         parts, row_splits = split_parts(raw.text(column.name), column.separator)
         if column.hash:
@@ -72,7 +72,7 @@ def _keys(raw: RawBatch, column: SparseColumn) -> Keys:
         return Keys(pc.cast(parts, pa.int64()).to_numpy(), row_splits)
     if column.hash:
         return Keys(fingerprint_keys(raw.text(column.name), column.key_prefix))
-    return Keys(raw.numbers(column.name).astype(np.int64, copy=False))
+    return Keys(raw.array(column.name).astype(np.int64, copy=False))
 
 
 def split_parts(text: pa.Array, separator: str) -> tuple[pa.Array, Ints]:

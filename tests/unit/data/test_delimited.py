@@ -49,10 +49,10 @@ def test_criteo_rows_equal_those_of_a_plain_python_reader(shared: Path) -> None:
     for i, name in enumerate(CRITEO_DENSE, start=1):
         expected = np.array([float(row[i] or "nan") for row in rows], np.float32)
         np.testing.assert_array_equal(
-            np.concatenate([batch.columns[name] for batch in batches]), expected
+            np.concatenate([batch.array(name) for batch in batches]), expected
         )
     for i, name in enumerate(CRITEO_SPARSE, start=14):
-        texts = [text for batch in batches for text in batch.columns[name]]
+        texts = [text for batch in batches for text in batch.array(name)]
         assert texts == [row[i].encode() for row in rows]
 
 
@@ -62,7 +62,7 @@ def test_criteo_rows_without_labels_are_read_for_prediction(write: Write) -> Non
     (batch,) = file.raw_batches(8)
     assert not file.has_labels
     assert batch.labels is None
-    assert batch.columns["I1"].tolist() == [3.0]
+    assert batch.array("I1").tolist() == [3.0]
     with pytest.raises(DataError, match="39 fields, not 40"):
         list(open_data(path, CRITEO, require_labels=True).raw_batches(8))
 
@@ -72,7 +72,7 @@ def test_adult_census_values_are_trimmed_and_its_label_read(shared: Path) -> Non
     batches = list(file.raw_batches(10_000))
     assert sum(batch.size for batch in batches) == 32_561
     assert sum(batch.labels.sum() for batch in batches if batch.labels is not None) == 7_841
-    assert batches[0].columns["workclass"][:2].tolist() == [b"State-gov", b"Self-emp-not-inc"]
+    assert batches[0].array("workclass")[:2].tolist() == [b"State-gov", b"Self-emp-not-inc"]
 
 
 def test_only_the_columns_of_the_features_are_read(shared: Path) -> None:
@@ -87,12 +87,12 @@ def test_only_the_columns_of_the_features_are_read(shared: Path) -> None:
     )
     file = open_data(shared / "data/adult_census/adult.data.gz", ADULT, features)
     batch = next(file.raw_batches(3))
-    assert {name: array.dtype for name, array in batch.columns.items()} == {
+    assert {name: batch.array(name).dtype for name in batch.columns} == {
         "age": np.float32,
         "capital_gain": np.float32,
         "education": np.object_,
     }
-    assert batch.columns["capital_gain"].tolist() == [2174.0, 0.0, 0.0]
+    assert batch.array("capital_gain").tolist() == [2174.0, 0.0, 0.0]
 
 
 def test_a_positive_text_that_never_occurs_is_reported(write: Write) -> None:
@@ -106,8 +106,8 @@ def test_csv_has_headers_quotes_blanks_and_other_delimiters(write: Write) -> Non
     data = DataConfig(format="csv", train="-", delimiter=";")
     columns = [Column("id", ColumnKind.INTEGER), Column("text", ColumnKind.TEXT)]
     (batch,) = open_data(path, data, columns=columns).raw_batches(4)
-    assert batch.columns["text"].tolist() == [b'a; "b"', b"c d"]
-    assert batch.columns["id"].tolist() == [1, MISSING_KEY]
+    assert batch.array("text").tolist() == [b'a; "b"', b"c d"]
+    assert batch.array("id").tolist() == [1, MISSING_KEY]
     assert batch.labels is not None
     assert batch.labels.tolist() == [1.0, 0.0]
 
@@ -116,14 +116,16 @@ def test_bytes_that_are_not_utf8_reach_the_batch_unchanged(write: Write) -> None
     path = write("a.csv", b"t,label\n\xff\xfe,1\nshort\n\xe9,0\n")
     data = DataConfig(format="csv", train="-", on_malformed="skip")
     (batch,) = open_data(path, data).raw_batches(4)
-    assert batch.columns["t"].tolist() == [b"\xff\xfe", b"\xe9"]
+    assert batch.array("t").tolist() == [b"\xff\xfe", b"\xe9"]
 
 
 def test_numbers_say_nan_where_they_are_missing(write: Write) -> None:
     path = write("a.csv", "x,label\n1.5,1\n,0\nnan,0\n -2e3 ,1\n")
     columns = [Column("x", ColumnKind.NUMBER)]
     (batch,) = open_data(path, DataConfig(format="csv", train="-"), columns=columns).raw_batches(9)
-    np.testing.assert_array_equal(batch.columns["x"], np.float32([1.5, np.nan, np.nan, -2000]))
+    np.testing.assert_array_equal(
+        batch.array("x"), np.array([1.5, np.nan, np.nan, -2000], np.float32)
+    )
 
 
 FIELD = st.one_of(
@@ -194,15 +196,13 @@ def test_what_pythons_csv_writes_comes_back(
     batches = list(file.raw_batches(batch_size))
     assert [batch.size for batch in batches[:-1]] == [batch_size] * (len(batches) - 1)
     blanks = " \t\n\v\f\r"
-    assert [t for b in batches for t in b.columns["t"]] == [
-        r[0].strip(blanks).encode() for r in rows
-    ]
-    assert [i for b in batches for i in b.columns["id"]] == [
+    assert [t for b in batches for t in b.array("t")] == [r[0].strip(blanks).encode() for r in rows]
+    assert [i for b in batches for i in b.array("id")] == [
         MISSING_KEY if row[1] is None else row[1] for row in rows
     ]
     np.testing.assert_array_equal(
-        np.concatenate([b.columns["x"] for b in batches]),
-        np.float32([np.nan if row[2] is None else row[2] for row in rows]),
+        np.concatenate([b.array("x") for b in batches]),
+        np.array([np.nan if row[2] is None else row[2] for row in rows], np.float32),
     )
 
 

@@ -67,10 +67,10 @@ def test_typed_columns_of_other_writers_are_read(tmp_path: Path) -> None:
         Column("t", ColumnKind.TEXT),
     ]
     (batch,) = open_data(path, DataConfig(format="csv", train="-"), columns=columns).raw_batches(9)
-    assert batch.columns["id"].tolist() == [2**53 + 1, MISSING_KEY, -7]
-    np.testing.assert_array_equal(batch.columns["x"], np.float32([0.1, np.nan, 3]))
-    assert batch.columns["n"].tolist() == [b"4", b"5", b""]
-    assert batch.columns["t"].tolist() == [b"a", b"", b"b"]
+    assert batch.array("id").tolist() == [2**53 + 1, MISSING_KEY, -7]
+    np.testing.assert_array_equal(batch.array("x"), np.array([0.1, np.nan, 3], np.float32))
+    assert batch.array("n").tolist() == [b"4", b"5", b""]
+    assert batch.array("t").tolist() == [b"a", b"", b"b"]
 
 
 def test_malformed_rows_are_counted_by_row(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ def check_rows(batches: list[Batch]) -> list[int]:
         keys, tags = batch.sparse["id"].keys, batch.sparse["tags"]
         np.testing.assert_array_equal(batch.dense[:, 0], keys.astype(np.float32))
         np.testing.assert_array_equal(batch.labels, (keys % 2).astype(np.float32))
+        assert tags.row_splits is not None
         np.testing.assert_array_equal(np.diff(tags.row_splits), keys % 3)
         np.testing.assert_array_equal(tags.keys, np.repeat(keys, keys % 3))
         ids += keys.tolist()
