@@ -6,6 +6,7 @@ import sys
 import traceback
 
 import click
+
 from hotrow.errors import HotrowError
 
 EXIT_FAILURE = 1

@@ -11,6 +11,7 @@ import importlib.util
 from collections.abc import Mapping
 
 import click
+
 from hotrow.errors import UnimplementedError, nearest
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import click
+
 from hotrow.cli.failures import report_failure
 from hotrow.cli.lazy_group import LazyGroup
 from hotrow.version import __version__

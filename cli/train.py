@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+
 from hotrow.cli.quiet_start import import_tensorflow_quietly
 from hotrow.config import load_config
 from hotrow.errors import UnimplementedError

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+
 from hotrow.config import RunConfig
 from hotrow.trainer.data import BatchStream
 from hotrow.trainer.metrics import BinaryMetrics, Quality

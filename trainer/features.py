@@ -12,6 +12,7 @@ import keras
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
+
 from hotrow.config import DenseColumn
 
 STANDARDIZE_ROWS = 100_000

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+
 from hotrow.config import RunConfig, refuse_unbuilt
 from hotrow.errors import FailedPreconditionError
 from hotrow.trainer.checkpoint import Position

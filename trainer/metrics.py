@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 import numpy.typing as npt
+
 from hotrow.errors import InvalidArgumentError
 
 Floats = npt.NDArray[np.floating]

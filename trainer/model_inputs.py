@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import tensorflow as tf
+
 from hotrow.config import RunConfig
 from hotrow.trainer.data import Batch, Keys
 

@@ -6,8 +6,9 @@ import sys
 import time
 from typing import Any, TextIO
 
-from hotrow.trainer.metrics import Quality
 from tqdm import tqdm
+
+from hotrow.trainer.metrics import Quality
 
 LINE_SECONDS = 10.0
 

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from hotrow.errors import DataLossError, FailedPreconditionError
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
+
+from hotrow.errors import DataLossError, FailedPreconditionError
 
 if TYPE_CHECKING:
     from hotrow.ops.table import Table

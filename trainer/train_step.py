@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 import tensorflow as tf
+
 from hotrow.config import OptimizerConfig, RunConfig
 from hotrow.errors import HotrowError, from_status
 from hotrow.trainer.model_inputs import ModelInputs, input_signature

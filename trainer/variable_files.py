@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from hotrow.errors import DataLossError, FailedPreconditionError
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
+
+from hotrow.errors import DataLossError, FailedPreconditionError
 
 _NUMBERED = re.compile(r"(seed_generator)(_\d+)?")  # Keras counts these over the whole process
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+
 from hotrow.config import DlrmConfig, RunConfig
 from hotrow.trainer.models.feature_tables import deep_features
 from hotrow.trainer.models.ranker import Ranker

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import hotrow
 import keras
 import tensorflow as tf
+
+import hotrow
 from hotrow.config import RunConfig
 from hotrow.trainer.features import DensePreprocessor
 from hotrow.trainer.model_inputs import ModelInputs

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import tensorflow as tf
+
 from hotrow.config import RunConfig, WideDeepConfig
 from hotrow.trainer.models.feature_tables import deep_features, wide_features
 from hotrow.trainer.models.linear_part import LinearPart
