@@ -1,0 +1,297 @@
+"""The schema: what validates, what is refused and with which line."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import yaml
+from hotrow.config import (
+    MISSING_BUCKET,
+    RunConfig,
+    load_config,
+    parse_config,
+    refuse_unbuilt,
+    unbuilt_values,
+)
+from hotrow.errors import InvalidArgumentError, UnimplementedError
+from pydantic import ValidationError
+
+DESIGN_SECTION_6 = """
+name: criteo-dlrm
+seed: 2026
+data:     {format: criteo, train: train.tsv.gz, valid: valid.tsv.gz, batch_size: 4096}
+features:                       # what the file's columns are; `hash` for strings, `log` for counts
+  dense:  {columns: [I1, I2], transform: log}
+  sparse: {columns: [C1, C2], dim: 16, hash: true}
+tables:   {default: {optimizer: adagrad, learning_rate: 0.05, initializer: {uniform: 0.05}}}
+model:    {arch: dlrm, bottom: [128, 64, 16], top: [256, 128]}
+optimizer: {name: adam, learning_rate: 0.001}        # dense part
+cache:    {device_rows: 1_000_000, policy: lfu, lookahead: 8, warmup: 0.7}
+parallel: {workers: 1, sharding: auto, staleness: 0}
+checkpoint: {every_steps: 5000, keep: 3}
+online:   {source: "redis://...", publish_seconds: 1}
+"""
+
+
+@pytest.fixture
+def raw():
+    """The design's example without the sections that are not built."""
+    values = yaml.safe_load(DESIGN_SECTION_6)
+    return {key: value for key, value in values.items() if key not in ("cache", "online")}
+
+
+def merged(raw, path, value):
+    raw = copy.deepcopy(raw)
+    node = raw
+    *sections, last = path.split(".")
+    for key in sections:
+        node = node.setdefault(key, {})
+    node[last] = value
+    return raw
+
+
+def test_the_example_of_the_design_validates(tmp_path):
+    (tmp_path / "c.yaml").write_text(DESIGN_SECTION_6)
+    config = load_config(tmp_path / "c.yaml")
+    assert config.cache.device_rows == 1_000_000
+    assert config.model.bottom == (128, 64, 16)
+    assert config.data.train == str(tmp_path / "train.tsv.gz")
+    assert config.table_settings("C1").learning_rate == 0.05
+
+
+def test_the_resolved_configuration_loads_again_as_the_same(tmp_path, raw):
+    raw["features"]["sparse"] = [
+        {"columns": ["C1"], "dim": 16, "combiner": "none"},
+        {"columns": ["C2", "C3"], "dim": 16, "table": "shared", "separator": "|"},
+        {"columns": ["I1"], "dim": 16, "buckets": [1, 2.5]},
+    ]
+    raw["tables"]["shared"] = {"optimizer": "sgd", "initializer": "zeros"}
+    config = parse_config(raw)
+    (tmp_path / "c.yaml").write_text(config.to_yaml())
+    again = load_config(tmp_path / "c.yaml")
+    assert again.model_dump(exclude={"data"}) == config.model_dump(exclude={"data"})
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "line"),
+    [
+        ("nme", 1, "unknown key 'nme' (did you mean 'name'?); legal: name, seed, data"),
+        ("data.batchsize", 1, "data: unknown key 'batchsize' (did you mean 'batch_size'?)"),
+        ("model.botom", [16], "model: unknown key 'botom' (did you mean 'bottom'?)"),
+        ("features.sparse.size", 3, "features.sparse: unknown key 'size'"),
+        ("tables.default.lr", 3, "tables.default: unknown key 'lr'"),
+        ("data.batch_size", "3", "data.batch_size: '3' is not legal; expected an integer"),
+        ("data.batch_size", 0, "data.batch_size: 0 is not legal; expected at least 1"),
+        ("data.train", 3, "data.train: 3 is not legal; expected a text"),
+        ("data.format", "xyz", "data.format: 'xyz' is not legal; expected one of criteo, csv"),
+        ("train", 7, "train: 7 is not legal; expected a section"),
+        ("train.shuffle", 1, "train.shuffle: 1 is not legal; expected true or false"),
+        ("train.epochs", True, "train.epochs: True is not legal; expected an integer"),
+        ("seed", -1, "seed: -1 is not legal; expected at least 0"),
+        ("name", "a/b", "name: 'a/b' is not legal; expected letters, digits"),
+        ("features.sparse.dim", 0, "features.sparse.dim: 0 is not legal; expected at least 1"),
+        ("features.sparse.columns", "C1", "features.sparse.columns: 'C1' is not legal"),
+        ("features.sparse.columns", [], "features.sparse.columns: [] is not legal"),
+        ("features.sparse.combiner", "avg", "expected one of sum, mean, sqrtn"),
+        ("features.dense.transform", "lg", "features.dense.transform: 'lg' is not legal (did you"),
+        ("model.arch", "dlmr", "model: arch 'dlmr' is not legal (did you mean 'dlrm'?)"),
+        ("model.top", [0], "model.top.0: 0 is not legal"),
+        ("model.dropout", 1, "model.dropout: 1 is not legal; expected less than 1"),
+        ("tables.default.optimizer", "adagrd", "'adagrd' is not legal (did you mean 'adagrad'?)"),
+        ("tables.default.learning_rate", 0, "expected more than 0"),
+        ("tables.default.initializer", "ones", "'ones' is not legal; expected zeros, {uniform"),
+        ("tables.default.initializer", {"uniform": 1, "normal": 1}, "2 ways are given"),
+        ("tables.C9", {}, "tables: unknown table 'C9'"),
+        ("tables", 5, "tables: 5 is not legal; expected a section"),
+        ("optimizer.name", "Adam", "optimizer.name: 'Adam' is not legal (did you mean 'adam'?)"),
+        ("optimizer.learning_rate", float("inf"), "inf is not legal; expected a finite number"),
+        ("cache.policy", "fifo", "cache.policy: 'fifo' is not legal; expected one of lfu, lru"),
+        ("parallel.sharding", "rows", "'rows' is not legal (did you mean 'row'?)"),
+    ],
+)
+def test_a_value_that_is_not_legal_is_named_with_its_path(raw, path, value, line):
+    with pytest.raises(InvalidArgumentError) as refused:
+        parse_config(merged(raw, path, value))
+    assert line in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("section", ["data", "features", "model"])
+def test_a_missing_section_is_named(raw, section):
+    del raw[section]
+    with pytest.raises(InvalidArgumentError, match=f"{section}: missing; this key is required"):
+        parse_config(raw)
+
+
+def test_a_model_without_an_architecture_is_refused_with_the_legal_ones(raw):
+    del raw["model"]["arch"]
+    with pytest.raises(InvalidArgumentError, match="arch is missing; expected one of dlrm, wide"):
+        parse_config(raw)
+
+
+def test_several_problems_are_counted_behind_the_first(raw):
+    raw["seed"], raw["data"]["batch_size"] = "x", "y"
+    with pytest.raises(InvalidArgumentError, match=r"\(and 1 more\)$"):
+        parse_config(raw)
+
+
+@pytest.mark.parametrize(
+    ("features", "line"),
+    [
+        ({}, "no columns; name the file's columns"),
+        ({"dense": {"columns": ["I1", "I1"]}}, "column 'I1' is named twice under dense"),
+        (
+            {"sparse": [{"columns": ["C1"], "dim": 2}, {"columns": ["C1"], "dim": 2}]},
+            "column 'C1' is named twice under sparse",
+        ),
+        (
+            {"dense": {"columns": ["I1"]}, "sparse": {"columns": ["I1"], "dim": 2}},
+            "column 'I1' is both dense and sparse",
+        ),
+        (
+            {
+                "sparse": [
+                    {"columns": ["C1"], "dim": 2, "table": "t"},
+                    {"columns": ["C2"], "dim": 4, "table": "t"},
+                ]
+            },
+            "table 't' has dim 2 for column 'C1' and 4 for 'C2'",
+        ),
+        ({"sparse": {"columns": ["C27"], "dim": 2}}, "no column 'C27' in the data (did you mean"),
+        ({"dense": {"columns": ["C1"]}}, "column 'C1' holds texts"),
+        ({"sparse": {"columns": ["label"], "dim": 2}}, "column 'label' is the label"),
+        ({"sparse": {"columns": ["C1"], "dim": 2, "table": "wide"}}, "table name 'wide' is taken"),
+        (
+            {"sparse": {"columns": ["C1"], "dim": 2, "separator": "|", "combiner": "none"}},
+            "combiner 'none' needs exactly one key",
+        ),
+        (
+            {"sparse": {"columns": ["I1"], "dim": 2, "buckets": [2, 1]}},
+            "expected 'log' or a list of increasing numbers",
+        ),
+        (
+            {"sparse": {"columns": ["I1"], "dim": 2, "buckets": [1], "separator": "|"}},
+            "buckets are for single numbers",
+        ),
+    ],
+)
+def test_columns_that_do_not_fit_together_are_refused(raw, features, line):
+    with pytest.raises(InvalidArgumentError) as refused:
+        parse_config(raw | {"features": features, "model": {"arch": "wide_deep"}})
+    assert line in str(refused.value)
+
+
+def test_one_group_and_a_list_of_one_group_are_the_same(raw):
+    several = copy.deepcopy(raw)
+    several["features"]["sparse"] = [several["features"]["sparse"]]
+    assert parse_config(raw) == parse_config(several)
+
+
+def test_sparse_columns_know_their_table_and_key_prefix(raw):
+    raw["features"]["sparse"] = [
+        {"columns": ["C1"], "dim": 16},
+        {"columns": ["C2", "C3"], "dim": 16, "table": "both"},
+        {"columns": ["I2"], "dim": 16, "buckets": "log"},
+    ]
+    first, second, third, bucketized = parse_config(raw).features.sparse_columns()
+    assert (first.table, first.key_prefix) == ("C1", b"C1\x1f")
+    assert (second.table, third.table) == ("both", "both")
+    assert second.key_prefix == third.key_prefix == b"both\x1f"
+    assert bucketized.hash is False
+    assert bucketized.boundaries is not None
+    assert bucketized.boundaries[:3] == (0.0, 1.0, 2.0)
+    assert list(bucketized.boundaries) == sorted(set(bucketized.boundaries))
+    assert MISSING_BUCKET < 0
+
+
+def test_tables_inherit_what_they_leave_out(raw):
+    raw["tables"] = {
+        "default": {"learning_rate": 0.2},
+        "wide": {"optimizer": "sgd"},
+        "C1": {"initializer": {"normal": 0.1}},
+        "C2/wide": {"learning_rate": 0.3},
+    }
+    config = parse_config(raw)
+    assert config.table_settings("C1").learning_rate == 0.2
+    assert config.table_settings("C1").initializer.normal == 0.1
+    assert config.table_settings("C2").initializer.uniform == 0.05
+    assert config.table_settings("C1/wide").optimizer == "sgd"
+    assert config.table_settings("C1/wide").initializer.constant == 0
+    assert config.table_settings("C2/wide").optimizer == "sgd"
+    assert config.table_settings("C2/wide").learning_rate == 0.3
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "line"),
+    [
+        ("model.bottom", [8], r"model.bottom: \[8\] must end with the embeddings' dim 16"),
+        (
+            "features.sparse",
+            [{"columns": ["C1"], "dim": 16}, {"columns": ["C2"], "dim": 8}],
+            r"dims \[8, 16\] differ",
+        ),
+        (
+            "features",
+            {"sparse": {"columns": ["C1"], "dim": 16}},
+            "dlrm needs at least two vectors",
+        ),
+    ],
+)
+def test_dlrm_refuses_widths_that_cannot_be_multiplied(raw, path, value, line):
+    with pytest.raises(InvalidArgumentError, match=line):
+        parse_config(merged(raw, path, value))
+
+
+@pytest.mark.parametrize(
+    ("data", "line"),
+    [
+        ({"delimiter": ";"}, "delimiter is an option of format 'csv', the format here is 'criteo'"),
+        ({"format": "csv", "weights": True}, "weights is an option of format 'libsvm'"),
+        ({"format": "csv", "columns": ["a", "a"]}, "data.columns: 'a' is named twice"),
+        ({"format": "csv", "columns": ["a"]}, "label 'label' is not one of columns a"),
+    ],
+)
+def test_data_options_that_do_not_fit_the_format_are_refused(raw, data, line):
+    raw["data"] |= data
+    with pytest.raises(InvalidArgumentError) as refused:
+        parse_config(raw)
+    assert line in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("cache.device_rows", 10),
+        ("cache.policy", "lru"),
+        ("cache.lookahead", 8),
+        ("cache.warmup", 0.5),
+        ("parallel.workers", 2),
+        ("parallel.sharding", "row"),
+        ("parallel.staleness", 1),
+        ("online.source", "redis://x"),
+        ("online.publish_seconds", 2.0),
+        ("tables.default.optimizer", "adam"),
+        ("tables.C1.optimizer", "ftrl"),
+    ],
+)
+def test_a_part_that_is_not_built_is_legal_but_refused_by_name(raw, path, value):
+    config = parse_config(merged(raw, path, value))
+    with pytest.raises(UnimplementedError, match="not built yet") as refused:
+        refuse_unbuilt(config)
+    assert str(refused.value).startswith(f"{path}: ")
+    assert refused.value.exit_code == 2
+
+
+def test_default_values_of_parts_that_are_not_built_are_accepted(raw):
+    raw["parallel"] = {"workers": 1, "sharding": "auto", "staleness": 0}
+    config = parse_config(raw)
+    refuse_unbuilt(config)
+    assert list(unbuilt_values(config)) == []
+
+
+def test_a_configuration_cannot_be_changed(raw):
+    config = parse_config(raw)
+    with pytest.raises(ValidationError, match="frozen"):
+        config.seed = 3
+    assert isinstance(config, RunConfig)
