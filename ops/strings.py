@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-SEPARATOR = "\x1f"
 
-
-def fingerprint_keys(feature: str, values: tf.Tensor) -> tf.Tensor:
-    """Returns int64 keys, of the shape of `values`: Fingerprint64 of `feature \\x1f value`.
+def fingerprint_keys(prefix: bytes, values: tf.Tensor) -> tf.Tensor:
+    """Returns int64 keys, of the shape of `values`: Fingerprint64 of `prefix + value`.
 
     Args:
-        feature: the name of the feature.
+        prefix: the name of the feature and 0x1f.
         values: string tensor of any shape.
     """
-    flat = tf.reshape(values, [-1])
-    text = tf.strings.join([tf.constant((feature + SEPARATOR).encode()), flat])
+    # A vector of strings is hashed string by string; of other shapes TensorFlow hashes the hashes.
+    text = tf.strings.join([tf.constant(prefix), tf.reshape(values, [-1])])
     keys = tf.bitcast(tf.fingerprint(text), tf.int64)
     return tf.reshape(keys, tf.shape(values))

@@ -1,0 +1,114 @@
+"""The manifest of an exported version: assets/hotrow_manifest.json (design D9).
+
+The native lookup reads `generation`, `store` and `tables` from it; people and `platform inspect`
+read the rest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import pydantic
+
+from hotrow.errors import DataLossError, NotFoundError
+from hotrow.spec import FeatureConfig, TableConfig
+from hotrow.version import __version__
+
+FILE_NAME = "hotrow_manifest.json"
+FORMAT = 1
+
+
+class _Part(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(frozen=True, extra="ignore")
+
+
+class ManifestTable(_Part):
+    """A table of the version.
+
+    Attributes:
+        name: in the graph and in the store.
+        dim: weights of a row, D.
+        dtype: of the weights.
+        rows: how many the store holds.
+        digest: of keys and weights, whatever their order: 32 hex digits.
+        default_value: of every weight of the row that an unknown key reads.
+    """
+
+    name: str
+    dim: int
+    dtype: Literal["float32"] = "float32"
+    rows: int
+    digest: str
+    default_value: float = 0.0
+
+
+class ManifestFeature(_Part):
+    """A feature of the lookup: which table it reads and how its rows are pooled."""
+
+    name: str
+    table: str
+    combiner: str | None
+
+
+class Manifest(_Part):
+    """What a version is made of.
+
+    Attributes:
+        format: of this file.
+        model: name of the model. version: its number.
+        step: training steps behind it.
+        generation: key prefix of its rows in the store.
+        store: URL of the store; `file:rows` is relative to the version directory; "" when the
+            rows are in the graph's variables (standalone).
+        schema_hash: SHA-256 of tables and features, equal for versions that can share rows.
+    """
+
+    format: Literal[1] = 1
+    hotrow_version: str = __version__
+    model: str
+    version: int
+    step: int
+    generation: str
+    store: str
+    tables: tuple[ManifestTable, ...]
+    features: tuple[ManifestFeature, ...]
+    schema_hash: str
+
+    @property
+    def rows(self) -> int:
+        """Rows of all tables."""
+        return sum(table.rows for table in self.tables)
+
+    def to_json(self) -> str:
+        """Returns the text of the file."""
+        return self.model_dump_json(indent=1) + "\n"
+
+
+def schema_hash(tables: Sequence[TableConfig], features: Sequence[FeatureConfig]) -> str:
+    """Returns the SHA-256 of what rows must agree in: names, widths, types, pooling."""
+    schema: dict[str, Any] = {
+        "tables": [[t.name, t.embedding_dim, "float32"] for t in tables],
+        "features": [[f.name, f.table.name, f.resolved_combiner] for f in features],
+    }
+    text = json.dumps(schema, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Reads a manifest file.
+
+    Raises:
+        NotFoundError: there is none.
+        DataLossError: it is damaged or of another format.
+    """
+    try:
+        return Manifest.model_validate_json(path.read_bytes())
+    except FileNotFoundError as err:
+        raise NotFoundError(f"{path} does not exist; is this a version that Hotrow wrote?") from err
+    except (OSError, pydantic.ValidationError) as err:
+        reason = str(err).splitlines()[0]
+        raise DataLossError(f"{path} is damaged or of another format: {reason}") from err

@@ -1,0 +1,147 @@
+"""The columns of a request, turned into the inputs of a model inside the exported graph.
+
+The rules are those of `hotrow.trainer.data.encode`, written with stock TensorFlow ops. B rows,
+N keys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+from hotrow.config import MISSING_BUCKET, RunConfig, SparseColumn
+from hotrow.ops.strings import fingerprint_keys
+from hotrow.trainer.data.columns import MISSING_KEY
+from hotrow.trainer.model_inputs import ModelInputs
+
+SPLITS = "row_splits"
+WEIGHTS = "weights"
+
+
+@dataclass(frozen=True)
+class RaggedColumn:
+    """A column with any number of keys a row, which a request sends as flat tensors.
+
+    Attributes:
+        name: of its input with int64 [N] keys.
+        splits: of its input with int64 [B + 1] row splits.
+        weights: of its input with float32 [N] weights; None: every key weighs 1.
+    """
+
+    name: str
+    splits: str
+    weights: str | None
+
+
+class RawInputs:
+    """The inputs of the signatures of a configuration, and what becomes of them."""
+
+    def __init__(self, config: RunConfig) -> None:
+        """Derives the inputs from the columns of `config`."""
+        self._dense = config.features.dense_columns()
+        self._sparse = config.features.sparse_columns()
+        self._ragged = {
+            column.name: RaggedColumn(
+                column.name,
+                f"{column.name}_{SPLITS}",
+                f"{column.name}_{WEIGHTS}" if config.data.weights else None,
+            )
+            for column in self._sparse
+            if config.data.format == "libsvm"
+        }
+
+    def specs(self) -> dict[str, tf.TensorSpec]:
+        """Returns the named inputs of Predict.
+
+        float32 [B] (NaN: missing) for dense and bucketized columns; string [B] ("": missing) for
+        hashed and multi-valued ones; int64 [B] for integer keys; for ragged ones int64 [N] keys,
+        `<column>_row_splits` int64 [B + 1] and `<column>_weights` float32 [N].
+        """
+        specs = {
+            column.name: tf.TensorSpec([None], tf.float32, column.name) for column in self._dense
+        }
+        for column in self._sparse:
+            ragged = self._ragged.get(column.name)
+            specs[column.name] = tf.TensorSpec([None], _dtype(column), column.name)
+            if ragged is not None:
+                specs[column.name] = tf.TensorSpec([None], tf.int64, column.name)
+                specs[ragged.splits] = tf.TensorSpec([None], tf.int64, ragged.splits)
+                if ragged.weights:
+                    specs[ragged.weights] = tf.TensorSpec([None], tf.float32, ragged.weights)
+        return specs
+
+    def parse_examples(self, serialized: tf.Tensor) -> dict[str, Any]:
+        """Returns the named inputs of string [B] serialized tf.Examples; absent is missing.
+
+        A ragged column is a feature with any number of int64 values, its weights the float
+        feature `<column>_weights`.
+        """
+        missing = {tf.float32: float("nan"), tf.string: "", tf.int64: MISSING_KEY}
+        features: dict[str, Any] = {}
+        for name, spec in self.specs().items():
+            features[name] = tf.io.FixedLenFeature([], spec.dtype, missing[spec.dtype])
+        for column in self._ragged.values():
+            del features[column.splits]
+            features[column.name] = tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64)
+            if column.weights:
+                features[column.weights] = tf.io.RaggedFeature(
+                    tf.float32, row_splits_dtype=tf.int64
+                )
+        parsed = tf.io.parse_example(serialized, features)
+        for column in self._ragged.values():
+            keys = parsed[column.name]
+            parsed[column.name], parsed[column.splits] = keys.flat_values, keys.row_splits
+            if column.weights:
+                parsed[column.weights] = parsed[column.weights].flat_values
+        return dict(parsed)
+
+    def model_inputs(self, named: dict[str, Any]) -> ModelInputs:
+        """Returns what `hotrow.trainer.model_inputs` makes of the same rows."""
+        sparse: dict[str, Any] = {}
+        weights: dict[str, Any] = {}
+        for column in self._sparse:
+            ragged = self._ragged.get(column.name)
+            if ragged is None:
+                sparse[column.name] = _keys(column, named[column.name])
+                continue
+            splits = named[ragged.splits]
+            sparse[column.name] = tf.RaggedTensor.from_row_splits(named[column.name], splits)
+            if ragged.weights:
+                weights[column.name] = tf.RaggedTensor.from_row_splits(
+                    named[ragged.weights], splits
+                )
+        return {"dense": self._matrix(named), "sparse": sparse, "weights": weights}
+
+    def _matrix(self, named: dict[str, Any]) -> tf.Tensor:
+        if self._dense:
+            return tf.stack([named[column.name] for column in self._dense], axis=1)
+        first = self._sparse[0].name
+        if first in self._ragged:
+            rows = tf.shape(named[self._ragged[first].splits])[0] - 1
+        else:
+            rows = tf.shape(named[first])[0]
+        return tf.zeros([rows, 0], tf.float32)
+
+
+def _dtype(column: SparseColumn) -> tf.DType:
+    if column.boundaries is not None:
+        return tf.float32
+    return tf.string if column.hash or column.separator is not None else tf.int64
+
+
+def _keys(column: SparseColumn, values: tf.Tensor) -> Any:
+    if column.boundaries is not None:
+        bounds = tf.constant(column.boundaries, tf.float32)
+        bucket = tf.searchsorted(bounds, values, side="right", out_type=tf.int64)
+        missing = tf.constant(MISSING_BUCKET, tf.int64)
+        return tf.where(tf.math.is_nan(values), missing, bucket)
+    prefix = column.key_prefix
+    if column.separator is not None:
+        parts = tf.strings.split(values, column.separator)
+        parts = tf.ragged.boolean_mask(parts, tf.not_equal(parts, ""))
+        parts = parts.with_row_splits_dtype(tf.int64)
+        if column.hash:
+            return parts.with_flat_values(fingerprint_keys(prefix, parts.flat_values))
+        return parts.with_flat_values(tf.strings.to_number(parts.flat_values, tf.int64))
+    return fingerprint_keys(prefix, values) if column.hash else values
