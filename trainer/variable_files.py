@@ -24,7 +24,7 @@ _NUMBERED = re.compile(r"(seed_generator)(_\d+)?")  # Keras counts these over th
 def write_variables(variables: Sequence[Any], path: Path) -> None:
     """Writes Keras variables, in their order, to a safetensors file."""
     arrays = {
-        _name(number, variable): np.ascontiguousarray(variable.numpy())
+        _name(number, variable): np.array(variable.numpy(), order="C")
         for number, variable in enumerate(variables)
     }
     save_file(arrays, path)
