@@ -101,29 +101,29 @@ class _PredictionServicer(prediction_service_pb2_grpc.PredictionServiceServicer)
     def __init__(self, service: InferenceService) -> None:
         self._service = service
 
-    def Predict(
+    def Predict(  # noqa: N802
         self, request: predict_pb2.PredictRequest, context: grpc.ServicerContext
     ) -> predict_pb2.PredictResponse:
         return _answer(context, lambda: self._service.predict(request, _seconds_left(context)))
 
-    def Classify(
+    def Classify(  # noqa: N802
         self, request: classification_pb2.ClassificationRequest, context: grpc.ServicerContext
     ) -> classification_pb2.ClassificationResponse:
         return _answer(context, lambda: self._service.classify(request, _seconds_left(context)))
 
-    def Regress(
+    def Regress(  # noqa: N802
         self, request: regression_pb2.RegressionRequest, context: grpc.ServicerContext
     ) -> regression_pb2.RegressionResponse:
         return _answer(context, lambda: self._service.regress(request, _seconds_left(context)))
 
-    def GetModelMetadata(
+    def GetModelMetadata(  # noqa: N802
         self,
         request: get_model_metadata_pb2.GetModelMetadataRequest,
         context: grpc.ServicerContext,
     ) -> get_model_metadata_pb2.GetModelMetadataResponse:
         return _answer(context, lambda: self._service.metadata(request))
 
-    def MultiInference(
+    def MultiInference(  # noqa: N802
         self, request: inference_pb2.MultiInferenceRequest, context: grpc.ServicerContext
     ) -> NoReturn:
         _not_built(context, "MultiInference")
@@ -133,14 +133,14 @@ class _ModelServicer(model_service_pb2_grpc.ModelServiceServicer):  # type: igno
     def __init__(self, service: InferenceService) -> None:
         self._service = service
 
-    def GetModelStatus(
+    def GetModelStatus(  # noqa: N802
         self,
         request: get_model_status_pb2.GetModelStatusRequest,
         context: grpc.ServicerContext,
     ) -> get_model_status_pb2.GetModelStatusResponse:
         return _answer(context, lambda: self._service.status(request))
 
-    def HandleReloadConfigRequest(
+    def HandleReloadConfigRequest(  # noqa: N802
         self, request: model_management_pb2.ReloadConfigRequest, context: grpc.ServicerContext
     ) -> NoReturn:
         _not_built(context, "HandleReloadConfigRequest")

@@ -25,7 +25,7 @@ class _HasModelSpec(Protocol):
     @property
     def model_spec(self) -> model_pb2.ModelSpec: ...
 
-    def HasField(self, field_name: str) -> bool: ...
+    def HasField(self, field_name: str) -> bool: ...  # noqa: N802
 
 
 class InferenceService:

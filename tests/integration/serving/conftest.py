@@ -1,0 +1,260 @@
+"""Real servers for the tests: processes of `platform serve` on free ports."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from tensorflow_serving.apis import (
+    model_service_pb2_grpc,
+    predict_pb2,
+    prediction_service_pb2_grpc,
+)
+
+READY_SECONDS = 120.0
+STOP_SECONDS = 60.0
+
+
+def free_port() -> int:
+    """Returns a TCP port that nobody listens on now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind(("0.0.0.0", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Server:
+    """A `platform serve` process and clients for it."""
+
+    def __init__(self, model: str, base_path: Path, *flags: str) -> None:
+        self.model = model
+        self.port, self.rest_port = free_port(), free_port()
+        self.process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "hotrow.cli.main", "serve"),
+                *(f"--model_name={model}", f"--model_base_path={base_path}"),
+                *(f"--port={self.port}", f"--rest_api_port={self.rest_port}"),
+                "--file_system_poll_wait_seconds=0.1",
+                *flags,
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.log: list[str] = []
+        self._new_line = threading.Condition()
+        self._reader = threading.Thread(target=self._read_log, daemon=True)
+        self._reader.start()
+        self.channel = grpc.insecure_channel(f"127.0.0.1:{self.port}")
+        self.prediction = prediction_service_pb2_grpc.PredictionServiceStub(self.channel)
+        self.models = model_service_pb2_grpc.ModelServiceStub(self.channel)
+
+    def wait_ready(self) -> str:
+        """Returns the line that says that the server is ready."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, "the server ended: " + "\n".join(self.log)
+        return line.strip()
+
+    def wait_for_log(self, part: str) -> None:
+        """Waits until a line of standard error contains `part`."""
+        with self._new_line:
+            found = self._new_line.wait_for(
+                lambda: any(part in line for line in self.log), READY_SECONDS
+            )
+        assert found, f"no {part!r} in " + "\n".join(self.log)
+
+    def predict(self, timeout: float | None = 30.0, **inputs: Any) -> predict_pb2.PredictResponse:
+        """Returns the answer of `serving_default` to numpy arrays."""
+        import tensorflow as tf
+
+        request = predict_pb2.PredictRequest()
+        request.model_spec.name = self.model
+        for name, value in inputs.items():
+            request.inputs[name].CopyFrom(tf.make_tensor_proto(value))
+        return self.prediction.Predict(request, timeout=timeout)
+
+    def rest(self, path: str, body: bytes | None = None, **options: Any) -> tuple[int, str]:
+        """Returns HTTP status and body of a GET, or of a POST when there is a body."""
+        url = f"http://127.0.0.1:{self.rest_port}{path}"
+        request = urllib.request.Request(url, data=body, **options)
+        try:
+            with urllib.request.urlopen(request, timeout=60) as reply:
+                return reply.status, reply.read().decode()
+        except urllib.error.HTTPError as err:
+            with err:
+                return err.code, err.read().decode()
+
+    def rest_predict(self, body: Any, verb: str = "predict") -> tuple[int, str]:
+        """Posts JSON to the model."""
+        return self.rest(f"/v1/models/{self.model}:{verb}", json.dumps(body).encode())
+
+    def terminate(self, number: int = signal.SIGTERM) -> int:
+        """Sends a signal and returns the exit code."""
+        self.process.send_signal(number)
+        return self.wait_exit()
+
+    def wait_exit(self) -> int:
+        """Returns the exit code of a process that ends by itself."""
+        code = self.process.wait(STOP_SECONDS)
+        self._reader.join()
+        return code
+
+    def close(self) -> None:
+        """Ends the process however it is."""
+        self.channel.close()
+        self.process.kill()
+        self.process.wait()
+        self._reader.join()
+        for pipe in (self.process.stdout, self.process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+    def _read_log(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            with self._new_line:
+                self.log.append(line.rstrip())
+                self._new_line.notify_all()
+
+
+StartServer = Callable[..., Server]
+
+
+@pytest.fixture
+def start_server() -> Iterator[StartServer]:
+    """Starts servers, `start_server(model, base_path, *flags)`; they end with the test."""
+    servers: list[Server] = []
+
+    def start(model: str, base_path: Path, *flags: str) -> Server:
+        servers.append(Server(model, base_path, *flags))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.close()
+
+
+@pytest.fixture(scope="module")
+def testdata(shared: Path) -> Path:
+    """TensorFlow Serving's own SavedModels."""
+    return shared / "data" / "tfserving_testdata"
+
+
+def _copied_server(source: Path, base: Path, model: str) -> Iterator[Server]:
+    shutil.copytree(source, base)
+    server = Server(model, base)
+    try:
+        server.wait_ready()
+        yield server
+    finally:
+        server.close()
+
+
+@pytest.fixture(scope="module")
+def half_plus_two(testdata: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server of half_plus_two, a TensorFlow 1 SavedModel, at version 123."""
+    base = tmp_path_factory.mktemp("half") / "model"
+    yield from _copied_server(testdata / "saved_model_half_plus_two_cpu", base, "half")
+
+
+@pytest.fixture(scope="module")
+def half_plus_two_tf2(testdata: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server of half_plus_two as a TensorFlow 2 SavedModel whose input has a default."""
+    base = tmp_path_factory.mktemp("half2") / "model"
+    yield from _copied_server(testdata / "saved_model_half_plus_two_tf2_cpu", base, "half2")
+
+
+@pytest.fixture(scope="session")
+def zoo_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Base path of a SavedModel with a signature for each kind of request the tests need."""
+    import tensorflow as tf
+
+    class Zoo(tf.Module):  # type: ignore[misc]
+        @tf.function(input_signature=[tf.TensorSpec([], tf.int64, name="turns")])
+        def spin(self, turns: Any) -> Any:
+            """Keeps a CPU busy for `turns` turns of a loop, about a microsecond each."""
+            return {"turned": tf.while_loop(lambda i: i < turns, lambda i: [i + 1], [turns * 0])[0]}
+
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
+        def echo(self, text: Any) -> Any:
+            return {"text": text, "text_bytes": text}
+
+        @tf.function(
+            input_signature=[
+                tf.TensorSpec([None], tf.float32, name="a"),
+                tf.TensorSpec([None], tf.int64, name="b"),
+            ]
+        )
+        def add(self, a: Any, b: Any) -> Any:
+            return {"sum": a + tf.cast(b, tf.float32), "b": b}
+
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.bool, name="yes")])
+        def kinds(self, yes: Any) -> Any:
+            return {
+                "no": tf.logical_not(yes),
+                "third": tf.fill(tf.shape(yes), tf.constant(1 / 3, tf.float64)),
+            }
+
+        @tf.function(input_signature=[tf.TensorSpec(None, tf.float32, name="x")])
+        def serving_default(self, x: Any) -> Any:
+            return {"y": tf.identity(x)}
+
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
+        def half_precision(self, x: Any) -> Any:
+            return {"y": tf.cast(x, tf.float16)}
+
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
+        def uneven(self, x: Any) -> Any:
+            return {"y": x, "z": tf.concat([x, x], 0)}
+
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
+        def total(self, x: Any) -> Any:
+            return {"y": tf.reduce_sum(x)}
+
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
+        def complain(self, x: Any) -> Any:
+            message = "x" * 3000
+            with tf.control_dependencies([tf.debugging.Assert(False, [message], summarize=1)]):
+                return {"y": tf.identity(x)}
+
+    zoo = Zoo()
+    base = tmp_path_factory.mktemp("zoo") / "zoo"
+    names = (
+        "serving_default",
+        "spin",
+        "echo",
+        "add",
+        "kinds",
+        "half_precision",
+        "uneven",
+        "total",
+        "complain",
+    )
+    tf.saved_model.save(
+        zoo, str(base / "1"), signatures={name: getattr(zoo, name) for name in names}
+    )
+    return base
+
+
+@pytest.fixture(scope="module")
+def zoo(zoo_dir: Path) -> Iterator[Server]:
+    """A server of the zoo."""
+    server = Server("zoo", zoo_dir)
+    try:
+        server.wait_ready()
+        yield server
+    finally:
+        server.close()
