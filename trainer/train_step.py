@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,9 @@ from hotrow.trainer.model_inputs import ModelInputs, input_signature
 if TYPE_CHECKING:
     from hotrow.trainer.models import Ranker
 
-_NODE = re.compile(r"\{\{node [^}]*\}\}|\[\[.*")
+# Lines of an op's error that tell where in the graph it was; the last other line tells what.
+_TRACE = ("Graph execution error", "Detected at node", "File ", "[[", "[Op:")
+
 _OPTIMIZERS = {
     "adam": keras.optimizers.Adam,
     "adagrad": keras.optimizers.Adagrad,
@@ -35,10 +36,9 @@ def from_op_error(err: Any, where: str) -> HotrowError:
         err: a `tf.errors.OpError`.
         where: what was being done, e.g. "step 7".
     """
-    text = err.message.replace("Graph execution error:", "")
-    lines = [line.strip() for line in text.splitlines()]
-    first = next((line for line in lines if line and not line.startswith("Detected")), text)
-    return from_status(err.error_code, f"{where}: {_NODE.sub('', first).strip()}")
+    lines = [line.strip() for line in err.message.splitlines()]
+    told = [line for line in lines if line and not line.startswith(_TRACE)]
+    return from_status(err.error_code, f"{where}: {told[-1] if told else type(err).__name__}")
 
 
 def make_optimizer(config: OptimizerConfig, model: Ranker) -> Any:
