@@ -10,6 +10,7 @@ import click
 from tqdm import tqdm
 
 from hotrow.cli.predict import ScoringOptions, score, scoring_options, write_json
+from hotrow.cli.quiet_start import import_tensorflow_quietly
 
 _LINE_SECONDS = 10.0  # between two lines of progress that goes to a file
 
@@ -45,6 +46,7 @@ def command(json_path: str | None, **given: Any) -> None:
     be probabilities, with the labels. Calibration is the sum of the probabilities over the number
     of positives: 1 is right.
     """
+    import_tensorflow_quietly()
     from hotrow.trainer.metrics import BinaryMetrics
 
     options = ScoringOptions(**given)

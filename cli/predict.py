@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pydantic
 
+from hotrow.cli.quiet_start import import_tensorflow_quietly
 from hotrow.config import DataConfig
 from hotrow.errors import InvalidArgumentError
 
@@ -45,8 +46,11 @@ class ScoringOptions:
     output: str | None
     timeout_seconds: float
 
-    def data_config(self) -> DataConfig:
+    def data_config(self, weighted: bool) -> DataConfig:
         """Returns how to read the file.
+
+        Args:
+            weighted: whether the values of a LibSVM file are weights of its ids.
 
         Raises:
             InvalidArgumentError: the format is not given and the name does not tell it, or an
@@ -60,6 +64,7 @@ class ScoringOptions:
                 positive=self.positive,
                 columns=tuple(self.columns.split(",")) if self.columns else None,
                 delimiter=self.delimiter,
+                weights=weighted,
             )
         except pydantic.ValidationError as err:
             raise InvalidArgumentError(f"--data {self.data}: {err.errors()[0]['msg']}") from err
@@ -125,17 +130,18 @@ def score(options: ScoringOptions, require_labels: bool) -> Iterator[ScoredBatch
         HotrowError: the server cannot be reached or refuses; the file cannot be read or lacks a
             column that the model needs.
     """
+    if not Path(options.data).is_file():
+        raise InvalidArgumentError(f"--data {options.data}: no such file; give a data file")
+    import_tensorflow_quietly()
     from hotrow.serving.client import PredictClient
     from hotrow.serving.columns import choose_output, column_inputs, column_scores
     from hotrow.trainer.data import Column, ColumnKind, open_data
 
-    data = options.data_config()
-    if not Path(options.data).is_file():
-        raise InvalidArgumentError(f"--data {options.data}: no such file; give a data file")
     with PredictClient(options.server, options.model, options.timeout_seconds) as client:
         version, signature = client.signature(options.signature)
         output = choose_output(signature, options.output)
         inputs = column_inputs(signature)
+        data = options.data_config(any(item.weighted for item in inputs))
         columns = [Column(item.name, ColumnKind(item.kind)) for item in inputs]
         try:
             file = open_data(options.data, data, columns=columns, require_labels=require_labels)
@@ -143,7 +149,9 @@ def score(options: ScoringOptions, require_labels: bool) -> Iterator[ScoredBatch
             raise InvalidArgumentError(f"{err} (model {options.model!r} takes it)") from err
         row = 1
         for batch in file.raw_batches(options.batch_size, options.limit):
-            tensors = {item.name: item.pack(batch.columns[item.name]) for item in inputs}
+            tensors = {}
+            for item in inputs:
+                tensors.update(item.pack(batch.columns[item.name]))
             answer = client.predict(options.signature, tensors, output)
             scores = column_scores(output, answer, batch.size)
             yield ScoredBatch(version, row, scores, batch.labels)

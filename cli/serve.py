@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from hotrow.cli.quiet_start import import_tensorflow_quietly
 from hotrow.errors import UnimplementedError
 from hotrow.serving.options import ServeOptions
 from hotrow.version import __version__
@@ -60,6 +61,7 @@ def _with_underscores(token: str) -> str:
 def _print_versions(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
     if not wanted:
         return
+    import_tensorflow_quietly()
     import tensorflow as tf
 
     click.echo(f"TensorFlow ModelServer: hotrow {__version__}")
@@ -223,6 +225,7 @@ def command(
         inter_op_threads=tensorflow_inter_op_parallelism or shared,
         **flags,
     )
+    import_tensorflow_quietly()
     from hotrow.serving.server import serve
 
     serve(options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal, Protocol
 
 import numpy as np
 from tensorflow.core.framework import tensor_pb2, types_pb2
@@ -13,7 +13,7 @@ from hotrow.errors import InvalidArgumentError, nearest
 from hotrow.serving.client import pack_tensor
 from hotrow.serving.tensor import Array
 
-Kind = Literal["number", "integer", "text"]
+Kind = Literal["number", "integer", "text", "ids"]
 
 _KINDS: dict[int, Kind] = {
     types_pb2.DT_FLOAT: "number",
@@ -22,43 +22,91 @@ _KINDS: dict[int, Kind] = {
     types_pb2.DT_INT64: "integer",
     types_pb2.DT_STRING: "text",
 }
+# A column with any number of ids a row is sent flat: `x` [N], `x_row_splits` [B + 1], and
+# `x_weights` [N] if ids are weighted.
+_SPLITS = "_row_splits"
+_WEIGHTS = "_weights"
+
+
+class RaggedValues(Protocol):
+    """A column's ids: `values` int64 [N], `row_splits` int64 [B + 1], `weights` float32 [N]."""
+
+    @property
+    def values(self) -> Array:
+        """The ids of all rows, one row after the other."""
+
+    @property
+    def row_splits(self) -> Array:
+        """Where each row's ids begin, and the end."""
+
+    @property
+    def weights(self) -> Array | None:
+        """The ids' weights, None where every id weighs 1."""
 
 
 @dataclass(frozen=True)
 class ColumnInput:
-    """An input that takes one value of a column for each row.
+    """An input that takes a column of the file.
 
     Attributes:
         name: of the input and of the column.
         kind: what the column's values are.
         dtype: the input's data type.
         rank: 1 for [B], 2 for [B, 1].
+        weighted: of a column of ids, whether their weights are an input, too.
     """
 
     name: str
     kind: Kind
     dtype: int
-    rank: int
+    rank: int = 1
+    weighted: bool = False
 
-    def pack(self, values: Any) -> tensor_pb2.TensorProto:
-        """Returns a column's values, [B], as the input's tensor.
+    def pack(self, values: Array | RaggedValues) -> dict[str, tensor_pb2.TensorProto]:
+        """Returns a column's values as the tensors to send, by input.
 
         Raises:
-            InvalidArgumentError: the column has any number of values a row.
+            InvalidArgumentError: the column has several values a row and the input takes one, or
+                the other way round.
         """
-        if not isinstance(values, np.ndarray):
-            raise InvalidArgumentError(f"column {self.name!r} has several values a row")
-        return pack_tensor(values.reshape(-1, 1) if self.rank == 2 else values, self.dtype)
+        if isinstance(values, np.ndarray):
+            if self.kind == "ids":
+                raise InvalidArgumentError(f"column {self.name!r} has one value a row, not ids")
+            shaped = values.reshape(-1, 1) if self.rank == 2 else values
+            return {self.name: pack_tensor(shaped, self.dtype)}
+        if self.kind != "ids":
+            raise InvalidArgumentError(
+                f"column {self.name!r} has several ids a row, the model takes one value"
+            )
+        packed = {
+            self.name: pack_tensor(values.values, self.dtype),
+            self.name + _SPLITS: pack_tensor(values.row_splits, types_pb2.DT_INT64),
+        }
+        if self.weighted:
+            ones = np.ones(len(values.values), np.float32)
+            weights = ones if values.weights is None else values.weights
+            packed[self.name + _WEIGHTS] = pack_tensor(weights, types_pb2.DT_FLOAT)
+        return packed
 
 
 def column_inputs(signature: meta_graph_pb2.SignatureDef) -> tuple[ColumnInput, ...]:
-    """Returns the inputs of a signature, in order of their names.
+    """Returns the columns that a signature takes, in order of their names.
 
     Raises:
-        InvalidArgumentError: an input is not one value for each row, of a type that a data file
-            can hold.
+        InvalidArgumentError: an input takes neither one value for each row, of a type that a data
+            file can hold, nor ids.
     """
-    return tuple(_column_input(name, signature.inputs[name]) for name in sorted(signature.inputs))
+    ragged = [name for name in signature.inputs if name + _SPLITS in signature.inputs]
+    parts = {name + end for name in ragged for end in (_SPLITS, _WEIGHTS)}
+    return tuple(
+        ColumnInput(
+            name, "ids", signature.inputs[name].dtype, weighted=name + _WEIGHTS in signature.inputs
+        )
+        if name in ragged
+        else _column_input(name, signature.inputs[name])
+        for name in sorted(signature.inputs)
+        if name not in parts
+    )
 
 
 def choose_output(signature: meta_graph_pb2.SignatureDef, wanted: str | None) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from hotrow import _native
+from hotrow.manifest import FILE_NAME
 from hotrow.ops import library
 
 # Where an export of ours keeps its manifest (design D9); another SavedModel has none.
-MANIFEST = Path("assets", "hotrow_manifest.json")
+MANIFEST = Path("assets", FILE_NAME)
 
 
 class LookupBinding:

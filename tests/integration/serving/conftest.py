@@ -212,6 +212,42 @@ def zoo_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
         def serving_default(self, x: Any) -> Any:
             return {"y": tf.identity(x)}
 
+        @tf.function(
+            input_signature=[
+                tf.TensorSpec([None], tf.int64, name="ids"),
+                tf.TensorSpec([None], tf.int64, name="ids_row_splits"),
+                tf.TensorSpec([None], tf.float32, name="ids_weights"),
+            ]
+        )
+        def bag(self, ids: Any, ids_row_splits: Any, ids_weights: Any) -> Any:
+            weighted = tf.cast(ids, tf.float32) * ids_weights
+            return {
+                "scores": tf.reduce_sum(
+                    tf.RaggedTensor.from_row_splits(weighted, ids_row_splits), 1
+                )
+            }
+
+        @tf.function(
+            input_signature=[
+                tf.TensorSpec([None], tf.float32, name="number"),
+                tf.TensorSpec([None], tf.int64, name="count"),
+                tf.TensorSpec([None], tf.string, name="word"),
+            ]
+        )
+        def columns(self, number: Any, count: Any, word: Any) -> Any:
+            """A probability: a missing number counts as 0, a word by its length."""
+            known = tf.where(tf.math.is_nan(number), 0.0, number)
+            length = tf.cast(tf.strings.length(word), tf.float32)
+            total = known + tf.cast(count, tf.float32) + length
+            return {"scores": total / 8.0, "total": total}
+
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="number")])
+        def never(self, number: Any) -> Any:
+            turns = tf.while_loop(
+                lambda i: i < 2**60, lambda i: [i + 1], [tf.size(number, tf.int64)]
+            )
+            return {"scores": number + tf.cast(turns[0], tf.float32)}
+
         @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
         def half_precision(self, x: Any) -> Any:
             return {"y": tf.cast(x, tf.float16)}
@@ -234,6 +270,9 @@ def zoo_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.mktemp("zoo") / "zoo"
     names = (
         "serving_default",
+        "bag",
+        "columns",
+        "never",
         "spin",
         "echo",
         "add",
