@@ -9,6 +9,7 @@ from pathlib import Path
 from hotrow.config import CRITEO_DENSE, CRITEO_SPARSE, DataConfig, FeaturesConfig
 from hotrow.trainer.data.columns import (
     Column,
+    ColumnKind,
     columns_of,
     default_columns,
     require_present,
@@ -18,7 +19,7 @@ from hotrow.trainer.data.delimited import DelimitedSource
 from hotrow.trainer.data.errors import DataError
 from hotrow.trainer.data.libsvm import WEIGHTS_SUFFIX, LibsvmSource
 from hotrow.trainer.data.lines import first_line
-from hotrow.trainer.data.parquet import ParquetSource, parquet_names
+from hotrow.trainer.data.parquet import ParquetSource, parquet_columns
 
 
 def open_data(
@@ -38,7 +39,7 @@ def open_data(
         data: format and policy; its `train` and `valid` are not used.
         features: read the columns that these features need.
         columns: read these instead, as a client does that knows a model's inputs.  With neither,
-            every column is read (`default_columns`).
+            every column is read, as the kind of `default_columns` or of the stored type.
         require_labels: refuse a file without labels; otherwise such a file gives `labels=None`.
 
     Raises:
@@ -52,16 +53,25 @@ def open_data(
         chosen = tuple(columns)
     elif features is not None:
         chosen = columns_of(features, data.format)
-    names = _names(path, data, require_labels)
+    stored = parquet_columns(path) if path.suffix == ".parquet" else None
+    if stored is None:
+        names = _names(path, data, require_labels)
+    else:
+        names = [column.name for column in stored]
     label = data.label if data.label in names else None
     if require_labels and label is None:
         raise DataError(
             f"{path} has no label column {data.label!r}; it has: {', '.join(names)}; set data.label"
         )
-    inputs = [name for name in names if name != label and not name.endswith(WEIGHTS_SUFFIX)]
-    if chosen is None:
+    inputs = [name for name in names if name != label]
+    if stored is not None:
+        ids = {column.name for column in stored if column.kind is ColumnKind.IDS}
+        inputs = [name for name in inputs if name.removesuffix(WEIGHTS_SUFFIX) not in ids - {name}]
+    if chosen is None and stored is not None:
+        chosen = tuple(column for column in stored if column.name in inputs)
+    elif chosen is None:
         chosen = default_columns(data.format, inputs)
-    if data.format != "libsvm":
+    if stored is not None or data.format != "libsvm":
         require_present(chosen, inputs, str(path))
     source = _source(path, data, tuple(names), chosen, label)
     return DataFile(path, source, chosen, data)
@@ -94,8 +104,6 @@ def _source(
 
 def _names(path: Path, data: DataConfig, require_labels: bool) -> list[str]:
     """Returns the names of a file's fields, the label among them if the file has labels."""
-    if path.suffix == ".parquet":
-        return parquet_names(path)
     line = first_line(path)
     if data.format == "libsvm":
         words = line.split()

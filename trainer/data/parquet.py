@@ -86,19 +86,20 @@ class ParquetSource:
         return batch.filter(pa.array(~any_bad))
 
 
-def parquet_names(path: Path) -> list[str]:
-    """Returns the column names of a Parquet file.
+def parquet_columns(path: Path) -> tuple[Column, ...]:
+    """Returns the columns of a Parquet file, each as the kind nearest to its stored type.
 
     Raises:
         NotFoundError: there is no such file.
         DataError: it is not Parquet, or damaged.
     """
     try:
-        return list(pq.read_schema(path).names)
+        schema = pq.read_schema(path)
     except FileNotFoundError as err:
         raise NotFoundError(f"data file {path} does not exist") from err
     except (OSError, pa.ArrowException) as err:
         raise DataError(f"{path} cannot be read as Parquet: {err}") from err
+    return tuple(Column(field.name, _kind(field.type)) for field in schema)
 
 
 def write_parquet(path: Path, batches: Iterator[pa.RecordBatch]) -> int:
@@ -136,3 +137,13 @@ def _as_text(values: pa.Array) -> pa.Array:
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
     return pc.cast(values, pa.string()).fill_null("")
+
+
+def _kind(stored: pa.DataType) -> ColumnKind:
+    if pa.types.is_list(stored):
+        return ColumnKind.IDS
+    if pa.types.is_integer(stored):
+        return ColumnKind.INTEGER
+    if pa.types.is_floating(stored):
+        return ColumnKind.NUMBER
+    return ColumnKind.TEXT

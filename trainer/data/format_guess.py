@@ -1,0 +1,39 @@
+"""The format of a data file by its name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from hotrow.errors import InvalidArgumentError
+
+Format = Literal["criteo", "csv", "libsvm"]
+
+_BY_SUFFIX: dict[str, Format] = {
+    ".csv": "csv",
+    ".data": "csv",
+    ".parquet": "csv",
+    ".tsv": "criteo",
+    ".txt": "criteo",
+    ".libsvm": "libsvm",
+    ".svm": "libsvm",
+}
+_COMPRESSED = (".gz", ".zst", ".bz2")
+
+
+def guess_format(path: str | Path) -> Format:
+    """Returns the format that a file's name promises; a suffix of compression does not count.
+
+    Raises:
+        InvalidArgumentError: the name promises none.
+    """
+    name = Path(path)
+    if name.suffix in _COMPRESSED:
+        name = name.with_suffix("")
+    found = _BY_SUFFIX.get(name.suffix)
+    if found is None:
+        raise InvalidArgumentError(
+            f"the format of {path} cannot be told from its name; give --format criteo, csv or "
+            f"libsvm (known endings: {', '.join(_BY_SUFFIX)})"
+        )
+    return found

@@ -1,0 +1,178 @@
+"""`summarize`: what a data file holds, column by column."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from hotrow.trainer.data.columns import Column, ColumnKind
+from hotrow.trainer.data.data_file import DataFile
+
+MERGE_AFTER_VALUES = 1_000_000
+
+
+@dataclass(frozen=True)
+class ColumnSummary:
+    """What a column holds.
+
+    Attributes:
+        name: its name.
+        kind: "number", "integer", "text", "integers" or "ids".
+        missing_share: share of all rows without a value.
+        distinct: number of distinct values in the rows counted, missing ones not among them.
+        top: the most frequent of them with their counts, the most frequent first.
+        mean: of a number's values in all rows; of ids, how many a row has; None for texts.
+    """
+
+    name: str
+    kind: str
+    missing_share: float
+    distinct: int
+    top: tuple[tuple[str, int], ...]
+    mean: float | None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a data file holds.
+
+    Attributes:
+        path: the file.
+        rows: legal rows.
+        counted_rows: the first so many rows were looked at for distinct and top values.
+        malformed: lines that are not legal.
+        first_malformed_line: the number of the first of them, or None.
+        label_rate: share of label 1; None without labels.
+        columns: one summary a column, in the file's order.
+    """
+
+    path: str
+    rows: int
+    counted_rows: int
+    malformed: int
+    first_malformed_line: int | None
+    label_rate: float | None
+    columns: tuple[ColumnSummary, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns everything as plain values."""
+        return asdict(self)
+
+
+def summarize(
+    file: DataFile,
+    counted_rows: int,
+    top: int,
+    on_rows: Callable[[int], None] = lambda rows: None,
+) -> Summary:
+    """Reads a file once and returns what it holds.
+
+    Args:
+        file: the file; its malformed policy applies.
+        counted_rows: distinct and top values are exact for so many first rows, at least 1; memory
+            grows with the distinct values among them.
+        top: how many top values to keep.
+        on_rows: called with the number of rows just read.
+
+    Raises:
+        DataError: as `DataFile.record_batches`.
+    """
+    collectors = [_Collector(column) for column in file.columns]
+    rows, positives = 0, 0.0
+    for batch in file.record_batches():
+        for collector in collectors:
+            values = batch.column(collector.column.name)
+            collector.add(values, values.slice(0, max(0, counted_rows - rows)))
+        if file.has_labels:
+            positives += float(np.sum(batch.column(0).to_numpy()))
+        rows += batch.num_rows
+        on_rows(batch.num_rows)
+    return Summary(
+        path=str(file.path),
+        rows=rows,
+        counted_rows=min(rows, counted_rows),
+        malformed=file.malformed.count,
+        first_malformed_line=file.malformed.first_line,
+        label_rate=positives / rows if file.has_labels else None,
+        columns=tuple(collector.result(rows, top) for collector in collectors),
+    )
+
+
+class _Collector:
+    """Gathers the figures of one column."""
+
+    def __init__(self, column: Column) -> None:
+        self.column = column
+        self._missing = 0
+        self._sum = 0.0
+        self._counts: list[pa.Table] = []
+        self._uncombined = 0
+
+    def add(self, values: pa.Array, counted: pa.Array) -> None:
+        """Adds values; those of `counted` enter the distinct and top values."""
+        if self.column.kind is ColumnKind.IDS:
+            lengths = np.diff(values.offsets.to_numpy())
+            self._missing += int(np.sum(lengths == 0))
+            self._sum += float(lengths.sum())
+            counted = counted.flatten()
+        else:
+            present = _present(values)
+            self._missing += len(values) - len(present)
+            counted = _present(counted)
+            if self.column.kind in (ColumnKind.NUMBER, ColumnKind.INTEGER):
+                self._sum += float(pc.sum(present.cast(pa.float64())).as_py() or 0.0)
+        found = counted.value_counts()
+        self._counts.append(pa.table({"value": found.field(0), "count": found.field(1)}))
+        self._uncombined += len(found)
+        if self._uncombined > MERGE_AFTER_VALUES:
+            self._merge()
+
+    def result(self, rows: int, top: int) -> ColumnSummary:
+        """Returns the figures over `rows` rows."""
+        counts = self._merge()
+        order = pc.sort_indices(counts, [("count", "descending"), ("value", "ascending")])
+        best = counts.take(order.slice(0, top))
+        values = [_shown(value) for value in best["value"]]
+        kind = self.column.kind
+        mean = None
+        if kind is ColumnKind.IDS:
+            mean = self._sum / rows
+        elif kind in (ColumnKind.NUMBER, ColumnKind.INTEGER) and rows > self._missing:
+            mean = self._sum / (rows - self._missing)
+        return ColumnSummary(
+            name=self.column.name,
+            kind=kind.value,
+            missing_share=self._missing / rows,
+            distinct=counts.num_rows,
+            top=tuple(zip(values, best["count"].to_pylist(), strict=True)),
+            mean=mean,
+        )
+
+    def _merge(self) -> pa.Table:
+        """Returns the counts so far, one row a value."""
+        grouped = pa.concat_tables(self._counts).group_by("value").aggregate([("count", "sum")])
+        merged = grouped.rename_columns(["value", "count"])
+        self._counts, self._uncombined = [merged], 0
+        return merged
+
+
+def _present(values: pa.Array) -> pa.Array:
+    """Returns the values that are not missing."""
+    if pa.types.is_string(values.type):
+        return values.filter(pc.not_equal(values, ""))
+    if pa.types.is_floating(values.type):
+        return values.filter(pc.is_finite(values).fill_null(False))
+    return values.drop_null()
+
+
+def _shown(value: pa.Scalar) -> str:
+    if pa.types.is_floating(value.type):
+        return f"{value.as_py():g}"
+    if pa.types.is_string(value.type):
+        data: bytes = value.cast(pa.binary()).as_py()
+        return data.decode(errors="replace")
+    return str(value.as_py())
