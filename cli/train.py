@@ -10,10 +10,10 @@ import click
 
 from hotrow.cli.quiet_start import import_tensorflow_quietly
 from hotrow.config import load_config
-from hotrow.errors import UnimplementedError
+from hotrow.errors import InvalidArgumentError, UnimplementedError
 
 if TYPE_CHECKING:
-    from hotrow.trainer.loop import TrainResult
+    from hotrow.trainer.train_result import TrainResult
 
 
 @click.command(name="train")
@@ -68,6 +68,8 @@ def command(
         raise UnimplementedError("--online: online training is not built yet; leave it out")
     if workers is not None:
         overrides = (*overrides, f"parallel.workers={workers}")
+    if json_file is not None and not json_file.parent.is_dir():
+        raise InvalidArgumentError(f"--json {json_file}: no such directory: {json_file.parent}")
     run_config = load_config(config, overrides)
     import_tensorflow_quietly()
     from hotrow.trainer.loop import train

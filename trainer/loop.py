@@ -8,9 +8,8 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -18,7 +17,7 @@ import tensorflow as tf
 from hotrow.config import RunConfig, refuse_unbuilt
 from hotrow.errors import FailedPreconditionError
 from hotrow.trainer.checkpoint import Position
-from hotrow.trainer.data import Batch, BatchStream
+from hotrow.trainer.data import Batch, BatchStream, open_data
 from hotrow.trainer.evaluation import evaluate_file
 from hotrow.trainer.event_log import EventLog
 from hotrow.trainer.features import STANDARDIZE_ROWS
@@ -31,61 +30,16 @@ from hotrow.trainer.run_directory import (
     EVENTS,
     RunDirectory,
     default_run_directory,
-    finite_or_none,
 )
+from hotrow.trainer.speed import Speed
 from hotrow.trainer.stop_request import StopRequest
+from hotrow.trainer.train_result import TrainResult
 from hotrow.trainer.train_step import (
     from_op_error,
     make_forward,
     make_optimizer,
     make_train_step,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class TrainResult:
-    """What a run ended with.
-
-    Attributes:
-        run_dir: the run directory.
-        steps: of the whole run, those before a resumption included.
-        samples_per_second: rows trained a second by this call, validation, checkpoints and the
-            first step left out; NaN if it trained less than two steps.
-        train: progressive quality of the last epoch: each batch is scored before it is learned.
-        valid: quality on the validation file at the end; None without one.
-        rows: rows of each table.
-    """
-
-    run_dir: Path
-    steps: int
-    samples_per_second: float
-    train: Quality
-    valid: Quality | None
-    rows: dict[str, int]
-
-    @property
-    def valid_auc(self) -> float:
-        """AUC on the validation file; NaN without one."""
-        return self.valid.auc if self.valid else math.nan
-
-    @property
-    def valid_logloss(self) -> float:
-        """Logloss on the validation file; NaN without one."""
-        return self.valid.logloss if self.valid else math.nan
-
-    def as_dict(self) -> dict[str, Any]:
-        """Returns the figures as JSON values, null for NaN."""
-        figures: dict[str, Any] = {
-            "run_dir": str(self.run_dir),
-            "steps": self.steps,
-            "samples_per_second": self.samples_per_second,
-            "train_auc": self.train.auc,
-            "train_logloss": self.train.logloss,
-            "valid_auc": self.valid_auc,
-            "valid_logloss": self.valid_logloss,
-            "rows": self.rows,
-        }
-        return {key: finite_or_none(value) for key, value in figures.items()}
 
 
 def train(config: RunConfig, run_dir: Path | None = None, resume: bool = False) -> TrainResult:
@@ -111,7 +65,7 @@ def train(config: RunConfig, run_dir: Path | None = None, resume: bool = False) 
         SystemExit: on SIGTERM, after a checkpoint was written.
     """
     refuse_unbuilt(config)
-    config.data.require_files()
+    _check_data(config)
     if run_dir is None:
         run_dir = default_run_directory(config.name)
     directory = (RunDirectory.reopen if resume else RunDirectory.create)(run_dir, config)
@@ -121,6 +75,14 @@ def train(config: RunConfig, run_dir: Path | None = None, resume: bool = False) 
             return run.train(resume)
         finally:
             run.close()
+
+
+def _check_data(config: RunConfig) -> None:
+    """Opens the data files, so that a mistake shows before anything is written."""
+    config.data.require_files()
+    for path in (config.data.train, config.data.valid):
+        if path is not None:
+            open_data(path, config.data, config.features, require_labels=True)
 
 
 class _Run:
@@ -136,7 +98,7 @@ class _Run:
         self.position = Position()
         self.events = EventLog(directory.path / EVENTS)
         self.progress: Progress | None = None
-        self.speed = _Speed()
+        self.speed = Speed()
         self.metrics = BinaryMetrics()
         self.valid: Quality | None = None
         self.valid_step = self.reported_step = -1
@@ -297,31 +259,6 @@ class _Run:
             valid=self.valid,
             rows={name: table.size for name, table in self.model.tables().items()},
         )
-
-
-class _Speed:
-    """Rows a second from batch to batch, reading included, the first step left out."""
-
-    def __init__(self) -> None:
-        self._warm = False
-        self._samples = 0
-        self._seconds = 0.0
-        self._mark = time.perf_counter()
-
-    def restart(self) -> None:
-        """Leaves out the time since the last lap."""
-        self._mark = time.perf_counter()
-
-    def lap(self, samples: int) -> None:
-        """Counts a step of `samples` rows."""
-        now = time.perf_counter()
-        if self._warm:
-            self._samples += samples
-            self._seconds += now - self._mark
-        self._warm, self._mark = True, now
-
-    def samples_per_second(self) -> float:
-        return self._samples / self._seconds if self._seconds else math.nan
 
 
 def _with_inputs(stream: BatchStream) -> Iterator[tuple[Batch, ModelInputs]]:

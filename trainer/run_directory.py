@@ -75,12 +75,15 @@ class RunDirectory:
     def create(cls, path: Path, config: RunConfig) -> RunDirectory:
         """Makes the directory of a new run and writes its configuration.
 
+        A run that ended before it measured or saved anything does not count.
+
         Raises:
             AlreadyExistsError: there is a run in it already.
             InvalidArgumentError: it cannot be made or written to.
             FailedPreconditionError: another process writes to it.
         """
-        if (path / CONFIG).exists():
+        saved = CheckpointDirectory(path / CHECKPOINTS, 1).steps()
+        if saved or (path / METRICS).exists():
             raise AlreadyExistsError(
                 f"{path} holds a run already; add --resume to continue it, or choose another "
                 "--run-dir"

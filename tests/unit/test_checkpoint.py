@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+
 from hotrow.config import parse_config
 from hotrow.errors import DataLossError, FailedPreconditionError
 from hotrow.trainer import table_files
@@ -183,7 +184,7 @@ def test_damaged_checkpoints_only_are_an_error(two_checkpoints):
     for step in (1, 2):
         (two_checkpoints.of_step(step) / "manifest.json").unlink()
     trained = Trained(config_of())
-    with pytest.raises(DataLossError, match="no usable checkpoint in .*: all 2 are damaged"):
+    with pytest.raises(DataLossError, match=r"no usable checkpoint in .*: all 2 are damaged"):
         two_checkpoints.restore_newest(trained.model, trained.optimizer, lambda line: None)
 
 

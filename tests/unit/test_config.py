@@ -6,6 +6,8 @@ import copy
 
 import pytest
 import yaml
+from pydantic import ValidationError
+
 from hotrow.config import (
     MISSING_BUCKET,
     RunConfig,
@@ -15,7 +17,6 @@ from hotrow.config import (
     unbuilt_values,
 )
 from hotrow.errors import InvalidArgumentError, UnimplementedError
-from pydantic import ValidationError
 
 DESIGN_SECTION_6 = """
 name: criteo-dlrm

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from hotrow.config import load_config
 from hotrow.errors import HotrowError, InvalidArgumentError, NotFoundError
 
@@ -104,7 +105,7 @@ def test_a_file_that_is_not_text_is_refused(path):
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(NotFoundError, match="no such configuration file: .*none.yaml"):
+    with pytest.raises(NotFoundError, match=r"no such configuration file: .*none.yaml"):
         load_config(tmp_path / "none.yaml")
 
 
@@ -114,8 +115,8 @@ def test_a_directory_instead_of_a_file_is_refused(tmp_path):
 
 
 def test_missing_data_files_are_named_with_their_key(path, tmp_path):
-    with pytest.raises(NotFoundError, match="data.train: no such file: .*a.tsv"):
+    with pytest.raises(NotFoundError, match=r"data.train: no such file: .*a.tsv"):
         load_config(path).data.require_files()
     (tmp_path / "a.tsv").mkdir()
-    with pytest.raises(HotrowError, match="data.train: not a file"):
+    with pytest.raises(HotrowError, match=r"data.train: not a file"):
         load_config(path).data.require_files()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import tensorflow as tf
+
 from hotrow.config import DenseColumn
 from hotrow.trainer.features import DensePreprocessor
 
@@ -38,7 +39,9 @@ def test_standardized_columns_have_mean_0_and_deviation_1_where_present():
 def test_a_column_without_values_or_spread_stays_finite():
     layer = DensePreprocessor(columns(("none", True), ("none", True)))
     layer.adapt(np.array([[NAN, 5], [NAN, 5]], np.float32))
-    np.testing.assert_array_equal(layer(np.array([[2, 5], [NAN, NAN]], np.float32)), [[2, 0], [0, 0]])
+    np.testing.assert_array_equal(
+        layer(np.array([[2, 5], [NAN, NAN]], np.float32)), [[2, 0], [0, 0]]
+    )
 
 
 def test_no_columns_are_legal():

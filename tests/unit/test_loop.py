@@ -9,6 +9,7 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
+
 from hotrow.config import parse_config
 from hotrow.errors import FailedPreconditionError, HotrowError, UnimplementedError
 from hotrow.trainer import progress
@@ -121,9 +122,7 @@ def test_an_interrupted_run_ends_like_one_that_was_not(config, tmp_path, steps):
     assert_equal_runs(tmp_path / "straight", tmp_path / "parts")
 
 
-def test_resuming_falls_back_to_an_undamaged_checkpoint_and_ends_the_same(
-    config, tmp_path, capsys
-):
+def test_resuming_falls_back_to_an_undamaged_checkpoint_and_ends_the_same(config, tmp_path, capsys):
     often = {"every_steps": 5, "keep": 3}
     train(config(checkpoint=often), tmp_path / "straight")
     part = config(checkpoint=often, train={"epochs": 2, "shuffle_buffer": 100, "max_steps": 12})
@@ -192,13 +191,13 @@ def test_the_events_are_what_tensorboard_reads(config, tmp_path):
 
 def test_a_loss_that_is_no_longer_finite_ends_the_run(config, tmp_path):
     wild = config(optimizer={"name": "sgd", "learning_rate": 1e30})
-    with pytest.raises(FailedPreconditionError, match="no longer finite at step .*learning_rate"):
+    with pytest.raises(FailedPreconditionError, match=r"no longer finite at step .*learning_rate"):
         train(wild, tmp_path / "run")
 
 
 def test_a_key_outside_of_the_vocabulary_is_one_line(config, tmp_path):
     bounded = config(tables={"C1": {"vocabulary_size": 10}})
-    with pytest.raises(HotrowError, match="step 1: table C1.*key .*vocabulary_size") as refused:
+    with pytest.raises(HotrowError, match=r"step 1: table C1.*key .*vocabulary_size") as refused:
         train(bounded, tmp_path / "run")
     assert "\n" not in str(refused.value)
 
@@ -216,7 +215,7 @@ def test_a_malformed_line_ends_the_run_or_is_skipped_and_counted(config, tmp_pat
 
 
 def test_a_part_that_is_not_built_is_refused_before_anything_is_written(config, tmp_path):
-    with pytest.raises(UnimplementedError, match="cache.device_rows: 7"):
+    with pytest.raises(UnimplementedError, match=r"cache.device_rows: 7"):
         train(config(cache={"device_rows": 7}), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

@@ -6,10 +6,11 @@ import math
 
 import numpy as np
 import pytest
-from hotrow.errors import InvalidArgumentError
-from hotrow.trainer.metrics import BinaryMetrics, StreamingAuc, auc_from_counts
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from hotrow.errors import InvalidArgumentError
+from hotrow.trainer.metrics import BinaryMetrics, StreamingAuc, auc_from_counts
 
 labelled_scores = st.lists(
     st.tuples(st.sampled_from([0.0, 1.0]), st.floats(-10, 10, width=32)), max_size=60

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
+
 from hotrow.config import parse_config
 from hotrow.errors import UnimplementedError
 from hotrow.trainer.data import Batch, Keys
@@ -62,9 +63,7 @@ def weights_of(model):
 
 def test_pairwise_dots_are_the_lower_triangle_without_the_diagonal():
     vectors = np.random.default_rng(0).normal(size=(2, 4, 3)).astype(np.float32)
-    expected = [
-        [np.dot(row[i], row[j]) for i in range(4) for j in range(i)] for row in vectors
-    ]
+    expected = [[np.dot(row[i], row[j]) for i in range(4) for j in range(i)] for row in vectors]
     np.testing.assert_allclose(pairwise_dots(tf.constant(vectors)), expected, rtol=1e-6)
 
 
@@ -232,9 +231,7 @@ def test_several_keys_a_row_are_pooled_with_their_weights():
         }
     )
     model = build_model(config)
-    keys = Keys(
-        np.array([5, 6, 5]), np.array([0, 2, 2, 3]), np.array([1.0, 0.5, 2.0], np.float32)
-    )
+    keys = Keys(np.array([5, 6, 5]), np.array([0, 2, 2, 3]), np.array([1.0, 0.5, 2.0], np.float32))
     batch = Batch(np.zeros((3, 0), np.float32), {"ids": keys}, None)
     inputs = model_inputs(batch)
     assert tf.nest.map_structure(
@@ -268,5 +265,5 @@ def test_a_model_of_dense_columns_alone_has_no_tables():
 
 def test_a_table_optimizer_that_is_not_built_is_refused_by_name():
     config = config_of(WIDE_DEEP, tables={"C2": {"optimizer": "ftrl"}})
-    with pytest.raises(UnimplementedError, match="tables.C2.optimizer: ftrl is legal, but not"):
+    with pytest.raises(UnimplementedError, match=r"tables.C2.optimizer: ftrl is legal, but not"):
         build_model(config)

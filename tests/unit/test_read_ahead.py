@@ -6,6 +6,7 @@ import contextlib
 import threading
 
 import pytest
+
 from hotrow.trainer.read_ahead import read_ahead
 
 

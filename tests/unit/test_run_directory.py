@@ -6,6 +6,7 @@ import contextlib
 import math
 
 import pytest
+
 from hotrow.config import parse_config
 from hotrow.errors import (
     AlreadyExistsError,
@@ -45,8 +46,15 @@ def test_a_new_run_writes_its_resolved_configuration(run):
 
 
 def test_a_directory_with_a_run_is_not_taken_again(run):
+    run.append_metrics({"step": 1})
     with pytest.raises(AlreadyExistsError, match="holds a run already; add --resume"):
         RunDirectory.create(run.path, config_of())
+
+
+def test_a_run_that_ended_before_it_did_anything_is_begun_anew(run):
+    run.close()
+    run._lock = RunDirectory.create(run.path, config_of(seed=9))._lock
+    assert read_config(run.path).seed == 9
 
 
 def test_a_path_below_a_file_is_refused(tmp_path):
@@ -64,7 +72,7 @@ def test_two_writers_at_once_are_refused(run):
 
 
 def test_a_directory_without_a_run_cannot_be_reopened(tmp_path):
-    with pytest.raises(NotFoundError, match="no run in .*: it has no config.yaml"):
+    with pytest.raises(NotFoundError, match=r"no run in .*: it has no config.yaml"):
         RunDirectory.reopen(tmp_path, config_of())
 
 
@@ -110,7 +118,7 @@ def test_measurements_after_a_step_and_a_torn_line_are_cut_away(run):
 
 def test_the_newest_run_of_a_name_is_found(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(NotFoundError, match="no run of 'm' in .* to resume; give --run-dir"):
+    with pytest.raises(NotFoundError, match=r"no run of 'm' in .* to resume; give --run-dir"):
         newest_run_directory("m")
     path = default_run_directory("m")
     RunDirectory.create(path, config_of()).close()

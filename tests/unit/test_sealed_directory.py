@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from hotrow.errors import AlreadyExistsError, DataLossError, HotrowError
 from hotrow.trainer.sealed_directory import MANIFEST, read_sealed, remove_leftovers, sealing
 
@@ -27,15 +28,19 @@ def test_what_was_written_is_there_with_its_facts(sealed):
 
 
 def test_nothing_appears_when_the_writer_fails(tmp_path):
-    with pytest.raises(ZeroDivisionError), sealing(tmp_path / "final", {}) as directory:
-        (directory / "a.txt").write_text("x")
-        raise ZeroDivisionError
+    def fail():
+        with sealing(tmp_path / "final", {}) as directory:
+            (directory / "a.txt").write_text("x")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_disk_that_refuses_is_one_line_and_leaves_nothing(tmp_path):
     with (
-        pytest.raises(HotrowError, match="cannot write .*final: No space left"),
+        pytest.raises(HotrowError, match=r"cannot write .*final: No space left"),
         sealing(tmp_path / "final", {}),
     ):
         raise OSError(28, "No space left on device")

@@ -1,0 +1,57 @@
+"""What a training run ended with."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hotrow.trainer.metrics import Quality
+from hotrow.trainer.run_directory import finite_or_none
+
+
+@dataclass(frozen=True, slots=True)
+class TrainResult:
+    """What a run ended with.
+
+    Attributes:
+        run_dir: the run directory.
+        steps: of the whole run, those before a resumption included.
+        samples_per_second: rows trained a second by this call, validation, checkpoints and the
+            first step left out; NaN if it trained less than two steps.
+        train: progressive quality of the last epoch: each batch is scored before it is learned.
+        valid: quality on the validation file at the end; None without one.
+        rows: rows of each table.
+    """
+
+    run_dir: Path
+    steps: int
+    samples_per_second: float
+    train: Quality
+    valid: Quality | None
+    rows: dict[str, int]
+
+    @property
+    def valid_auc(self) -> float:
+        """AUC on the validation file; NaN without one."""
+        return self.valid.auc if self.valid else math.nan
+
+    @property
+    def valid_logloss(self) -> float:
+        """Logloss on the validation file; NaN without one."""
+        return self.valid.logloss if self.valid else math.nan
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the figures as JSON values, null for NaN."""
+        figures: dict[str, Any] = {
+            "run_dir": str(self.run_dir),
+            "steps": self.steps,
+            "samples_per_second": self.samples_per_second,
+            "train_auc": self.train.auc,
+            "train_logloss": self.train.logloss,
+            "valid_auc": self.valid_auc,
+            "valid_logloss": self.valid_logloss,
+            "rows": self.rows,
+        }
+        return {key: finite_or_none(value) for key, value in figures.items()}
