@@ -3,9 +3,27 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import click
+
+from hotrow.cli.quiet_start import import_tensorflow_quietly
+
+
+_LINE_SECONDS = 5.0
+
+
+class _Progress:
+    """Prints a line of progress now and then, on standard error."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+
+    def __call__(self, line: str) -> None:
+        if time.monotonic() - self._last >= _LINE_SECONDS:
+            self._last = time.monotonic()
+            click.echo(line, err=True)
 
 
 @click.command(name="export")
@@ -50,6 +68,7 @@ def command(
 
     The version appears whole, by one rename, so a server may already watch BASE_DIR/NAME.
     """
+    import_tensorflow_quietly()
     from hotrow.trainer.export import check_arguments, export_version
     from hotrow.trainer.trained_run import load_run
 
@@ -63,7 +82,7 @@ def command(
         version=version,
         store=store,
         standalone=standalone,
-        report=lambda line: click.echo(line, err=True),
+        report=_Progress(),
     )
     click.echo(
         f"Exported {name} version {manifest.version}: {manifest.rows} rows in "

@@ -93,6 +93,7 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         self._tables = {config.name: Table(config, seed) for config in self._layout.tables}
         self._handles = [table.handle for table in self._tables.values()]
         self._lookup_override: Lookup | None = None
+        self._load_failure: DataLossError | None = None
         self.anchor = AnchorVariable(self._handles)
         self.built = True
 
@@ -227,6 +228,17 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         Raises:
             DataLossError: the file lacks a table, or has it with another name or width.
         """
+        if not store.keys() and self._load_failure is not None:
+            # Keras offers a layer that failed an empty file and reports what it says then.
+            raise self._load_failure
+        try:
+            self._load_tables(store)
+        except DataLossError as err:
+            self._load_failure = err
+            raise
+        self._load_failure = None
+
+    def _load_tables(self, store: Any) -> None:
         for i, table in enumerate(self._tables.values()):
             if f"table{i}_keys" not in store.keys():
                 raise DataLossError(f"{self.name}: the weights file has no rows of {table.name!r}")

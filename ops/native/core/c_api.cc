@@ -296,3 +296,11 @@ int hr_store_reader_digest(const hr_store_reader* reader, uint64_t digest[2]) {
 }
 
 void hr_store_reader_close(hr_store_reader* reader) { delete reader; }
+
+int hr_store_list(const char* directory, hr_store_visit visit, void* context) {
+  return guarded([&] {
+    for (const auto& entry : hotrow::LmdbEnvironment::open(directory, false)->list()) {
+      visit(context, entry.generation.c_str(), entry.table.c_str(), entry.rows);
+    }
+  });
+}

@@ -138,6 +138,10 @@ HR_API int hr_store_reader_scan(const hr_store_reader* reader, int from_start, i
                                 size_t count, int64_t* keys, float* rows, size_t* written);
 HR_API int hr_store_reader_digest(const hr_store_reader* reader, uint64_t digest[2]);
 HR_API void hr_store_reader_close(hr_store_reader* reader);
+/* Calls visit for each table of each generation; the strings live during the call. */
+typedef void (*hr_store_visit)(void* context, const char* generation, const char* table,
+                               size_t rows);
+HR_API int hr_store_list(const char* directory, hr_store_visit visit, void* context);
 
 #ifdef __cplusplus
 }

@@ -186,6 +186,34 @@ MDB_dbi LmdbEnvironment::open_table(const std::string& generation, const std::st
   return dbi;
 }
 
+std::vector<LmdbEnvironment::Entry> LmdbEnvironment::list() {
+  std::vector<Entry> entries;
+  {
+    ReadTransaction txn(*this);
+    MDB_dbi names;
+    check(mdb_dbi_open(txn.get(), nullptr, 0, &names), "store " + directory_);
+    MDB_cursor* cursor = nullptr;
+    check(mdb_cursor_open(txn.get(), names, &cursor), "store " + directory_);
+    std::unique_ptr<MDB_cursor, decltype(&mdb_cursor_close)> guard(cursor, mdb_cursor_close);
+    MDB_val k, v;
+    while (mdb_cursor_get(cursor, &k, &v, MDB_NEXT) == MDB_SUCCESS) {
+      const std::string name(static_cast<const char*>(k.mv_data), k.mv_size);
+      // Generations hold no slash; table names may.
+      const size_t slash = name.find('/');
+      if (slash == std::string::npos) continue;
+      entries.push_back(Entry{name.substr(0, slash), name.substr(slash + 1), 0});
+    }
+  }
+  for (Entry& entry : entries) {
+    const MDB_dbi dbi = open_table(entry.generation, entry.table, false);
+    ReadTransaction txn(*this);
+    MDB_stat stat;
+    check(mdb_stat(txn.get(), dbi, &stat), "store " + directory_);
+    entry.rows = stat.ms_entries;
+  }
+  return entries;
+}
+
 LmdbWriter::LmdbWriter(std::shared_ptr<LmdbEnvironment> env, std::string generation,
                        std::string table, size_t width)
     : env_(std::move(env)), name_(std::move(table)), width_(width) {

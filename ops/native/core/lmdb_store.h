@@ -28,6 +28,13 @@ class LmdbEnvironment {
 
   // The handle of a table of a generation. Opens it in a transaction of its own.
   MDB_dbi open_table(const std::string& generation, const std::string& table, bool create);
+  // The tables of all generations, with their rows.
+  struct Entry {
+    std::string generation;
+    std::string table;
+    size_t rows;
+  };
+  std::vector<Entry> list();
   // Grows the map so that `bytes` more fit; waits for the read transactions of this process.
   void reserve(size_t bytes);
   // Takes over the map size that another process has set, and waits likewise.

@@ -117,6 +117,18 @@ void bind_store(nb::module_& m) {
       .def("digest", &StoreReader::digest)
       .def("close", &StoreReader::close);
   m.def(
+      "list_store",
+      [](const std::string& directory) {
+        nb::list entries;
+        const auto visit = [](void* context, const char* generation, const char* table,
+                              size_t rows) {
+          static_cast<nb::list*>(context)->append(nb::make_tuple(generation, table, rows));
+        };
+        check(hr_store_list(directory.c_str(), visit, &entries));
+        return entries;
+      },
+      nb::arg("directory"), "Returns (generation, table, rows) of every table of an LMDB store.");
+  m.def(
       "bind_serving",
       [](const std::string& model, int64_t version, const std::string& manifest_path,
          const std::string& store_url) {

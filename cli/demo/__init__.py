@@ -1,0 +1,1 @@
+"""`make demo`: the whole way from data to served predictions, through the commands themselves."""

@@ -1,0 +1,61 @@
+"""Runs the demo: `python -m hotrow.cli.demo --to DIR [--data FILE]`."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+
+from hotrow.cli.demo.steps import Demo
+from hotrow.cli.failures import report_failure
+from hotrow.errors import HotrowError, InvalidArgumentError
+
+# What an earlier demo leaves and the next one replaces; nothing else in the folder is touched.
+ARTEFACTS = ("data", "run", "models", "config.yaml", "report.json", "server.log")
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--to",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    required=True,
+    help="Where data, run, exports and report go; an earlier demo there is replaced.",
+)
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    help="A Criteo-format file: the first 80 % train, the rest validate. Default: generated.",
+)
+@click.option(
+    "--rows", type=click.IntRange(min=1000), default=300_000, show_default=True, help="To generate."
+)
+def demo(folder: Path, data: Path | None, rows: int) -> None:
+    """Data -> train -> export -> serve -> predict -> evaluate -> stop, with a report."""
+    if data is not None and not data.is_file():
+        raise InvalidArgumentError(f"DATA={data}: no such file; give a Criteo-format file")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ARTEFACTS:
+        path = folder / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    Demo(folder.resolve(), data.resolve() if data else None, rows).run()
+
+
+def main() -> int:
+    """Runs the demo and returns its exit code; an error is one line."""
+    try:
+        demo.main(standalone_mode=False)
+    except subprocess.CalledProcessError as err:
+        step = " ".join(map(str, err.cmd))
+        failure = HotrowError(f"this step ended with exit code {err.returncode}: {step}")
+        return report_failure(failure, debug=False)
+    except (Exception, KeyboardInterrupt) as err:
+        return report_failure(err, debug=False)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
