@@ -8,8 +8,8 @@ from typing import Any
 from tensorflow.core.example import example_pb2, feature_pb2
 from tensorflow_serving.apis import classification_pb2, input_pb2, regression_pb2
 
+from hotrow.serving.rest.json_column import encode_string, is_base64, read_base64
 from hotrow.serving.rest.json_text import kind_name, shown, write_float, write_string
-from hotrow.serving.rest.predict_request import encode_string, is_base64, read_base64
 from hotrow.serving.status import invalid
 
 _KINDS = {"int64_list": "int64", "float_list": "float", "bytes_list": "bytes"}

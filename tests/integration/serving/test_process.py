@@ -36,7 +36,7 @@ def test_running_requests_end_before_the_process_does(zoo_dir: Path, start_serve
     request = predict_pb2.PredictRequest()
     request.model_spec.name = "zoo"
     request.model_spec.signature_name = "spin"
-    turns = 3_000_000
+    turns = 1_000_000
     request.inputs["turns"].CopyFrom(tf.make_tensor_proto(np.int64(turns)))
     running = server.prediction.Predict.future(request, timeout=60)
     time.sleep(0.3)  # until the request runs
