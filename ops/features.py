@@ -31,7 +31,18 @@ class FlatFeature:
     shape: Callable[[tf.Tensor], Any]
 
 
+# Whole numbers up to here are exact.
+_EXACT = {tf.float32: 2.0**24, tf.float64: 2.0**53}
+
+
 def _as_keys(name: str, values: tf.Tensor) -> tf.Tensor:
+    if values.dtype in _EXACT:
+        # Keras traces the default signature of a subclassed model with floats.
+        limit = tf.constant(_EXACT[values.dtype], values.dtype)
+        exact = tf.reduce_all((values == tf.floor(values)) & (tf.abs(values) <= limit))
+        message = f"feature {name!r}: keys of type {values.dtype.name} that are not exact integers"
+        with tf.control_dependencies([tf.debugging.Assert(exact, [message])]):
+            return tf.cast(values, tf.int64)
     if values.dtype not in (tf.int64, tf.int32):
         raise InvalidArgumentError(
             f"feature {name!r}: keys of type {values.dtype.name}; must be int64 or int32 "

@@ -72,7 +72,7 @@ def export_version(
     with sealing(final, {"hotrow": manifest.model_dump()}) as directory:
         if standalone:
             tables = {t.name: standalone_table(t) for t in model.tables().values()}
-            save_module(standalone_module(model, tables), str(directory))
+            save_module(standalone_module(model, tables), directory)
         else:
             rows = str(directory / "rows") if store is None else store.removeprefix("file://")
             for i, table in enumerate(model.tables().values()):
@@ -132,6 +132,6 @@ def _save_with_manifest(model: Ranker, manifest: Manifest, directory: Path) -> N
     try:
         path = aside / FILE_NAME
         path.write_text(manifest.to_json())
-        save_module(store_module(model, str(path)), str(directory))
+        save_module(store_module(model, str(path)), directory)
     finally:
         shutil.rmtree(aside, ignore_errors=True)

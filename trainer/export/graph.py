@@ -9,15 +9,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+
 from hotrow.ops.lookup import Lookup, StandaloneLookup, StandaloneTable, StoreLookup
 from hotrow.trainer.export.raw_inputs import RawInputs
 from hotrow.trainer.models import Ranker
 
-PREDICT_METHOD = "tensorflow/serving/predict"
 CLASSIFY_METHOD = "tensorflow/serving/classify"
 REGRESS_METHOD = "tensorflow/serving/regress"
 
@@ -42,15 +45,36 @@ class ServableModule(tf.Module):  # type: ignore[misc]
     def signatures(self) -> dict[str, Any]:
         """Returns the concrete functions by signature name."""
         specs = self._inputs.specs()
-        examples = tf.TensorSpec([None], tf.string, "inputs")
+        names = self.argument_names()
+        columns = {names[n]: tf.TensorSpec(s.shape, s.dtype, names[n]) for n, s in specs.items()}
+        examples = {"inputs": tf.TensorSpec([None], tf.string, "inputs")}
         functions = {
-            "serving_default": tf.function(self._predict).get_concrete_function(**specs),
-            "classify": tf.function(self._classify).get_concrete_function(inputs=examples),
-            "regress": tf.function(self._regress).get_concrete_function(inputs=examples),
+            "serving_default": (self._predict, columns),
+            "classify": (self._classify, examples),
+            "regress": (self._regress, examples),
         }
         if self._model.value.embedding is not None:
-            functions["embeddings"] = tf.function(self._embeddings).get_concrete_function(**specs)
-        return functions
+            functions["embeddings"] = (self._embeddings, columns)
+        return {
+            name: tf.function(function, autograph=False).get_concrete_function(**arguments)
+            for name, (function, arguments) in functions.items()
+        }
+
+    def argument_names(self) -> dict[str, str]:
+        """Returns the argument of the graph's functions for each named input.
+
+        It is the name itself where that is a Python identifier. `save_module` gives the
+        signatures the names as they are; only the functions that `tf.saved_model.load` returns
+        take these.
+        """
+        taken: dict[str, str] = {}
+        for name in self._inputs.specs():
+            legal = re.sub(r"\W", "_", name, flags=re.ASCII)
+            legal = legal if legal.isidentifier() else f"_{legal}"
+            while legal in taken.values():
+                legal += "_"
+            taken[name] = legal
+        return taken
 
     def _scores(self, named: dict[str, Any]) -> tf.Tensor:
         inputs = self._inputs.model_inputs(named)
@@ -65,11 +89,14 @@ class ServableModule(tf.Module):  # type: ignore[misc]
             embedded: dict[str, Any] = model.embed(inputs["sparse"], inputs["weights"])
             return embedded
 
-    def _predict(self, **named: Any) -> dict[str, Any]:
-        return {"scores": self._scores(named)}
+    def _named(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        return {name: arguments[legal] for name, legal in self.argument_names().items()}
 
-    def _embeddings(self, **named: Any) -> dict[str, Any]:
-        return self._embed(self._inputs.model_inputs(named))
+    def _predict(self, **arguments: Any) -> dict[str, Any]:
+        return {"scores": self._scores(self._named(arguments))}
+
+    def _embeddings(self, **arguments: Any) -> dict[str, Any]:
+        return self._embed(self._inputs.model_inputs(self._named(arguments)))
 
     def _regress(self, inputs: tf.Tensor) -> dict[str, Any]:
         return {"outputs": self._scores(self._inputs.parse_examples(inputs))}
@@ -108,24 +135,25 @@ def standalone_module(model: Ranker, tables: Mapping[str, StandaloneTable]) -> S
     return ServableModule(model, lambda: StandaloneLookup(tables), TableVariables(tables))
 
 
-def save_module(module: ServableModule, directory: str) -> None:
-    """Writes the SavedModel and gives its signatures the methods that TensorFlow Serving checks.
+def save_module(module: ServableModule, directory: Path) -> None:
+    """Writes the SavedModel and completes its signatures.
 
-    `tf.saved_model.save` marks every signature as Predict.
+    `tf.saved_model.save` marks every signature as Predict, and cannot name an input like a column
+    that is no Python identifier.
     """
-    tf.saved_model.save(module, directory, signatures=module.signatures())
-    path = f"{directory}/saved_model.pb"
-    saved = tf.compat.v1.SavedModel() if hasattr(tf.compat.v1, "SavedModel") else _saved_model()
-    with open(path, "rb") as file:
-        saved.ParseFromString(file.read())
+    tf.saved_model.save(module, str(directory), signatures=module.signatures())
+    path = directory / "saved_model.pb"
+    saved = saved_model_pb2.SavedModel()
+    saved.ParseFromString(path.read_bytes())
     definitions = saved.meta_graphs[0].signature_def
     definitions["classify"].method_name = CLASSIFY_METHOD
     definitions["regress"].method_name = REGRESS_METHOD
-    with open(path, "wb") as file:
-        file.write(saved.SerializeToString(deterministic=True))
-
-
-def _saved_model() -> Any:
-    from tensorflow.core.protobuf import saved_model_pb2
-
-    return saved_model_pb2.SavedModel()
+    for signature in ("serving_default", "embeddings"):
+        if signature not in definitions:
+            continue
+        inputs = definitions[signature].inputs
+        for name, argument in module.argument_names().items():
+            if name != argument:
+                inputs[name].CopyFrom(inputs[argument])
+                del inputs[argument]
+    path.write_bytes(saved.SerializeToString(deterministic=True))

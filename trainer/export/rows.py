@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 from hotrow import _native
+from hotrow.errors import DataLossError
 from hotrow.ops.lookup import StandaloneTable
 from hotrow.ops.table import Table
 
@@ -26,8 +27,6 @@ def write_rows(table: Table, directory: str, generation: str) -> None:
     reader.close()
     writer.close()
     if stored != wanted:
-        from hotrow.errors import DataLossError
-
         raise DataLossError(
             f"store {directory}, table {table.name!r}: digest {stored} after writing, the table's "
             f"is {wanted}"

@@ -1,6 +1,7 @@
 #include "core/lmdb_store.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -109,34 +110,44 @@ std::shared_ptr<LmdbEnvironment> LmdbEnvironment::open(const std::string& direct
     if (auto env = found->second.lock()) {
       if (create && !env->writable_) {
         fail(Code::kFailedPrecondition,
-             "store %s is open for reading in this process and cannot be written; close its readers first",
+             "store %s cannot be written: its files or its disk are read-only",
              directory.c_str());
       }
       return env;
     }
   }
+  if (!create && ::access((directory + "/data.mdb").c_str(), F_OK) != 0) {
+    fail(Code::kNotFound, "store %s holds no LMDB data (data.mdb)", directory.c_str());
+  }
   std::shared_ptr<LmdbEnvironment> env(new LmdbEnvironment());
   env->directory_ = directory;
-  env->writable_ = create;
-  const std::string what = "store " + directory + " cannot be opened";
-  check(mdb_env_create(&env->env_), what);
-  check(mdb_env_set_maxdbs(env->env_, 4096), what);
-  check(mdb_env_set_maxreaders(env->env_, 1024), what);
-  // MDB_NOTLS: a thread may hold several read transactions. MDB_NORDAHEAD: lookups are random.
-  const unsigned flags = MDB_NOTLS | MDB_NORDAHEAD | (create ? 0 : MDB_RDONLY);
-  int rc = mdb_env_open(env->env_, directory.c_str(), flags, 0644);
-  if (rc == EROFS || (rc == EACCES && !create)) {
-    // No lock file can be written; such a store does not change under us.
-    mdb_env_close(env->env_);
-    env->env_ = nullptr;
-    check(mdb_env_create(&env->env_), what);
-    check(mdb_env_set_maxdbs(env->env_, 4096), what);
-    rc = mdb_env_open(env->env_, directory.c_str(), flags | MDB_NOLOCK, 0644);
+  // Writable even for a reader: a later writer of this process must share the environment. On a
+  // disk that cannot be written, read-only; and where not even the lock file can be, without it:
+  // such a store does not change under us.
+  for (const unsigned mode : {0U, unsigned{MDB_RDONLY}, unsigned{MDB_RDONLY | MDB_NOLOCK}}) {
+    const int rc = env->open_with(mode);
+    if (rc == MDB_SUCCESS) break;
+    const bool refused = rc == EACCES || rc == EROFS || rc == EPERM;
+    if (create || !refused || (mode & MDB_NOLOCK) != 0) {
+      check(rc, "store " + directory + " cannot be opened");
+    }
   }
-  check(rc, what);
   if (create) env->reserve(0);
   open_environments()[id] = env;
   return env;
+}
+
+int LmdbEnvironment::open_with(unsigned mode) {
+  if (env_ != nullptr) mdb_env_close(std::exchange(env_, nullptr));
+  writable_ = (mode & MDB_RDONLY) == 0;
+  int rc = mdb_env_create(&env_);
+  if (rc == MDB_SUCCESS) rc = mdb_env_set_maxdbs(env_, 4096);
+  if (rc == MDB_SUCCESS) rc = mdb_env_set_maxreaders(env_, 1024);
+  // MDB_NOTLS: a thread may hold several read transactions. MDB_NORDAHEAD: lookups are random.
+  if (rc == MDB_SUCCESS) {
+    rc = mdb_env_open(env_, directory_.c_str(), MDB_NOTLS | MDB_NORDAHEAD | mode, 0644);
+  }
+  return rc;
 }
 
 LmdbEnvironment::~LmdbEnvironment() {

@@ -16,7 +16,7 @@ namespace hotrow {
 // that is open already (by device and inode); it closes with its last user.
 class LmdbEnvironment {
  public:
-  // directory: made when `create` and absent. Read-only environments work on read-only disks.
+  // directory: made when `create` and absent, else NotFound. Reading works on read-only disks.
   static std::shared_ptr<LmdbEnvironment> open(const std::string& directory, bool create);
   ~LmdbEnvironment();
   LmdbEnvironment(const LmdbEnvironment&) = delete;
@@ -44,6 +44,7 @@ class LmdbEnvironment {
 
  private:
   LmdbEnvironment() = default;
+  int open_with(unsigned mode);
   std::shared_mutex map_mutex_;
   MDB_env* env_ = nullptr;
   std::string directory_;

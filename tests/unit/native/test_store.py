@@ -74,6 +74,8 @@ def test_a_row_of_another_width_is_reported_as_damage(tmp_path):
 def test_a_store_that_is_not_there_or_not_a_store_is_one_clear_line(tmp_path):
     with pytest.raises(NotFoundError, match="cannot be opened: No such file"):
         reader(tmp_path / "absent")
+    with pytest.raises(NotFoundError, match="holds no LMDB data"):
+        reader(tmp_path)
     (tmp_path / "data.mdb").write_bytes(b"not a database" * 1000)
     with pytest.raises((DataLossError, UnavailableError), match="cannot be opened"):
         reader(tmp_path)
@@ -103,3 +105,10 @@ def test_a_reader_sees_what_another_process_writes_even_past_its_map(tmp_path):
     )
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
     assert r.size == 3_000_001
+
+
+def test_a_process_may_write_a_store_that_it_reads(tmp_path):
+    write(tmp_path, np.zeros(1, np.int64), np.ones((1, 2), np.float32))
+    r = reader(tmp_path)
+    write(tmp_path, np.ones(1, np.int64), np.ones((1, 2), np.float32))
+    assert r.size == 2

@@ -382,7 +382,7 @@ def test_a_table_goes_with_its_layer_and_its_functions_say_so():
         pytest.param({}, "inputs lacks f", id="missing feature"),
         pytest.param({"f": KEYS, "ff": KEYS}, "unknown feature 'ff' .did you mean 'f'", id="unknown"),
         pytest.param(KEYS, "must be a dictionary by feature", id="no dictionary"),
-        pytest.param({"f": np.ones(2)}, "keys of type float64", id="floats"),
+        pytest.param({"f": np.ones(2, bool)}, "keys of type bool", id="booleans"),
         pytest.param({"f": np.array(["a"])}, "strings become keys", id="strings"),
         pytest.param({"f": np.ones((1, 1, 1), np.int64)}, "must be .B. or .B, k.", id="rank 3"),
     ],
@@ -390,6 +390,15 @@ def test_a_table_goes_with_its_layer_and_its_functions_say_so():
 def test_bad_inputs_are_refused_in_one_line(inputs, message):
     with pytest.raises(InvalidArgumentError, match=message):
         layer()(inputs)
+
+
+@pytest.mark.parametrize("value", [0.5, 2.0**25, float("nan")])
+def test_floats_are_keys_only_where_they_are_exact_integers(value):
+    embedding = layer()
+    embedding({"f": np.array([3.0, -2.0], np.float32)}, training=True)
+    np.testing.assert_array_equal(rows(embedding, [3]), layer().tables["t"].lookup(np.array([3]), insert=True))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="not exact integers"):
+        embedding({"f": np.array([value], np.float32)}, training=True)
 
 
 def test_configurations_that_cannot_be_are_refused():
