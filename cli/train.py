@@ -52,7 +52,7 @@ def command(
     online: bool,
     json_file: Path | None,
 ) -> None:
-    r"""Train a model as CONFIG.yaml says.
+    """Train a model as CONFIG.yaml says.
 
     The run directory gets the configuration as resolved, metrics (metrics.jsonl, and events/ for
     TensorBoard) and checkpoints. Ctrl-C writes a checkpoint; --resume continues from it, bit for
@@ -63,7 +63,7 @@ def command(
       platform train configs/criteo.yaml
       platform train configs/criteo.yaml --set train.epochs=2 --run-dir runs/two
       platform train configs/criteo.yaml --run-dir runs/two --resume
-    """
+    """  # noqa: D301 (click needs the character itself)
     if online:
         raise UnimplementedError("--online: online training is not built yet; leave it out")
     if workers is not None:

@@ -27,6 +27,7 @@ def auc_by_pairs(labels, scores):
     return sum(pairs) / len(pairs) if pairs else math.nan
 
 
+@settings(deadline=None)
 @given(labelled_scores, st.integers(1, 7))
 def test_auc_equals_the_share_of_ordered_pairs_however_the_rows_are_cut(rows, pieces):
     labels = np.array([label for label, _ in rows])
@@ -38,7 +39,7 @@ def test_auc_equals_the_share_of_ordered_pairs_however_the_rows_are_cut(rows, pi
     assert auc.error_bound() == 0
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(labelled_scores)
 def test_the_histogram_is_off_by_at_most_its_own_bound(rows):
     labels = np.array([label for label, _ in rows])
