@@ -12,20 +12,10 @@ import click
 import numpy as np
 import numpy.typing as npt
 import pydantic
-
 from hotrow.cli.quiet_start import import_tensorflow_quietly
 from hotrow.config import DataConfig
 from hotrow.errors import InvalidArgumentError
-
-_FORMAT_OF_ENDING = {
-    ".csv": "csv",
-    ".parquet": "csv",
-    ".tsv": "criteo",
-    ".txt": "criteo",
-    ".libsvm": "libsvm",
-    ".svm": "libsvm",
-}
-_COMPRESSED = (".gz", ".zst", ".bz2")
+from hotrow.trainer.data.format_guess import Format, guess_format
 
 
 @dataclass(frozen=True)
@@ -35,7 +25,7 @@ class ScoringOptions:
     server: str
     model: str
     data: str
-    format: str | None
+    format: Format | None
     label: str
     positive: str | None
     columns: str | None
@@ -58,7 +48,7 @@ class ScoringOptions:
         """
         try:
             return DataConfig(
-                format=self.format or _guess_format(self.data),  # type: ignore[arg-type]
+                format=self.format or guess_format(self.data),
                 train=self.data,
                 label=self.label,
                 positive=self.positive,
@@ -172,17 +162,6 @@ def write_json(path: str, document: dict[str, Any]) -> None:
         Path(path).write_text(json.dumps(finite, indent=2) + "\n", encoding="utf-8")
     except OSError as err:
         raise InvalidArgumentError(f"--json {path} cannot be written: {err.strerror}") from err
-
-
-def _guess_format(path: str) -> str:
-    name = Path(path)
-    if name.suffix in _COMPRESSED:
-        name = name.with_suffix("")
-    if name.suffix not in _FORMAT_OF_ENDING:
-        raise InvalidArgumentError(
-            f"--data {path}: the name does not tell the format; give --format criteo, csv or libsvm"
-        )
-    return _FORMAT_OF_ENDING[name.suffix]
 
 
 @click.command("predict")

@@ -12,7 +12,6 @@ import re
 from typing import Any
 
 import numpy as np
-
 from hotrow.serving.status import invalid
 
 # Bytes that are no UTF-8 travel through Python strings in this way, and come back unchanged.

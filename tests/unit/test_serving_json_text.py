@@ -7,11 +7,10 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
 from hotrow.serving.rest.json_text import kind_name, parse_object, shown, write_float, write_string
 from hotrow.serving.status import RequestError
+from hypothesis import given
+from hypothesis import strategies as st
 
 
 @given(st.floats(width=32, allow_nan=False, allow_infinity=False))
@@ -83,6 +82,6 @@ def test_a_value_in_a_message_is_cut() -> None:
 
 
 def test_kinds_have_rapidjsons_names() -> None:
-    values = [None, True, False, 1, 1.5, "s", [], {}]
+    values: list[object] = [None, True, False, 1, 1.5, "s", [], {}]
     names = ["Null", "True", "False", "Number", "Number", "String", "Array", "Object"]
     assert [kind_name(value) for value in values] == names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import shutil
 import signal
@@ -17,6 +18,7 @@ from typing import Any
 
 import grpc
 import pytest
+import tensorflow as tf
 from tensorflow_serving.apis import (
     model_service_pb2_grpc,
     predict_pb2,
@@ -78,8 +80,6 @@ class Server:
 
     def predict(self, timeout: float | None = 30.0, **inputs: Any) -> predict_pb2.PredictResponse:
         """Returns the answer of `serving_default` to numpy arrays."""
-        import tensorflow as tf
-
         request = predict_pb2.PredictRequest()
         request.model_spec.name = self.model
         for name, value in inputs.items():
@@ -177,114 +177,81 @@ def half_plus_two_tf2(testdata: Path, tmp_path_factory: pytest.TempPathFactory) 
     yield from _copied_server(testdata / "saved_model_half_plus_two_tf2_cpu", base, "half2")
 
 
-@pytest.fixture(scope="session")
-def zoo_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Base path of a SavedModel with a signature for each kind of request the tests need."""
-    import tensorflow as tf
+class Zoo:
+    """Functions that become signatures, one for each kind of request the tests need."""
 
-    class Zoo(tf.Module):  # type: ignore[misc]
-        @tf.function(input_signature=[tf.TensorSpec([], tf.int64, name="turns")])
-        def spin(self, turns: Any) -> Any:
-            """Keeps a CPU busy for `turns` turns of a loop, about a microsecond each."""
-            return {"turned": tf.while_loop(lambda i: i < turns, lambda i: [i + 1], [turns * 0])[0]}
+    def serving_default(self, x: Any) -> Any:
+        return {"y": tf.identity(x)}
 
-        @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
-        def echo(self, text: Any) -> Any:
-            return {"text": text, "text_bytes": text}
+    def spin(self, turns: Any) -> Any:
+        """Keeps a CPU busy for `turns` turns of a loop, some microseconds each."""
+        return {"turned": tf.while_loop(lambda i: i < turns, lambda i: [i + 1], [turns * 0])[0]}
 
-        @tf.function(
-            input_signature=[
-                tf.TensorSpec([None], tf.float32, name="a"),
-                tf.TensorSpec([None], tf.int64, name="b"),
-            ]
-        )
-        def add(self, a: Any, b: Any) -> Any:
-            return {"sum": a + tf.cast(b, tf.float32), "b": b}
+    def never(self, number: Any) -> Any:
+        """Scores that do not come."""
+        turned = self.spin(tf.size(number, tf.int64) + 2**60)["turned"]
+        return {"scores": number + tf.cast(turned, tf.float32)}
 
-        @tf.function(input_signature=[tf.TensorSpec([None], tf.bool, name="yes")])
-        def kinds(self, yes: Any) -> Any:
-            return {
-                "no": tf.logical_not(yes),
-                "third": tf.fill(tf.shape(yes), tf.constant(1 / 3, tf.float64)),
-            }
+    def echo(self, text: Any) -> Any:
+        return {"text": text, "text_bytes": text}
 
-        @tf.function(input_signature=[tf.TensorSpec(None, tf.float32, name="x")])
-        def serving_default(self, x: Any) -> Any:
+    def add(self, a: Any, b: Any) -> Any:
+        return {"sum": a + tf.cast(b, tf.float32), "b": b}
+
+    def kinds(self, yes: Any) -> Any:
+        third = tf.fill(tf.shape(yes), tf.constant(1 / 3, tf.float64))
+        return {"no": tf.logical_not(yes), "third": third}
+
+    def columns(self, number: Any, count: Any, word: Any) -> Any:
+        """A probability: a missing number counts as 0, a word by its length."""
+        known = tf.where(tf.math.is_nan(number), 0.0, number)
+        length = tf.cast(tf.strings.length(word), tf.float32)
+        total = known + tf.cast(count, tf.float32) + length
+        return {"scores": total / 8.0, "total": total}
+
+    def bag(self, ids: Any, ids_row_splits: Any, ids_weights: Any) -> Any:
+        weighted = tf.cast(ids, tf.float32) * ids_weights
+        rows = tf.RaggedTensor.from_row_splits(weighted, ids_row_splits)
+        return {"scores": tf.reduce_sum(rows, 1)}
+
+    def half_precision(self, x: Any) -> Any:
+        return {"y": tf.cast(x, tf.float16)}
+
+    def uneven(self, x: Any) -> Any:
+        return {"y": x, "z": tf.concat([x, x], 0)}
+
+    def total(self, x: Any) -> Any:
+        return {"y": tf.reduce_sum(x)}
+
+    def complain(self, x: Any) -> Any:
+        refusal = tf.debugging.Assert(False, ["x" * 3000], summarize=1)
+        with tf.control_dependencies([refusal]):
             return {"y": tf.identity(x)}
 
-        @tf.function(
-            input_signature=[
-                tf.TensorSpec([None], tf.int64, name="ids"),
-                tf.TensorSpec([None], tf.int64, name="ids_row_splits"),
-                tf.TensorSpec([None], tf.float32, name="ids_weights"),
-            ]
-        )
-        def bag(self, ids: Any, ids_row_splits: Any, ids_weights: Any) -> Any:
-            weighted = tf.cast(ids, tf.float32) * ids_weights
-            return {
-                "scores": tf.reduce_sum(
-                    tf.RaggedTensor.from_row_splits(weighted, ids_row_splits), 1
-                )
-            }
 
-        @tf.function(
-            input_signature=[
-                tf.TensorSpec([None], tf.float32, name="number"),
-                tf.TensorSpec([None], tf.int64, name="count"),
-                tf.TensorSpec([None], tf.string, name="word"),
-            ]
-        )
-        def columns(self, number: Any, count: Any, word: Any) -> Any:
-            """A probability: a missing number counts as 0, a word by its length."""
-            known = tf.where(tf.math.is_nan(number), 0.0, number)
-            length = tf.cast(tf.strings.length(word), tf.float32)
-            total = known + tf.cast(count, tf.float32) + length
-            return {"scores": total / 8.0, "total": total}
+_TYPES = {
+    **dict.fromkeys(("x", "a", "number", "ids_weights"), tf.float32),
+    **dict.fromkeys(("b", "count", "ids", "ids_row_splits", "turns"), tf.int64),
+    **dict.fromkeys(("text", "word"), tf.string),
+    "yes": tf.bool,
+}
+_SHAPES: dict[str, Any] = {"turns": [], "x": None}
 
-        @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="number")])
-        def never(self, number: Any) -> Any:
-            turns = tf.while_loop(
-                lambda i: i < 2**60, lambda i: [i + 1], [tf.size(number, tf.int64)]
-            )
-            return {"scores": number + tf.cast(turns[0], tf.float32)}
 
-        @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
-        def half_precision(self, x: Any) -> Any:
-            return {"y": tf.cast(x, tf.float16)}
-
-        @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
-        def uneven(self, x: Any) -> Any:
-            return {"y": x, "z": tf.concat([x, x], 0)}
-
-        @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
-        def total(self, x: Any) -> Any:
-            return {"y": tf.reduce_sum(x)}
-
-        @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
-        def complain(self, x: Any) -> Any:
-            message = "x" * 3000
-            with tf.control_dependencies([tf.debugging.Assert(False, [message], summarize=1)]):
-                return {"y": tf.identity(x)}
-
-    zoo = Zoo()
+@pytest.fixture(scope="session")
+def zoo_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Base path of a SavedModel with the functions of `Zoo` as signatures."""
+    signatures = {}
+    for name, method in inspect.getmembers(Zoo(), inspect.ismethod):
+        specs = [
+            tf.TensorSpec(_SHAPES.get(argument, [None]), _TYPES[argument], argument)
+            for argument in inspect.signature(method).parameters
+        ]
+        signatures[name] = tf.function(method, input_signature=specs)
+    module = tf.Module()
+    module.functions = signatures
     base = tmp_path_factory.mktemp("zoo") / "zoo"
-    names = (
-        "serving_default",
-        "bag",
-        "columns",
-        "never",
-        "spin",
-        "echo",
-        "add",
-        "kinds",
-        "half_precision",
-        "uneven",
-        "total",
-        "complain",
-    )
-    tf.saved_model.save(
-        zoo, str(base / "1"), signatures={name: getattr(zoo, name) for name in names}
-    )
+    tf.saved_model.save(module, str(base / "1"), signatures=signatures)
     return base
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from hotrow.cli.main import main
 
 CSV = "word,number,count,label\na,1.5,2,1\n,,3,0\nabc,-1,4,yes\n"
@@ -127,7 +126,7 @@ def test_evaluate_reads_labels_that_are_words(
         pytest.param(
             ["--data", __file__],
             2,
-            "the name does not tell the format; give --format criteo, csv or libsvm",
+            "cannot be told from its name; give --format criteo, csv or libsvm",
             id="unknown format",
         ),
         pytest.param(

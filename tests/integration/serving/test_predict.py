@@ -57,7 +57,7 @@ def test_declared_shapes_are_not_checked(half_plus_two: Any) -> None:
 
 
 def test_an_output_filter_chooses_the_outputs(zoo: Any) -> None:
-    request = _request("zoo", "add", a=np.float32([1.5]), b=np.int64([2]))
+    request = _request("zoo", "add", a=np.array([1.5], np.float32), b=np.array([2]))
     both = zoo.prediction.Predict(request, timeout=30)
     assert set(both.outputs) == {"sum", "b"}
     request.output_filter.append("sum")
@@ -74,7 +74,7 @@ def test_strings_come_back_as_they_went(zoo: Any) -> None:
 
 
 def test_a_version_may_be_asked_for(half_plus_two: Any) -> None:
-    request = _request("half", x=np.float32([[2]]))
+    request = _request("half", x=np.array([[2.0]], np.float32))
     request.model_spec.version.value = 123
     response = half_plus_two.prediction.Predict(request, timeout=30)
     assert response.model_spec.version.value == 123
