@@ -85,7 +85,7 @@ class Demo:
         valid_rows = max(200, self._rows // 10)
         self._platform(
             "data", "generate", "data/train.tsv.gz", "--rows", str(self._rows), "--valid-rows",
-            str(valid_rows), "--seed", "2026", "--json", "data/generated.json",
+            str(valid_rows), "--valid-out", "data/valid.tsv.gz", "--seed", "2026",
         )  # fmt: skip
 
     def _train(self) -> None:

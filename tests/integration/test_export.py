@@ -284,8 +284,9 @@ def test_a_keras_saved_model_finds_its_tables_in_the_process_and_says_so_elsewhe
     program = (
         "import sys, tensorflow as tf\n"
         "from hotrow.ops import library; library.load()\n"
+        "loaded = tf.saved_model.load(sys.argv[1])\n"
         "try:\n"
-        "    tf.saved_model.load(sys.argv[1]).rows(tf.constant([1], tf.int64))\n"
+        "    loaded.rows(tf.constant([1], tf.int64))\n"
         "except tf.errors.NotFoundError as err:\n"
         "    print(err.message)\n"
     )
