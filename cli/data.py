@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
 from hotrow.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
     from hotrow.trainer.data import DataFile
     from hotrow.trainer.data.row_progress import RowProgress
     from hotrow.trainer.data.summary import ColumnSummary, Summary
@@ -199,10 +201,11 @@ def convert_command(source: Path, out: Path, **reading: Any) -> None:
 
 def _open(path: Path, reading: dict[str, Any]) -> DataFile:
     """Opens a data file by the options of `_reading_options`."""
+    from pydantic import ValidationError
+
     from hotrow.config import DataConfig, load_config
     from hotrow.trainer.data import open_data
     from hotrow.trainer.data.format_guess import guess_format
-    from pydantic import ValidationError
 
     policy = reading["on_malformed"]
     if reading["config"] is not None:

@@ -7,9 +7,10 @@ import time
 from typing import Any
 
 import click
+from tqdm import tqdm
+
 from hotrow.cli.predict import ScoringOptions, score, scoring_options, write_json
 from hotrow.cli.quiet_start import import_tensorflow_quietly
-from tqdm import tqdm
 
 _LINE_SECONDS = 10.0  # between two lines of progress that goes to a file
 

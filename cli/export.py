@@ -10,7 +10,6 @@ import click
 
 from hotrow.cli.quiet_start import import_tensorflow_quietly
 
-
 _LINE_SECONDS = 5.0
 
 

@@ -12,6 +12,7 @@ import click
 import numpy as np
 import numpy.typing as npt
 import pydantic
+
 from hotrow.cli.quiet_start import import_tensorflow_quietly
 from hotrow.config import DataConfig
 from hotrow.errors import InvalidArgumentError

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import click
+
 from hotrow.cli.quiet_start import import_tensorflow_quietly
 from hotrow.errors import UnimplementedError
 from hotrow.serving.options import ServeOptions

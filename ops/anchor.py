@@ -56,9 +56,7 @@ class AnchorVariable(keras.Variable):  # type: ignore[misc]
             raise InvalidArgumentError("the anchor's overwrite_with_gradient must stay True")
 
     def _direct_assign(self, value: Any) -> None:
-        library.load().hotrow_commit(
-            witness=tf.cast(value, tf.float32), tables=self._handles
-        )
+        library.load().hotrow_commit(witness=tf.cast(value, tf.float32), tables=self._handles)
 
     def assign_add(self, value: Any) -> Any:
         """Commits with the factor 1: a hand-written update does not show its gradient."""

@@ -239,8 +239,9 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         self._load_failure = None
 
     def _load_tables(self, store: Any) -> None:
+        stored = set(store.keys())
         for i, table in enumerate(self._tables.values()):
-            if f"table{i}_keys" not in store.keys():
+            if f"table{i}_keys" not in stored:
                 raise DataLossError(f"{self.name}: the weights file has no rows of {table.name!r}")
             name = bytes(np.asarray(store[f"table{i}_name"])).decode()
             lines = np.asarray(store[f"table{i}_lines"])

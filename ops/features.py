@@ -102,9 +102,7 @@ def _flatten_ragged(
     return FlatFeature(_as_keys(name, inputs.flat_values), splits, flat_weights, shape)
 
 
-def _flatten_dense(
-    name: str, inputs: tf.Tensor, weights: Any, combiner: str | None
-) -> FlatFeature:
+def _flatten_dense(name: str, inputs: tf.Tensor, weights: Any, combiner: str | None) -> FlatFeature:
     keys = _as_keys(name, inputs)
     if keys.shape.rank not in (1, 2):
         raise InvalidArgumentError(

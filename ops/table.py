@@ -55,7 +55,7 @@ class Table:
         adagrad = optimizer if isinstance(optimizer, Adagrad) else Adagrad()
         self._native = _native.Table(
             handle=self.handle,
-            init_name=config.name,
+            name=config.name,
             width=config.embedding_dim,
             vocabulary_size=-1 if config.vocabulary_size is None else config.vocabulary_size,
             default_value=config.default_value,
@@ -138,7 +138,9 @@ class Table:
         """Writes row lines; the line of an existing key is replaced.
 
         Args:
-            keys: int64 [N]. lines: float32 [N, D + S]. clocks: uint32 [N].
+            keys: int64 [N], distinct.
+            lines: float32 [N, D + S].
+            clocks: uint32 [N], the step of each row's last update.
         """
         self._native.import_rows(
             np.ascontiguousarray(keys, np.int64),

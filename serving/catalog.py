@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from tensorflow_serving.apis import model_pb2
+
 from hotrow.serving.lifecycle import ModelLifecycle, VersionStatus
 from hotrow.serving.servable import Servable
 from hotrow.serving.status import Code, RequestError, invalid
-from tensorflow_serving.apis import model_pb2
 
 
 class Catalog:

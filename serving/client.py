@@ -7,6 +7,15 @@ from typing import Any, TypeVar
 
 import grpc
 import numpy as np
+from tensorflow.core.framework import tensor_pb2, types_pb2
+from tensorflow.core.protobuf import meta_graph_pb2
+from tensorflow_serving.apis import (
+    get_model_metadata_pb2,
+    model_pb2,
+    predict_pb2,
+    prediction_service_pb2_grpc,
+)
+
 from hotrow.errors import (
     HotrowError,
     InvalidArgumentError,
@@ -17,14 +26,6 @@ from hotrow.errors import (
 )
 from hotrow.serving.status import Code, RequestError
 from hotrow.serving.tensor import Array, decode_tensor
-from tensorflow.core.framework import tensor_pb2, types_pb2
-from tensorflow.core.protobuf import meta_graph_pb2
-from tensorflow_serving.apis import (
-    get_model_metadata_pb2,
-    model_pb2,
-    predict_pb2,
-    prediction_service_pb2_grpc,
-)
 
 R = TypeVar("R")
 

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
+from tensorflow.core.framework import tensor_pb2, types_pb2
+from tensorflow.core.protobuf import meta_graph_pb2
+
 from hotrow.errors import InvalidArgumentError, nearest
 from hotrow.serving.client import pack_tensor
 from hotrow.serving.tensor import Array
-from tensorflow.core.framework import tensor_pb2, types_pb2
-from tensorflow.core.protobuf import meta_graph_pb2
 
 Kind = Literal["number", "integer", "text", "ids"]
 

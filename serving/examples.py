@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from hotrow.serving.signature import DEFAULT_SIGNATURE
-from hotrow.serving.status import invalid
-from hotrow.serving.tensor import Array
 from tensorflow.core.framework import types_pb2
 from tensorflow.core.protobuf import meta_graph_pb2
 from tensorflow_serving.apis import classification_pb2, input_pb2, regression_pb2
+
+from hotrow.serving.signature import DEFAULT_SIGNATURE
+from hotrow.serving.status import invalid
+from hotrow.serving.tensor import Array
 
 _INPUT = "inputs"
 _CLASSES = "classes"

@@ -9,9 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NoReturn, TypeVar
 
 import grpc
-from hotrow.errors import UnavailableError
-from hotrow.serving.service import InferenceService
-from hotrow.serving.status import Code, RequestError, as_request_error, cut_message
 from tensorflow_serving.apis import (
     classification_pb2,
     get_model_metadata_pb2,
@@ -23,6 +20,10 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
     regression_pb2,
 )
+
+from hotrow.errors import UnavailableError
+from hotrow.serving.service import InferenceService
+from hotrow.serving.status import Code, RequestError, as_request_error, cut_message
 
 _STATUS = {code.value[0]: code for code in grpc.StatusCode}
 _HOST = "0.0.0.0"

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from tensorflow.core.framework import tensor_pb2
+from tensorflow.core.protobuf import meta_graph_pb2
+from tensorflow_serving.apis import classification_pb2, input_pb2, regression_pb2
+
 from hotrow.serving import examples
 from hotrow.serving.lookup import LookupBinding
 from hotrow.serving.session import ModelSession, SessionOptions
 from hotrow.serving.signature import find_signature, plan_predict
 from hotrow.serving.status import invalid
 from hotrow.serving.tensor import encode_tensor
-from tensorflow.core.framework import tensor_pb2
-from tensorflow.core.protobuf import meta_graph_pb2
-from tensorflow_serving.apis import classification_pb2, input_pb2, regression_pb2
 
 
 class Servable:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from hotrow.serving.catalog import Catalog
-from hotrow.serving.status import invalid
 from tensorflow.core.protobuf import meta_graph_pb2
 from tensorflow_serving.apis import (
     classification_pb2,
@@ -16,6 +14,9 @@ from tensorflow_serving.apis import (
     predict_pb2,
     regression_pb2,
 )
+
+from hotrow.serving.catalog import Catalog
+from hotrow.serving.status import invalid
 
 _SIGNATURES = "signature_def"
 

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.core.protobuf import meta_graph_pb2
+from tensorflow.python.client import pywrap_tf_session
+
 from hotrow.errors import DataLossError, NotFoundError
 from hotrow.serving.status import Code, RequestError, invalid
 from hotrow.serving.tensor import Array
-from tensorflow.core.protobuf import meta_graph_pb2
-from tensorflow.python.client import pywrap_tf_session
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from hotrow.serving.status import Code, RequestError, invalid
-from hotrow.serving.tensor import Array, decode_tensor
 from tensorflow.core.framework import tensor_pb2
 from tensorflow.core.protobuf import meta_graph_pb2
+
+from hotrow.serving.status import Code, RequestError, invalid
+from hotrow.serving.tensor import Array, decode_tensor
 
 DEFAULT_SIGNATURE = "serving_default"
 

@@ -29,9 +29,7 @@ def inspect_run(path: Path) -> Inspection:
             damaged.append(step)
             continue
         tables = tuple(
-            InspectedTable(
-                name, t["rows"], t["dim"], t["line_width"] * FLOAT_BYTES, t["digest"]
-            )
+            InspectedTable(name, t["rows"], t["dim"], t["line_width"] * FLOAT_BYTES, t["digest"])
             for name, t in facts["tables"].items()
         )
         about = {

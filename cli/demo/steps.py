@@ -192,7 +192,7 @@ class Demo:
 
 
 def _scores_of(command: list[str]) -> Any:
-    answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    answer = subprocess.run(command, check=True, capture_output=True)
     return np.array(json.loads(answer.stdout))
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tensorflow.core.example import example_pb2, feature_pb2
+from tensorflow_serving.apis import classification_pb2, input_pb2, regression_pb2
+
 from hotrow.serving.rest.json_column import encode_string, is_base64, read_base64
 from hotrow.serving.rest.json_text import kind_name, shown, write_float, write_string
 from hotrow.serving.status import invalid
-from tensorflow.core.example import example_pb2, feature_pb2
-from tensorflow_serving.apis import classification_pb2, input_pb2, regression_pb2
 
 _KINDS = {"int64_list": "int64", "float_list": "float", "bytes_list": "bytes"}
 _INDENT = "    "

@@ -10,13 +10,6 @@ from typing import Any
 from urllib.parse import unquote
 
 from google.protobuf import json_format
-from hotrow.serving.rest.examples_json import read_examples, write_classes, write_values
-from hotrow.serving.rest.json_text import BYTES_IN_STRING, parse_object, write_string
-from hotrow.serving.rest.predict_reply import write_outputs
-from hotrow.serving.rest.predict_request import read_inputs, signature_name
-from hotrow.serving.service import InferenceService
-from hotrow.serving.signature import DEFAULT_SIGNATURE
-from hotrow.serving.status import Code, as_request_error, invalid
 from tensorflow_serving.apis import (
     classification_pb2,
     get_model_metadata_pb2,
@@ -25,6 +18,14 @@ from tensorflow_serving.apis import (
     predict_pb2,
     regression_pb2,
 )
+
+from hotrow.serving.rest.examples_json import read_examples, write_classes, write_values
+from hotrow.serving.rest.json_text import BYTES_IN_STRING, parse_object, write_string
+from hotrow.serving.rest.predict_reply import write_outputs
+from hotrow.serving.rest.predict_request import read_inputs, signature_name
+from hotrow.serving.service import InferenceService
+from hotrow.serving.signature import DEFAULT_SIGNATURE
+from hotrow.serving.status import Code, as_request_error, invalid
 
 _MODEL = r"/v1/models/(?P<name>[^/:]+)(?:/versions/(?P<version>\d+)|/labels/(?P<label>[^/:]+))?"
 _INFERENCE = re.compile(_MODEL + r":(?P<method>classify|regress|predict)", re.IGNORECASE)

@@ -12,11 +12,12 @@ import zlib
 
 import anyio
 import uvicorn
-from hotrow.errors import UnavailableError
-from hotrow.serving.rest.handler import RestHandler
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response
 from starlette.types import Receive, Scope, Send
+
+from hotrow.errors import UnavailableError
+from hotrow.serving.rest.handler import RestHandler
 
 _HOST = "0.0.0.0"
 _BACKLOG = 1024

@@ -12,6 +12,7 @@ import re
 from typing import Any
 
 import numpy as np
+
 from hotrow.serving.status import invalid
 
 # Bytes that are no UTF-8 travel through Python strings in this way, and come back unchanged.

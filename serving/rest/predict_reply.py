@@ -6,11 +6,12 @@ import base64
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tensorflow.core.framework import tensor_pb2, types_pb2
+
 from hotrow.serving.rest.json_text import write_float, write_string
 from hotrow.serving.rest.predict_request import Form
 from hotrow.serving.status import invalid
 from hotrow.serving.tensor import Array, decode_tensor
-from tensorflow.core.framework import tensor_pb2, types_pb2
 
 _INDENT = "    "
 _INTEGERS = (

@@ -10,11 +10,12 @@ import enum
 from collections.abc import Mapping
 from typing import Any
 
+from tensorflow.core.framework import tensor_pb2
+from tensorflow.core.protobuf import meta_graph_pb2
+
 from hotrow.serving.rest.json_column import Column, is_base64
 from hotrow.serving.rest.json_text import shown
 from hotrow.serving.status import Code, RequestError, invalid
-from tensorflow.core.framework import tensor_pb2
-from tensorflow.core.protobuf import meta_graph_pb2
 
 Inputs = Mapping[str, meta_graph_pb2.TensorInfo]
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+
 from hotrow.config import load_config
 from hotrow.errors import AlreadyExistsError, InvalidArgumentError, UnimplementedError
 from hotrow.manifest import read_manifest
@@ -59,8 +60,13 @@ def shop(tmp_path_factory):
     run = load_run(folder / "run")
     export_version(run.model, folder / "base", "shop", step=run.position.step)
     export_version(run.model, folder / "alone", "shop", step=run.position.step, standalone=True)
-    raw = next(iter(open_data(folder / "rows.csv", run.config.data, run.config.features).raw_batches(100)))
+    raw = all_rows(folder / "rows.csv", run)
     return folder, run, raw
+
+
+def all_rows(path, run):
+    data = open_data(path, run.config.data, run.config.features)
+    return next(iter(data.raw_batches(1000)))
 
 
 def offline(run, raw):
@@ -188,7 +194,7 @@ def test_the_standalone_export_needs_no_hotrow(shop):
 
 
 def test_a_file_store_may_hold_several_versions(shop, tmp_path):
-    folder, run, raw = shop
+    _, run, raw = shop
     library.load()
     store = f"file://{tmp_path}/rows"
     for version in (1, 2):
@@ -217,7 +223,7 @@ def test_exports_that_cannot_be_are_refused_and_leave_nothing(shop, tmp_path):
 
 LIBSVM = """\
 name: frappe
-data: {{format: libsvm, train: rows.libsvm, valid: rows.libsvm, batch_size: 256, weights: {weights}}}
+data: {{format: libsvm, train: rows.libsvm, batch_size: 256, weights: {weights}}}
 features: {{sparse: {{columns: [ids], dim: 4, hash: false, combiner: sqrtn}}}}
 tables: {{default: {{optimizer: sgd, learning_rate: 0.5, initializer: {{normal: 0.3}}}}}}
 model: {{arch: wide_deep, hidden: [8]}}
@@ -238,9 +244,7 @@ def test_libsvm_rows_travel_as_flat_keys_and_row_splits(shared, tmp_path, weight
     train(load_config(tmp_path / "c.yaml", []), run_dir=tmp_path / "run")
     run = load_run(tmp_path / "run")
     library.load()
-    raw = next(
-        iter(open_data(tmp_path / "rows.libsvm", run.config.data, run.config.features).raw_batches(1000))
-    )
+    raw = all_rows(tmp_path / "rows.libsvm", run)
     ids = raw.columns["ids"]
     inputs = {"ids": tf.constant(ids.values), "ids_row_splits": tf.constant(ids.row_splits)}
     if weights:
@@ -255,8 +259,9 @@ def test_libsvm_rows_travel_as_flat_keys_and_row_splits(shared, tmp_path, weight
 
 
 def test_a_keras_saved_model_finds_its_tables_in_the_process_and_says_so_elsewhere(tmp_path):
-    import hotrow
     import keras
+
+    import hotrow
 
     embedding = hotrow.DistributedEmbedding(
         [hotrow.FeatureConfig("f", hotrow.TableConfig("t", 2, combiner="sum"))]

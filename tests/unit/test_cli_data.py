@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from hotrow.cli.main import main
 from hotrow.config import DataConfig
 from hotrow.trainer.data import open_data

@@ -7,10 +7,11 @@ import math
 
 import numpy as np
 import pytest
-from hotrow.serving.rest.json_text import kind_name, parse_object, shown, write_float, write_string
-from hotrow.serving.status import RequestError
 from hypothesis import given
 from hypothesis import strategies as st
+
+from hotrow.serving.rest.json_text import kind_name, parse_object, shown, write_float, write_string
+from hotrow.serving.status import RequestError
 
 
 @given(st.floats(width=32, allow_nan=False, allow_infinity=False))

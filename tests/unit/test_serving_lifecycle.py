@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from hotrow.errors import UnavailableError
 from hotrow.serving.lifecycle import LoadPolicy, ModelLifecycle, State, VersionStatus
 from hotrow.serving.status import Code, RequestError

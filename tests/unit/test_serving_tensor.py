@@ -9,10 +9,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 import tensorflow as tf
-from hotrow.serving.tensor import decode_tensor, encode_tensor
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tensorflow.core.framework import tensor_pb2, types_pb2
+
+from hotrow.serving.tensor import decode_tensor, encode_tensor
 
 NUMBERS = st.sampled_from(
     ["f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?", "c8", "c16"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from hotrow.errors import NotFoundError, UnimplementedError
 from hotrow.serving.versions import newest_version, resolve_base_path
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
+
 from hotrow.config import DataConfig
 from hotrow.errors import InvalidArgumentError
 from hotrow.trainer.data.batch import Ragged, RawBatch

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
+
 from hotrow.trainer.data import text_values
 from hotrow.trainer.data.columns import Column, ColumnKind
 from hotrow.trainer.data.lines import LineBlock, line_blocks

@@ -15,6 +15,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
 from hotrow import _native
 from hotrow.config import MISSING_BUCKET, FeaturesConfig, SparseColumn
 from hotrow.trainer.data.batch import Batch, Floats, Ints, Keys, Ragged, RawBatch

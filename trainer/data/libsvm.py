@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
 from hotrow.trainer.data import text_values
 from hotrow.trainer.data.columns import Column
 from hotrow.trainer.data.lines import line_blocks

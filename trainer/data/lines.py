@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
+
 from hotrow.errors import HotrowError, NotFoundError
 from hotrow.trainer.data.errors import DataError
 

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+
 from hotrow.errors import NotFoundError
 from hotrow.trainer.data import text_values
 from hotrow.trainer.data.columns import Column, ColumnKind

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+
 from hotrow.config import RunConfig
 from hotrow.errors import InvalidArgumentError
 from hotrow.trainer.data.batch import Batch

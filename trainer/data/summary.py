@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
 from hotrow.trainer.data.columns import Column, ColumnKind
 from hotrow.trainer.data.data_file import DataFile
 

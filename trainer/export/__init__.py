@@ -94,7 +94,9 @@ def check_arguments(name: str, version: int | None, store: str | None, standalon
         raise InvalidArgumentError("--store with --standalone: a standalone export has no store")
     if store is not None and not store.startswith("file:///"):
         if store.startswith(("redis://", "rediss://", "redis+cluster://")):
-            raise UnimplementedError(f"--store {store}: Redis stores are not built yet; use file:///DIR")
+            raise UnimplementedError(
+                f"--store {store}: Redis stores are not built yet; use file:///DIR"
+            )
         raise InvalidArgumentError(f"--store {store!r}: must be file:///DIR, an absolute path")
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
+
 from hotrow.config import MISSING_BUCKET, RunConfig, SparseColumn
 from hotrow.ops.strings import fingerprint_keys
 from hotrow.trainer.data.columns import MISSING_KEY

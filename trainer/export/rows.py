@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import tensorflow as tf
+
 from hotrow import _native
 from hotrow.errors import DataLossError
 from hotrow.ops.lookup import StandaloneTable

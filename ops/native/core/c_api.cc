@@ -59,9 +59,9 @@ std::vector<Feature> to_features(const hr_feature* features, size_t count) {
     }
     result[f].name = from.name;
     result[f].keys = from.keys;
-    result[f].segments = hotrow::Segments{static_cast<hotrow::Combiner>(from.combiner),
-                                          from.key_count, from.samples, from.row_splits,
-                                          from.weights};
+    result[f].segments =
+        hotrow::Segments{static_cast<hotrow::Combiner>(from.combiner), from.key_count, from.samples,
+                         from.row_splits, from.weights};
   }
   return result;
 }
@@ -83,8 +83,8 @@ hotrow::TableOptions to_options(const hr_table_options& from) {
   options.init.scale = from.init_scale;
   options.init.seed = from.seed;
   int64_t name_key = 0;
-  const int64_t offsets[2] = {0, static_cast<int64_t>(std::strlen(from.init_name))};
-  hotrow::fingerprint64("", 0, from.init_name, offsets, 1, &name_key);
+  const int64_t offsets[2] = {0, static_cast<int64_t>(std::strlen(from.name))};
+  hotrow::fingerprint64("", 0, from.name, offsets, 1, &name_key);
   options.init.table = static_cast<uint64_t>(name_key);
   options.optimizer.kind = static_cast<hotrow::OptimizerKind>(from.optimizer_kind);
   options.optimizer.learning_rate = from.learning_rate;
@@ -131,8 +131,8 @@ int hr_combine(const float* grouped_rows, const int32_t* order, size_t count, si
 
 int hr_table_create(const char* handle, const hr_table_options* options, hr_table** table) {
   return guarded([&] {
-    *table = new hr_table{hotrow::create_table(handle, to_options(*options), options->shards,
-                                               options->hashed != 0)};
+    *table = new hr_table{hotrow::create_table(handle, options->name, to_options(*options),
+                                               options->shards, options->hashed != 0)};
   });
 }
 
@@ -240,8 +240,9 @@ int hr_serving_lookup(const hr_serving* tables, const char* table, size_t width,
   return guarded([&] {
     const hotrow::RowSource& source = tables->tables->table(table);
     if (source.width() != width) {
-      hotrow::fail(Code::kFailedPrecondition, "table %s: width %zu in the store; the graph needs %zu",
-                   table, source.width(), width);
+      hotrow::fail(Code::kFailedPrecondition,
+                   "table %s: width %zu in the store; the graph needs %zu", table, source.width(),
+                   width);
     }
     const size_t missing = hotrow::lookup(source, to_features(features, count),
                                           std::vector<float*>(pooled, pooled + count));
@@ -267,8 +268,8 @@ void hr_store_writer_close(hr_store_writer* writer) { delete writer; }
 int hr_store_reader_open(const char* directory, const char* generation, const char* table,
                          size_t width, float default_value, hr_store_reader** reader) {
   return guarded([&] {
-    *reader = new hr_store_reader{hotrow::LmdbReader(hotrow::LmdbEnvironment::open(directory, false),
-                                                     generation, table, width, default_value)};
+    *reader = new hr_store_reader{hotrow::LmdbReader(
+        hotrow::LmdbEnvironment::open(directory, false), generation, table, width, default_value)};
   });
 }
 
@@ -284,11 +285,10 @@ int hr_store_reader_read(const hr_store_reader* reader, const int64_t* keys, siz
   });
 }
 
-int hr_store_reader_scan(const hr_store_reader* reader, int from_start, int64_t after,
-                         size_t count, int64_t* keys, float* rows, size_t* written) {
-  return guarded([&] {
-    *written = reader->reader.scan(from_start != 0, after, count, keys, rows);
-  });
+int hr_store_reader_scan(const hr_store_reader* reader, int from_start, int64_t after, size_t count,
+                         int64_t* keys, float* rows, size_t* written) {
+  return guarded(
+      [&] { *written = reader->reader.scan(from_start != 0, after, count, keys, rows); });
 }
 
 int hr_store_reader_digest(const hr_store_reader* reader, uint64_t digest[2]) {

@@ -35,7 +35,8 @@ HR_API int hr_group_by_owner(const int64_t* keys, size_t count, int32_t shards, 
 HR_API int hr_combine(const float* grouped_rows, const int32_t* order, size_t count, size_t width,
                       float* rows);
 
-/* --- tables ------------------------------------------------------------------------------------ */
+/* --- tables ------------------------------------------------------------------------------------
+ */
 typedef struct hr_table hr_table; /* a reference; give it back with hr_table_release */
 
 typedef struct {
@@ -45,13 +46,13 @@ typedef struct {
   int init_kind;           /* 0 constant, 1 uniform, 2 normal */
   float init_scale;
   uint64_t seed;
-  const char* init_name;   /* the name that the initial values depend on */
-  int optimizer_kind;      /* 0 SGD, 1 Adagrad */
+  const char* name;   /* for messages; the initial values depend on it */
+  int optimizer_kind; /* 0 SGD, 1 Adagrad */
   float learning_rate;
   float initial_accumulator;
   float epsilon;
-  int32_t shards;          /* in this process */
-  int hashed;              /* owner from the mixed key */
+  int32_t shards; /* in this process */
+  int hashed;     /* owner from the mixed key */
 } hr_table_options;
 
 HR_API int hr_table_create(const char* handle, const hr_table_options* options, hr_table** table);
@@ -83,10 +84,11 @@ HR_API int hr_table_import(hr_table* table, const int64_t* keys, size_t count, c
 HR_API int hr_table_digest(const hr_table* table, int weights_only, uint64_t digest[2]);
 HR_API void hr_table_clear(hr_table* table);
 
-/* --- fused lookups, for the ops ----------------------------------------------------------------- */
+/* --- fused lookups, for the ops -----------------------------------------------------------------
+ */
 typedef struct {
   const char* name;
-  const int64_t* keys;       /* (N) */
+  const int64_t* keys; /* (N) */
   size_t key_count;
   const int64_t* row_splits; /* (B + 1), or null: sample b has key b alone */
   size_t samples;            /* B */
@@ -103,7 +105,8 @@ HR_API int hr_backward(hr_table* table, const hr_feature* features, size_t count
 /* See ShardedTable::commit. */
 HR_API int hr_commit(hr_table* table, double witness);
 
-/* --- serving ------------------------------------------------------------------------------------ */
+/* --- serving ------------------------------------------------------------------------------------
+ */
 typedef struct hr_serving hr_serving; /* a reference to the tables of a version */
 
 HR_API int hr_serving_bind(const char* model, int64_t version, const char* manifest_path,
@@ -119,7 +122,8 @@ HR_API int hr_serving_lookup(const hr_serving* tables, const char* table, size_t
                              const hr_feature* features, size_t count, float* const* pooled,
                              size_t* unknown);
 
-/* --- the embedded store -------------------------------------------------------------------------- */
+/* --- the embedded store --------------------------------------------------------------------------
+ */
 typedef struct hr_store_writer hr_store_writer;
 typedef struct hr_store_reader hr_store_reader;
 

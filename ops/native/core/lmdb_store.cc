@@ -97,7 +97,8 @@ std::shared_ptr<LmdbEnvironment> LmdbEnvironment::open(const std::string& direct
   std::error_code error;
   if (create) std::filesystem::create_directories(directory, error);
   if (error) {
-    fail(Code::kUnavailable, "store %s cannot be made: %s", directory.c_str(), error.message().c_str());
+    fail(Code::kUnavailable, "store %s cannot be made: %s", directory.c_str(),
+         error.message().c_str());
   }
   struct stat facts;
   if (::stat(directory.c_str(), &facts) != 0) {
@@ -110,8 +111,7 @@ std::shared_ptr<LmdbEnvironment> LmdbEnvironment::open(const std::string& direct
     if (auto env = found->second.lock()) {
       if (create && !env->writable_) {
         fail(Code::kFailedPrecondition,
-             "store %s cannot be written: its files or its disk are read-only",
-             directory.c_str());
+             "store %s cannot be written: its files or its disk are read-only", directory.c_str());
       }
       return env;
     }
@@ -258,9 +258,10 @@ LmdbReader::LmdbReader(std::shared_ptr<LmdbEnvironment> env, std::string generat
 
 void LmdbReader::check_row(const MDB_val& value, int64_t key) const {
   if (value.mv_size != width_ * sizeof(float)) {
-    fail(Code::kDataLoss, "store %s, table %s: the row of key %lld has %zu bytes; width %zu needs %zu",
-         env_->directory().c_str(), name_.c_str(), static_cast<long long>(key), value.mv_size, width_,
-         width_ * sizeof(float));
+    fail(Code::kDataLoss,
+         "store %s, table %s: the row of key %lld has %zu bytes; width %zu needs %zu",
+         env_->directory().c_str(), name_.c_str(), static_cast<long long>(key), value.mv_size,
+         width_, width_ * sizeof(float));
   }
 }
 

@@ -44,8 +44,7 @@ size_t lookup(const RowSource& source, const std::vector<Feature>& features,
   Batch& b = batch();
   b.gather(features);
   b.rows.resize(b.unique.keys().size() * source.width());
-  const size_t unknown =
-      source.read(b.unique.keys().data(), b.unique.keys().size(), b.rows.data());
+  const size_t unknown = source.read(b.unique.keys().data(), b.unique.keys().size(), b.rows.data());
   pool_all(b, features, source.width(), pooled);
   return unknown;
 }

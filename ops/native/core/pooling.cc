@@ -37,9 +37,10 @@ void check_segments(const Segments& s, const char* feature) {
     return;
   }
   if (s.row_splits[0] != 0 || s.row_splits[s.samples] != static_cast<int64_t>(s.keys)) {
-    fail(Code::kInvalidArgument, "feature %s: row_splits run from %lld to %lld; must run from 0 to %zu",
-         feature, static_cast<long long>(s.row_splits[0]),
-         static_cast<long long>(s.row_splits[s.samples]), s.keys);
+    fail(Code::kInvalidArgument,
+         "feature %s: row_splits run from %lld to %lld; must run from 0 to %zu", feature,
+         static_cast<long long>(s.row_splits[0]), static_cast<long long>(s.row_splits[s.samples]),
+         s.keys);
   }
   for (size_t b = 0; b < s.samples; ++b) {
     if (s.row_splits[b + 1] < s.row_splits[b]) {

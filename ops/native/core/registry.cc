@@ -25,9 +25,10 @@ Registry& registry() {
 
 }  // namespace
 
-std::shared_ptr<ShardedTable> create_table(const std::string& handle, const TableOptions& options,
-                                           int32_t shards, bool hashed) {
-  auto table = std::make_shared<ShardedTable>(handle, options, shards, hashed);
+std::shared_ptr<ShardedTable> create_table(const std::string& handle, const std::string& name,
+                                           const TableOptions& options, int32_t shards,
+                                           bool hashed) {
+  auto table = std::make_shared<ShardedTable>(name, options, shards, hashed);
   std::lock_guard lock(registry().mutex);
   if (!registry().tables.emplace(handle, table).second) {
     fail(Code::kAlreadyExists, "table %s exists already in this process", handle.c_str());

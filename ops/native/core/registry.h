@@ -13,9 +13,10 @@
 namespace hotrow {
 
 // --- training: a table is a name that ops resolve when they run -----------------------------
-// Fails with AlreadyExists.
-std::shared_ptr<ShardedTable> create_table(const std::string& handle, const TableOptions& options,
-                                           int32_t shards, bool hashed);
+// handle: unique in the process; name: for messages. Fails with AlreadyExists.
+std::shared_ptr<ShardedTable> create_table(const std::string& handle, const std::string& name,
+                                           const TableOptions& options, int32_t shards,
+                                           bool hashed);
 // Fails with NotFound: nothing here creates a table by looking it up.
 std::shared_ptr<ShardedTable> find_table(const std::string& handle);
 void drop_table(const std::string& handle);

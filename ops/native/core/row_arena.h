@@ -17,7 +17,9 @@ class RowArena {
     }
   }
 
-  float* at(size_t row) { return chunks_[row >> shift_].get() + (row & (rows_per_chunk_ - 1)) * width_; }
+  float* at(size_t row) {
+    return chunks_[row >> shift_].get() + (row & (rows_per_chunk_ - 1)) * width_;
+  }
   const float* at(size_t row) const {
     return chunks_[row >> shift_].get() + (row & (rows_per_chunk_ - 1)) * width_;
   }

@@ -21,8 +21,7 @@ void initialize_row(const RowInit& init, int64_t key, size_t width, float* row) 
     for (size_t j = 0; j < width; ++j) row[j] = init.scale;
     return;
   }
-  const uint64_t stream =
-      combine64(combine64(init.seed, init.table), static_cast<uint64_t>(key));
+  const uint64_t stream = combine64(combine64(init.seed, init.table), static_cast<uint64_t>(key));
   for (size_t j = 0; j < width; ++j) {
     const uint64_t bits = mix64(stream + j * 0xd1342543de82ef95ULL);
     if (init.kind == InitKind::kUniform) {

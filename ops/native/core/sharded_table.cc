@@ -24,8 +24,10 @@ Scratch& scratch() {
 ShardedTable::ShardedTable(std::string name, const TableOptions& options, int32_t shards,
                            bool hashed)
     : name_(std::move(name)), options_(options), hashed_(hashed) {
-  if (options.width == 0) fail(Code::kInvalidArgument, "table %s: width 0; at least 1", name_.c_str());
-  if (shards < 1) fail(Code::kInvalidArgument, "table %s: %d shards; at least 1", name_.c_str(), shards);
+  if (options.width == 0)
+    fail(Code::kInvalidArgument, "table %s: width 0; at least 1", name_.c_str());
+  if (shards < 1)
+    fail(Code::kInvalidArgument, "table %s: %d shards; at least 1", name_.c_str(), shards);
   for (int32_t s = 0; s < shards; ++s) shards_.emplace_back(options);
 }
 
@@ -57,8 +59,9 @@ void ShardedTable::check_keys(const int64_t* keys, size_t count) const {
   if (options_.vocabulary_size < 0) return;
   for (size_t i = 0; i < count; ++i) {
     if (keys[i] < 0 || keys[i] >= options_.vocabulary_size) {
-      fail(Code::kOutOfRange, "table %s: key %lld; its vocabulary_size allows [0, %lld)", name_.c_str(),
-           static_cast<long long>(keys[i]), static_cast<long long>(options_.vocabulary_size));
+      fail(Code::kOutOfRange, "table %s: key %lld; its vocabulary_size allows [0, %lld)",
+           name_.c_str(), static_cast<long long>(keys[i]),
+           static_cast<long long>(options_.vocabulary_size));
     }
   }
 }

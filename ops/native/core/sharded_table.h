@@ -74,8 +74,8 @@ class ShardedTable : public RowSource {
   KeyIndex waiting_;
   std::vector<int64_t> waiting_keys_;
   std::vector<float> waiting_gradients_;
-  int64_t pending_ = 0;       // backward passes since the last commit
-  bool committed_ = false;    // accumulate_and_commit ran in this step
+  int64_t pending_ = 0;     // backward passes since the last commit
+  bool committed_ = false;  // accumulate_and_commit ran in this step
 };
 
 }  // namespace hotrow

@@ -90,7 +90,8 @@ void Table::import_rows(const int64_t* keys, size_t count, const float* lines,
 
 void Table::add_digest(bool weights_only, uint64_t digest[2]) const {
   const size_t width = weights_only ? options_.width : line_width_;
-  for (size_t row = 0; row < size(); ++row) add_row_digest(keys_[row], lines_.at(row), width, digest);
+  for (size_t row = 0; row < size(); ++row)
+    add_row_digest(keys_[row], lines_.at(row), width, digest);
 }
 
 void Table::clear() {

@@ -53,7 +53,7 @@ class Table {
   size_t line_width_;
   KeyIndex index_;
   RowArena lines_;
-  std::vector<int64_t> keys_;      // by row
+  std::vector<int64_t> keys_;     // by row
   std::vector<uint32_t> clocks_;  // by row
 };
 

@@ -52,9 +52,9 @@ nb::ndarray<nb::numpy, T> make_array(std::initializer_list<size_t> shape, T** da
 // Fails with ValueError unless two lengths agree.
 inline void check_length(const char* what, size_t got, size_t wanted) {
   if (got != wanted) {
-    throw nb::value_error(
-        (std::string(what) + ": length " + std::to_string(got) + ", must be " +
-         std::to_string(wanted)).c_str());
+    throw nb::value_error((std::string(what) + ": length " + std::to_string(got) + ", must be " +
+                           std::to_string(wanted))
+                              .c_str());
   }
 }
 

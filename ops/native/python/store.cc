@@ -4,8 +4,8 @@ namespace {
 
 class StoreWriter {
  public:
-  StoreWriter(const std::string& directory, const std::string& generation,
-              const std::string& table, size_t width)
+  StoreWriter(const std::string& directory, const std::string& generation, const std::string& table,
+              size_t width)
       : width_(width) {
     check(hr_store_writer_open(directory.c_str(), generation.c_str(), table.c_str(), width,
                                &writer_));
@@ -32,8 +32,8 @@ class StoreWriter {
 
 class StoreReader {
  public:
-  StoreReader(const std::string& directory, const std::string& generation,
-              const std::string& table, size_t width, float default_value)
+  StoreReader(const std::string& directory, const std::string& generation, const std::string& table,
+              size_t width, float default_value)
       : width_(width) {
     check(hr_store_reader_open(directory.c_str(), generation.c_str(), table.c_str(), width,
                                default_value, &reader_));
@@ -58,9 +58,7 @@ class StoreReader {
     size_t unknown = 0;
     auto result = make_array<float>({keys.shape(0), width_}, &rows);
     const auto* reader = open();
-    run([&] {
-      return hr_store_reader_read(reader, keys.data(), keys.shape(0), rows, &unknown);
-    });
+    run([&] { return hr_store_reader_read(reader, keys.data(), keys.shape(0), rows, &unknown); });
     return nb::make_tuple(result, unknown);
   }
 

@@ -22,18 +22,14 @@ class PyTable {
   nb::object lookup(Int64s keys, bool insert) const {
     float* rows;
     auto result = make_array<float>({keys.shape(0), width()}, &rows);
-    run([&] {
-      return hr_table_lookup(table_, keys.data(), keys.shape(0), insert, rows, nullptr);
-    });
+    run([&] { return hr_table_lookup(table_, keys.data(), keys.shape(0), insert, rows, nullptr); });
     return nb::cast(result);
   }
 
   void update(Int64s keys, Floats2 gradients) const {
     check_length("update: gradients", gradients.shape(0), keys.shape(0));
     check_length("update: width of the gradients", gradients.shape(1), width());
-    run([&] {
-      return hr_table_update(table_, keys.data(), keys.shape(0), gradients.data());
-    });
+    run([&] { return hr_table_update(table_, keys.data(), keys.shape(0), gradients.data()); });
   }
 
   size_t shard_size(size_t shard) const {
@@ -81,7 +77,7 @@ void bind_table(nb::module_& m) {
   nb::class_<PyTable>(m, "Table", "A table of the process-wide registry, reached by its handle.")
       .def(
           "__init__",
-          [](PyTable* self, const std::string& handle, const std::string& init_name, size_t width,
+          [](PyTable* self, const std::string& handle, const std::string& name, size_t width,
              int64_t vocabulary_size, float default_value, int init_kind, float init_scale,
              uint64_t seed, int optimizer_kind, float learning_rate, float initial_accumulator,
              float epsilon, int32_t shards, bool hashed) {
@@ -92,7 +88,7 @@ void bind_table(nb::module_& m) {
             o.init_kind = init_kind;
             o.init_scale = init_scale;
             o.seed = seed;
-            o.init_name = init_name.c_str();
+            o.name = name.c_str();
             o.optimizer_kind = optimizer_kind;
             o.learning_rate = learning_rate;
             o.initial_accumulator = initial_accumulator;
@@ -101,7 +97,7 @@ void bind_table(nb::module_& m) {
             o.hashed = hashed;
             new (self) PyTable(handle, o);
           },
-          nb::kw_only(), nb::arg("handle"), nb::arg("init_name"), nb::arg("width"),
+          nb::kw_only(), nb::arg("handle"), nb::arg("name"), nb::arg("width"),
           nb::arg("vocabulary_size"), nb::arg("default_value"), nb::arg("init_kind"),
           nb::arg("init_scale"), nb::arg("seed"), nb::arg("optimizer_kind"),
           nb::arg("learning_rate"), nb::arg("initial_accumulator"), nb::arg("epsilon"),
@@ -111,8 +107,9 @@ void bind_table(nb::module_& m) {
       .def_prop_ro("line_width", &PyTable::line_width)
       .def_prop_ro("size", [](const PyTable& t) { return hr_table_size(t.get()); })
       .def_prop_ro("bytes", [](const PyTable& t) { return hr_table_bytes(t.get()); })
-      .def_prop_rw("step", [](const PyTable& t) { return hr_table_step(t.get()); },
-                   [](const PyTable& t, uint32_t step) { hr_table_set_step(t.get(), step); })
+      .def_prop_rw(
+          "step", [](const PyTable& t) { return hr_table_step(t.get()); },
+          [](const PyTable& t, uint32_t step) { hr_table_set_step(t.get(), step); })
       .def_prop_ro("shard_count", [](const PyTable& t) { return hr_table_shard_count(t.get()); })
       .def("shard_size", &PyTable::shard_size, nb::arg("shard"))
       .def("lookup", &PyTable::lookup, nb::arg("keys"), nb::arg("insert") = false)
@@ -123,6 +120,7 @@ void bind_table(nb::module_& m) {
            nb::arg("clocks"))
       .def("digest", &PyTable::digest, nb::arg("weights_only") = false)
       .def("clear", [](const PyTable& t) { hr_table_clear(t.get()); });
-  m.def("drop_table", [](const std::string& handle) { hr_table_drop(handle.c_str()); },
-        nb::arg("handle"), "Takes a table out of the registry.");
+  m.def(
+      "drop_table", [](const std::string& handle) { hr_table_drop(handle.c_str()); },
+      nb::arg("handle"), "Takes a table out of the registry.");
 }

@@ -24,7 +24,8 @@ absl::Status Layout::read(tf::OpKernelConstruction* ctx, Layout* layout) {
   const size_t f = static_cast<size_t>(count);
   if (layout->features.size() != f || layout->table_of.size() != f ||
       layout->combiners.size() != f || layout->widths.size() != layout->tables.size()) {
-    return absl::InvalidArgumentError("features, table_of, combiners need F entries; widths as many as tables");
+    return absl::InvalidArgumentError(
+        "features, table_of, combiners need F entries; widths as many as tables");
   }
   for (int32_t t : layout->table_of) {
     if (t < 0 || static_cast<size_t>(t) >= layout->tables.size()) {
@@ -44,7 +45,8 @@ absl::Status read_features(tf::OpKernelContext* ctx, const Layout& layout,
   for (int f = 0; f < keys.size(); ++f) {
     const std::string& name = layout.features[static_cast<size_t>(f)];
     if (keys[f].dims() != 1 || row_splits[f].dims() != 1 || weights[f].dims() != 1) {
-      return absl::InvalidArgumentError("feature " + name + ": keys, row_splits and weights must be vectors");
+      return absl::InvalidArgumentError("feature " + name +
+                                        ": keys, row_splits and weights must be vectors");
     }
     hr_feature& out = (*features)[static_cast<size_t>(f)];
     out.name = name.c_str();
@@ -75,8 +77,8 @@ tf::TensorShape pooled_shape(const Layout& layout, const std::vector<hr_feature>
                              size_t f) {
   const hr_feature& feature = features[f];
   const size_t samples = feature.combiner == 0 ? feature.key_count : feature.samples;
-  return tf::TensorShape({static_cast<int64_t>(samples),
-                          layout.widths[static_cast<size_t>(layout.table_of[f])]});
+  return tf::TensorShape(
+      {static_cast<int64_t>(samples), layout.widths[static_cast<size_t>(layout.table_of[f])]});
 }
 
 absl::Status for_each_table(tf::OpKernelContext* ctx, const Layout& layout,
@@ -97,18 +99,17 @@ absl::Status for_each_table(tf::OpKernelContext* ctx, const Layout& layout,
   auto* threads = ctx->device()->tensorflow_cpu_worker_threads();
   const auto scheduling = tsl::thread::ThreadPool::SchedulingParams::Adaptive(
       cost / static_cast<int64_t>(parts.size()) + 1);
-  threads->workers->ParallelFor(
-      static_cast<int64_t>(parts.size()), scheduling,
-      [&](int64_t begin, int64_t end) {
-        for (int64_t t = begin; t < end; ++t) {
-          const int code = work(parts[static_cast<size_t>(t)]);
-          if (code != 0) {
-            const absl::Status failed = to_status(code);
-            std::lock_guard lock(mutex);
-            if (status.ok()) status = failed;
-          }
-        }
-      });
+  threads->workers->ParallelFor(static_cast<int64_t>(parts.size()), scheduling,
+                                [&](int64_t begin, int64_t end) {
+                                  for (int64_t t = begin; t < end; ++t) {
+                                    const int code = work(parts[static_cast<size_t>(t)]);
+                                    if (code != 0) {
+                                      const absl::Status failed = to_status(code);
+                                      std::lock_guard lock(mutex);
+                                      if (status.ok()) status = failed;
+                                    }
+                                  }
+                                });
   return status;
 }
 

@@ -12,11 +12,11 @@ namespace hotrow_tf {
 
 // The attributes that all our ops share.
 struct Layout {
-  std::vector<std::string> tables;      // T: handles (training) or names (serving)
-  std::vector<std::string> features;    // F: names, for messages
-  std::vector<int32_t> table_of;        // F: index into tables
-  std::vector<int32_t> combiners;       // F: 0 none, 1 sum, 2 mean, 3 sqrtn
-  std::vector<int32_t> widths;          // T
+  std::vector<std::string> tables;    // T: handles (training) or names (serving)
+  std::vector<std::string> features;  // F: names, for messages
+  std::vector<int32_t> table_of;      // F: index into tables
+  std::vector<int32_t> combiners;     // F: 0 none, 1 sum, 2 mean, 3 sqrtn
+  std::vector<int32_t> widths;        // T
   // Fails with InvalidArgument when the lengths do not fit.
   static absl::Status read(tensorflow::OpKernelConstruction* ctx, Layout* layout);
 };

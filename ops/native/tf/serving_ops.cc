@@ -34,8 +34,9 @@ REGISTER_OP("HotrowServingLookup")
       }
       return absl::OkStatus();
     })
-    .Doc("Rows of all features from the tables of a version, pooled. The tables are those that a "
-         "server bound to the (name, version) of the session, else those of the manifest file.");
+    .Doc(
+        "Rows of all features from the tables of a version, pooled. The tables are those that a "
+        "server bound to the (name, version) of the session, else those of the manifest file.");
 
 class ServingLookupOp : public tf::OpKernel {
  public:
@@ -61,17 +62,17 @@ class ServingLookupOp : public tf::OpKernel {
     std::vector<float*> pooled(features.size());
     for (size_t f = 0; f < features.size(); ++f) {
       tf::Tensor* out = nullptr;
-      OP_REQUIRES_OK(ctx, ctx->allocate_output(static_cast<int>(f),
-                                               pooled_shape(layout_, features, f), &out));
+      OP_REQUIRES_OK(
+          ctx, ctx->allocate_output(static_cast<int>(f), pooled_shape(layout_, features, f), &out));
       pooled[f] = out->flat<float>().data();
     }
     OP_REQUIRES_OK(ctx, for_each_table(ctx, layout_, features, [&](const TablePart& part) {
                      std::vector<float*> outputs;
                      for (size_t f : part.places) outputs.push_back(pooled[f]);
-                     return hr_serving_lookup(
-                         tables.get(), layout_.tables[part.table].c_str(),
-                         static_cast<size_t>(layout_.widths[part.table]), part.features.data(),
-                         part.features.size(), outputs.data(), nullptr);
+                     return hr_serving_lookup(tables.get(), layout_.tables[part.table].c_str(),
+                                              static_cast<size_t>(layout_.widths[part.table]),
+                                              part.features.data(), part.features.size(),
+                                              outputs.data(), nullptr);
                    }));
   }
 

@@ -54,7 +54,8 @@ REGISTER_OP("HotrowLookup")
       }
       return absl::OkStatus();
     })
-    .Doc("Rows of all features of all tables, pooled. insert: unknown keys get an initialized row.");
+    .Doc(
+        "Rows of all features of all tables, pooled. insert: unknown keys get an initialized row.");
 
 class LookupOp : public tf::OpKernel {
  public:
@@ -69,8 +70,8 @@ class LookupOp : public tf::OpKernel {
     std::vector<float*> pooled(features.size());
     for (size_t f = 0; f < features.size(); ++f) {
       tf::Tensor* out = nullptr;
-      OP_REQUIRES_OK(ctx, ctx->allocate_output(static_cast<int>(f),
-                                               pooled_shape(layout_, features, f), &out));
+      OP_REQUIRES_OK(
+          ctx, ctx->allocate_output(static_cast<int>(f), pooled_shape(layout_, features, f), &out));
       pooled[f] = out->flat<float>().data();
     }
     OP_REQUIRES_OK(ctx, for_each_table(ctx, layout_, features, [&](const TablePart& part) {
@@ -121,11 +122,11 @@ class BackwardOp : public tf::OpKernel {
     OP_REQUIRES_OK(ctx, ctx->input_list("gradients", &gradients));
     for (size_t f = 0; f < features.size(); ++f) {
       const tf::TensorShape wanted = pooled_shape(layout_, features, f);
-      OP_REQUIRES(ctx, gradients[static_cast<int>(f)].shape() == wanted,
-                  absl::InvalidArgumentError(
-                      "feature " + layout_.features[f] + ": gradient of shape " +
-                      gradients[static_cast<int>(f)].shape().DebugString() + ", must be " +
-                      wanted.DebugString()));
+      OP_REQUIRES(
+          ctx, gradients[static_cast<int>(f)].shape() == wanted,
+          absl::InvalidArgumentError("feature " + layout_.features[f] + ": gradient of shape " +
+                                     gradients[static_cast<int>(f)].shape().DebugString() +
+                                     ", must be " + wanted.DebugString()));
     }
     tf::Tensor* witness = nullptr;
     OP_REQUIRES_OK(ctx, ctx->allocate_output(0, tf::TensorShape({}), &witness));

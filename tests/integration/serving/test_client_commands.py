@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from hotrow.cli.main import main
 
 CSV = "word,number,count,label\na,1.5,2,1\n,,3,0\nabc,-1,4,yes\n"

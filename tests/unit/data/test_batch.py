@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
+
 from hotrow.trainer.data import Batch, Ragged, RawBatch
 
 RAW = RawBatch(

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from hotrow.trainer.data import Batch, Keys
-from hotrow.trainer.data.batch_rows import cut_batch, join_batches, take_rows
 from hypothesis import given
 from hypothesis import strategies as st
+
+from hotrow.trainer.data import Batch, Keys
+from hotrow.trainer.data.batch_rows import cut_batch, join_batches, take_rows
 
 Row = tuple[float, int, list[tuple[int, float]], float]
 ROWS = st.lists(

@@ -11,14 +11,15 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
 from hotrow.config import CRITEO_DENSE, CRITEO_SPARSE, DataConfig, FeaturesConfig
 from hotrow.trainer.data import DataError, open_data
 from hotrow.trainer.data.columns import MISSING_KEY, Column, ColumnKind
 from hotrow.trainer.data.delimited import DelimitedSource
 from hotrow.trainer.data.lines import LineBlock
 from hotrow.trainer.data.malformed import MalformedLog
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 Write = Callable[..., Path]
 CRITEO = DataConfig(format="criteo", train="-")

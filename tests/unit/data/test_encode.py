@@ -9,11 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from hotrow.config import CRITEO_DENSE, CRITEO_SPARSE, MISSING_BUCKET, DataConfig, FeaturesConfig
 from hotrow.trainer.data import RawBatch, encode, open_data
 from hotrow.trainer.data.encode import bucket_keys, fingerprint_keys, split_parts
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 Write = Callable[..., Path]
 LOG_BOUNDARIES = (

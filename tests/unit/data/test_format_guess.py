@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from hotrow.errors import InvalidArgumentError
 from hotrow.trainer.data.format_guess import guess_format
 

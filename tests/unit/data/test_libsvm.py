@@ -9,11 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
 from hotrow.config import DataConfig, FeaturesConfig
 from hotrow.errors import InvalidArgumentError
 from hotrow.trainer.data import DataError, Ragged, RawBatch, encode, open_data
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 Write = Callable[..., Path]
 PLAIN = DataConfig(format="libsvm", train="-")

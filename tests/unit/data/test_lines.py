@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
 from hotrow.errors import NotFoundError
 from hotrow.trainer.data import DataError
 from hotrow.trainer.data.lines import LineBlock, first_line, line_blocks
-from hypothesis import HealthCheck, assume, given, settings
-from hypothesis import strategies as st
 
 Write = Callable[..., Path]
 COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {

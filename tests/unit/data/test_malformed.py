@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from hotrow.config import DataConfig, FeaturesConfig
 from hotrow.trainer.data import DataError, Malformed, open_data
 from hotrow.trainer.data.malformed import MAX_SHOWN_CHARACTERS, shown

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from hotrow.config import DataConfig, FeaturesConfig
 from hotrow.errors import InvalidArgumentError, NotFoundError
 from hotrow.trainer.data import Column, ColumnKind, DataError, open_data

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
 from hotrow.config import DataConfig
 from hotrow.errors import NotFoundError
 from hotrow.trainer.data import DataError, Malformed, Ragged, open_data

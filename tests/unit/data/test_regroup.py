@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hotrow.trainer.data.regroup import regroup
 from hypothesis import given
 from hypothesis import strategies as st
+
+from hotrow.trainer.data.regroup import regroup
 
 
 def join(pieces: Sequence[list[int]]) -> list[int]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from hotrow.config import RunConfig
 from hotrow.errors import InvalidArgumentError
 from hotrow.trainer.data import Batch, BatchStream, DataError, Malformed

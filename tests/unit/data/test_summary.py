@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from hotrow.config import DataConfig
 from hotrow.trainer.data import Column, ColumnKind, open_data
 from hotrow.trainer.data import summary as summary_module

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import hotrow
 import numpy as np
 import pytest
-from hotrow import _native
-from hotrow.ops.table import Table
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+import hotrow
+from hotrow import _native
+from hotrow.ops.table import Table
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 EXTREME = st.sampled_from([0, -1, 1, 2**63 - 1, -(2**63), 2**32, -(2**32), -(2**63) + 1])

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
-from hotrow import _native
-from hotrow.ops.strings import fingerprint_keys
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from hotrow import _native
+from hotrow.ops.strings import fingerprint_keys
 
 
 @settings(deadline=None)

@@ -7,10 +7,11 @@ import sys
 
 import numpy as np
 import pytest
-from hotrow import _native
-from hotrow.errors import DataLossError, NotFoundError, UnavailableError
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from hotrow import _native
+from hotrow.errors import DataLossError, NotFoundError, UnavailableError
 
 
 def write(path, keys, rows, generation="g1", table="t"):

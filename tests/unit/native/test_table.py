@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import hotrow
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hotrow
 from hotrow import _native
 from hotrow.errors import AlreadyExistsError, OutOfRangeError
 from hotrow.ops.table import Table
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 
 def table(seed=1, **options):
@@ -116,7 +117,9 @@ def test_a_key_outside_of_the_vocabulary_is_refused_by_name_and_range():
     t = table(vocabulary_size=10)
     t.lookup(keys(0, 9), insert=True)
     for bad in (10, -1):
-        with pytest.raises(OutOfRangeError, match=rf"key {bad}; its vocabulary_size allows \[0, 10\)"):
+        with pytest.raises(
+            OutOfRangeError, match=rf"key {bad}; its vocabulary_size allows \[0, 10\)"
+        ):
             t.lookup(keys(bad), insert=True)
     assert t.size == 2
 
@@ -133,7 +136,7 @@ def test_wrong_shapes_are_refused():
 def test_a_handle_is_taken_once_and_given_back():
     t = table()
     options = {
-        "handle": t.handle, "init_name": "t", "width": 1, "vocabulary_size": -1,
+        "handle": t.handle, "name": "t", "width": 1, "vocabulary_size": -1,
         "default_value": 0.0, "init_kind": 0, "init_scale": 0.0, "seed": 0, "optimizer_kind": 0,
         "learning_rate": 0.1, "initial_accumulator": 0.1, "epsilon": 1e-7, "shards": 1,
         "hashed": False,

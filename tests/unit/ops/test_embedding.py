@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gc
 
-import hotrow
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+
+import hotrow
 from hotrow.errors import FailedPreconditionError, InvalidArgumentError
 
 KEYS = np.array([1, 2, 3, 1], np.int64)
@@ -39,7 +40,7 @@ class Model(keras.Model):
         return self.dense(total)
 
 
-# --- use ------------------------------------------------------------------------------------------
+# --- use ---
 
 
 def test_fit_lowers_the_loss_and_evaluate_and_predict_insert_nothing():
@@ -86,7 +87,9 @@ def test_an_eager_tape_over_a_forward_function_updates():
     with tf.GradientTape() as tape:
         loss = forward(tf.constant(KEYS))
     gradients = tape.gradient(loss, embedding.trainable_variables)
-    keras.optimizers.SGD().apply_gradients(zip(gradients, embedding.trainable_variables, strict=True))
+    keras.optimizers.SGD().apply_gradients(
+        zip(gradients, embedding.trainable_variables, strict=True)
+    )
     np.testing.assert_allclose(rows(embedding, [2]), start - 1, atol=1e-6)
 
 
@@ -137,7 +140,7 @@ def test_rows_take_the_compute_dtype_and_stay_float32_in_the_table():
     assert rows(embedding).dtype == np.float32
 
 
-# --- traps of design D3 -------------------------------------------------------------------------------
+# --- traps of design D3 ---
 
 
 def test_two_uses_of_a_layer_commit_once_with_the_sum_of_gradients():
@@ -314,7 +317,7 @@ def test_a_lookup_of_constant_keys_is_not_folded():
     np.testing.assert_allclose(look().numpy(), before - 2, atol=1e-6)
 
 
-# --- saving -----------------------------------------------------------------------------------------
+# --- saving ---
 
 
 def trained():
@@ -373,14 +376,16 @@ def test_a_table_goes_with_its_layer_and_its_functions_say_so():
         look(tf.constant([1], tf.int64))
 
 
-# --- bad input --------------------------------------------------------------------------------------
+# --- bad input ---
 
 
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
         pytest.param({}, "inputs lacks f", id="missing feature"),
-        pytest.param({"f": KEYS, "ff": KEYS}, "unknown feature 'ff' .did you mean 'f'", id="unknown"),
+        pytest.param(
+            {"f": KEYS, "ff": KEYS}, "unknown feature 'ff' .did you mean 'f'", id="unknown"
+        ),
         pytest.param(KEYS, "must be a dictionary by feature", id="no dictionary"),
         pytest.param({"f": np.ones(2, bool)}, "keys of type bool", id="booleans"),
         pytest.param({"f": np.array(["a"])}, "strings become keys", id="strings"),
@@ -396,7 +401,9 @@ def test_bad_inputs_are_refused_in_one_line(inputs, message):
 def test_floats_are_keys_only_where_they_are_exact_integers(value):
     embedding = layer()
     embedding({"f": np.array([3.0, -2.0], np.float32)}, training=True)
-    np.testing.assert_array_equal(rows(embedding, [3]), layer().tables["t"].lookup(np.array([3]), insert=True))
+    np.testing.assert_array_equal(
+        rows(embedding, [3]), layer().tables["t"].lookup(np.array([3]), insert=True)
+    )
     with pytest.raises(tf.errors.InvalidArgumentError, match="not exact integers"):
         embedding({"f": np.array([value], np.float32)}, training=True)
 

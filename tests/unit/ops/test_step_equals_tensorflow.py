@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hotrow
 import keras
 import numpy as np
 import pytest
@@ -10,8 +9,11 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import hotrow
+
+
 def pooled(rows, splits, weights, combiner):
-    """Pools the rows [N, D] of samples; `splits` [B + 1], `weights` [N]; N samples if no combiner."""
+    """Pools the rows [N, D] of samples; `splits` [B + 1], `weights` [N]."""
     if combiner is None:
         return rows
     ids = np.repeat(np.arange(len(splits) - 1), np.diff(splits))
@@ -33,6 +35,7 @@ def optimizer_step(config, weights, state, gradient):
     state = state + gradient**2
     step = optimizer.learning_rate * gradient / np.sqrt(state + optimizer.epsilon)
     return weights - step, state
+
 
 OPTIMIZERS = [hotrow.SGD(0.3), hotrow.Adagrad(0.2, initial_accumulator_value=0.05)]
 CLOSE = {"rtol": 1e-6, "atol": 1e-6}
@@ -56,7 +59,9 @@ def features(draw, samples, dims):
     weights = None
     if draw(st.booleans()):
         value = st.sampled_from([0.0, 0.5, 1.0, 2.0, -1.5])
-        weights = np.array(draw(st.lists(value, min_size=len(keys), max_size=len(keys))), np.float32)
+        weights = np.array(
+            draw(st.lists(value, min_size=len(keys), max_size=len(keys))), np.float32
+        )
     splits = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     table = draw(st.integers(0, len(dims) - 1))
     return kind, combiner, np.array(keys, np.int64), splits, weights, table
@@ -129,9 +134,7 @@ def test_step_equals_tensorflow(optimizer, update, data):
             rows = tf.gather(dense[f"t{table}"], keys + 6)
             w = np.ones(len(keys), np.float32) if w is None else w
             expected.append(pooled(rows, splits, w, combiner))
-        loss = tf.add_n(
-            [tf.reduce_sum(tf.sin(o * (i + 1))) for i, o in enumerate(expected)]
-        )
+        loss = tf.add_n([tf.reduce_sum(tf.sin(o * (i + 1))) for i, o in enumerate(expected)])
     dense_gradients = tape.gradient(loss, dense)
 
     for ours, theirs in zip(flat, expected, strict=True):

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.csv
+
 from hotrow.errors import InvalidArgumentError
 from hotrow.trainer.data.errors import DataError
 from hotrow.trainer.data.synthetic.parameters import Parameters

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+
 from hotrow.config import CRITEO_DENSE, CRITEO_SPARSE
 from hotrow.trainer.data.batch import Ints
 from hotrow.trainer.data.synthetic.true_model import TrueModel

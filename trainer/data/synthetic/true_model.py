@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+
 from hotrow.trainer.data.batch import Ints
 from hotrow.trainer.data.synthetic.parameters import Parameters
 from hotrow.trainer.data.synthetic.zipf import Array, Zipf

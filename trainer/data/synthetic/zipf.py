@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
 from hotrow.trainer.data.batch import Ints
 
 Array: TypeAlias = npt.NDArray[np.float64]

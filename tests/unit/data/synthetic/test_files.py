@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+
 from hotrow.config import DataConfig
 from hotrow.errors import InvalidArgumentError
 from hotrow.trainer.data import DataError, open_data

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+
 from hotrow.trainer.data.synthetic import Parameters
 from hotrow.trainer.data.synthetic.rows import BLOCK_ROWS, _hex_keys, generate_blocks
 from hotrow.trainer.data.synthetic.true_model import TrueModel

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from hotrow.errors import InvalidArgumentError
 from hotrow.trainer.data.synthetic import Parameters
 from hotrow.trainer.data.synthetic.rows import generate_blocks

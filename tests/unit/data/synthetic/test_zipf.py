@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hotrow.trainer.data.synthetic.zipf import Zipf
 from hypothesis import given
 from hypothesis import strategies as st
+
+from hotrow.trainer.data.synthetic.zipf import Zipf
 
 
 @given(st.integers(1, 10**9), st.floats(0, 4), st.floats(0, 1, exclude_max=True))
