@@ -27,7 +27,7 @@ class CMakeBuild(build_ext):
         package, _, name = fullname.rpartition(".")
         known = LIBRARIES.get(f"hotrow.{name}")
         if known is None:
-            return super().get_ext_filename(fullname)
+            return str(super().get_ext_filename(fullname))  # type: ignore[no-untyped-call]
         return str(Path(*package.split("."), known))
 
     def run(self) -> None:

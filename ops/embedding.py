@@ -40,7 +40,7 @@ def _layout(features: Sequence[FeatureConfig]) -> LookupLayout:
     return LookupLayout(tuple(tables.values()), tuple(features))
 
 
-@keras.saving.register_keras_serializable("hotrow")  # type: ignore[untyped-decorator]
+@keras.saving.register_keras_serializable("hotrow")
 class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
     """Looks up and pools the rows of all features in one fused op.
 
