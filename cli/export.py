@@ -68,7 +68,8 @@ def command(
     The version appears whole, by one rename, so a server may already watch BASE_DIR/NAME.
     """
     import_tensorflow_quietly()
-    from hotrow.trainer.export import check_arguments, export_version
+    from hotrow.ops.export import check_arguments
+    from hotrow.trainer.export import export_version
     from hotrow.trainer.trained_run import load_run
 
     check_arguments(name, version, store, standalone)

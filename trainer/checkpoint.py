@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hotrow.errors import DataLossError, FailedPreconditionError
-from hotrow.trainer.sealed_directory import MANIFEST, read_sealed, remove_leftovers, sealing
+from hotrow.sealed_directory import MANIFEST, read_sealed, remove_leftovers, sealing
 from hotrow.trainer.table_files import read_table, write_table
 from hotrow.trainer.variable_files import read_variables, write_variables
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from hotrow.errors import DataLossError, FailedPreconditionError
 from hotrow.inspection import FLOAT_BYTES, InspectedTable, Inspection
+from hotrow.sealed_directory import read_sealed
 from hotrow.trainer.checkpoint import CheckpointDirectory
 from hotrow.trainer.run_directory import CHECKPOINTS, read_config
-from hotrow.trainer.sealed_directory import read_sealed
 
 
 def inspect_run(path: Path) -> Inspection:

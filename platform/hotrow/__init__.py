@@ -1,7 +1,7 @@
 """Hotrow: train recommender models with embedding tables of any size, serve them, keep learning.
 
-Importing this package does not import TensorFlow; `DistributedEmbedding` does, when it is first
-asked for.
+Importing this package does not import TensorFlow; `DistributedEmbedding` and `export_model` do,
+when they are first asked for.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from hotrow.version import __version__
 
 if TYPE_CHECKING:
     from hotrow.ops.embedding import DistributedEmbedding
+    from hotrow.ops.export import export_model
 
 __all__ = [
     "SGD",
@@ -35,6 +36,7 @@ __all__ = [
     "TableConfig",
     "Uniform",
     "__version__",
+    "export_model",
 ]
 
 
@@ -43,4 +45,8 @@ def __getattr__(name: str) -> Any:
         from hotrow.ops.embedding import DistributedEmbedding
 
         return DistributedEmbedding
+    if name == "export_model":
+        from hotrow.ops.export import export_model
+
+        return export_model
     raise AttributeError(f"module 'hotrow' has no attribute {name!r}")

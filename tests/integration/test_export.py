@@ -299,7 +299,7 @@ def test_a_keras_saved_model_finds_its_tables_in_the_process_and_says_so_elsewhe
         [sys.executable, "-c", program, str(tmp_path / "saved")],
         check=True, capture_output=True, text=True,
     )  # fmt: skip
-    assert "platform export" in answer.stdout
+    assert "hotrow.export_model" in answer.stdout
 
 
 def test_no_export_leaves_files_behind(shop):

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from hotrow.errors import AlreadyExistsError, DataLossError, HotrowError
-from hotrow.trainer.sealed_directory import MANIFEST, read_sealed, remove_leftovers, sealing
+from hotrow.sealed_directory import MANIFEST, read_sealed, remove_leftovers, sealing
 
 
 @pytest.fixture

@@ -12,6 +12,8 @@ The rules, which an exported graph repeats with TensorFlow's ops:
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -44,7 +46,7 @@ def fingerprint_keys(text: pa.Array, prefix: bytes) -> Ints:
     if not len(text):
         return np.empty(0, dtype=np.int64)
     _, offset_buffer, data_buffer = text.buffers()
-    offsets = np.frombuffer(offset_buffer, dtype=np.int64 if wide else np.int32)
+    offsets: Any = np.frombuffer(offset_buffer, dtype=np.int64 if wide else np.int32)
     data = np.frombuffer(data_buffer if data_buffer is not None else b"", dtype=np.uint8)
     keys: Ints = _native.fingerprint64_arrow(
         offsets[text.offset : text.offset + len(text) + 1], data, prefix

@@ -42,7 +42,7 @@ std::shared_ptr<ShardedTable> find_table(const std::string& handle) {
   if (found == registry().tables.end()) {
     fail(Code::kNotFound,
          "table %s is not in this process: its layer is gone, or the SavedModel was written "
-         "without its rows; write it with `platform export`, which keeps them",
+         "without its rows; hotrow.export_model and `platform export` keep them",
          handle.c_str());
   }
   return found->second;

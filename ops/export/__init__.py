@@ -1,0 +1,14 @@
+"""Writes a model with embedding layers as a version directory (design D9).
+
+`<base>/<name>/<version>/` holds `saved_model.pb`, `variables/`, `assets/hotrow_manifest.json`,
+`rows/` (the embedded store, unless another is named) and `manifest.json` with the checksum of
+every file. It appears whole, by one rename.
+"""
+
+from __future__ import annotations
+
+from hotrow.ops.export.keras_model import export_model
+from hotrow.ops.export.signatures import Signature
+from hotrow.ops.export.version import check_arguments, next_version, write_version
+
+__all__ = ["Signature", "check_arguments", "export_model", "next_version", "write_version"]

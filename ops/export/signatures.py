@@ -1,0 +1,79 @@
+"""Signatures of an exported graph: functions over named inputs, and how TensorFlow writes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+
+Method = Literal["predict", "classify", "regress"]
+
+
+@dataclass(frozen=True)
+class Signature:
+    """One signature.
+
+    Attributes:
+        function: takes a dictionary of the inputs by name, returns one of the outputs by name. It
+            is traced when the version is written.
+        inputs: dtype and shape of each named input.
+        method: what TensorFlow Serving offers it for.
+    """
+
+    function: Callable[[dict[str, Any]], dict[str, Any]]
+    inputs: Mapping[str, tf.TensorSpec]
+    method: Method = "predict"
+
+    def trace(self) -> Any:
+        """Returns the concrete function; see `argument_names` for its arguments."""
+        names = argument_names(self.inputs)
+
+        def named(**arguments: Any) -> dict[str, Any]:
+            return self.function({name: arguments[names[name]] for name in self.inputs})
+
+        specs = {
+            names[name]: tf.TensorSpec(spec.shape, spec.dtype, names[name])
+            for name, spec in self.inputs.items()
+        }
+        return tf.function(named, autograph=False).get_concrete_function(**specs)
+
+
+def argument_names(inputs: Iterable[str]) -> dict[str, str]:
+    """Returns the argument of the graph's function for each named input.
+
+    It is the name itself where that is a Python identifier. Signatures carry the names as they
+    are; only the functions that `tf.saved_model.load` returns take these.
+    """
+    taken: dict[str, str] = {}
+    for name in inputs:
+        legal = re.sub(r"\W", "_", name, flags=re.ASCII)
+        legal = legal if legal.isidentifier() else f"_{legal}"
+        while legal in taken.values():
+            legal += "_"
+        taken[name] = legal
+    return taken
+
+
+def complete_signatures(directory: Path, signatures: Mapping[str, Signature]) -> None:
+    """Gives the signatures of a SavedModel their methods and the names of their inputs.
+
+    `tf.saved_model.save` marks every signature as Predict, and cannot name an input like a column
+    that is no Python identifier.
+    """
+    path = directory / "saved_model.pb"
+    saved = saved_model_pb2.SavedModel()
+    saved.ParseFromString(path.read_bytes())
+    definitions = saved.meta_graphs[0].signature_def
+    for key, signature in signatures.items():
+        definitions[key].method_name = f"tensorflow/serving/{signature.method}"
+        inputs = definitions[key].inputs
+        for name, argument in argument_names(signature.inputs).items():
+            if name != argument:
+                inputs[name].CopyFrom(inputs[argument])
+                del inputs[argument]
+    path.write_bytes(saved.SerializeToString(deterministic=True))

@@ -1,0 +1,106 @@
+"""`hotrow.export_model`: Keras models of users, served from their rows in another process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import hotrow
+from hotrow.errors import InvalidArgumentError
+
+LOAD = """\
+import json, sys
+import tensorflow as tf
+if sys.argv[2] == "hotrow":
+    from hotrow.ops import library
+    library.load()
+loaded = tf.saved_model.load(sys.argv[1])
+inputs = {k: tf.constant(v, d) for k, (v, d) in json.loads(sys.argv[3]).items()}
+outputs = loaded.signatures["serving_default"](**inputs)
+assert (sys.argv[2] == "hotrow") == ("hotrow" in sys.modules)
+print(json.dumps({k: v.numpy().tolist() for k, v in outputs.items()}))
+"""
+
+
+def served(directory, standalone, **inputs):
+    """Outputs of the version in a process of its own, without Hotrow when it is standalone."""
+    given = {name: (value.tolist(), value.dtype.name) for name, value in inputs.items()}
+    kind = "plain" if standalone else "hotrow"
+    answer = subprocess.run(
+        [sys.executable, "-c", LOAD, str(directory), kind, json.dumps(given)],
+        capture_output=True,
+        text=True,
+        cwd="/",
+    )
+    assert answer.returncode == 0, answer.stderr
+    return json.loads(answer.stdout)
+
+
+def embedding(name, combiner="mean"):
+    table = hotrow.TableConfig(f"{name}-table", 4, combiner=combiner)
+    return hotrow.DistributedEmbedding([hotrow.FeatureConfig(name, table)])
+
+
+def functional():
+    inputs = {
+        "user": keras.Input((), dtype="int64", name="user"),
+        "items": keras.Input((3,), dtype="int64", name="items"),
+        "age": keras.Input((1,), name="age"),
+    }
+    user = embedding("user")({"user": inputs["user"]})["user"]
+    items = embedding("items")({"items": inputs["items"]})["items"]
+    hidden = keras.layers.Concatenate()([user, items, inputs["age"]])
+    model = keras.Model(inputs, keras.layers.Dense(1)(hidden))
+    data = {
+        "user": np.array([1, 2, -3, 2**62]),
+        "items": np.array([[1, 2, 3], [4, 4, 4], [1, 1, 9], [0, -1, -2]]),
+        "age": np.array([[1.0], [2.0], [3.0], [4.0]], np.float32),
+    }
+    model.compile("adam", "mse")
+    model.fit(data, np.ones(4), epochs=3, verbose=0)
+    return model, data
+
+
+@pytest.mark.parametrize("standalone", [False, True], ids=["store", "standalone"])
+def test_a_functional_model_with_two_layers_scores_alike_in_another_process(tmp_path, standalone):
+    model, data = functional()
+    directory = hotrow.export_model(model, tmp_path, "m", standalone=standalone)
+    assert directory == tmp_path / "m" / "1"
+    outputs = served(directory, standalone, **data)
+    np.testing.assert_allclose(
+        outputs["outputs"], model.predict(data, verbose=0), rtol=0, atol=1e-6
+    )
+
+
+def test_a_subclassed_model_needs_its_inputs(tmp_path):
+    class Model(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.embedding = embedding("f")
+
+        def call(self, keys, training=False):
+            return {"rows": self.embedding({"f": keys}, training=training)["f"]}
+
+    model = Model()
+    keys = np.array([5, 6], np.int64)
+    expected = model(keys, training=True)["rows"].numpy()
+    with pytest.raises(InvalidArgumentError, match="not a functional model; give inputs="):
+        hotrow.export_model(model, tmp_path, "m")
+    spec = tf.TensorSpec([None], tf.int64)
+    directory = hotrow.export_model(model, tmp_path, "m", inputs=spec)
+    outputs = served(directory, False, inputs=keys)
+    assert np.array(outputs["rows"], np.float32).tobytes() == expected.tobytes()
+
+
+def test_two_layers_with_one_table_name_are_refused(tmp_path):
+    keys = keras.Input((), dtype="int64")
+    model = keras.Model(keys, embedding("f")({"f": keys})["f"] + embedding("f")({"f": keys})["f"])
+    with pytest.raises(InvalidArgumentError, match="two embedding layers have a table or feature"):
+        hotrow.export_model(model, tmp_path, "m")
+    assert not list((tmp_path).rglob("saved_model.pb"))
