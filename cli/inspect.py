@@ -26,8 +26,8 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 def command(place: str, json_path: Path | None) -> None:
     """Show what a run directory, a version directory or a store holds.
 
-    Of a version, every row is read and compared with the digests of its manifest; of a run, the
-    newest undamaged checkpoint is checked against its checksums.
+    Of a version, every file is checked against its checksum and every row against the digests of
+    the manifest; of a run, the newest undamaged checkpoint is checked against its checksums.
     """
     inspection = _inspect(place)
     click.echo(_text(inspection))

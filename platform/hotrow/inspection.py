@@ -9,6 +9,7 @@ from typing import Any
 from hotrow import _native
 from hotrow.errors import UnimplementedError
 from hotrow.manifest import FILE_NAME, read_manifest
+from hotrow.sealed_directory import read_sealed
 
 FLOAT_BYTES = 4
 
@@ -76,11 +77,13 @@ def inspect_store(url: str) -> Inspection:
 
 
 def inspect_version(directory: Path) -> Inspection:
-    """Reads the manifest of a version and the rows of its store.
+    """Checks the files of a version and reads the rows of its store.
 
     Raises:
-        NotFoundError, DataLossError: no manifest, or a damaged one; no store.
+        NotFoundError: no manifest, or no store.
+        DataLossError: a file is not the one that was written.
     """
+    read_sealed(directory)
     manifest = read_manifest(directory / "assets" / FILE_NAME)
     tables = tuple(
         InspectedTable(t.name, t.rows, t.dim, t.dim * FLOAT_BYTES, t.digest)
