@@ -116,8 +116,8 @@ def train_and_report(config: Path, split: Split, seed: int, run_dir: Path) -> tu
     return quality["valid_auc"], quality["valid_logloss"]
 
 
-def measure(case: str, seeds: int) -> tuple[list[Result], bool]:
-    """Prints the table of a case; returns its results and whether the bar was reached."""
+def measure(case: str, seeds: int) -> tuple[list[Result], list[int], bool]:
+    """Prints the table of a case; returns results, [train, reported] rows, and if the bar is met."""
     config, make_split = CASES[case]
     results: list[Result] = []
     with tempfile.TemporaryDirectory(prefix="hotrow-quality-") as name:
@@ -154,7 +154,7 @@ def measure(case: str, seeds: int) -> tuple[list[Result], bool]:
     reached = statistics.fmean(columns[0]) >= split.bar
     verdict = "reached" if reached else "MISSED"
     print(f"bar {split.bar:.4f} ({split.bar_name}): {verdict}", flush=True)
-    return results, reached
+    return results, rows, reached
 
 
 def conditions(seeds: int) -> dict[str, str | int | None]:
@@ -185,13 +185,15 @@ def main() -> int:
         parser.error(f"--seeds is {arguments.seeds}; it must be at least 1")
     stated = conditions(arguments.seeds)
     print(", ".join(f"{key} {value}" for key, value in stated.items()))
-    results, all_reached = [], True
+    results: list[Result] = []
+    rows: dict[str, list[int]] = {}
+    all_reached = True
     for case in dict.fromkeys(arguments.cases or CASES):
-        figures, reached = measure(case, arguments.seeds)
+        figures, rows[case], reached = measure(case, arguments.seeds)
         results += figures
         all_reached = all_reached and reached
     if arguments.json:
-        text = json.dumps({"conditions": stated, "results": results}, indent=2)
+        text = json.dumps({"conditions": {**stated, "rows": rows}, "results": results}, indent=2)
         arguments.json.write_text(text + "\n", encoding="utf-8")
     return 0 if all_reached else 1
 
