@@ -117,7 +117,7 @@ def train_and_report(config: Path, split: Split, seed: int, run_dir: Path) -> tu
 
 
 def measure(case: str, seeds: int) -> tuple[list[Result], list[int], bool]:
-    """Prints the table of a case; returns results, [train, reported] rows, and if the bar is met."""
+    """Prints the table of a case; returns results, [train, reported] rows, whether it passed."""
     config, make_split = CASES[case]
     results: list[Result] = []
     with tempfile.TemporaryDirectory(prefix="hotrow-quality-") as name:
