@@ -19,14 +19,20 @@ def open_rows(path: Path) -> IO[bytes]:
     return gzip.open(path, "rb") if compressed else path.open("rb")  # type: ignore[return-value]
 
 
-def split_rows(source: Path, train: Path, valid: Path) -> None:
-    """Writes the first 80 % of the rows to `train` and the rest to `valid`, gzip."""
+def split_rows(source: Path, train: Path, valid: Path) -> int:
+    """Writes the first 80 % of the rows to `train` and the rest to `valid`, gzip.
+
+    Returns:
+        The rows of `train`.
+    """
     with open_rows(source) as file:
         total = sum(1 for _ in file)
+    train_rows = int(total * TRAIN_SHARE)
     with open_rows(source) as file:
-        for path, count in ((train, int(total * TRAIN_SHARE)), (valid, total)):
+        for path, count in ((train, train_rows), (valid, total)):
             with gzip.open(path, "wb", compresslevel=1) as out:
                 out.writelines(islice(file, count))
+    return train_rows
 
 
 def example_rows(path: Path, count: int) -> list[dict[str, Any]]:

@@ -24,18 +24,20 @@ HERE = Path(__file__).resolve().parent
 PLATFORM = [sys.executable, "-m", "hotrow.cli.main"]
 MODEL = "criteo"
 READY_SECONDS = 120
+SMALL_ROWS = 100_000
 
 CONFIG = """\
 # Written by `make demo`. Keys are described in docs/configuration.md.
 name: demo
 seed: 2026
-data: {{format: criteo, train: data/train.tsv.gz, valid: data/valid.tsv.gz, batch_size: 1024}}
+data: {{format: criteo, train: data/train.tsv.gz, valid: data/valid.tsv.gz, batch_size: {batch}}}
 features:
-  dense: {{columns: [{dense}], transform: log}}
+  dense: {{columns: [{dense}], transform: log, standardize: true}}
   sparse: {{columns: [{sparse}], dim: 8, hash: true}}
 tables:
-  default: {{optimizer: adagrad, learning_rate: 0.05, initializer: {{uniform: 0.01}}}}
-model: {{arch: wide_deep, hidden: [64, 32]}}
+  default: {{optimizer: adagrad, learning_rate: 0.01, initial_accumulator: 1.0e-4}}
+  wide: {{learning_rate: 0.02}}
+model: {{arch: wide_deep, hidden: [64, 32], dropout: 0.2}}
 optimizer: {{name: adam, learning_rate: 0.001}}
 train: {{epochs: {epochs}}}
 """
@@ -48,6 +50,7 @@ class Demo:
         self._folder = folder
         self._data = data
         self._rows = rows
+        self._train_rows = 0
         self._report = Report()
 
     def run(self) -> None:
@@ -80,8 +83,9 @@ class Demo:
         (self._folder / "data").mkdir()
         train = self._folder / "data" / "train.tsv.gz"
         if self._data is not None:
-            split_rows(self._data, train, train.with_name("valid.tsv.gz"))
+            self._train_rows = split_rows(self._data, train, train.with_name("valid.tsv.gz"))
             return
+        self._train_rows = self._rows
         valid_rows = max(200, self._rows // 10)
         self._platform(
             "data", "generate", "data/train.tsv.gz", "--rows", str(self._rows), "--valid-rows",
@@ -92,8 +96,9 @@ class Demo:
         config = CONFIG.format(
             dense=", ".join(f"I{i}" for i in range(1, 14)),
             sparse=", ".join(f"C{i}" for i in range(1, 27)),
-            # A small file needs a second look; generated rows do not repeat.
-            epochs=2 if self._data is not None else 1,
+            # A small file needs more passes, in smaller batches.
+            epochs=2 if self._train_rows >= SMALL_ROWS else 5,
+            batch=1024 if self._train_rows >= SMALL_ROWS else 256,
         )
         (self._folder / "config.yaml").write_text(config)
         self._platform("train", "config.yaml", "--run-dir", "run", "--json", "data/trained.json")
