@@ -1,0 +1,167 @@
+"""The example of design section 6, word for word: it validates; what is built of it trains."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hotrow.cli.main import main
+from hotrow.config import load_config
+from hotrow.config.unbuilt import CacheConfig, OnlineConfig, ParallelConfig
+
+EXAMPLE = """\
+name: criteo-dlrm
+seed: 2026
+data:     {format: criteo, train: train.tsv.gz, valid: valid.tsv.gz, batch_size: 4096}
+features:                       # what the file's columns are; `hash` for strings, `log` for counts
+  dense:  {columns: [I1, I2], transform: log}
+  sparse: {columns: [C1, C2], dim: 16, hash: true}
+tables:   {default: {optimizer: adagrad, learning_rate: 0.05, initializer: {uniform: 0.05}}}
+model:    {arch: dlrm, bottom: [128, 64, 16], top: [256, 128]}
+optimizer: {name: adam, learning_rate: 0.001}        # dense part
+cache:    {device_rows: 1_000_000, policy: lfu, lookahead: 8, warmup: 0.7}
+parallel: {workers: 1, sharding: auto, staleness: 0}
+checkpoint: {every_steps: 5000, keep: 3}
+online:   {source: "redis://...", publish_seconds: 1}
+"""
+
+UNBUILT = {"cache": CacheConfig, "parallel": ParallelConfig, "online": OnlineConfig}
+# A legal value that is not the default, for every key of these sections.
+OTHER_VALUES = {
+    "cache.device_rows": "1000000",
+    "cache.policy": "lru",
+    "cache.lookahead": "8",
+    "cache.warmup": "0.5",
+    "parallel.workers": "2",
+    "parallel.sharding": "row",
+    "parallel.staleness": "1",
+    "online.source": "redis://localhost:6379",
+    "online.publish_seconds": "2.5",
+}
+
+
+@pytest.fixture
+def built(tmp_path: Path) -> Path:
+    """The example without its lines cache, parallel and online, and the data that it names."""
+    lines = [line for line in EXAMPLE.splitlines() if line.split(":")[0] not in UNBUILT]
+    path = tmp_path / "criteo.yaml"
+    path.write_text("\n".join(lines) + "\n")
+    rows = ["--rows", "9000", "--valid-rows", "1000", "--keys", "1000"]
+    files = [str(tmp_path / "train.tsv.gz"), "--valid-out", str(tmp_path / "valid.tsv.gz")]
+    assert main(["data", "generate", *files, *rows]) == 0
+    return path
+
+
+def test_the_example_is_that_of_the_design(shared: Path) -> None:
+    design = shared / "design.md"
+    if not design.exists():
+        pytest.skip(f"{design} is not there")
+    section = design.read_text().split("## 6. A configuration", 1)[1]
+    assert re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)[0] == EXAMPLE
+
+
+def test_the_whole_example_validates_and_every_value_arrives(tmp_path: Path) -> None:
+    path = tmp_path / "criteo.yaml"
+    path.write_text(EXAMPLE)
+    config = load_config(path)
+    assert (config.name, config.seed) == ("criteo-dlrm", 2026)
+    assert (config.data.format, config.data.batch_size) == ("criteo", 4096)
+    assert config.data.train == str(tmp_path / "train.tsv.gz")
+    assert config.data.valid == str(tmp_path / "valid.tsv.gz")
+    assert [(c.name, c.transform) for c in config.features.dense_columns()] == [
+        ("I1", "log"),
+        ("I2", "log"),
+    ]
+    assert [(c.name, c.dim, c.hash) for c in config.features.sparse_columns()] == [
+        ("C1", 16, True),
+        ("C2", 16, True),
+    ]
+    for column in ("C1", "C2"):
+        table = config.table_settings(column)
+        assert (table.optimizer, table.learning_rate) == ("adagrad", 0.05)
+        assert table.initializer.uniform == 0.05
+    assert config.model.model_dump(include={"arch", "bottom", "top"}) == {
+        "arch": "dlrm",
+        "bottom": (128, 64, 16),
+        "top": (256, 128),
+    }
+    assert (config.optimizer.name, config.optimizer.learning_rate) == ("adam", 0.001)
+    assert config.cache.model_dump() == {
+        "device_rows": 1_000_000,
+        "policy": "lfu",
+        "lookahead": 8,
+        "warmup": 0.7,
+    }
+    assert config.parallel.model_dump() == {"workers": 1, "sharding": "auto", "staleness": 0}
+    assert (config.checkpoint.every_steps, config.checkpoint.keep) == (5000, 3)
+    assert config.online.model_dump() == {"source": "redis://...", "publish_seconds": 1.0}
+
+
+def test_the_whole_example_is_refused_by_its_first_part_that_is_not_built(tmp_path: Path) -> None:
+    (tmp_path / "criteo.yaml").write_text(EXAMPLE)
+    result = subprocess.run(
+        [sys.executable, "-m", "hotrow.cli.main", "train", "criteo.yaml"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 2
+    assert result.stderr == (
+        "Error: cache.device_rows: 1000000 is legal, but this part is not built yet; leave it out\n"
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["criteo.yaml"]
+
+
+def test_the_example_without_these_parts_trains_and_learns(
+    built: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    run = built.parent / "run"
+    assert main(["train", str(built), "--run-dir", str(run), "--json", "-"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["steps"] == 3  # 9,000 rows in batches of 4,096
+    assert set(result["rows"]) == {"C1", "C2"}
+    assert all(rows > 0 for rows in result["rows"].values())
+    assert 0 < result["valid_logloss"] < 0.6931  # better than a coin
+    assert (run / "config.yaml").is_file()
+    assert list((run / "checkpoints").iterdir())
+
+
+def test_every_key_of_the_parts_that_are_not_built_is_tried() -> None:
+    keys = {f"{name}.{key}" for name, part in UNBUILT.items() for key in part.model_fields}
+    assert keys == set(OTHER_VALUES)
+
+
+@pytest.mark.parametrize(("key", "value"), OTHER_VALUES.items(), ids=OTHER_VALUES)
+def test_another_value_than_the_default_is_refused_by_name(
+    built: Path, capsys: pytest.CaptureFixture[str], key: str, value: str
+) -> None:
+    capsys.readouterr()
+    run = built.parent / "run"
+    assert main(["train", str(built), "--run-dir", str(run), "--set", f"{key}={value}"]) == 2
+    assert capsys.readouterr().err == (
+        f"Error: {key}: {value} is legal, but this part is not built yet; leave it out\n"
+    )
+    assert not run.exists()
+
+
+def test_the_parts_that_are_not_built_may_have_their_defaults(
+    built: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Written out, the defaults are no error: the run starts, here up to its first step."""
+    defaults = [
+        f"{name}.{key}={'' if field.default is None else field.default}"
+        for name, part in UNBUILT.items()
+        for key, field in part.model_fields.items()
+    ]
+    options = [word for value in defaults for word in ("--set", value)]
+    run = built.parent / "run"
+    one_step = ["--set", "train.max_steps=1"]
+    assert main(["train", str(built), "--run-dir", str(run), *one_step, *options]) == 0
+    assert "not built" not in capsys.readouterr().err
