@@ -235,7 +235,7 @@ def test_no_file_names_a_package_registry_or_a_path_of_one_machine() -> None:
     """What is installed comes from the user's own index; paths are relative or given."""
     hosts = ["pypi", "pythonhosted", "anaconda", "npmjs", "crates", "proxy.golang"]
     host = "|".join(rf"{re.escape(name)}\.(org|com|io)" for name in hosts)
-    machine = rf"(?<![\w.}})]){'/'}(work|root)\b"
+    machine = r"(?<![\w.})])/(work|root)\b"
     pattern = re.compile(f"{host}|{machine}")
     wrong = []
     for name in git("ls-files", "-z").split("\0")[:-1]:

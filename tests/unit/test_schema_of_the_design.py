@@ -12,6 +12,7 @@ import pytest
 
 from hotrow.cli.main import main
 from hotrow.config import load_config
+from hotrow.config.section import Section
 from hotrow.config.unbuilt import CacheConfig, OnlineConfig, ParallelConfig
 
 EXAMPLE = """\
@@ -30,7 +31,11 @@ checkpoint: {every_steps: 5000, keep: 3}
 online:   {source: "redis://...", publish_seconds: 1}
 """
 
-UNBUILT = {"cache": CacheConfig, "parallel": ParallelConfig, "online": OnlineConfig}
+UNBUILT: dict[str, type[Section]] = {
+    "cache": CacheConfig,
+    "parallel": ParallelConfig,
+    "online": OnlineConfig,
+}
 # A legal value that is not the default, for every key of these sections.
 OTHER_VALUES = {
     "cache.device_rows": "1000000",
