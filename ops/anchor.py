@@ -1,14 +1,13 @@
-"""The anchor: a scalar weight that carries the tape to the tables and the optimizer's word back.
+"""The anchor: a weight that carries the tape to the tables and the optimizer's word back.
 
-The backward op returns 1 as the anchor's gradient. An optimizer that averages gradients over
-micro-steps, or a loop that scales or clips them, treats that 1 like every other gradient, and
-what finally reaches the anchor tells the tables by which factor to multiply theirs, and that the
-dense step was really taken. `docs/design/0001-first-light.md` tells why.
+A backward pass returns a unit in its slot as the anchor's gradient. An optimizer that averages
+gradients over micro-steps, or a loop that adds or scales them, treats that unit like every other
+gradient; what finally reaches the anchor tells the tables which passes were taken, by which
+factors, and that the dense step was really taken. `docs/design/0001-first-light.md` tells why.
 """
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -19,9 +18,14 @@ import tensorflow as tf
 from hotrow.errors import InvalidArgumentError
 from hotrow.ops import library
 
+SLOTS = 256
+"""HR_SLOTS of the native core: backward passes that may wait for a commit."""
+UNCHANGED = -1.0
+"""HR_UNCHANGED of the native core: what the anchor always holds."""
+
 
 class AnchorVariable(keras.Variable):  # type: ignore[misc]
-    """A float32 scalar that is always 0; to assign it commits the tables.
+    """A float32 vector [SLOTS] that always holds -1; to assign it commits the tables.
 
     Args:
         handles: of the tables in the native registry.
@@ -29,14 +33,20 @@ class AnchorVariable(keras.Variable):  # type: ignore[misc]
 
     def __init__(self, handles: Sequence[str]) -> None:
         self._handles = list(handles)
-        super().__init__(0.0, dtype="float32", trainable=True, autocast=False, name="anchor")
+        super().__init__(
+            tf.fill([SLOTS], UNCHANGED),
+            dtype="float32",
+            trainable=True,
+            autocast=False,
+            name="anchor",
+        )
 
     @property
     def overwrite_with_gradient(self) -> bool:
         """True: Keras optimizers assign the gradient itself and keep no slots for it.
 
         Raises:
-            InvalidArgumentError: a Keras optimizer that scales the loss asks.
+            InvalidArgumentError: a Keras optimizer asks that scales the loss or averages weights.
         """
         # Keras does not unscale the gradients of such variables, and on a step that it skips it
         # does not tell; the frame that asks is the only place where the optimizer is known.
@@ -48,6 +58,11 @@ class AnchorVariable(keras.Variable):  # type: ignore[misc]
                 f"({type(asking).__name__} would update rows with scaled gradients); "
                 "use the dtype policy 'mixed_bfloat16' or 'float32'"
             )
+        if getattr(asking, "use_ema", False):
+            raise InvalidArgumentError(
+                f"DistributedEmbedding: {type(asking).__name__}(use_ema=True) does not reach the "
+                "rows of tables; leave use_ema out"
+            )
         return True
 
     @overwrite_with_gradient.setter
@@ -57,13 +72,3 @@ class AnchorVariable(keras.Variable):  # type: ignore[misc]
 
     def _direct_assign(self, value: Any) -> None:
         library.load().hotrow_commit(witness=tf.cast(value, tf.float32), tables=self._handles)
-
-    def assign_add(self, value: Any) -> Any:
-        """Commits with the factor 1: a hand-written update does not show its gradient."""
-        self._direct_assign(math.inf)
-        return self.value
-
-    def assign_sub(self, value: Any) -> Any:
-        """Commits with the factor 1: a hand-written update does not show its gradient."""
-        self._direct_assign(math.inf)
-        return self.value

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from hotrow import spec
 from hotrow.errors import DataLossError, InvalidArgumentError, nearest
-from hotrow.ops.anchor import AnchorVariable
+from hotrow.ops.anchor import SLOTS, UNCHANGED, AnchorVariable
 from hotrow.ops.features import flatten
 from hotrow.ops.lookup import Lookup, LookupLayout, TrainingLookup
 from hotrow.ops.table import Table
@@ -46,14 +46,17 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
 
     B samples, N keys, D the width of the feature's table. The rows are updated by the optimizer
     of their table, when the optimizer of the model takes its step: give it all of the layer's
-    `trainable_variables`. Gradient accumulation, scaling and clipping of gradients by that
-    optimizer carry over. Loss scaling is refused: use mixed_bfloat16 for mixed precision.
+    `trainable_variables`. Gradient accumulation carries over, and so does adding or scaling
+    gradients by hand. Clipping by a Keras optimizer (`clipnorm` and the like) and weight decay
+    act on dense weights only. Loss scaling and averaged weights are refused: use mixed_bfloat16
+    for mixed precision.
 
     `training=False` never inserts a row, counts or moves a clock: an unknown key reads the
     table's default row. Weights of keys are data and get no gradient.
 
     `model.save`, `save_weights` and `ModelCheckpoint` keep the tables; `get_weights`, and
-    therefore `EarlyStopping(restore_best_weights=True)`, do not reach them.
+    therefore `EarlyStopping(restore_best_weights=True)`, and `tf.train.Checkpoint` do not reach
+    them.
 
     Args:
         feature_configs: the features. Several may point at one table.
@@ -84,6 +87,8 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
                 "DistributedEmbedding: dtype policy float16 needs loss scaling, which is not "
                 "supported; use 'mixed_bfloat16' or 'float32'"
             )
+        if not 0 <= seed < 2**64:
+            raise InvalidArgumentError(f"seed is {seed}; must be in [0, 2^64)")
         if update not in ("step", "backward"):
             raise InvalidArgumentError(f"update is {update!r}; must be 'step' or 'backward'")
         self.supports_jit = False
@@ -145,7 +150,7 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         # A constant anchor means that nothing is watched and no gradient is asked for: Keras
         # computes gradients of frozen layers all the same.
         learning = training and self.trainable
-        anchor = tf.convert_to_tensor(self.anchor.value) if self.trainable else tf.constant(0.0)
+        anchor = self.anchor.value if self.trainable else tf.fill([SLOTS], UNCHANGED)
         return TrainingLookup(self._handles, anchor, learning, self._update == "backward")
 
     @contextlib.contextmanager
@@ -211,7 +216,7 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         return cls(features, **config)
 
     def save_own_variables(self, store: Any) -> None:
-        """Writes every table: keys [R], lines [R, D + S], clocks [R], step."""
+        """Writes every table: keys [R], lines [R, D + S], clocks [R], step, dim."""
         for i, table in enumerate(self._tables.values()):
             batches = list(table.export_batches())
             store[f"table{i}_name"] = np.frombuffer(table.name.encode(), np.uint8)
@@ -221,6 +226,7 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
             )
             store[f"table{i}_clocks"] = _stack([b[2] for b in batches], (0,), np.uint32)
             store[f"table{i}_step"] = np.asarray([table.step], np.int64)
+            store[f"table{i}_dim"] = np.asarray([table.dim], np.int64)
 
     def load_own_variables(self, store: Any) -> None:
         """Replaces the rows of every table by those that `save_own_variables` wrote.
@@ -245,11 +251,13 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
                 raise DataLossError(f"{self.name}: the weights file has no rows of {table.name!r}")
             name = bytes(np.asarray(store[f"table{i}_name"])).decode()
             lines = np.asarray(store[f"table{i}_lines"])
-            if name != table.name or lines.shape[1] != table.line_width:
+            dim = int(np.asarray(store[f"table{i}_dim"])[0])
+            stored, wanted = (name, dim, lines.shape[1]), (table.name, table.dim, table.line_width)
+            if stored != wanted:
                 raise DataLossError(
-                    f"{self.name}: the weights file holds table {name!r} with lines of "
-                    f"{lines.shape[1]} floats; the layer needs {table.name!r} with "
-                    f"{table.line_width}"
+                    f"{self.name}: the weights file holds table {name!r} of dim {dim} with lines "
+                    f"of {lines.shape[1]} floats; the layer needs {table.name!r} of dim "
+                    f"{table.dim} with {table.line_width}"
                 )
             table.clear()
             table.import_rows(

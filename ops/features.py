@@ -31,7 +31,7 @@ class FlatFeature:
     shape: Callable[[tf.Tensor], Any]
 
 
-# Whole numbers up to here are exact.
+# Whole numbers below this have no neighbour that rounds to them.
 _EXACT = {tf.float32: 2.0**24, tf.float64: 2.0**53}
 
 
@@ -39,7 +39,7 @@ def _as_keys(name: str, values: tf.Tensor) -> tf.Tensor:
     if values.dtype in _EXACT:
         # Keras traces the default signature of a subclassed model with floats.
         limit = tf.constant(_EXACT[values.dtype], values.dtype)
-        exact = tf.reduce_all((values == tf.floor(values)) & (tf.abs(values) <= limit))
+        exact = tf.reduce_all((values == tf.floor(values)) & (tf.abs(values) < limit))
         message = f"feature {name!r}: keys of type {values.dtype.name} that are not exact integers"
         with tf.control_dependencies([tf.debugging.Assert(exact, [message])]):
             return tf.cast(values, tf.int64)
@@ -93,8 +93,13 @@ def _flatten_ragged(
         raise InvalidArgumentError(
             f"feature {name!r}: a ragged input of shape {inputs.shape}; must be [B, None]"
         )
-    flat_weights = _flat_weights(name, weights, tf.RaggedTensor, lambda w: w.flat_values)
     splits = tf.cast(inputs.row_splits, tf.int64)
+    flat_weights = _flat_weights(name, weights, tf.RaggedTensor, lambda w: w.flat_values)
+    if weights is not None and weights.row_splits is not inputs.row_splits:
+        same = tf.reduce_all(tf.equal(tf.cast(weights.row_splits, tf.int64), splits))
+        message = f"feature {name!r}: weights with other row_splits than the keys"
+        with tf.control_dependencies([tf.debugging.Assert(same, [message])]):
+            flat_weights = tf.identity(flat_weights)
 
     def shape(rows: tf.Tensor) -> Any:
         return inputs.with_flat_values(rows) if combiner is None else rows
@@ -110,6 +115,11 @@ def _flatten_dense(name: str, inputs: tf.Tensor, weights: Any, combiner: str | N
         )
     if weights is not None:
         weights = tf.convert_to_tensor(weights)
+        if not weights.shape.is_compatible_with(keys.shape):
+            raise InvalidArgumentError(
+                f"feature {name!r}: weights of shape {weights.shape}; must be {keys.shape}, like "
+                "the keys"
+            )
     flat_weights = _flat_weights(name, weights, tf.Tensor, lambda w: tf.reshape(w, [-1]))
     none = tf.zeros([0], tf.int64)
     if keys.shape.rank == 1:

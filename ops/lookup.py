@@ -137,7 +137,7 @@ class TrainingLookup:
 
     Args:
         handles: of the tables, in the order of the layout.
-        anchor: float32 scalar. The gradient is computed only when it is watched.
+        anchor: float32 [SLOTS]. The gradient is computed only when it is watched.
         insert: give unknown keys their initial row.
         update_in_backward: apply the optimizer in the backward pass.
     """
@@ -164,7 +164,7 @@ class TrainingLookup:
 
 @tf.RegisterGradient("HotrowLookup")  # type: ignore[untyped-decorator]
 def _lookup_gradient(op: Any, *gradients: tf.Tensor) -> list[tf.Tensor | None]:
-    """Sends the gradients of all features to their tables; the anchor's gradient is a witness."""
+    """Sends the gradients of all features to their tables; the anchor gets a witness."""
     count = len(gradients)
     inputs = op.inputs[1:]
     witness = library.load().hotrow_backward(

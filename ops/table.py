@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-import os
+import uuid
 import weakref
 from collections.abc import Iterator
 
@@ -11,13 +10,20 @@ import numpy as np
 import numpy.typing as npt
 
 from hotrow import _native
+from hotrow.errors import InvalidArgumentError
 from hotrow.spec import COMBINERS, SGD, Adagrad, Constant, Normal, TableConfig, Uniform
 
 Keys = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.float32]
 Clocks = npt.NDArray[np.uint32]
 
-_numbers = itertools.count()
+
+def _as_keys(keys: npt.ArrayLike) -> Keys:
+    """Returns keys as contiguous int64; refuses what would change its value on the way."""
+    array = np.asarray(keys)
+    if array.size and (array.dtype.kind not in "iu" or array.dtype == np.uint64):
+        raise InvalidArgumentError(f"keys of type {array.dtype}; must be signed integers")
+    return np.ascontiguousarray(array, np.int64)
 
 
 def combiner_number(combiner: str | None) -> int:
@@ -49,7 +55,8 @@ class Table:
 
     def __init__(self, config: TableConfig, seed: int) -> None:
         self.config = config
-        self.handle = f"{config.name}#{os.getpid()}.{next(_numbers)}"
+        # Unique among all processes: a SavedModel carries it into another one.
+        self.handle = f"{config.name}#{uuid.uuid4().hex}"
         init_kind, init_scale = _initializer_arguments(config)
         optimizer = config.optimizer
         adagrad = optimizer if isinstance(optimizer, Adagrad) else Adagrad()
@@ -115,14 +122,12 @@ class Table:
         Raises:
             OutOfRangeError: a key outside of the vocabulary.
         """
-        rows: Rows = self._native.lookup(np.ascontiguousarray(keys, np.int64), insert)
+        rows: Rows = self._native.lookup(_as_keys(keys), insert)
         return rows
 
     def update(self, keys: Keys, gradients: Rows) -> None:
         """Sums gradients float32 [N, D] per distinct key and applies the optimizer once."""
-        self._native.update(
-            np.ascontiguousarray(keys, np.int64), np.ascontiguousarray(gradients, np.float32)
-        )
+        self._native.update(_as_keys(keys), np.ascontiguousarray(gradients, np.float32))
 
     def export_batches(self, batch_rows: int = 65536) -> Iterator[tuple[Keys, Rows, Clocks]]:
         """Yields (keys [n], lines [n, D + S], clocks [n]) of all rows, n <= batch_rows.
@@ -143,7 +148,7 @@ class Table:
             clocks: uint32 [N], the step of each row's last update.
         """
         self._native.import_rows(
-            np.ascontiguousarray(keys, np.int64),
+            _as_keys(keys),
             np.ascontiguousarray(lines, np.float32),
             np.ascontiguousarray(clocks, np.uint32),
         )

@@ -11,6 +11,10 @@
 #include "core/registry.h"
 #include "core/status.h"
 
+static_assert(HR_SLOTS == hotrow::ShardedTable::kSlots);
+static_assert(HR_UNIT == hotrow::ShardedTable::kUnit);
+static_assert(HR_UNCHANGED == hotrow::ShardedTable::kUnchanged);
+
 struct hr_table {
   std::shared_ptr<hotrow::ShardedTable> table;
 };
@@ -72,6 +76,13 @@ std::vector<Feature> one_feature(const int64_t* keys, size_t count) {
   feature.keys = keys;
   feature.segments.keys = feature.segments.samples = count;
   return {feature};
+}
+
+void check_width(const hotrow::ShardedTable& table, size_t width) {
+  if (table.width() != width) {
+    hotrow::fail(Code::kFailedPrecondition, "table %s: width %zu; the graph needs %zu",
+                 table.name().c_str(), table.width(), width);
+  }
 }
 
 hotrow::TableOptions to_options(const hr_table_options& from) {
@@ -164,8 +175,8 @@ int hr_table_lookup(hr_table* table, const int64_t* keys, size_t count, int inse
 
 int hr_table_update(hr_table* table, const int64_t* keys, size_t count, const float* gradients) {
   return guarded([&] {
-    hotrow::backward(*table->table, one_feature(keys, count), {gradients}, true);
-    table->table->commit(1.0);
+    hotrow::backward(*table->table, one_feature(keys, count), {gradients},
+                     hotrow::Backward::kUpdate, 0);
   });
 }
 
@@ -191,9 +202,10 @@ int hr_table_digest(const hr_table* table, int weights_only, uint64_t digest[2])
 
 void hr_table_clear(hr_table* table) { table->table->clear(); }
 
-int hr_lookup(hr_table* table, const hr_feature* features, size_t count, int insert,
+int hr_lookup(hr_table* table, size_t width, const hr_feature* features, size_t count, int insert,
               float* const* pooled) {
   return guarded([&] {
+    check_width(*table->table, width);
     const std::vector<float*> outputs(pooled, pooled + count);
     if (insert != 0) {
       hotrow::lookup_or_insert(*table->table, to_features(features, count), outputs);
@@ -203,15 +215,19 @@ int hr_lookup(hr_table* table, const hr_feature* features, size_t count, int ins
   });
 }
 
-int hr_backward(hr_table* table, const hr_feature* features, size_t count,
-                const float* const* gradients, int commit) {
+size_t hr_next_slot(hr_table* table) { return table->table->next_slot(); }
+
+int hr_backward(hr_table* table, size_t width, size_t slot, const hr_feature* features,
+                size_t count, const float* const* gradients, int commit) {
   return guarded([&] {
+    check_width(*table->table, width);
     hotrow::backward(*table->table, to_features(features, count),
-                     std::vector<const float*>(gradients, gradients + count), commit != 0);
+                     std::vector<const float*>(gradients, gradients + count),
+                     commit != 0 ? hotrow::Backward::kCommit : hotrow::Backward::kAccumulate, slot);
   });
 }
 
-int hr_commit(hr_table* table, double witness) {
+int hr_commit(hr_table* table, const float* witness) {
   return guarded([&] { table->table->commit(witness); });
 }
 

@@ -96,14 +96,21 @@ typedef struct {
   int combiner;              /* 0 none, 1 sum, 2 mean, 3 sqrtn */
 } hr_feature;
 
-/* pooled[f]: (B_f, D), or (N_f, D) without a combiner. */
-HR_API int hr_lookup(hr_table* table, const hr_feature* features, size_t count, int insert,
-                     float* const* pooled);
-/* gradients[f]: as pooled[f]. commit: apply now, else wait for hr_commit. */
-HR_API int hr_backward(hr_table* table, const hr_feature* features, size_t count,
-                       const float* const* gradients, int commit);
-/* See ShardedTable::commit. */
-HR_API int hr_commit(hr_table* table, double witness);
+/* The witness of ShardedTable: its length, what a backward pass writes into its slot, and what
+ * the anchor holds. */
+#define HR_SLOTS 256
+#define HR_UNIT 0x1p-20f
+#define HR_UNCHANGED -1.0f
+/* width: D, checked against the table's. pooled[f]: (B_f, D), or (N_f, D) without a combiner. */
+HR_API int hr_lookup(hr_table* table, size_t width, const hr_feature* features, size_t count,
+                     int insert, float* const* pooled);
+/* The slot of the next backward pass, in [0, HR_SLOTS). */
+HR_API size_t hr_next_slot(hr_table* table);
+/* gradients[f]: as pooled[f]. commit: apply now, else wait in the slot for hr_commit. */
+HR_API int hr_backward(hr_table* table, size_t width, size_t slot, const hr_feature* features,
+                       size_t count, const float* const* gradients, int commit);
+/* witness: (HR_SLOTS); see ShardedTable::commit. */
+HR_API int hr_commit(hr_table* table, const float* witness);
 
 /* --- serving ------------------------------------------------------------------------------------
  */

@@ -10,7 +10,9 @@ namespace hotrow {
 
 int32_t owner_of(int64_t key, int32_t shards, bool hashed) {
   if (hashed) {
-    return static_cast<int32_t>(mix64(static_cast<uint64_t>(key)) % static_cast<uint64_t>(shards));
+    // Mixed twice: the index of a shard uses the low bits of the first mix.
+    return static_cast<int32_t>(mix64(mix64(static_cast<uint64_t>(key))) %
+                                static_cast<uint64_t>(shards));
   }
   const int64_t remainder = key % shards;
   return static_cast<int32_t>(remainder < 0 ? remainder + shards : remainder);

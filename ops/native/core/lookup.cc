@@ -59,7 +59,7 @@ void lookup_or_insert(ShardedTable& table, const std::vector<Feature>& features,
 }
 
 void backward(ShardedTable& table, const std::vector<Feature>& features,
-              const std::vector<const float*>& gradients, bool commit) {
+              const std::vector<const float*>& gradients, Backward what, size_t slot) {
   Batch& b = batch();
   b.gather(features);
   const size_t width = table.width();
@@ -69,10 +69,15 @@ void backward(ShardedTable& table, const std::vector<Feature>& features,
     pool_gradient(features[f].segments, gradients[f], position, width, b.rows.data());
     position += features[f].segments.keys;
   }
-  if (commit) {
-    table.accumulate_and_commit(b.unique.keys().data(), b.unique.keys().size(), b.rows.data());
-  } else {
-    table.accumulate(b.unique.keys().data(), b.unique.keys().size(), b.rows.data());
+  const int64_t* keys = b.unique.keys().data();
+  const size_t count = b.unique.keys().size();
+  switch (what) {
+    case Backward::kAccumulate:
+      return table.accumulate(slot, keys, count, b.rows.data());
+    case Backward::kCommit:
+      return table.accumulate_and_commit(slot, keys, count, b.rows.data());
+    case Backward::kUpdate:
+      return table.update(keys, count, b.rows.data());
   }
 }
 

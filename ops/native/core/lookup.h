@@ -27,8 +27,12 @@ size_t lookup(const RowSource& source, const std::vector<Feature>& features,
 void lookup_or_insert(ShardedTable& table, const std::vector<Feature>& features,
                       const std::vector<float*>& pooled);
 
-// Sums gradients[f] (as pooled[f]) per distinct key into the table; `commit` applies them now.
+// What becomes of the gradients of a backward pass.
+enum class Backward { kAccumulate, kCommit, kUpdate };
+
+// Sums gradients[f] (as pooled[f]) per distinct key and gives them to the table: accumulate or
+// accumulate_and_commit in `slot`, or update.
 void backward(ShardedTable& table, const std::vector<Feature>& features,
-              const std::vector<const float*>& gradients, bool commit);
+              const std::vector<const float*>& gradients, Backward what, size_t slot);
 
 }  // namespace hotrow

@@ -1,6 +1,5 @@
 #include "core/sharded_table.h"
 
-#include <cmath>
 #include <mutex>
 
 #include "core/status.h"
@@ -23,7 +22,7 @@ Scratch& scratch() {
 
 ShardedTable::ShardedTable(std::string name, const TableOptions& options, int32_t shards,
                            bool hashed)
-    : name_(std::move(name)), options_(options), hashed_(hashed) {
+    : name_(std::move(name)), options_(options), hashed_(hashed), passes_(kSlots) {
   if (options.width == 0)
     fail(Code::kInvalidArgument, "table %s: width 0; at least 1", name_.c_str());
   if (shards < 1)
@@ -87,12 +86,14 @@ size_t ShardedTable::read(const int64_t* keys, size_t count, float* rows) const 
 void ShardedTable::find_or_insert(const int64_t* keys, size_t count, float* rows) {
   check_keys(keys, count);
   std::unique_lock lock(mutex_);
-  if (pending_ >= kMaxPending) {
+  if (since_commit_ >= kMaxWaiting) {
     fail(Code::kFailedPrecondition,
          "table %s: the gradients of %lld backward passes were never applied; give all of the "
          "layer's trainable_variables to optimizer.apply_gradients",
-         name_.c_str(), static_cast<long long>(pending_));
+         name_.c_str(), static_cast<long long>(since_commit_));
   }
+  // A step that was interrupted after its backward pass is over.
+  committed_slot_ = kSlots;
   if (shards_.size() == 1) {
     shards_[0].find_or_insert(keys, count, rows);
     return;
@@ -129,52 +130,113 @@ void ShardedTable::apply(const int64_t* keys, size_t count, const float* gradien
   }
 }
 
-void ShardedTable::accumulate(const int64_t* keys, size_t count, const float* gradients) {
-  check_keys(keys, count);
+size_t ShardedTable::next_slot() {
   std::unique_lock lock(mutex_);
-  for (size_t i = 0; i < count; ++i) {
-    bool inserted = false;
-    const size_t place = static_cast<size_t>(waiting_.find_or_insert(keys[i], &inserted));
-    const float* g = gradients + i * width();
-    if (inserted) {
-      waiting_keys_.push_back(keys[i]);
-      waiting_gradients_.insert(waiting_gradients_.end(), g, g + width());
-    } else {
-      float* sum = waiting_gradients_.data() + place * width();
-      for (size_t j = 0; j < width(); ++j) sum[j] += g[j];
-    }
-  }
-  ++pending_;
+  return next_slot_++ % kSlots;
 }
 
-void ShardedTable::accumulate_and_commit(const int64_t* keys, size_t count,
+void ShardedTable::accumulate(size_t slot, const int64_t* keys, size_t count,
+                              const float* gradients) {
+  check_keys(keys, count);
+  std::unique_lock lock(mutex_);
+  Pass& pass = passes_.at(slot);
+  if (pass.waiting && micro_steps_ > 0) {
+    fail(Code::kFailedPrecondition, "table %s: more than %zu backward passes in one step",
+         name_.c_str(), kSlots);
+  }
+  pass.keys.assign(keys, keys + count);
+  pass.gradients.assign(gradients, gradients + count * width());
+  pass.waiting = true;
+  ++since_commit_;
+}
+
+void ShardedTable::accumulate_and_commit(size_t slot, const int64_t* keys, size_t count,
                                          const float* gradients) {
   check_keys(keys, count);
   std::unique_lock lock(mutex_);
-  if (committed_) {
+  if (committed_slot_ != kSlots) {
     fail(Code::kFailedPrecondition,
          "table %s: a second backward pass in one step; the layer has update='backward', which "
          "takes one use a step and no gradient accumulation: set update='step'",
          name_.c_str());
   }
   apply(keys, count, gradients, 1.0f);
-  committed_ = true;
+  committed_slot_ = slot;
+  ++since_commit_;
 }
 
-void ShardedTable::commit(double witness) {
-  // Negated so that NaN counts as "not applied".
-  if (!(witness > 0.0)) return;
+void ShardedTable::commit(const float* witness) {
   std::unique_lock lock(mutex_);
-  if (pending_ > 0) {
-    const double scale = std::isinf(witness) ? 1.0 : witness / static_cast<double>(pending_);
-    apply(waiting_keys_.data(), waiting_keys_.size(), waiting_gradients_.data(),
-          static_cast<float>(scale));
-    waiting_.clear();
-    waiting_keys_.clear();
-    waiting_gradients_.clear();
-    pending_ = 0;
+  bool unchanged = true, by_hand = false;
+  for (size_t slot = 0; slot < kSlots; ++slot) {
+    unchanged = unchanged && witness[slot] == kUnchanged;
+    by_hand = by_hand || witness[slot] < 0.0f;
   }
-  committed_ = false;
+  if (committed_slot_ != kSlots) {
+    const size_t slot = std::exchange(committed_slot_, kSlots);
+    since_commit_ = 0;
+    const bool as_it_was = by_hand ? witness[slot] < kUnchanged : witness[slot] == kUnit;
+    if (unchanged || !as_it_was) {
+      fail(Code::kFailedPrecondition,
+           "table %s: gradients were accumulated, scaled or clipped after the rows were updated; "
+           "the layer has update='backward': set update='step'",
+           name_.c_str());
+    }
+    return;
+  }
+  if (unchanged) {
+    ++micro_steps_;
+    return;
+  }
+  const float steps = static_cast<float>(micro_steps_ + 1);
+  micro_steps_ = 0;
+  since_commit_ = 0;
+  taken_.clear();
+  for (size_t i = 0; i < kSlots; ++i) {
+    const size_t slot = (next_slot_ + i) % kSlots;  // the oldest pass first
+    Pass& pass = passes_[slot];
+    if (!pass.waiting) continue;
+    const bool taken = by_hand ? witness[slot] < kUnchanged : witness[slot] > 0.0f;
+    if (!taken) continue;
+    pass.waiting = false;
+    taken_.emplace_back(slot, by_hand ? 1.0f : witness[slot] / kUnit / steps);
+  }
+  if (taken_.empty()) return;
+  if (taken_.size() == 1) {
+    const Pass& pass = passes_[taken_[0].first];
+    apply(pass.keys.data(), pass.keys.size(), pass.gradients.data(), taken_[0].second);
+    return;
+  }
+  sum_index_.clear();
+  sum_keys_.clear();
+  sum_.clear();
+  for (const auto& [slot, factor] : taken_) {
+    const Pass& pass = passes_[slot];
+    for (size_t i = 0; i < pass.keys.size(); ++i) {
+      bool inserted = false;
+      const size_t place = static_cast<size_t>(sum_index_.find_or_insert(pass.keys[i], &inserted));
+      if (inserted) {
+        sum_keys_.push_back(pass.keys[i]);
+        sum_.resize(sum_.size() + width(), 0.0f);
+      }
+      const float* g = pass.gradients.data() + i * width();
+      float* sum = sum_.data() + place * width();
+      for (size_t j = 0; j < width(); ++j) sum[j] += factor * g[j];
+    }
+  }
+  apply(sum_keys_.data(), sum_keys_.size(), sum_.data(), 1.0f);
+}
+
+void ShardedTable::update(const int64_t* keys, size_t count, const float* gradients) {
+  check_keys(keys, count);
+  std::unique_lock lock(mutex_);
+  apply(keys, count, gradients, 1.0f);
+}
+
+void ShardedTable::forget_passes() {
+  for (Pass& pass : passes_) pass.waiting = false;
+  since_commit_ = micro_steps_ = 0;
+  committed_slot_ = kSlots;
 }
 
 size_t ShardedTable::shard_size(size_t shard) const {
@@ -212,11 +274,7 @@ void ShardedTable::digest(bool weights_only, uint64_t digest[2]) const {
 void ShardedTable::clear() {
   std::unique_lock lock(mutex_);
   for (Table& shard : shards_) shard.clear();
-  waiting_.clear();
-  waiting_keys_.clear();
-  waiting_gradients_.clear();
-  pending_ = 0;
-  committed_ = false;
+  forget_passes();
   step_ = 0;
 }
 

@@ -1,11 +1,11 @@
 // A table as the training ops see it: shards, the step, and the gradients of a step.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <shared_mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/dispatch.h"
@@ -18,15 +18,22 @@ namespace hotrow {
 // N shards in one process, reached through the dispatchers. Safe from several threads: reads
 // share the lock, everything else takes it alone.
 //
-// Backward accumulates the gradient per unique key; commit applies the optimizer once (design
-// D3). Every backward adds one to a witness that the optimizer of the dense part carries along;
-// what comes back divided by what went in is the factor by which it averaged, scaled or clipped
-// the gradients, and the rows' gradients are multiplied by it too.
+// A backward pass leaves its gradients, summed per distinct key, in a slot; commit applies the
+// optimizer once (design D3). The pass sends kUnit in its slot of a witness along with the dense
+// gradients. What the optimizer or the loop does to gradients, any linear combination, it does to
+// the witness too; what comes back, divided by kUnit, is the factor of that pass. A pass whose
+// factor is 0 was not taken and waits; the oldest pass gives way when its slot is needed.
 class ShardedTable : public RowSource {
  public:
+  static constexpr size_t kSlots = 256;
+  // Small, so that a norm over all gradients does not see the witness; a power of two, so that
+  // factors are exact.
+  static constexpr float kUnit = 0x1p-20f;
+  // What the optimizer assigns when it leaves the anchor as it is: a micro-step.
+  static constexpr float kUnchanged = -1.0f;
   // Backward passes without a commit before a lookup is refused: the optimizer does not apply
   // the anchor, and the table would never learn.
-  static constexpr int64_t kMaxPending = 1024;
+  static constexpr int64_t kMaxWaiting = 1024;
 
   ShardedTable(std::string name, const TableOptions& options, int32_t shards, bool hashed);
 
@@ -43,14 +50,20 @@ class ShardedTable : public RowSource {
   // Distinct keys; an unknown one is inserted with its initial value.
   void find_or_insert(const int64_t* keys, size_t count, float* rows);
 
-  // Adds the gradients (count, width) of distinct keys to those that wait for the commit.
-  void accumulate(const int64_t* keys, size_t count, const float* gradients);
-  // Accumulates and commits at once. Fails when the table was updated in this step already.
-  void accumulate_and_commit(const int64_t* keys, size_t count, const float* gradients);
-  // Ends the step. witness > 0: the optimizer took the gradients, and `witness` is what the sum
-  // of ones of the backward passes became on its way; applies what waits. witness <= 0 or NaN:
-  // nothing happens. Infinity: the optimizer does not tell, and the factor is 1.
-  void commit(double witness);
+  // The slot of the next backward pass; tables of one layer use that of the first.
+  size_t next_slot();
+  // Leaves the gradients (count, width) of distinct keys in a slot.
+  void accumulate(size_t slot, const int64_t* keys, size_t count, const float* gradients);
+  // Applies the optimizer at once. Fails when the table was updated in this step already.
+  void accumulate_and_commit(size_t slot, const int64_t* keys, size_t count,
+                             const float* gradients);
+  // Ends a step, or a micro-step of one. witness: (kSlots), what the optimizer assigned.
+  // All kUnchanged: a micro-step; the passes since the last commit will be averaged.
+  // Some below kUnchanged: a hand-written update subtracted something there; the factor is 1.
+  // Otherwise the factors times kUnit; NaN and 0: not taken.
+  void commit(const float* witness);
+  // Applies the optimizer once to distinct keys, outside of any step.
+  void update(const int64_t* keys, size_t count, const float* gradients);
 
   size_t shard_count() const { return shards_.size(); }
   size_t shard_size(size_t shard) const;
@@ -63,6 +76,7 @@ class ShardedTable : public RowSource {
  private:
   void check_keys(const int64_t* keys, size_t count) const;
   void apply(const int64_t* keys, size_t count, const float* gradients, float scale);
+  void forget_passes();
 
   std::string name_;
   TableOptions options_;
@@ -70,12 +84,22 @@ class ShardedTable : public RowSource {
   mutable std::shared_mutex mutex_;
   std::vector<Table> shards_;
   uint32_t step_ = 0;
-  // The gradients of this step.
-  KeyIndex waiting_;
-  std::vector<int64_t> waiting_keys_;
-  std::vector<float> waiting_gradients_;
-  int64_t pending_ = 0;     // backward passes since the last commit
-  bool committed_ = false;  // accumulate_and_commit ran in this step
+  // The gradients of a backward pass.
+  struct Pass {
+    bool waiting = false;
+    std::vector<int64_t> keys;
+    std::vector<float> gradients;
+  };
+  std::vector<Pass> passes_;
+  std::vector<std::pair<size_t, float>> taken_;  // slot and factor, in the order of passes
+  KeyIndex sum_index_;
+  std::vector<int64_t> sum_keys_;
+  std::vector<float> sum_;
+  size_t next_slot_ = 0;
+  int64_t since_commit_ = 0;  // backward passes since the last commit
+  int64_t micro_steps_ = 0;   // since the last commit
+  // update in backward: the slot of the pass of this step, or kSlots.
+  size_t committed_slot_ = kSlots;
 };
 
 }  // namespace hotrow

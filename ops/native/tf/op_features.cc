@@ -10,7 +10,10 @@ namespace tf = tensorflow;
 
 absl::Status to_status(int code) {
   if (code == 0) return absl::OkStatus();
-  return absl::Status(static_cast<absl::StatusCode>(code), hr_last_error());
+  auto status = static_cast<absl::StatusCode>(code);
+  // Keras and tf.data take OutOfRange for the end of the data and stop without a word.
+  if (status == absl::StatusCode::kOutOfRange) status = absl::StatusCode::kInvalidArgument;
+  return absl::Status(status, hr_last_error());
 }
 
 absl::Status Layout::read(tf::OpKernelConstruction* ctx, Layout* layout) {

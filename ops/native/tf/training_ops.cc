@@ -25,6 +25,25 @@ int open_table(const std::string& handle, TableRef* table) {
   return code;
 }
 
+absl::Status check_witness(const tf::Tensor& witness) {
+  if (witness.dims() == 1 && witness.dim_size(0) == HR_SLOTS) return absl::OkStatus();
+  return absl::InvalidArgumentError("the anchor must have shape [256]; it has " +
+                                    witness.shape().DebugString());
+}
+
+// The anchor never changes: whoever writes to it goes past the tables.
+absl::Status check_anchor(const tf::Tensor& anchor) {
+  TF_RETURN_IF_ERROR(check_witness(anchor));
+  for (int slot = 0; slot < HR_SLOTS; ++slot) {
+    if (anchor.flat<float>()(slot) != HR_UNCHANGED) {
+      return absl::FailedPreconditionError(
+          "the anchor of the embedding layer was written to past Keras, so its rows are not "
+          "trained; give the optimizer layer.trainable_variables themselves, not their .value");
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 // All three are stateful: with constant keys TensorFlow would else fold a lookup into its first
@@ -65,6 +84,7 @@ class LookupOp : public tf::OpKernel {
   }
 
   void Compute(tf::OpKernelContext* ctx) override {
+    OP_REQUIRES_OK(ctx, check_anchor(ctx->input(0)));
     std::vector<hr_feature> features;
     OP_REQUIRES_OK(ctx, read_features(ctx, layout_, &features));
     std::vector<float*> pooled(features.size());
@@ -80,8 +100,9 @@ class LookupOp : public tf::OpKernel {
                      if (code != 0) return code;
                      std::vector<float*> outputs;
                      for (size_t f : part.places) outputs.push_back(pooled[f]);
-                     return hr_lookup(table.get(), part.features.data(), part.features.size(),
-                                      insert_, outputs.data());
+                     return hr_lookup(table.get(), static_cast<size_t>(layout_.widths[part.table]),
+                                      part.features.data(), part.features.size(), insert_,
+                                      outputs.data());
                    }));
   }
 
@@ -105,8 +126,13 @@ REGISTER_OP("HotrowBackward")
     .Attr("widths: list(int)")
     .Attr("update_in_backward: bool")
     .SetIsStateful()
-    .SetShapeFn(tf::shape_inference::ScalarShape)
-    .Doc("Sums the gradients per distinct key into the tables. witness: 1, the anchor's gradient.");
+    .SetShapeFn([](tf::shape_inference::InferenceContext* c) {
+      c->set_output(0, c->Vector(HR_SLOTS));
+      return absl::OkStatus();
+    })
+    .Doc(
+        "Leaves the gradients, summed per distinct key, in a slot of the tables. witness: the "
+        "unit in that slot, the anchor's gradient.");
 
 class BackwardOp : public tf::OpKernel {
  public:
@@ -129,7 +155,10 @@ class BackwardOp : public tf::OpKernel {
                                      ", must be " + wanted.DebugString()));
     }
     tf::Tensor* witness = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, tf::TensorShape({}), &witness));
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, tf::TensorShape({HR_SLOTS}), &witness));
+    TableRef first;
+    OP_REQUIRES_OK(ctx, to_status(open_table(layout_.tables[0], &first)));
+    const size_t slot = hr_next_slot(first.get());
     OP_REQUIRES_OK(ctx, for_each_table(ctx, layout_, features, [&](const TablePart& part) {
                      TableRef table;
                      const int code = open_table(layout_.tables[part.table], &table);
@@ -138,10 +167,12 @@ class BackwardOp : public tf::OpKernel {
                      for (size_t f : part.places) {
                        inputs.push_back(gradients[static_cast<int>(f)].flat<float>().data());
                      }
-                     return hr_backward(table.get(), part.features.data(), part.features.size(),
-                                        inputs.data(), commit_);
+                     return hr_backward(
+                         table.get(), static_cast<size_t>(layout_.widths[part.table]), slot,
+                         part.features.data(), part.features.size(), inputs.data(), commit_);
                    }));
-    witness->scalar<float>()() = 1.0f;
+    witness->flat<float>().setZero();
+    witness->flat<float>()(static_cast<int64_t>(slot)) = HR_UNIT;
   }
 
  private:
@@ -156,7 +187,7 @@ REGISTER_OP("HotrowCommit")
     .Attr("tables: list(string)")
     .SetIsStateful()
     .SetShapeFn(tf::shape_inference::ScalarShape)
-    .Doc("Ends the step of the tables. witness: what became of the anchor's gradient; 0: not yet.");
+    .Doc("Ends a step or micro-step of the tables. witness: what was assigned to the anchor.");
 
 class CommitOp : public tf::OpKernel {
  public:
@@ -166,15 +197,14 @@ class CommitOp : public tf::OpKernel {
 
   void Compute(tf::OpKernelContext* ctx) override {
     const tf::Tensor& witness = ctx->input(0);
-    OP_REQUIRES(ctx, tf::TensorShapeUtils::IsScalar(witness.shape()),
-                absl::InvalidArgumentError("witness must be a scalar"));
+    OP_REQUIRES_OK(ctx, check_witness(witness));
     tf::Tensor* done = nullptr;
     OP_REQUIRES_OK(ctx, ctx->allocate_output(0, tf::TensorShape({}), &done));
     done->scalar<float>()() = 0.0f;
     for (const std::string& handle : tables_) {
       TableRef table;
       OP_REQUIRES_OK(ctx, to_status(open_table(handle, &table)));
-      OP_REQUIRES_OK(ctx, to_status(hr_commit(table.get(), witness.scalar<float>()())));
+      OP_REQUIRES_OK(ctx, to_status(hr_commit(table.get(), witness.flat<float>().data())));
     }
   }
 
