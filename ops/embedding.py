@@ -252,8 +252,8 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
             name = bytes(np.asarray(store[f"table{i}_name"])).decode()
             lines = np.asarray(store[f"table{i}_lines"])
             dim = int(np.asarray(store[f"table{i}_dim"])[0])
-            stored, wanted = (name, dim, lines.shape[1]), (table.name, table.dim, table.line_width)
-            if stored != wanted:
+            found, wanted = (name, dim, lines.shape[1]), (table.name, table.dim, table.line_width)
+            if found != wanted:
                 raise DataLossError(
                     f"{self.name}: the weights file holds table {name!r} of dim {dim} with lines "
                     f"of {lines.shape[1]} floats; the layer needs {table.name!r} of dim "

@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from keyword import iskeyword
 from pathlib import Path
 from typing import Any, Literal
 
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
+
+# TensorFlow renames other arguments, and takes `self` and `input_0` for its own or ours.
+_ARGUMENT = re.compile(r"(?!self$|input_\d+$)[A-Za-z][A-Za-z0-9_]*")
 
 Method = Literal["predict", "classify", "regress"]
 
@@ -46,17 +50,18 @@ class Signature:
 def argument_names(inputs: Iterable[str]) -> dict[str, str]:
     """Returns the argument of the graph's function for each named input.
 
-    It is the name itself where that is a Python identifier. Signatures carry the names as they
-    are; only the functions that `tf.saved_model.load` returns take these.
+    It is the name itself where TensorFlow takes that for an argument, else `input_0` and so on.
+    Signatures carry the names as they are; only the functions that `tf.saved_model.load` returns
+    take these.
     """
-    taken: dict[str, str] = {}
-    for name in inputs:
-        legal = re.sub(r"\W", "_", name, flags=re.ASCII)
-        legal = legal if legal.isidentifier() else f"_{legal}"
-        while legal in taken.values():
-            legal += "_"
-        taken[name] = legal
-    return taken
+    names = list(inputs)
+    lower = [name.lower() for name in names]
+    return {
+        name: name
+        if _ARGUMENT.fullmatch(name) and not iskeyword(name) and lower.count(name.lower()) == 1
+        else f"input_{i}"
+        for i, name in enumerate(names)
+    }
 
 
 def complete_signatures(directory: Path, signatures: Mapping[str, Signature]) -> None:
@@ -71,9 +76,14 @@ def complete_signatures(directory: Path, signatures: Mapping[str, Signature]) ->
     definitions = saved.meta_graphs[0].signature_def
     for key, signature in signatures.items():
         definitions[key].method_name = f"tensorflow/serving/{signature.method}"
+        names = argument_names(signature.inputs)
         inputs = definitions[key].inputs
-        for name, argument in argument_names(signature.inputs).items():
-            if name != argument:
-                inputs[name].CopyFrom(inputs[argument])
-                del inputs[argument]
+        traced = {
+            argument: type(inputs[argument]).FromString(inputs[argument].SerializeToString())
+            for argument in names.values()
+        }
+        for argument in names.values():
+            del inputs[argument]
+        for name, argument in names.items():
+            inputs[name].CopyFrom(traced[argument])
     path.write_bytes(saved.SerializeToString(deterministic=True))

@@ -16,8 +16,10 @@ from hotrow.config import load_config
 from hotrow.errors import AlreadyExistsError, InvalidArgumentError, UnimplementedError
 from hotrow.manifest import read_manifest
 from hotrow.ops import library
+from hotrow.ops.export.signatures import argument_names
 from hotrow.trainer.data import encode, open_data
 from hotrow.trainer.export import export_version
+from hotrow.trainer.export.raw_inputs import RawInputs
 from hotrow.trainer.loop import train
 from hotrow.trainer.model_inputs import model_inputs
 from hotrow.trainer.trained_run import load_run
@@ -27,7 +29,7 @@ name: shop
 seed: 3
 data: {format: csv, train: rows.csv, valid: rows.csv, batch_size: 4, on_malformed: fail}
 features:
-  dense: [{columns: [price], transform: log}, {columns: [age-years], standardize: true}]
+  dense: [{columns: [price], transform: log}, {columns: [class, age-years, 1st], standardize: true}]
   sparse:
     - {columns: [city, home town], dim: 3, table: towns}
     - {columns: [tags], dim: 2, separator: "|", combiner: mean}
@@ -40,13 +42,13 @@ train: {epochs: 3}
 """
 
 ROWS = """\
-label,price,age-years,city,home town,tags,item,stock
-1,10.5,30,Rome,Paris,red|big,17,0
-0,,41,Paris,,,-3,
-1,0,29,,Rome,red,9223372036854775807,5
-0,-2.5,,Oslo,Oslo,big||red|new,17,100000
-1,7,55,Zürich,Paris,new,,-4
-0,1,18,Rome,Rome,big,0,2
+label,price,class,1st,age-years,city,home town,tags,item,stock
+1,10.5,2,0,30,Rome,Paris,red|big,17,0
+0,,3,1,41,Paris,,,-3,
+1,0,4,0,29,,Rome,red,9223372036854775807,5
+0,-2.5,5,1,,Oslo,Oslo,big||red|new,17,100000
+1,7,6,0,55,Zürich,Paris,new,,-4
+0,1,7,1,18,Rome,Rome,big,0,2
 """
 
 
@@ -73,13 +75,13 @@ def offline(run, raw):
     return tf.sigmoid(run.model(model_inputs(encode(raw, run.config.features)))).numpy()
 
 
-def named(raw):
+def named(run, raw):
     inputs = {}
     for name, values in raw.columns.items():
-        # Functions of a loaded SavedModel take identifiers; requests take the names themselves.
-        argument = name.replace(" ", "_").replace("-", "_")
-        inputs[argument] = tf.constant(values.tolist() if values.dtype == object else values)
-    return inputs
+        inputs[name] = tf.constant(values.tolist() if values.dtype == object else values)
+    # Functions of a loaded SavedModel take identifiers; requests take the names themselves.
+    columns = RawInputs(run.config).specs()
+    return {argument_names(columns)[name]: value for name, value in inputs.items()}
 
 
 def example(raw, row):
@@ -104,7 +106,7 @@ def test_every_kind_of_column_scores_as_in_training(shop, kind):
     loaded = tf.saved_model.load(str(folder / kind / "shop" / "1"))
     expected = offline(run, raw)
     assert expected.std() > 0.05
-    scores = loaded.signatures["serving_default"](**named(raw))["scores"]
+    scores = loaded.signatures["serving_default"](**named(run, raw))["scores"]
     np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-6)
 
 
@@ -127,7 +129,7 @@ def test_pooled_embeddings_of_the_export_equal_training_bit_for_bit(shop):
     folder, run, raw = shop
     library.load()
     loaded = tf.saved_model.load(str(folder / "base" / "shop" / "1"))
-    pooled = loaded.signatures["embeddings"](**named(raw))
+    pooled = loaded.signatures["embeddings"](**named(run, raw))
     inputs = model_inputs(encode(raw, run.config.features))
     expected = run.model.embed(inputs["sparse"], inputs["weights"])
     assert pooled.keys() == expected.keys()
@@ -168,7 +170,9 @@ def test_a_version_directory_may_be_moved(shop, tmp_path):
     moved = tmp_path / "elsewhere" / "7"
     moved.parent.mkdir()
     subprocess.run(["cp", "-r", folder / "base" / "shop" / "1", moved], check=True)
-    scores = tf.saved_model.load(str(moved)).signatures["serving_default"](**named(raw))["scores"]
+    scores = tf.saved_model.load(str(moved)).signatures["serving_default"](**named(run, raw))[
+        "scores"
+    ]
     np.testing.assert_allclose(scores, offline(run, raw), rtol=0, atol=1e-6)
 
 
@@ -200,7 +204,9 @@ def test_a_file_store_may_hold_several_versions(shop, tmp_path):
     for version in (1, 2):
         directory, _ = export_version(run.model, tmp_path, "shop", step=1, store=store)
         assert not (directory / "rows").exists()
-        scores = tf.saved_model.load(str(directory)).signatures["serving_default"](**named(raw))
+        scores = tf.saved_model.load(str(directory)).signatures["serving_default"](
+            **named(run, raw)
+        )
         np.testing.assert_allclose(scores["scores"], offline(run, raw), rtol=0, atol=1e-6)
         assert directory.name == str(version)
 

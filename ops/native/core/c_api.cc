@@ -268,10 +268,7 @@ int hr_serving_lookup(const hr_serving* tables, const char* table, size_t width,
 
 int hr_store_writer_open(const char* directory, const char* generation, const char* table,
                          size_t width, hr_store_writer** writer) {
-  return guarded([&] {
-    *writer = new hr_store_writer{hotrow::LmdbWriter(hotrow::LmdbEnvironment::open(directory, true),
-                                                     generation, table, width)};
-  });
+  return guarded([&] { *writer = new hr_store_writer{{directory, generation, table, width}}; });
 }
 
 int hr_store_writer_put(hr_store_writer* writer, const int64_t* keys, size_t count,
@@ -283,10 +280,8 @@ void hr_store_writer_close(hr_store_writer* writer) { delete writer; }
 
 int hr_store_reader_open(const char* directory, const char* generation, const char* table,
                          size_t width, float default_value, hr_store_reader** reader) {
-  return guarded([&] {
-    *reader = new hr_store_reader{hotrow::LmdbReader(
-        hotrow::LmdbEnvironment::open(directory, false), generation, table, width, default_value)};
-  });
+  return guarded(
+      [&] { *reader = new hr_store_reader{{directory, generation, table, width, default_value}}; });
 }
 
 int hr_store_reader_size(const hr_store_reader* reader, size_t* size) {

@@ -7,9 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <map>
-#include <mutex>
-#include <utility>
+#include <numeric>
 
 #include "core/digest.h"
 #include "core/status.h"
@@ -17,15 +15,20 @@
 namespace hotrow {
 namespace {
 
-using FileId = std::pair<dev_t, ino_t>;
+constexpr size_t kMapHeadroomBytes = size_t{64} << 20;
+// A transaction allocates 50 bytes a table that could be open.
+constexpr unsigned kMaxOpenTables = 2048;
+constexpr unsigned kMaxReaders = 1024;
 
-std::mutex& open_mutex() {
-  static std::mutex mutex;
-  return mutex;
+// Recursive: an environment may close, by its last user, while another is being opened.
+std::recursive_mutex& open_mutex() {
+  static auto* mutex = new std::recursive_mutex();
+  return *mutex;
 }
 
-std::map<FileId, std::weak_ptr<LmdbEnvironment>>& open_environments() {
-  static auto* map = new std::map<FileId, std::weak_ptr<LmdbEnvironment>>();
+// By canonical path; see LmdbEnvironment::is_current.
+std::map<std::string, std::weak_ptr<LmdbEnvironment>>& open_environments() {
+  static auto* map = new std::map<std::string, std::weak_ptr<LmdbEnvironment>>();
   return *map;
 }
 
@@ -34,61 +37,18 @@ void check(int rc, const std::string& what) {
   Code code = Code::kUnavailable;
   if (rc == MDB_NOTFOUND) code = Code::kNotFound;
   if (rc == MDB_CORRUPTED || rc == MDB_PAGE_NOTFOUND || rc == MDB_INVALID ||
-      rc == MDB_VERSION_MISMATCH) {
+      rc == MDB_VERSION_MISMATCH || rc == MDB_INCOMPATIBLE) {
     code = Code::kDataLoss;
   }
-  if (rc == MDB_MAP_FULL || rc == ENOSPC || rc == MDB_DBS_FULL) code = Code::kResourceExhausted;
+  if (rc == MDB_MAP_FULL || rc == ENOSPC || rc == MDB_DBS_FULL || rc == MDB_READERS_FULL) {
+    code = Code::kResourceExhausted;
+  }
   fail(code, "%s: %s", what.c_str(), mdb_strerror(rc));
 }
 
-// A read-only transaction for the length of a scope.
-class ReadTransaction {
- public:
-  explicit ReadTransaction(LmdbEnvironment& env) : lock_(env.map_mutex()) {
-    int rc = mdb_txn_begin(env.get(), nullptr, MDB_RDONLY, &txn_);
-    while (rc == MDB_MAP_RESIZED) {
-      lock_.unlock();
-      env.adopt_map_size();
-      lock_.lock();
-      rc = mdb_txn_begin(env.get(), nullptr, MDB_RDONLY, &txn_);
-    }
-    check(rc, "store " + env.directory());
-  }
-  ~ReadTransaction() {
-    if (txn_ != nullptr) mdb_txn_abort(txn_);
-  }
-  ReadTransaction(const ReadTransaction&) = delete;
-  ReadTransaction& operator=(const ReadTransaction&) = delete;
-  MDB_txn* get() const { return txn_; }
-  // Keeps the table handles that the transaction opened.
-  void commit() { check(mdb_txn_commit(std::exchange(txn_, nullptr)), "store"); }
-
- private:
-  std::shared_lock<std::shared_mutex> lock_;
-  MDB_txn* txn_ = nullptr;
-};
-
-class WriteTransaction {
- public:
-  explicit WriteTransaction(LmdbEnvironment& env)
-      : lock_(env.map_mutex()), directory_(env.directory()) {
-    check(mdb_txn_begin(env.get(), nullptr, 0, &txn_), "store " + directory_);
-  }
-  ~WriteTransaction() {
-    if (txn_ != nullptr) mdb_txn_abort(txn_);
-  }
-  WriteTransaction(const WriteTransaction&) = delete;
-  WriteTransaction& operator=(const WriteTransaction&) = delete;
-  MDB_txn* get() const { return txn_; }
-  void commit() { check(mdb_txn_commit(std::exchange(txn_, nullptr)), "store " + directory_); }
-
- private:
-  std::shared_lock<std::shared_mutex> lock_;
-  MDB_txn* txn_ = nullptr;
-  std::string directory_;
-};
-
-constexpr unsigned kTableFlags = MDB_INTEGERKEY;
+std::string full_name(const std::string& generation, const std::string& table) {
+  return generation + "/" + table;
+}
 
 }  // namespace
 
@@ -100,15 +60,16 @@ std::shared_ptr<LmdbEnvironment> LmdbEnvironment::open(const std::string& direct
     fail(Code::kUnavailable, "store %s cannot be made: %s", directory.c_str(),
          error.message().c_str());
   }
-  struct stat facts;
-  if (::stat(directory.c_str(), &facts) != 0) {
-    fail(errno == ENOENT ? Code::kNotFound : Code::kUnavailable, "store %s cannot be opened: %s",
-         directory.c_str(), std::strerror(errno));
+  const std::string path = std::filesystem::canonical(directory, error).string();
+  if (error) {
+    fail(error == std::errc::no_such_file_or_directory ? Code::kNotFound : Code::kUnavailable,
+         "store %s cannot be opened: %s", directory.c_str(), error.message().c_str());
   }
-  const FileId id(facts.st_dev, facts.st_ino);
-  auto found = open_environments().find(id);
+  auto found = open_environments().find(path);
   if (found != open_environments().end()) {
-    if (auto env = found->second.lock()) {
+    auto env = found->second.lock();
+    // Files that were replaced under an open environment are another store.
+    if (env != nullptr && env->is_current()) {
       if (create && !env->writable_) {
         fail(Code::kFailedPrecondition,
              "store %s cannot be written: its files or its disk are read-only", directory.c_str());
@@ -116,11 +77,15 @@ std::shared_ptr<LmdbEnvironment> LmdbEnvironment::open(const std::string& direct
       return env;
     }
   }
-  if (!create && ::access((directory + "/data.mdb").c_str(), F_OK) != 0) {
+  if (!create && ::access((path + "/data.mdb").c_str(), F_OK) != 0) {
     fail(Code::kNotFound, "store %s holds no LMDB data (data.mdb)", directory.c_str());
   }
-  std::shared_ptr<LmdbEnvironment> env(new LmdbEnvironment());
-  env->directory_ = directory;
+  // Closing under the lock: the environment must be gone before it can be opened anew.
+  std::shared_ptr<LmdbEnvironment> env(new LmdbEnvironment(), [](LmdbEnvironment* closing) {
+    std::lock_guard closing_lock(open_mutex());
+    delete closing;
+  });
+  env->directory_ = path;
   // Writable even for a reader: a later writer of this process must share the environment. On a
   // disk that cannot be written, read-only; and where not even the lock file can be, without it:
   // such a store does not change under us.
@@ -132,8 +97,7 @@ std::shared_ptr<LmdbEnvironment> LmdbEnvironment::open(const std::string& direct
       check(rc, "store " + directory + " cannot be opened");
     }
   }
-  if (create) env->reserve(0);
-  open_environments()[id] = env;
+  open_environments()[path] = env;
   return env;
 }
 
@@ -141,8 +105,8 @@ int LmdbEnvironment::open_with(unsigned mode) {
   if (env_ != nullptr) mdb_env_close(std::exchange(env_, nullptr));
   writable_ = (mode & MDB_RDONLY) == 0;
   int rc = mdb_env_create(&env_);
-  if (rc == MDB_SUCCESS) rc = mdb_env_set_maxdbs(env_, 4096);
-  if (rc == MDB_SUCCESS) rc = mdb_env_set_maxreaders(env_, 1024);
+  if (rc == MDB_SUCCESS) rc = mdb_env_set_maxdbs(env_, kMaxOpenTables);
+  if (rc == MDB_SUCCESS) rc = mdb_env_set_maxreaders(env_, kMaxReaders);
   // MDB_NOTLS: a thread may hold several read transactions. MDB_NORDAHEAD: lookups are random.
   if (rc == MDB_SUCCESS) {
     rc = mdb_env_open(env_, directory_.c_str(), MDB_NOTLS | MDB_NORDAHEAD | mode, 0644);
@@ -151,56 +115,156 @@ int LmdbEnvironment::open_with(unsigned mode) {
 }
 
 LmdbEnvironment::~LmdbEnvironment() {
+  for (MDB_txn* txn : idle_) mdb_txn_abort(txn);
   if (env_ != nullptr) mdb_env_close(env_);
 }
 
-void LmdbEnvironment::adopt_map_size() {
-  std::unique_lock lock(map_mutex_);
-  check(mdb_env_set_mapsize(env_, 0), "store " + directory_);
+bool LmdbEnvironment::is_current() const {
+  mdb_filehandle_t file;
+  struct stat opened, there;
+  return mdb_env_get_fd(env_, &file) == MDB_SUCCESS && ::fstat(file, &opened) == 0 &&
+         ::stat((directory_ + "/data.mdb").c_str(), &there) == 0 && opened.st_dev == there.st_dev &&
+         opened.st_ino == there.st_ino;
 }
 
-void LmdbEnvironment::reserve(size_t bytes) {
-  std::unique_lock lock(map_mutex_);
+std::shared_lock<std::shared_mutex> LmdbEnvironment::lock_map() {
+  if (gate_closed_.load(std::memory_order_acquire)) std::lock_guard wait(gate_);
+  return std::shared_lock(map_mutex_);
+}
+
+// bytes: the new size; 0 takes over what another process has set.
+void LmdbEnvironment::remap(size_t bytes) {
+  std::lock_guard gate(gate_);
+  gate_closed_.store(true, std::memory_order_release);
+  int rc;
+  {
+    std::unique_lock lock(map_mutex_);
+    rc = mdb_env_set_mapsize(env_, bytes);
+  }
+  gate_closed_.store(false, std::memory_order_release);
+  check(rc, "store " + directory_);
+}
+
+void LmdbEnvironment::reserve(size_t bytes, bool full) {
   MDB_envinfo info;
   MDB_stat stat;
-  check(mdb_env_info(env_, &info), "store " + directory_);
-  check(mdb_env_stat(env_, &stat), "store " + directory_);
-  const size_t used = (info.me_last_pgno + 1) * stat.ms_psize;
+  {
+    const auto lock = lock_map();
+    check(mdb_env_info(env_, &info), "store " + directory_);
+    check(mdb_env_stat(env_, &stat), "store " + directory_);
+  }
+  const size_t page = stat.ms_psize;
   // Leaf pages are at worst half full; the file grows only as pages are used.
-  const size_t wanted = used + 3 * bytes + (size_t{64} << 20);
-  if (wanted > info.me_mapsize) {
-    check(mdb_env_set_mapsize(env_, (wanted + 4095) / 4096 * 4096), "store " + directory_);
+  size_t wanted = (info.me_last_pgno + 1) * page + 3 * bytes + kMapHeadroomBytes;
+  if (full) wanted = std::max(wanted, 2 * info.me_mapsize);
+  if (wanted > info.me_mapsize) remap((wanted + page - 1) / page * page);
+}
+
+LmdbEnvironment::Read::Read(LmdbEnvironment& env)
+    : env_(env), lock_(env.lock_map()), txn_(nullptr) {
+  {
+    std::lock_guard idle(env.idle_mutex_);
+    if (!env.idle_.empty()) {
+      txn_ = env.idle_.back();
+      env.idle_.pop_back();
+    }
+  }
+  int rc;
+  while (true) {
+    rc =
+        txn_ != nullptr ? mdb_txn_renew(txn_) : mdb_txn_begin(env.env_, nullptr, MDB_RDONLY, &txn_);
+    if (rc != MDB_MAP_RESIZED) break;
+    lock_.unlock();
+    env.remap(0);
+    lock_ = env.lock_map();
+  }
+  if (rc != MDB_SUCCESS) {
+    if (txn_ != nullptr) mdb_txn_abort(txn_);
+    check(rc, "store " + env.directory_);
+  }
+}
+
+LmdbEnvironment::Read::~Read() {
+  mdb_txn_reset(txn_);
+  std::lock_guard idle(env_.idle_mutex_);
+  env_.idle_.push_back(txn_);
+}
+
+void LmdbEnvironment::write(const std::string& what, const std::function<int(MDB_txn*)>& work) {
+  if (!writable_) fail(Code::kFailedPrecondition, "%s: the store is read-only", what.c_str());
+  while (true) {
+    int rc;
+    {
+      const auto lock = lock_map();
+      MDB_txn* txn = nullptr;
+      rc = mdb_txn_begin(env_, nullptr, 0, &txn);
+      if (rc == MDB_SUCCESS) {
+        rc = work(txn);
+        if (rc == MDB_SUCCESS) {
+          rc = mdb_txn_commit(txn);
+        } else {
+          mdb_txn_abort(txn);
+        }
+      }
+    }
+    if (rc == MDB_MAP_RESIZED) {
+      remap(0);
+    } else if (rc == MDB_MAP_FULL) {
+      reserve(0, true);
+    } else {
+      check(rc, what);
+      return;
+    }
   }
 }
 
 MDB_dbi LmdbEnvironment::open_table(const std::string& generation, const std::string& table,
                                     bool create) {
+  const std::string name = full_name(generation, table);
   // mdb_dbi_open may not run in two transactions at once.
-  std::lock_guard lock(open_mutex());
-  const std::string name = generation + "/" + table;
+  std::lock_guard lock(tables_mutex_);
+  auto found = tables_.find(name);
+  if (found != tables_.end()) {
+    ++found->second.second;
+    return found->second.first;
+  }
   MDB_dbi dbi = 0;
-  int rc;
+  const std::string what = "store " + directory_ + ", table " + table;
   if (create) {
-    WriteTransaction txn(*this);
-    rc = mdb_dbi_open(txn.get(), name.c_str(), kTableFlags | MDB_CREATE, &dbi);
-    if (rc == MDB_SUCCESS) txn.commit();
+    write(what, [&](MDB_txn* txn) {
+      return mdb_dbi_open(txn, name.c_str(), MDB_INTEGERKEY | MDB_CREATE, &dbi);
+    });
   } else {
-    ReadTransaction txn(*this);
-    rc = mdb_dbi_open(txn.get(), name.c_str(), kTableFlags, &dbi);
-    if (rc == MDB_SUCCESS) txn.commit();
+    const auto map_lock = lock_map();
+    MDB_txn* txn = nullptr;
+    check(mdb_txn_begin(env_, nullptr, MDB_RDONLY, &txn), what);
+    const int rc = mdb_dbi_open(txn, name.c_str(), MDB_INTEGERKEY, &dbi);
+    if (rc != MDB_SUCCESS) {
+      mdb_txn_abort(txn);
+      if (rc == MDB_NOTFOUND) {
+        fail(Code::kNotFound, "store %s has no table %s of generation %s", directory_.c_str(),
+             table.c_str(), generation.c_str());
+      }
+      check(rc, what);
+    }
+    check(mdb_txn_commit(txn), what);  // keeps the handle
   }
-  if (rc == MDB_NOTFOUND) {
-    fail(Code::kNotFound, "store %s has no table %s of generation %s", directory_.c_str(),
-         table.c_str(), generation.c_str());
-  }
-  check(rc, "store " + directory_ + ", table " + name);
+  tables_[name] = {dbi, 1};
   return dbi;
+}
+
+void LmdbEnvironment::close_table(const std::string& generation, const std::string& table) {
+  std::lock_guard lock(tables_mutex_);
+  auto found = tables_.find(full_name(generation, table));
+  if (--found->second.second > 0) return;
+  mdb_dbi_close(env_, found->second.first);
+  tables_.erase(found);
 }
 
 std::vector<LmdbEnvironment::Entry> LmdbEnvironment::list() {
   std::vector<Entry> entries;
   {
-    ReadTransaction txn(*this);
+    Read txn(*this);
     MDB_dbi names;
     check(mdb_dbi_open(txn.get(), nullptr, 0, &names), "store " + directory_);
     MDB_cursor* cursor = nullptr;
@@ -217,86 +281,99 @@ std::vector<LmdbEnvironment::Entry> LmdbEnvironment::list() {
   }
   for (Entry& entry : entries) {
     const MDB_dbi dbi = open_table(entry.generation, entry.table, false);
-    ReadTransaction txn(*this);
     MDB_stat stat;
-    check(mdb_stat(txn.get(), dbi, &stat), "store " + directory_);
+    int rc;
+    {
+      Read txn(*this);
+      rc = mdb_stat(txn.get(), dbi, &stat);
+    }
+    close_table(entry.generation, entry.table);
+    check(rc, "store " + directory_);
     entry.rows = stat.ms_entries;
   }
   return entries;
 }
 
-LmdbWriter::LmdbWriter(std::shared_ptr<LmdbEnvironment> env, std::string generation,
-                       std::string table, size_t width)
-    : env_(std::move(env)), name_(std::move(table)), width_(width) {
-  dbi_ = env_->open_table(generation, name_, true);
-}
+LmdbTable::LmdbTable(std::shared_ptr<LmdbEnvironment> env, std::string generation,
+                     std::string table, bool create)
+    : env_(std::move(env)),
+      generation_(std::move(generation)),
+      table_(std::move(table)),
+      dbi_(env_->open_table(generation_, table_, create)) {}
+
+LmdbTable::~LmdbTable() { env_->close_table(generation_, table_); }
+
+LmdbWriter::LmdbWriter(const std::string& directory, const std::string& generation,
+                       const std::string& table, size_t width)
+    : table_(LmdbEnvironment::open(directory, true), generation, table, true), width_(width) {}
 
 void LmdbWriter::put(const int64_t* keys, size_t count, const float* rows) {
   const size_t row_bytes = width_ * sizeof(float);
-  env_->reserve(count * (row_bytes + 32));
+  table_.env().reserve(count * (row_bytes + 32), false);
   // In the order of the B-tree, so that pages are written once.
   std::vector<size_t> order(count);
-  for (size_t i = 0; i < count; ++i) order[i] = i;
+  std::iota(order.begin(), order.end(), size_t{0});
   std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
     return static_cast<uint64_t>(keys[a]) < static_cast<uint64_t>(keys[b]);
   });
-  WriteTransaction txn(*env_);
-  for (size_t i : order) {
-    int64_t key = keys[i];
-    MDB_val k{sizeof(key), &key};
-    MDB_val v{row_bytes, const_cast<float*>(rows + i * width_)};
-    check(mdb_put(txn.get(), dbi_, &k, &v, 0), "store " + env_->directory() + ", table " + name_);
-  }
-  txn.commit();
+  table_.env().write(table_.place(), [&](MDB_txn* txn) {
+    for (size_t i : order) {
+      int64_t key = keys[i];
+      MDB_val k{sizeof(key), &key};
+      MDB_val v{row_bytes, const_cast<float*>(rows + i * width_)};
+      const int rc = mdb_put(txn, table_.dbi(), &k, &v, 0);
+      if (rc != MDB_SUCCESS) return rc;
+    }
+    return MDB_SUCCESS;
+  });
 }
 
-LmdbReader::LmdbReader(std::shared_ptr<LmdbEnvironment> env, std::string generation,
-                       std::string table, size_t width, float default_value)
-    : env_(std::move(env)), name_(std::move(table)), width_(width), default_value_(default_value) {
-  dbi_ = env_->open_table(generation, name_, false);
-}
+LmdbReader::LmdbReader(const std::string& directory, const std::string& generation,
+                       const std::string& table, size_t width, float default_value)
+    : table_(LmdbEnvironment::open(directory, false), generation, table, false),
+      width_(width),
+      default_value_(default_value) {}
 
-void LmdbReader::check_row(const MDB_val& value, int64_t key) const {
+void LmdbReader::copy_row(const MDB_val& value, int64_t key, float* row) const {
   if (value.mv_size != width_ * sizeof(float)) {
-    fail(Code::kDataLoss,
-         "store %s, table %s: the row of key %lld has %zu bytes; width %zu needs %zu",
-         env_->directory().c_str(), name_.c_str(), static_cast<long long>(key), value.mv_size,
-         width_, width_ * sizeof(float));
+    fail(Code::kDataLoss, "%s: the row of key %lld has %zu bytes; width %zu needs %zu",
+         table_.place().c_str(), static_cast<long long>(key), value.mv_size, width_,
+         width_ * sizeof(float));
   }
+  std::memcpy(row, value.mv_data, value.mv_size);
 }
 
 size_t LmdbReader::read(const int64_t* keys, size_t count, float* rows) const {
-  ReadTransaction txn(*env_);
+  LmdbEnvironment::Read txn(table_.env());
   size_t unknown = 0;
   for (size_t i = 0; i < count; ++i) {
     int64_t key = keys[i];
     MDB_val k{sizeof(key), &key}, v;
-    const int rc = mdb_get(txn.get(), dbi_, &k, &v);
+    const int rc = mdb_get(txn.get(), table_.dbi(), &k, &v);
     if (rc == MDB_NOTFOUND) {
       std::fill_n(rows + i * width_, width_, default_value_);
       ++unknown;
       continue;
     }
-    check(rc, "store " + env_->directory() + ", table " + name_);
-    check_row(v, key);
-    std::memcpy(rows + i * width_, v.mv_data, v.mv_size);
+    check(rc, table_.place());
+    copy_row(v, key, rows + i * width_);
   }
   return unknown;
 }
 
 size_t LmdbReader::size() const {
-  ReadTransaction txn(*env_);
+  LmdbEnvironment::Read txn(table_.env());
   MDB_stat stat;
-  check(mdb_stat(txn.get(), dbi_, &stat), "store " + env_->directory());
+  check(mdb_stat(txn.get(), table_.dbi(), &stat), table_.place());
   return stat.ms_entries;
 }
 
 size_t LmdbReader::scan(bool from_start, int64_t after, size_t count, int64_t* keys,
                         float* rows) const {
   if (count == 0) return 0;
-  ReadTransaction txn(*env_);
+  LmdbEnvironment::Read txn(table_.env());
   MDB_cursor* cursor = nullptr;
-  check(mdb_cursor_open(txn.get(), dbi_, &cursor), "store " + env_->directory());
+  check(mdb_cursor_open(txn.get(), table_.dbi(), &cursor), table_.place());
   std::unique_ptr<MDB_cursor, decltype(&mdb_cursor_close)> guard(cursor, mdb_cursor_close);
   int64_t key = after;
   MDB_val k{sizeof(key), &key}, v;
@@ -305,21 +382,21 @@ size_t LmdbReader::scan(bool from_start, int64_t after, size_t count, int64_t* k
     rc = mdb_cursor_get(cursor, &k, &v, MDB_NEXT);
   }
   size_t done = 0;
-  for (; rc == MDB_SUCCESS && done < count; ++done) {
+  while (rc == MDB_SUCCESS) {
     std::memcpy(&keys[done], k.mv_data, sizeof(int64_t));
-    check_row(v, keys[done]);
-    std::memcpy(rows + done * width_, v.mv_data, v.mv_size);
-    if (done + 1 < count) rc = mdb_cursor_get(cursor, &k, &v, MDB_NEXT);
+    copy_row(v, keys[done], rows + done * width_);
+    if (++done == count) return done;
+    rc = mdb_cursor_get(cursor, &k, &v, MDB_NEXT);
   }
-  if (rc != MDB_SUCCESS && rc != MDB_NOTFOUND) check(rc, "store " + env_->directory());
+  if (rc != MDB_NOTFOUND) check(rc, table_.place());
   return done;
 }
 
 void LmdbReader::digest(uint64_t digest[2]) const {
   digest[0] = digest[1] = 0;
-  ReadTransaction txn(*env_);
+  LmdbEnvironment::Read txn(table_.env());
   MDB_cursor* cursor = nullptr;
-  check(mdb_cursor_open(txn.get(), dbi_, &cursor), "store " + env_->directory());
+  check(mdb_cursor_open(txn.get(), table_.dbi(), &cursor), table_.place());
   std::unique_ptr<MDB_cursor, decltype(&mdb_cursor_close)> guard(cursor, mdb_cursor_close);
   std::vector<float> row(width_);
   MDB_val k, v;
@@ -327,11 +404,10 @@ void LmdbReader::digest(uint64_t digest[2]) const {
   while ((rc = mdb_cursor_get(cursor, &k, &v, MDB_NEXT)) == MDB_SUCCESS) {
     int64_t key;
     std::memcpy(&key, k.mv_data, sizeof(key));
-    check_row(v, key);
-    std::memcpy(row.data(), v.mv_data, v.mv_size);
+    copy_row(v, key, row.data());
     add_row_digest(key, row.data(), width_, digest);
   }
-  if (rc != MDB_NOTFOUND) check(rc, "store " + env_->directory());
+  if (rc != MDB_NOTFOUND) check(rc, table_.place());
 }
 
 }  // namespace hotrow

@@ -3,9 +3,14 @@
 
 #include <lmdb.h>
 
+#include <atomic>
+#include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <shared_mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/row_source.h"
@@ -13,7 +18,7 @@
 namespace hotrow {
 
 // An LMDB environment. LMDB forbids a process to open one twice, so open() hands out the one
-// that is open already (by device and inode); it closes with its last user.
+// that is open already; it closes with its last user.
 class LmdbEnvironment {
  public:
   // directory: made when `create` and absent, else NotFound. Reading works on read-only disks.
@@ -24,10 +29,11 @@ class LmdbEnvironment {
 
   MDB_env* get() const { return env_; }
   const std::string& directory() const { return directory_; }
-  bool writable() const { return writable_; }
 
-  // The handle of a table of a generation. Opens it in a transaction of its own.
+  // The handle of a table of a generation; give it back with close_table. NotFound unless
+  // `create`.
   MDB_dbi open_table(const std::string& generation, const std::string& table, bool create);
+  void close_table(const std::string& generation, const std::string& table);
   // The tables of all generations, with their rows.
   struct Entry {
     std::string generation;
@@ -35,42 +41,89 @@ class LmdbEnvironment {
     size_t rows;
   };
   std::vector<Entry> list();
-  // Grows the map so that `bytes` more fit; waits for the read transactions of this process.
-  void reserve(size_t bytes);
-  // Takes over the map size that another process has set, and waits likewise.
-  void adopt_map_size();
-  // Held shared by every transaction: LMDB forbids to remap under one.
-  std::shared_mutex& map_mutex() { return map_mutex_; }
+
+  // Makes the map hold `bytes` more than are used; at least doubles it when `full`.
+  void reserve(size_t bytes, bool full);
+
+  // A read-only transaction for the length of a scope.
+  class Read {
+   public:
+    explicit Read(LmdbEnvironment& env);
+    ~Read();
+    Read(const Read&) = delete;
+    Read& operator=(const Read&) = delete;
+    MDB_txn* get() const { return txn_; }
+
+   private:
+    LmdbEnvironment& env_;
+    std::shared_lock<std::shared_mutex> lock_;
+    MDB_txn* txn_;
+  };
+  // Runs work(txn), an LMDB result, in a write transaction and commits. Grows the map and starts
+  // over when it is full.
+  void write(const std::string& what, const std::function<int(MDB_txn*)>& work);
 
  private:
   LmdbEnvironment() = default;
   int open_with(unsigned mode);
-  std::shared_mutex map_mutex_;
+  bool is_current() const;
+  std::shared_lock<std::shared_mutex> lock_map();
+  void remap(size_t bytes);
+
   MDB_env* env_ = nullptr;
   std::string directory_;
   bool writable_ = false;
+  // Held shared by every transaction: LMDB forbids to remap under one. Whoever remaps closes the
+  // gate first, so that readers that come one after the other cannot keep it out.
+  std::shared_mutex map_mutex_;
+  std::mutex gate_;
+  std::atomic<bool> gate_closed_{false};
+  // Reset transactions, to be renewed: beginning one allocates.
+  std::mutex idle_mutex_;
+  std::vector<MDB_txn*> idle_;
+  // Open table handles and how many users each has.
+  std::mutex tables_mutex_;
+  std::map<std::string, std::pair<MDB_dbi, int>> tables_;
+};
+
+// A table handle for the length of a scope.
+class LmdbTable {
+ public:
+  LmdbTable(std::shared_ptr<LmdbEnvironment> env, std::string generation, std::string table,
+            bool create);
+  ~LmdbTable();
+  LmdbTable(const LmdbTable&) = delete;
+  LmdbTable& operator=(const LmdbTable&) = delete;
+  LmdbEnvironment& env() const { return *env_; }
+  MDB_dbi dbi() const { return dbi_; }
+  // For messages.
+  std::string place() const { return "store " + env_->directory() + ", table " + table_; }
+
+ private:
+  std::shared_ptr<LmdbEnvironment> env_;
+  std::string generation_;
+  std::string table_;
+  MDB_dbi dbi_;
 };
 
 // Writes the rows of one table of one generation.
 class LmdbWriter {
  public:
-  LmdbWriter(std::shared_ptr<LmdbEnvironment> env, std::string generation, std::string table,
+  LmdbWriter(const std::string& directory, const std::string& generation, const std::string& table,
              size_t width);
   // keys: (count); rows: (count, width). An existing key's row is replaced. One transaction.
   void put(const int64_t* keys, size_t count, const float* rows);
 
  private:
-  std::shared_ptr<LmdbEnvironment> env_;
-  std::string name_;
+  LmdbTable table_;
   size_t width_;
-  MDB_dbi dbi_;
 };
 
 // Reads the rows of one table of one generation; an unknown key reads `default_value`.
 class LmdbReader : public RowSource {
  public:
   // Fails with NotFound when the store has no such table or generation.
-  LmdbReader(std::shared_ptr<LmdbEnvironment> env, std::string generation, std::string table,
+  LmdbReader(const std::string& directory, const std::string& generation, const std::string& table,
              size_t width, float default_value);
   size_t width() const override { return width_; }
   size_t read(const int64_t* keys, size_t count, float* rows) const override;
@@ -81,12 +134,10 @@ class LmdbReader : public RowSource {
   void digest(uint64_t digest[2]) const;
 
  private:
-  void check_row(const MDB_val& value, int64_t key) const;
-  std::shared_ptr<LmdbEnvironment> env_;
-  std::string name_;
+  void copy_row(const MDB_val& value, int64_t key, float* row) const;
+  LmdbTable table_;
   size_t width_;
   float default_value_;
-  MDB_dbi dbi_;
 };
 
 }  // namespace hotrow

@@ -1,7 +1,13 @@
 #include "core/registry.h"
 
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
 #include <map>
 #include <mutex>
+#include <set>
 
 #include "core/lmdb_store.h"
 #include "core/manifest.h"
@@ -10,11 +16,26 @@
 namespace hotrow {
 namespace {
 
+// A manifest and the file that it was read from: a path may hold another version later.
+struct Opened {
+  std::shared_ptr<const ServingTables> tables;
+  dev_t device;
+  ino_t inode;
+  struct timespec modified;
+
+  bool is(const struct stat& facts) const {
+    return device == facts.st_dev && inode == facts.st_ino &&
+           modified.tv_sec == facts.st_mtim.tv_sec && modified.tv_nsec == facts.st_mtim.tv_nsec;
+  }
+};
+
 struct Registry {
   std::mutex mutex;
   std::unordered_map<std::string, std::shared_ptr<ShardedTable>> tables;
   std::map<std::pair<std::string, int64_t>, std::shared_ptr<const ServingTables>> bound;
-  std::unordered_map<std::string, std::shared_ptr<const ServingTables>> opened;
+  // Bound once: a request that outlives its version must not fall back to the manifest.
+  std::set<std::pair<std::string, int64_t>> ever_bound;
+  std::unordered_map<std::string, Opened> opened;  // by absolute path
 };
 
 Registry& registry() {
@@ -57,10 +78,10 @@ ServingTables::ServingTables(const std::string& manifest_path, const std::string
     : manifest_path_(manifest_path) {
   const Manifest manifest = read_manifest(manifest_path);
   const std::string url = store_url.empty() ? manifest.store : store_url;
-  const auto env = LmdbEnvironment::open(store_directory(url, manifest_path), false);
+  const std::string directory = store_directory(url, manifest_path);
   for (const ManifestTable& table : manifest.tables) {
-    auto reader = std::make_unique<LmdbReader>(env, manifest.generation, table.name, table.width,
-                                               table.default_value);
+    auto reader = std::make_unique<LmdbReader>(directory, manifest.generation, table.name,
+                                               table.width, table.default_value);
     if (reader->size() < table.rows) {
       fail(Code::kDataLoss, "store %s, table %s: %zu rows; the manifest counts %zu", url.c_str(),
            table.name.c_str(), reader->size(), table.rows);
@@ -85,6 +106,7 @@ void bind_serving(const std::string& model, int64_t version, const std::string& 
     fail(Code::kAlreadyExists, "model %s, version %lld is bound already", model.c_str(),
          static_cast<long long>(version));
   }
+  registry().ever_bound.emplace(model, version);
 }
 
 void unbind_serving(const std::string& model, int64_t version) {
@@ -94,20 +116,32 @@ void unbind_serving(const std::string& model, int64_t version) {
 
 std::shared_ptr<const ServingTables> find_serving(const std::string& model, int64_t version) {
   std::lock_guard lock(registry().mutex);
-  auto found = registry().bound.find(std::make_pair(model, version));
-  return found == registry().bound.end() ? nullptr : found->second;
+  const auto version_key = std::make_pair(model, version);
+  auto found = registry().bound.find(version_key);
+  if (found != registry().bound.end()) return found->second;
+  if (registry().ever_bound.count(version_key) != 0) {
+    fail(Code::kUnavailable, "model %s, version %lld is not loaded any more", model.c_str(),
+         static_cast<long long>(version));
+  }
+  return nullptr;
 }
 
 std::shared_ptr<const ServingTables> open_serving(const std::string& manifest_path) {
+  const std::string path = std::filesystem::absolute(manifest_path).string();
+  struct stat facts;
+  if (::stat(path.c_str(), &facts) != 0) {
+    fail(Code::kNotFound, "manifest %s: %s", path.c_str(), std::strerror(errno));
+  }
   {
     std::lock_guard lock(registry().mutex);
-    auto found = registry().opened.find(manifest_path);
-    if (found != registry().opened.end()) return found->second;
+    auto found = registry().opened.find(path);
+    if (found != registry().opened.end() && found->second.is(facts)) return found->second.tables;
   }
   // Opened outside the lock: a slow disk must not stop the lookups of other models.
-  auto tables = std::make_shared<const ServingTables>(manifest_path, "");
+  auto tables = std::make_shared<const ServingTables>(path, "");
   std::lock_guard lock(registry().mutex);
-  return registry().opened.emplace(manifest_path, std::move(tables)).first->second;
+  registry().opened[path] = Opened{tables, facts.st_dev, facts.st_ino, facts.st_mtim};
+  return tables;
 }
 
 }  // namespace hotrow

@@ -38,9 +38,10 @@ class ServingTables {
 void bind_serving(const std::string& model, int64_t version, const std::string& manifest_path,
                   const std::string& store_url);
 void unbind_serving(const std::string& model, int64_t version);
-// Null when (model, version) is not bound.
+// Null when (model, version) was never bound; Unavailable when it is not any more.
 std::shared_ptr<const ServingTables> find_serving(const std::string& model, int64_t version);
-// For a SavedModel that no server manages: opened from its manifest, once, and kept.
+// For a SavedModel that no server manages: opened from its manifest, and kept while the file at
+// this path is the same.
 std::shared_ptr<const ServingTables> open_serving(const std::string& manifest_path);
 
 }  // namespace hotrow

@@ -66,8 +66,8 @@ void Table::update(const int64_t* keys, size_t count, const float* gradients, fl
 
 void Table::export_rows(size_t first, size_t count, int64_t* keys, float* lines,
                         uint32_t* clocks) const {
-  if (first + count > size()) {
-    fail(Code::kOutOfRange, "rows [%zu, %zu) of a table of %zu rows", first, first + count, size());
+  if (first > size() || count > size() - first) {
+    fail(Code::kOutOfRange, "%zu rows from row %zu of a table of %zu rows", count, first, size());
   }
   for (size_t i = 0; i < count; ++i) {
     if (keys != nullptr) keys[i] = keys_[first + i];

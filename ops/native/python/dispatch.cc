@@ -103,17 +103,17 @@ void bind_dispatch(nb::module_& m) {
   m.def("fingerprint64", &fingerprint_list, nb::arg("values"), nb::arg("prefix") = nb::bytes("", 0),
         "Returns int64 [N]: FarmHash Fingerprint64 of prefix + value, the function of "
         "tf.fingerprint.");
-  m.def("fingerprint64_arrow", &fingerprint_arrow, nb::arg("offsets"), nb::arg("data"),
+  m.def("fingerprint64_arrow", &fingerprint_arrow, nb::arg("offsets").noconvert(), nb::arg("data"),
         nb::arg("prefix") = nb::bytes("", 0),
         "Returns int64 [N] for the N strings of an Arrow buffer: offsets [N + 1], data uint8 [M].");
-  m.def("fingerprint64_arrow", &fingerprint_arrow32, nb::arg("offsets"), nb::arg("data"),
-        nb::arg("prefix") = nb::bytes("", 0));
-  m.def("unique", &unique, nb::arg("keys"),
+  m.def("fingerprint64_arrow", &fingerprint_arrow32, nb::arg("offsets").noconvert(),
+        nb::arg("data"), nb::arg("prefix") = nb::bytes("", 0));
+  m.def("unique", &unique, nb::arg("keys").noconvert(),
         "Returns (unique int64 [U] in order of first appearance, inverse int32 [N]).");
-  m.def("group_by_owner", &group_by_owner, nb::arg("keys"), nb::arg("shards"),
+  m.def("group_by_owner", &group_by_owner, nb::arg("keys").noconvert(), nb::arg("shards"),
         nb::arg("hashed") = false,
         "Returns (grouped int64 [N], order int32 [N], counts int64 [shards]): grouped = "
         "keys[order], the keys of shard 0 first. The owner is the mathematical modulus.");
-  m.def("combine", &combine, nb::arg("grouped_rows"), nb::arg("order"),
+  m.def("combine", &combine, nb::arg("grouped_rows"), nb::arg("order").noconvert(),
         "Returns float32 [N, D] with result[order] = grouped_rows: back in the order of the keys.");
 }

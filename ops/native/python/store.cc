@@ -2,31 +2,30 @@
 
 namespace {
 
+// Both hold their object by a shared pointer that a running call copies: another thread may close
+// it meanwhile.
 class StoreWriter {
  public:
   StoreWriter(const std::string& directory, const std::string& generation, const std::string& table,
               size_t width)
       : width_(width) {
-    check(hr_store_writer_open(directory.c_str(), generation.c_str(), table.c_str(), width,
-                               &writer_));
+    hr_store_writer* raw = nullptr;
+    check(hr_store_writer_open(directory.c_str(), generation.c_str(), table.c_str(), width, &raw));
+    writer_.reset(raw, hr_store_writer_close);
   }
-  ~StoreWriter() { close(); }
-  StoreWriter(const StoreWriter&) = delete;
 
-  void close() {
-    hr_store_writer_close(writer_);
-    writer_ = nullptr;
-  }
+  void close() { writer_.reset(); }
 
   void put(Int64s keys, Floats2 rows) {
-    if (writer_ == nullptr) throw nb::value_error("the store writer is closed");
+    const std::shared_ptr<hr_store_writer> writer = writer_;
+    if (writer == nullptr) throw nb::value_error("the store writer is closed");
     check_length("put: rows", rows.shape(0), keys.shape(0));
     check_length("put: width of the rows", rows.shape(1), width_);
-    run([&] { return hr_store_writer_put(writer_, keys.data(), keys.shape(0), rows.data()); });
+    run([&] { return hr_store_writer_put(writer.get(), keys.data(), keys.shape(0), rows.data()); });
   }
 
  private:
-  hr_store_writer* writer_ = nullptr;
+  std::shared_ptr<hr_store_writer> writer_;
   size_t width_;
 };
 
@@ -35,42 +34,44 @@ class StoreReader {
   StoreReader(const std::string& directory, const std::string& generation, const std::string& table,
               size_t width, float default_value)
       : width_(width) {
+    hr_store_reader* raw = nullptr;
     check(hr_store_reader_open(directory.c_str(), generation.c_str(), table.c_str(), width,
-                               default_value, &reader_));
+                               default_value, &raw));
+    reader_.reset(raw, hr_store_reader_close);
   }
-  ~StoreReader() { close(); }
-  StoreReader(const StoreReader&) = delete;
 
-  void close() {
-    hr_store_reader_close(reader_);
-    reader_ = nullptr;
-  }
+  void close() { reader_.reset(); }
 
   size_t size() const {
+    const auto reader = open();
     size_t size;
-    const auto* reader = open();
-    run([&] { return hr_store_reader_size(reader, &size); });
+    run([&] { return hr_store_reader_size(reader.get(), &size); });
     return size;
   }
 
   nb::object read(Int64s keys) const {
+    const auto reader = open();
     float* rows;
     size_t unknown = 0;
     auto result = make_array<float>({keys.shape(0), width_}, &rows);
-    const auto* reader = open();
-    run([&] { return hr_store_reader_read(reader, keys.data(), keys.shape(0), rows, &unknown); });
+    run([&] {
+      return hr_store_reader_read(reader.get(), keys.data(), keys.shape(0), rows, &unknown);
+    });
     return nb::make_tuple(result, unknown);
   }
 
   nb::object scan(nb::object after, size_t count) const {
+    const auto reader = open();
     const bool from_start = after.is_none();
     const int64_t last = from_start ? 0 : nb::cast<int64_t>(after);
-    std::unique_ptr<int64_t[]> keys(new int64_t[count + 1]);
-    std::unique_ptr<float[]> rows(new float[count * width_ + 1]);
     size_t n = 0;
-    const auto* reader = open();
+    run([&] { return hr_store_reader_size(reader.get(), &n); });
+    count = std::min(count, n);
+    std::unique_ptr<int64_t[]> keys(new int64_t[count]);
+    std::unique_ptr<float[]> rows(new float[count * width_]);
     run([&] {
-      return hr_store_reader_scan(reader, from_start, last, count, keys.get(), rows.get(), &n);
+      return hr_store_reader_scan(reader.get(), from_start, last, count, keys.get(), rows.get(),
+                                  &n);
     });
     int64_t* keys_out;
     float* rows_out;
@@ -82,18 +83,18 @@ class StoreReader {
   }
 
   std::string digest() const {
+    const auto reader = open();
     uint64_t sums[2];
-    const auto* reader = open();
-    run([&] { return hr_store_reader_digest(reader, sums); });
+    run([&] { return hr_store_reader_digest(reader.get(), sums); });
     return hex_digest(sums);
   }
 
  private:
-  const hr_store_reader* open() const {
+  std::shared_ptr<hr_store_reader> open() const {
     if (reader_ == nullptr) throw nb::value_error("the store reader is closed");
     return reader_;
   }
-  hr_store_reader* reader_ = nullptr;
+  std::shared_ptr<hr_store_reader> reader_;
   size_t width_;
 };
 
@@ -103,14 +104,14 @@ void bind_store(nb::module_& m) {
   nb::class_<StoreWriter>(m, "StoreWriter", "Writes rows of one table of one generation to LMDB.")
       .def(nb::init<const std::string&, const std::string&, const std::string&, size_t>(),
            nb::arg("directory"), nb::arg("generation"), nb::arg("table"), nb::arg("width"))
-      .def("put", &StoreWriter::put, nb::arg("keys"), nb::arg("rows"))
+      .def("put", &StoreWriter::put, nb::arg("keys").noconvert(), nb::arg("rows"))
       .def("close", &StoreWriter::close);
   nb::class_<StoreReader>(m, "StoreReader", "Reads rows of one table of one generation from LMDB.")
       .def(nb::init<const std::string&, const std::string&, const std::string&, size_t, float>(),
            nb::arg("directory"), nb::arg("generation"), nb::arg("table"), nb::arg("width"),
            nb::arg("default_value") = 0.0f)
       .def_prop_ro("size", &StoreReader::size)
-      .def("read", &StoreReader::read, nb::arg("keys"))
+      .def("read", &StoreReader::read, nb::arg("keys").noconvert())
       .def("scan", &StoreReader::scan, nb::arg("after").none(), nb::arg("count"))
       .def("digest", &StoreReader::digest)
       .def("close", &StoreReader::close);

@@ -112,12 +112,12 @@ void bind_table(nb::module_& m) {
           [](const PyTable& t, uint32_t step) { hr_table_set_step(t.get(), step); })
       .def_prop_ro("shard_count", [](const PyTable& t) { return hr_table_shard_count(t.get()); })
       .def("shard_size", &PyTable::shard_size, nb::arg("shard"))
-      .def("lookup", &PyTable::lookup, nb::arg("keys"), nb::arg("insert") = false)
-      .def("update", &PyTable::update, nb::arg("keys"), nb::arg("gradients"))
+      .def("lookup", &PyTable::lookup, nb::arg("keys").noconvert(), nb::arg("insert") = false)
+      .def("update", &PyTable::update, nb::arg("keys").noconvert(), nb::arg("gradients"))
       .def("export_rows", &PyTable::export_rows, nb::arg("shard"), nb::arg("first"),
            nb::arg("count"))
-      .def("import_rows", &PyTable::import_rows, nb::arg("keys"), nb::arg("lines"),
-           nb::arg("clocks"))
+      .def("import_rows", &PyTable::import_rows, nb::arg("keys").noconvert(), nb::arg("lines"),
+           nb::arg("clocks").noconvert())
       .def("digest", &PyTable::digest, nb::arg("weights_only") = false)
       .def("clear", [](const PyTable& t) { hr_table_clear(t.get()); });
   m.def(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -113,3 +115,90 @@ def test_a_process_may_write_a_store_that_it_reads(tmp_path):
     r = reader(tmp_path)
     write(tmp_path, np.ones(1, np.int64), np.ones((1, 2), np.float32))
     assert r.size == 2
+
+
+def test_files_replaced_under_an_open_store_are_another_store(tmp_path):
+    store, other = tmp_path / "store", tmp_path / "other"
+    key = np.zeros(1, np.int64)
+    write(store, key, np.ones((1, 2), np.float32))
+    write(other, key, np.full((1, 2), 2.0, np.float32))
+    old = reader(store)
+    (other / "data.mdb").replace(store / "data.mdb")
+    new = reader(store)
+    assert (old.read(key)[0][0, 0], new.read(key)[0][0, 0]) == (1.0, 2.0)
+
+
+def test_a_writer_is_not_kept_out_by_readers_that_never_pause(tmp_path):
+    write(tmp_path, np.zeros(1, np.int64), np.ones((1, 2), np.float32))
+    stop = threading.Event()
+
+    def read_on():
+        r = reader(tmp_path)
+        keys = np.arange(100, dtype=np.int64)
+        while not stop.is_set():
+            r.read(keys)
+
+    threads = [threading.Thread(target=read_on) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    try:
+        writer = _native.StoreWriter(str(tmp_path), "g1", "t", 2)
+        for i in range(5):  # each grows the map
+            keys = np.arange(1_000_000, dtype=np.int64) + i * 1_000_000
+            writer.put(keys, np.ones((len(keys), 2), np.float32))
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert reader(tmp_path).size == 5_000_000
+
+
+def test_random_writes_into_a_full_map_make_it_grow(tmp_path):
+    rng = np.random.default_rng(1)
+    keys = rng.permutation(2_000_000).astype(np.int64) * 7919
+    write(tmp_path, keys, np.ones((len(keys), 1), np.float32))
+    for _ in range(5):
+        some = rng.choice(keys, 65536, replace=False)
+        write(tmp_path, some, np.zeros((len(some), 1), np.float32))
+    assert reader(tmp_path, width=1).size == len(keys)
+
+
+def test_a_writer_follows_a_map_that_another_process_has_grown(tmp_path):
+    write(tmp_path, np.zeros(1, np.int64), np.ones((1, 2), np.float32))
+    held = reader(tmp_path)
+    program = (
+        "import sys, numpy as np; from hotrow import _native\n"
+        "k = np.arange(1, 3000001, dtype=np.int64)\n"
+        "_native.StoreWriter(sys.argv[1], 'g1', 't', 2).put(k, np.ones((len(k), 2), np.float32))\n"
+    )
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
+    write(tmp_path, np.array([-1], np.int64), np.ones((1, 2), np.float32))
+    assert held.size == 3_000_002
+
+
+def test_more_tables_than_can_be_open_are_listed(tmp_path):
+    for i in range(2100):
+        _native.StoreWriter(str(tmp_path), f"g{i}", "t", 1).close()
+    entries = _native.list_store(str(tmp_path))
+    assert len(entries) == 2100
+    assert {rows for _, _, rows in entries} == {0}
+
+
+def test_a_reader_that_is_closed_while_it_works_ends_in_peace(tmp_path):
+    keys = np.arange(300_000, dtype=np.int64)
+    write(tmp_path, keys, np.ones((len(keys), 2), np.float32))
+    r = reader(tmp_path)
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        digest = pool.submit(r.digest)
+        r.close()
+        try:
+            assert len(digest.result()) == 32
+        except ValueError as err:
+            assert "closed" in str(err)
+    with pytest.raises(ValueError, match="closed"):
+        r.read(keys)
+
+
+def test_a_scan_of_more_rows_than_there_are_gives_all(tmp_path):
+    write(tmp_path, np.arange(3, dtype=np.int64), np.ones((3, 2), np.float32))
+    assert len(reader(tmp_path).scan(None, 2**64 - 1)[0]) == 3

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import hotrow
 from hotrow import _native
-from hotrow.errors import AlreadyExistsError, OutOfRangeError
+from hotrow.errors import AlreadyExistsError, InvalidArgumentError, OutOfRangeError
 from hotrow.ops.table import Table
 
 
@@ -146,3 +146,28 @@ def test_a_handle_is_taken_once_and_given_back():
     del t
     _native.Table(**options)
     _native.drop_table(options["handle"])
+
+
+def test_rows_past_the_end_are_refused_whatever_their_number():
+    t = table()
+    t.lookup(keys(1, 2), insert=True)
+    for first, count in ((0, 3), (3, 0), (2**64 - 1, 2)):
+        with pytest.raises(OutOfRangeError, match="of a table of 2 rows"):
+            t._native.export_rows(0, first, count)
+
+
+def test_updates_from_several_threads_are_all_applied():
+    import concurrent.futures
+
+    t = table(optimizer=hotrow.SGD(1.0), initializer=hotrow.Constant(0.0))
+    ones = np.ones((1, 4), np.float32)
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: t.update(keys(5), ones), range(400)))
+    assert t.step == 400
+    np.testing.assert_array_equal(t.lookup(keys(5)), np.full((1, 4), -400, np.float32))
+
+
+@pytest.mark.parametrize("bad", [np.array([1.5]), np.array([2**63], np.uint64), np.array([True])])
+def test_keys_that_would_change_their_value_are_refused(bad):
+    with pytest.raises(InvalidArgumentError, match="must be signed integers"):
+        table().lookup(bad)
