@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from hotrow.cli.quiet_start import import_tensorflow_quietly
+from hotrow.errors import InvalidArgumentError
 
 _LINE_SECONDS = 5.0
 
@@ -73,6 +74,8 @@ def command(
     from hotrow.trainer.trained_run import load_run
 
     check_arguments(name, version, store, standalone)
+    if json_path is not None and not json_path.absolute().parent.is_dir():
+        raise InvalidArgumentError(f"--json {json_path}: its folder does not exist; make it first")
     run = load_run(run_dir)
     directory, manifest = export_version(
         run.model,

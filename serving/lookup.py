@@ -7,9 +7,12 @@ from pathlib import Path
 from hotrow import _native
 from hotrow.manifest import FILE_NAME
 from hotrow.ops import library
+from hotrow.sealed_directory import read_sealed
 
 # Where an export of ours keeps its manifest (design D9); another SavedModel has none.
 MANIFEST = Path("assets", FILE_NAME)
+DIGEST_BYTES = 64 << 20
+"""Files up to this size are read whole and compared with their checksum before a version loads."""
 
 
 class LookupBinding:
@@ -29,12 +32,13 @@ class LookupBinding:
 
         Raises:
             FailedPreconditionError: the op library is not built.
-            HotrowError: the manifest is damaged or the store cannot be opened.
+            HotrowError: a file of the version is damaged or the store cannot be opened.
         """
         self._bound: tuple[str, int] | None = None
         manifest = version_dir / MANIFEST
         if not manifest.is_file():
             return
+        read_sealed(version_dir, digest_bytes=DIGEST_BYTES)
         library.load()
         _native.bind_serving(model, version, str(manifest), store_url)
         self._bound = (model, version)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hotrow.errors import InvalidArgumentError
+from hotrow.store_url import check_store_url
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,8 @@ class ServeOptions:
             )
         if not self.model_name:
             raise InvalidArgumentError("--model_name is empty; give the name requests will use")
+        if self.store:
+            check_store_url("--store", self.store)
         _check_range("port", self.port, 1, 65535)
         _check_range("rest_api_port", self.rest_api_port, 0, 65535)
         if self.port == self.rest_api_port:

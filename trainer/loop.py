@@ -82,7 +82,8 @@ def _check_data(config: RunConfig) -> None:
     config.data.require_files()
     for path in (config.data.train, config.data.valid):
         if path is not None:
-            open_data(path, config.data, config.features, require_labels=True)
+            data = open_data(path, config.data, config.features, require_labels=True)
+            next(iter(data.raw_batches(1)))  # a file without rows ends here
 
 
 class _Run:
@@ -116,8 +117,8 @@ class _Run:
                     self._checkpoint()
                     self._leave(stop.number)
         self._report_training()
-        self._validate()
         self._checkpoint()
+        self._validate()
         return self._result()
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hotrow.trainer.models import Ranker
 
 # Lines of an op's error that tell where in the graph it was; the last other line tells what.
-_TRACE = ("Graph execution error", "Detected at node", "File ", "[[", "[Op:")
+_TRACE = ("Graph execution error", "Detected at node", "File ", "[[", "[Op:", "Hint:")
 
 _OPTIMIZERS = {
     "adam": keras.optimizers.Adam,

@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from hotrow.errors import AlreadyExistsError, InvalidArgumentError, UnimplementedError
+from hotrow.errors import AlreadyExistsError, InvalidArgumentError
 from hotrow.manifest import FILE_NAME, Manifest, ManifestFeature, ManifestTable, schema_hash
 from hotrow.ops.embedding import DistributedEmbedding
 from hotrow.ops.export.rows import standalone_table, write_rows
@@ -20,6 +20,7 @@ from hotrow.ops.export.signatures import Signature, complete_signatures
 from hotrow.ops.lookup import Lookup, StandaloneLookup, StoreLookup
 from hotrow.ops.table import Table
 from hotrow.sealed_directory import sealing
+from hotrow.store_url import check_store_url
 
 OWN_STORE = "file:rows"
 """The store inside the version directory."""
@@ -39,12 +40,8 @@ def check_arguments(name: str, version: int | None, store: str | None, standalon
         raise InvalidArgumentError(f"--version {version}: must be 1 or more")
     if store is not None and standalone:
         raise InvalidArgumentError("--store with --standalone: a standalone export has no store")
-    if store is not None and not store.startswith("file:///"):
-        if store.startswith(("redis://", "rediss://", "redis+cluster://")):
-            raise UnimplementedError(
-                f"--store {store}: Redis stores are not built yet; use file:///DIR"
-            )
-        raise InvalidArgumentError(f"--store {store!r}: must be file:///DIR, an absolute path")
+    if store is not None:
+        check_store_url("--store", store)
 
 
 def write_version(

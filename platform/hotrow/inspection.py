@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from hotrow import _native
-from hotrow.errors import UnimplementedError
 from hotrow.manifest import FILE_NAME, read_manifest
 from hotrow.sealed_directory import read_sealed
+from hotrow.store_url import check_store_url
 
 FLOAT_BYTES = 4
 
@@ -65,10 +65,9 @@ def inspect_store(url: str) -> Inspection:
 
     Raises:
         NotFoundError, UnavailableError: it cannot be opened.
-        UnimplementedError: another kind of store.
+        UnimplementedError, InvalidArgumentError: another kind of store.
     """
-    if not url.startswith("file://"):
-        raise UnimplementedError(f"{url}: only file:///DIR stores are built so far")
+    check_store_url("store", url)
     entries = _native.list_store(url.removeprefix("file://"))
     tables = tuple(
         InspectedTable(f"{generation}/{table}", rows) for generation, table, rows in entries

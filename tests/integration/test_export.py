@@ -34,6 +34,7 @@ features:
     - {columns: [city, home town], dim: 3, table: towns}
     - {columns: [tags], dim: 2, separator: "|", combiner: mean}
     - {columns: [item], dim: 4, hash: false}
+    - {columns: [seen], dim: 2, hash: false, separator: ";", combiner: sum}
     - {columns: [stock], dim: 2, buckets: log}
 tables: {default: {optimizer: adagrad, learning_rate: 0.3, initializer: {uniform: 0.5}}}
 model: {arch: wide_deep, hidden: [8]}
@@ -42,13 +43,13 @@ train: {epochs: 3}
 """
 
 ROWS = """\
-label,price,class,1st,age-years,city,home town,tags,item,stock
-1,10.5,2,0,30,Rome,Paris,red|big,17,0
-0,,3,1,41,Paris,,,-3,
-1,0,4,0,29,,Rome,red,9223372036854775807,5
-0,-2.5,5,1,,Oslo,Oslo,big||red|new,17,100000
-1,7,6,0,55,Zürich,Paris,new,,-4
-0,1,7,1,18,Rome,Rome,big,0,2
+label,price,class,1st,age-years,city,home town,tags,item,stock,seen
+1,10.5,2,0,30,Rome,Paris,red|big,17,0,1; 2
+0,,3,1,41,Paris,,,-3,,
+1,0,4,0,29,,Rome,red,9223372036854775807,5,-5 ;7;7
+0,-2.5,5,1,,Oslo,Oslo,big||red|new,17,100000, 
+1,7,6,0,55,Zürich,Paris,new,,-4,;3
+0,1,7,1,18,Rome,Rome,big,0,2,9
 """
 
 
@@ -170,9 +171,8 @@ def test_a_version_directory_may_be_moved(shop, tmp_path):
     moved = tmp_path / "elsewhere" / "7"
     moved.parent.mkdir()
     subprocess.run(["cp", "-r", folder / "base" / "shop" / "1", moved], check=True)
-    scores = tf.saved_model.load(str(moved)).signatures["serving_default"](**named(run, raw))[
-        "scores"
-    ]
+    loaded = tf.saved_model.load(str(moved))
+    scores = loaded.signatures["serving_default"](**named(run, raw))["scores"]
     np.testing.assert_allclose(scores, offline(run, raw), rtol=0, atol=1e-6)
 
 
@@ -204,9 +204,8 @@ def test_a_file_store_may_hold_several_versions(shop, tmp_path):
     for version in (1, 2):
         directory, _ = export_version(run.model, tmp_path, "shop", step=1, store=store)
         assert not (directory / "rows").exists()
-        scores = tf.saved_model.load(str(directory)).signatures["serving_default"](
-            **named(run, raw)
-        )
+        loaded = tf.saved_model.load(str(directory))
+        scores = loaded.signatures["serving_default"](**named(run, raw))
         np.testing.assert_allclose(scores["scores"], offline(run, raw), rtol=0, atol=1e-6)
         assert directory.name == str(version)
 

@@ -66,11 +66,36 @@ class DelimitedSource:
             DataError: the file cannot be read, or a line is malformed and the policy is `fail`.
         """
         for block in line_blocks(self.path, skip_lines=int(self.header)):
+            block = self._without_open_quotes(block, log)
             batch = self._fast(block)
             if batch is None:
                 batch = self._slow(block, log)
             if batch.num_rows:
                 yield batch
+
+    def _without_open_quotes(self, block: LineBlock, log: MalformedLog) -> LineBlock:
+        """Returns the block with empty lines for those whose quotes do not close.
+
+        A value never spans lines; the parser would take all that follows for one value.
+        """
+        if not self.quoted or b'"' not in block.data:
+            return block
+        lines = block.data.split(b"\n")
+        open_ended = [i for i, line in enumerate(lines) if line.count(b'"') % 2]
+        if not open_ended:
+            return block
+        log.add(
+            [
+                Problem(
+                    block.first_line + i,
+                    f"a double quote that is not closed: {shown(_decode(lines[i]))}",
+                )
+                for i in open_ended
+            ]
+        )
+        for i in open_ended:
+            lines[i] = b""
+        return LineBlock(b"\n".join(lines), block.first_line)
 
     def _fast(self, block: LineBlock) -> pa.RecordBatch | None:
         """Returns the rows of a block without any problem, None when there may be one."""

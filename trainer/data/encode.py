@@ -69,9 +69,13 @@ def _keys(raw: RawBatch, column: SparseColumn) -> Keys:
     if column.boundaries is not None:
         return Keys(bucket_keys(raw.array(column.name), column.boundaries))
     if column.separator is not None:
-        parts, row_splits = split_parts(raw.text(column.name), column.separator)
+        text = raw.text(column.name)
         if column.hash:
+            parts, row_splits = split_parts(text, column.separator)
             return Keys(fingerprint_keys(parts, column.key_prefix), row_splits)
+        # Blanks around an integer mean nothing, those inside a text do.
+        text = pc.replace_substring(text, " ", "")
+        parts, row_splits = split_parts(text, column.separator)
         return Keys(pc.cast(parts, pa.int64()).to_numpy(), row_splits)
     if column.hash:
         return Keys(fingerprint_keys(raw.text(column.name), column.key_prefix))

@@ -139,6 +139,8 @@ def _keys(column: SparseColumn, values: tf.Tensor) -> Any:
         return tf.where(tf.math.is_nan(values), missing, bucket)
     prefix = column.key_prefix
     if column.separator is not None:
+        if not column.hash:
+            values = tf.strings.regex_replace(values, " ", "")
         parts = tf.strings.split(values, column.separator)
         parts = tf.ragged.boolean_mask(parts, tf.not_equal(parts, ""))
         parts = parts.with_row_splits_dtype(tf.int64)

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <numeric>
+#include <thread>
 
 #include "core/digest.h"
 #include "core/status.h"
@@ -97,8 +99,48 @@ std::shared_ptr<LmdbEnvironment> LmdbEnvironment::open(const std::string& direct
       check(rc, "store " + directory + " cannot be opened");
     }
   }
+  env->check_size();
   open_environments()[path] = env;
   return env;
+}
+
+// Bytes that data.mdb has, and that its pages need.
+std::pair<size_t, size_t> LmdbEnvironment::sizes() const {
+  MDB_envinfo info;
+  MDB_stat facts;
+  mdb_filehandle_t file;
+  struct stat there;
+  const std::string what = "store " + directory_;
+  check(mdb_env_info(env_, &info), what);
+  check(mdb_env_stat(env_, &facts), what);
+  check(mdb_env_get_fd(env_, &file), what);
+  check(::fstat(file, &there) == 0 ? MDB_SUCCESS : errno, what);
+  return {static_cast<size_t>(there.st_size), (info.me_last_pgno + 1) * facts.ms_psize};
+}
+
+// LMDB reads its file as memory: a page that is not there would end the process.
+void LmdbEnvironment::check_size() const {
+  // A writer of another process may be between its commit and complete_file.
+  for (int attempt = 0;; ++attempt) {
+    const auto [there, needed] = sizes();
+    if (there >= needed) return;
+    if (attempt == 20) {
+      fail(Code::kDataLoss, "store %s is cut: data.mdb has %zu bytes and needs %zu",
+           directory_.c_str(), there, needed);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
+
+// LMDB leaves a page unwritten that was freed in the transaction that took it; makes it a hole,
+// so that check_size may be strict.
+void LmdbEnvironment::complete_file() {
+  const auto [there, needed] = sizes();
+  if (there >= needed) return;
+  mdb_filehandle_t file;
+  check(mdb_env_get_fd(env_, &file), "store " + directory_);
+  check(::ftruncate(file, static_cast<off_t>(needed)) == 0 ? MDB_SUCCESS : errno,
+        "store " + directory_);
 }
 
 int LmdbEnvironment::open_with(unsigned mode) {
@@ -202,6 +244,7 @@ void LmdbEnvironment::write(const std::string& what, const std::function<int(MDB
         rc = work(txn);
         if (rc == MDB_SUCCESS) {
           rc = mdb_txn_commit(txn);
+          if (rc == MDB_SUCCESS) complete_file();
         } else {
           mdb_txn_abort(txn);
         }

@@ -67,6 +67,9 @@ class LmdbEnvironment {
   LmdbEnvironment() = default;
   int open_with(unsigned mode);
   bool is_current() const;
+  std::pair<size_t, size_t> sizes() const;
+  void check_size() const;
+  void complete_file();
   std::shared_lock<std::shared_mutex> lock_map();
   void remap(size_t bytes);
 

@@ -71,6 +71,16 @@ class RunConfig(Section):
         return self
 
     @model_validator(mode="after")
+    def _libsvm_is_pooled(self) -> RunConfig:
+        for column in self.features.sparse_columns():
+            if self.data.format == "libsvm" and column.combiner is None:
+                raise problem(
+                    f"features: column {column.name!r} of a LibSVM file has several keys a row; "
+                    "its combiner must be sum, mean or sqrtn"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _tables_exist(self) -> RunConfig:
         sparse = self.features.sparse_columns()
         names = list(dict.fromkeys(column.table for column in sparse))

@@ -159,3 +159,16 @@ def test_columns_that_share_a_table_give_a_value_one_key() -> None:
     assert batch.sparse["last"].keys.tolist() == expected
     assert batch.sparse["next"].keys.tolist() == expected
     assert batch.labels is None
+
+
+def test_blanks_around_separated_integers_mean_nothing(tmp_path: Path) -> None:
+    features = FeaturesConfig.model_validate(
+        {"sparse": {"columns": ["id"], "dim": 4, "hash": False, "separator": "|"}}
+    )
+    (tmp_path / "rows.csv").write_text("label,id\n1,7 | 8|\n0, \n1, -9\n")
+    data = DataConfig.model_validate({"format": "csv", "train": "-"})
+    (raw,) = open_data(tmp_path / "rows.csv", data, features).raw_batches(10)
+    keys = encode(raw, features).sparse["id"]
+    assert keys.keys.tolist() == [7, 8, -9]
+    assert keys.row_splits is not None
+    assert keys.row_splits.tolist() == [0, 2, 2, 3]

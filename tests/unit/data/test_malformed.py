@@ -30,6 +30,7 @@ CASES = [
     ("csv_short_line.csv", CSV, IDS, 2, 3, "2 fields, not 3: '8,32'"),
     ("csv_bad_integer.csv", CSV, IDS, 2, 4, "id is '8.5', not a 64-bit integer"),
     ("csv_huge_integer.csv", CSV, IDS, 2, 4, "id is '9223372036854775808', not a 64-bit"),
+    ("csv_open_quote.csv", CSV, IDS, 3, 3, "a double quote that is not closed: '0,"),
     ("csv_bad_list.csv", CSV, LISTS, 1, 3, "id is '8|x', not 64-bit integers separated by '|'"),
     ("libsvm_bad_label.libsvm", LIBSVM, None, 2, 2, "label is '2', not 0, 1 or -1"),
     ("libsvm_bad_id.libsvm", LIBSVM, None, 2, 2, "'a:1' is not id:value"),

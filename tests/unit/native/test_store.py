@@ -191,10 +191,8 @@ def test_a_reader_that_is_closed_while_it_works_ends_in_peace(tmp_path):
     with concurrent.futures.ThreadPoolExecutor() as pool:
         digest = pool.submit(r.digest)
         r.close()
-        try:
-            assert len(digest.result()) == 32
-        except ValueError as err:
-            assert "closed" in str(err)
+    # It ran before the reader was closed, or it says so.
+    assert "closed" in str(digest.exception()) or len(digest.result()) == 32
     with pytest.raises(ValueError, match="closed"):
         r.read(keys)
 

@@ -1,0 +1,77 @@
+"""The core and its binding build and work without TensorFlow, as on a GPU machine without it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+NATIVE = Path(__file__).resolve().parents[2] / "ops" / "native"
+
+PROGRAM = """\
+import sys
+import numpy as np
+import _native
+assert _native.built_for_tensorflow == ""
+assert not any(name.startswith("tensorflow") for name in sys.modules)
+keys = np.array([5, -1, 5, 2**63 - 1, -2**63], np.int64)
+unique, inverse = _native.unique(keys)
+assert (unique[inverse] == keys).all()
+table = _native.Table(
+    handle="t", name="t", width=4, vocabulary_size=-1, default_value=0.0, init_kind=1,
+    init_scale=0.1, seed=1, optimizer_kind=1, learning_rate=0.1, initial_accumulator=0.1,
+    epsilon=1e-7, shards=3, hashed=False)
+rows = table.lookup(keys, True)
+assert table.size == 4 and np.abs(rows).max() <= 0.1
+table.update(keys, np.ones((5, 4), np.float32))
+assert (table.lookup(keys) < rows).all()
+writer = _native.StoreWriter(sys.argv[1], "g", "t", 4)
+writer.put(unique, table.lookup(unique))
+read, unknown = _native.StoreReader(sys.argv[1], "g", "t", 4).read(unique)
+assert unknown == 0 and (read == table.lookup(unique)).all()
+try:
+    _native.StoreReader(sys.argv[1], "g", "absent", 4)
+except RuntimeError as err:
+    assert "no table absent" in str(err)
+print("works")
+"""
+
+
+@pytest.fixture(scope="module")
+def library_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Builds with -DHOTROW_TF=OFF."""
+    build = tmp_path_factory.mktemp("native")
+    configure = [
+        "cmake", "-S", str(NATIVE), "-B", str(build), "-G", "Ninja", "-DHOTROW_TF=OFF",
+        f"-DPython_EXECUTABLE={sys.executable}",
+    ]  # fmt: skip
+    # cmake and ninja may be wheels beside the interpreter.
+    beside = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    for command in (configure, ["cmake", "--build", str(build)]):
+        done = subprocess.run(command, capture_output=True, text=True, env=beside)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert not list((build / "lib").glob("libhotrow_tf*"))
+    return build / "lib"
+
+
+def test_the_core_works_without_tensorflow(library_folder: Path, tmp_path: Path) -> None:
+    answer = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tmp_path / "store")],
+        cwd=library_folder,
+        capture_output=True,
+        text=True,
+    )
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout == "works\n"
+
+
+def test_the_core_includes_neither_tensorflow_nor_python() -> None:
+    for source in [*(NATIVE / "core").iterdir()]:
+        includes = [line for line in source.read_text().splitlines() if line.startswith("#include")]
+        for line in includes:
+            assert "tensorflow" not in line, source
+            assert "Python.h" not in line, source
+            assert "nanobind" not in line, source
