@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from hotrow import spec
-from hotrow.errors import DataLossError, InvalidArgumentError, nearest
+from hotrow.errors import DataLossError, InvalidArgumentError, UnimplementedError, nearest
 from hotrow.ops.anchor import SLOTS, UNCHANGED, AnchorVariable
 from hotrow.ops.features import flatten
 from hotrow.ops.lookup import Lookup, LookupLayout, TrainingLookup
@@ -55,8 +55,8 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
     table's default row. Weights of keys are data and get no gradient.
 
     `model.save`, `save_weights` and `ModelCheckpoint` keep the tables; `get_weights`, and
-    therefore `EarlyStopping(restore_best_weights=True)`, and `tf.train.Checkpoint` do not reach
-    them.
+    therefore `EarlyStopping(restore_best_weights=True)`, do not reach them, and
+    `tf.train.Checkpoint` is refused.
 
     Args:
         feature_configs: the features. Several may point at one table.
@@ -214,6 +214,19 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
             for f in config.pop("features")
         ]
         return cls(features, **config)
+
+    def _trackable_children(self, save_type: str = "checkpoint", **kwargs: Any) -> Any:
+        """Refuses `tf.train.Checkpoint`, which would write the layer without its rows.
+
+        Raises:
+            UnimplementedError: a TensorFlow checkpoint is being written or read.
+        """
+        if save_type == "checkpoint":
+            raise UnimplementedError(
+                f"{self.name}: tf.train.Checkpoint does not keep the rows of tables; use "
+                "model.save_weights or keras.callbacks.ModelCheckpoint"
+            )
+        return super()._trackable_children(save_type, **kwargs)
 
     def save_own_variables(self, store: Any) -> None:
         """Writes every table: keys [R], lines [R, D + S], clocks [R], step, dim."""

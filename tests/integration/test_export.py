@@ -47,7 +47,7 @@ label,price,class,1st,age-years,city,home town,tags,item,stock,seen
 1,10.5,2,0,30,Rome,Paris,red|big,17,0,1; 2
 0,,3,1,41,Paris,,,-3,,
 1,0,4,0,29,,Rome,red,9223372036854775807,5,-5 ;7;7
-0,-2.5,5,1,,Oslo,Oslo,big||red|new,17,100000, 
+0,-2.5,5,1,,Oslo,Oslo,big||red|new,17,100000,;
 1,7,6,0,55,Zürich,Paris,new,,-4,;3
 0,1,7,1,18,Rome,Rome,big,0,2,9
 """

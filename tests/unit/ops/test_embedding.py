@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import hotrow
-from hotrow.errors import InvalidArgumentError
+from hotrow.errors import InvalidArgumentError, UnimplementedError
 
 KEYS = np.array([1, 2, 3, 1], np.int64)
 
@@ -457,6 +457,13 @@ def test_model_checkpoint_and_save_keep_the_tables(tmp_path):
     )
     loaded.fit({"f": KEYS}, np.ones(4), epochs=1, verbose=0)
     assert restored.tables["t"].step == 2
+
+
+def test_tensorflow_checkpoints_are_refused_by_name(tmp_path):
+    model = trained()
+    with pytest.raises(UnimplementedError, match=r"tf\.train\.Checkpoint does not keep"):
+        tf.train.Checkpoint(model).write(str(tmp_path / "checkpoint"))
+    assert not list(tmp_path.iterdir())
 
 
 def test_weights_of_another_table_are_refused_by_name(tmp_path):
