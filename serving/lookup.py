@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hotrow import _native
-from hotrow.manifest import FILE_NAME
+from hotrow.manifest import FILE_NAME, ROWS
 from hotrow.ops import library
 from hotrow.sealed_directory import read_sealed
 
@@ -38,7 +38,9 @@ class LookupBinding:
         manifest = version_dir / MANIFEST
         if not manifest.is_file():
             return
-        read_sealed(version_dir, digest_bytes=DIGEST_BYTES)
+        # Another store may have taken the place of the version's own.
+        without = ROWS if store_url else None
+        read_sealed(version_dir, digest_bytes=DIGEST_BYTES, without=without)
         library.load()
         _native.bind_serving(model, version, str(manifest), store_url)
         self._bound = (model, version)

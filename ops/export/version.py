@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from hotrow.errors import AlreadyExistsError, InvalidArgumentError
-from hotrow.manifest import FILE_NAME, Manifest, ManifestFeature, ManifestTable, schema_hash
+from hotrow.manifest import FILE_NAME, ROWS, Manifest, ManifestFeature, ManifestTable, schema_hash
 from hotrow.ops.embedding import DistributedEmbedding
 from hotrow.ops.export.rows import standalone_table, write_rows
 from hotrow.ops.export.signatures import Signature, complete_signatures
@@ -22,7 +22,7 @@ from hotrow.ops.table import Table
 from hotrow.sealed_directory import sealing
 from hotrow.store_url import check_store_url
 
-OWN_STORE = "file:rows"
+OWN_STORE = f"file:{ROWS}"
 """The store inside the version directory."""
 
 
@@ -99,7 +99,7 @@ def write_version(
             module.rows = [table.rows for table in variables.values()]
             _save(module, layers, lambda: StandaloneLookup(variables), signatures, directory)
         else:
-            rows = str(directory / "rows") if store is None else store.removeprefix("file://")
+            rows = str(directory / ROWS) if store is None else store.removeprefix("file://")
             for i, table in enumerate(tables.values()):
                 report(f"table {table.name}: {table.size} rows ({i + 1}/{len(tables)})")
                 write_rows(table, rows, manifest.generation)
@@ -107,7 +107,7 @@ def write_version(
                 module.manifest = asset
                 _save(module, layers, lambda: StoreLookup(asset.asset_path), signatures, directory)
             # LMDB makes it anew; its content changes with every reader.
-            (directory / "rows" / "lock.mdb").unlink(missing_ok=True)
+            (directory / ROWS / "lock.mdb").unlink(missing_ok=True)
     return final, manifest
 
 

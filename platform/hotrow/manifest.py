@@ -19,7 +19,8 @@ from hotrow.spec import FeatureConfig, TableConfig
 from hotrow.version import __version__
 
 FILE_NAME = "hotrow_manifest.json"
-FORMAT = 1
+ROWS = "rows"
+"""Folder of a version's own store."""
 
 
 class _Part(pydantic.BaseModel):
