@@ -20,12 +20,12 @@ from hotrow.ops import library
 
 SLOTS = 256
 """HR_SLOTS of the native core: backward passes that may wait for a commit."""
-UNCHANGED = -1.0
+UNCHANGED = -(2.0**-60)
 """HR_UNCHANGED of the native core: what the anchor always holds."""
 
 
 class AnchorVariable(keras.Variable):  # type: ignore[misc]
-    """A float32 vector [SLOTS] that always holds -1; to assign it commits the tables.
+    """A float32 vector [SLOTS] that always holds UNCHANGED; to assign it commits the tables.
 
     Args:
         handles: of the tables in the native registry.

@@ -100,7 +100,7 @@ typedef struct {
  * the anchor holds. */
 #define HR_SLOTS 256
 #define HR_UNIT 0x1p-20f
-#define HR_UNCHANGED -1.0f
+#define HR_UNCHANGED -0x1p-60f
 /* width: D, checked against the table's. pooled[f]: (B_f, D), or (N_f, D) without a combiner. */
 HR_API int hr_lookup(hr_table* table, size_t width, const hr_feature* features, size_t count,
                      int insert, float* const* pooled);

@@ -1,5 +1,6 @@
 #include "core/sharded_table.h"
 
+#include <cmath>
 #include <mutex>
 
 #include "core/status.h"
@@ -167,15 +168,15 @@ void ShardedTable::accumulate_and_commit(size_t slot, const int64_t* keys, size_
 
 void ShardedTable::commit(const float* witness) {
   std::unique_lock lock(mutex_);
-  bool unchanged = true, by_hand = false;
+  bool unchanged = true, by_hand = true;
   for (size_t slot = 0; slot < kSlots; ++slot) {
     unchanged = unchanged && witness[slot] == kUnchanged;
-    by_hand = by_hand || witness[slot] < 0.0f;
+    by_hand = by_hand && witness[slot] < 0.0f;
   }
   if (committed_slot_ != kSlots) {
     const size_t slot = std::exchange(committed_slot_, kSlots);
     since_commit_ = 0;
-    const bool as_it_was = by_hand ? witness[slot] < kUnchanged : witness[slot] == kUnit;
+    const bool as_it_was = by_hand ? witness[slot] != kUnchanged : witness[slot] == kUnit;
     if (unchanged || !as_it_was) {
       fail(Code::kFailedPrecondition,
            "table %s: gradients were accumulated, scaled or clipped after the rows were updated; "
@@ -196,7 +197,8 @@ void ShardedTable::commit(const float* witness) {
     const size_t slot = (next_slot_ + i) % kSlots;  // the oldest pass first
     Pass& pass = passes_[slot];
     if (!pass.waiting) continue;
-    const bool taken = by_hand ? witness[slot] < kUnchanged : witness[slot] > 0.0f;
+    const bool taken = by_hand ? witness[slot] != kUnchanged
+                               : witness[slot] != 0.0f && std::isfinite(witness[slot]);
     if (!taken) continue;
     pass.waiting = false;
     taken_.emplace_back(slot, by_hand ? 1.0f : witness[slot] / kUnit / steps);

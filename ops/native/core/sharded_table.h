@@ -30,7 +30,9 @@ class ShardedTable : public RowSource {
   // factors are exact.
   static constexpr float kUnit = 0x1p-20f;
   // What the optimizer assigns when it leaves the anchor as it is: a micro-step.
-  static constexpr float kUnchanged = -1.0f;
+  // Tiny, so that a small learning rate times kUnit still shows when it is subtracted; negative,
+  // so that a gradient of 0 differs.
+  static constexpr float kUnchanged = -0x1p-60f;
   // Backward passes without a commit before a lookup is refused: the optimizer does not apply
   // the anchor, and the table would never learn.
   static constexpr int64_t kMaxWaiting = 1024;
@@ -59,8 +61,8 @@ class ShardedTable : public RowSource {
                              const float* gradients);
   // Ends a step, or a micro-step of one. witness: (kSlots), what the optimizer assigned.
   // All kUnchanged: a micro-step; the passes since the last commit will be averaged.
-  // Some below kUnchanged: a hand-written update subtracted something there; the factor is 1.
-  // Otherwise the factors times kUnit; NaN and 0: not taken.
+  // All negative: a hand-written update subtracted something where it is not kUnchanged; the
+  // factor is 1. Otherwise the factors times kUnit; 0 and what is not finite: not taken.
   void commit(const float* witness);
   // Applies the optimizer once to distinct keys, outside of any step.
   void update(const int64_t* keys, size_t count, const float* gradients);

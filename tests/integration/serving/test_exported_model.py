@@ -94,5 +94,7 @@ def test_a_version_whose_store_is_gone_leaves_the_older_one_serving(
     shutil.copytree(base / "1", base / "tmp")
     shutil.rmtree(base / "tmp" / "rows")
     (base / "tmp").rename(base / "2")
-    server.wait_for_log(f"version 2 failed to load (attempt 1 of 1, gave up): {base}/2/rows/data.mdb")
+    server.wait_for_log(
+        f"version 2 failed to load (attempt 1 of 1, gave up): {base}/2/rows/data.mdb"
+    )
     assert _scores(server, trained, tmp_path) == expected

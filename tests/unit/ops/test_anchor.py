@@ -10,6 +10,7 @@ from unit.ops.small_layer import KEYS, Model, apply, gradients_of, layer, rows
 
 import hotrow
 from hotrow.errors import InvalidArgumentError
+from hotrow.ops.anchor import UNCHANGED
 
 
 def test_two_uses_of_a_layer_commit_once_with_the_sum_of_gradients():
@@ -140,10 +141,12 @@ def test_every_keras_optimizer_commits_and_leaves_the_anchor_as_it_is(optimizer)
     model.compile(optimizer, "mse")
     model.fit(KEYS, np.ones(4), epochs=2, verbose=0)
     assert model.embedding.tables["t"].step == 2
-    assert (model.embedding.anchor.numpy() == -1).all()
+    assert (model.embedding.anchor.numpy() == UNCHANGED).all()
 
 
 @pytest.mark.parametrize("write", [
+    pytest.param(lambda v, g: v.assign_sub(1e-6 * g), id="a tiny rate"),
+    pytest.param(lambda v, g: v.assign_sub(10.0 * g), id="a huge rate"),
     pytest.param(lambda v, g: v.assign_sub(0.1 * g), id="assign_sub"),
     pytest.param(lambda v, g: v.assign(v - 0.1 * g), id="assign"),
     pytest.param(lambda v, g: v.assign_add(-0.1 * g), id="assign_add"),
@@ -182,6 +185,24 @@ def test_gradients_that_a_loop_adds_up_are_applied_as_their_sum():
     (variables, one), (_, two) = gradients_of(embedding), gradients_of(embedding, weight=2.0)
     apply(optimizer, variables, [a + 0.5 * b for a, b in zip(one, two, strict=True)])
     np.testing.assert_allclose(rows(embedding), start - 2 * np.array([[2], [1], [1]]), atol=1e-6)
+
+
+def test_gradients_may_change_their_sign():
+    embedding, optimizer = layer(), keras.optimizers.SGD(0.1)
+    start = layer().tables["t"].lookup(np.array([1, 2, 3]), insert=True)
+    variables, gradients = gradients_of(embedding)
+    apply(optimizer, variables, [-2.0 * g for g in gradients])
+    np.testing.assert_allclose(rows(embedding), start + 2 * np.array([[2], [1], [1]]), atol=1e-6)
+
+
+def test_a_step_of_gradients_times_zero_changes_nothing_and_is_no_micro_step():
+    embedding, optimizer = layer(), keras.optimizers.SGD(0.1)
+    start = layer().tables["t"].lookup(np.array([1, 2, 3]), insert=True)
+    variables, gradients = gradients_of(embedding)
+    apply(optimizer, variables, [0.0 * g for g in gradients])
+    np.testing.assert_array_equal(rows(embedding), start)
+    apply(optimizer, *gradients_of(embedding))
+    np.testing.assert_allclose(rows(embedding), start - np.array([[2], [1], [1]]), atol=1e-6)
 
 
 def test_a_norm_over_all_gradients_does_not_see_the_anchor():
