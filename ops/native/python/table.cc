@@ -41,6 +41,8 @@ class PyTable {
 
   nb::object export_rows(size_t shard, size_t first, size_t count) const {
     if (shard >= hr_table_shard_count(table_)) throw nb::index_error("no such shard");
+    // Checks the range before memory is taken for it.
+    run([&] { return hr_table_export(table_, shard, first, count, nullptr, nullptr, nullptr); });
     int64_t* keys;
     float* lines;
     uint32_t* clocks;

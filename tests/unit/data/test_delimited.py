@@ -162,7 +162,9 @@ def test_the_fast_path_gives_the_rows_of_the_exact_one(rows: list[list[str]]) ->
         assert log.seen.count == 0
         assert _cells(fast) == _cells(slow)
     else:
-        assert log.seen.count > 0, "a block without problems takes the fast path"
+        # A line of blanks is passed over, whatever the number of its fields.
+        blank = any(not "".join(row).strip() for row in rows)
+        assert log.seen.count > 0 or blank, "a block without problems takes the fast path"
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
