@@ -7,15 +7,16 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-import hypothesis
 import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 # CI repeats the same examples, so that what fails is what changed; elsewhere each run looks for new
 # ones.
-hypothesis.settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI") == "true":
+    import hypothesis  # not on every GPU machine, which runs tests/gpu
+
+    hypothesis.settings.register_profile("ci", derandomize=True)
     hypothesis.settings.load_profile("ci")
 
 ROOT = Path(__file__).resolve().parent.parent
