@@ -84,6 +84,17 @@ tf::TensorShape pooled_shape(const Layout& layout, const std::vector<hr_feature>
       {static_cast<int64_t>(samples), layout.widths[static_cast<size_t>(layout.table_of[f])]});
 }
 
+absl::Status set_pooled_shapes(tf::shape_inference::InferenceContext* c) {
+  std::vector<int32_t> table_of, widths;
+  TF_RETURN_IF_ERROR(c->GetAttr("table_of", &table_of));
+  TF_RETURN_IF_ERROR(c->GetAttr("widths", &widths));
+  for (int f = 0; f < c->num_outputs(); ++f) {
+    const size_t table = static_cast<size_t>(table_of.at(static_cast<size_t>(f)));
+    c->set_output(f, c->Matrix(c->UnknownDim(), widths.at(table)));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status for_each_table(tf::OpKernelContext* ctx, const Layout& layout,
                             const std::vector<hr_feature>& features,
                             const std::function<int(const TablePart&)>& work) {

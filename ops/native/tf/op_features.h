@@ -7,6 +7,7 @@
 
 #include "core/c_api.h"
 #include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/shape_inference.h"
 
 namespace hotrow_tf {
 
@@ -30,6 +31,9 @@ absl::Status read_features(tensorflow::OpKernelContext* ctx, const Layout& layou
 // The shape of pooled[f]: (B, D), or (N, D) without a combiner.
 tensorflow::TensorShape pooled_shape(const Layout& layout, const std::vector<hr_feature>& features,
                                      size_t f);
+
+// The shape function of lookups: [?, D] for each feature.
+absl::Status set_pooled_shapes(tensorflow::shape_inference::InferenceContext* c);
 
 // The status of a call of the core.
 absl::Status to_status(int code);

@@ -24,16 +24,7 @@ REGISTER_OP("HotrowServingLookup")
     .Attr("combiners: list(int)")
     .Attr("widths: list(int)")
     .SetIsStateful()
-    .SetShapeFn([](tf::shape_inference::InferenceContext* c) {
-      std::vector<int32_t> table_of, widths;
-      TF_RETURN_IF_ERROR(c->GetAttr("table_of", &table_of));
-      TF_RETURN_IF_ERROR(c->GetAttr("widths", &widths));
-      for (int f = 0; f < c->num_outputs(); ++f) {
-        c->set_output(f, c->Matrix(c->UnknownDim(),
-                                   widths[static_cast<size_t>(table_of[static_cast<size_t>(f)])]));
-      }
-      return absl::OkStatus();
-    })
+    .SetShapeFn(set_pooled_shapes)
     .Doc(
         "Rows of all features from the tables of a version, pooled. The tables are those that a "
         "server bound to the (name, version) of the session, else those of the manifest file.");

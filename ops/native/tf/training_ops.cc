@@ -63,16 +63,7 @@ REGISTER_OP("HotrowLookup")
     .Attr("insert: bool")
     .Attr("update_in_backward: bool = false")
     .SetIsStateful()
-    .SetShapeFn([](tf::shape_inference::InferenceContext* c) {
-      std::vector<int32_t> table_of, widths;
-      TF_RETURN_IF_ERROR(c->GetAttr("table_of", &table_of));
-      TF_RETURN_IF_ERROR(c->GetAttr("widths", &widths));
-      for (int f = 0; f < c->num_outputs(); ++f) {
-        c->set_output(f, c->Matrix(c->UnknownDim(),
-                                   widths[static_cast<size_t>(table_of[static_cast<size_t>(f)])]));
-      }
-      return absl::OkStatus();
-    })
+    .SetShapeFn(set_pooled_shapes)
     .Doc(
         "Rows of all features of all tables, pooled. insert: unknown keys get an initialized row.");
 
