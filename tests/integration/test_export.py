@@ -310,4 +310,3 @@ def test_a_keras_saved_model_finds_its_tables_in_the_process_and_says_so_elsewhe
 def test_no_export_leaves_files_behind(shop):
     folder, _, _ = shop
     assert not list(Path(folder).rglob(".unfinished-*"))
-    assert not list(Path(folder).rglob("lock.mdb.tmp"))

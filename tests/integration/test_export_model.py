@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -104,3 +105,19 @@ def test_two_layers_with_one_table_name_are_refused(tmp_path):
     with pytest.raises(InvalidArgumentError, match="two embedding layers have a table or feature"):
         hotrow.export_model(model, tmp_path, "m")
     assert not list((tmp_path).rglob("saved_model.pb"))
+
+
+def test_a_version_written_anew_at_the_same_path_is_read_anew(tmp_path):
+    keys = keras.Input((), dtype="int64")
+    layer = embedding("f")
+    model = keras.Model(keys, layer({"f": keys})["f"])
+    asked = np.array([7], np.int64)
+    answers = []
+    for value in (1.0, 2.0):
+        line = np.full((1, layer.tables["f-table"].line_width), value, np.float32)
+        layer.tables["f-table"].import_rows(asked, line, np.ones(1, np.uint32))
+        shutil.rmtree(tmp_path / "m", ignore_errors=True)
+        loaded = tf.saved_model.load(str(hotrow.export_model(model, tmp_path, "m")))
+        rows = loaded.signatures["serving_default"](inputs=tf.constant(asked))["outputs"]
+        answers.append(float(rows[0, 0]))
+    assert answers == [1.0, 2.0]

@@ -64,8 +64,6 @@ def built(tmp_path: Path) -> Path:
 
 def test_the_example_is_that_of_the_design(shared: Path) -> None:
     design = shared / "design.md"
-    if not design.exists():
-        pytest.skip(f"{design} is not there")
     section = design.read_text().split("## 6. A configuration", 1)[1]
     assert re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)[0] == EXAMPLE
 

@@ -25,7 +25,6 @@ NB_MODULE(_native, m) {
   m.def(
       "set_error_factory", [](nb::object factory) { error_factory() = std::move(factory); },
       nb::arg("factory"), "Sets factory(code: int, message: str) -> exception for failed calls.");
-  m.def("_forget_error_factory", [] { error_factory() = nb::object(); });
   bind_dispatch(m);
   bind_table(m);
   bind_store(m);

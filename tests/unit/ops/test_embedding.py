@@ -186,3 +186,20 @@ def test_weights_must_lie_like_the_keys():
         layer()({"f": ragged}, weights={"f": other})
     with pytest.raises(InvalidArgumentError, match="like the keys"):
         layer()({"f": KEYS.reshape(2, 2)}, weights={"f": np.ones((4, 1), np.float32)})
+
+
+def test_a_graph_of_another_width_than_its_table_is_refused():
+    from hotrow.ops import library
+
+    one, other = layer(), layer()
+    assert one.tables["t"].handle != other.tables["t"].handle
+    attributes = one.layout.op_attributes([one.tables["t"].handle])
+    with pytest.raises(tf.errors.FailedPreconditionError, match="width 4; the graph needs 1"):
+        library.load().hotrow_lookup(
+            anchor=one.anchor.value,
+            keys=[tf.constant(KEYS)],
+            row_splits=[tf.zeros([0], tf.int64)],
+            weights=[tf.zeros([0])],
+            insert=True,
+            **{**attributes, "widths": [1]},
+        )
