@@ -76,6 +76,7 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         *,
         seed: int = 0,
         update: Update = "step",
+        global_clipnorm: float | None = None,
         name: str | None = None,
         dtype: Any = None,
         trainable: bool = True,
@@ -91,6 +92,8 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
             raise InvalidArgumentError(f"seed is {seed}; must be in [0, 2^64)")
         if update not in ("step", "backward"):
             raise InvalidArgumentError(f"update is {update!r}; must be 'step' or 'backward'")
+        if global_clipnorm is not None:
+            raise UnimplementedError("global_clipnorm is not built yet; leave it out")
         self.supports_jit = False
         self._layout = _layout(tuple(feature_configs))
         self._seed = seed

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
 import uuid
 import weakref
 from collections.abc import Iterator
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
 from hotrow import _native
-from hotrow.errors import InvalidArgumentError
-from hotrow.spec import COMBINERS, SGD, Adagrad, Constant, Normal, TableConfig, Uniform
+from hotrow.errors import InvalidArgumentError, UnimplementedError
+from hotrow.spec import (
+    COMBINERS,
+    SGD,
+    Adagrad,
+    Constant,
+    Normal,
+    Schedule,
+    TableConfig,
+    Uniform,
+)
 
 Keys = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.float32]
@@ -41,6 +52,29 @@ def _initializer_arguments(config: TableConfig) -> tuple[int, float]:
             return 2, stddev
 
 
+def _refuse_unbuilt(config: TableConfig) -> None:
+    optimizer = config.optimizer
+    plain = TableConfig(config.name, config.embedding_dim)
+    plain_optimizer = (
+        dataclasses.replace(optimizer, l2=0.0, weight_decay=0.0, clip_row_norm=None)
+        if isinstance(optimizer, SGD | Adagrad)
+        else None
+    )
+    ready = (
+        optimizer == plain_optimizer
+        and not isinstance(optimizer.learning_rate, Schedule)
+        and all(
+            getattr(config, name) == getattr(plain, name)
+            for name in ("dtype", "state_dtype", "admission", "expiry")
+        )
+    )
+    if not ready:
+        raise UnimplementedError(
+            f"table {config.name!r}: {optimizer} with its row types, admission and expiry is "
+            "legal, but not built yet; use hotrow.SGD or hotrow.Adagrad with a plain table"
+        )
+
+
 class Table:
     """A table in the process-wide registry of the native core.
 
@@ -59,6 +93,7 @@ class Table:
         self.handle = f"{config.name}#{uuid.uuid4().hex}"
         init_kind, init_scale = _initializer_arguments(config)
         optimizer = config.optimizer
+        _refuse_unbuilt(config)
         adagrad = optimizer if isinstance(optimizer, Adagrad) else Adagrad()
         self._native = _native.Table(
             handle=self.handle,
@@ -70,7 +105,7 @@ class Table:
             init_scale=init_scale,
             seed=seed,
             optimizer_kind=0 if isinstance(optimizer, SGD) else 1,
-            learning_rate=optimizer.learning_rate,
+            learning_rate=cast(float, optimizer.learning_rate),
             initial_accumulator=adagrad.initial_accumulator_value,
             epsilon=adagrad.epsilon,
             shards=config.shards,

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import keras
 import tensorflow as tf
 
-from hotrow.config import OptimizerConfig, RunConfig
+from hotrow.config import OptimizerConfig, RunConfig, learning_rate_as_spec
 from hotrow.errors import HotrowError, from_status
+from hotrow.ops.learning_rates import keras_learning_rate
 from hotrow.trainer.model_inputs import ModelInputs, input_signature
 
 if TYPE_CHECKING:
@@ -44,7 +45,12 @@ def from_op_error(err: Any, where: str) -> HotrowError:
 def make_optimizer(config: OptimizerConfig, model: Ranker) -> Any:
     """Returns the Keras optimizer of the dense part, with its variables made."""
     # Unnamed, Keras numbers optimizers over the whole process, and a checkpoint needs the names.
-    optimizer = _OPTIMIZERS[config.name](learning_rate=config.learning_rate, name=config.name)
+    optimizer = _OPTIMIZERS[config.name](
+        learning_rate=keras_learning_rate(learning_rate_as_spec(config.learning_rate)),
+        clipnorm=config.clipnorm,
+        global_clipnorm=config.global_clipnorm,
+        name=config.name,
+    )
     optimizer.build(model.trainable_variables)
     return optimizer
 

@@ -18,7 +18,7 @@ from pydantic_core import PydanticUndefined
 
 from hotrow.cli.main import Invocation, group
 from hotrow.cli.serve import UNBUILT
-from hotrow.config import RunConfig, parse_config
+from hotrow.config import RunConfig, ScheduleConfig, parse_config
 from hotrow.config.yaml_text import parse_yaml
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -64,7 +64,9 @@ def keys(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str | 
             yield path, None if default is PydanticUndefined else as_yaml(default)
         step = ".<name>." if name == "tables" else "."
         for section in inner:
-            yield from keys(section, path + step)
+            # A schedule may stand in several places and is told once.
+            is_schedule = section is ScheduleConfig
+            yield from keys(section, "learning_rate." if is_schedule else path + step)
 
 
 def as_yaml(value: Any) -> str:

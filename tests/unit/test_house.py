@@ -25,11 +25,18 @@ HEIGHTS = {"cli": 5, "trainer": 4, "serving": 4, "ops": 3, "core": 2, "protos": 
 PUBLIC_NAMES = [
     "SGD",
     "Adagrad",
+    "Adam",
+    "Admission",
     "Constant",
     "DistributedEmbedding",
+    "Expiry",
     "FeatureConfig",
+    "Ftrl",
     "HotrowError",
+    "Momentum",
     "Normal",
+    "RowwiseAdagrad",
+    "Schedule",
     "TableConfig",
     "Uniform",
     "__version__",
@@ -94,7 +101,8 @@ def test_the_rooms_are_links_in_git_and_in_the_checkout() -> None:
 def test_importing_the_core_and_the_readers_does_not_import_tensorflow() -> None:
     modules = ["hotrow", "hotrow.cli.main", "hotrow.trainer.data", "hotrow.trainer.data.synthetic"]
     modules += [f"hotrow.{p.stem}" for p in CORE.glob("*.py") if p.stem != "__init__"]
-    modules += [f"hotrow.config.{p.stem}" for p in (CORE / "config").glob("*.py")]
+    for package in ("config", "spec"):
+        modules += [f"hotrow.{package}.{p.stem}" for p in (CORE / package).glob("*.py")]
     program = (
         f"import importlib, sys\nfor name in {modules!r}: importlib.import_module(name)\n"
         "print({'tensorflow', 'keras'} & set(sys.modules))"

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import hotrow
 from hotrow.config import parse_config
-from hotrow.errors import UnimplementedError
 from hotrow.trainer.data import Batch, Keys
 from hotrow.trainer.model_inputs import input_signature, model_inputs
 from hotrow.trainer.models import build_model
@@ -263,7 +263,31 @@ def test_a_model_of_dense_columns_alone_has_no_tables():
     assert model.tables() == {}
 
 
-def test_a_table_optimizer_that_is_not_built_is_refused_by_name():
-    config = config_of(WIDE_DEEP, tables={"C2": {"optimizer": "ftrl"}})
-    with pytest.raises(UnimplementedError, match=r"tables.C2.optimizer: ftrl is legal, but not"):
-        build_model(config)
+def test_tables_get_what_their_settings_say():
+    settings = {"optimizer": "adagrad", "learning_rate": 0.5, "initial_accumulator": 0.25}
+    model = build_model(config_of(WIDE_DEEP, tables={"C2": settings}))
+    assert model.tables()["C2"].config.optimizer == hotrow.Adagrad(0.5, 0.25)
+    assert model.tables()["C1/wide"].config.optimizer == hotrow.Adagrad()
+
+
+def test_the_dense_optimizer_takes_a_schedule_and_clips():
+    config = config_of(
+        WIDE_DEEP,
+        optimizer={
+            "name": "sgd",
+            "learning_rate": {
+                "schedule": "piecewise_constant_decay", "boundaries": [0], "values": [0.5, 0.25],
+            },
+            "global_clipnorm": 1e-3,
+        },
+    )  # fmt: skip
+    model, batch = build_model(config), batch_of(config)
+    optimizer = make_optimizer(config.optimizer, model)
+    step = make_train_step(model, optimizer, config)
+    moves = []
+    for _ in range(2):
+        before = [variable.numpy() for variable in model.dense_variables()]
+        step(model_inputs(batch), batch.labels)
+        after = [variable.numpy() for variable in model.dense_variables()]
+        moves.append(np.sqrt(sum(((a - b) ** 2).sum() for a, b in zip(after, before, strict=True))))
+    np.testing.assert_allclose(moves, [0.5e-3, 0.25e-3], rtol=1e-3)

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import hotrow
-from hotrow.config import InitializerConfig, RunConfig, SparseColumn, TableSettings
-from hotrow.errors import UnimplementedError
-from hotrow.spec import Initializer, TableOptimizer
+from hotrow.config import InitializerConfig, RunConfig, SparseColumn
+from hotrow.spec import Initializer
 
 
 def deep_features(config: RunConfig) -> list[hotrow.FeatureConfig]:
-    """Returns one feature a sparse column, named like it, of the column's dim.
-
-    Raises:
-        UnimplementedError: a table's optimizer is not built yet.
-    """
+    """Returns one feature a sparse column, named like it, of the column's dim."""
     tables: dict[str, hotrow.TableConfig] = {}
     features = []
     for column in config.features.sparse_columns():
@@ -23,11 +18,7 @@ def deep_features(config: RunConfig) -> list[hotrow.FeatureConfig]:
 
 
 def wide_features(config: RunConfig) -> list[hotrow.FeatureConfig]:
-    """Returns one feature of width 1 a sparse column, each with its own table: a linear model.
-
-    Raises:
-        UnimplementedError: a table's optimizer is not built yet.
-    """
+    """Returns one feature of width 1 a sparse column, each with its own table: a linear model."""
     return [
         _feature(column.wide_table, _table(config, column.wide_table, 1), column)
         for column in config.features.sparse_columns()
@@ -45,8 +36,12 @@ def _table(config: RunConfig, name: str, dim: int) -> hotrow.TableConfig:
         embedding_dim=dim,
         vocabulary_size=settings.vocabulary_size,
         initializer=_initializer(settings.initializer),
-        optimizer=_optimizer(name, settings),
+        optimizer=settings.optimizer_as_spec(),
         default_value=settings.default_value,
+        dtype=settings.dtype,
+        state_dtype=settings.state_dtype,
+        admission=settings.admission.as_spec() if settings.admission else None,
+        expiry=settings.expiry.as_spec() if settings.expiry else None,
     )
 
 
@@ -57,16 +52,3 @@ def _initializer(initializer: InitializerConfig) -> Initializer:
         return hotrow.Normal(initializer.normal)
     assert initializer.constant is not None
     return hotrow.Constant(initializer.constant)
-
-
-def _optimizer(table: str, settings: TableSettings) -> TableOptimizer:
-    if settings.optimizer == "sgd":
-        return hotrow.SGD(settings.learning_rate)
-    if settings.optimizer == "adagrad":
-        return hotrow.Adagrad(
-            settings.learning_rate, settings.initial_accumulator, settings.epsilon
-        )
-    raise UnimplementedError(
-        f"tables.{table}.optimizer: {settings.optimizer} is legal, but not built yet; use sgd or "
-        "adagrad"
-    )

@@ -37,10 +37,13 @@ class Ranker(keras.Model):  # type: ignore[misc]
         self.preprocess = DensePreprocessor(config.features.dense_columns())
         self.embedding: hotrow.DistributedEmbedding | None = None
         if features:
-            # Each table is used once a step and nothing needs all gradients first, so the update
-            # is fused into backward (design D3).
+            # Each table is used once a step, so the update is fused into backward (design D3).
             self.embedding = hotrow.DistributedEmbedding(
-                features, seed=config.seed, update="backward", name="embedding"
+                features,
+                seed=config.seed,
+                update="backward",
+                global_clipnorm=config.embeddings.global_clipnorm,
+                name="embedding",
             )
 
     def tables(self) -> dict[str, Table]:

@@ -1,5 +1,6 @@
 """The configuration of a run: frozen sections, read from YAML and validated in one place."""
 
+from hotrow.config.admission import AdmissionConfig, ExpiryConfig
 from hotrow.config.data import CRITEO_DENSE, CRITEO_SPARSE, DataConfig
 from hotrow.config.features import (
     MISSING_BUCKET,
@@ -9,11 +10,17 @@ from hotrow.config.features import (
     SparseColumn,
     SparseGroup,
 )
+from hotrow.config.learning_rate import ScheduleConfig, learning_rate_as_spec
 from hotrow.config.loader import load_config, parse_config
 from hotrow.config.model import DlrmConfig, LogisticConfig, ModelConfig, WideDeepConfig
 from hotrow.config.run import RunConfig
 from hotrow.config.tables import InitializerConfig, TableSettings
-from hotrow.config.training import CheckpointConfig, OptimizerConfig, TrainConfig
+from hotrow.config.training import (
+    CheckpointConfig,
+    EmbeddingsConfig,
+    OptimizerConfig,
+    TrainConfig,
+)
 from hotrow.config.unbuilt import (
     CacheConfig,
     OnlineConfig,
@@ -26,12 +33,15 @@ __all__ = [
     "CRITEO_DENSE",
     "CRITEO_SPARSE",
     "MISSING_BUCKET",
+    "AdmissionConfig",
     "CacheConfig",
     "CheckpointConfig",
     "DataConfig",
     "DenseColumn",
     "DenseGroup",
     "DlrmConfig",
+    "EmbeddingsConfig",
+    "ExpiryConfig",
     "FeaturesConfig",
     "InitializerConfig",
     "LogisticConfig",
@@ -40,11 +50,13 @@ __all__ = [
     "OptimizerConfig",
     "ParallelConfig",
     "RunConfig",
+    "ScheduleConfig",
     "SparseColumn",
     "SparseGroup",
     "TableSettings",
     "TrainConfig",
     "WideDeepConfig",
+    "learning_rate_as_spec",
     "load_config",
     "parse_config",
     "refuse_unbuilt",

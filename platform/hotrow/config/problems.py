@@ -57,6 +57,8 @@ def _path(loc: Sequence[int | str], raw: Any) -> str:
     keys: list[str] = []
     node = raw
     for key in loc:
+        if isinstance(key, str) and key.startswith("<"):
+            continue  # a tag of a union
         if isinstance(node, Mapping):
             if key not in node and (isinstance(key, int) or node.get("arch") == key):
                 continue  # a single group stands for a list of one; a tag of the union of models

@@ -12,7 +12,12 @@ from hotrow.config.features import FeaturesConfig
 from hotrow.config.model import DlrmConfig, ModelConfig
 from hotrow.config.section import Section, problem
 from hotrow.config.tables import DEFAULT_TABLE, WIDE, TableSettings, inherit_settings
-from hotrow.config.training import CheckpointConfig, OptimizerConfig, TrainConfig
+from hotrow.config.training import (
+    CheckpointConfig,
+    EmbeddingsConfig,
+    OptimizerConfig,
+    TrainConfig,
+)
 from hotrow.config.unbuilt import CacheConfig, OnlineConfig, ParallelConfig
 from hotrow.errors import nearest
 
@@ -34,6 +39,7 @@ class RunConfig(Section):
     tables: dict[str, TableSettings] = Field(default_factory=dict, validate_default=True)
     model: Annotated[ModelConfig, Field(discriminator="arch")]
     optimizer: OptimizerConfig = OptimizerConfig()
+    embeddings: EmbeddingsConfig = EmbeddingsConfig()
     train: TrainConfig = TrainConfig()
     cache: CacheConfig = CacheConfig()
     parallel: ParallelConfig = ParallelConfig()

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic_core import PydanticCustomError
 
-from hotrow.errors import nearest
+from hotrow.errors import InvalidArgumentError, nearest
+
+Spec = TypeVar("Spec")
 
 
 def problem(message: str) -> PydanticCustomError:
     """Returns the exception a validator raises; its text reaches the user as it is."""
     return PydanticCustomError("hotrow", "{message}", {"message": message})
+
+
+def from_spec(kind: type[Spec], options: Mapping[str, Any]) -> Spec:
+    """Returns `kind(**options)` of `hotrow.spec`; what it refuses is the validator's problem."""
+    try:
+        return kind(**options)
+    except InvalidArgumentError as err:
+        raise problem(str(err)) from err
 
 
 def tuples_from_lists(value: Any) -> Any:

@@ -1,13 +1,26 @@
-"""The `tables` section: optimizer and initial values of each embedding table."""
+"""The `tables` section: optimizer, initial values, row types, admission and expiry of tables."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from hotrow.config.section import Section, problem
+from hotrow.config.admission import AdmissionConfig, ExpiryConfig
+from hotrow.config.learning_rate import LearningRate, learning_rate_as_spec
+from hotrow.config.section import Section, from_spec, problem
+from hotrow.spec import (
+    SGD,
+    Adagrad,
+    Adam,
+    Ftrl,
+    Momentum,
+    RowDtype,
+    RowwiseAdagrad,
+    TableOptimizer,
+)
 
 DEFAULT_TABLE = "default"
 WIDE = "wide"
@@ -53,34 +66,126 @@ class InitializerConfig(Section):
         return {key: value for key, value in handler(self).items() if value is not None}
 
 
+OptimizerName = Literal["sgd", "momentum", "adagrad", "rowwise_adagrad", "adam", "ftrl"]
+_OPTIMIZERS: dict[str, type[TableOptimizer]] = {
+    "sgd": SGD,
+    "momentum": Momentum,
+    "adagrad": Adagrad,
+    "rowwise_adagrad": RowwiseAdagrad,
+    "adam": Adam,
+    "ftrl": Ftrl,
+}
+_DEFAULT_OPTIMIZER: OptimizerName = "adagrad"
+_SPEC_NAMES = {"initial_accumulator": "initial_accumulator_value"}
+_OF_ALL = ("learning_rate", "l2", "weight_decay", "clip_row_norm")
+_OF_SOME = (
+    "initial_accumulator",
+    "epsilon",
+    "momentum",
+    "nesterov",
+    "beta_1",
+    "beta_2",
+    "bias_correction",
+    "l1",
+    "l2_shrinkage",
+    "beta",
+)
+
+
+def options_of(optimizer: str) -> tuple[str, ...]:
+    """Returns the keys of `TableSettings` that an optimizer takes."""
+    fields = {field.name for field in dataclasses.fields(_OPTIMIZERS[optimizer])}
+    return tuple(key for key in (*_OF_ALL, *_OF_SOME) if _SPEC_NAMES.get(key, key) in fields)
+
+
 class TableSettings(Section):
     """Settings of one table.
 
+    Each optimizer takes some of the options; one that it does not take is refused. The meaning
+    of each is told by `hotrow.spec.optimizers`.
+
     Attributes:
-        optimizer: the table's own optimizer, fused into its backward.
-        learning_rate: its step size.
-        initial_accumulator: where Adagrad's sum of squares starts (Keras' default).
-        epsilon: Adagrad's (Keras' default).
+        optimizer: the table's own optimizer.
+        learning_rate: its step size; unset, that of `hotrow`'s optimizer of this name.
+        l2: factor of the weights that is added to the gradient; for `ftrl` its own.
+        weight_decay: share of the weights, times the learning rate, taken away by a step.
+        clip_row_norm: largest norm of a row's gradient.
+        initial_accumulator: where Adagrad's and FTRL's sums of squares start (Keras' default).
+        epsilon: Adagrad's and Adam's (Keras' default).
+        momentum, nesterov: of `momentum`.
+        beta_1, beta_2, bias_correction: of `adam`.
+        l1, l2_shrinkage, beta: of `ftrl`.
+        dtype: of the weights in memory. state_dtype: of the optimizer's state.
         initializer: how a new row starts.
         default_value: every weight of the row that an unknown key reads outside training.
         vocabulary_size: keys lie in [0, vocabulary_size); None: any 64-bit key.
+        admission: which keys get a row; None: all that training looks up.
+        expiry: when a row is given up; None: never.
     """
 
-    optimizer: Literal["sgd", "adagrad", "momentum", "rowwise_adagrad", "adam", "ftrl"] = "adagrad"
-    learning_rate: float = Field(default=0.05, gt=0)
+    optimizer: OptimizerName = _DEFAULT_OPTIMIZER
+    learning_rate: LearningRate | None = None
+    l2: float = Field(default=0.0, ge=0)
+    weight_decay: float = Field(default=0.0, ge=0)
+    clip_row_norm: float | None = Field(default=None, gt=0)
     initial_accumulator: float = Field(default=0.1, ge=0)
     epsilon: float = Field(default=1e-7, gt=0)
+    momentum: float = Field(default=0.9, ge=0, lt=1)
+    nesterov: bool = False
+    beta_1: float = Field(default=0.9, ge=0, lt=1)
+    beta_2: float = Field(default=0.999, ge=0, lt=1)
+    bias_correction: Literal["row", "global"] = "row"
+    l1: float = Field(default=0.0, ge=0)
+    l2_shrinkage: float = Field(default=0.0, ge=0)
+    beta: float = Field(default=0.0, ge=0)
+    dtype: RowDtype = "float32"
+    state_dtype: RowDtype = "float32"
     initializer: InitializerConfig = InitializerConfig(uniform=0.05)
     default_value: float = 0.0
     vocabulary_size: int | None = Field(default=None, ge=1)
+    admission: AdmissionConfig | None = None
+    expiry: ExpiryConfig | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _own_learning_rate(cls, value: Any) -> Any:
+        if isinstance(value, Mapping) and value.get("learning_rate") is None:
+            kind = _OPTIMIZERS.get(str(value.get("optimizer", _DEFAULT_OPTIMIZER)), Adagrad)
+            return {**value, "learning_rate": kind().learning_rate}
+        return value
+
+    @model_validator(mode="after")
+    def _options_fit(self) -> TableSettings:
+        legal = options_of(self.optimizer)
+        for option in _OF_SOME:
+            if option in self.model_fields_set and option not in legal:
+                raise problem(
+                    f"{option} is no option of {self.optimizer}; its options are {', '.join(legal)}"
+                )
+        self.optimizer_as_spec()
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_options_of_others(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        others = set(_OF_SOME) - set(options_of(self.optimizer))
+        return {key: value for key, value in handler(self).items() if key not in others}
+
+    def optimizer_as_spec(self) -> TableOptimizer:
+        """Returns the optimizer as the tables take it."""
+        options = {key: getattr(self, key) for key in options_of(self.optimizer)}
+        options["learning_rate"] = learning_rate_as_spec(options["learning_rate"])
+        return from_spec(
+            _OPTIMIZERS[self.optimizer],
+            {_SPEC_NAMES.get(key, key): value for key, value in options.items()},
+        )
 
 
 def inherit_settings(tables: Mapping[str, Any]) -> dict[str, Any]:
     """Returns raw `tables` with every entry completed from the more general ones.
 
     `default` gives what a table leaves out. Linear tables (`<column>/wide`) start at zero and
-    take what they leave out from `wide`, then from `default`. Entries that are no mappings are
-    left for the validation to refuse.
+    take what they leave out from `wide`, then from `default`. An optimizer is inherited with its
+    options, or not at all. Entries that are no mappings are left for the validation to refuse.
     """
     default = tables.get(DEFAULT_TABLE, {})
     if not isinstance(default, Mapping):
@@ -88,10 +193,17 @@ def inherit_settings(tables: Mapping[str, Any]) -> dict[str, Any]:
     wide = {**default, "initializer": "zeros"}
     given_wide = tables.get(WIDE, {})
     if isinstance(given_wide, Mapping):
-        wide.update(given_wide)
+        wide = _inherited(given_wide, wide)
     complete: dict[str, Any] = {DEFAULT_TABLE: dict(default), WIDE: wide}
     for name, settings in tables.items():
         base = wide if name == WIDE or str(name).endswith(f"/{WIDE}") else default
         mapping = isinstance(settings, Mapping)
-        complete[name] = {**base, **settings} if mapping else settings
+        complete[name] = _inherited(settings, base) if mapping else settings
     return complete
+
+
+def _inherited(settings: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
+    own = base.get("optimizer", _DEFAULT_OPTIMIZER)
+    if settings.get("optimizer", own) != own:
+        base = {key: value for key, value in base.items() if key not in (*_OF_ALL, *_OF_SOME)}
+    return {**base, **settings}

@@ -1,19 +1,45 @@
-"""The sections `optimizer`, `train` and `checkpoint`: how the run proceeds."""
+"""The sections `optimizer`, `embeddings`, `train` and `checkpoint`: how the run proceeds."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from hotrow.config.section import Section
+from hotrow.config.learning_rate import LearningRate
+from hotrow.config.section import Section, problem
 
 
 class OptimizerConfig(Section):
-    """Optimizer of the dense part; each table has its own (see `TableSettings`)."""
+    """Optimizer of the dense part; each table has its own (see `TableSettings`).
+
+    Attributes:
+        name: Keras' optimizer.
+        learning_rate: its step size.
+        clipnorm: largest norm of the gradient of each variable.
+        global_clipnorm: largest norm of the gradients of all variables together.
+    """
 
     name: Literal["adam", "adagrad", "rmsprop", "sgd"] = "adam"
-    learning_rate: float = Field(default=0.001, gt=0)
+    learning_rate: LearningRate = 0.001
+    clipnorm: float | None = Field(default=None, gt=0)
+    global_clipnorm: float | None = Field(default=None, gt=0)
+
+    @model_validator(mode="after")
+    def _one_way_to_clip(self) -> OptimizerConfig:
+        if self.clipnorm is not None and self.global_clipnorm is not None:
+            raise problem("clipnorm and global_clipnorm are both given; leave one out")
+        return self
+
+
+class EmbeddingsConfig(Section):
+    """What all tables have in common.
+
+    Attributes:
+        global_clipnorm: largest norm of the gradients of all rows of a step together.
+    """
+
+    global_clipnorm: float | None = Field(default=None, gt=0)
 
 
 class TrainConfig(Section):

@@ -13,8 +13,6 @@ from hotrow.errors import UnimplementedError
 if TYPE_CHECKING:
     from hotrow.config.run import RunConfig
 
-BUILT_TABLE_OPTIMIZERS = ("sgd", "adagrad")
-
 
 class CacheConfig(Section):
     """The device cache of each table.
@@ -66,9 +64,6 @@ def unbuilt_values(config: RunConfig) -> Iterator[tuple[str, object]]:
             value = getattr(section, key)
             if value != field.default:
                 yield f"{name}.{key}", value
-    for name, settings in config.tables.items():
-        if settings.optimizer not in BUILT_TABLE_OPTIMIZERS:
-            yield f"tables.{name}.optimizer", settings.optimizer
 
 
 def refuse_unbuilt(config: RunConfig) -> None:

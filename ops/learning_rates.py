@@ -1,0 +1,85 @@
+"""Learning rates of tables as the ops take them: constants, or schedules at the table's step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from hotrow.errors import InvalidArgumentError
+from hotrow.ops import library
+from hotrow.ops.table import Table
+from hotrow.spec import KERAS_SCHEDULES, LearningRate, Schedule
+
+
+def keras_learning_rate(learning_rate: LearningRate) -> Any:
+    """Returns what a Keras optimizer takes: the number, or the schedule as an object of Keras.
+
+    Raises:
+        InvalidArgumentError: there is no schedule of that name, or it refuses its options.
+    """
+    if not isinstance(learning_rate, Schedule):
+        return learning_rate
+    name = learning_rate.name
+    made = _schedule_class(name)
+    try:
+        schedule = made.from_config(dict(learning_rate.options))
+        first = float(schedule(0))
+    except (TypeError, ValueError) as err:
+        raise InvalidArgumentError(f"Schedule {name}: {' '.join(str(err).split())}") from err
+    if not (math.isfinite(first) and first >= 0):
+        raise InvalidArgumentError(f"Schedule {name} starts with {first}; must be 0 or more")
+    return schedule
+
+
+def _schedule_class(name: str) -> Any:
+    if name in KERAS_SCHEDULES:
+        return getattr(keras.optimizers.schedules, name)
+    registered = keras.saving.get_custom_objects()
+    # A class goes by its name, under which a schedule object arrives, or by "package>name".
+    found = {
+        made
+        for key, made in registered.items()
+        if name in (key, getattr(made, "__name__", None))
+        and isinstance(made, type)
+        and issubclass(made, keras.optimizers.schedules.LearningRateSchedule)
+    }
+    if len(found) != 1:
+        why = "is not known" if not found else "is the name of several registered classes"
+        raise InvalidArgumentError(
+            f"Schedule {name!r} {why}; legal: {', '.join(KERAS_SCHEDULES)}, and subclasses of "
+            "LearningRateSchedule that keras.saving.register_keras_serializable registered "
+            "(as 'package>name')"
+        )
+    return found.pop()
+
+
+class LearningRates:
+    """The learning rates of the tables of a layer, each at its table's step.
+
+    Args:
+        tables: in the order of the layer.
+
+    Raises:
+        InvalidArgumentError: see `keras_learning_rate`.
+    """
+
+    def __init__(self, tables: Sequence[Table]) -> None:
+        self._handles = [table.handle for table in tables]
+        self._rates = [keras_learning_rate(t.config.optimizer.learning_rate) for t in tables]
+
+    def __call__(self) -> Any:
+        """Returns float32 [T], by an op a table with a schedule, and else as a constant."""
+        if not any(callable(rate) for rate in self._rates):
+            return tf.constant(self._rates, tf.float32)
+        return tf.stack(
+            [
+                tf.cast(rate(library.load().hotrow_table_step(table=handle)), tf.float32)
+                if callable(rate)
+                else rate
+                for handle, rate in zip(self._handles, self._rates, strict=True)
+            ]
+        )

@@ -1,0 +1,51 @@
+"""What a table and a feature are: frozen descriptions that the layer, export and server share.
+
+The names are those of keras-rs. A feature points at its table; features that point at one table
+share its rows.
+"""
+
+from hotrow.spec.admission import FILTERS, Admission, Expiry
+from hotrow.spec.as_dict import table_from_dict, table_to_dict
+from hotrow.spec.initializers import INITIALIZERS, Constant, Initializer, Normal, Uniform
+from hotrow.spec.optimizers import (
+    OPTIMIZERS,
+    SGD,
+    Adagrad,
+    Adam,
+    Ftrl,
+    Momentum,
+    RowwiseAdagrad,
+    TableOptimizer,
+)
+from hotrow.spec.schedules import KERAS_SCHEDULES, LearningRate, Schedule
+from hotrow.spec.tables import COMBINERS, DTYPES, Combiner, FeatureConfig, RowDtype, TableConfig
+
+__all__ = [
+    "COMBINERS",
+    "DTYPES",
+    "FILTERS",
+    "INITIALIZERS",
+    "KERAS_SCHEDULES",
+    "OPTIMIZERS",
+    "SGD",
+    "Adagrad",
+    "Adam",
+    "Admission",
+    "Combiner",
+    "Constant",
+    "Expiry",
+    "FeatureConfig",
+    "Ftrl",
+    "Initializer",
+    "LearningRate",
+    "Momentum",
+    "Normal",
+    "RowDtype",
+    "RowwiseAdagrad",
+    "Schedule",
+    "TableConfig",
+    "TableOptimizer",
+    "Uniform",
+    "table_from_dict",
+    "table_to_dict",
+]

@@ -1,0 +1,107 @@
+"""Which keys get a row, and which rows are given up again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from hotrow.spec.checks import is_integer, require, require_one_of
+
+FILTERS = ("counter", "bloom")
+_UINT32 = 2**32 - 1
+
+
+@dataclass(frozen=True)
+class Admission:
+    """A key gets a row with its n-th sighting in training.
+
+    A sighting is an occurrence of the key in a lookup with `training=True`; a key that is in a
+    batch three times is seen three times. Until then it reads the table's default row and its
+    gradients are dropped.
+
+    Attributes:
+        sightings: n; 1 admits every key at once.
+        filter: "counter" keeps an exact count of each key that waits (about 24 bytes). "bloom" is
+            a counting Bloom filter of fixed size: a key is never admitted late, but may be
+            admitted early.
+        expected_keys: of "bloom": keys that wait, for which the filter is sized.
+        error_rate: of "bloom": at `expected_keys` keys, the probability that a new key is admitted
+            early.
+    """
+
+    sightings: int
+    filter: Literal["counter", "bloom"] = "counter"
+    expected_keys: int | None = None
+    error_rate: float = 0.01
+
+    def __post_init__(self) -> None:
+        require(
+            is_integer(self.sightings, 1, _UINT32),
+            "Admission.sightings",
+            self.sightings,
+            "an integer of 1 or more",
+        )
+        require_one_of("Admission.filter", self.filter, FILTERS)
+        rate = self.error_rate
+        is_rate = isinstance(rate, int | float) and 0 < rate < 1
+        require(is_rate, "Admission.error_rate", rate, "in (0, 1)")
+        if self.filter == "bloom":
+            require(
+                is_integer(self.expected_keys, 1),
+                "Admission.expected_keys",
+                self.expected_keys,
+                "1 or more with filter 'bloom', which is sized for so many waiting keys",
+            )
+        else:
+            require(
+                self.expected_keys is None,
+                "Admission.expected_keys",
+                self.expected_keys,
+                "None with filter 'counter', which grows as it needs",
+            )
+
+
+@dataclass(frozen=True)
+class Expiry:
+    """When a row is given up: by age, by rarity, or both.
+
+    A row's age is the number of the table's steps since its last update; its count is the number
+    of its key's occurrences in the steps that updated it. Expired keys are remembered as
+    tombstones until something publishes them; a key that gets a row again loses its tombstone.
+
+    Attributes:
+        after_steps: a row expires when it is older than this; None: age alone is no reason.
+        rare_count: a row with a smaller count expires when it is older than `rare_after_steps`.
+        rare_after_steps: the two go together.
+        sweep_steps: every step looks at 1/sweep_steps of the rows, so a row goes at most so many
+            steps after it expired.
+    """
+
+    after_steps: int | None = None
+    rare_count: int | None = None
+    rare_after_steps: int | None = None
+    sweep_steps: int = 1000
+
+    def __post_init__(self) -> None:
+        for name in ("after_steps", "rare_count", "rare_after_steps"):
+            value = getattr(self, name)
+            legal = value is None or is_integer(value, 1, _UINT32)
+            require(legal, f"Expiry.{name}", value, "an integer of 1 or more, or None")
+        require(
+            (self.rare_count is None) == (self.rare_after_steps is None),
+            "Expiry.rare_after_steps",
+            self.rare_after_steps,
+            "given with rare_count, and only with it",
+        )
+        require(
+            self.after_steps is not None or self.rare_count is not None,
+            "Expiry.after_steps",
+            self.after_steps,
+            "given, or rare_count and rare_after_steps; else nothing expires",
+        )
+        require(
+            is_integer(self.sweep_steps, 1, _UINT32),
+            "Expiry.sweep_steps",
+            self.sweep_steps,
+            "an integer of 1 or more",
+        )

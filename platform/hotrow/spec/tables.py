@@ -1,0 +1,113 @@
+"""Tables, and the features that point at them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from hotrow.errors import InvalidArgumentError
+from hotrow.spec.admission import Admission, Expiry
+from hotrow.spec.checks import is_integer, require, require_one_of
+from hotrow.spec.initializers import INITIALIZERS, Initializer, Uniform
+from hotrow.spec.optimizers import OPTIMIZERS, Adagrad, TableOptimizer
+
+Combiner = Literal["sum", "mean", "sqrtn"]
+COMBINERS: tuple[str | None, ...] = (None, "sum", "mean", "sqrtn")
+"""Legal combiners; the position is the number that the native core uses."""
+
+RowDtype = Literal["float32", "bfloat16", "float16"]
+DTYPES: tuple[str, ...] = ("float32", "bfloat16", "float16")
+"""Legal types of rows in memory; the position is the number that the native core uses."""
+
+
+@dataclass(frozen=True)
+class TableConfig:
+    """An embedding table: rows of one width and one optimizer, keyed by int64.
+
+    Attributes:
+        name: unique inside a layer. A row's initial value depends on it.
+        embedding_dim: weights of a row, D.
+        vocabulary_size: keys must lie in [0, vocabulary_size); None: every int64 is a key.
+        initializer: of the weights; a row's first value is a pure function of the layer's seed,
+            the table's name and the key.
+        optimizer: updates the rows; the optimizer of the model updates dense weights only.
+        combiner: how the rows of a sample are pooled; None leaves one row a key.
+        default_value: of every weight of the row that an unknown key reads outside training.
+        shards: pieces that the table is kept in; a key's piece is key mod shards.
+        hash_owner: mix the key before the modulus.
+        dtype: of the weights in memory. Arithmetic is float32 always; an update rounds its result
+            to a 16-bit type stochastically, so that small steps are not lost on average.
+        state_dtype: the same for the optimizer's state of D values (a row's single values are
+            float32).
+        admission: which keys get a row; None: every key that training looks up.
+        expiry: when a row is given up; None: never.
+    """
+
+    name: str
+    embedding_dim: int
+    vocabulary_size: int | None = None
+    initializer: Initializer = field(default_factory=Uniform)
+    optimizer: TableOptimizer = field(default_factory=Adagrad)
+    combiner: Combiner | None = "mean"
+    default_value: float = 0.0
+    shards: int = 1
+    hash_owner: bool = False
+    dtype: RowDtype = "float32"
+    state_dtype: RowDtype = "float32"
+    admission: Admission | None = None
+    expiry: Expiry | None = None
+
+    def __post_init__(self) -> None:
+        where = f"table {self.name!r}: "
+        require(bool(self.name), "TableConfig.name", self.name, "a name")
+        require("\x00" not in self.name, "TableConfig.name", self.name, "without NUL")
+        dim = self.embedding_dim
+        require(is_integer(dim, 1), where + "embedding_dim", dim, "1 or more")
+        require(
+            self.vocabulary_size is None or self.vocabulary_size >= 1,
+            where + "vocabulary_size",
+            self.vocabulary_size,
+            "1 or more, or None",
+        )
+        require(self.shards >= 1, where + "shards", self.shards, "1 or more")
+        require_one_of(where + "combiner", self.combiner, COMBINERS)
+        require_one_of(where + "dtype", self.dtype, DTYPES)
+        require_one_of(where + "state_dtype", self.state_dtype, DTYPES)
+        self._require_instance("initializer", INITIALIZERS)
+        self._require_instance("optimizer", OPTIMIZERS)
+        for name, legal in (("admission", Admission), ("expiry", Expiry)):
+            if getattr(self, name) is not None:
+                self._require_instance(name, (legal,))
+
+    def _require_instance(self, name: str, legal: tuple[type[object], ...]) -> None:
+        value = getattr(self, name)
+        if type(value) not in legal:
+            names = ", ".join(f"hotrow.{kind.__name__}(...)" for kind in legal)
+            raise InvalidArgumentError(
+                f"table {self.name!r}: {name} is {value!r}; must be one of {names}"
+            )
+
+
+@dataclass(frozen=True)
+class FeatureConfig:
+    """An input column that looks rows up in a table.
+
+    Attributes:
+        name: unique inside a layer; the key of the layer's input and output dictionaries.
+        table: where its rows are.
+        combiner: replaces the table's; "table" keeps it.
+    """
+
+    name: str
+    table: TableConfig
+    combiner: Combiner | Literal["table"] | None = "table"
+
+    def __post_init__(self) -> None:
+        require(bool(self.name), "FeatureConfig.name", self.name, "a name")
+        legal = ("table", *COMBINERS)
+        require_one_of(f"feature {self.name!r}: combiner", self.combiner, legal)
+
+    @property
+    def resolved_combiner(self) -> Combiner | None:
+        """The combiner that applies to this feature."""
+        return self.table.combiner if self.combiner == "table" else self.combiner
