@@ -1,0 +1,132 @@
+"""What the rows of a table look like: skew, ages, norms, gathered batch by batch.
+
+Memory does not grow with the number of rows. N: rows of a batch. D: weights of a row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from hotrow.lookup_counts import LookupCounts, octave
+
+SKEW_PERCENTS = (1, 10)
+_AGE_BINS = 33
+_PARTS = 4  # of equal width in each octave of norms
+_LOWEST_EXPONENT = -160  # below that of float32's smallest number
+_NORM_BINS = _PARTS * 340
+
+
+@dataclass(frozen=True)
+class Bin:
+    """Rows whose value is in [low, high)."""
+
+    low: float
+    high: float
+    rows: int
+
+
+class TableStatistics:
+    """The statistics of one table.
+
+    Attributes:
+        step: of the table; ages are relative to it.
+        rows: how many were added.
+        not_finite: rows with a NaN or an infinity among weights and state; they have no norm.
+        counts: lookups of the rows.
+        norm_min, norm_max: of the L2 norms; None without finite rows.
+    """
+
+    def __init__(self, step: int) -> None:
+        """Starts without rows."""
+        self.step = step
+        self.rows = 0
+        self.not_finite = 0
+        self.counts = LookupCounts()
+        self.norm_min: float | None = None
+        self.norm_max: float | None = None
+        self._age_sum = 0
+        self._ages = np.zeros(_AGE_BINS, np.int64)
+        self._norm_sum = 0.0
+        self._zero_norms = 0
+        self._norms = np.zeros(_NORM_BINS, np.int64)
+
+    def add(
+        self,
+        weights: npt.NDArray[np.float32],
+        clocks: npt.NDArray[np.uint32],
+        counts: npt.NDArray[np.uint32],
+        finite: npt.NDArray[np.bool_],
+    ) -> None:
+        """Adds rows that were not added before.
+
+        Args:
+            weights: float32 [N, D].
+            clocks: uint32 [N], the step of each row's last update.
+            counts: uint32 [N], lookups.
+            finite: bool [N]; false where weights or state hold a NaN or an infinity.
+        """
+        self.rows += len(clocks)
+        self.counts.add(counts)
+        # A row that was created after the last step has a clock beyond it.
+        ages = np.maximum(self.step - clocks.astype(np.int64), 0)
+        self._age_sum += int(ages.sum())
+        self._ages += np.bincount(octave(ages), minlength=_AGE_BINS)
+        self.not_finite += int((~finite).sum())
+        self._add_norms(weights if finite.all() else weights[finite])
+
+    def _add_norms(self, weights: npt.NDArray[np.float32]) -> None:
+        if not len(weights):
+            return
+        wide = weights.astype(np.float64)  # squares of float32 may overflow
+        norms = np.sqrt(np.einsum("ij,ij->i", wide, wide))
+        least, greatest = float(norms.min()), float(norms.max())
+        self.norm_min = least if self.norm_min is None else min(self.norm_min, least)
+        self.norm_max = greatest if self.norm_max is None else max(self.norm_max, greatest)
+        self._norm_sum += float(norms.sum())
+        norms = norms[norms > 0]
+        self._zero_norms += len(weights) - len(norms)
+        fractions, exponents = np.frexp(norms)  # fractions are in [0.5, 1)
+        parts = ((fractions - 0.5) * (2 * _PARTS)).astype(np.int64)
+        places = (exponents - _LOWEST_EXPONENT) * _PARTS + parts
+        self._norms += np.bincount(places, minlength=_NORM_BINS)
+
+    @property
+    def age_mean(self) -> float | None:
+        """Mean of step - clock; None without rows."""
+        return self._age_sum / self.rows if self.rows else None
+
+    @property
+    def norm_mean(self) -> float | None:
+        """Mean of the L2 norms; None without finite rows."""
+        finite = self.rows - self.not_finite
+        return self._norm_sum / finite if finite else None
+
+    def ages(self) -> list[Bin]:
+        """Returns the rows by step - clock: 0, 1, 2 and 3, 4 to 7, and so on, to the last used."""
+        return _octave_bins(self._ages)
+
+    def lookups(self) -> list[Bin]:
+        """Returns the rows by their lookups: 0, 1, 2 and 3, 4 to 7, and so on, to the last used."""
+        return _octave_bins(self.counts.octaves())
+
+    def norms(self) -> list[Bin]:
+        """Returns the finite rows by L2 norm: 4 equal parts an octave, those that are not empty.
+
+        Rows of norm 0 are in the bin [0, 0].
+        """
+        bins = [Bin(0.0, 0.0, self._zero_norms)] if self._zero_norms else []
+        for place in np.flatnonzero(self._norms):
+            exponent, part = divmod(int(place), _PARTS)
+            octave_low = 2.0 ** (exponent + _LOWEST_EXPONENT - 1)
+            low, high = (octave_low * (1 + p / _PARTS) for p in (part, part + 1))
+            bins.append(Bin(low, high, int(self._norms[place])))
+        return bins
+
+
+def _octave_bins(rows: npt.NDArray[np.int64]) -> list[Bin]:
+    used = np.flatnonzero(rows)
+    last = int(used[-1]) if len(used) else -1
+    return [Bin(2 ** (i - 1) if i else 0, 2**i, int(rows[i])) for i in range(last + 1)]
