@@ -1,0 +1,111 @@
+"""A stream that starts at batch n gives the batches of a whole one from n on, for every reader."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hotrow.cli.main import main
+from hotrow.config import RunConfig
+from hotrow.trainer.data import Batch, BatchStream, lines, parquet
+
+ROWS = 700
+CRITEO = {
+    "dense": {"columns": ["I1", "I2"], "transform": "log"},
+    "sparse": {"columns": ["C1", "C9"], "dim": 2},
+}
+CSV = {
+    "dense": {"columns": ["x"]},
+    "sparse": [
+        {"columns": ["id"], "dim": 2, "hash": False},
+        {"columns": ["tags"], "dim": 2, "separator": "|", "hash": False},
+        {"columns": ["name"], "dim": 2},
+    ],
+}
+LIBSVM = {"sparse": {"columns": ["ids"], "dim": 2, "hash": False}}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files of each format with some malformed lines, and all of them as Parquet."""
+    folder = tmp_path_factory.mktemp("readers")
+    assert main(["data", "generate", str(folder / "a.tsv.gz"), "--rows", str(ROWS)]) == 0
+    draw = random.Random(3)
+    with (folder / "a.csv").open("w") as csv, (folder / "a.libsvm").open("w") as libsvm:
+        csv.write("x,id,tags,name,label\n")
+        for i in range(ROWS):
+            tags = "|".join(str(draw.randrange(99)) for _ in range(draw.randrange(4)))
+            pairs = (f"{draw.randrange(999)}:{draw.random():.3f}" for _ in range(draw.randrange(5)))
+            legal = draw.random() > 0.01
+            csv.write(f"{i / 2},{i},{tags},n {i % 7},{i % 2}\n" if legal else 'bro"ken,1\n')
+            libsvm.write(f"{i % 2} {' '.join(pairs)}\n" if legal else "7 x\n")
+    for name, options in (("a.tsv.gz", []), ("a.csv", []), ("a.libsvm", ["--weights"])):
+        converted = str(folder / f"{name}.parquet")
+        skip = ["--on-malformed", "skip"]
+        assert main(["data", "convert", str(folder / name), converted, *skip, *options]) == 0
+    return folder
+
+
+def arrays(batch: Batch) -> list[Any]:
+    fields = ("keys", "row_splits", "weights")
+    keys = [getattr(part, field) for part in batch.sparse.values() for field in fields]
+    return [batch.dense, batch.labels, *keys]
+
+
+@pytest.mark.parametrize(
+    ("seed", "window"),
+    [(None, 131), (5, 50), (5, 10_000)],
+    ids=["in order", "shuffled in windows", "shuffled as a whole"],
+)
+@pytest.mark.parametrize(
+    ("name", "features", "options"),
+    [
+        pytest.param("a.tsv.gz", CRITEO, {"format": "criteo"}, id="Criteo"),
+        pytest.param("a.csv", CSV, {"format": "csv"}, id="CSV"),
+        pytest.param("a.libsvm", LIBSVM, {"format": "libsvm"}, id="LibSVM"),
+        pytest.param(
+            "a.libsvm", LIBSVM, {"format": "libsvm", "weights": True}, id="LibSVM with weights"
+        ),
+        pytest.param("a.tsv.gz.parquet", CRITEO, {"format": "criteo"}, id="Parquet of Criteo"),
+        pytest.param("a.csv.parquet", CSV, {"format": "csv"}, id="Parquet of CSV"),
+        pytest.param(
+            "a.libsvm.parquet",
+            LIBSVM,
+            {"format": "libsvm", "weights": True},
+            id="Parquet of LibSVM",
+        ),
+    ],
+)
+def test_the_batches_after_a_resumption_are_those_of_an_uninterrupted_epoch(
+    files: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    features: dict[str, Any],
+    options: dict[str, Any],
+    window: int,
+    seed: int | None,
+) -> None:
+    # Blocks much smaller than a window, so that batches begin and end inside of them.
+    monkeypatch.setattr(lines.line_blocks, "__defaults__", (0, 6000))
+    monkeypatch.setattr(parquet, "BATCH_ROWS", 97)
+    config = RunConfig.model_validate(
+        {
+            "name": "s",
+            "data": {"train": "-", "batch_size": 32, "on_malformed": "skip", **options},
+            "features": features,
+            "model": {"arch": "logistic"},
+            "train": {"shuffle_buffer": window},
+        }
+    )
+    whole = list(BatchStream(files / name, config, seed, epoch=2))
+    assert len(whole) > 15
+    for start in (0, 1, 4, 7, len(whole) - 1, len(whole) + 3):
+        rest = list(BatchStream(files / name, config, seed, start, epoch=2))
+        assert len(rest) == max(0, len(whole) - start)
+        for one, other in zip(whole[start:], rest, strict=True):
+            for before, after in zip(arrays(one), arrays(other), strict=True):
+                np.testing.assert_array_equal(before, after)
