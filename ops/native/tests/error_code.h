@@ -1,0 +1,19 @@
+// What a call fails with, for CHECK(error_code([] { ... }) == Code::kDataLoss).
+#pragma once
+
+#include "core/status.h"
+
+namespace hotrow {
+
+// The code of the Error that `call` throws; kOk if it throws none.
+template <typename Call>
+Code error_code(Call&& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.code();
+  }
+  return Code::kOk;
+}
+
+}  // namespace hotrow
