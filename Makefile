@@ -10,7 +10,10 @@ export SHARED ?= $(abspath ../shared)
 # A Criteo-format file for `make demo`; generated when empty.
 DATA ?=
 
-.PHONY: help setup format lint test demo bench protos gpu-check clean
+# How long `make fuzz` runs each target.
+SECONDS ?= 600
+
+.PHONY: help setup format lint test native-test sanitize fuzz demo bench protos gpu-check clean
 
 help: ## list the tasks
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -31,6 +34,16 @@ lint: setup ## style and types
 
 test: setup ## the whole test suite
 	$(BIN)/python -m pytest -q
+
+native-test: setup ## the core's own C++ tests (part of `make test`, too)
+	@.ci/core-tests $(BIN)/python plain
+
+sanitize: setup ## the same under ASan with UBSan, and under TSan
+	@.ci/core-tests $(BIN)/python address
+	@.ci/core-tests $(BIN)/python thread
+
+fuzz: setup ## random input for the core (clang, libFuzzer) and for checkpoints; SECONDS=600 each
+	@.ci/fuzz $(BIN)/python $(SECONDS)
 
 demo: setup ## data -> train -> export -> serve -> predict -> evaluate, with a report
 	$(BIN)/python -m hotrow.cli.demo --to demo $(if $(DATA),--data "$(DATA)")
