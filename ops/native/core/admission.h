@@ -25,8 +25,8 @@ struct AdmissionOptions {
 class AdmissionFilter {
  public:
   virtual ~AdmissionFilter() = default;
-  // Counts `times` >= 1 sightings of a key without a row. True: it is admitted now, and its
-  // count is forgotten (kCounter).
+  // Counts `times` sightings of a key without a row. True: it is admitted now, and its count is
+  // forgotten (kCounter). 0 sightings change nothing and admit nobody.
   virtual bool sight(int64_t key, uint32_t times) = 0;
   // Keys whose sightings are counted: exact (kCounter) or estimated (kFilter).
   virtual uint64_t waiting() const = 0;

@@ -54,6 +54,7 @@ size_t SightingCounter::lower_bound(uint64_t mixed) const {
 }
 
 bool SightingCounter::sight(int64_t key, uint32_t times) {
+  if (times == 0) return false;
   const uint64_t mixed = mixed_of(key);
   const size_t slot = lower_bound(mixed);
   const bool found = counts_[slot] != 0 && mixed_[slot] == mixed;

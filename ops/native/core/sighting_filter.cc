@@ -65,6 +65,7 @@ void SightingFilter::raise(uint64_t position, uint32_t count) {
 }
 
 bool SightingFilter::sight(int64_t key, uint32_t times) {
+  if (times == 0) return false;
   // k positions from two hashes (Kirsch, Mitzenmacher: Less Hashing, Same Performance, 2006),
   // mixed anew because the table's partition and shard fix bits of mix64(key).
   uint64_t hash = mix64(static_cast<uint64_t>(key) ^ 0x8e9d5a2b7f4c3160ULL);

@@ -176,6 +176,20 @@ TEST_CASE("admission counter: the saved bytes depend on the counts alone") {
   CHECK(up.save() == down.save());
 }
 
+TEST_CASE("admission: no sightings change nothing and admit nobody") {
+  for (const AdmissionOptions& options :
+       {counter(1), counter(3), filter(1, 9, 0.1), filter(3, 9, 0.1)}) {
+    const auto admission = make_admission_filter(options, 1);
+    CHECK_FALSE(admission->sight(7, 0));
+    if (options.sightings > 1) CHECK_FALSE(admission->sight(8, options.sightings - 1));
+    const std::vector<uint8_t> before = admission->save();
+    CHECK_FALSE(admission->sight(7, 0));
+    CHECK_FALSE(admission->sight(8, 0));
+    CHECK(admission->save() == before);
+    CHECK(admission->sight(8, 1));
+  }
+}
+
 TEST_CASE("admission: a restored filter goes on as the saved one") {
   for (const AdmissionOptions& options : {counter(4), filter(4, 500, 0.02)}) {
     const auto saved = make_admission_filter(options, 1);
