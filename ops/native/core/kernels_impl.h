@@ -1,0 +1,608 @@
+// The kernels of kernels.h, once for every instruction set: each of kernels_plain.cc,
+// kernels_avx2.cc and kernels_avx512.cc includes this file with its own HOTROW_ISA and compiler
+// flags. Nothing here may have linkage outside of that file, except `table`: see kernels_lanes.h.
+#pragma once
+
+#include "core/float_mode.h"
+#include "core/half.h"
+#include "core/kernels.h"
+#include "core/kernels_lanes.h"
+
+namespace hotrow {
+namespace HOTROW_ISA {
+namespace {
+
+// Rows and gradient rows that are asked for before they are needed; measured on Zen 4.
+constexpr size_t kLinesAhead = 12;
+constexpr size_t kGradientsAhead = 16;
+constexpr size_t kGatherAhead = 16;
+constexpr size_t kCacheLine = 64;
+// Rows up to this width keep their summed gradient when it is needed twice; wider ones sum twice.
+constexpr size_t kKeptWidth = 1024;
+
+HOTROW_INLINE void prefetch(const void* from, size_t bytes) {
+  const auto* at = static_cast<const char*>(from);
+  for (size_t offset = 0; offset < bytes; offset += kCacheLine) __builtin_prefetch(at + offset);
+  __builtin_prefetch(at + bytes - 1);
+}
+
+template <int kBlocks>
+struct Blocks {
+  static constexpr int count = kBlocks;
+};
+
+// body(Blocks<n>, first column, Whole or Tail) for pieces of n * 16 columns that cover the width.
+template <class Body>
+HOTROW_INLINE void for_columns(size_t width, const Body& body) {
+  size_t column = 0;
+  for (; column + 2 * kLanes <= width; column += 2 * kLanes) body(Blocks<2>(), column, Whole());
+  if (column + kLanes <= width) {
+    body(Blocks<1>(), column, Whole());
+    column += kLanes;
+  }
+  if (column < width) body(Blocks<1>(), column, Tail{width - column});
+}
+
+// ---- Values of a line ----
+
+HOTROW_INLINE Floats floats_of_bfloat16(const Words& halves) {
+  return floats_of_bits(halves << 16);
+}
+
+HOTROW_INLINE Floats floats_of_float16(const Words& halves) {
+  const Words sign = (halves & all_words(0x8000u)) << 16, magnitude = halves & all_words(0x7fffu);
+  Words bits = (magnitude << 13) + all_words(112u << 23);
+  bits = select_less(magnitude, all_words(0x0400u), bits_of(floats_of(magnitude) * all(0x1p-24f)),
+                     bits);
+  const Words special = (magnitude << 13) | all_words(0x7f800000u);
+  bits = select_less(magnitude, all_words(0x7c00u), bits, special);
+  bits = select_less(all_words(0x7c00u), magnitude, bits | all_words(0x00400000u), bits);
+  return floats_of_bits(sign | bits);
+}
+
+HOTROW_INLINE Words bfloat16_with_step(const Words& bits, const Words& step) {
+  const Words sign = (bits >> 16) & all_words(0x8000u), magnitude = bits & all_words(0x7fffffffu);
+  Words half = (magnitude + step) >> 16;
+  half = select_less(half, all_words(0x7f7fu), half, all_words(0x7f7fu));
+  half = select_less(magnitude, all_words(0x7f800000u), half, magnitude >> 16);
+  half = select_less(all_words(0x7f800000u), magnitude, half | all_words(0x40u), half);
+  return sign | half;
+}
+
+HOTROW_INLINE Words bfloat16_nearest(const Floats& values) {
+  const Words bits = bits_of(values);
+  return bfloat16_with_step(bits, all_words(0x7fffu) + ((bits >> 16) & all_words(1u)));
+}
+
+HOTROW_INLINE Words bfloat16_stochastic(const Floats& values, const Words& random) {
+  return bfloat16_with_step(bits_of(values), random >> 16);
+}
+
+HOTROW_INLINE Words float16_with_step(const Words& bits, const Words& step,
+                                      const Words& subnormal) {
+  const Words sign = (bits >> 16) & all_words(0x8000u), magnitude = bits & all_words(0x7fffffffu);
+  Words half = (magnitude - all_words(112u << 23) + step) >> 13;
+  half = select_less(half, all_words(0x7bffu), half, all_words(0x7bffu));
+  half = select_less(magnitude, all_words(113u << 23), subnormal, half);
+  half = select_less(magnitude, all_words(0x7f800000u), half, all_words(0x7c00u));
+  const Words nan = all_words(0x7e00u) | ((magnitude >> 13) & all_words(0x03ffu));
+  half = select_less(all_words(0x7f800000u), magnitude, nan, half);
+  return sign | half;
+}
+
+HOTROW_INLINE Floats float16_subnormal_part(const Words& bits) {
+  const Words magnitude = bits & all_words(0x7fffffffu);
+  return floats_of_bits(select_less(magnitude, all_words(113u << 23), magnitude, all_words(0)));
+}
+
+HOTROW_INLINE Words float16_nearest(const Floats& values) {
+  const Words bits = bits_of(values);
+  const Floats subnormal = float16_subnormal_part(bits) * all(0x1p24f) + all(0x1p23f);
+  return float16_with_step(bits, all_words(0x0fffu) + ((bits >> 13) & all_words(1u)),
+                           bits_of(subnormal) & all_words(0x7fffu));
+}
+
+HOTROW_INLINE Words float16_stochastic(const Floats& values, const Words& random) {
+  const Words bits = bits_of(values);
+  const Words subnormal = integers_of(float16_subnormal_part(bits) * all(0x1p45f));
+  return float16_with_step(bits, random >> 19, (subnormal + (random >> 11)) >> 21);
+}
+
+// hotrow::rounding_bits of 16 positions.
+HOTROW_INLINE Words rounding_words(uint64_t stream, uint32_t position) {
+  Words x = (all_words(position) + numbers()) * all_words(0x9e3779b9u) +
+            all_words(static_cast<uint32_t>(stream));
+  x = x ^ all_words(static_cast<uint32_t>(stream >> 32));
+  x = (x ^ (x >> 16)) * all_words(0x7feb352du);
+  x = (x ^ (x >> 15)) * all_words(0x846ca68bu);
+  return x ^ (x >> 16);
+}
+
+template <RowType kType, class Extent>
+HOTROW_INLINE Floats load_values(const std::byte* values, size_t column, Extent extent) {
+  if constexpr (kType == RowType::kFloat32) {
+    return load(reinterpret_cast<const float*>(values) + column, extent);
+  } else {
+    const Words halves = load_halves(reinterpret_cast<const uint16_t*>(values) + column, extent);
+    return kType == RowType::kBfloat16 ? floats_of_bfloat16(halves) : floats_of_float16(halves);
+  }
+}
+
+// Rounds to nearest even.
+template <RowType kType, class Extent>
+HOTROW_INLINE void store_nearest(std::byte* values, size_t column, const Floats& a, Extent extent) {
+  if constexpr (kType == RowType::kFloat32) {
+    store(reinterpret_cast<float*>(values) + column, a, extent);
+  } else {
+    store_halves(reinterpret_cast<uint16_t*>(values) + column,
+                 kType == RowType::kBfloat16 ? bfloat16_nearest(a) : float16_nearest(a), extent);
+  }
+}
+
+// Rounds stochastically. position: of the first value, in the line.
+template <RowType kType, class Extent>
+HOTROW_INLINE void store_stochastic(std::byte* values, size_t column, const Floats& a,
+                                    Extent extent, uint64_t stream, size_t position) {
+  if constexpr (kType == RowType::kFloat32) {
+    store(reinterpret_cast<float*>(values) + column, a, extent);
+  } else {
+    const Words random = rounding_words(stream, static_cast<uint32_t>(position));
+    store_halves(reinterpret_cast<uint16_t*>(values) + column,
+                 kType == RowType::kBfloat16 ? bfloat16_stochastic(a, random)
+                                             : float16_stochastic(a, random),
+                 extent);
+  }
+}
+
+// ---- Sums ----
+
+// The gradient of one row: sum of shares[i] * rows[i], begin <= i < end.
+struct Gradient {
+  const float* const* rows;
+  const float* shares;
+  size_t begin, end;
+  size_t last;  // rows before it may be prefetched
+  size_t width;
+};
+
+// out[b]: columns [column + 16 b, column + 16 b + 16) of the sum.
+template <int kBlocks, class Extent>
+HOTROW_INLINE void sum_columns(const Gradient& gradient, size_t column, Extent extent,
+                               Floats (&out)[kBlocks]) {
+  if (gradient.begin == gradient.end) {
+    for (int b = 0; b < kBlocks; ++b) out[b] = all(0.0f);
+    return;
+  }
+  const auto term = [&](size_t i, int b) __attribute__((always_inline)) {
+    const Floats x = load(gradient.rows[i] + column + b * kLanes, extent);
+    return gradient.shares == nullptr ? x : x * all(gradient.shares[i]);
+  };
+  const auto ask = [&](size_t i) __attribute__((always_inline)) {
+    if (column == 0 && i + kGradientsAhead < gradient.last) {
+      prefetch(gradient.rows[i + kGradientsAhead], gradient.width * sizeof(float));
+    }
+  };
+  ask(gradient.begin);
+  for (int b = 0; b < kBlocks; ++b) out[b] = term(gradient.begin, b);
+  for (size_t i = gradient.begin + 1; i < gradient.end; ++i) {
+    ask(i);
+    for (int b = 0; b < kBlocks; ++b) out[b] = out[b] + term(i, b);
+  }
+}
+
+void sum(const RowGradients& gradients, size_t width, size_t first, size_t last, float* out) {
+  const IeeeFloatMode mode;
+  for (size_t u = first; u < last; ++u, out += width) {
+    const Gradient gradient{gradients.rows,          gradients.shares,       gradients.begins[u],
+                            gradients.begins[u + 1], gradients.begins[last], width};
+    for_columns(width, [&](auto blocks, size_t column, auto extent) __attribute__((always_inline)) {
+      Floats g[blocks.count];
+      sum_columns(gradient, column, extent, g);
+      for (int b = 0; b < blocks.count; ++b) store(out + column + b * kLanes, g[b], extent);
+    });
+  }
+}
+
+double squares(const float* values, size_t count) {
+  const IeeeFloatMode mode;
+  double lane[kLanes] = {};
+  size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    for (size_t l = 0; l < kLanes; ++l) {
+      lane[l] += static_cast<double>(values[i + l]) * static_cast<double>(values[i + l]);
+    }
+  }
+  for (size_t l = 0; i + l < count; ++l) {
+    lane[l] += static_cast<double>(values[i + l]) * static_cast<double>(values[i + l]);
+  }
+  for (size_t half = kLanes / 2; half > 0; half /= 2) {
+    for (size_t l = 0; l < half; ++l) lane[l] += lane[l + half];
+  }
+  return lane[0];
+}
+
+// ---- Reading rows ----
+
+HOTROW_INLINE const std::byte* weights_of(const std::byte* line) {
+  return line + sizeof(RowHeader);
+}
+
+template <RowType kType>
+void gather_rows(size_t width, const std::byte* const* lines, size_t count, float* out) {
+  const size_t bytes = width * (kType == RowType::kFloat32 ? 4 : 2);
+  for (size_t i = 0; i < count; ++i, out += width) {
+    if (i + kGatherAhead < count) prefetch(weights_of(lines[i + kGatherAhead]), bytes);
+    const std::byte* weights = weights_of(lines[i]);
+    for_columns(width, [&](auto blocks, size_t column, auto extent) __attribute__((always_inline)) {
+      for (int b = 0; b < blocks.count; ++b) {
+        const size_t at = column + b * kLanes;
+        store(out + at, load_values<kType>(weights, at, extent), extent);
+      }
+    });
+  }
+}
+
+template <RowType kType>
+void add_row(size_t width, const std::byte* weights, float factor, float* out) {
+  const bool times = factor != 1.0f;
+  for_columns(width, [&](auto blocks, size_t column, auto extent) __attribute__((always_inline)) {
+    for (int b = 0; b < blocks.count; ++b) {
+      const size_t at = column + b * kLanes;
+      Floats w = load_values<kType>(weights, at, extent);
+      if (times) w = w * all(factor);
+      store(out + at, load(out + at, extent) + w, extent);
+    }
+  });
+}
+
+void gather(const LineLayout& layout, const std::byte* const* lines, size_t count, float* out) {
+  switch (layout.weights) {
+    case RowType::kFloat32:
+      return gather_rows<RowType::kFloat32>(layout.width, lines, count, out);
+    case RowType::kBfloat16:
+      return gather_rows<RowType::kBfloat16>(layout.width, lines, count, out);
+    case RowType::kFloat16:
+      return gather_rows<RowType::kFloat16>(layout.width, lines, count, out);
+  }
+}
+
+void add(const LineLayout& layout, const std::byte* line, float factor, float* out) {
+  const std::byte* weights = weights_of(line);
+  switch (layout.weights) {
+    case RowType::kFloat32:
+      return add_row<RowType::kFloat32>(layout.width, weights, factor, out);
+    case RowType::kBfloat16:
+      return add_row<RowType::kBfloat16>(layout.width, weights, factor, out);
+    case RowType::kFloat16:
+      return add_row<RowType::kFloat16>(layout.width, weights, factor, out);
+  }
+}
+
+void divide(size_t width, float divisor, float* out) {
+  for_columns(width, [&](auto blocks, size_t column, auto extent) __attribute__((always_inline)) {
+    for (int b = 0; b < blocks.count; ++b) {
+      const size_t at = column + b * kLanes;
+      store(out + at, load(out + at, extent) / all(divisor), extent);
+    }
+  });
+}
+
+// ---- Optimizers ----
+
+// The numbers of an UpdateStep as the inner loop wants them.
+struct Numbers {
+  explicit Numbers(const UpdateStep& step)
+      : rate(step.learning_rate),
+        inverse_rate(1.0f / step.learning_rate),
+        scale(step.scale),
+        clip(step.optimizer.clip_row_norm),
+        l2(step.optimizer.l2),
+        decay(step.learning_rate * step.optimizer.weight_decay),
+        momentum(step.optimizer.momentum),
+        nesterov(step.optimizer.nesterov),
+        epsilon(step.optimizer.epsilon),
+        // From double: 1 - 0.999f would be off by 5e-5 of itself were beta_2 a double.
+        rest_1(static_cast<float>(1.0 - static_cast<double>(step.optimizer.beta_1))),
+        rest_2(static_cast<float>(1.0 - static_cast<double>(step.optimizer.beta_2))),
+        l1(step.optimizer.l1),
+        twice_l2(2.0f * step.optimizer.ftrl_l2),
+        twice_shrinkage(2.0f * step.optimizer.l2_shrinkage),
+        beta(step.optimizer.beta) {}
+
+  float rate, inverse_rate, scale, clip, l2, decay;
+  float momentum;
+  bool nesterov;
+  float epsilon;
+  float rest_1, rest_2;  // 1 - beta_1, 1 - beta_2
+  float l1, twice_l2, twice_shrinkage, beta;
+};
+
+// One row while it is updated.
+struct Row {
+  std::byte* weights;
+  std::byte* state[2];  // vectors
+  size_t width;
+  uint64_t stream;  // of random bits
+  float scale;      // of the summed gradient
+  float clip;       // and then of the scaled one; 1: none
+  float rate;       // RowwiseAdagrad: lr / sqrt(a + epsilon); Adam: lr times its correction
+};
+
+// The gradient as the optimizer sees it, from the sum g and the weights w.
+HOTROW_INLINE Floats finished(const Numbers& n, const Row& row, Floats g, const Floats& w) {
+  g = g * all(row.scale);
+  if (row.clip != 1.0f) g = g * all(row.clip);
+  if (n.l2 != 0.0f) g = g + all(n.l2) * w;
+  return g;
+}
+
+template <OptimizerKind kKind, RowType kState, class Extent>
+HOTROW_INLINE void apply(const Numbers& n, const Row& row, size_t column, Extent extent,
+                         const Floats& g, Floats& w) {
+  const auto read = [&](int k) __attribute__((always_inline)) {
+    return load_values<kState>(row.state[k], column, extent);
+  };
+  const auto write = [&](int k, const Floats& a) __attribute__((always_inline)) {
+    store_stochastic<kState>(row.state[k], column, a, extent, row.stream,
+                             (k + 1) * row.width + column);
+  };
+  if constexpr (kKind == OptimizerKind::kSgd) {
+    w = w - all(n.rate) * g;
+  } else if constexpr (kKind == OptimizerKind::kMomentum) {
+    const Floats descent = all(n.rate) * g;
+    const Floats m = all(n.momentum) * read(0) - descent;
+    w = n.nesterov ? w + (all(n.momentum) * m - descent) : w + m;
+    write(0, m);
+  } else if constexpr (kKind == OptimizerKind::kAdagrad) {
+    const Floats a = read(0) + g * g;
+    w = w - (all(n.rate) * g) / square_root(a + all(n.epsilon));
+    write(0, a);
+  } else if constexpr (kKind == OptimizerKind::kRowwiseAdagrad) {
+    w = w - all(row.rate) * g;
+  } else if constexpr (kKind == OptimizerKind::kAdam) {
+    Floats m = read(0), v = read(1);
+    m = m + all(n.rest_1) * (g - m);
+    v = v + all(n.rest_2) * (g * g - v);
+    w = w - (all(row.rate) * m) / (square_root(v) + all(n.epsilon));
+    write(0, m);
+    write(1, v);
+  } else {
+    const Floats old_n = read(0), new_n = old_n + g * g, root = square_root(new_n);
+    const Floats z = read(1) + (g + all(n.twice_shrinkage) * w -
+                                (root - square_root(old_n)) * all(n.inverse_rate) * w);
+    const Floats low = select_less(z, all(-n.l1), all(-n.l1), z);
+    const Floats clipped = select_less(all(n.l1), low, all(n.l1), low);
+    const Floats divisor = (root + all(n.beta)) * all(n.inverse_rate) + all(n.twice_l2);
+    // A weight that never had a gradient, with n = 0, stays.
+    w = select_equal(divisor, all(0.0f), w, (clipped - z) / divisor);
+    write(0, new_n);
+    write(1, z);
+  }
+}
+
+template <OptimizerKind kKind, RowType kWeights, RowType kState>
+HOTROW_INLINE void update_columns(const Numbers& n, const Row& row, const Gradient& gradient) {
+  for_columns(row.width,
+              [&](auto blocks, size_t column, auto extent) __attribute__((always_inline)) {
+                Floats g[blocks.count];
+                sum_columns(gradient, column, extent, g);
+                for (int b = 0; b < blocks.count; ++b) {
+                  const size_t at = column + b * kLanes;
+                  Floats w = load_values<kWeights>(row.weights, at, extent);
+                  g[b] = finished(n, row, g[b], w);
+                  if (n.decay != 0.0f) w = w - all(n.decay) * w;
+                  apply<kKind, kState>(n, row, at, extent, g[b], w);
+                  store_stochastic<kWeights>(row.weights, at, w, extent, row.stream, at);
+                }
+              });
+}
+
+// Sum of squares of the finished gradient. Writes the sum times row.scale to kept, unless null.
+template <RowType kWeights>
+HOTROW_INLINE float measure(const Numbers& n, const Row& row, const Gradient& gradient,
+                            float* kept) {
+  Floats total = all(0.0f);
+  for_columns(row.width,
+              [&](auto blocks, size_t column, auto extent) __attribute__((always_inline)) {
+                Floats g[blocks.count];
+                sum_columns(gradient, column, extent, g);
+                for (int b = 0; b < blocks.count; ++b) {
+                  const size_t at = column + b * kLanes;
+                  if (kept != nullptr) store(kept + at, g[b] * all(row.scale), extent);
+                  const Floats w = load_values<kWeights>(row.weights, at, extent);
+                  g[b] = finished(n, row, g[b], w);
+                  total = total + g[b] * g[b];
+                }
+              });
+  return sum_of(total);
+}
+
+template <OptimizerKind kKind, RowType kWeights, RowType kState>
+void update_rows(const UpdateStep& step, const RowGradients& gradients, const uint32_t* counts,
+                 size_t first, size_t last, std::byte* const* lines) {
+  const IeeeFloatMode mode;
+  const Numbers n(step);
+  Numbers without_l2 = n;  // what the clip measures
+  without_l2.l2 = 0.0f;
+  const size_t width = step.layout.width;
+  const size_t line_bytes = sizeof(RowHeader) + step.layout.bytes();
+  const size_t state_offset = step.layout.state_offset();
+  const size_t vector_bytes = width * (kState == RowType::kFloat32 ? 4 : 2);
+  const size_t scalars_offset = step.layout.scalars_offset();
+  alignas(kCacheLine) float kept[kKeptWidth];
+  const float* const kept_row = kept;
+  const bool keeps = width <= kKeptWidth;
+  for (size_t u = first; u < last; ++u) {
+    if (u + kLinesAhead < last && lines[u + kLinesAhead] != nullptr) {
+      prefetch(lines[u + kLinesAhead], line_bytes);
+    }
+    std::byte* const line = lines[u];
+    if (line == nullptr) continue;
+    Gradient gradient{gradients.rows,          gradients.shares,       gradients.begins[u],
+                      gradients.begins[u + 1], gradients.begins[last], width};
+    const size_t rows = gradient.end - gradient.begin;
+    RowHeader header;
+    memcpy(&header, line, sizeof(header));
+    header.clock = step.clock;
+    const uint64_t count = uint64_t{header.count} + (counts != nullptr ? counts[u] : rows);
+    header.count = count < UINT32_MAX ? static_cast<uint32_t>(count) : UINT32_MAX;
+    memcpy(line, &header, sizeof(header));
+
+    Row row;
+    row.weights = line + sizeof(RowHeader);
+    row.state[0] = row.weights + state_offset;
+    row.state[1] = row.state[0] + vector_bytes;
+    row.width = width;
+    row.stream = 0;
+    if constexpr (kWeights != RowType::kFloat32 || kState != RowType::kFloat32) {
+      row.stream = rounding_stream(step.seed, header.key, step.clock);
+    }
+    row.scale = n.scale;
+    row.clip = 1.0f;
+    row.rate = n.rate;
+    std::byte* const scalar = row.weights + scalars_offset;
+
+    if (n.clip > 0.0f || kKind == OptimizerKind::kRowwiseAdagrad) {
+      const Numbers& measured = n.clip > 0.0f ? without_l2 : n;
+      float total = measure<kWeights>(measured, row, gradient, keeps ? kept : nullptr);
+      if (keeps) {
+        gradient = Gradient{&kept_row, nullptr, 0, 1, 0, width};
+        row.scale = 1.0f;
+      }
+      if (n.clip > 0.0f) {
+        const float norm = __builtin_sqrtf(total);
+        if (norm > n.clip) row.clip = n.clip / norm;
+      }
+      if constexpr (kKind == OptimizerKind::kRowwiseAdagrad) {
+        if (n.clip > 0.0f) total = measure<kWeights>(n, row, gradient, nullptr);
+        float a;
+        memcpy(&a, scalar, sizeof(a));
+        a += total / static_cast<float>(width);
+        memcpy(scalar, &a, sizeof(a));
+        row.rate = n.rate / __builtin_sqrtf(a + n.epsilon);
+      }
+    }
+    if constexpr (kKind == OptimizerKind::kAdam) {
+      size_t t = step.clock;
+      if (step.optimizer.row_steps) {
+        float updates;
+        memcpy(&updates, scalar, sizeof(updates));
+        updates += 1.0f;  // stops at 2^24, where the correction has long been 1
+        memcpy(scalar, &updates, sizeof(updates));
+        t = static_cast<size_t>(updates);
+      }
+      if (t < step.corrections_count) row.rate = n.rate * step.corrections[t];
+    }
+    update_columns<kKind, kWeights, kState>(n, row, gradient);
+  }
+}
+
+using Update = decltype(Kernels::update);
+
+template <OptimizerKind kKind, RowType kWeights>
+Update update_of_state(RowType state) {
+  if constexpr (kKind != OptimizerKind::kSgd && kKind != OptimizerKind::kRowwiseAdagrad) {
+    if (state == RowType::kBfloat16) return update_rows<kKind, kWeights, RowType::kBfloat16>;
+    if (state == RowType::kFloat16) return update_rows<kKind, kWeights, RowType::kFloat16>;
+  }
+  return update_rows<kKind, kWeights, RowType::kFloat32>;
+}
+
+template <OptimizerKind kKind>
+Update update_of(const LineLayout& layout) {
+  switch (layout.weights) {
+    case RowType::kFloat32:
+      break;
+    case RowType::kBfloat16:
+      return update_of_state<kKind, RowType::kBfloat16>(layout.state);
+    case RowType::kFloat16:
+      return update_of_state<kKind, RowType::kFloat16>(layout.state);
+  }
+  return update_of_state<kKind, RowType::kFloat32>(layout.state);
+}
+
+Update update_of(OptimizerKind kind, const LineLayout& layout) {
+  switch (kind) {
+    case OptimizerKind::kSgd:
+      break;
+    case OptimizerKind::kMomentum:
+      return update_of<OptimizerKind::kMomentum>(layout);
+    case OptimizerKind::kAdagrad:
+      return update_of<OptimizerKind::kAdagrad>(layout);
+    case OptimizerKind::kRowwiseAdagrad:
+      return update_of<OptimizerKind::kRowwiseAdagrad>(layout);
+    case OptimizerKind::kAdam:
+      return update_of<OptimizerKind::kAdam>(layout);
+    case OptimizerKind::kFtrl:
+      return update_of<OptimizerKind::kFtrl>(layout);
+  }
+  return update_of<OptimizerKind::kSgd>(layout);
+}
+
+void update(const UpdateStep& step, const RowGradients& gradients, const uint32_t* counts,
+            size_t first, size_t last, std::byte* const* lines) {
+  update_of(step.optimizer.kind, step.layout)(step, gradients, counts, first, last, lines);
+}
+
+// ---- New lines ----
+
+template <RowType kType>
+void fill(std::byte* values, size_t width, float value) {
+  for_columns(width, [&](auto blocks, size_t column, auto extent) __attribute__((always_inline)) {
+    for (int b = 0; b < blocks.count; ++b) {
+      store_nearest<kType>(values, column + b * kLanes, all(value), extent);
+    }
+  });
+}
+
+template <RowType kType>
+void write(std::byte* values, size_t width, const float* from) {
+  for_columns(width, [&](auto blocks, size_t column, auto extent) __attribute__((always_inline)) {
+    for (int b = 0; b < blocks.count; ++b) {
+      const size_t at = column + b * kLanes;
+      store_nearest<kType>(values, at, load(from + at, extent), extent);
+    }
+  });
+}
+
+void initialize(const LineLayout& layout, const Optimizer& optimizer, const float* weights,
+                std::byte* line) {
+  const IeeeFloatMode mode;
+  const size_t width = layout.width;
+  const auto first = optimizer.kind == OptimizerKind::kAdagrad ||
+                             optimizer.kind == OptimizerKind::kRowwiseAdagrad ||
+                             optimizer.kind == OptimizerKind::kFtrl
+                         ? optimizer.initial_accumulator
+                         : 0.0f;
+  std::byte* const values = line + sizeof(RowHeader);
+  switch (layout.weights) {
+    case RowType::kFloat32:
+      write<RowType::kFloat32>(values, width, weights);
+      break;
+    case RowType::kBfloat16:
+      write<RowType::kBfloat16>(values, width, weights);
+      break;
+    case RowType::kFloat16:
+      write<RowType::kFloat16>(values, width, weights);
+      break;
+  }
+  // All else is zero, the gap before the scalars too, but for the first vector and scalar.
+  memset(values + layout.state_offset(), 0, layout.bytes() - layout.state_offset());
+  if (first == 0.0f) return;
+  if (layout.vectors > 0) {
+    std::byte* const state = values + layout.state_offset();
+    if (layout.state == RowType::kFloat32) fill<RowType::kFloat32>(state, width, first);
+    if (layout.state == RowType::kBfloat16) fill<RowType::kBfloat16>(state, width, first);
+    if (layout.state == RowType::kFloat16) fill<RowType::kFloat16>(state, width, first);
+  } else if (layout.scalars > 0) {
+    memcpy(values + layout.scalars_offset(), &first, sizeof(first));
+  }
+}
+
+}  // namespace
+
+extern const Kernels table;
+const Kernels table = {HOTROW_ISA_NAME, gather, add, divide, sum, squares, update, initialize};
+
+}  // namespace HOTROW_ISA
+}  // namespace hotrow
