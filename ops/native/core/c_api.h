@@ -40,20 +40,95 @@ HR_API int hr_combine(const float* grouped_rows, const int32_t* order, size_t co
 typedef struct hr_table hr_table; /* a reference; give it back with hr_table_release */
 
 typedef struct {
+  int kind; /* 0 SGD, 1 Momentum, 2 Adagrad, 3 RowwiseAdagrad, 4 Adam, 5 FTRL; see optimizer.h */
+  float learning_rate;
+  float clip_row_norm; /* 0: none */
+  float l2;
+  float weight_decay;
+  float momentum;
+  int nesterov;
+  float initial_accumulator;
+  float epsilon;
+  float beta_1;
+  float beta_2;
+  int row_steps;
+  float l1;
+  float ftrl_l2;
+  float l2_shrinkage;
+  float beta;
+} hr_optimizer;
+
+typedef struct {
+  int kind;               /* 0 always, 1 exact counter, 2 counting Bloom filter */
+  uint32_t sightings;     /* a key gets a row with its n-th sighting */
+  uint64_t expected_keys; /* Bloom: keys that wait at a time */
+  double error_rate;      /* Bloom: probability that a new key is admitted early */
+} hr_admission;
+
+typedef struct { /* in steps of the table; 0: never */
+  uint32_t after_steps;
+  uint32_t rare_count;
+  uint32_t rare_after_steps;
+  uint32_t sweep_steps; /* every row is looked at once in so many steps */
+} hr_expiry;
+
+typedef struct {
   size_t width;            /* D */
   int64_t vocabulary_size; /* keys in [0, vocabulary_size); -1: every key */
   float default_value;     /* of the row an unknown key reads */
   int init_kind;           /* 0 constant, 1 uniform, 2 normal */
   float init_scale;
   uint64_t seed;
-  const char* name;   /* for messages; the initial values depend on it */
-  int optimizer_kind; /* 0 SGD, 1 Adagrad */
-  float learning_rate;
-  float initial_accumulator;
-  float epsilon;
+  const char* name; /* for messages; the initial values depend on it */
+  hr_optimizer optimizer;
+  int weights_type; /* 0 float32, 1 bfloat16, 2 float16 */
+  int state_type;
+  hr_admission admission;
+  hr_expiry expiry;
   int32_t shards; /* in this process */
   int hashed;     /* owner from the mixed key */
 } hr_table_options;
+
+/* A line of a table in bytes: [weights: width of weights_type | vectors x width of state_type |
+ * pad to 4 bytes | scalars x float32]. */
+typedef struct {
+  size_t width;
+  int weights_type;
+  int state_type;
+  size_t vectors;
+  size_t scalars;
+  size_t state_offset;
+  size_t scalars_offset;
+  size_t line_bytes;
+} hr_layout;
+
+typedef struct {
+  uint64_t rows;
+  uint64_t bytes;
+  uint64_t lookups;  /* keys of updates */
+  uint64_t admitted; /* keys that were given a row */
+  uint64_t refused;  /* sightings of keys that were not admitted */
+  uint64_t waiting;  /* keys whose sightings are counted */
+  uint64_t expired;
+  uint64_t tombstones;
+} hr_statistics;
+
+/* Arrays of rows; each may be null. lines: (N, line_bytes). */
+typedef struct {
+  int64_t* keys;
+  uint8_t* lines;
+  uint32_t* clocks;
+  uint32_t* counts;
+  uint32_t* places;
+} hr_rows;
+
+/* Threads of somebody else: run calls task(argument, i) once for each i < tasks, on several
+ * threads, the caller's among them, and returns when all are done. */
+typedef struct {
+  void* context;
+  size_t threads;
+  void (*run)(void* context, size_t tasks, void (*task)(void* argument, size_t i), void* argument);
+} hr_executor;
 
 HR_API int hr_table_create(const char* handle, const hr_table_options* options, hr_table** table);
 HR_API int hr_table_open(const char* handle, hr_table** table);
@@ -61,30 +136,68 @@ HR_API void hr_table_release(hr_table* table);
 /* Takes the name out of the registry; the table goes with its last reference. */
 HR_API void hr_table_drop(const char* handle);
 
-HR_API size_t hr_table_width(const hr_table* table);
-HR_API size_t hr_table_line_width(const hr_table* table);
+HR_API void hr_table_layout(const hr_table* table, hr_layout* layout);
+/* What an unknown key reads, as the weights' type has it. */
+HR_API float hr_table_default_value(const hr_table* table);
 HR_API size_t hr_table_size(const hr_table* table);
 HR_API size_t hr_table_bytes(const hr_table* table);
 HR_API uint32_t hr_table_step(const hr_table* table);
 HR_API void hr_table_set_step(hr_table* table, uint32_t step);
-/* keys: (N), duplicates allowed; rows: (N, D). insert: unknown keys are inserted, else they read
- * the default row. unknown (may be null): how many distinct keys read the default row. */
+HR_API void hr_table_statistics(const hr_table* table, hr_statistics* statistics);
+/* keys: (N), duplicates allowed; rows: (N, D). insert: unknown keys are sighted and given a row
+ * when admitted; else they read the default row. unknown (may be null): how many distinct keys
+ * read the default row. */
 HR_API int hr_table_lookup(hr_table* table, const int64_t* keys, size_t count, int insert,
-                           float* rows, size_t* unknown);
-/* Applies the optimizer once to each distinct key: gradients: (N, D). */
+                           float* rows, size_t* unknown, const hr_executor* executor);
+/* Applies the optimizer once to each distinct key: gradients: (N, D). learning_rate: NaN takes
+ * the table's own. */
 HR_API int hr_table_update(hr_table* table, const int64_t* keys, size_t count,
-                           const float* gradients);
+                           const float* gradients, float learning_rate,
+                           const hr_executor* executor);
 HR_API size_t hr_table_shard_count(const hr_table* table);
-HR_API int hr_table_shard_size(const hr_table* table, size_t shard, size_t* size);
-/* keys: (N); lines: (N, D + S); clocks: (N); each may be null. */
-HR_API int hr_table_export(const hr_table* table, size_t shard, size_t first, size_t count,
-                           int64_t* keys, float* lines, uint32_t* clocks);
-HR_API int hr_table_import(hr_table* table, const int64_t* keys, size_t count, const float* lines,
-                           const uint32_t* clocks);
+/* Copies up to `count` rows from a cursor on: 0 starts, *next is UINT64_MAX at the end. */
+HR_API int hr_table_export(const hr_table* table, uint64_t cursor, size_t count,
+                           const hr_rows* rows, size_t* written, uint64_t* next);
+/* An existing key's row is replaced. rows->places may be null: any place. */
+HR_API int hr_table_import(hr_table* table, const int64_t* keys, size_t count, const uint8_t* lines,
+                           const uint32_t* clocks, const uint32_t* counts, const uint32_t* places);
+HR_API int hr_table_remove(hr_table* table, const int64_t* keys, size_t count, size_t* removed);
 HR_API int hr_table_digest(const hr_table* table, int weights_only, uint64_t digest[2]);
-HR_API void hr_table_clear(hr_table* table);
+HR_API int hr_table_clear(hr_table* table);
 
-/* --- fused lookups, for the ops -----------------------------------------------------------------
+/* Bytes that the core allocated. */
+typedef struct {
+  uint8_t* data;
+  size_t size;
+} hr_bytes;
+HR_API void hr_bytes_free(hr_bytes* bytes);
+
+/* keys: int64, steps: uint32, both of *count; in the order of the keys. */
+HR_API int hr_table_tombstones(const hr_table* table, hr_bytes* keys, hr_bytes* steps);
+HR_API int hr_table_forget_tombstones(hr_table* table, uint32_t up_to_step);
+/* Everything of a table that is not rows. */
+HR_API int hr_table_state(const hr_table* table, hr_bytes* state);
+HR_API int hr_table_set_state(hr_table* table, const uint8_t* data, size_t size);
+
+/* --- snapshots: rows as they were, while training goes on; see snapshot.h -----------------------
+ */
+typedef struct hr_snapshot hr_snapshot;
+
+/* due_only: rows written since the last kept snapshot. */
+HR_API int hr_snapshot_open(hr_table* table, int due_only, hr_snapshot** snapshot);
+HR_API size_t hr_snapshot_rows(const hr_snapshot* snapshot); /* at most */
+HR_API uint32_t hr_snapshot_step(const hr_snapshot* snapshot);
+HR_API size_t hr_snapshot_side_bytes(const hr_snapshot* snapshot);
+HR_API int hr_snapshot_state(const hr_snapshot* snapshot, hr_bytes* state);
+/* int64 keys that had a row in the last kept snapshot and have none now. */
+HR_API int hr_snapshot_removed(const hr_snapshot* snapshot, hr_bytes* keys);
+/* *written is 0 at the end. */
+HR_API int hr_snapshot_read(hr_snapshot* snapshot, size_t count, const hr_rows* rows,
+                            size_t* written);
+HR_API int hr_snapshot_close(hr_snapshot* snapshot, int keep);
+HR_API void hr_snapshot_free(hr_snapshot* snapshot); /* closes it, not kept */
+
+/* --- steps of a layer, for the ops --------------------------------------------------------------
  */
 typedef struct {
   const char* name;
@@ -94,23 +207,37 @@ typedef struct {
   size_t samples;            /* B */
   const float* weights;      /* (N), or null */
   int combiner;              /* 0 none, 1 sum, 2 mean, 3 sqrtn */
+  size_t table;              /* in the call */
 } hr_feature;
 
-/* The witness of ShardedTable: its length, what a backward pass writes into its slot, and what
+/* The tables (T, distinct) and features (F) of a call. widths: D of each table, checked. */
+typedef struct {
+  hr_table* const* tables;
+  const size_t* widths; /* null: not checked */
+  size_t table_count;
+  const hr_feature* features;
+  size_t feature_count;
+  const hr_executor* executor; /* null: the caller's thread */
+} hr_layer_call;
+
+/* The witness of GradientPasses: its length, what a backward pass writes into its slot, and what
  * the anchor holds. */
 #define HR_SLOTS 256
 #define HR_UNIT 0x1p-20f
 #define HR_UNCHANGED -0x1p-60f
-/* width: D, checked against the table's. pooled[f]: (B_f, D), or (N_f, D) without a combiner. */
-HR_API int hr_lookup(hr_table* table, size_t width, const hr_feature* features, size_t count,
-                     int insert, float* const* pooled);
+/* pooled[f]: (B_f, D), or (N_f, D) without a combiner. *ticket: for hr_backward. */
+HR_API int hr_forward(const hr_layer_call* call, int insert, float* const* pooled, int64_t* ticket);
 /* The slot of the next backward pass, in [0, HR_SLOTS). */
 HR_API size_t hr_next_slot(hr_table* table);
-/* gradients[f]: as pooled[f]. commit: apply now, else wait in the slot for hr_commit. */
-HR_API int hr_backward(hr_table* table, size_t width, size_t slot, const hr_feature* features,
-                       size_t count, const float* const* gradients, int commit);
-/* witness: (HR_SLOTS); see ShardedTable::commit. */
-HR_API int hr_commit(hr_table* table, const float* witness);
+/* gradients[f]: as pooled[f]. ticket: of the forward pass, or 0. learning_rates: (T).
+ * global_clip_norm: 0 for none. commit: apply now, else wait in the slot for hr_commit. */
+HR_API int hr_backward(const hr_layer_call* call, const float* const* gradients, int64_t ticket,
+                       const float* learning_rates, float global_clip_norm, size_t slot,
+                       int commit);
+/* witness: (HR_SLOTS); see GradientPasses::end_step. learning_rates: (T). */
+HR_API int hr_commit(hr_table* const* tables, size_t table_count, const float* witness,
+                     const float* learning_rates, float global_clip_norm,
+                     const hr_executor* executor);
 
 /* --- serving ------------------------------------------------------------------------------------
  */

@@ -1,84 +1,153 @@
-// Open-addressing hash index: 64-bit key -> number of its row line.
+// The hash index of one partition: hashed key -> number of its row.
+//
+// Extendible hashing (Fagin et al. 1979) over segments that grow by a sixth at a time (partial
+// expansions, Larson 1980), so that no insertion rehashes more than one small segment and at most
+// a quarter of the slots is free in a large table. A bucket is a cache line: 12 tags of 8 bits,
+// compared at once, and 12 row numbers; the key itself is read from the row's header.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 #include "core/hash.h"
+#include "core/slab_memory.h"
 
 namespace hotrow {
 
-// Linear probing, at most 3/4 full, power-of-two capacity. Every int64 is a legal key: an empty
-// slot is marked by its row, not by a reserved key. Rows are numbered 0, 1, 2, ... in the order
-// of insertion. Not synchronized.
+// Not synchronized. Hashes are mix64 of the key; the 5 top bits belong to the partition.
 class KeyIndex {
  public:
-  static constexpr int64_t kAbsent = -1;
+  static constexpr uint32_t kAbsent = 0xffffffffu;
+  static constexpr uint32_t kSlots = 12;  // of a bucket
 
-  KeyIndex() : slots_(16, Slot{0, kAbsent}) {}
+  // memory: outlives the index.
+  explicit KeyIndex(SlabMemory& memory) : memory_(&memory) { clear(); }
 
   size_t size() const { return size_; }
-  size_t bytes() const { return slots_.capacity() * sizeof(Slot); }
 
-  // The row of `key`, or kAbsent.
-  int64_t find(int64_t key) const {
-    const size_t mask = slots_.size() - 1;
-    for (size_t i = mix64(static_cast<uint64_t>(key)) & mask;; i = (i + 1) & mask) {
-      if (slots_[i].row == kAbsent) return kAbsent;
-      if (slots_[i].key == key) return slots_[i].row;
-    }
+  // What a lookup of `hash` reads first.
+  void prefetch(uint64_t hash) const { __builtin_prefetch(home(hash)); }
+
+  // The first row in the home bucket whose tag fits, or kAbsent: very likely the one.
+  uint32_t candidate(uint64_t hash) const {
+    const Bucket& bucket = *home(hash);
+    const uint32_t fits = bucket.match(tag_of(hash));
+    return fits == 0 ? kAbsent : bucket.rows[__builtin_ctz(fits)];
   }
 
-  // The row of `key`; `inserted` tells whether it was given one now.
-  int64_t find_or_insert(int64_t key, bool* inserted) {
-    if (4 * (size_ + 1) > 3 * slots_.size()) grow(2 * slots_.size());
-    const size_t mask = slots_.size() - 1;
-    size_t i = mix64(static_cast<uint64_t>(key)) & mask;
-    while (slots_[i].row != kAbsent) {
-      if (slots_[i].key == key) {
-        *inserted = false;
-        return slots_[i].row;
+  // The row of the key, or kAbsent. is_key(row) tells whether a row's key is the one sought.
+  template <typename IsKey>
+  uint32_t find(uint64_t hash, IsKey&& is_key) const {
+    const Segment& segment = segment_of(hash);
+    const uint8_t tag = tag_of(hash);
+    for (uint32_t b = segment.place(hash), walked = 0;; b = segment.after(b)) {
+      const Bucket& bucket = segment.bucket(b);
+      for (uint32_t fits = bucket.match(tag); fits != 0; fits &= fits - 1) {
+        const uint32_t row = bucket.rows[__builtin_ctz(fits)];
+        if (is_key(row)) return row;
       }
-      i = (i + 1) & mask;
+      if (bucket.overflowed == 0 || ++walked == segment.buckets) return kAbsent;
     }
-    slots_[i] = Slot{key, static_cast<int64_t>(size_++)};
-    *inserted = true;
-    return slots_[i].row;
   }
 
-  void reserve(size_t keys) {
-    size_t capacity = slots_.size();
-    while (3 * capacity < 4 * (keys + 1)) capacity *= 2;
-    if (capacity != slots_.size()) grow(capacity);
+  // Adds a row whose key is not in the index. hash_of(row) gives the hash of any row in it.
+  template <typename HashOf>
+  void insert(uint64_t hash, uint32_t row, HashOf&& hash_of) {
+    for (;;) {
+      const uint32_t number = directory_[directory_place(hash)];
+      Segment& segment = segments_[number];
+      if (segment.size < segment.limit()) {
+        segment.put(hash, row);
+        ++size_;
+        return;
+      }
+      rows_.clear();
+      hashes_.clear();
+      segment.list(&rows_);
+      for (uint32_t r : rows_) hashes_.push_back(hash_of(r));
+      grow(number);
+    }
   }
 
-  // Forgets every key and keeps the memory.
-  void clear() {
-    slots_.assign(slots_.size(), Slot{0, kAbsent});
-    size_ = 0;
-  }
+  // Takes a row out.
+  void erase(uint64_t hash, uint32_t row);
+
+  // Forgets everything; the units come from `memory` anew.
+  void clear();
 
  private:
-  struct Slot {
-    int64_t key;
-    int64_t row;
+  static constexpr uint32_t kUnitBuckets = 64;  // a unit is 4 KiB
+  static constexpr uint32_t kUnits = 12;        // of a full segment
+
+  struct alignas(64) Bucket {
+    uint8_t tags[kSlots];  // 0: free
+    // Rows whose walk from their home passes this full bucket; 65535 is never counted down.
+    uint16_t overflowed;
+    uint16_t unused;
+    uint32_t rows[kSlots];
+
+    uint32_t match(uint8_t tag) const {
+#if defined(__SSE2__)
+      const __m128i all = _mm_load_si128(reinterpret_cast<const __m128i*>(tags));
+      const __m128i same = _mm_cmpeq_epi8(all, _mm_set1_epi8(static_cast<char>(tag)));
+      return static_cast<uint32_t>(_mm_movemask_epi8(same)) & 0xfffu;
+#else
+      uint32_t fits = 0;
+      for (uint32_t i = 0; i < kSlots; ++i) fits |= (tags[i] == tag ? 1u : 0u) << i;
+      return fits;
+#endif
+    }
+  };
+  static_assert(sizeof(Bucket) == 64);
+
+  struct Segment {
+    uint32_t buckets = 0;
+    uint32_t size = 0;
+    uint32_t depth = 0;  // bits of the hash, after the partition's, that all its keys share
+    Bucket* units[kUnits] = {};
+
+    // At most 86 % full: beyond, walks get long.
+    uint32_t limit() const { return buckets * kSlots * 86 / 100; }
+    uint32_t place(uint64_t hash) const {
+      return static_cast<uint32_t>(((hash & 0xffffffffu) * buckets) >> 32);
+    }
+    uint32_t after(uint32_t b) const { return b + 1 == buckets ? 0 : b + 1; }
+    Bucket& bucket(uint32_t b) const { return units[b / kUnitBuckets][b % kUnitBuckets]; }
+    void put(uint64_t hash, uint32_t row);
+    void list(std::vector<uint32_t>* rows) const;
+    void wipe();
   };
 
-  void grow(size_t capacity) {
-    std::vector<Slot> old(capacity, Slot{0, kAbsent});
-    old.swap(slots_);
-    const size_t mask = capacity - 1;
-    for (const Slot& slot : old) {
-      if (slot.row == kAbsent) continue;
-      size_t i = mix64(static_cast<uint64_t>(slot.key)) & mask;
-      while (slots_[i].row != kAbsent) i = (i + 1) & mask;
-      slots_[i] = slot;
-    }
+  static uint8_t tag_of(uint64_t hash) {
+    const uint8_t tag = static_cast<uint8_t>(hash >> 32);
+    return tag == 0 ? 1 : tag;
   }
+  size_t directory_place(uint64_t hash) const { return ((hash << 5) >> 1) >> (63 - depth_); }
+  const Segment& segment_of(uint64_t hash) const {
+    return segments_[directory_[directory_place(hash)]];
+  }
+  const Bucket* home(uint64_t hash) const {
+    const Segment& segment = segment_of(hash);
+    return &segment.bucket(segment.place(hash));
+  }
+  Bucket* new_unit();
+  // Makes room in a segment whose rows and hashes are in rows_ and hashes_.
+  void grow(uint32_t number);
 
-  std::vector<Slot> slots_;
+  static Bucket nothing_;  // what an index without rows reads
+
+  SlabMemory* memory_;
+  std::vector<Segment> segments_;
+  std::vector<uint32_t> directory_;  // (2^depth_): segments
+  uint32_t depth_ = 0;
   size_t size_ = 0;
+  std::vector<uint32_t> rows_;  // scratch of an expansion
+  std::vector<uint64_t> hashes_;
 };
 
 }  // namespace hotrow

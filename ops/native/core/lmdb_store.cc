@@ -448,7 +448,7 @@ void LmdbReader::digest(uint64_t digest[2]) const {
     int64_t key;
     std::memcpy(&key, k.mv_data, sizeof(key));
     copy_row(v, key, row.data());
-    add_row_digest(key, row.data(), width_, digest);
+    add_row_digest(key, row.data(), width_ * sizeof(float), digest);
   }
   if (rc != MDB_NOTFOUND) check(rc, table_.place());
 }

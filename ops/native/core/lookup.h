@@ -1,5 +1,5 @@
-// Fused lookup and gradient of all features of one table: unique -> owner -> rows -> pool, and
-// back. Training and serving both come through here (design D11).
+// Lookup of all features of one table in a store: unique -> rows -> pool. The way of serving;
+// `training.h` has that of training tables.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,6 @@
 
 #include "core/pooling.h"
 #include "core/row_source.h"
-#include "core/sharded_table.h"
 
 namespace hotrow {
 
@@ -22,17 +21,5 @@ struct Feature {
 // were unknown and read the default row.
 size_t lookup(const RowSource& source, const std::vector<Feature>& features,
               const std::vector<float*>& pooled);
-
-// As lookup, but unknown keys are inserted.
-void lookup_or_insert(ShardedTable& table, const std::vector<Feature>& features,
-                      const std::vector<float*>& pooled);
-
-// What becomes of the gradients of a backward pass.
-enum class Backward { kAccumulate, kCommit, kUpdate };
-
-// Sums gradients[f] (as pooled[f]) per distinct key and gives them to the table: accumulate or
-// accumulate_and_commit in `slot`, or update.
-void backward(ShardedTable& table, const std::vector<Feature>& features,
-              const std::vector<const float*>& gradients, Backward what, size_t slot);
 
 }  // namespace hotrow

@@ -6,11 +6,10 @@
 #include "core/status.h"
 
 namespace hotrow {
-namespace {
 
-// What the weighted sum of sample [begin, end) is divided by; 0 stands for "gives zeros".
-float divisor(const Segments& s, size_t begin, size_t end) {
+float divisor_of(const Segments& s, size_t b) {
   if (s.combiner == Combiner::kSum) return 1.0f;
+  const size_t begin = s.begin_of(b), end = s.begin_of(b + 1);
   float total = 0.0f;
   if (s.weights == nullptr) {
     total = static_cast<float>(end - begin);
@@ -21,12 +20,6 @@ float divisor(const Segments& s, size_t begin, size_t end) {
   }
   return s.combiner == Combiner::kSqrtn ? std::sqrt(total) : total;
 }
-
-inline size_t begin_of(const Segments& s, size_t b) {
-  return s.row_splits == nullptr ? b : static_cast<size_t>(s.row_splits[b]);
-}
-
-}  // namespace
 
 void check_segments(const Segments& s, const char* feature) {
   if (s.row_splits == nullptr) {
@@ -49,57 +42,28 @@ void check_segments(const Segments& s, const char* feature) {
   }
 }
 
-void pool(const Segments& s, const float* rows, const int32_t* position, size_t width,
-          float* pooled) {
-  if (s.combiner == Combiner::kNone) {
+void pool_rows(const Segments& s, const float* rows, const int32_t* position, size_t width,
+               float* pooled) {
+  const auto row = [&](size_t i) { return rows + static_cast<size_t>(position[i]) * width; };
+  if (s.plain()) {
     for (size_t i = 0; i < s.keys; ++i) {
-      std::memcpy(pooled + i * width, rows + static_cast<size_t>(position[i]) * width,
-                  width * sizeof(float));
+      std::memcpy(pooled + i * width, row(i), width * sizeof(float));
     }
     return;
   }
-  for (size_t b = 0; b < s.samples; ++b) {
-    float* out = pooled + b * width;
-    const size_t begin = begin_of(s, b), end = begin_of(s, b + 1);
-    for (size_t j = 0; j < width; ++j) out[j] = 0.0f;
-    const float d = divisor(s, begin, end);
-    if (d == 0.0f) continue;
-    for (size_t i = begin; i < end; ++i) {
-      const float* row = rows + static_cast<size_t>(position[i]) * width;
-      if (s.weights == nullptr) {
-        for (size_t j = 0; j < width; ++j) out[j] += row[j];
-      } else {
-        const float w = s.weights[i];
-        for (size_t j = 0; j < width; ++j) out[j] += w * row[j];
-      }
-    }
-    if (d != 1.0f) {
-      for (size_t j = 0; j < width; ++j) out[j] /= d;
-    }
-  }
-}
-
-void pool_gradient(const Segments& s, const float* pooled_gradient, const int32_t* position,
-                   size_t width, float* row_gradient) {
-  if (s.combiner == Combiner::kNone) {
-    for (size_t i = 0; i < s.keys; ++i) {
-      float* out = row_gradient + static_cast<size_t>(position[i]) * width;
-      const float* g = pooled_gradient + i * width;
-      for (size_t j = 0; j < width; ++j) out[j] += g[j];
-    }
-    return;
-  }
-  for (size_t b = 0; b < s.samples; ++b) {
-    const size_t begin = begin_of(s, b), end = begin_of(s, b + 1);
-    const float d = divisor(s, begin, end);
-    if (d == 0.0f) continue;
-    const float* g = pooled_gradient + b * width;
-    for (size_t i = begin; i < end; ++i) {
-      float* out = row_gradient + static_cast<size_t>(position[i]) * width;
-      const float share = (s.weights == nullptr ? 1.0f : s.weights[i]) / d;
-      for (size_t j = 0; j < width; ++j) out[j] += share * g[j];
-    }
-  }
+  pool(
+      s, 0, s.samples, width, pooled,
+      [&](size_t i, float factor, float* out) {
+        const float* r = row(i);
+        if (factor == 1.0f) {
+          for (size_t j = 0; j < width; ++j) out[j] += r[j];
+        } else {
+          for (size_t j = 0; j < width; ++j) out[j] += factor * r[j];
+        }
+      },
+      [&](float divisor, float* out) {
+        for (size_t j = 0; j < width; ++j) out[j] /= divisor;
+      });
 }
 
 }  // namespace hotrow

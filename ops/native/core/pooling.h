@@ -18,19 +18,43 @@ struct Segments {
   size_t samples = 0;                   // B (N for kNone)
   const int64_t* row_splits = nullptr;  // (B + 1), or null: sample b has key b alone
   const float* weights = nullptr;       // (N), or null: all 1
+
+  // Whether pooled values are the rows themselves.
+  bool plain() const {
+    return combiner == Combiner::kNone || (row_splits == nullptr && weights == nullptr);
+  }
+  // Outputs: B, or N for kNone.
+  size_t outputs() const { return combiner == Combiner::kNone ? keys : samples; }
+  size_t begin_of(size_t b) const {
+    return row_splits == nullptr ? b : static_cast<size_t>(row_splits[b]);
+  }
+  float weight(size_t i) const { return weights == nullptr ? 1.0f : weights[i]; }
 };
 
 // Fails unless row_splits ascend from 0 to N.
 void check_segments(const Segments& segments, const char* feature);
 
-// pooled[b, :] for rows[position[i], :], i over the keys of sample b.
-// rows: (U, width); position: (N); pooled: (B, width), or (N, width) for kNone.
-void pool(const Segments& segments, const float* rows, const int32_t* position, size_t width,
-          float* pooled);
+// What the weighted sum of sample b is divided by; 0 stands for "gives zeros".
+float divisor_of(const Segments& segments, size_t b);
 
-// Adds the gradient of the pooled values to that of the rows, in the order of the keys.
-// pooled_gradient: as pooled; row_gradient: (U, width), added to.
-void pool_gradient(const Segments& segments, const float* pooled_gradient, const int32_t* position,
-                   size_t width, float* row_gradient);
+// pooled[b, :] for samples [first, last) of segments that are not plain.
+// add(i, factor, out): out (width) += factor * row of key i. divide(d, out): out /= d.
+template <typename Add, typename Divide>
+void pool(const Segments& segments, size_t first, size_t last, size_t width, float* pooled,
+          Add&& add, Divide&& divide) {
+  for (size_t b = first; b < last; ++b) {
+    float* out = pooled + b * width;
+    for (size_t j = 0; j < width; ++j) out[j] = 0.0f;
+    const float divisor = divisor_of(segments, b);
+    if (divisor == 0.0f) continue;
+    const size_t end = segments.begin_of(b + 1);
+    for (size_t i = segments.begin_of(b); i < end; ++i) add(i, segments.weight(i), out);
+    if (divisor != 1.0f) divide(divisor, out);
+  }
+}
+
+// The same of rows (U, width) float32; position: (N), the row of each key. Plain ones, too.
+void pool_rows(const Segments& segments, const float* rows, const int32_t* position, size_t width,
+               float* pooled);
 
 }  // namespace hotrow

@@ -31,7 +31,7 @@ struct Opened {
 
 struct Registry {
   std::mutex mutex;
-  std::unordered_map<std::string, std::shared_ptr<ShardedTable>> tables;
+  std::unordered_map<std::string, std::shared_ptr<Table>> tables;
   std::map<std::pair<std::string, int64_t>, std::shared_ptr<const ServingTables>> bound;
   // Bound once: a request that outlives its version must not fall back to the manifest.
   std::set<std::pair<std::string, int64_t>> ever_bound;
@@ -46,10 +46,9 @@ Registry& registry() {
 
 }  // namespace
 
-std::shared_ptr<ShardedTable> create_table(const std::string& handle, const std::string& name,
-                                           const TableOptions& options, int32_t shards,
-                                           bool hashed) {
-  auto table = std::make_shared<ShardedTable>(name, options, shards, hashed);
+std::shared_ptr<Table> create_table(const std::string& handle, const std::string& name,
+                                    const TableOptions& options, int32_t shards, bool hashed) {
+  auto table = std::make_shared<Table>(name, options, shards, hashed);
   std::lock_guard lock(registry().mutex);
   if (!registry().tables.emplace(handle, table).second) {
     fail(Code::kAlreadyExists, "table %s exists already in this process", handle.c_str());
@@ -57,7 +56,7 @@ std::shared_ptr<ShardedTable> create_table(const std::string& handle, const std:
   return table;
 }
 
-std::shared_ptr<ShardedTable> find_table(const std::string& handle) {
+std::shared_ptr<Table> find_table(const std::string& handle) {
   std::lock_guard lock(registry().mutex);
   auto found = registry().tables.find(handle);
   if (found == registry().tables.end()) {

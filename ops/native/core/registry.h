@@ -8,17 +8,16 @@
 #include <vector>
 
 #include "core/row_source.h"
-#include "core/sharded_table.h"
+#include "core/table.h"
 
 namespace hotrow {
 
 // --- training: a table is a name that ops resolve when they run -----------------------------
 // handle: unique in the process; name: for messages. Fails with AlreadyExists.
-std::shared_ptr<ShardedTable> create_table(const std::string& handle, const std::string& name,
-                                           const TableOptions& options, int32_t shards,
-                                           bool hashed);
+std::shared_ptr<Table> create_table(const std::string& handle, const std::string& name,
+                                    const TableOptions& options, int32_t shards, bool hashed);
 // Fails with NotFound: nothing here creates a table by looking it up.
-std::shared_ptr<ShardedTable> find_table(const std::string& handle);
+std::shared_ptr<Table> find_table(const std::string& handle);
 void drop_table(const std::string& handle);
 
 // --- serving: the tables of a version --------------------------------------------------------

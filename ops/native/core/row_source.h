@@ -1,4 +1,4 @@
-// Where rows are read from: a training table, a store, later a cache.
+// Where served rows are read from: a store, later a cache.
 #pragma once
 
 #include <cstddef>

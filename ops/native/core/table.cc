@@ -1,104 +1,269 @@
 #include "core/table.h"
 
-#include <algorithm>
-#include <cstring>
+#include <farmhash.h>
 
-#include "core/digest.h"
-#include "core/status.h"
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <mutex>
+
+#include "core/batch_rows.h"
+#include "core/snapshot.h"
 
 namespace hotrow {
+namespace {
 
-Table::Table(const TableOptions& options)
-    : options_(options),
-      line_width_(options.width + options.optimizer.state_width(options.width)),
-      lines_(line_width_) {}
+// sqrt(1 - beta_2^t) / (1 - beta_1^t), until it is 1 in float32.
+std::vector<float> adam_corrections(const Optimizer& optimizer) {
+  std::vector<float> corrections;
+  if (optimizer.kind != OptimizerKind::kAdam) return corrections;
+  constexpr size_t kMost = size_t{1} << 20;
+  double power_1 = 1.0, power_2 = 1.0;
+  corrections.push_back(1.0f);  // t = 0 is not asked for
+  while (corrections.size() < kMost) {
+    power_1 *= optimizer.beta_1;
+    power_2 *= optimizer.beta_2;
+    corrections.push_back(static_cast<float>(std::sqrt(1.0 - power_2) / (1.0 - power_1)));
+    if (power_1 < 1e-9 && power_2 < 1e-9) break;
+  }
+  return corrections;
+}
+
+}  // namespace
+
+Table::Table(std::string name, const TableOptions& options, int32_t shards, bool hashed)
+    : passes(name),
+      name_(std::move(name)),
+      shape_(options),
+      shards_(static_cast<size_t>(std::max(shards, 1))),
+      hashed_(hashed),
+      corrections_(adam_corrections(options.optimizer)) {
+  if (options.width == 0)
+    fail(Code::kInvalidArgument, "table %s: width 0; at least 1", name_.c_str());
+  if (shards < 1)
+    fail(Code::kInvalidArgument, "table %s: %d shards; at least 1", name_.c_str(), shards);
+  if (options.expiry.sweep_steps == 0)
+    fail(Code::kInvalidArgument, "table %s: sweep_steps 0; at least 1", name_.c_str());
+  default_line_.resize(shape_.stride);
+  const std::vector<float> values(options.width, options.default_value);
+  shape_.kernels->initialize(shape_.layout, options.optimizer, values.data(), default_line_.data());
+  make_partitions();
+}
+
+Table::~Table() = default;
+
+void Table::make_partitions() {
+  partitions_.clear();
+  const size_t count = shards_ * kPartitions;
+  for (size_t p = 0; p < count; ++p) partitions_.emplace_back(shape_, memory_, count);
+}
+
+size_t Table::size() const {
+  std::shared_lock lock(mutex_);
+  size_t total = 0;
+  for (const Partition& partition : partitions_) total += partition.size();
+  return total;
+}
 
 size_t Table::bytes() const {
-  return index_.bytes() + lines_.bytes() + keys_.capacity() * sizeof(int64_t) +
-         clocks_.capacity() * sizeof(uint32_t);
+  std::shared_lock lock(mutex_);
+  size_t total = memory_.bytes();
+  for (const Partition& partition : partitions_) total += partition.bytes();
+  return total;
 }
 
-size_t Table::find(const int64_t* keys, size_t count, float* weights) const {
-  const size_t width = options_.width;
-  size_t unknown = 0;
+uint32_t Table::step() const {
+  std::shared_lock lock(mutex_);
+  return step_;
+}
+
+void Table::set_step(uint32_t step) {
+  std::unique_lock lock(mutex_);
+  step_ = step;
+}
+
+float Table::default_value() const {
+  std::vector<float> values(width());
+  const std::byte* line = default_line();
+  shape_.kernels->gather(shape_.layout, &line, 1, values.data());
+  return values[0];
+}
+
+void Table::check_keys(const int64_t* keys, size_t count) const {
+  const int64_t size = options().vocabulary_size;
+  if (size < 0) return;
   for (size_t i = 0; i < count; ++i) {
-    const int64_t row = index_.find(keys[i]);
-    if (row == KeyIndex::kAbsent) {
-      std::fill_n(weights + i * width, width, options_.default_value);
-      ++unknown;
-    } else {
-      std::memcpy(weights + i * width, lines_.at(static_cast<size_t>(row)), width * sizeof(float));
-    }
-  }
-  return unknown;
-}
-
-size_t Table::insert(int64_t key) {
-  bool inserted = false;
-  const size_t row = static_cast<size_t>(index_.find_or_insert(key, &inserted));
-  if (inserted) {
-    lines_.reserve(row + 1);
-    float* line = lines_.at(row);
-    initialize_row(options_.init, key, options_.width, line);
-    options_.optimizer.initialize_state(options_.width, line + options_.width);
-    keys_.push_back(key);
-    clocks_.push_back(0);
-  }
-  return row;
-}
-
-void Table::find_or_insert(const int64_t* keys, size_t count, float* weights) {
-  for (size_t i = 0; i < count; ++i) {
-    std::memcpy(weights + i * options_.width, lines_.at(insert(keys[i])),
-                options_.width * sizeof(float));
-  }
-}
-
-void Table::update(const int64_t* keys, size_t count, const float* gradients, float scale,
-                   uint32_t clock) {
-  for (size_t i = 0; i < count; ++i) {
-    const size_t row = insert(keys[i]);
-    options_.optimizer.update(options_.width, gradients + i * options_.width, scale,
-                              lines_.at(row));
-    clocks_[row] = clock;
-  }
-}
-
-void Table::export_rows(size_t first, size_t count, int64_t* keys, float* lines,
-                        uint32_t* clocks) const {
-  if (first > size() || count > size() - first) {
-    fail(Code::kOutOfRange, "%zu rows from row %zu of a table of %zu rows", count, first, size());
-  }
-  for (size_t i = 0; i < count; ++i) {
-    if (keys != nullptr) keys[i] = keys_[first + i];
-    if (clocks != nullptr) clocks[i] = clocks_[first + i];
-    if (lines != nullptr) {
-      std::memcpy(lines + i * line_width_, lines_.at(first + i), line_width_ * sizeof(float));
+    if (keys[i] < 0 || keys[i] >= size) {
+      fail(Code::kOutOfRange, "table %s: key %lld; its vocabulary_size allows [0, %lld)",
+           name_.c_str(), static_cast<long long>(keys[i]), static_cast<long long>(size));
     }
   }
 }
 
-void Table::import_rows(const int64_t* keys, size_t count, const float* lines,
-                        const uint32_t* clocks) {
-  index_.reserve(size() + count);
-  for (size_t i = 0; i < count; ++i) {
-    const size_t row = insert(keys[i]);
-    std::memcpy(lines_.at(row), lines + i * line_width_, line_width_ * sizeof(float));
-    clocks_[row] = clocks[i];
+void Table::check_no_snapshot(const char* what) const {
+  if (snapshot_ != nullptr) {
+    fail(Code::kFailedPrecondition, "table %s: cannot %s while a snapshot is open; close it first",
+         name_.c_str(), what);
   }
 }
 
-void Table::add_digest(bool weights_only, uint64_t digest[2]) const {
-  const size_t width = weights_only ? options_.width : line_width_;
-  for (size_t row = 0; row < size(); ++row)
-    add_row_digest(keys_[row], lines_.at(row), width, digest);
+// --- rows outside of steps ----------------------------------------------------------------------
+
+size_t Table::export_rows(uint64_t cursor, size_t count, const RowArrays& out,
+                          uint64_t* next) const {
+  std::shared_lock lock(mutex_);
+  size_t number = cursor >> 32;
+  if (number >= partitions_.size()) {
+    fail(Code::kOutOfRange, "cursor %llu is not one that export_rows gave",
+         static_cast<unsigned long long>(cursor));
+  }
+  size_t place = cursor & 0xffffffffu;
+  const size_t written = partitions_[number].export_rows(place, count, out, &place);
+  if (place >= partitions_[number].places()) {
+    place = 0;
+    while (++number < partitions_.size() && partitions_[number].size() == 0) {
+    }
+  }
+  *next = number == partitions_.size() ? kEnd : (uint64_t{number} << 32) | place;
+  return written;
+}
+
+void Table::import_rows(const int64_t* keys, size_t count, const std::byte* lines,
+                        const uint32_t* clocks, const uint32_t* counts, const uint32_t* places) {
+  check_keys(keys, count);
+  std::unique_lock lock(mutex_);
+  check_no_snapshot("import rows");
+  for (size_t i = 0; i < count; ++i) {
+    if (clocks[i] == Partition::kFree) {
+      fail(Code::kInvalidArgument, "table %s: clock %u of key %lld; at most 4294967294",
+           name_.c_str(), clocks[i], static_cast<long long>(keys[i]));
+    }
+    // A place beyond what fits a table of this machine is damage.
+    if (places != nullptr && places[i] >= Partition::kAbsent / 2) {
+      fail(Code::kInvalidArgument, "table %s: place %u of key %lld; below 2147483647",
+           name_.c_str(), places[i], static_cast<long long>(keys[i]));
+    }
+  }
+  ++epoch_;
+  for (size_t i = 0; i < count; ++i) {
+    const uint64_t hash = mix64(static_cast<uint64_t>(keys[i]));
+    partitions_[partition_number(keys[i], hash)].put(
+        keys[i], lines + i * line_bytes(), clocks[i], counts[i],
+        places == nullptr ? Partition::kAbsent : places[i]);
+  }
+}
+
+size_t Table::remove_rows(const int64_t* keys, size_t count) {
+  std::unique_lock lock(mutex_);
+  check_no_snapshot("remove rows");
+  ++epoch_;
+  size_t removed = 0;
+  for (size_t i = 0; i < count; ++i) {
+    const uint64_t hash = mix64(static_cast<uint64_t>(keys[i]));
+    Partition& partition = partitions_[partition_number(keys[i], hash)];
+    const uint32_t place = partition.find(hash, keys[i]);
+    if (place == Partition::kAbsent) continue;
+    partition.remove(place);
+    ++removed;
+  }
+  return removed;
+}
+
+void Table::digest(bool weights_only, uint64_t digest[2]) const {
+  std::shared_lock lock(mutex_);
+  digest[0] = digest[1] = 0;
+  for (const Partition& partition : partitions_) partition.add_digest(weights_only, digest);
 }
 
 void Table::clear() {
-  index_.clear();
-  lines_.clear();
-  keys_.clear();
-  clocks_.clear();
+  std::unique_lock lock(mutex_);
+  check_no_snapshot("clear it");
+  passes.forget();
+  partitions_.clear();
+  memory_.clear();
+  make_partitions();
+  ++epoch_;
+  step_ = 0;
+  lookups_ = 0;
+}
+
+Table::Statistics Table::statistics() const {
+  Statistics s{};
+  s.bytes = bytes();
+  std::shared_lock lock(mutex_);
+  s.lookups = lookups_;
+  for (const Partition& partition : partitions_) {
+    s.rows += partition.size();
+    s.admitted += partition.totals.admitted;
+    s.refused += partition.totals.refused;
+    s.expired += partition.totals.expired;
+    s.tombstones += partition.tombstones.size();
+    if (partition.admission() != nullptr) s.waiting += partition.admission()->waiting();
+  }
+  return s;
+}
+
+void Table::tombstones(std::vector<int64_t>* keys, std::vector<uint32_t>* steps) const {
+  std::shared_lock lock(mutex_);
+  std::vector<std::pair<int64_t, uint32_t>> all;
+  for (const Partition& partition : partitions_) {
+    all.insert(all.end(), partition.tombstones.begin(), partition.tombstones.end());
+  }
+  std::sort(all.begin(), all.end());
+  for (const auto& [key, step] : all) {
+    keys->push_back(key);
+    steps->push_back(step);
+  }
+}
+
+void Table::forget_tombstones(uint32_t up_to_step) {
+  std::unique_lock lock(mutex_);
+  for (Partition& partition : partitions_) {
+    for (auto at = partition.tombstones.begin(); at != partition.tombstones.end();) {
+      at = at->second <= up_to_step ? partition.tombstones.erase(at) : std::next(at);
+    }
+  }
+}
+
+std::unique_ptr<Snapshot> Table::open_snapshot(bool due_only) {
+  std::unique_lock lock(mutex_);
+  check_no_snapshot("open another one");
+  auto snapshot = std::make_unique<Snapshot>(*this, due_only);
+  snapshot_ = snapshot.get();
+  return snapshot;
+}
+
+// --- steps --------------------------------------------------------------------------------------
+
+UpdateStep Table::begin_update(float learning_rate, float scale) {
+  wait_for_snapshot();
+  if (step_ >= Partition::kFree - 2) {
+    fail(Code::kResourceExhausted, "table %s: 2^32 - 2 steps are the most", name_.c_str());
+  }
+  ++step_;
+  UpdateStep step;
+  step.optimizer = options().optimizer;
+  step.layout = shape_.layout;
+  step.learning_rate = std::isnan(learning_rate) ? step.optimizer.learning_rate : learning_rate;
+  step.scale = scale;
+  step.clock = step_;
+  step.seed = combine64(options().init.seed, options().init.table);
+  step.corrections = corrections_.data();
+  step.corrections_count = corrections_.size();
+  return step;
+}
+
+void Table::sweep(size_t number) {
+  if (!options().expiry.any()) return;
+  Partition& partition = partitions_[number];
+  std::unique_lock lock(partition.mutex, std::defer_lock);
+  if (snapshot_ != nullptr) lock.lock();
+  partition.sweep(step_);
+}
+
+void Table::end_sweep() {
+  // Cheap and always right: plans are short-lived.
+  if (options().expiry.any()) ++epoch_;
 }
 
 }  // namespace hotrow

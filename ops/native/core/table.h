@@ -1,60 +1,135 @@
-// One shard of an embedding table: keys, row lines, clocks.
+// A training table: its shards, their partitions, the step, and the gradients that wait.
 #pragma once
 
+#include <array>
+#include <atomic>
+#include <condition_variable>
 #include <cstdint>
+#include <deque>
+#include <memory>
+#include <shared_mutex>
+#include <string>
 #include <vector>
 
-#include "core/key_index.h"
-#include "core/optimizer.h"
-#include "core/row_arena.h"
-#include "core/row_init.h"
+#include "core/dispatch.h"
+#include "core/gradient_passes.h"
+#include "core/partition.h"
+#include "core/status.h"
 
 namespace hotrow {
 
-struct TableOptions {
-  size_t width = 0;              // D: weights of a row
-  int64_t vocabulary_size = -1;  // keys in [0, vocabulary_size); -1: every key
-  float default_value = 0.0f;    // of the row that an unknown key reads
-  RowInit init;
-  Optimizer optimizer;
-};
+class Snapshot;
+struct Plan;
 
-// Not synchronized: ShardedTable holds the lock.
+// Safe from several threads: reads share the lock, everything else takes it alone. Inside the
+// lock a step may use several threads, each of which owns the partitions that it works on.
+//
+// The keys of shard s are those with owner_of(key) == s; a shard has kPartitions partitions by the
+// top bits of the hashed key. Where rows lie depends on the history of keys alone.
 class Table {
  public:
-  explicit Table(const TableOptions& options);
+  static constexpr size_t kPartitions = 32;  // of a shard
+  static constexpr unsigned kPartitionBits = 5;
 
-  size_t size() const { return index_.size(); }
-  size_t line_width() const { return line_width_; }  // D + S
+  Table(std::string name, const TableOptions& options, int32_t shards, bool hashed);
+  ~Table();
+
+  const std::string& name() const { return name_; }
+  const TableOptions& options() const { return shape_.options; }
+  const RowShape& shape() const { return shape_; }
+  size_t width() const { return shape_.options.width; }
+  size_t line_bytes() const { return shape_.line_bytes; }
+  size_t shard_count() const { return shards_; }
+  size_t size() const;
   size_t bytes() const;
+  uint32_t step() const;
+  void set_step(uint32_t step);
+  // What an unknown key reads, as stored.
+  float default_value() const;
 
-  // weights: (count, D); an unknown key gets the default row. Returns the number of unknown keys.
-  size_t find(const int64_t* keys, size_t count, float* weights) const;
-  // As find, but an unknown key is given an initialized line. Keys may repeat.
-  void find_or_insert(const int64_t* keys, size_t count, float* weights);
-  // Applies the optimizer to each key's line once and sets its clock; unknown keys are inserted.
-  // keys: (count), distinct; gradients: (count, D), times scale.
-  void update(const int64_t* keys, size_t count, const float* gradients, float scale,
-              uint32_t clock);
-
-  // Copies the lines of rows [first, first + count) in the order of insertion.
-  // keys: (count), lines: (count, D + S), clocks: (count); each may be null.
-  void export_rows(size_t first, size_t count, int64_t* keys, float* lines, uint32_t* clocks) const;
-  // Writes lines; an existing key's line is replaced.
-  void import_rows(const int64_t* keys, size_t count, const float* lines, const uint32_t* clocks);
-  // Adds the multiset hash of (key, line) to digest[2]: it does not depend on the order of rows.
-  void add_digest(bool weights_only, uint64_t digest[2]) const;
+  // --- rows outside of steps --------------------------------------------------------------------
+  // Copies rows in the order shard, partition, place, from a cursor on; 0 starts, kEnd is the end.
+  static constexpr uint64_t kEnd = ~uint64_t{0};
+  size_t export_rows(uint64_t cursor, size_t count, const RowArrays& out, uint64_t* next) const;
+  // Writes rows; an existing key's row is replaced. places: (count) or null. Fails while a
+  // snapshot is open.
+  void import_rows(const int64_t* keys, size_t count, const std::byte* lines,
+                   const uint32_t* clocks, const uint32_t* counts, const uint32_t* places);
+  size_t remove_rows(const int64_t* keys, size_t count);
+  // The multiset hash of rows; it does not depend on their order.
+  void digest(bool weights_only, uint64_t digest[2]) const;
+  // Forgets rows, state and gradients that wait. Fails while a snapshot is open.
   void clear();
 
- private:
-  size_t insert(int64_t key);
+  struct Statistics {
+    uint64_t rows, bytes, lookups, admitted, refused, waiting, expired, tombstones;
+  };
+  Statistics statistics() const;
+  void tombstones(std::vector<int64_t>* keys, std::vector<uint32_t>* steps) const;
+  void forget_tombstones(uint32_t up_to_step);
+  // All that is not rows: step, totals, tombstones, sweep, admission filters.
+  std::vector<uint8_t> state() const;
+  // Fails with DataLoss when damaged, with FailedPrecondition when of other options; then nothing
+  // has changed.
+  void set_state(const uint8_t* data, size_t size);
 
-  TableOptions options_;
-  size_t line_width_;
-  KeyIndex index_;
-  RowArena lines_;
-  std::vector<int64_t> keys_;     // by row
-  std::vector<uint32_t> clocks_;  // by row
+  // --- snapshots --------------------------------------------------------------------------------
+  // Rows as they are now; see Snapshot. Fails while one is open.
+  std::unique_ptr<Snapshot> open_snapshot(bool due_only);
+
+  // --- for the steps (training.h) ---------------------------------------------------------------
+  std::shared_mutex& mutex() const { return mutex_; }
+  size_t partition_number(int64_t key, uint64_t hash) const {
+    const size_t part = hash >> (64 - kPartitionBits);
+    if (shards_ == 1) return part;
+    return static_cast<size_t>(owner_of(key, static_cast<int32_t>(shards_), hashed_)) *
+               kPartitions +
+           part;
+  }
+  Partition& partition(size_t number) { return partitions_[number]; }
+  const Partition& partition(size_t number) const { return partitions_[number]; }
+  size_t partition_count() const { return partitions_.size(); }
+  const std::byte* default_line() const { return default_line_.data(); }
+  void check_keys(const int64_t* keys, size_t count) const;
+  // Changes whenever a row was removed or replaced: places and lines from before are void.
+  uint64_t epoch() const { return epoch_; }
+  // Begins a commit and returns the settings of its kernels. learning_rate: NaN takes the
+  // options' own.
+  UpdateStep begin_update(float learning_rate, float scale);
+  // Removes rows that expired, in partition `number`; after the commit's updates.
+  void sweep(size_t number);
+  void end_sweep();
+  bool snapshot_open() const { return snapshot_ != nullptr; }
+  // While a snapshot is open and its copies take too much memory, waits for the reader.
+  void wait_for_snapshot();
+  uint32_t step_in_lock() const { return step_; }
+  void add_lookups(uint64_t count) { lookups_.fetch_add(count, std::memory_order_relaxed); }
+
+  GradientPasses passes;
+  // Plans of the last forward passes, those of the layer's first table.
+  static constexpr size_t kPlans = 4;
+  std::array<std::unique_ptr<Plan>, kPlans> plans;
+  size_t next_plan = 0;
+
+ private:
+  friend class Snapshot;
+  void check_no_snapshot(const char* what) const;
+  std::vector<uint8_t> state_in_lock() const;
+  void make_partitions();
+
+  std::string name_;
+  RowShape shape_;
+  size_t shards_;
+  bool hashed_;
+  std::vector<std::byte> default_line_;  // header and line
+  mutable std::shared_mutex mutex_;
+  SlabMemory memory_;
+  std::deque<Partition> partitions_;  // shards x kPartitions
+  uint32_t step_ = 0;
+  uint64_t epoch_ = 0;
+  std::atomic<uint64_t> lookups_{0};
+  std::vector<float> corrections_;  // Adam
+  Snapshot* snapshot_ = nullptr;    // open
 };
 
 }  // namespace hotrow

@@ -1,65 +1,228 @@
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+
+#include <limits>
+#include <optional>
+
 #include "python/binding.h"
 
 namespace {
+
+// A required entry of an options dictionary.
+template <typename T>
+T entry(const nb::dict& options, const char* name) {
+  if (!options.contains(name)) {
+    throw nb::value_error((std::string("options lack ") + name).c_str());
+  }
+  return nb::cast<T>(options[name]);
+}
+
+hr_optimizer to_optimizer(const nb::dict& from) {
+  hr_optimizer o{};
+  o.kind = entry<int>(from, "kind");
+  o.learning_rate = entry<float>(from, "learning_rate");
+  o.clip_row_norm = entry<float>(from, "clip_row_norm");
+  o.l2 = entry<float>(from, "l2");
+  o.weight_decay = entry<float>(from, "weight_decay");
+  o.momentum = entry<float>(from, "momentum");
+  o.nesterov = entry<bool>(from, "nesterov");
+  o.initial_accumulator = entry<float>(from, "initial_accumulator");
+  o.epsilon = entry<float>(from, "epsilon");
+  o.beta_1 = entry<float>(from, "beta_1");
+  o.beta_2 = entry<float>(from, "beta_2");
+  o.row_steps = entry<bool>(from, "row_steps");
+  o.l1 = entry<float>(from, "l1");
+  o.ftrl_l2 = entry<float>(from, "ftrl_l2");
+  o.l2_shrinkage = entry<float>(from, "l2_shrinkage");
+  o.beta = entry<float>(from, "beta");
+  return o;
+}
+
+hr_admission to_admission(const nb::dict& from) {
+  return {entry<int>(from, "kind"), entry<uint32_t>(from, "sightings"),
+          entry<uint64_t>(from, "expected_keys"), entry<double>(from, "error_rate")};
+}
+
+hr_expiry to_expiry(const nb::dict& from) {
+  return {entry<uint32_t>(from, "after_steps"), entry<uint32_t>(from, "rare_count"),
+          entry<uint32_t>(from, "rare_after_steps"), entry<uint32_t>(from, "sweep_steps")};
+}
+
+nb::bytes take_bytes(hr_bytes* bytes) {
+  nb::bytes result(bytes->data, bytes->size);
+  hr_bytes_free(bytes);
+  return result;
+}
+
+// A numpy array over memory of the core, which it frees in the end.
+template <typename T>
+nb::ndarray<nb::numpy, T> take_array(const hr_bytes& bytes) {
+  hr_bytes* kept = new hr_bytes(bytes);
+  nb::capsule owner(kept, [](void* p) noexcept {
+    hr_bytes_free(static_cast<hr_bytes*>(p));
+    delete static_cast<hr_bytes*>(p);
+  });
+  return nb::ndarray<nb::numpy, T>(reinterpret_cast<T*>(bytes.data), {bytes.size / sizeof(T)},
+                                   owner);
+}
+
+// New arrays for rows; `finish` returns their first `written` rows.
+class RowsOut {
+ public:
+  RowsOut(size_t count, size_t line_bytes)
+      : keys_(make_array<int64_t>({count}, &rows.keys)),
+        lines_(make_array<uint8_t>({count, line_bytes}, &rows.lines)),
+        clocks_(make_array<uint32_t>({count}, &rows.clocks)),
+        counts_(make_array<uint32_t>({count}, &rows.counts)),
+        places_(make_array<uint32_t>({count}, &rows.places)) {}
+
+  hr_rows rows{};
+
+  nb::tuple finish(size_t written) const {
+    const nb::slice first(nb::int_(0), nb::int_(written), nb::int_(1));
+    const auto part = [&](const auto& array) { return nb::cast(array)[first]; };
+    return nb::make_tuple(part(keys_), part(lines_), part(clocks_), part(counts_), part(places_));
+  }
+
+ private:
+  nb::ndarray<nb::numpy, int64_t> keys_;
+  nb::ndarray<nb::numpy, uint8_t> lines_;
+  nb::ndarray<nb::numpy, uint32_t> clocks_, counts_, places_;
+};
+
+// The most rows that one call returns, so that a mistaken count takes no memory.
+constexpr size_t kMostRows = size_t{1} << 24;
+
+void check_row_count(size_t count) {
+  if (count == 0 || count > kMostRows) {
+    throw nb::value_error(("max_rows is " + std::to_string(count) + "; must be in [1, " +
+                           std::to_string(kMostRows) + "]")
+                              .c_str());
+  }
+}
+
+class PySnapshot {
+ public:
+  PySnapshot(hr_table* table, bool due_only) {
+    hr_layout layout;
+    hr_table_layout(table, &layout);
+    line_bytes_ = layout.line_bytes;
+    run([&] { return hr_snapshot_open(table, due_only, &snapshot_); });
+  }
+  ~PySnapshot() {
+    nb::gil_scoped_release release;
+    hr_snapshot_free(snapshot_);
+  }
+  PySnapshot(const PySnapshot&) = delete;
+
+  size_t rows() const { return hr_snapshot_rows(snapshot_); }
+  size_t bytes() const { return rows() * line_bytes_; }
+  uint32_t step() const { return hr_snapshot_step(snapshot_); }
+  size_t side_bytes() const { return hr_snapshot_side_bytes(snapshot_); }
+
+  nb::bytes state() const {
+    hr_bytes bytes;
+    check(hr_snapshot_state(snapshot_, &bytes));
+    return take_bytes(&bytes);
+  }
+
+  nb::ndarray<nb::numpy, int64_t> removed() const {
+    hr_bytes bytes;
+    check(hr_snapshot_removed(snapshot_, &bytes));
+    return take_array<int64_t>(bytes);
+  }
+
+  nb::tuple read(size_t max_rows) {
+    check_row_count(max_rows);
+    RowsOut out(max_rows, line_bytes_);
+    size_t written = 0;
+    run([&] { return hr_snapshot_read(snapshot_, max_rows, &out.rows, &written); });
+    return out.finish(written);
+  }
+
+  void close(bool keep) {
+    run([&] { return hr_snapshot_close(snapshot_, keep); });
+  }
+
+ private:
+  hr_snapshot* snapshot_ = nullptr;
+  size_t line_bytes_ = 0;
+};
 
 // A reference to a table of the registry.
 class PyTable {
  public:
   PyTable(std::string handle, const hr_table_options& options) : handle_(std::move(handle)) {
     check(hr_table_create(handle_.c_str(), &options, &table_));
-  }
-  explicit PyTable(std::string handle) : handle_(std::move(handle)) {
-    check(hr_table_open(handle_.c_str(), &table_));
+    hr_table_layout(table_, &layout_);
   }
   ~PyTable() { hr_table_release(table_); }
   PyTable(const PyTable&) = delete;
 
   const std::string& handle() const { return handle_; }
   hr_table* get() const { return table_; }
-  size_t width() const { return hr_table_width(table_); }
-  size_t line_width() const { return hr_table_line_width(table_); }
+  size_t width() const { return layout_.width; }
+  size_t line_bytes() const { return layout_.line_bytes; }
+
+  nb::dict layout() const {
+    nb::dict d;
+    d["width"] = layout_.width;
+    d["weights_type"] = layout_.weights_type;
+    d["state_type"] = layout_.state_type;
+    d["vectors"] = layout_.vectors;
+    d["scalars"] = layout_.scalars;
+    d["state_offset"] = layout_.state_offset;
+    d["scalars_offset"] = layout_.scalars_offset;
+    d["line_bytes"] = layout_.line_bytes;
+    return d;
+  }
 
   nb::object lookup(Int64s keys, bool insert) const {
     float* rows;
     auto result = make_array<float>({keys.shape(0), width()}, &rows);
-    run([&] { return hr_table_lookup(table_, keys.data(), keys.shape(0), insert, rows, nullptr); });
+    run([&] {
+      return hr_table_lookup(table_, keys.data(), keys.shape(0), insert, rows, nullptr, nullptr);
+    });
     return nb::cast(result);
   }
 
-  void update(Int64s keys, Floats2 gradients) const {
+  void update(Int64s keys, Floats2 gradients, std::optional<float> learning_rate) const {
     check_length("update: gradients", gradients.shape(0), keys.shape(0));
     check_length("update: width of the gradients", gradients.shape(1), width());
-    run([&] { return hr_table_update(table_, keys.data(), keys.shape(0), gradients.data()); });
-  }
-
-  size_t shard_size(size_t shard) const {
-    if (shard >= hr_table_shard_count(table_)) throw nb::index_error("no such shard");
-    size_t size;
-    run([&] { return hr_table_shard_size(table_, shard, &size); });
-    return size;
-  }
-
-  nb::object export_rows(size_t shard, size_t first, size_t count) const {
-    if (shard >= hr_table_shard_count(table_)) throw nb::index_error("no such shard");
-    // Checks the range before memory is taken for it.
-    run([&] { return hr_table_export(table_, shard, first, count, nullptr, nullptr, nullptr); });
-    int64_t* keys;
-    float* lines;
-    uint32_t* clocks;
-    auto keys_array = make_array<int64_t>({count}, &keys);
-    auto lines_array = make_array<float>({count, line_width()}, &lines);
-    auto clocks_array = make_array<uint32_t>({count}, &clocks);
-    run([&] { return hr_table_export(table_, shard, first, count, keys, lines, clocks); });
-    return nb::make_tuple(keys_array, lines_array, clocks_array);
-  }
-
-  void import_rows(Int64s keys, Floats2 lines, Uint32s clocks) const {
-    check_length("import_rows: lines", lines.shape(0), keys.shape(0));
-    check_length("import_rows: width of the lines", lines.shape(1), line_width());
-    check_length("import_rows: clocks", clocks.shape(0), keys.shape(0));
+    const float rate = learning_rate.value_or(std::numeric_limits<float>::quiet_NaN());
     run([&] {
-      return hr_table_import(table_, keys.data(), keys.shape(0), lines.data(), clocks.data());
+      return hr_table_update(table_, keys.data(), keys.shape(0), gradients.data(), rate, nullptr);
     });
+  }
+
+  nb::tuple export_rows(uint64_t cursor, size_t max_rows) const {
+    check_row_count(max_rows);
+    RowsOut out(max_rows, line_bytes());
+    size_t written = 0;
+    uint64_t next = 0;
+    run([&] { return hr_table_export(table_, cursor, max_rows, &out.rows, &written, &next); });
+    const nb::object after =
+        next == std::numeric_limits<uint64_t>::max() ? nb::cast(-1) : nb::cast(next);
+    return nb::tuple(nb::make_tuple(after) + out.finish(written));
+  }
+
+  void import_rows(Int64s keys, Bytes2 lines, Uint32s clocks, Uint32s counts,
+                   std::optional<Uint32s> places) const {
+    check_length("import_rows: lines", lines.shape(0), keys.shape(0));
+    check_length("import_rows: bytes of a line", lines.shape(1), line_bytes());
+    check_length("import_rows: clocks", clocks.shape(0), keys.shape(0));
+    check_length("import_rows: counts", counts.shape(0), keys.shape(0));
+    if (places) check_length("import_rows: places", places->shape(0), keys.shape(0));
+    run([&] {
+      return hr_table_import(table_, keys.data(), keys.shape(0), lines.data(), clocks.data(),
+                             counts.data(), places ? places->data() : nullptr);
+    });
+  }
+
+  size_t remove_rows(Int64s keys) const {
+    size_t removed = 0;
+    run([&] { return hr_table_remove(table_, keys.data(), keys.shape(0), &removed); });
+    return removed;
   }
 
   std::string digest(bool weights_only) const {
@@ -68,21 +231,65 @@ class PyTable {
     return hex_digest(sums);
   }
 
+  nb::dict statistics() const {
+    hr_statistics s;
+    hr_table_statistics(table_, &s);
+    nb::dict d;
+    d["rows"] = s.rows;
+    d["bytes"] = s.bytes;
+    d["lookups"] = s.lookups;
+    d["admitted"] = s.admitted;
+    d["refused"] = s.refused;
+    d["waiting"] = s.waiting;
+    d["expired"] = s.expired;
+    d["tombstones"] = s.tombstones;
+    return d;
+  }
+
+  nb::tuple tombstones() const {
+    hr_bytes keys, steps;
+    run([&] { return hr_table_tombstones(table_, &keys, &steps); });
+    return nb::make_tuple(take_array<int64_t>(keys), take_array<uint32_t>(steps));
+  }
+
+  nb::bytes state() const {
+    hr_bytes bytes;
+    run([&] { return hr_table_state(table_, &bytes); });
+    return take_bytes(&bytes);
+  }
+
+  void set_state(nb::bytes state) const {
+    const auto* data = reinterpret_cast<const uint8_t*>(state.c_str());
+    const size_t size = state.size();
+    run([&] { return hr_table_set_state(table_, data, size); });
+  }
+
  private:
   std::string handle_;
   hr_table* table_ = nullptr;
+  hr_layout layout_{};
 };
 
 }  // namespace
 
 void bind_table(nb::module_& m) {
+  nb::class_<PySnapshot>(m, "Snapshot", "Rows of a table as they were, while training goes on.")
+      .def_prop_ro("rows", &PySnapshot::rows)
+      .def_prop_ro("bytes", &PySnapshot::bytes)
+      .def_prop_ro("step", &PySnapshot::step)
+      .def_prop_ro("side_bytes", &PySnapshot::side_bytes)
+      .def_prop_ro("state", &PySnapshot::state)
+      .def_prop_ro("removed", &PySnapshot::removed)
+      .def("read", &PySnapshot::read, nb::arg("max_rows"))
+      .def("keep", [](PySnapshot& s) { s.close(true); })
+      .def("close", [](PySnapshot& s) { s.close(false); });
   nb::class_<PyTable>(m, "Table", "A table of the process-wide registry, reached by its handle.")
       .def(
           "__init__",
           [](PyTable* self, const std::string& handle, const std::string& name, size_t width,
              int64_t vocabulary_size, float default_value, int init_kind, float init_scale,
-             uint64_t seed, int optimizer_kind, float learning_rate, float initial_accumulator,
-             float epsilon, int32_t shards, bool hashed) {
+             uint64_t seed, const nb::dict& optimizer, int weights_type, int state_type,
+             const nb::dict& admission, const nb::dict& expiry, int32_t shards, bool hashed) {
             hr_table_options o{};
             o.width = width;
             o.vocabulary_size = vocabulary_size;
@@ -91,37 +298,62 @@ void bind_table(nb::module_& m) {
             o.init_scale = init_scale;
             o.seed = seed;
             o.name = name.c_str();
-            o.optimizer_kind = optimizer_kind;
-            o.learning_rate = learning_rate;
-            o.initial_accumulator = initial_accumulator;
-            o.epsilon = epsilon;
+            o.optimizer = to_optimizer(optimizer);
+            o.weights_type = weights_type;
+            o.state_type = state_type;
+            o.admission = to_admission(admission);
+            o.expiry = to_expiry(expiry);
             o.shards = shards;
             o.hashed = hashed;
             new (self) PyTable(handle, o);
           },
           nb::kw_only(), nb::arg("handle"), nb::arg("name"), nb::arg("width"),
           nb::arg("vocabulary_size"), nb::arg("default_value"), nb::arg("init_kind"),
-          nb::arg("init_scale"), nb::arg("seed"), nb::arg("optimizer_kind"),
-          nb::arg("learning_rate"), nb::arg("initial_accumulator"), nb::arg("epsilon"),
-          nb::arg("shards"), nb::arg("hashed"))
+          nb::arg("init_scale"), nb::arg("seed"), nb::arg("optimizer"), nb::arg("weights_type"),
+          nb::arg("state_type"), nb::arg("admission"), nb::arg("expiry"), nb::arg("shards"),
+          nb::arg("hashed"))
       .def_prop_ro("handle", &PyTable::handle)
       .def_prop_ro("width", &PyTable::width)
-      .def_prop_ro("line_width", &PyTable::line_width)
+      .def_prop_ro("line_bytes", &PyTable::line_bytes)
+      .def_prop_ro("layout", &PyTable::layout)
+      .def_prop_ro("default_value",
+                   [](const PyTable& t) { return hr_table_default_value(t.get()); })
       .def_prop_ro("size", [](const PyTable& t) { return hr_table_size(t.get()); })
       .def_prop_ro("bytes", [](const PyTable& t) { return hr_table_bytes(t.get()); })
       .def_prop_rw(
           "step", [](const PyTable& t) { return hr_table_step(t.get()); },
           [](const PyTable& t, uint32_t step) { hr_table_set_step(t.get(), step); })
       .def_prop_ro("shard_count", [](const PyTable& t) { return hr_table_shard_count(t.get()); })
-      .def("shard_size", &PyTable::shard_size, nb::arg("shard"))
       .def("lookup", &PyTable::lookup, nb::arg("keys").noconvert(), nb::arg("insert") = false)
-      .def("update", &PyTable::update, nb::arg("keys").noconvert(), nb::arg("gradients"))
-      .def("export_rows", &PyTable::export_rows, nb::arg("shard"), nb::arg("first"),
-           nb::arg("count"))
-      .def("import_rows", &PyTable::import_rows, nb::arg("keys").noconvert(), nb::arg("lines"),
-           nb::arg("clocks").noconvert())
+      .def("update", &PyTable::update, nb::arg("keys").noconvert(), nb::arg("gradients"),
+           nb::arg("learning_rate") = nb::none())
+      .def("export_rows", &PyTable::export_rows, nb::arg("cursor"), nb::arg("max_rows"))
+      .def("import_rows", &PyTable::import_rows, nb::arg("keys").noconvert(),
+           nb::arg("lines").noconvert(), nb::arg("clocks").noconvert(),
+           nb::arg("counts").noconvert(), nb::arg("places").noconvert() = nb::none())
+      .def("remove_rows", &PyTable::remove_rows, nb::arg("keys").noconvert())
       .def("digest", &PyTable::digest, nb::arg("weights_only") = false)
-      .def("clear", [](const PyTable& t) { hr_table_clear(t.get()); });
+      .def("statistics", &PyTable::statistics)
+      .def("tombstones", &PyTable::tombstones)
+      .def(
+          "forget_tombstones",
+          [](const PyTable& t, uint32_t step) {
+            run([&] { return hr_table_forget_tombstones(t.get(), step); });
+          },
+          nb::arg("up_to_step"))
+      .def("state", &PyTable::state)
+      .def("set_state", &PyTable::set_state, nb::arg("state"))
+      .def(
+          "snapshot",
+          [](const PyTable& t, const std::string& since) {
+            if (since != "all" && since != "checkpoint") {
+              throw nb::value_error(
+                  ("since is '" + since + "'; must be 'all' or 'checkpoint'").c_str());
+            }
+            return std::make_unique<PySnapshot>(t.get(), since == "checkpoint");
+          },
+          nb::arg("since"))
+      .def("clear", [](const PyTable& t) { run([&] { return hr_table_clear(t.get()); }); });
   m.def(
       "drop_table", [](const std::string& handle) { hr_table_drop(handle.c_str()); },
       nb::arg("handle"), "Takes a table out of the registry.");

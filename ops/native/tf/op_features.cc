@@ -35,6 +35,7 @@ absl::Status Layout::read(tf::OpKernelConstruction* ctx, Layout* layout) {
       return absl::InvalidArgumentError("table_of: an index outside of tables");
     }
   }
+  layout->sizes.assign(layout->widths.begin(), layout->widths.end());
   return absl::OkStatus();
 }
 
@@ -53,6 +54,7 @@ absl::Status read_features(tf::OpKernelContext* ctx, const Layout& layout,
     }
     hr_feature& out = (*features)[static_cast<size_t>(f)];
     out.name = name.c_str();
+    out.table = static_cast<size_t>(layout.table_of[static_cast<size_t>(f)]);
     out.keys = keys[f].vec<int64_t>().data();
     out.key_count = static_cast<size_t>(keys[f].NumElements());
     out.combiner = layout.combiners[static_cast<size_t>(f)];
@@ -88,11 +90,25 @@ absl::Status set_pooled_shapes(tf::shape_inference::InferenceContext* c) {
   std::vector<int32_t> table_of, widths;
   TF_RETURN_IF_ERROR(c->GetAttr("table_of", &table_of));
   TF_RETURN_IF_ERROR(c->GetAttr("widths", &widths));
-  for (int f = 0; f < c->num_outputs(); ++f) {
-    const size_t table = static_cast<size_t>(table_of.at(static_cast<size_t>(f)));
-    c->set_output(f, c->Matrix(c->UnknownDim(), widths.at(table)));
+  for (size_t f = 0; f < table_of.size(); ++f) {
+    const size_t table = static_cast<size_t>(table_of[f]);
+    c->set_output(static_cast<int>(f), c->Matrix(c->UnknownDim(), widths.at(table)));
   }
   return absl::OkStatus();
+}
+
+Threads::Threads(tf::OpKernelContext* ctx) {
+  auto* workers = ctx->device()->tensorflow_cpu_worker_threads();
+  executor_.context = workers->workers;
+  // The caller's thread works, too, but TensorFlow counts it in.
+  executor_.threads = static_cast<size_t>(workers->num_threads);
+  executor_.run = [](void* context, size_t tasks, void (*task)(void*, size_t), void* argument) {
+    const auto each = tsl::thread::ThreadPool::SchedulingParams::Fixed(/*block_size=*/1);
+    static_cast<tsl::thread::ThreadPool*>(context)->ParallelFor(
+        static_cast<int64_t>(tasks), each, [&](int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; ++i) task(argument, static_cast<size_t>(i));
+        });
+  };
 }
 
 absl::Status for_each_table(tf::OpKernelContext* ctx, const Layout& layout,

@@ -18,6 +18,7 @@ struct Layout {
   std::vector<int32_t> table_of;      // F: index into tables
   std::vector<int32_t> combiners;     // F: 0 none, 1 sum, 2 mean, 3 sqrtn
   std::vector<int32_t> widths;        // T
+  std::vector<size_t> sizes;          // T: the widths
   // Fails with InvalidArgument when the lengths do not fit.
   static absl::Status read(tensorflow::OpKernelConstruction* ctx, Layout* layout);
 };
@@ -37,6 +38,16 @@ absl::Status set_pooled_shapes(tensorflow::shape_inference::InferenceContext* c)
 
 // The status of a call of the core.
 absl::Status to_status(int code);
+
+// The threads of the op's device, for the core.
+class Threads {
+ public:
+  explicit Threads(tensorflow::OpKernelContext* ctx);
+  const hr_executor* executor() const { return &executor_; }
+
+ private:
+  hr_executor executor_;
+};
 
 // One table's part of a fused call.
 struct TablePart {

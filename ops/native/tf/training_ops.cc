@@ -1,5 +1,5 @@
-// HotrowLookup, HotrowBackward, HotrowCommit: the training ops. A table is a handle in an
-// attribute, resolved in the registry of the core when the op runs.
+// HotrowLookup, HotrowBackward, HotrowCommit, HotrowTableStep: the training ops. A table is a
+// handle in an attribute, resolved in the registry of the core when the op runs.
 #include <memory>
 
 #include "tensorflow/core/framework/common_shape_fns.h"
@@ -13,16 +13,39 @@ namespace tf = tensorflow;
 
 namespace {
 
-struct ReleaseTable {
-  void operator()(hr_table* table) const { hr_table_release(table); }
-};
-using TableRef = std::unique_ptr<hr_table, ReleaseTable>;
+// References to the tables of a call.
+class Tables {
+ public:
+  ~Tables() {
+    for (hr_table* table : raw_) hr_table_release(table);
+  }
+  absl::Status open(const std::vector<std::string>& handles) {
+    for (const std::string& handle : handles) {
+      hr_table* table = nullptr;
+      TF_RETURN_IF_ERROR(to_status(hr_table_open(handle.c_str(), &table)));
+      raw_.push_back(table);
+    }
+    return absl::OkStatus();
+  }
+  hr_table* const* data() const { return raw_.data(); }
+  size_t size() const { return raw_.size(); }
 
-int open_table(const std::string& handle, TableRef* table) {
-  hr_table* raw = nullptr;
-  const int code = hr_table_open(handle.c_str(), &raw);
-  table->reset(raw);
-  return code;
+ private:
+  std::vector<hr_table*> raw_;
+};
+
+hr_layer_call call_of(const Tables& tables, const std::vector<size_t>& widths,
+                      const std::vector<hr_feature>& features, const Threads& threads) {
+  return {tables.data(),   widths.data(),   tables.size(),
+          features.data(), features.size(), threads.executor()};
+}
+
+absl::Status check_learning_rates(const tf::Tensor& rates, size_t tables) {
+  if (rates.dims() == 1 && static_cast<size_t>(rates.NumElements()) == tables) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError("learning_rates must have shape [" + std::to_string(tables) +
+                                    "]; it has " + rates.shape().DebugString());
 }
 
 absl::Status check_witness(const tf::Tensor& witness) {
@@ -50,10 +73,12 @@ absl::Status check_anchor(const tf::Tensor& anchor) {
 // result, and reorder lookup and commit.
 REGISTER_OP("HotrowLookup")
     .Input("anchor: float")
+    .Input("learning_rates: float")
     .Input("keys: F * int64")
     .Input("row_splits: F * int64")
     .Input("weights: F * float")
     .Output("pooled: F * float")
+    .Output("ticket: int64")
     .Attr("F: int >= 1")
     .Attr("tables: list(string)")
     .Attr("features: list(string)")
@@ -62,10 +87,17 @@ REGISTER_OP("HotrowLookup")
     .Attr("widths: list(int)")
     .Attr("insert: bool")
     .Attr("update_in_backward: bool = false")
+    .Attr("global_clipnorm: float = 0.0")
     .SetIsStateful()
-    .SetShapeFn(set_pooled_shapes)
+    .SetShapeFn([](tf::shape_inference::InferenceContext* c) {
+      TF_RETURN_IF_ERROR(set_pooled_shapes(c));
+      c->set_output(c->num_outputs() - 1, c->Scalar());
+      return absl::OkStatus();
+    })
     .Doc(
-        "Rows of all features of all tables, pooled. insert: unknown keys get an initialized row.");
+        "Rows of all features of all tables, pooled. insert: unknown keys get an initialized row. "
+        "learning_rates [T]: of this step, for the backward pass. ticket: names what was found, "
+        "so that the backward pass need not look again.");
 
 class LookupOp : public tf::OpKernel {
  public:
@@ -85,16 +117,14 @@ class LookupOp : public tf::OpKernel {
           ctx, ctx->allocate_output(static_cast<int>(f), pooled_shape(layout_, features, f), &out));
       pooled[f] = out->flat<float>().data();
     }
-    OP_REQUIRES_OK(ctx, for_each_table(ctx, layout_, features, [&](const TablePart& part) {
-                     TableRef table;
-                     const int code = open_table(layout_.tables[part.table], &table);
-                     if (code != 0) return code;
-                     std::vector<float*> outputs;
-                     for (size_t f : part.places) outputs.push_back(pooled[f]);
-                     return hr_lookup(table.get(), static_cast<size_t>(layout_.widths[part.table]),
-                                      part.features.data(), part.features.size(), insert_,
-                                      outputs.data());
-                   }));
+    tf::Tensor* ticket = nullptr;
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(static_cast<int>(features.size()), {}, &ticket));
+    Tables tables;
+    OP_REQUIRES_OK(ctx, tables.open(layout_.tables));
+    const Threads threads(ctx);
+    const hr_layer_call call = call_of(tables, layout_.sizes, features, threads);
+    OP_REQUIRES_OK(
+        ctx, to_status(hr_forward(&call, insert_, pooled.data(), &ticket->scalar<int64_t>()())));
   }
 
  private:
@@ -104,6 +134,8 @@ class LookupOp : public tf::OpKernel {
 REGISTER_KERNEL_BUILDER(Name("HotrowLookup").Device(tf::DEVICE_CPU), LookupOp);
 
 REGISTER_OP("HotrowBackward")
+    .Input("learning_rates: float")
+    .Input("ticket: int64")
     .Input("keys: F * int64")
     .Input("row_splits: F * int64")
     .Input("weights: F * float")
@@ -116,6 +148,7 @@ REGISTER_OP("HotrowBackward")
     .Attr("combiners: list(int)")
     .Attr("widths: list(int)")
     .Attr("update_in_backward: bool")
+    .Attr("global_clipnorm: float = 0.0")
     .SetIsStateful()
     .SetShapeFn([](tf::shape_inference::InferenceContext* c) {
       c->set_output(0, c->Vector(HR_SLOTS));
@@ -130,6 +163,7 @@ class BackwardOp : public tf::OpKernel {
   explicit BackwardOp(tf::OpKernelConstruction* ctx) : OpKernel(ctx) {
     OP_REQUIRES_OK(ctx, Layout::read(ctx, &layout_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("update_in_backward", &commit_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("global_clipnorm", &clip_));
   }
 
   void Compute(tf::OpKernelContext* ctx) override {
@@ -147,21 +181,22 @@ class BackwardOp : public tf::OpKernel {
     }
     tf::Tensor* witness = nullptr;
     OP_REQUIRES_OK(ctx, ctx->allocate_output(0, tf::TensorShape({HR_SLOTS}), &witness));
-    TableRef first;
-    OP_REQUIRES_OK(ctx, to_status(open_table(layout_.tables[0], &first)));
-    const size_t slot = hr_next_slot(first.get());
-    OP_REQUIRES_OK(ctx, for_each_table(ctx, layout_, features, [&](const TablePart& part) {
-                     TableRef table;
-                     const int code = open_table(layout_.tables[part.table], &table);
-                     if (code != 0) return code;
-                     std::vector<const float*> inputs;
-                     for (size_t f : part.places) {
-                       inputs.push_back(gradients[static_cast<int>(f)].flat<float>().data());
-                     }
-                     return hr_backward(
-                         table.get(), static_cast<size_t>(layout_.widths[part.table]), slot,
-                         part.features.data(), part.features.size(), inputs.data(), commit_);
-                   }));
+    const tf::Tensor& rates = ctx->input(0);
+    OP_REQUIRES_OK(ctx, check_learning_rates(rates, layout_.tables.size()));
+    OP_REQUIRES(ctx, tf::TensorShapeUtils::IsScalar(ctx->input(1).shape()),
+                absl::InvalidArgumentError("ticket must be a scalar"));
+    std::vector<const float*> inputs;
+    for (size_t f = 0; f < features.size(); ++f) {
+      inputs.push_back(gradients[static_cast<int>(f)].flat<float>().data());
+    }
+    Tables tables;
+    OP_REQUIRES_OK(ctx, tables.open(layout_.tables));
+    const size_t slot = hr_next_slot(tables.data()[0]);
+    const Threads threads(ctx);
+    const hr_layer_call call = call_of(tables, layout_.sizes, features, threads);
+    OP_REQUIRES_OK(ctx,
+                   to_status(hr_backward(&call, inputs.data(), ctx->input(1).scalar<int64_t>()(),
+                                         rates.flat<float>().data(), clip_, slot, commit_)));
     witness->flat<float>().setZero();
     witness->flat<float>()(static_cast<int64_t>(slot)) = HR_UNIT;
   }
@@ -169,39 +204,75 @@ class BackwardOp : public tf::OpKernel {
  private:
   Layout layout_;
   bool commit_;
+  float clip_;
 };
 REGISTER_KERNEL_BUILDER(Name("HotrowBackward").Device(tf::DEVICE_CPU), BackwardOp);
 
 REGISTER_OP("HotrowCommit")
     .Input("witness: float")
+    .Input("learning_rates: float")
     .Output("done: float")
     .Attr("tables: list(string)")
+    .Attr("global_clipnorm: float = 0.0")
     .SetIsStateful()
     .SetShapeFn(tf::shape_inference::ScalarShape)
-    .Doc("Ends a step or micro-step of the tables. witness: what was assigned to the anchor.");
+    .Doc(
+        "Ends a step or micro-step of the tables. witness: what was assigned to the anchor. "
+        "learning_rates [T]: of this step.");
 
 class CommitOp : public tf::OpKernel {
  public:
   explicit CommitOp(tf::OpKernelConstruction* ctx) : OpKernel(ctx) {
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("tables", &tables_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("tables", &handles_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("global_clipnorm", &clip_));
   }
 
   void Compute(tf::OpKernelContext* ctx) override {
     const tf::Tensor& witness = ctx->input(0);
     OP_REQUIRES_OK(ctx, check_witness(witness));
+    const tf::Tensor& rates = ctx->input(1);
+    OP_REQUIRES_OK(ctx, check_learning_rates(rates, handles_.size()));
     tf::Tensor* done = nullptr;
     OP_REQUIRES_OK(ctx, ctx->allocate_output(0, tf::TensorShape({}), &done));
     done->scalar<float>()() = 0.0f;
-    for (const std::string& handle : tables_) {
-      TableRef table;
-      OP_REQUIRES_OK(ctx, to_status(open_table(handle, &table)));
-      OP_REQUIRES_OK(ctx, to_status(hr_commit(table.get(), witness.flat<float>().data())));
-    }
+    Tables tables;
+    OP_REQUIRES_OK(ctx, tables.open(handles_));
+    const Threads threads(ctx);
+    OP_REQUIRES_OK(ctx,
+                   to_status(hr_commit(tables.data(), tables.size(), witness.flat<float>().data(),
+                                       rates.flat<float>().data(), clip_, threads.executor())));
   }
 
  private:
-  std::vector<std::string> tables_;
+  std::vector<std::string> handles_;
+  float clip_;
 };
 REGISTER_KERNEL_BUILDER(Name("HotrowCommit").Device(tf::DEVICE_CPU), CommitOp);
+
+REGISTER_OP("HotrowTableStep")
+    .Output("step: int64")
+    .Attr("table: string")
+    .SetIsStateful()
+    .SetShapeFn(tf::shape_inference::ScalarShape)
+    .Doc("Commits of a table so far.");
+
+class TableStepOp : public tf::OpKernel {
+ public:
+  explicit TableStepOp(tf::OpKernelConstruction* ctx) : OpKernel(ctx), handle_(1) {
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("table", &handle_[0]));
+  }
+
+  void Compute(tf::OpKernelContext* ctx) override {
+    Tables tables;
+    OP_REQUIRES_OK(ctx, tables.open(handle_));
+    tf::Tensor* step = nullptr;
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, tf::TensorShape({}), &step));
+    step->scalar<int64_t>()() = hr_table_step(tables.data()[0]);
+  }
+
+ private:
+  std::vector<std::string> handle_;
+};
+REGISTER_KERNEL_BUILDER(Name("HotrowTableStep").Device(tf::DEVICE_CPU), TableStepOp);
 
 }  // namespace hotrow_tf

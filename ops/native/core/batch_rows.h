@@ -1,0 +1,88 @@
+// The distinct rows of one table in a batch: what a forward pass finds and its backward uses.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/executor.h"
+#include "core/lookup.h"
+#include "core/table.h"
+#include "core/unique.h"
+
+namespace hotrow {
+
+// What to do with keys that have no row.
+enum class Missing { kReadDefault, kInsert, kInsertUncounted };
+
+// N keys of all features of the table in one row; U of them distinct. With several threads the
+// keys are first grouped (dispatched) by the partitions that hold them, and a group belongs to one
+// thread. Keeps its memory from batch to batch.
+class BatchRows {
+ public:
+  struct Group {
+    // Of the keys in the batch, ascending; empty in a lone group, where key i has position i.
+    const uint32_t* positions = nullptr;  // (n)
+    const int64_t* keys = nullptr;        // (n)
+    const uint64_t* hashes = nullptr;     // (n), or null
+    size_t count = 0;                     // n
+    Unique unique;
+    std::vector<uint32_t> places;   // (U of the group)
+    std::vector<std::byte*> lines;  // (U of the group): headers; null: no row
+  };
+
+  // Takes the keys; `features` are those of this table. Fails when a key is out of the vocabulary
+  // or row_splits are wrong.
+  void collect(Table& table, const std::vector<const Feature*>& features, size_t threads);
+
+  // --- the phases, each after the other; the calls of a phase may run at the same time ----------
+  size_t chunk_count() const { return chunks_; }  // 0: the group is a lone one, nothing to do
+  void count_chunk(size_t chunk);
+  void end_count();
+  void scatter_chunk(size_t chunk);
+  size_t group_count() const { return groups_; }
+  // Finds the rows of a group's keys; in the table's lock, alone for kInsert.
+  void find_rows(size_t group, Missing missing);
+
+  Table& table() const { return *table_; }
+  size_t key_count() const { return keys_.size(); }
+  const Group& group(size_t g) const { return all_[g]; }
+  const int64_t* keys() const { return keys_.data(); }
+  // By position: the line of each key's row; the table's default line where there is none.
+  const std::byte* const* line_of() const { return line_of_.data(); }
+  uint64_t epoch() const { return epoch_; }
+
+ private:
+  size_t group_of(uint64_t hash) const { return hash >> group_shift_; }
+
+  Table* table_ = nullptr;
+  std::vector<int64_t> keys_;              // (N)
+  std::vector<const std::byte*> line_of_;  // (N)
+  uint64_t epoch_ = 0;
+  size_t groups_ = 1;
+  unsigned group_shift_ = 63;
+  size_t chunks_ = 0;
+  std::vector<size_t> chunk_counts_;               // (chunks, groups): then where each goes
+  std::vector<int64_t> grouped_keys_;              // (N)
+  std::vector<uint64_t> hashes_, grouped_hashes_;  // (N)
+  std::vector<uint32_t> positions_;                // (N)
+  std::vector<Group> all_;
+};
+
+// Locks the partitions of a group while a snapshot is open; else does nothing. A reader of the
+// snapshot is the only other one that may be in them.
+class GroupLock {
+ public:
+  GroupLock(Table& table, size_t group, size_t groups);
+
+ private:
+  std::vector<std::unique_lock<std::mutex>> locks_;
+};
+
+// What the last forward passes of a layer found, so that backward need not look again.
+struct Plan {
+  int64_t ticket = 0;
+  std::vector<std::unique_ptr<BatchRows>> tables;
+};
+
+}  // namespace hotrow

@@ -1,0 +1,311 @@
+// The part of the C ABI that is about training tables.
+#define HOTROW_CORE_BUILD
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+#include "core/c_api.h"
+#include "core/c_api_guard.h"
+#include "core/fingerprint.h"
+#include "core/registry.h"
+#include "core/snapshot.h"
+#include "core/table.h"
+#include "core/training.h"
+
+static_assert(HR_SLOTS == hotrow::GradientPasses::kSlots);
+static_assert(HR_UNIT == hotrow::GradientPasses::kUnit);
+static_assert(HR_UNCHANGED == hotrow::GradientPasses::kUnchanged);
+
+struct hr_table {
+  std::shared_ptr<hotrow::Table> table;
+};
+struct hr_snapshot {
+  std::shared_ptr<hotrow::Table> table;  // outlives the snapshot
+  std::unique_ptr<hotrow::Snapshot> snapshot;
+};
+
+namespace {
+
+using hotrow::Code;
+using hotrow::capi::guarded;
+using hotrow::capi::one_feature;
+using hotrow::capi::to_features;
+
+template <typename Enum>
+Enum to_enum(int value, int last, const char* what) {
+  if (value < 0 || value > last) {
+    hotrow::fail(Code::kInvalidArgument, "%s %d; one of 0 to %d", what, value, last);
+  }
+  return static_cast<Enum>(value);
+}
+
+hotrow::Optimizer to_optimizer(const hr_optimizer& from) {
+  hotrow::Optimizer o;
+  o.kind = to_enum<hotrow::OptimizerKind>(from.kind, 5, "optimizer kind");
+  o.learning_rate = from.learning_rate;
+  o.clip_row_norm = from.clip_row_norm;
+  o.l2 = from.l2;
+  o.weight_decay = from.weight_decay;
+  o.momentum = from.momentum;
+  o.nesterov = from.nesterov != 0;
+  o.initial_accumulator = from.initial_accumulator;
+  o.epsilon = from.epsilon;
+  o.beta_1 = from.beta_1;
+  o.beta_2 = from.beta_2;
+  o.row_steps = from.row_steps != 0;
+  o.l1 = from.l1;
+  o.ftrl_l2 = from.ftrl_l2;
+  o.l2_shrinkage = from.l2_shrinkage;
+  o.beta = from.beta;
+  return o;
+}
+
+hotrow::TableOptions to_options(const hr_table_options& from) {
+  hotrow::TableOptions options;
+  options.width = from.width;
+  options.vocabulary_size = from.vocabulary_size;
+  options.default_value = from.default_value;
+  options.init.kind = to_enum<hotrow::InitKind>(from.init_kind, 2, "initializer kind");
+  options.init.scale = from.init_scale;
+  options.init.seed = from.seed;
+  int64_t name_key = 0;
+  const int64_t offsets[2] = {0, static_cast<int64_t>(std::strlen(from.name))};
+  hotrow::fingerprint64("", 0, from.name, offsets, 1, &name_key);
+  options.init.table = static_cast<uint64_t>(name_key);
+  options.optimizer = to_optimizer(from.optimizer);
+  options.weights = to_enum<hotrow::RowType>(from.weights_type, 2, "weights type");
+  options.state = to_enum<hotrow::RowType>(from.state_type, 2, "state type");
+  options.admission.kind = to_enum<hotrow::AdmissionKind>(from.admission.kind, 2, "admission kind");
+  options.admission.sightings = from.admission.sightings;
+  options.admission.expected_keys = from.admission.expected_keys;
+  options.admission.error_rate = from.admission.error_rate;
+  options.expiry.after_steps = from.expiry.after_steps;
+  options.expiry.rare_count = from.expiry.rare_count;
+  options.expiry.rare_after_steps = from.expiry.rare_after_steps;
+  options.expiry.sweep_steps = from.expiry.sweep_steps;
+  return options;
+}
+
+hotrow::RowArrays to_arrays(const hr_rows& rows) {
+  return {rows.keys, reinterpret_cast<std::byte*>(rows.lines), rows.clocks, rows.counts,
+          rows.places};
+}
+
+template <typename T>
+void copy_out(const std::vector<T>& from, hr_bytes* to) {
+  const size_t size = from.size() * sizeof(T);
+  to->data = static_cast<uint8_t*>(std::malloc(size == 0 ? 1 : size));
+  if (to->data == nullptr) throw std::bad_alloc();
+  if (size != 0) std::memcpy(to->data, from.data(), size);
+  to->size = size;
+}
+
+hotrow::LayerCall one_table(hr_table* table, const int64_t* keys, size_t count,
+                            const hr_executor* executor) {
+  return {{table->table.get()}, one_feature(keys, count), {0}, hotrow::Executor(executor)};
+}
+
+hotrow::LayerCall to_call(const hr_layer_call& from) {
+  hotrow::LayerCall call;
+  for (size_t t = 0; t < from.table_count; ++t) {
+    hotrow::Table& table = *from.tables[t]->table;
+    if (from.widths != nullptr && table.width() != from.widths[t]) {
+      hotrow::fail(Code::kFailedPrecondition, "table %s: width %zu; the graph needs %zu",
+                   table.name().c_str(), table.width(), from.widths[t]);
+    }
+    if (std::find(call.tables.begin(), call.tables.end(), &table) != call.tables.end()) {
+      hotrow::fail(Code::kInvalidArgument, "table %s is given twice in one call",
+                   table.name().c_str());
+    }
+    call.tables.push_back(&table);
+  }
+  call.features = to_features(from.features, from.feature_count);
+  for (size_t f = 0; f < from.feature_count; ++f) {
+    if (from.features[f].table >= from.table_count) {
+      hotrow::fail(Code::kInvalidArgument, "feature %s: table %zu of %zu", from.features[f].name,
+                   from.features[f].table, from.table_count);
+    }
+    call.table_of.push_back(from.features[f].table);
+  }
+  call.executor = hotrow::Executor(from.executor);
+  return call;
+}
+
+}  // namespace
+
+int hr_table_create(const char* handle, const hr_table_options* options, hr_table** table) {
+  return guarded([&] {
+    *table = new hr_table{hotrow::create_table(handle, options->name, to_options(*options),
+                                               options->shards, options->hashed != 0)};
+  });
+}
+
+int hr_table_open(const char* handle, hr_table** table) {
+  return guarded([&] { *table = new hr_table{hotrow::find_table(handle)}; });
+}
+
+void hr_table_release(hr_table* table) { delete table; }
+void hr_table_drop(const char* handle) { hotrow::drop_table(handle); }
+
+void hr_table_layout(const hr_table* table, hr_layout* layout) {
+  const hotrow::LineLayout& from = table->table->shape().layout;
+  *layout = {from.width,
+             static_cast<int>(from.weights),
+             static_cast<int>(from.state),
+             from.vectors,
+             from.scalars,
+             from.state_offset(),
+             from.scalars_offset(),
+             from.bytes()};
+}
+
+float hr_table_default_value(const hr_table* table) { return table->table->default_value(); }
+size_t hr_table_size(const hr_table* table) { return table->table->size(); }
+size_t hr_table_bytes(const hr_table* table) { return table->table->bytes(); }
+uint32_t hr_table_step(const hr_table* table) { return table->table->step(); }
+void hr_table_set_step(hr_table* table, uint32_t step) { table->table->set_step(step); }
+
+void hr_table_statistics(const hr_table* table, hr_statistics* statistics) {
+  const hotrow::Table::Statistics s = table->table->statistics();
+  *statistics = {s.rows,    s.bytes,   s.lookups, s.admitted,
+                 s.refused, s.waiting, s.expired, s.tombstones};
+}
+
+int hr_table_lookup(hr_table* table, const int64_t* keys, size_t count, int insert, float* rows,
+                    size_t* unknown, const hr_executor* executor) {
+  return guarded([&] {
+    hotrow::forward(one_table(table, keys, count, executor), insert != 0, {rows}, unknown);
+  });
+}
+
+int hr_table_update(hr_table* table, const int64_t* keys, size_t count, const float* gradients,
+                    float learning_rate, const hr_executor* executor) {
+  return guarded([&] {
+    hotrow::BackwardOptions options;
+    options.what = hotrow::Backward::kUpdate;
+    options.learning_rates = &learning_rate;
+    hotrow::backward(one_table(table, keys, count, executor), {gradients}, options);
+  });
+}
+
+size_t hr_table_shard_count(const hr_table* table) { return table->table->shard_count(); }
+
+int hr_table_export(const hr_table* table, uint64_t cursor, size_t count, const hr_rows* rows,
+                    size_t* written, uint64_t* next) {
+  return guarded(
+      [&] { *written = table->table->export_rows(cursor, count, to_arrays(*rows), next); });
+}
+
+int hr_table_import(hr_table* table, const int64_t* keys, size_t count, const uint8_t* lines,
+                    const uint32_t* clocks, const uint32_t* counts, const uint32_t* places) {
+  return guarded([&] {
+    table->table->import_rows(keys, count, reinterpret_cast<const std::byte*>(lines), clocks,
+                              counts, places);
+  });
+}
+
+int hr_table_remove(hr_table* table, const int64_t* keys, size_t count, size_t* removed) {
+  return guarded([&] { *removed = table->table->remove_rows(keys, count); });
+}
+
+int hr_table_digest(const hr_table* table, int weights_only, uint64_t digest[2]) {
+  return guarded([&] { table->table->digest(weights_only != 0, digest); });
+}
+
+int hr_table_clear(hr_table* table) {
+  return guarded([&] { table->table->clear(); });
+}
+
+void hr_bytes_free(hr_bytes* bytes) {
+  std::free(bytes->data);
+  *bytes = {nullptr, 0};
+}
+
+int hr_table_tombstones(const hr_table* table, hr_bytes* keys, hr_bytes* steps) {
+  return guarded([&] {
+    std::vector<int64_t> k;
+    std::vector<uint32_t> s;
+    table->table->tombstones(&k, &s);
+    copy_out(k, keys);
+    copy_out(s, steps);
+  });
+}
+
+int hr_table_forget_tombstones(hr_table* table, uint32_t up_to_step) {
+  return guarded([&] { table->table->forget_tombstones(up_to_step); });
+}
+
+int hr_table_state(const hr_table* table, hr_bytes* state) {
+  return guarded([&] { copy_out(table->table->state(), state); });
+}
+
+int hr_table_set_state(hr_table* table, const uint8_t* data, size_t size) {
+  return guarded([&] { table->table->set_state(data, size); });
+}
+
+int hr_snapshot_open(hr_table* table, int due_only, hr_snapshot** snapshot) {
+  return guarded([&] {
+    *snapshot = new hr_snapshot{table->table, table->table->open_snapshot(due_only != 0)};
+  });
+}
+
+size_t hr_snapshot_rows(const hr_snapshot* snapshot) { return snapshot->snapshot->rows(); }
+uint32_t hr_snapshot_step(const hr_snapshot* snapshot) { return snapshot->snapshot->step(); }
+size_t hr_snapshot_side_bytes(const hr_snapshot* snapshot) {
+  return snapshot->snapshot->side_bytes();
+}
+
+int hr_snapshot_state(const hr_snapshot* snapshot, hr_bytes* state) {
+  return guarded([&] { copy_out(snapshot->snapshot->state(), state); });
+}
+
+int hr_snapshot_removed(const hr_snapshot* snapshot, hr_bytes* keys) {
+  return guarded([&] { copy_out(snapshot->snapshot->removed(), keys); });
+}
+
+int hr_snapshot_read(hr_snapshot* snapshot, size_t count, const hr_rows* rows, size_t* written) {
+  return guarded([&] { *written = snapshot->snapshot->read(count, to_arrays(*rows)); });
+}
+
+int hr_snapshot_close(hr_snapshot* snapshot, int keep) {
+  return guarded([&] { snapshot->snapshot->close(keep != 0); });
+}
+
+void hr_snapshot_free(hr_snapshot* snapshot) { delete snapshot; }
+
+int hr_forward(const hr_layer_call* call, int insert, float* const* pooled, int64_t* ticket) {
+  return guarded([&] {
+    *ticket = hotrow::forward(to_call(*call), insert != 0,
+                              std::vector<float*>(pooled, pooled + call->feature_count), nullptr);
+  });
+}
+
+size_t hr_next_slot(hr_table* table) {
+  std::unique_lock lock(table->table->mutex());
+  return table->table->passes.next_slot();
+}
+
+int hr_backward(const hr_layer_call* call, const float* const* gradients, int64_t ticket,
+                const float* learning_rates, float global_clip_norm, size_t slot, int commit) {
+  return guarded([&] {
+    hotrow::BackwardOptions options;
+    options.what = commit != 0 ? hotrow::Backward::kCommit : hotrow::Backward::kAccumulate;
+    options.slot = slot;
+    options.ticket = ticket;
+    options.learning_rates = learning_rates;
+    options.global_clip_norm = global_clip_norm;
+    hotrow::backward(to_call(*call),
+                     std::vector<const float*>(gradients, gradients + call->feature_count),
+                     options);
+  });
+}
+
+int hr_commit(hr_table* const* tables, size_t table_count, const float* witness,
+              const float* learning_rates, float global_clip_norm, const hr_executor* executor) {
+  return guarded([&] {
+    std::vector<hotrow::Table*> all;
+    for (size_t t = 0; t < table_count; ++t) all.push_back(tables[t]->table.get());
+    hotrow::commit(all, witness, learning_rates, global_clip_norm, hotrow::Executor(executor));
+  });
+}

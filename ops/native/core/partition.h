@@ -1,0 +1,153 @@
+// A partition: the rows of a table whose hashed keys share their top bits.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "core/admission.h"
+#include "core/kernels.h"
+#include "core/key_index.h"
+#include "core/slab_memory.h"
+#include "core/table_options.h"
+
+namespace hotrow {
+
+// What the partitions of a table share.
+struct RowShape {
+  explicit RowShape(const TableOptions& options);
+
+  std::byte* place(const std::vector<std::byte*>& blocks, size_t number) const {
+    return blocks[number >> block_shift] + (number & ((size_t{1} << block_shift) - 1)) * stride;
+  }
+
+  TableOptions options;
+  LineLayout layout;
+  size_t line_bytes;
+  size_t stride;         // header and line, a multiple of 8
+  unsigned block_shift;  // rows of a block: 2^block_shift
+  const Kernels* kernels;
+};
+
+// Running totals since the table was made.
+struct Totals {
+  uint64_t admitted = 0;  // keys that were given a row
+  uint64_t refused = 0;   // sightings of keys that were not admitted
+  uint64_t expired = 0;   // rows that expired
+};
+
+// Rows in a piece of an export. Pointers may be null; room for the rows asked for.
+struct RowArrays {
+  int64_t* keys = nullptr;
+  std::byte* lines = nullptr;  // (N, line_bytes)
+  uint32_t* clocks = nullptr;
+  uint32_t* counts = nullptr;
+  uint32_t* places = nullptr;
+};
+
+// Not synchronized, except that a snapshot's reader and the owner both hold `mutex` while a
+// snapshot is open.
+//
+// A row lives at a place, a number, and never moves; places of removed rows are used again, the
+// smallest first. A place without a row has the clock kFree.
+class Partition {
+ public:
+  static constexpr uint32_t kFree = 0xffffffffu;
+  static constexpr uint32_t kAbsent = KeyIndex::kAbsent;
+
+  Partition(const RowShape& shape, SlabMemory& memory, size_t partitions);
+
+  std::mutex mutex;
+
+  size_t size() const { return index_.size(); }
+  size_t places() const { return places_; }
+  size_t bytes() const;  // beside what it took from the table's memory
+
+  // --- rows -------------------------------------------------------------------------------------
+  const KeyIndex& index() const { return index_; }
+  std::byte* at(uint32_t place) const { return shape_->place(blocks_, place); }
+  RowHeader& header(uint32_t place) const { return *reinterpret_cast<RowHeader*>(at(place)); }
+  // The place of a key, or kAbsent.
+  uint32_t find(uint64_t hash, int64_t key) const {
+    return index_.find(hash, [&](uint32_t place) { return header(place).key == key; });
+  }
+  // As find; an unknown key is sighted `times` times (0: not at all, so that only a table without
+  // admission gives it a row) and, when it is admitted, given a row with
+  // its first values and the clock. Else kAbsent.
+  uint32_t find_or_insert(uint64_t hash, int64_t key, uint32_t times, uint32_t clock);
+  // Puts a row in; a row that the key has already is replaced. place: kAbsent picks one.
+  void put(int64_t key, const std::byte* line, uint32_t clock, uint32_t count, uint32_t place);
+  // Makes free places until there are `places` of them, free or not.
+  void add_free_places(uint64_t places);
+  // Takes a row out. Its place becomes free.
+  void remove(uint32_t place);
+  // Call before the line or header at a place is written by a step.
+  void before_write(uint32_t place) {
+    if (watching_) note_write(place);
+  }
+  bool watching() const { return watching_; }
+  // Looks at its share of the places and removes rows that expired at this step.
+  void sweep(uint32_t step);
+  // Copies the rows at places [first, ...) until `count` rows; returns how many, and the place
+  // after them.
+  size_t export_rows(size_t first, size_t count, const RowArrays& out, size_t* next) const;
+  void add_digest(bool weights_only, uint64_t digest[2]) const;
+
+  // --- what is not rows -------------------------------------------------------------------------
+  Totals totals;
+  std::unordered_map<int64_t, uint32_t> tombstones;  // key -> step of expiry
+  uint64_t sweep_place = 0;
+  AdmissionFilter* admission() const { return admission_.get(); }
+
+  // --- snapshots --------------------------------------------------------------------------------
+  // due_only: of the rows written or created since the last kept snapshot. Returns how many at
+  // most will be read.
+  size_t begin_snapshot(bool due_only, uint32_t step);
+  // Copies up to `count` rows as they were at begin_snapshot; 0 at the end. Frees the copies then.
+  size_t read_snapshot(size_t count, const RowArrays& out);
+  // Keys removed since the last kept snapshot; in any order.
+  const std::vector<int64_t>& removed() const { return old_removed_; }
+  size_t side_bytes() const { return side_.size(); }
+  // keep: later snapshots that are due_only start from this one.
+  void end_snapshot(bool keep);
+  bool was_kept() const { return tracking_; }
+
+ private:
+  static constexpr uint32_t kNothing = 0xffffffffu;
+
+  void note_write(uint32_t place);
+  uint32_t append_place();
+  uint32_t take_place();
+  void make_free(uint32_t place);
+  bool wanted(size_t place) const;
+  uint64_t hash_at(uint32_t place) const { return mix64(static_cast<uint64_t>(header(place).key)); }
+
+  const RowShape* shape_;
+  SlabMemory* memory_;
+  KeyIndex index_;
+  std::vector<std::byte*> blocks_;
+  size_t places_ = 0;
+  std::vector<uint32_t> free_;  // a heap, the smallest on top; some are in use again
+  std::unique_ptr<AdmissionFilter> admission_;
+
+  // Rows written since the last kept snapshot: a bit a place.
+  bool watching_ = false;  // tracking_ or open_
+  bool tracking_ = false;
+  uint32_t base_clock_ = 0;  // a row with a larger clock has its bit already
+  std::vector<uint64_t> due_, old_due_;
+  std::vector<int64_t> removed_, old_removed_;
+  // The open snapshot.
+  bool open_ = false;
+  bool due_only_ = false;
+  bool was_tracking_ = false;
+  uint32_t old_base_clock_ = 0;
+  size_t snapshot_places_ = 0;
+  size_t snapshot_next_ = 0;
+  // By place: 0 as it is; kNothing no row to read (any more); else 1 + number of its copy.
+  std::vector<uint32_t> copy_of_;
+  std::vector<std::byte> side_;  // copies, stride bytes each
+};
+
+}  // namespace hotrow

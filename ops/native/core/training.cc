@@ -1,0 +1,590 @@
+#include "core/training.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <mutex>
+
+#include "core/batch_rows.h"
+
+namespace hotrow {
+namespace {
+
+// Outputs of a feature that one task pools.
+constexpr size_t kPoolOutputs = 2048;
+// Rows whose headers are looked at before they are written.
+constexpr size_t kWatchRows = 256;
+// Keys below which a call does not pay for threads.
+constexpr size_t kLeastKeys = 2048;
+
+// The locks of all tables of a call, taken in one order so that calls cannot wait in a circle.
+class TableLocks {
+ public:
+  TableLocks(std::vector<Table*> tables, bool alone) {
+    std::sort(tables.begin(), tables.end());
+    for (Table* table : tables) {
+      if (alone) {
+        alone_.emplace_back(table->mutex());
+      } else {
+        shared_.emplace_back(table->mutex());
+      }
+    }
+  }
+
+ private:
+  std::vector<std::unique_lock<std::shared_mutex>> alone_;
+  std::vector<std::shared_lock<std::shared_mutex>> shared_;
+};
+
+struct Task {
+  size_t table;
+  size_t part;
+};
+
+// The features of each table.
+std::vector<std::vector<size_t>> features_by_table(const LayerCall& call) {
+  std::vector<std::vector<size_t>> places(call.tables.size());
+  for (size_t f = 0; f < call.features.size(); ++f) places[call.table_of[f]].push_back(f);
+  return places;
+}
+
+Executor executor_for(const LayerCall& call) {
+  size_t keys = 0;
+  for (const Feature& feature : call.features) keys += feature.segments.keys;
+  return keys < kLeastKeys ? Executor() : call.executor;
+}
+
+// One task for each (table, part).
+template <typename Parts>
+std::vector<Task> tasks_of(const Plan& plan, Parts&& parts) {
+  std::vector<Task> tasks;
+  for (size_t t = 0; t < plan.tables.size(); ++t) {
+    for (size_t p = 0; p < parts(*plan.tables[t]); ++p) tasks.push_back({t, p});
+  }
+  return tasks;
+}
+
+// Finds the rows of all keys, in the locks.
+void find_all(const LayerCall& call, const Executor& executor, Missing missing, Plan* plan) {
+  const auto places = features_by_table(call);
+  while (plan->tables.size() < call.tables.size()) {
+    plan->tables.push_back(std::make_unique<BatchRows>());
+  }
+  plan->tables.resize(call.tables.size());
+  std::vector<const Feature*> features;
+  for (size_t t = 0; t < call.tables.size(); ++t) {
+    features.clear();
+    for (size_t f : places[t]) features.push_back(&call.features[f]);
+    plan->tables[t]->collect(*call.tables[t], features, executor.threads());
+  }
+  const auto chunks = tasks_of(*plan, [](const BatchRows& rows) { return rows.chunk_count(); });
+  executor.run(chunks.size(),
+               [&](size_t i) { plan->tables[chunks[i].table]->count_chunk(chunks[i].part); });
+  for (auto& rows : plan->tables) rows->end_count();
+  executor.run(chunks.size(),
+               [&](size_t i) { plan->tables[chunks[i].table]->scatter_chunk(chunks[i].part); });
+  const auto groups = tasks_of(*plan, [](const BatchRows& rows) { return rows.group_count(); });
+  executor.run(groups.size(), [&](size_t i) {
+    plan->tables[groups[i].table]->find_rows(groups[i].part, missing);
+  });
+}
+
+void pool_all(const LayerCall& call, const Executor& executor, const Plan& plan,
+              const std::vector<float*>& pooled) {
+  struct Piece {
+    size_t feature, first_key, first, last;
+  };
+  std::vector<Piece> pieces;
+  std::vector<size_t> next(call.tables.size(), 0);
+  for (size_t f = 0; f < call.features.size(); ++f) {
+    const Segments& segments = call.features[f].segments;
+    const size_t outputs = segments.outputs();
+    for (size_t first = 0; first < outputs; first += kPoolOutputs) {
+      pieces.push_back({f, next[call.table_of[f]], first, std::min(outputs, first + kPoolOutputs)});
+    }
+    next[call.table_of[f]] += segments.keys;
+  }
+  executor.run(pieces.size(), [&](size_t i) {
+    const Piece& piece = pieces[i];
+    const Table& table = *call.tables[call.table_of[piece.feature]];
+    const LineLayout& layout = table.shape().layout;
+    const Kernels& kernels = *table.shape().kernels;
+    const Segments& segments = call.features[piece.feature].segments;
+    const std::byte* const* lines =
+        plan.tables[call.table_of[piece.feature]]->line_of() + piece.first_key;
+    float* out = pooled[piece.feature];
+    if (segments.plain()) {
+      kernels.gather(layout, lines + piece.first, piece.last - piece.first,
+                     out + piece.first * layout.width);
+      return;
+    }
+    pool(
+        segments, piece.first, piece.last, layout.width, out,
+        [&](size_t key, float factor, float* sum) { kernels.add(layout, lines[key], factor, sum); },
+        [&](float divisor, float* sum) { kernels.divide(layout.width, divisor, sum); });
+  });
+}
+
+// --- backward -----------------------------------------------------------------------------------
+
+// The gradient rows of a table's keys, by position: pointer and share.
+class KeyGradients {
+ public:
+  void collect(const LayerCall& call, const std::vector<size_t>& features,
+               const std::vector<const float*>& gradients, size_t width) {
+    width_ = width;
+    parts_.clear();
+    plain_ = true;
+    size_t first = 0;
+    for (size_t f : features) {
+      const Segments& segments = call.features[f].segments;
+      parts_.push_back({first, gradients[f]});
+      plain_ = plain_ && segments.plain();
+      first += segments.keys;
+    }
+    if (plain_) return;
+    zeros_.assign(width, 0.0f);
+    rows_.resize(first);
+    shares_.resize(first);
+    first = 0;
+    for (size_t f : features) {
+      const Segments& segments = call.features[f].segments;
+      for (size_t b = 0; b < segments.outputs(); ++b) {
+        const float* gradient = gradients[f] + b * width;
+        if (segments.plain()) {
+          rows_[first + b] = gradient;
+          shares_[first + b] = 1.0f;
+          continue;
+        }
+        const float divisor = divisor_of(segments, b);
+        for (size_t i = segments.begin_of(b); i < segments.begin_of(b + 1); ++i) {
+          rows_[first + i] = divisor == 0.0f ? zeros_.data() : gradient;
+          shares_[first + i] = divisor == 0.0f ? 0.0f : segments.weight(i) / divisor;
+        }
+      }
+      first += segments.keys;
+    }
+  }
+
+  bool plain() const { return plain_; }
+  float share(size_t position) const { return shares_[position]; }
+
+  // Calls visit(i, gradient row) for ascending positions[i]; positions null: i itself.
+  template <typename Visit>
+  void each(const uint32_t* positions, size_t count, Visit&& visit) const {
+    if (!plain_) {
+      for (size_t i = 0; i < count; ++i) visit(i, rows_[positions == nullptr ? i : positions[i]]);
+      return;
+    }
+    size_t part = 0;
+    for (size_t i = 0; i < count; ++i) {
+      const size_t position = positions == nullptr ? i : positions[i];
+      while (part + 1 < parts_.size() && parts_[part + 1].first <= position) ++part;
+      visit(i, parts_[part].gradient + (position - parts_[part].first) * width_);
+    }
+  }
+
+ private:
+  struct Part {
+    size_t first;
+    const float* gradient;
+  };
+  size_t width_ = 0;
+  bool plain_ = true;
+  std::vector<Part> parts_;
+  std::vector<float> zeros_;
+  std::vector<const float*> rows_;  // (N) unless plain
+  std::vector<float> shares_;       // (N) unless plain
+};
+
+// Gradient rows in the order of distinct keys: memory of a thread.
+struct Ordered {
+  std::vector<const float*> rows;  // (n)
+  std::vector<float> shares;       // (n)
+  std::vector<uint32_t> begins;    // (U + 1)
+  std::vector<uint32_t> next;      // (U)
+
+  RowGradients order(const BatchRows::Group& group, const KeyGradients& gradients) {
+    const std::vector<uint32_t>& counts = group.unique.counts();
+    const size_t distinct = counts.size();
+    begins.resize(distinct + 1);
+    next.resize(distinct);
+    uint32_t total = 0;
+    for (size_t u = 0; u < distinct; ++u) {
+      begins[u] = next[u] = total;
+      total += counts[u];
+    }
+    begins[distinct] = total;
+    rows.resize(total);
+    const int32_t* inverse = group.unique.inverse().data();
+    if (gradients.plain()) {
+      gradients.each(group.positions, group.count, [&](size_t i, const float* row) {
+        rows[next[static_cast<size_t>(inverse[i])]++] = row;
+      });
+      return {rows.data(), nullptr, begins.data()};
+    }
+    shares.resize(total);
+    gradients.each(group.positions, group.count, [&](size_t i, const float* row) {
+      const uint32_t place = next[static_cast<size_t>(inverse[i])]++;
+      rows[place] = row;
+      shares[place] = gradients.share(group.positions == nullptr ? i : group.positions[i]);
+    });
+    return {rows.data(), shares.data(), begins.data()};
+  }
+};
+
+Ordered& ordered() {
+  thread_local Ordered o;
+  return o;
+}
+
+// Applies the optimizer to rows [first, last), which belong to the calling thread.
+void update_rows(Table& table, const UpdateStep& step, const RowGradients& gradients,
+                 const int64_t* keys, const uint32_t* places, const uint32_t* counts,
+                 std::byte* const* lines, size_t first, size_t last) {
+  uint64_t lookups = 0;
+  for (size_t u = first; u < last; ++u) lookups += lines[u] == nullptr ? 0 : counts[u];
+  table.add_lookups(lookups);
+  const Kernels& kernels = *table.shape().kernels;
+  if (!table.partition(0).watching()) {
+    kernels.update(step, gradients, counts, first, last, lines);
+    return;
+  }
+  for (size_t block = first; block < last; block += kWatchRows) {
+    const size_t end = std::min(last, block + kWatchRows);
+    for (size_t u = block; u < end; ++u) {
+      if (lines[u] != nullptr) __builtin_prefetch(lines[u]);
+    }
+    for (size_t u = block; u < end; ++u) {
+      if (lines[u] == nullptr) continue;
+      const uint64_t hash = mix64(static_cast<uint64_t>(keys[u]));
+      table.partition(table.partition_number(keys[u], hash)).before_write(places[u]);
+    }
+    kernels.update(step, gradients, counts, block, end, lines);
+  }
+}
+
+float rate_of(const float* learning_rates, size_t table) {
+  return learning_rates == nullptr ? std::numeric_limits<float>::quiet_NaN()
+                                   : learning_rates[table];
+}
+
+void sweep_all(const std::vector<Table*>& tables, const Executor& executor) {
+  std::vector<Task> tasks;
+  for (size_t t = 0; t < tables.size(); ++t) {
+    if (!tables[t]->options().expiry.any()) continue;
+    for (size_t p = 0; p < tables[t]->partition_count(); ++p) tasks.push_back({t, p});
+  }
+  if (tasks.empty()) return;
+  executor.run(tasks.size(), [&](size_t i) { tables[tasks[i].table]->sweep(tasks[i].part); });
+  for (Table* table : tables) table->end_sweep();
+}
+
+// Fills `sums` with the gradients of a pass.
+void sum_pass(const BatchRows& rows, std::vector<SummedGradients*>* all, size_t table) {
+  SummedGradients& sums = *(*all)[table];
+  sums.epoch = rows.epoch();
+  sums.group_begins.assign(1, 0);
+  for (size_t g = 0; g < rows.group_count(); ++g) {
+    sums.group_begins.push_back(sums.group_begins.back() + rows.group(g).unique.size());
+  }
+  const size_t distinct = sums.group_begins.back();
+  sums.keys.resize(distinct);
+  sums.places.resize(distinct);
+  sums.lines.resize(distinct);
+  sums.counts.resize(distinct);
+  sums.gradients.resize(distinct * rows.table().width());
+}
+
+void sum_group(const BatchRows& rows, size_t g, const KeyGradients& gradients,
+               SummedGradients* sums) {
+  const BatchRows::Group& group = rows.group(g);
+  const size_t first = sums->group_begins[g], distinct = group.unique.size();
+  const size_t width = rows.table().width();
+  std::copy_n(group.unique.keys().data(), distinct, sums->keys.data() + first);
+  std::copy_n(group.unique.counts().data(), distinct, sums->counts.data() + first);
+  std::copy_n(group.places.data(), distinct, sums->places.data() + first);
+  std::copy_n(group.lines.data(), distinct, sums->lines.data() + first);
+  const RowGradients order = ordered().order(group, gradients);
+  rows.table().shape().kernels->sum(order, width, 0, distinct,
+                                    sums->gradients.data() + first * width);
+}
+
+// The gradients of a table in a commit: one pass, or several merged.
+struct Due {
+  Table* table;
+  size_t number;  // of the table in the call
+  const SummedGradients* sums;
+  float factor;
+};
+
+// Finds lines and places again when rows were removed since.
+void refresh(Table& table, SummedGradients* sums) {
+  if (sums->epoch == table.epoch()) return;
+  const uint32_t clock = table.step_in_lock() + 1;
+  for (size_t u = 0; u < sums->keys.size(); ++u) {
+    const int64_t key = sums->keys[u];
+    const uint64_t hash = mix64(static_cast<uint64_t>(key));
+    Partition& partition = table.partition(table.partition_number(key, hash));
+    std::unique_lock lock(partition.mutex, std::defer_lock);
+    if (table.snapshot_open()) lock.lock();
+    const uint32_t place = partition.find_or_insert(hash, key, 0, clock);
+    sums->places[u] = place;
+    sums->lines[u] = place == Partition::kAbsent ? nullptr : partition.at(place);
+  }
+  sums->epoch = table.epoch();
+}
+
+// Sums several passes, in their order, into one.
+std::unique_ptr<SummedGradients> merge(const Table& table, const GradientPasses::Taken& taken) {
+  auto merged = std::make_unique<SummedGradients>();
+  const size_t width = table.width();
+  std::vector<int64_t> keys;
+  std::vector<const float*> gradients;
+  std::vector<float> factors;
+  std::vector<const SummedGradients*> passes;
+  std::vector<size_t> rows;
+  for (const auto& [sums, factor] : taken) {
+    for (size_t u = 0; u < sums->keys.size(); ++u) {
+      keys.push_back(sums->keys[u]);
+      gradients.push_back(sums->gradients.data() + u * width);
+      factors.push_back(factor);
+      passes.push_back(sums);
+      rows.push_back(u);
+    }
+  }
+  Unique unique;
+  unique.run(keys.data(), keys.size());
+  const size_t distinct = unique.size();
+  merged->keys = unique.keys();
+  merged->places.resize(distinct);
+  merged->lines.resize(distinct);
+  merged->counts.assign(distinct, 0);
+  merged->gradients.resize(distinct * width);
+  merged->group_begins = {0, distinct};
+  merged->epoch = table.epoch();
+  std::vector<uint32_t> begins{0};
+  for (uint32_t count : unique.counts()) begins.push_back(begins.back() + count);
+  std::vector<uint32_t> next(begins.begin(), begins.end() - 1);
+  std::vector<const float*> ordered_rows(keys.size());
+  std::vector<float> shares(keys.size());
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const size_t u = static_cast<size_t>(unique.inverse()[i]);
+    const uint32_t place = next[u]++;
+    ordered_rows[place] = gradients[i];
+    shares[place] = factors[i];
+    merged->places[u] = passes[i]->places[rows[i]];
+    merged->lines[u] = passes[i]->lines[rows[i]];
+    merged->counts[u] += passes[i]->counts[rows[i]];
+  }
+  table.shape().kernels->sum({ordered_rows.data(), shares.data(), begins.data()}, width, 0,
+                             distinct, merged->gradients.data());
+  return merged;
+}
+
+// The squared norm of a table's gradients: by partition first, so that it does not depend on how
+// rows were grouped.
+double squared_norm(const Due& due) {
+  const Table& table = *due.table;
+  std::vector<double> sums(table.partition_count(), 0.0);
+  const size_t width = table.width();
+  for (size_t u = 0; u < due.sums->keys.size(); ++u) {
+    if (due.sums->lines[u] == nullptr) continue;
+    const int64_t key = due.sums->keys[u];
+    sums[table.partition_number(key, mix64(static_cast<uint64_t>(key)))] +=
+        table.shape().kernels->squares(due.sums->gradients.data() + u * width, width);
+  }
+  double total = 0.0;
+  for (double sum : sums) total += sum;
+  return total * static_cast<double>(due.factor) * static_cast<double>(due.factor);
+}
+
+// Applies gradients, after clipping by the norm of all, in the locks.
+void apply(std::vector<Due>* dues, const float* learning_rates, float global_clip_norm,
+           const Executor& executor) {
+  if (dues->empty()) return;
+  if (global_clip_norm > 0.0f) {
+    std::vector<double> squares(dues->size());
+    executor.run(dues->size(), [&](size_t i) { squares[i] = squared_norm((*dues)[i]); });
+    double total = 0.0;
+    for (double s : squares) total += s;
+    const double norm = std::sqrt(total);
+    if (norm > static_cast<double>(global_clip_norm)) {
+      const float down = static_cast<float>(static_cast<double>(global_clip_norm) / norm);
+      for (Due& due : *dues) due.factor *= down;
+    }
+  }
+  std::vector<UpdateStep> steps;
+  std::vector<Task> tasks;
+  for (size_t i = 0; i < dues->size(); ++i) {
+    Due& due = (*dues)[i];
+    steps.push_back(due.table->begin_update(rate_of(learning_rates, due.number), due.factor));
+    for (size_t g = 0; g + 1 < due.sums->group_begins.size(); ++g) tasks.push_back({i, g});
+  }
+  executor.run(tasks.size(), [&](size_t i) {
+    const Due& due = (*dues)[tasks[i].table];
+    const SummedGradients& sums = *due.sums;
+    const size_t groups = sums.group_begins.size() - 1;
+    GroupLock lock(*due.table, tasks[i].part, groups);
+    const size_t width = due.table->width();
+    Ordered& o = ordered();
+    const size_t distinct = sums.keys.size();
+    o.rows.resize(distinct);
+    o.begins.resize(distinct + 1);
+    const size_t first = sums.group_begins[tasks[i].part];
+    const size_t last = sums.group_begins[tasks[i].part + 1];
+    for (size_t u = first; u < last; ++u) {
+      o.rows[u] = sums.gradients.data() + u * width;
+      o.begins[u] = static_cast<uint32_t>(u);
+    }
+    o.begins[last] = static_cast<uint32_t>(last);
+    update_rows(*due.table, steps[tasks[i].table], {o.rows.data(), nullptr, o.begins.data()},
+                sums.keys.data(), sums.places.data(), sums.counts.data(), sums.lines.data(), first,
+                last);
+  });
+}
+
+// The plan of a ticket, if it still holds.
+const Plan* find_plan(const LayerCall& call, int64_t ticket) {
+  if (ticket == 0) return nullptr;
+  for (const auto& plan : call.tables[0]->plans) {
+    if (plan == nullptr || plan->ticket != ticket) continue;
+    if (plan->tables.size() != call.tables.size()) return nullptr;
+    std::vector<size_t> keys(call.tables.size(), 0);
+    for (size_t f = 0; f < call.features.size(); ++f) {
+      keys[call.table_of[f]] += call.features[f].segments.keys;
+    }
+    for (size_t t = 0; t < call.tables.size(); ++t) {
+      const BatchRows& rows = *plan->tables[t];
+      if (&rows.table() != call.tables[t] || rows.epoch() != call.tables[t]->epoch() ||
+          rows.key_count() != keys[t]) {
+        return nullptr;
+      }
+    }
+    return plan.get();
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+int64_t forward(const LayerCall& call, bool insert, const std::vector<float*>& pooled,
+                size_t* missing) {
+  const Executor executor = executor_for(call);
+  TableLocks locks(call.tables, insert);
+  Plan* plan;
+  if (insert) {
+    for (Table* table : call.tables) {
+      table->passes.begin_forward();
+      table->wait_for_snapshot();
+    }
+    Table& first = *call.tables[0];
+    auto& slot = first.plans[first.next_plan++ % Table::kPlans];
+    if (slot == nullptr) slot = std::make_unique<Plan>();
+    plan = slot.get();
+  } else {
+    thread_local Plan own;
+    plan = &own;
+  }
+  static std::atomic<int64_t> tickets{0};
+  plan->ticket = 0;
+  find_all(call, executor, insert ? Missing::kInsert : Missing::kReadDefault, plan);
+  pool_all(call, executor, *plan, pooled);
+  if (missing != nullptr) {
+    *missing = 0;
+    for (const auto& rows : plan->tables) {
+      for (size_t g = 0; g < rows->group_count(); ++g) {
+        const auto& lines = rows->group(g).lines;
+        *missing += static_cast<size_t>(std::count(lines.begin(), lines.end(), nullptr));
+      }
+    }
+  }
+  if (!insert) return 0;
+  plan->ticket = ++tickets;
+  return plan->ticket;
+}
+
+void backward(const LayerCall& call, const std::vector<const float*>& gradients,
+              const BackwardOptions& options) {
+  const Executor executor = executor_for(call);
+  TableLocks locks(call.tables, true);
+  const Plan* plan = find_plan(call, options.ticket);
+  thread_local Plan own;
+  if (plan == nullptr) {
+    find_all(call, executor, Missing::kInsertUncounted, &own);
+    plan = &own;
+  }
+  const auto places = features_by_table(call);
+  thread_local std::vector<KeyGradients> key_gradients;
+  key_gradients.resize(std::max(key_gradients.size(), call.tables.size()));
+  KeyGradients* const by_table = key_gradients.data();
+  executor.run(call.tables.size(), [&](size_t t) {
+    by_table[t].collect(call, places[t], gradients, call.tables[t]->width());
+  });
+  if (options.what == Backward::kCommit) {
+    for (Table* table : call.tables) table->passes.begin_immediate(options.slot);
+  }
+  const auto tasks = tasks_of(*plan, [](const BatchRows& rows) { return rows.group_count(); });
+  const bool fused = options.what != Backward::kAccumulate && options.global_clip_norm <= 0.0f;
+  if (fused) {
+    std::vector<UpdateStep> steps;
+    for (size_t t = 0; t < call.tables.size(); ++t) {
+      steps.push_back(call.tables[t]->begin_update(rate_of(options.learning_rates, t), 1.0f));
+    }
+    executor.run(tasks.size(), [&](size_t i) {
+      Table& table = *call.tables[tasks[i].table];
+      const BatchRows& rows = *plan->tables[tasks[i].table];
+      const BatchRows::Group& group = rows.group(tasks[i].part);
+      GroupLock lock(table, tasks[i].part, rows.group_count());
+      const RowGradients order = ordered().order(group, by_table[tasks[i].table]);
+      update_rows(table, steps[tasks[i].table], order, group.unique.keys().data(),
+                  group.places.data(), group.unique.counts().data(), group.lines.data(), 0,
+                  group.unique.size());
+    });
+    sweep_all(call.tables, executor);
+    return;
+  }
+  const bool waits = options.what == Backward::kAccumulate;
+  std::vector<SummedGradients> immediate(waits ? 0 : call.tables.size());
+  std::vector<SummedGradients*> sums;
+  for (size_t t = 0; t < call.tables.size(); ++t) {
+    sums.push_back(waits ? &call.tables[t]->passes.begin_pass(options.slot) : &immediate[t]);
+    sum_pass(*plan->tables[t], &sums, t);
+  }
+  executor.run(tasks.size(), [&](size_t i) {
+    const size_t t = tasks[i].table;
+    sum_group(*plan->tables[t], tasks[i].part, by_table[t], sums[t]);
+  });
+  if (waits) return;
+  std::vector<Due> dues;
+  for (size_t t = 0; t < call.tables.size(); ++t) {
+    dues.push_back({call.tables[t], t, sums[t], 1.0f});
+  }
+  apply(&dues, options.learning_rates, options.global_clip_norm, executor);
+  sweep_all(call.tables, executor);
+}
+
+void commit(const std::vector<Table*>& tables, const float* witness, const float* learning_rates,
+            float global_clip_norm, const Executor& executor) {
+  TableLocks locks(tables, true);
+  std::vector<Due> dues;
+  std::vector<std::unique_ptr<SummedGradients>> merged;
+  std::vector<Table*> stepped;
+  for (size_t t = 0; t < tables.size(); ++t) {
+    const GradientPasses::Taken& taken = tables[t]->passes.end_step(witness);
+    if (taken.empty()) continue;
+    for (const auto& [sums, factor] : taken) refresh(*tables[t], sums);
+    if (taken.size() == 1) {
+      dues.push_back({tables[t], t, taken[0].first, taken[0].second});
+    } else {
+      merged.push_back(merge(*tables[t], taken));
+      dues.push_back({tables[t], t, merged.back().get(), 1.0f});
+    }
+    stepped.push_back(tables[t]);
+  }
+  apply(&dues, learning_rates, global_clip_norm, executor);
+  sweep_all(stepped, executor);
+}
+
+}  // namespace hotrow
