@@ -56,38 +56,50 @@ nb::bytes take_bytes(hr_bytes* bytes) {
 
 // A numpy array over memory of the core, which it frees in the end.
 template <typename T>
-nb::ndarray<nb::numpy, T> take_array(const hr_bytes& bytes) {
+nb::object take_array(const hr_bytes& bytes) {
   hr_bytes* kept = new hr_bytes(bytes);
   nb::capsule owner(kept, [](void* p) noexcept {
     hr_bytes_free(static_cast<hr_bytes*>(p));
     delete static_cast<hr_bytes*>(p);
   });
-  return nb::ndarray<nb::numpy, T>(reinterpret_cast<T*>(bytes.data), {bytes.size / sizeof(T)},
-                                   owner);
+  return nb::cast(
+      nb::ndarray<nb::numpy, T>(reinterpret_cast<T*>(bytes.data), {bytes.size / sizeof(T)}, owner));
 }
 
-// New arrays for rows; `finish` returns their first `written` rows.
+// Memory for rows; `finish` gives the first `written` of them as numpy arrays that own it.
 class RowsOut {
  public:
   RowsOut(size_t count, size_t line_bytes)
-      : keys_(make_array<int64_t>({count}, &rows.keys)),
-        lines_(make_array<uint8_t>({count, line_bytes}, &rows.lines)),
-        clocks_(make_array<uint32_t>({count}, &rows.clocks)),
-        counts_(make_array<uint32_t>({count}, &rows.counts)),
-        places_(make_array<uint32_t>({count}, &rows.places)) {}
+      : keys_(new int64_t[count]),
+        lines_(new uint8_t[count * line_bytes]),
+        clocks_(new uint32_t[count]),
+        counts_(new uint32_t[count]),
+        places_(new uint32_t[count]),
+        line_bytes_(line_bytes) {}
 
-  hr_rows rows{};
+  hr_rows arrays() const {
+    return {keys_.get(), lines_.get(), clocks_.get(), counts_.get(), places_.get()};
+  }
 
-  nb::tuple finish(size_t written) const {
-    const nb::slice first(nb::int_(0), nb::int_(written), nb::int_(1));
-    const auto part = [&](const auto& array) { return nb::cast(array)[first]; };
-    return nb::make_tuple(part(keys_), part(lines_), part(clocks_), part(counts_), part(places_));
+  nb::tuple finish(size_t written) {
+    return nb::make_tuple(give(keys_, {written}), give(lines_, {written, line_bytes_}),
+                          give(clocks_, {written}), give(counts_, {written}),
+                          give(places_, {written}));
   }
 
  private:
-  nb::ndarray<nb::numpy, int64_t> keys_;
-  nb::ndarray<nb::numpy, uint8_t> lines_;
-  nb::ndarray<nb::numpy, uint32_t> clocks_, counts_, places_;
+  template <typename T>
+  static nb::ndarray<nb::numpy, T> give(std::unique_ptr<T[]>& memory,
+                                        std::initializer_list<size_t> shape) {
+    T* data = memory.release();
+    nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<T*>(p); });
+    return nb::ndarray<nb::numpy, T>(data, shape, owner);
+  }
+
+  std::unique_ptr<int64_t[]> keys_;
+  std::unique_ptr<uint8_t[]> lines_;
+  std::unique_ptr<uint32_t[]> clocks_, counts_, places_;
+  size_t line_bytes_;
 };
 
 // The most rows that one call returns, so that a mistaken count takes no memory.
@@ -126,7 +138,7 @@ class PySnapshot {
     return take_bytes(&bytes);
   }
 
-  nb::ndarray<nb::numpy, int64_t> removed() const {
+  nb::object removed() const {
     hr_bytes bytes;
     check(hr_snapshot_removed(snapshot_, &bytes));
     return take_array<int64_t>(bytes);
@@ -136,7 +148,8 @@ class PySnapshot {
     check_row_count(max_rows);
     RowsOut out(max_rows, line_bytes_);
     size_t written = 0;
-    run([&] { return hr_snapshot_read(snapshot_, max_rows, &out.rows, &written); });
+    const hr_rows arrays = out.arrays();
+    run([&] { return hr_snapshot_read(snapshot_, max_rows, &arrays, &written); });
     return out.finish(written);
   }
 
@@ -200,7 +213,8 @@ class PyTable {
     RowsOut out(max_rows, line_bytes());
     size_t written = 0;
     uint64_t next = 0;
-    run([&] { return hr_table_export(table_, cursor, max_rows, &out.rows, &written, &next); });
+    const hr_rows arrays = out.arrays();
+    run([&] { return hr_table_export(table_, cursor, max_rows, &arrays, &written, &next); });
     const nb::object after =
         next == std::numeric_limits<uint64_t>::max() ? nb::cast(-1) : nb::cast(next);
     return nb::tuple(nb::make_tuple(after) + out.finish(written));
