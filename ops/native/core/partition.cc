@@ -126,6 +126,22 @@ void Partition::remove(uint32_t place) {
   make_free(place);
 }
 
+void Partition::clear() {
+  for (size_t place = 0; tracking_ && place < places_; ++place) {
+    const RowHeader& row = header(static_cast<uint32_t>(place));
+    if (row.clock != kFree) removed_.push_back(row.key);
+  }
+  index_.clear();
+  std::vector<std::byte*>().swap(blocks_);
+  std::vector<uint32_t>().swap(free_);
+  due_.clear();
+  tombstones.clear();
+  places_ = 0;
+  sweep_place = 0;
+  totals = {};
+  if (admission_ != nullptr) admission_->clear();
+}
+
 void Partition::sweep(uint32_t step) {
   const ExpiryOptions& expiry = shape_->options.expiry;
   if (places_ == 0) return;
@@ -191,23 +207,21 @@ bool Partition::wanted(size_t place) const {
 
 void Partition::note_write(uint32_t place) {
   const RowHeader& row = header(place);
-  if (tracking_ && row.clock <= base_clock_) set_bit(due_, place);
+  // The clock does not tell: imported rows may be ahead of the table's step.
+  if (tracking_ && !bit(due_, place)) set_bit(due_, place);
   if (!open_ || !wanted(place) || copy_of_[place] != 0) return;
   const size_t stride = shape_->stride;
   side_.insert(side_.end(), at(place), at(place) + stride);
   copy_of_[place] = static_cast<uint32_t>(side_.size() / stride);
 }
 
-size_t Partition::begin_snapshot(bool due_only, uint32_t step) {
+size_t Partition::begin_snapshot(bool due_only) {
   was_tracking_ = tracking_;
   due_only_ = due_only && tracking_;
-  old_base_clock_ = base_clock_;
   old_due_.swap(due_);
   old_removed_.swap(removed_);
   due_.assign((places_ + 63) / 64, 0);
   removed_.clear();
-  // A row of a step that has not committed yet has the clock step + 1.
-  base_clock_ = step + 1;
   snapshot_places_ = places_;
   snapshot_next_ = 0;
   copy_of_.assign(places_, 0);
@@ -256,7 +270,6 @@ size_t Partition::read_snapshot(size_t count, const RowArrays& out) {
 
 void Partition::end_snapshot(bool keep) {
   if (!keep) {
-    base_clock_ = was_tracking_ ? base_clock_ : 0;
     tracking_ = was_tracking_;
     if (tracking_) {
       for (size_t i = 0; i < old_due_.size(); ++i) due_[i] |= old_due_[i];

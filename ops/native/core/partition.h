@@ -83,6 +83,9 @@ class Partition {
   void add_free_places(uint64_t places);
   // Takes a row out. Its place becomes free.
   void remove(uint32_t place);
+  // Forgets everything but the last kept snapshot, to which all rows are removed. The memory is
+  // the caller's to clear.
+  void clear();
   // Call before the line or header at a place is written by a step.
   void before_write(uint32_t place) {
     if (watching_) note_write(place);
@@ -104,7 +107,7 @@ class Partition {
   // --- snapshots --------------------------------------------------------------------------------
   // due_only: of the rows written or created since the last kept snapshot. Returns how many at
   // most will be read.
-  size_t begin_snapshot(bool due_only, uint32_t step);
+  size_t begin_snapshot(bool due_only);
   // Copies up to `count` rows as they were at begin_snapshot; 0 at the end. Frees the copies then.
   size_t read_snapshot(size_t count, const RowArrays& out);
   // Keys removed since the last kept snapshot; in any order.
@@ -135,14 +138,12 @@ class Partition {
   // Rows written since the last kept snapshot: a bit a place.
   bool watching_ = false;  // tracking_ or open_
   bool tracking_ = false;
-  uint32_t base_clock_ = 0;  // a row with a larger clock has its bit already
   std::vector<uint64_t> due_, old_due_;
   std::vector<int64_t> removed_, old_removed_;
   // The open snapshot.
   bool open_ = false;
   bool due_only_ = false;
   bool was_tracking_ = false;
-  uint32_t old_base_clock_ = 0;
   size_t snapshot_places_ = 0;
   size_t snapshot_next_ = 0;
   // By place: 0 as it is; kNothing no row to read (any more); else 1 + number of its copy.

@@ -1,6 +1,7 @@
 #include "core/slab_memory.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -18,6 +19,10 @@ constexpr size_t kAlignment = 64;
 size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
 }  // namespace
+
+size_t machine_memory() {
+  return static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+}
 
 void SlabMemory::map(size_t bytes) {
   // A slab grows with the table, so that small tables stay small. Pages that nobody touched

@@ -7,6 +7,9 @@
 
 namespace hotrow {
 
+// Bytes of memory that this machine has.
+size_t machine_memory();
+
 // Pieces are given back all at once. Safe from several threads.
 class SlabMemory {
  public:

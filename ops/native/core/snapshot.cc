@@ -17,7 +17,7 @@ Snapshot::Snapshot(Table& table, bool due_only)
     : table_(&table), due_only_(due_only), step_(table.step_), state_(table.state_in_lock()) {
   for (size_t p = 0; p < table.partition_count(); ++p) {
     Partition& partition = table.partition(p);
-    rows_ += partition.begin_snapshot(due_only, step_);
+    rows_ += partition.begin_snapshot(due_only);
     table_bytes_ += partition.size() * table.shape().stride;
     if (!due_only) continue;
     for (int64_t key : partition.removed()) {
@@ -58,7 +58,10 @@ size_t Snapshot::read(size_t count, const RowArrays& out) {
              static_cast<long long>(std::chrono::seconds(kPatience).count()));
       }
       if (!open_) fail(Code::kFailedPrecondition, "the snapshot is closed");
-      if (partition_ == table_->partition_count()) return 0;
+      if (partition_ == table_->partition_count()) {
+        side_bytes_ = 0;
+        return 0;
+      }
       Partition& partition = table_->partition(partition_);
       std::lock_guard partition_lock(partition.mutex);
       written = partition.read_snapshot(count, out);

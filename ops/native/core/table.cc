@@ -100,6 +100,10 @@ void Table::check_keys(const int64_t* keys, size_t count) const {
   }
 }
 
+uint64_t Table::most_places() const {
+  return std::min<uint64_t>(machine_memory() / shape_.stride, Partition::kAbsent / 2);
+}
+
 void Table::check_no_snapshot(const char* what) const {
   if (snapshot_ != nullptr) {
     fail(Code::kFailedPrecondition, "table %s: cannot %s while a snapshot is open; close it first",
@@ -138,10 +142,11 @@ void Table::import_rows(const int64_t* keys, size_t count, const std::byte* line
       fail(Code::kInvalidArgument, "table %s: clock %u of key %lld; at most 4294967294",
            name_.c_str(), clocks[i], static_cast<long long>(keys[i]));
     }
-    // A place beyond what fits a table of this machine is damage.
-    if (places != nullptr && places[i] >= Partition::kAbsent / 2) {
-      fail(Code::kInvalidArgument, "table %s: place %u of key %lld; below 2147483647",
-           name_.c_str(), places[i], static_cast<long long>(keys[i]));
+    // A place for which this machine has no memory is damage.
+    if (places != nullptr && places[i] >= most_places()) {
+      fail(Code::kInvalidArgument, "table %s: place %u of key %lld; below %llu on this machine",
+           name_.c_str(), places[i], static_cast<long long>(keys[i]),
+           static_cast<unsigned long long>(most_places()));
     }
   }
   ++epoch_;
@@ -179,9 +184,8 @@ void Table::clear() {
   std::unique_lock lock(mutex_);
   check_no_snapshot("clear it");
   passes.forget();
-  partitions_.clear();
+  for (Partition& partition : partitions_) partition.clear();
   memory_.clear();
-  make_partitions();
   ++epoch_;
   step_ = 0;
   lookups_ = 0;

@@ -114,6 +114,8 @@ class Table {
  private:
   friend class Snapshot;
   void check_no_snapshot(const char* what) const;
+  // Of a partition, if it had all of the machine's memory.
+  uint64_t most_places() const;
   std::vector<uint8_t> state_in_lock() const;
   void make_partitions();
 

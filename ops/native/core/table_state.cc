@@ -111,6 +111,7 @@ void Table::set_state(const uint8_t* data, size_t size) {
   const uint64_t lookups = r.number<uint64_t>();
   if (count == 0 || count % kPartitions != 0) r.damaged();
   std::vector<PartState> parts;
+  uint64_t places = 0;
   for (uint32_t p = 0; p < count; ++p) {
     PartState part;
     part.totals.admitted = r.number<uint64_t>();
@@ -126,10 +127,11 @@ void Table::set_state(const uint8_t* data, size_t size) {
     }
     part.filter_bytes = r.number<uint64_t>();
     part.filter = r.bytes(part.filter_bytes);
-    if (part.places >= Partition::kAbsent) r.damaged();
+    if (part.places > most_places()) r.damaged();
+    places += part.places;
     parts.push_back(std::move(part));
   }
-  if (r.left() != sizeof(fingerprint)) r.damaged();
+  if (r.left() != sizeof(fingerprint) || places > most_places()) r.damaged();
 
   std::unique_lock lock(mutex_);
   check_no_snapshot("restore its state");
