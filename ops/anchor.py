@@ -9,7 +9,7 @@ factors, and that the dense step was really taken. `docs/design/0001-first-light
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -29,10 +29,19 @@ class AnchorVariable(keras.Variable):  # type: ignore[misc]
 
     Args:
         handles: of the tables in the native registry.
+        learning_rates: returns those of the tables at their next step, float32 [T].
+        global_clipnorm: largest norm of all gradients of a step; None: no bound.
     """
 
-    def __init__(self, handles: Sequence[str]) -> None:
+    def __init__(
+        self,
+        handles: Sequence[str],
+        learning_rates: Callable[[], Any],
+        global_clipnorm: float | None = None,
+    ) -> None:
         self._handles = list(handles)
+        self._learning_rates = learning_rates
+        self._global_clipnorm = global_clipnorm or 0.0
         super().__init__(
             tf.fill([SLOTS], UNCHANGED),
             dtype="float32",
@@ -71,4 +80,9 @@ class AnchorVariable(keras.Variable):  # type: ignore[misc]
             raise InvalidArgumentError("the anchor's overwrite_with_gradient must stay True")
 
     def _direct_assign(self, value: Any) -> None:
-        library.load().hotrow_commit(witness=tf.cast(value, tf.float32), tables=self._handles)
+        library.load().hotrow_commit(
+            witness=tf.cast(value, tf.float32),
+            learning_rates=self._learning_rates(),
+            tables=self._handles,
+            global_clipnorm=self._global_clipnorm,
+        )

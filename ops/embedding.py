@@ -7,15 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from hotrow import spec
 from hotrow.errors import DataLossError, InvalidArgumentError, UnimplementedError, nearest
 from hotrow.ops.anchor import SLOTS, UNCHANGED, AnchorVariable
 from hotrow.ops.features import flatten
+from hotrow.ops.learning_rates import LearningRates
 from hotrow.ops.lookup import Lookup, LookupLayout, TrainingLookup
 from hotrow.ops.table import Table
+from hotrow.ops.weights_file import read_tables, write_table
 from hotrow.spec import FeatureConfig, TableConfig
 
 Update = Literal["step", "backward"]
@@ -64,10 +65,12 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         update: "step" applies gradients when the optimizer takes its step. "backward" applies
             them in the backward pass, which is faster and allows one use of the layer a step and
             no gradient accumulation (a second backward pass in a step is refused).
+        global_clipnorm: c, or None. The gradients of all distinct keys of all tables are
+            multiplied by min(1, c / their norm) before the tables' optimizers see them.
 
     Raises:
         InvalidArgumentError: no feature, a name given twice, a table with two configurations,
-            dtype policy float16.
+            an unknown learning-rate schedule, dtype policy float16.
     """
 
     def __init__(
@@ -92,8 +95,10 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
             raise InvalidArgumentError(f"seed is {seed}; must be in [0, 2^64)")
         if update not in ("step", "backward"):
             raise InvalidArgumentError(f"update is {update!r}; must be 'step' or 'backward'")
-        if global_clipnorm is not None:
-            raise UnimplementedError("global_clipnorm is not built yet; leave it out")
+        if global_clipnorm is not None and not 0 < global_clipnorm < float("inf"):
+            raise InvalidArgumentError(
+                f"global_clipnorm is {global_clipnorm!r}; must be positive, or None"
+            )
         self.supports_jit = False
         self._layout = _layout(tuple(feature_configs))
         self._seed = seed
@@ -102,7 +107,9 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         self._handles = [table.handle for table in self._tables.values()]
         self._lookup_override: Lookup | None = None
         self._load_failure: DataLossError | None = None
-        self.anchor = AnchorVariable(self._handles)
+        self._learning_rates = LearningRates(list(self._tables.values()))
+        self._global_clipnorm = global_clipnorm
+        self.anchor = AnchorVariable(self._handles, self._learning_rates, global_clipnorm)
         self.built = True
 
     @property
@@ -152,9 +159,18 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
             return self._lookup_override
         # A constant anchor means that nothing is watched and no gradient is asked for: Keras
         # computes gradients of frozen layers all the same.
-        learning = training and self.trainable
-        anchor = self.anchor.value if self.trainable else tf.fill([SLOTS], UNCHANGED)
-        return TrainingLookup(self._handles, anchor, learning, self._update == "backward")
+        if self.trainable:
+            anchor, learning_rates = self.anchor.value, self._learning_rates()
+        else:
+            anchor, learning_rates = tf.fill([SLOTS], UNCHANGED), tf.zeros([len(self._handles)])
+        return TrainingLookup(
+            self._handles,
+            anchor,
+            learning_rates,
+            insert=training and self.trainable,
+            update_in_backward=self._update == "backward",
+            global_clipnorm=self._global_clipnorm,
+        )
 
     @contextlib.contextmanager
     def looking_up_with(self, lookup: Lookup) -> Iterator[None]:
@@ -205,6 +221,7 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
             ],
             "seed": self._seed,
             "update": self._update,
+            "global_clipnorm": self._global_clipnorm,
         }
 
     @classmethod
@@ -232,58 +249,26 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         return super()._trackable_children(save_type, **kwargs)
 
     def save_own_variables(self, store: Any) -> None:
-        """Writes every table: keys [R], lines [R, D + S], clocks [R], step, dim."""
+        """Writes every table with all that it needs to go on; see `weights_file`."""
         for i, table in enumerate(self._tables.values()):
-            batches = list(table.export_batches())
-            store[f"table{i}_name"] = np.frombuffer(table.name.encode(), np.uint8)
-            store[f"table{i}_keys"] = _stack([b[0] for b in batches], (0,), np.int64)
-            store[f"table{i}_lines"] = _stack(
-                [b[1] for b in batches], (0, table.line_width), np.float32
-            )
-            store[f"table{i}_clocks"] = _stack([b[2] for b in batches], (0,), np.uint32)
-            store[f"table{i}_step"] = np.asarray([table.step], np.int64)
-            store[f"table{i}_dim"] = np.asarray([table.dim], np.int64)
+            write_table(table, store, f"table{i}_")
 
     def load_own_variables(self, store: Any) -> None:
-        """Replaces the rows of every table by those that `save_own_variables` wrote.
+        """Replaces every table by what `save_own_variables` wrote.
 
         Raises:
-            DataLossError: the file lacks a table, or has it with another name or width.
+            DataLossError: the file lacks a table, or has it with another name, width, type or
+                optimizer.
         """
         if not store.keys() and self._load_failure is not None:
             # Keras offers a layer that failed an empty file and reports what it says then.
             raise self._load_failure
         try:
-            self._load_tables(store)
+            read_tables(self._tables.values(), store)
         except DataLossError as err:
-            self._load_failure = err
-            raise
+            self._load_failure = DataLossError(f"{self.name}: {err}")
+            raise self._load_failure from err
         self._load_failure = None
-
-    def _load_tables(self, store: Any) -> None:
-        stored = set(store.keys())
-        for i, table in enumerate(self._tables.values()):
-            if f"table{i}_keys" not in stored:
-                raise DataLossError(f"{self.name}: the weights file has no rows of {table.name!r}")
-            name = bytes(np.asarray(store[f"table{i}_name"])).decode()
-            lines = np.asarray(store[f"table{i}_lines"])
-            dim = int(np.asarray(store[f"table{i}_dim"])[0])
-            found, wanted = (name, dim, lines.shape[1]), (table.name, table.dim, table.line_width)
-            if found != wanted:
-                raise DataLossError(
-                    f"{self.name}: the weights file holds table {name!r} of dim {dim} with lines "
-                    f"of {lines.shape[1]} floats; the layer needs {table.name!r} of dim "
-                    f"{table.dim} with {table.line_width}"
-                )
-            table.clear()
-            table.import_rows(
-                np.asarray(store[f"table{i}_keys"]), lines, np.asarray(store[f"table{i}_clocks"])
-            )
-            table.step = int(np.asarray(store[f"table{i}_step"])[0])
-
-
-def _stack(parts: list[Any], empty: tuple[int, ...], dtype: Any) -> Any:
-    return np.concatenate(parts) if parts else np.zeros(empty, dtype)
 
 
 def _cast(rows: Any, dtype: str) -> Any:

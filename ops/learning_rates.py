@@ -12,7 +12,7 @@ import tensorflow as tf
 from hotrow.errors import InvalidArgumentError
 from hotrow.ops import library
 from hotrow.ops.table import Table
-from hotrow.spec import KERAS_SCHEDULES, LearningRate, Schedule
+from hotrow.spec import KERAS_SCHEDULES, Ftrl, LearningRate, Schedule, TableConfig
 
 
 def keras_learning_rate(learning_rate: LearningRate) -> Any:
@@ -68,18 +68,37 @@ class LearningRates:
     """
 
     def __init__(self, tables: Sequence[Table]) -> None:
+        # Handles, not tables: graphs keep this, and a table goes with its layer.
         self._handles = [table.handle for table in tables]
-        self._rates = [keras_learning_rate(t.config.optimizer.learning_rate) for t in tables]
+        self._configs = [table.config for table in tables]
+        self._rates = [keras_learning_rate(c.optimizer.learning_rate) for c in self._configs]
 
     def __call__(self) -> Any:
-        """Returns float32 [T], by an op a table with a schedule, and else as a constant."""
+        """Returns float32 [T]: a constant, unless a table has a schedule.
+
+        Raises:
+            tf.errors.InvalidArgumentError: a schedule gives a negative rate or NaN, or 0 for
+                FTRL, which divides by it.
+        """
         if not any(callable(rate) for rate in self._rates):
             return tf.constant(self._rates, tf.float32)
+        tables = zip(self._handles, self._configs, self._rates, strict=True)
         return tf.stack(
-            [
-                tf.cast(rate(library.load().hotrow_table_step(table=handle)), tf.float32)
-                if callable(rate)
-                else rate
-                for handle, rate in zip(self._handles, self._rates, strict=True)
-            ]
+            [_now(handle, c, rate) if callable(rate) else rate for handle, c, rate in tables]
         )
+
+
+def _now(handle: str, config: TableConfig, schedule: Any) -> Any:
+    step = library.load().hotrow_table_step(table=handle)
+    rate = tf.cast(schedule(step), tf.float32)
+    divides = isinstance(config.optimizer, Ftrl)
+    tf.debugging.Assert(
+        rate > 0 if divides else rate >= 0,
+        [
+            f"table {config.name!r}: its learning-rate schedule gives",
+            rate,
+            f"; must be {'positive' if divides else '0 or more'}; at step",
+            step,
+        ],
+    )
+    return rate

@@ -138,40 +138,61 @@ class TrainingLookup:
     Args:
         handles: of the tables, in the order of the layout.
         anchor: float32 [SLOTS]. The gradient is computed only when it is watched.
-        insert: give unknown keys their initial row.
+        learning_rates: float32 [T], of the step, if the optimizer is applied in backward.
+        insert: count sightings, and give keys that are admitted their initial row.
         update_in_backward: apply the optimizer in the backward pass.
+        global_clipnorm: largest norm of all gradients of the step; None: no bound.
     """
 
     def __init__(
-        self, handles: Sequence[str], anchor: tf.Tensor, insert: bool, update_in_backward: bool
+        self,
+        handles: Sequence[str],
+        anchor: tf.Tensor,
+        learning_rates: tf.Tensor,
+        *,
+        insert: bool,
+        update_in_backward: bool,
+        global_clipnorm: float | None,
     ) -> None:
         self._handles = handles
-        self._anchor = anchor
-        self._insert = insert
-        self._update_in_backward = update_in_backward
+        self._inputs = {"anchor": anchor, "learning_rates": learning_rates}
+        self._attributes = {
+            "insert": insert,
+            "update_in_backward": update_in_backward,
+            "global_clipnorm": global_clipnorm or 0.0,
+        }
 
     def __call__(self, layout: LookupLayout, flat: Sequence[FlatFeature]) -> list[tf.Tensor]:
         """Returns pooled values; see `Lookup`."""
-        pooled: list[tf.Tensor] = library.load().hotrow_lookup(
-            anchor=self._anchor,
-            insert=self._insert,
-            update_in_backward=self._update_in_backward,
-            **_op_inputs(flat),
-            **layout.op_attributes(self._handles),
+        pooled: list[tf.Tensor] = (
+            library.load()
+            .hotrow_lookup(
+                **self._inputs,
+                **self._attributes,
+                **_op_inputs(flat),
+                **layout.op_attributes(self._handles),
+            )
+            .pooled
         )
         return pooled
 
 
 @tf.RegisterGradient("HotrowLookup")  # type: ignore[untyped-decorator]
 def _lookup_gradient(op: Any, *gradients: tf.Tensor) -> list[tf.Tensor | None]:
-    """Sends the gradients of all features to their tables; the anchor gets a witness."""
-    count = len(gradients)
-    inputs = op.inputs[1:]
+    """Sends the gradients of all features to their tables; the anchor gets a witness.
+
+    The last output is the ticket of the plan that the lookup made; the plan serves backward, too.
+    """
+    pooled = gradients[:-1]
+    count = len(pooled)
+    _, learning_rates, *features = op.inputs
     witness = library.load().hotrow_backward(
-        keys=inputs[:count],
-        row_splits=inputs[count : 2 * count],
-        weights=inputs[2 * count :],
-        gradients=[tf.cast(g, tf.float32) for g in gradients],
+        keys=features[:count],
+        row_splits=features[count : 2 * count],
+        weights=features[2 * count :],
+        gradients=[tf.cast(g, tf.float32) for g in pooled],
+        learning_rates=learning_rates,
+        ticket=op.outputs[-1],
         **{
             name: op.get_attr(name)
             for name in (
@@ -181,7 +202,8 @@ def _lookup_gradient(op: Any, *gradients: tf.Tensor) -> list[tf.Tensor | None]:
                 "combiners",
                 "widths",
                 "update_in_backward",
+                "global_clipnorm",
             )
         },
     )
-    return [witness, *([None] * (3 * count))]
+    return [witness, None, *([None] * (3 * count))]

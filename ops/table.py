@@ -1,32 +1,41 @@
-"""A training table: hash table of row lines `[weights D | optimizer state S]` in host memory."""
+"""A training table: hash table of row lines `[weights | optimizer state]` in host memory."""
 
 from __future__ import annotations
 
+import builtins
 import dataclasses
+import math
 import uuid
 import weakref
 from collections.abc import Iterator
-from typing import cast
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from hotrow import _native
-from hotrow.errors import InvalidArgumentError, UnimplementedError
+from hotrow.errors import InvalidArgumentError
+from hotrow.line_layout import LineLayout
 from hotrow.spec import (
     COMBINERS,
-    SGD,
-    Adagrad,
+    DTYPES,
+    FILTERS,
+    OPTIMIZERS,
+    Admission,
     Constant,
+    Expiry,
+    Ftrl,
     Normal,
     Schedule,
     TableConfig,
+    TableOptimizer,
     Uniform,
 )
 
 Keys = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.float32]
-Clocks = npt.NDArray[np.uint32]
+Lines = npt.NDArray[np.uint8]
+Uint32s = npt.NDArray[np.uint32]
 
 
 def _as_keys(keys: npt.ArrayLike) -> Keys:
@@ -52,27 +61,73 @@ def _initializer_arguments(config: TableConfig) -> tuple[int, float]:
             return 2, stddev
 
 
-def _refuse_unbuilt(config: TableConfig) -> None:
-    optimizer = config.optimizer
-    plain = TableConfig(config.name, config.embedding_dim)
-    plain_optimizer = (
-        dataclasses.replace(optimizer, l2=0.0, weight_decay=0.0, clip_row_norm=None)
-        if isinstance(optimizer, SGD | Adagrad)
-        else None
-    )
-    ready = (
-        optimizer == plain_optimizer
-        and not isinstance(optimizer.learning_rate, Schedule)
-        and all(
-            getattr(config, name) == getattr(plain, name)
-            for name in ("dtype", "state_dtype", "admission", "expiry")
-        )
-    )
-    if not ready:
-        raise UnimplementedError(
-            f"table {config.name!r}: {optimizer} with its row types, admission and expiry is "
-            "legal, but not built yet; use hotrow.SGD or hotrow.Adagrad with a plain table"
-        )
+def _optimizer_arguments(optimizer: TableOptimizer) -> dict[str, Any]:
+    """Returns the fields of the core's `Optimizer` (optimizer.h)."""
+    given = {f.name: getattr(optimizer, f.name) for f in dataclasses.fields(optimizer)}
+    rate = given["learning_rate"]
+    return {
+        "kind": OPTIMIZERS.index(type(optimizer)),
+        # With a schedule every step is given its own; NaN would show where that was forgotten.
+        "learning_rate": math.nan if isinstance(rate, Schedule) else rate,
+        "clip_row_norm": given["clip_row_norm"] or 0.0,
+        "l2": 0.0 if isinstance(optimizer, Ftrl) else given["l2"],
+        "weight_decay": given["weight_decay"],
+        "momentum": given.get("momentum", 0.0),
+        "nesterov": given.get("nesterov", False),
+        "initial_accumulator": given.get("initial_accumulator_value", 0.0),
+        "epsilon": given.get("epsilon", 0.0),
+        "beta_1": given.get("beta_1", 0.0),
+        "beta_2": given.get("beta_2", 0.0),
+        "row_steps": given.get("bias_correction", "row") == "row",
+        "l1": given.get("l1", 0.0),
+        "ftrl_l2": given["l2"] if isinstance(optimizer, Ftrl) else 0.0,
+        "l2_shrinkage": given.get("l2_shrinkage", 0.0),
+        "beta": given.get("beta", 0.0),
+    }
+
+
+def _admission_arguments(admission: Admission | None) -> dict[str, Any]:
+    if admission is None:
+        return {"kind": 0, "sightings": 1, "expected_keys": 0, "error_rate": 0.01}
+    return {
+        "kind": 1 + FILTERS.index(admission.filter),
+        "sightings": admission.sightings,
+        "expected_keys": admission.expected_keys or 0,
+        "error_rate": admission.error_rate,
+    }
+
+
+def _expiry_arguments(expiry: Expiry | None) -> dict[str, int]:
+    """Returns the core's options, 0 for what is off."""
+    if expiry is None:
+        return {"after_steps": 0, "rare_count": 0, "rare_after_steps": 0, "sweep_steps": 1}
+    return {name: value or 0 for name, value in dataclasses.asdict(expiry).items()}
+
+
+@dataclasses.dataclass(frozen=True)
+class RowBatch:
+    """Rows of a table. N rows, L bytes a row line.
+
+    Attributes:
+        layout: what lies where in a line.
+        keys: int64 [N].
+        lines: uint8 [N, L].
+        clocks: uint32 [N], the table's step when the row was last updated, or created.
+        counts: uint32 [N], lookups in the steps that updated the row.
+        places: uint32 [N], where the row lies in its partition.
+    """
+
+    layout: LineLayout
+    keys: Keys
+    lines: Lines
+    clocks: Uint32s
+    counts: Uint32s
+    places: Uint32s
+
+    @property
+    def weights(self) -> Rows:
+        """Float32 [N, D]; not copied if the table holds float32."""
+        return self.layout.weights(self.lines)
 
 
 class Table:
@@ -80,7 +135,7 @@ class Table:
 
     It lives as long as this object; ops that run afterwards get NotFound.
 
-    N keys, D weights and S floats of optimizer state a row.
+    N keys, D weights of a row, L bytes of a row line.
 
     Attributes:
         config: what it was made from.
@@ -92,9 +147,6 @@ class Table:
         # Unique among all processes: a SavedModel carries it into another one.
         self.handle = f"{config.name}#{uuid.uuid4().hex}"
         init_kind, init_scale = _initializer_arguments(config)
-        optimizer = config.optimizer
-        _refuse_unbuilt(config)
-        adagrad = optimizer if isinstance(optimizer, Adagrad) else Adagrad()
         self._native = _native.Table(
             handle=self.handle,
             name=config.name,
@@ -104,12 +156,13 @@ class Table:
             init_kind=init_kind,
             init_scale=init_scale,
             seed=seed,
-            optimizer_kind=0 if isinstance(optimizer, SGD) else 1,
-            learning_rate=cast(float, optimizer.learning_rate),
-            initial_accumulator=adagrad.initial_accumulator_value,
-            epsilon=adagrad.epsilon,
             shards=config.shards,
             hashed=config.hash_owner,
+            weights_type=DTYPES.index(config.dtype),
+            state_type=DTYPES.index(config.state_dtype),
+            optimizer=_optimizer_arguments(config.optimizer),
+            admission=_admission_arguments(config.admission),
+            expiry=_expiry_arguments(config.expiry),
         )
         weakref.finalize(self, _native.drop_table, self.handle)
 
@@ -124,9 +177,19 @@ class Table:
         return self.config.embedding_dim
 
     @property
-    def line_width(self) -> int:
-        """Floats of a row line, D + S."""
-        return int(self._native.line_width)
+    def layout(self) -> dict[str, int]:
+        """What lies where in a row line, as JSON types; `line_layout` reads lines by it."""
+        return dict(self._native.layout)
+
+    @property
+    def line_layout(self) -> LineLayout:
+        """What lies where in a row line."""
+        return LineLayout.from_facts(self.layout)
+
+    @property
+    def line_bytes(self) -> int:
+        """Bytes of a row line, L."""
+        return int(self._native.line_bytes)
 
     @property
     def size(self) -> int:
@@ -152,7 +215,8 @@ class Table:
 
         Args:
             keys: any int64 values, or those below `vocabulary_size`.
-            insert: give unknown keys their initial row; otherwise they read the default row.
+            insert: count a sighting of each key, and give those that are admitted their initial
+                row. A key without a row reads the default row.
 
         Raises:
             OutOfRangeError: a key outside of the vocabulary.
@@ -160,38 +224,119 @@ class Table:
         rows: Rows = self._native.lookup(_as_keys(keys), insert)
         return rows
 
-    def update(self, keys: Keys, gradients: Rows) -> None:
-        """Sums gradients float32 [N, D] per distinct key and applies the optimizer once."""
-        self._native.update(_as_keys(keys), np.ascontiguousarray(gradients, np.float32))
+    def update(self, keys: Keys, gradients: Rows, learning_rate: float | None = None) -> None:
+        """Sums gradients float32 [N, D] per distinct key and applies the optimizer once.
 
-    def export_batches(self, batch_rows: int = 65536) -> Iterator[tuple[Keys, Rows, Clocks]]:
-        """Yields (keys [n], lines [n, D + S], clocks [n]) of all rows, n <= batch_rows.
+        Args:
+            keys: int64 [N]; the gradients of those that are not admitted are dropped.
+            gradients: float32 [N, D].
+            learning_rate: of this step; None: the optimizer's, if it is a number.
 
-        Rows come shard by shard, in the order of insertion. Nothing may train meanwhile.
+        Raises:
+            InvalidArgumentError: the optimizer has a schedule and no learning rate is given.
         """
-        for shard in range(self._native.shard_count):
-            size = self._native.shard_size(shard)
-            for first in range(0, size, batch_rows):
-                yield self._native.export_rows(shard, first, min(batch_rows, size - first))
+        if learning_rate is None and isinstance(self.config.optimizer.learning_rate, Schedule):
+            raise InvalidArgumentError(
+                f"table {self.name!r} has a learning-rate schedule; give the learning_rate of the "
+                "step"
+            )
+        self._native.update(
+            _as_keys(keys), np.ascontiguousarray(gradients, np.float32), learning_rate
+        )
 
-    def import_rows(self, keys: Keys, lines: Rows, clocks: Clocks) -> None:
-        """Writes row lines; the line of an existing key is replaced.
+    def export_batches(self, batch_rows: int = 65536) -> Iterator[RowBatch]:
+        """Yields all rows, at most `batch_rows` at once.
+
+        Rows come by shard, partition and place. Nothing may train meanwhile; else read a
+        `snapshot`.
+        """
+        layout = self.line_layout
+        cursor, waiting = 0, 0
+        pieces: list[list[Any]] = []
+        while cursor >= 0:  # the core gives at most the rows of a partition at once
+            cursor, keys, *more = self._native.export_rows(cursor, batch_rows - waiting)
+            waiting += len(keys)
+            pieces.append([keys, *more])
+            if waiting and (waiting == batch_rows or cursor < 0):
+                yield RowBatch(layout, *(np.concatenate(p) for p in zip(*pieces, strict=True)))
+                waiting, pieces = 0, []
+
+    def import_rows(
+        self,
+        keys: Keys,
+        lines: Lines,
+        clocks: Uint32s,
+        counts: Uint32s,
+        places: Uint32s | None = None,
+    ) -> None:
+        """Writes rows; the row of an existing key is replaced.
 
         Args:
             keys: int64 [N], distinct.
-            lines: float32 [N, D + S].
-            clocks: uint32 [N], the step of each row's last update.
+            lines: uint8 [N, L], in this table's layout.
+            clocks: uint32 [N].
+            counts: uint32 [N].
+            places: uint32 [N], as exported from a table of as many shards: what the table does
+                later is then the same to the bit. None: wherever there is room.
         """
         self._native.import_rows(
             _as_keys(keys),
-            np.ascontiguousarray(lines, np.float32),
+            np.ascontiguousarray(lines, np.uint8),
             np.ascontiguousarray(clocks, np.uint32),
+            np.ascontiguousarray(counts, np.uint32),
+            None if places is None else np.ascontiguousarray(places, np.uint32),
         )
 
+    def remove_rows(self, keys: Keys) -> int:
+        """Removes the rows of keys int64 [N], without tombstones; returns how many there were."""
+        return int(self._native.remove_rows(_as_keys(keys)))
+
+    def statistics(self) -> dict[str, int]:
+        """Returns rows, bytes, lookups, admitted, refused, waiting, expired and tombstones.
+
+        `refused` are sightings of keys that were not admitted, `waiting` keys whose sightings are
+        counted. Totals run since the table was made, also over a restoration.
+        """
+        return dict(self._native.statistics())
+
+    def tombstones(self) -> tuple[Keys, Uint32s]:
+        """Returns the expired keys int64 [N] and the steps uint32 [N] at which they expired."""
+        keys, steps = self._native.tombstones()
+        return keys, steps
+
+    def forget_tombstones(self, up_to_step: int) -> None:
+        """Forgets the tombstones of keys that expired at this step or before."""
+        self._native.forget_tombstones(up_to_step)
+
+    def state(self) -> builtins.bytes:
+        """Returns all that is not rows: step, sweep, totals, tombstones, sightings."""
+        return self._native.state()
+
+    def set_state(self, state: builtins.bytes) -> None:
+        """Restores what `state` returned.
+
+        Raises:
+            DataLossError: it is damaged.
+            FailedPreconditionError: it is of another admission or number of shards.
+        """
+        self._native.set_state(state)
+
+    def snapshot(self, since: Literal["all", "checkpoint"]) -> _native.Snapshot:
+        """Returns the rows as they are now, to be read while training goes on.
+
+        Args:
+            since: "all" rows, or those updated or created since the last snapshot that was kept.
+        """
+        return self._native.snapshot(since)
+
     def digest(self, weights_only: bool = False) -> str:
-        """Returns 32 hex digits that depend on keys and lines (or weights), not on their order."""
+        """Returns 32 hex digits that depend on the rows, not on their order.
+
+        Args:
+            weights_only: of keys and float32 weights alone; else of clocks, counts and state, too.
+        """
         return str(self._native.digest(weights_only))
 
     def clear(self) -> None:
-        """Removes every row and the gradients that wait."""
+        """Removes every row and the gradients that wait, and forgets sightings and tombstones."""
         self._native.clear()

@@ -21,8 +21,8 @@ def write_rows(table: Table, directory: str, generation: str) -> None:
         DataLossError: the store does not hold afterwards what the table holds.
     """
     writer = _native.StoreWriter(directory, generation, table.name, table.dim)
-    for keys, lines, _ in table.export_batches(BATCH_ROWS):
-        writer.put(keys, np.ascontiguousarray(lines[:, : table.dim]))
+    for batch in table.export_batches(BATCH_ROWS):
+        writer.put(batch.keys, np.ascontiguousarray(batch.weights))
     reader = _native.StoreReader(directory, generation, table.name, table.dim)
     stored, wanted = reader.digest(), table.digest(weights_only=True)
     reader.close()
@@ -37,11 +37,11 @@ def write_rows(table: Table, directory: str, generation: str) -> None:
 def standalone_table(table: Table) -> StandaloneTable:
     """Returns a table as variables: keys sorted, and the default row behind the last row."""
     batches = list(table.export_batches(BATCH_ROWS))
-    keys = np.concatenate([b[0] for b in batches]) if batches else np.zeros(0, np.int64)
+    keys = np.concatenate([b.keys for b in batches]) if batches else np.zeros(0, np.int64)
     rows = np.full((len(keys) + 1, table.dim), table.config.default_value, np.float32)
     order = np.argsort(keys)
     if batches:
-        rows[:-1] = np.concatenate([b[1][:, : table.dim] for b in batches])[order]
+        rows[:-1] = np.concatenate([b.weights for b in batches])[order]
     return StandaloneTable(
         tf.Variable(keys[order], trainable=False, name="keys"),
         tf.Variable(rows, trainable=False, name="rows"),

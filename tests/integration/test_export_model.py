@@ -114,8 +114,9 @@ def test_a_version_written_anew_at_the_same_path_is_read_anew(tmp_path):
     asked = np.array([7], np.int64)
     answers = []
     for value in (1.0, 2.0):
-        line = np.full((1, layer.tables["f-table"].line_width), value, np.float32)
-        layer.tables["f-table"].import_rows(asked, line, np.ones(1, np.uint32))
+        table, one = layer.tables["f-table"], np.ones(1, np.uint32)
+        line = np.full((1, table.line_bytes // 4), value, np.float32)
+        table.import_rows(asked, line.view(np.uint8), one, one)
         shutil.rmtree(tmp_path / "m", ignore_errors=True)
         loaded = tf.saved_model.load(str(hotrow.export_model(model, tmp_path, "m")))
         rows = loaded.signatures["serving_default"](inputs=tf.constant(asked))["outputs"]

@@ -79,8 +79,20 @@ def test_a_clock_is_the_step_of_the_last_update():
     t.update(keys(6), ones)
     t.update(keys(7), ones)
     (exported,) = t.export_batches()
-    assert dict(zip(exported[0].tolist(), exported[2].tolist(), strict=True)) == {5: 0, 6: 1, 7: 2}
+    clocks = dict(zip(exported.keys.tolist(), exported.clocks.tolist(), strict=True))
+    assert clocks == {5: 1, 6: 1, 7: 2}  # 5 was created in the first step and never updated
     assert t.step == 2
+
+
+def test_a_count_is_the_number_of_lookups_in_the_steps_that_updated_the_row():
+    t = table()
+    ones = np.ones((3, 4), np.float32)
+    t.lookup(keys(5, 5, 5), insert=True)
+    t.update(keys(6, 7, 6), ones)
+    t.update(keys(6, 7, 7), ones)
+    (exported,) = t.export_batches()
+    counts = dict(zip(exported.keys.tolist(), exported.counts.tolist(), strict=True))
+    assert counts == {5: 0, 6: 3, 7: 3}
 
 
 @settings(deadline=None)
@@ -96,21 +108,33 @@ def test_export_and_import_move_every_line_between_any_numbers_of_shards(
     source, target = table(shards=before), table(shards=after)
     source.update(keys(*values), np.ones((len(values), 4), np.float32))
     for batch in source.export_batches(batch_rows):
-        assert len(batch[0]) <= batch_rows
-        target.import_rows(*batch)
+        assert len(batch.keys) <= batch_rows
+        places = batch.places if before == after else None
+        target.import_rows(batch.keys, batch.lines, batch.clocks, batch.counts, places)
     assert target.digest() == source.digest()
     np.testing.assert_array_equal(target.lookup(keys(*values)), source.lookup(keys(*values)))
 
 
-def test_the_digest_sees_weights_and_state_apart():
-    sgd_like, trained = table(), table()
-    sgd_like.lookup(keys(1), insert=True)
+def test_the_digest_sees_weights_and_all_else_apart():
+    fresh, trained = table(), table()
+    fresh.lookup(keys(1), insert=True)
     trained.lookup(keys(1), insert=True)
+    assert trained.digest() == fresh.digest()
     trained.update(keys(1), np.zeros((1, 4), np.float32))
-    assert trained.digest() == sgd_like.digest()  # a zero gradient changes neither
+    assert trained.digest() != fresh.digest()  # clock and count
+    assert trained.digest(weights_only=True) == fresh.digest(weights_only=True)
     trained.update(keys(1), np.full((1, 4), 1e-3, np.float32))
-    assert trained.digest() != sgd_like.digest()
-    assert trained.digest(weights_only=True) != sgd_like.digest(weights_only=True)
+    assert trained.digest(weights_only=True) != fresh.digest(weights_only=True)
+
+
+def test_the_digest_of_weights_is_of_their_values_as_float32():
+    ones = {"initializer": hotrow.Constant(1.5)}
+    digests = set()
+    for dtype in ("float32", "bfloat16", "float16"):
+        t = table(dtype=dtype, **ones)
+        t.lookup(keys(1), insert=True)
+        digests.add(t.digest(weights_only=True))
+    assert len(digests) == 1
 
 
 def test_a_key_outside_of_the_vocabulary_is_refused_by_name_and_range():
@@ -126,34 +150,52 @@ def test_a_key_outside_of_the_vocabulary_is_refused_by_name_and_range():
 
 def test_wrong_shapes_are_refused():
     t = table()
+    one, line = np.ones(1, np.uint32), np.ones((1, 32), np.uint8)
     with pytest.raises(ValueError, match="width of the gradients: length 3, must be 4"):
         t.update(keys(1), np.ones((1, 3), np.float32))
     with pytest.raises(ValueError, match="lines: length 2, must be 1"):
-        t.import_rows(keys(1), np.ones((2, 8), np.float32), np.ones(1, np.uint32))
+        t.import_rows(keys(1), np.ones((2, 32), np.uint8), one, one)
+    with pytest.raises(ValueError, match="bytes of a line: length 31, must be 32"):
+        t.import_rows(keys(1), line[:, 1:], one, one)
+    with pytest.raises(ValueError, match="places: length 2, must be 1"):
+        t.import_rows(keys(1), line, one, one, np.ones(2, np.uint32))
     assert t.size == 0
 
 
-def test_a_handle_is_taken_once_and_given_back():
+def test_a_schedule_needs_the_learning_rate_of_the_step():
+    schedule = hotrow.Schedule("CosineDecay", {"initial_learning_rate": 1.0, "decay_steps": 2})
+    t = table(optimizer=hotrow.SGD(schedule), initializer=hotrow.Constant(0.0))
+    ones = np.ones((1, 4), np.float32)
+    with pytest.raises(InvalidArgumentError, match="'t' has a learning-rate schedule; give the"):
+        t.update(keys(1), ones)
+    t.update(keys(1), ones, 0.25)
+    np.testing.assert_array_equal(t.lookup(keys(1)), -0.25 * ones)
+
+
+def test_a_handle_is_taken_once_and_given_back(monkeypatch):
+    options = {}
+    native = _native.Table
+
+    def noted(**given):
+        options.update(given)
+        return native(**given)
+
+    monkeypatch.setattr(_native, "Table", noted)
     t = table()
-    options = {
-        "handle": t.handle, "name": "t", "width": 1, "vocabulary_size": -1,
-        "default_value": 0.0, "init_kind": 0, "init_scale": 0.0, "seed": 0, "optimizer_kind": 0,
-        "learning_rate": 0.1, "initial_accumulator": 0.1, "epsilon": 1e-7, "shards": 1,
-        "hashed": False,
-    }  # fmt: skip
     with pytest.raises(AlreadyExistsError, match="exists already"):
-        _native.Table(**options)
+        native(**options)
     del t
-    _native.Table(**options)
+    native(**options)
     _native.drop_table(options["handle"])
 
 
-def test_rows_past_the_end_are_refused_whatever_their_number():
+def test_a_cursor_that_was_not_given_out_is_refused():
     t = table()
     t.lookup(keys(1, 2), insert=True)
-    for first, count in ((0, 3), (3, 0), (2**64 - 1, 2)):
-        with pytest.raises(OutOfRangeError, match="of a table of 2 rows"):
-            t._native.export_rows(0, first, count)
+    with pytest.raises(OutOfRangeError, match="cursor 281474976710656 is not one that export_"):
+        t._native.export_rows(2**48, 1)
+    with pytest.raises(ValueError, match="max_rows is 0; must be in"):
+        t._native.export_rows(0, 0)
 
 
 def test_updates_from_several_threads_are_all_applied():

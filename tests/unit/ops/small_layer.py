@@ -11,8 +11,10 @@ import hotrow
 KEYS = np.array([1, 2, 3, 1], np.int64)
 
 
-def layer(update="step", optimizer=None, features=("f",), **options):
-    table = hotrow.TableConfig("t", 4, optimizer=optimizer or hotrow.SGD(1.0), combiner="sum")
+def layer(update="step", optimizer=None, features=("f",), table=None, **options):
+    """Returns a layer of one table "t"; table: more options of it."""
+    optimizer = optimizer or hotrow.SGD(1.0)
+    table = hotrow.TableConfig("t", 4, optimizer=optimizer, combiner="sum", **(table or {}))
     return hotrow.DistributedEmbedding(
         [hotrow.FeatureConfig(name, table) for name in features], seed=3, update=update, **options
     )

@@ -197,6 +197,7 @@ def test_a_graph_of_another_width_than_its_table_is_refused():
     with pytest.raises(tf.errors.FailedPreconditionError, match="width 4; the graph needs 1"):
         library.load().hotrow_lookup(
             anchor=one.anchor.value,
+            learning_rates=tf.zeros([1]),
             keys=[tf.constant(KEYS)],
             row_splits=[tf.zeros([0], tf.int64)],
             weights=[tf.zeros([0])],

@@ -60,8 +60,44 @@ def test_weights_of_another_table_are_refused_by_name(tmp_path):
     other = Model(layer(optimizer=hotrow.SGD(0.3)))  # lines without state
     other(KEYS)
     # Keras wraps it.
-    with pytest.raises(ValueError, match="lines of 8 floats; the layer needs 't' of dim 4 with 4"):
+    with pytest.raises(ValueError, match="with optimizer 'Adagrad'; the layer needs 't' with opti"):
         other.load_weights(tmp_path / "w.weights.h5")
+    half = Model(layer(optimizer=hotrow.Adagrad(0.3), table={"dtype": "bfloat16"}))
+    half(KEYS)
+    with pytest.raises(ValueError, match=r"with layout .*'line_bytes': 32.*needs 't' .*: 24"):
+        half.load_weights(tmp_path / "w.weights.h5")
+    assert half.embedding.tables["t"].size == 0
+
+
+def test_clocks_counts_sightings_and_tombstones_are_kept(tmp_path):
+    options = {"admission": hotrow.Admission(3), "expiry": hotrow.Expiry(2, sweep_steps=1)}
+    model, other = (Model(layer(optimizer=hotrow.Adam(), table=options)) for _ in range(2))
+    for one in (model, other):
+        one.compile("sgd", "mse")
+        one(KEYS)
+    for keys in ([7, 7, 7, 5], [5, 6], [6], [6], [6], [6]):
+        model.train_on_batch(np.array(keys), np.ones(len(keys)))
+    table, loaded = model.embedding.tables["t"], other.embedding.tables["t"]
+    assert table.tombstones()[0].tolist() == [7]
+    model.save_weights(tmp_path / "w.weights.h5")
+    other.load_weights(tmp_path / "w.weights.h5")
+    assert loaded.digest() == table.digest()
+    assert loaded.state() == table.state()
+    assert loaded.tombstones()[0].tolist() == [7]
+    for one in (model, other):  # the third sighting of 5
+        one.train_on_batch(np.array([5, 8]), np.ones(2))
+    assert {5, 6} == {int(key) for batch in loaded.export_batches() for key in batch.keys}
+    assert loaded.digest() == table.digest()
+    assert loaded.state() == table.state()
+
+
+def test_weights_load_into_another_number_of_shards(tmp_path):
+    model, other = trained(), Model(layer(optimizer=hotrow.Adagrad(0.3), table={"shards": 3}))
+    model.save_weights(tmp_path / "w.weights.h5")
+    other(KEYS)
+    other.load_weights(tmp_path / "w.weights.h5")
+    assert other.embedding.tables["t"].digest() == model.embedding.tables["t"].digest()
+    assert other.embedding.tables["t"].step == 2
 
 
 def test_a_table_goes_with_its_layer_and_its_functions_say_so():

@@ -155,6 +155,6 @@ def test_step_equals_tensorflow(optimizer, update, data):
 def dict_of(table):
     return {
         int(key): line
-        for keys, lines, _ in table.export_batches()
-        for key, line in zip(keys, lines, strict=True)
+        for batch in table.export_batches()
+        for key, line in zip(batch.keys, batch.lines.view(np.float32), strict=True)
     }
