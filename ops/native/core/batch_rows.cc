@@ -10,8 +10,8 @@ namespace {
 // Keys a group should have at least: below, a thread does better without grouping.
 constexpr size_t kGroupKeys = 4096;
 constexpr size_t kChunkKeys = 16384;
-// How many keys ahead a bucket, and then a line, is fetched: as many misses are under way.
-constexpr size_t kAhead = 24;
+// Keys whose misses are under way together.
+constexpr size_t kBlock = 32;
 constexpr size_t kLineBytes = 64;
 
 inline void prefetch_weights(const std::byte* row, size_t bytes) {
@@ -114,26 +114,49 @@ void BatchRows::find_rows(size_t g, Missing missing) {
     return table.partition(table.partition_number(keys[u], hashes[u]));
   };
   GroupLock lock(table, g, missing == Missing::kReadDefault ? 0 : groups_);
-  for (size_t i = 0; i < distinct + 2 * kAhead; ++i) {
-    if (i < distinct) partition_of(i).index().prefetch(hashes[i]);
-    if (i >= kAhead && i - kAhead < distinct) {
-      const size_t u = i - kAhead;
-      const Partition& partition = partition_of(u);
-      const uint32_t place = partition.index().candidate(hashes[u]);
-      if (place != Partition::kAbsent) prefetch_weights(partition.at(place), weight_bytes);
+  // Three short loops over blocks of keys, each ahead of the next by a block: fetch the bucket;
+  // read the most likely place from it and fetch the line; compare the key. So the misses of a
+  // block are under way together.
+  const KeyIndex::Bucket* buckets[2][kBlock];
+  const size_t blocks = (distinct + kBlock - 1) / kBlock;
+  for (size_t block = 0; block < blocks + 2; ++block) {
+    if (block < blocks) {
+      const size_t first = block * kBlock, last = std::min(distinct, first + kBlock);
+      for (size_t u = first; u < last; ++u) {
+        const KeyIndex::Bucket* bucket = partition_of(u).index().home(hashes[u]);
+        __builtin_prefetch(bucket);
+        buckets[block & 1][u - first] = bucket;
+      }
     }
-    if (i < 2 * kAhead) continue;
-    const size_t u = i - 2 * kAhead;
-    Partition& partition = partition_of(u);
-    uint32_t place;
-    if (missing == Missing::kReadDefault) {
-      place = partition.find(hashes[u], keys[u]);
-    } else {
-      const uint32_t times = missing == Missing::kInsert ? counts[u] : 0;
-      place = partition.find_or_insert(hashes[u], keys[u], times, clock);
+    if (block >= 1 && block - 1 < blocks) {
+      const size_t first = (block - 1) * kBlock, last = std::min(distinct, first + kBlock);
+      for (size_t u = first; u < last; ++u) {
+        const uint32_t place = buckets[(block - 1) & 1][u - first]->candidate(hashes[u]);
+        group.places[u] = place;
+        if (place == Partition::kAbsent) continue;
+        std::byte* line = partition_of(u).at(place);
+        group.lines[u] = line;
+        prefetch_weights(line, weight_bytes);
+      }
     }
-    group.places[u] = place;
-    group.lines[u] = place == Partition::kAbsent ? nullptr : partition.at(place);
+    if (block < 2) continue;
+    const size_t first = (block - 2) * kBlock, last = std::min(distinct, first + kBlock);
+    for (size_t u = first; u < last; ++u) {
+      if (group.places[u] != Partition::kAbsent &&
+          reinterpret_cast<const RowHeader*>(group.lines[u])->key == keys[u]) {
+        continue;
+      }
+      Partition& partition = partition_of(u);
+      uint32_t place;
+      if (missing == Missing::kReadDefault) {
+        place = partition.find(hashes[u], keys[u]);
+      } else {
+        const uint32_t times = missing == Missing::kInsert ? counts[u] : 0;
+        place = partition.find_or_insert(hashes[u], keys[u], times, clock);
+      }
+      group.places[u] = place;
+      group.lines[u] = place == Partition::kAbsent ? nullptr : partition.at(place);
+    }
   }
   const std::byte* missing_line = table.default_line();
   const int32_t* inverse = group.unique.inverse().data();

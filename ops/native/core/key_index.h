@@ -25,64 +25,15 @@ class KeyIndex {
   static constexpr uint32_t kAbsent = 0xffffffffu;
   static constexpr uint32_t kSlots = 12;  // of a bucket
 
+  static uint8_t tag_of(uint64_t hash) {
+    const uint8_t tag = static_cast<uint8_t>(hash >> 32);
+    return tag == 0 ? 1 : tag;
+  }
+
   // memory: outlives the index.
   explicit KeyIndex(SlabMemory& memory) : memory_(&memory) { clear(); }
 
   size_t size() const { return size_; }
-
-  // What a lookup of `hash` reads first.
-  void prefetch(uint64_t hash) const { __builtin_prefetch(home(hash)); }
-
-  // The first row in the home bucket whose tag fits, or kAbsent: very likely the one.
-  uint32_t candidate(uint64_t hash) const {
-    const Bucket& bucket = *home(hash);
-    const uint32_t fits = bucket.match(tag_of(hash));
-    return fits == 0 ? kAbsent : bucket.rows[__builtin_ctz(fits)];
-  }
-
-  // The row of the key, or kAbsent. is_key(row) tells whether a row's key is the one sought.
-  template <typename IsKey>
-  uint32_t find(uint64_t hash, IsKey&& is_key) const {
-    const Segment& segment = segment_of(hash);
-    const uint8_t tag = tag_of(hash);
-    for (uint32_t b = segment.place(hash), walked = 0;; b = segment.after(b)) {
-      const Bucket& bucket = segment.bucket(b);
-      for (uint32_t fits = bucket.match(tag); fits != 0; fits &= fits - 1) {
-        const uint32_t row = bucket.rows[__builtin_ctz(fits)];
-        if (is_key(row)) return row;
-      }
-      if (bucket.overflowed == 0 || ++walked == segment.buckets) return kAbsent;
-    }
-  }
-
-  // Adds a row whose key is not in the index. hash_of(row) gives the hash of any row in it.
-  template <typename HashOf>
-  void insert(uint64_t hash, uint32_t row, HashOf&& hash_of) {
-    for (;;) {
-      const uint32_t number = directory_[directory_place(hash)];
-      Segment& segment = segments_[number];
-      if (segment.size < segment.limit()) {
-        segment.put(hash, row);
-        ++size_;
-        return;
-      }
-      rows_.clear();
-      hashes_.clear();
-      segment.list(&rows_);
-      for (uint32_t r : rows_) hashes_.push_back(hash_of(r));
-      grow(number);
-    }
-  }
-
-  // Takes a row out.
-  void erase(uint64_t hash, uint32_t row);
-
-  // Forgets everything; the units come from `memory` anew.
-  void clear();
-
- private:
-  static constexpr uint32_t kUnitBuckets = 64;  // a unit is 4 KiB
-  static constexpr uint32_t kUnits = 12;        // of a full segment
 
   struct alignas(64) Bucket {
     uint8_t tags[kSlots];  // 0: free
@@ -102,8 +53,68 @@ class KeyIndex {
       return fits;
 #endif
     }
+    // The first row whose tag fits, or kAbsent: very likely the one.
+    uint32_t candidate(uint64_t hash) const {
+      const uint32_t fits = match(tag_of(hash));
+      return fits == 0 ? kAbsent : rows[__builtin_ctz(fits)];
+    }
   };
   static_assert(sizeof(Bucket) == 64);
+
+  // What a lookup of `hash` reads first.
+  const Bucket* home(uint64_t hash) const {
+    const Segment& segment = segment_of(hash);
+    return &segment.bucket(segment.place(hash));
+  }
+
+  // The row of the key, or kAbsent. is_key(row) tells whether a row's key is the one sought.
+  template <typename IsKey>
+  uint32_t find(uint64_t hash, IsKey&& is_key) const {
+    const Segment& segment = segment_of(hash);
+    const uint8_t tag = tag_of(hash);
+    for (uint32_t b = segment.place(hash), walked = 0;; b = segment.after(b)) {
+      const Bucket& bucket = segment.bucket(b);
+      for (uint32_t fits = bucket.match(tag); fits != 0; fits &= fits - 1) {
+        const uint32_t row = bucket.rows[__builtin_ctz(fits)];
+        if (is_key(row)) return row;
+      }
+      if (bucket.overflowed == 0 || ++walked == segment.buckets) return kAbsent;
+    }
+  }
+
+  // Adds a row whose key is not in the index. hash_of(row) gives the hash of any row in it;
+  // fetch(row) says that it will be asked for soon.
+  template <typename HashOf, typename Fetch>
+  void insert(uint64_t hash, uint32_t row, HashOf&& hash_of, Fetch&& fetch) {
+    for (;;) {
+      const uint32_t number = directory_[directory_place(hash)];
+      Segment& segment = segments_[number];
+      if (segment.size < segment.limit()) {
+        segment.put(hash, row);
+        ++size_;
+        return;
+      }
+      rows_.clear();
+      hashes_.clear();
+      segment.list(&rows_);
+      for (size_t i = 0; i < rows_.size(); ++i) {
+        if (i + kFetchAhead < rows_.size()) fetch(rows_[i + kFetchAhead]);
+        hashes_.push_back(hash_of(rows_[i]));
+      }
+      grow(number);
+    }
+  }
+
+  // Takes a row out.
+  void erase(uint64_t hash, uint32_t row);
+
+  // Forgets everything; the units come from `memory` anew.
+  void clear();
+
+ private:
+  static constexpr uint32_t kUnitBuckets = 64;  // a unit is 4 KiB
+  static constexpr uint32_t kUnits = 12;        // of a full segment
+  static constexpr size_t kFetchAhead = 24;
 
   struct Segment {
     uint32_t buckets = 0;
@@ -123,17 +134,9 @@ class KeyIndex {
     void wipe();
   };
 
-  static uint8_t tag_of(uint64_t hash) {
-    const uint8_t tag = static_cast<uint8_t>(hash >> 32);
-    return tag == 0 ? 1 : tag;
-  }
   size_t directory_place(uint64_t hash) const { return ((hash << 5) >> 1) >> (63 - depth_); }
   const Segment& segment_of(uint64_t hash) const {
     return segments_[directory_[directory_place(hash)]];
-  }
-  const Bucket* home(uint64_t hash) const {
-    const Segment& segment = segment_of(hash);
-    return &segment.bucket(segment.place(hash));
   }
   Bucket* new_unit();
   // Makes room in a segment whose rows and hashes are in rows_ and hashes_.

@@ -10,7 +10,7 @@
 namespace hotrow {
 namespace {
 
-constexpr size_t kBlockBytes = size_t{16} << 10;
+constexpr size_t kFirstBlockBytes = size_t{4} << 10;
 
 bool bit(const std::vector<uint64_t>& bits, size_t i) { return (bits[i >> 6] >> (i & 63)) & 1; }
 
@@ -23,9 +23,9 @@ RowShape::RowShape(const TableOptions& table)
       layout(table.layout()),
       line_bytes(layout.bytes()),
       stride((sizeof(RowHeader) + line_bytes + 7) / 8 * 8),
-      block_shift(0),
+      first_shift(0),
       kernels(&hotrow::kernels()) {
-  while ((stride << (block_shift + 1)) <= kBlockBytes) ++block_shift;
+  while ((stride << (first_shift + 1)) <= kFirstBlockBytes) ++first_shift;
 }
 
 Partition::Partition(const RowShape& shape, SlabMemory& memory, size_t partitions)
@@ -44,8 +44,9 @@ size_t Partition::bytes() const {
 
 uint32_t Partition::append_place() {
   if (places_ == kAbsent) fail(Code::kResourceExhausted, "a partition with 2^32 - 1 rows is full");
-  if (places_ >> shape_->block_shift == blocks_.size()) {
-    blocks_.push_back(memory_->take(shape_->stride << shape_->block_shift));
+  const size_t block = shape_->spot_of(static_cast<uint32_t>(places_)).block;
+  if (block == blocks_.size()) {
+    blocks_.push_back(memory_->take(shape_->stride * shape_->block_rows(block)));
   }
   if (tracking_ && due_.size() * 64 <= places_) due_.push_back(0);
   return static_cast<uint32_t>(places_++);
@@ -84,7 +85,9 @@ uint32_t Partition::find_or_insert(uint64_t hash, int64_t key, uint32_t times, u
   values.resize(width);
   initialize_row(shape_->options.init, key, width, values.data());
   shape_->kernels->initialize(shape_->layout, shape_->options.optimizer, values.data(), at(place));
-  index_.insert(hash, place, [&](uint32_t p) { return hash_at(p); });
+  index_.insert(
+      hash, place, [&](uint32_t p) { return hash_at(p); },
+      [&](uint32_t p) { __builtin_prefetch(at(p)); });
   if (tracking_) set_bit(due_, place);
   return place;
 }
@@ -110,7 +113,9 @@ void Partition::put(int64_t key, const std::byte* line, uint32_t clock, uint32_t
   if (!tombstones.empty()) tombstones.erase(key);
   header(place) = {key, clock, count};
   std::memcpy(at(place) + sizeof(RowHeader), line, shape_->line_bytes);
-  index_.insert(hash, place, [&](uint32_t p) { return hash_at(p); });
+  index_.insert(
+      hash, place, [&](uint32_t p) { return hash_at(p); },
+      [&](uint32_t p) { __builtin_prefetch(at(p)); });
   if (tracking_) set_bit(due_, place);
 }
 

@@ -1,6 +1,7 @@
 // A partition: the rows of a table whose hashed keys share their top bits.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -19,15 +20,29 @@ namespace hotrow {
 struct RowShape {
   explicit RowShape(const TableOptions& options);
 
-  std::byte* place(const std::vector<std::byte*>& blocks, size_t number) const {
-    return blocks[number >> block_shift] + (number & ((size_t{1} << block_shift) - 1)) * stride;
+  // Rows lie in blocks that double from 2^first_shift rows on until they have 16 times as many,
+  // so that small tables stay small and the list of a large one's blocks stays in the cache.
+  struct Spot {
+    size_t block;
+    size_t row;  // in the block
+  };
+  Spot spot_of(uint32_t place) const {
+    const size_t r = place + (size_t{1} << first_shift);
+    const unsigned full = first_shift + kDoublings;
+    if (r >> full != 0) return {(r >> full) + kDoublings - 1, r & ((size_t{1} << full) - 1)};
+    const unsigned log = 63 - static_cast<unsigned>(__builtin_clzll(r));
+    return {log - first_shift, r - (size_t{1} << log)};
   }
+  size_t block_rows(size_t block) const {
+    return size_t{1} << (first_shift + std::min<size_t>(block, kDoublings));
+  }
+  static constexpr unsigned kDoublings = 4;
 
   TableOptions options;
   LineLayout layout;
   size_t line_bytes;
-  size_t stride;         // header and line, a multiple of 8
-  unsigned block_shift;  // rows of a block: 2^block_shift
+  size_t stride;  // header and line, a multiple of 8
+  unsigned first_shift;
   const Kernels* kernels;
 };
 
@@ -67,7 +82,10 @@ class Partition {
 
   // --- rows -------------------------------------------------------------------------------------
   const KeyIndex& index() const { return index_; }
-  std::byte* at(uint32_t place) const { return shape_->place(blocks_, place); }
+  std::byte* at(uint32_t place) const {
+    const RowShape::Spot spot = shape_->spot_of(place);
+    return blocks_[spot.block] + spot.row * shape_->stride;
+  }
   RowHeader& header(uint32_t place) const { return *reinterpret_cast<RowHeader*>(at(place)); }
   // The place of a key, or kAbsent.
   uint32_t find(uint64_t hash, int64_t key) const {
