@@ -13,17 +13,21 @@ namespace HOTROW_ISA {
 namespace {
 
 // Rows and gradient rows that are asked for before they are needed; measured on Zen 4.
-constexpr size_t kLinesAhead = 12;
-constexpr size_t kGradientsAhead = 16;
-constexpr size_t kGatherAhead = 16;
+constexpr size_t kLinesAhead = 16;
+constexpr size_t kGradientsAhead = 24;
+constexpr size_t kGatherAhead = 24;
 constexpr size_t kCacheLine = 64;
 // Rows up to this width keep their summed gradient when it is needed twice; wider ones sum twice.
 constexpr size_t kKeptWidth = 1024;
 
+// Into the second cache: more of these may be under way than loads into the first.
+HOTROW_INLINE void prefetch_byte(const void* at) { __builtin_prefetch(at, 0, 2); }
+
 HOTROW_INLINE void prefetch(const void* from, size_t bytes) {
   const auto* at = static_cast<const char*>(from);
-  for (size_t offset = 0; offset < bytes; offset += kCacheLine) __builtin_prefetch(at + offset);
-  __builtin_prefetch(at + bytes - 1);
+#pragma GCC unroll 16
+  for (size_t offset = 0; offset < bytes; offset += kCacheLine) prefetch_byte(at + offset);
+  prefetch_byte(at + bytes - 1);
 }
 
 template <int kBlocks>
@@ -291,13 +295,14 @@ void divide(size_t width, float divisor, float* out) {
 
 // The numbers of an UpdateStep as the inner loop wants them.
 struct Numbers {
-  explicit Numbers(const UpdateStep& step)
+  // plain: the options that all rows share are off.
+  Numbers(const UpdateStep& step, bool plain)
       : rate(step.learning_rate),
         inverse_rate(1.0f / step.learning_rate),
         scale(step.scale),
-        clip(step.optimizer.clip_row_norm),
-        l2(step.optimizer.l2),
-        decay(step.learning_rate * step.optimizer.weight_decay),
+        clip(plain ? 0.0f : step.optimizer.clip_row_norm),
+        l2(plain ? 0.0f : step.optimizer.l2),
+        decay(plain ? 0.0f : step.learning_rate * step.optimizer.weight_decay),
         momentum(step.optimizer.momentum),
         nesterov(step.optimizer.nesterov),
         epsilon(step.optimizer.epsilon),
@@ -417,34 +422,53 @@ HOTROW_INLINE float measure(const Numbers& n, const Row& row, const Gradient& gr
   return sum_of(total);
 }
 
-template <OptimizerKind kKind, RowType kWeights, RowType kState>
+// Optimizer::state_vectors and the most that state_scalars is, for the compiler.
+constexpr size_t vectors_of(OptimizerKind kind) {
+  if (kind == OptimizerKind::kAdam || kind == OptimizerKind::kFtrl) return 2;
+  return kind == OptimizerKind::kMomentum || kind == OptimizerKind::kAdagrad ? 1 : 0;
+}
+constexpr size_t scalars_of(OptimizerKind kind) {
+  return kind == OptimizerKind::kAdam || kind == OptimizerKind::kRowwiseAdagrad ? 1 : 0;
+}
+
+// kWidth: 0, or the width of float32 rows without clip, L2, decay and shares, which the compiler
+// then knows.
+template <OptimizerKind kKind, RowType kWeights, RowType kState, size_t kWidth>
 void update_rows(const UpdateStep& step, const RowGradients& gradients, const uint32_t* counts,
                  size_t first, size_t last, std::byte* const* lines) {
   const IeeeFloatMode mode;
-  const Numbers n(step);
+  const Numbers n(step, kWidth != 0);
   Numbers without_l2 = n;  // what the clip measures
   without_l2.l2 = 0.0f;
-  const size_t width = step.layout.width;
-  const size_t line_bytes = sizeof(RowHeader) + step.layout.bytes();
-  const size_t state_offset = step.layout.state_offset();
+  const size_t width = kWidth != 0 ? kWidth : step.layout.width;
+  const size_t state_offset = kWidth != 0 ? kWidth * 4 : step.layout.state_offset();
   const size_t vector_bytes = width * (kState == RowType::kFloat32 ? 4 : 2);
-  const size_t scalars_offset = step.layout.scalars_offset();
+  constexpr size_t kVectors = vectors_of(kKind), kScalars = scalars_of(kKind);
+  const size_t scalars_offset =
+      kWidth != 0 ? kWidth * 4 * (1 + kVectors) : step.layout.scalars_offset();
+  const float* const* const rows = gradients.rows;
+  const float* const shares = kWidth != 0 ? nullptr : gradients.shares;
+  const uint32_t* const begins = gradients.begins;
+  const size_t rows_end = begins[last];
+  const uint32_t clock = step.clock;
+  const float* const corrections = step.corrections;
+  const size_t corrections_count = step.corrections_count;
+  const bool row_steps = step.optimizer.row_steps;
   alignas(kCacheLine) float kept[kKeptWidth];
   const float* const kept_row = kept;
   const bool keeps = width <= kKeptWidth;
   for (size_t u = first; u < last; ++u) {
     if (u + kLinesAhead < last && lines[u + kLinesAhead] != nullptr) {
-      prefetch(lines[u + kLinesAhead], line_bytes);
+      prefetch(lines[u + kLinesAhead], sizeof(RowHeader) + scalars_offset + 4 * kScalars);
     }
     std::byte* const line = lines[u];
     if (line == nullptr) continue;
-    Gradient gradient{gradients.rows,          gradients.shares,       gradients.begins[u],
-                      gradients.begins[u + 1], gradients.begins[last], width};
-    const size_t rows = gradient.end - gradient.begin;
+    Gradient gradient{rows, shares, begins[u], begins[u + 1], rows_end, width};
     RowHeader header;
     memcpy(&header, line, sizeof(header));
-    header.clock = step.clock;
-    const uint64_t count = uint64_t{header.count} + (counts != nullptr ? counts[u] : rows);
+    header.clock = clock;
+    const uint64_t count =
+        uint64_t{header.count} + (counts != nullptr ? counts[u] : gradient.end - gradient.begin);
     header.count = count < UINT32_MAX ? static_cast<uint32_t>(count) : UINT32_MAX;
     memcpy(line, &header, sizeof(header));
 
@@ -455,7 +479,7 @@ void update_rows(const UpdateStep& step, const RowGradients& gradients, const ui
     row.width = width;
     row.stream = 0;
     if constexpr (kWeights != RowType::kFloat32 || kState != RowType::kFloat32) {
-      row.stream = rounding_stream(step.seed, header.key, step.clock);
+      row.stream = rounding_stream(step.seed, header.key, clock);
     }
     row.scale = n.scale;
     row.clip = 1.0f;
@@ -483,15 +507,15 @@ void update_rows(const UpdateStep& step, const RowGradients& gradients, const ui
       }
     }
     if constexpr (kKind == OptimizerKind::kAdam) {
-      size_t t = step.clock;
-      if (step.optimizer.row_steps) {
+      size_t t = clock;
+      if (row_steps) {
         float updates;
         memcpy(&updates, scalar, sizeof(updates));
         updates += 1.0f;  // stops at 2^24, where the correction has long been 1
         memcpy(scalar, &updates, sizeof(updates));
         t = static_cast<size_t>(updates);
       }
-      if (t < step.corrections_count) row.rate = n.rate * step.corrections[t];
+      if (t < corrections_count) row.rate = n.rate * corrections[t];
     }
     update_columns<kKind, kWeights, kState>(n, row, gradient);
   }
@@ -501,15 +525,43 @@ using Update = decltype(Kernels::update);
 
 template <OptimizerKind kKind, RowType kWeights>
 Update update_of_state(RowType state) {
-  if constexpr (kKind != OptimizerKind::kSgd && kKind != OptimizerKind::kRowwiseAdagrad) {
-    if (state == RowType::kBfloat16) return update_rows<kKind, kWeights, RowType::kBfloat16>;
-    if (state == RowType::kFloat16) return update_rows<kKind, kWeights, RowType::kFloat16>;
+  if constexpr (vectors_of(kKind) > 0) {
+    if (state == RowType::kBfloat16) return update_rows<kKind, kWeights, RowType::kBfloat16, 0>;
+    if (state == RowType::kFloat16) return update_rows<kKind, kWeights, RowType::kFloat16, 0>;
   }
-  return update_rows<kKind, kWeights, RowType::kFloat32>;
+  return update_rows<kKind, kWeights, RowType::kFloat32, 0>;
+}
+
+// Null unless there is one for this width.
+template <OptimizerKind kKind>
+Update update_of_width(size_t width) {
+  constexpr RowType kType = RowType::kFloat32;
+  switch (width) {
+    case 8:
+      return update_rows<kKind, kType, kType, 8>;
+    case 16:
+      return update_rows<kKind, kType, kType, 16>;
+    case 32:
+      return update_rows<kKind, kType, kType, 32>;
+    case 64:
+      return update_rows<kKind, kType, kType, 64>;
+    case 128:
+      return update_rows<kKind, kType, kType, 128>;
+  }
+  return nullptr;
 }
 
 template <OptimizerKind kKind>
-Update update_of(const LineLayout& layout) {
+Update update_of(const UpdateStep& step, bool shares) {
+  const LineLayout& layout = step.layout;
+  const bool plain = layout.weights == RowType::kFloat32 && layout.state == RowType::kFloat32 &&
+                     !shares && !(step.optimizer.clip_row_norm > 0.0f) &&
+                     step.optimizer.l2 == 0.0f && step.optimizer.weight_decay == 0.0f;
+  if constexpr (kKind == OptimizerKind::kAdagrad || kKind == OptimizerKind::kRowwiseAdagrad ||
+                kKind == OptimizerKind::kAdam) {
+    const Update update = plain ? update_of_width<kKind>(layout.width) : nullptr;
+    if (update != nullptr) return update;
+  }
   switch (layout.weights) {
     case RowType::kFloat32:
       break;
@@ -521,27 +573,30 @@ Update update_of(const LineLayout& layout) {
   return update_of_state<kKind, RowType::kFloat32>(layout.state);
 }
 
-Update update_of(OptimizerKind kind, const LineLayout& layout) {
-  switch (kind) {
+void update(const UpdateStep& step, const RowGradients& gradients, const uint32_t* counts,
+            size_t first, size_t last, std::byte* const* lines) {
+  const bool shares = gradients.shares != nullptr;
+  Update chosen = update_of<OptimizerKind::kSgd>(step, shares);
+  switch (step.optimizer.kind) {
     case OptimizerKind::kSgd:
       break;
     case OptimizerKind::kMomentum:
-      return update_of<OptimizerKind::kMomentum>(layout);
+      chosen = update_of<OptimizerKind::kMomentum>(step, shares);
+      break;
     case OptimizerKind::kAdagrad:
-      return update_of<OptimizerKind::kAdagrad>(layout);
+      chosen = update_of<OptimizerKind::kAdagrad>(step, shares);
+      break;
     case OptimizerKind::kRowwiseAdagrad:
-      return update_of<OptimizerKind::kRowwiseAdagrad>(layout);
+      chosen = update_of<OptimizerKind::kRowwiseAdagrad>(step, shares);
+      break;
     case OptimizerKind::kAdam:
-      return update_of<OptimizerKind::kAdam>(layout);
+      chosen = update_of<OptimizerKind::kAdam>(step, shares);
+      break;
     case OptimizerKind::kFtrl:
-      return update_of<OptimizerKind::kFtrl>(layout);
+      chosen = update_of<OptimizerKind::kFtrl>(step, shares);
+      break;
   }
-  return update_of<OptimizerKind::kSgd>(layout);
-}
-
-void update(const UpdateStep& step, const RowGradients& gradients, const uint32_t* counts,
-            size_t first, size_t last, std::byte* const* lines) {
-  update_of(step.optimizer.kind, step.layout)(step, gradients, counts, first, last, lines);
+  chosen(step, gradients, counts, first, last, lines);
 }
 
 // ---- New lines ----

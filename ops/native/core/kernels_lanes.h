@@ -90,7 +90,7 @@ HOTROW_INLINE Words numbers() {
   alignas(64) static constexpr uint32_t kNumbers[kLanes] = {0, 1, 2,  3,  4,  5,  6,  7,
                                                             8, 9, 10, 11, 12, 13, 14, 15};
   Words a;
-  memcpy(&a, kNumbers, sizeof(a));
+  HOTROW_PARTS memcpy(&a.part[k], kNumbers + k * kNative, sizeof(a.part[k]));
   return a;
 }
 
@@ -150,7 +150,7 @@ HOTROW_INLINE Floats square_root(Floats a) {
 // The sum of the lanes as a pairwise tree: l with l + 8, then l + 4, l + 2, l + 1.
 HOTROW_INLINE float sum_of(const Floats& a) {
   alignas(64) float lane[kLanes];
-  memcpy(lane, &a, sizeof(lane));
+  HOTROW_PARTS memcpy(lane + k * kNative, &a.part[k], sizeof(a.part[k]));
   for (size_t half = kLanes / 2; half > 0; half /= 2) {
     for (size_t l = 0; l < half; ++l) lane[l] += lane[l + half];
   }
@@ -159,10 +159,12 @@ HOTROW_INLINE float sum_of(const Floats& a) {
 
 HOTROW_INLINE Floats load(const float* from, Whole) {
   Floats a;
-  memcpy(&a, from, sizeof(a));
+  HOTROW_PARTS memcpy(&a.part[k], from + k * kNative, sizeof(a.part[k]));
   return a;
 }
-HOTROW_INLINE void store(float* to, const Floats& a, Whole) { memcpy(to, &a, sizeof(a)); }
+HOTROW_INLINE void store(float* to, const Floats& a, Whole) {
+  HOTROW_PARTS memcpy(to + k * kNative, &a.part[k], sizeof(a.part[k]));
+}
 
 HOTROW_INLINE Words load_halves(const uint16_t* from, Whole) {
   Words a;

@@ -20,7 +20,7 @@ const OptimizerKind kKinds[] = {OptimizerKind::kSgd,     OptimizerKind::kMomentu
                                 OptimizerKind::kAdagrad, OptimizerKind::kRowwiseAdagrad,
                                 OptimizerKind::kAdam,    OptimizerKind::kFtrl};
 const RowType kTypes[] = {RowType::kFloat32, RowType::kBfloat16, RowType::kFloat16};
-const size_t kWidths[] = {1, 3, 8, 16, 17, 32, 100, 1030};
+const size_t kWidths[] = {1, 3, 8, 16, 17, 32, 64, 100, 128, 1030};
 
 std::vector<const Kernels*> available() {
   std::vector<const Kernels*> found;
@@ -369,6 +369,33 @@ TEST_CASE("every instruction set gives the same bits") {
       CHECK(std::memcmp(out.data(), first_out.data(), out.size() * sizeof(float)) == 0);
     }
   });
+}
+
+TEST_CASE("shares of one give the same bits as none") {
+  for (const Kernels* kernels : available()) {
+    for (OptimizerKind kind : kKinds) {
+      Optimizer optimizer;
+      optimizer.kind = kind;
+      const std::vector<float> corrections = corrections_of(optimizer);
+      for (size_t width : kWidths) {
+        const LineLayout layout = layout_of(optimizer, width, RowType::kFloat32, RowType::kFloat32);
+        INFO(describe(optimizer, layout));
+        std::vector<std::byte> first;
+        for (bool shares : {false, true}) {
+          Rows rows(layout, 17);
+          rows.initialize(*kernels, optimizer);
+          UpdateStep step = step_of(optimizer, layout, corrections);
+          for (step.clock = 1; step.clock <= 3; ++step.clock) {
+            rows.draw_gradients();
+            std::fill(rows.shares.begin(), rows.shares.end(), 1.0f);
+            kernels->update(step, rows.gradients(shares), nullptr, 0, rows.rows, rows.lines.data());
+          }
+          if (!shares) first = rows.arena;
+          CHECK(rows.arena == first);
+        }
+      }
+    }
+  }
 }
 
 TEST_CASE("reading, summing and pooling are those of the float64 model") {
