@@ -109,7 +109,9 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         self._load_failure: DataLossError | None = None
         self._learning_rates = LearningRates(list(self._tables.values()))
         self._global_clipnorm = global_clipnorm
-        self.anchor = AnchorVariable(self._handles, self._learning_rates, global_clipnorm)
+        at_commit = update == "step"
+        rates = self._learning_rates if at_commit else self._learning_rates.unscheduled
+        self.anchor = AnchorVariable(self._handles, rates, global_clipnorm)
         self.built = True
 
     @property
@@ -159,16 +161,19 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
             return self._lookup_override
         # A constant anchor means that nothing is watched and no gradient is asked for: Keras
         # computes gradients of frozen layers all the same.
-        if self.trainable:
-            anchor, learning_rates = self.anchor.value, self._learning_rates()
-        else:
-            anchor, learning_rates = tf.fill([SLOTS], UNCHANGED), tf.zeros([len(self._handles)])
+        anchor = self.anchor.value if self.trainable else tf.fill([SLOTS], UNCHANGED)
+        in_backward = self._update == "backward"
+        rates = (
+            self._learning_rates
+            if self.trainable and in_backward
+            else self._learning_rates.unscheduled
+        )
         return TrainingLookup(
             self._handles,
             anchor,
-            learning_rates,
+            rates(),
             insert=training and self.trainable,
-            update_in_backward=self._update == "backward",
+            update_in_backward=in_backward,
             global_clipnorm=self._global_clipnorm,
         )
 

@@ -87,6 +87,10 @@ class LearningRates:
             [_now(handle, c, rate) if callable(rate) else rate for handle, c, rate in tables]
         )
 
+    def unscheduled(self) -> Any:
+        """Returns float32 [T] without asking schedules, for ops that apply no optimizer."""
+        return tf.constant([0.0 if callable(rate) else rate for rate in self._rates], tf.float32)
+
 
 def _now(handle: str, config: TableConfig, schedule: Any) -> Any:
     step = library.load().hotrow_table_step(table=handle)
@@ -95,7 +99,7 @@ def _now(handle: str, config: TableConfig, schedule: Any) -> Any:
     tf.debugging.Assert(
         rate > 0 if divides else rate >= 0,
         [
-            f"table {config.name!r}: its learning-rate schedule gives",
+            f"table {config.name}: its learning-rate schedule gives",
             rate,
             f"; must be {'positive' if divides else '0 or more'}; at step",
             step,
