@@ -211,7 +211,6 @@ bool Partition::wanted(size_t place) const {
 }
 
 void Partition::note_write(uint32_t place) {
-  const RowHeader& row = header(place);
   // The clock does not tell: imported rows may be ahead of the table's step.
   if (tracking_ && !bit(due_, place)) set_bit(due_, place);
   if (!open_ || !wanted(place) || copy_of_[place] != 0) return;

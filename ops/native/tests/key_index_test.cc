@@ -28,7 +28,7 @@ struct Index {
       free.pop_back();
       keys[row] = key;
     }
-    index.insert(hash(key), row, [&](uint32_t r) { return hash(keys[r]); });
+    index.insert(hash(key), row, [&](uint32_t r) { return hash(keys[r]); }, [](uint32_t) {});
     return row;
   }
   void erase(int64_t key, uint32_t row) {
@@ -127,10 +127,13 @@ TEST_CASE("key index: no insertion moves more than one segment") {
     const uint32_t row = static_cast<uint32_t>(it.keys.size());
     it.keys.push_back(key);
     size_t moved = 0;
-    it.index.insert(Index::hash(key), row, [&](uint32_t r) {
-      ++moved;
-      return Index::hash(it.keys[r]);
-    });
+    it.index.insert(
+        Index::hash(key), row,
+        [&](uint32_t r) {
+          ++moved;
+          return Index::hash(it.keys[r]);
+        },
+        [](uint32_t) {});
     most = std::max(most, moved);
   }
   CHECK(most > 0);
@@ -143,7 +146,8 @@ TEST_CASE("key index: keys whose hashes agree in all that the index looks at are
   SlabMemory memory;
   KeyIndex index(memory);
   const uint64_t hash = 0x1234567890abcdefULL;
-  for (uint32_t row = 0; row < 500; ++row) index.insert(hash, row, [&](uint32_t) { return hash; });
+  for (uint32_t row = 0; row < 500; ++row)
+    index.insert(hash, row, [&](uint32_t) { return hash; }, [](uint32_t) {});
   for (uint32_t row = 0; row < 500; ++row) {
     REQUIRE(index.find(hash, [&](uint32_t r) { return r == row; }) == row);
   }
