@@ -10,14 +10,19 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from hotrow.config import RunConfig, refuse_unbuilt
 from hotrow.errors import FailedPreconditionError
-from hotrow.trainer.checkpoint import Position
+from hotrow.trainer.checkpoint import Position, Restored
+from hotrow.trainer.checkpoint.environment import differences
+from hotrow.trainer.checkpoint.random_state import restore_random_state
+from hotrow.trainer.checkpoint.writer import CheckpointWriter
 from hotrow.trainer.data import Batch, BatchStream, open_data
+from hotrow.trainer.determinism import op_determinism
 from hotrow.trainer.evaluation import evaluate_file
 from hotrow.trainer.event_log import EventLog
 from hotrow.trainer.features import STANDARDIZE_ROWS
@@ -30,6 +35,7 @@ from hotrow.trainer.run_directory import (
     EVENTS,
     RunDirectory,
     default_run_directory,
+    read_metrics,
 )
 from hotrow.trainer.speed import Speed
 from hotrow.trainer.stop_request import StopRequest
@@ -45,8 +51,8 @@ from hotrow.trainer.train_step import (
 def train(config: RunConfig, run_dir: Path | None = None, resume: bool = False) -> TrainResult:
     """Trains until the configured end and returns what came out.
 
-    Equal configuration, seed and data give the same tables and weights bit for bit, also when
-    the run was interrupted and resumed.
+    Equal configuration, seed, data and number of TensorFlow's threads give the same tables,
+    weights and metrics bit for bit, also when the run was interrupted and resumed.
 
     Args:
         config: what to train.
@@ -61,6 +67,7 @@ def train(config: RunConfig, run_dir: Path | None = None, resume: bool = False) 
         DataError: a data file is malformed.
         DataLossError: every checkpoint of the run is damaged.
         FailedPreconditionError: the loss became NaN or infinite, or another process trains there.
+        HotrowError: the last checkpoint cannot be written.
         KeyboardInterrupt: on SIGINT, after a checkpoint was written.
         SystemExit: on SIGTERM, after a checkpoint was written.
     """
@@ -69,10 +76,13 @@ def train(config: RunConfig, run_dir: Path | None = None, resume: bool = False) 
     if run_dir is None:
         run_dir = default_run_directory(config.name)
     directory = (RunDirectory.reopen if resume else RunDirectory.create)(run_dir, config)
-    with contextlib.closing(directory):
+    with contextlib.closing(directory), op_determinism(config.train.deterministic):
         run = _Run(config, directory)
         try:
             return run.train(resume)
+        except KeyboardInterrupt:
+            run.checkpoints.close(abandon=True)
+            raise
         finally:
             run.close()
 
@@ -97,13 +107,17 @@ class _Run:
         self.step = make_train_step(self.model, self.optimizer, config)
         self.forward = make_forward(self.model, config)
         self.position = Position()
+        self.checkpoints = CheckpointWriter(
+            directory.checkpoints, config.checkpoint, self.model, self.optimizer, self._say
+        )
         self.events = EventLog(directory.path / EVENTS)
         self.progress: Progress | None = None
         self.speed = Speed()
         self.metrics = BinaryMetrics()
         self.valid: Quality | None = None
-        self.valid_step = self.reported_step = -1
-        self.skipped_lines = 0
+        self.valid_step = -1
+        # The last step of each kind that metrics.jsonl has.
+        self.logged = {"train": -1, "valid": -1}
 
     def train(self, resume: bool) -> TrainResult:
         self._start(resume)
@@ -114,14 +128,15 @@ class _Run:
                     break
                 self._epoch(epoch, stop)
                 if stop.number is not None:
-                    self._checkpoint()
+                    self._last_checkpoint()
                     self._leave(stop.number)
         self._report_training()
-        self._checkpoint()
+        self._last_checkpoint()
         self._validate()
         return self._result()
 
     def close(self) -> None:
+        self.checkpoints.close()
         self.events.close()
         if self.progress is not None:
             self.progress.close()
@@ -129,19 +144,29 @@ class _Run:
     def _start(self, resume: bool) -> None:
         if resume:
             restored = self.directory.checkpoints.restore_newest(
-                self.model, self.optimizer, report=lambda line: print(line, file=sys.stderr)
+                self.model, self.optimizer, report=self._say
             )
             if restored is not None:
-                self.position = restored
-                self.reported_step = restored.step
-                self.directory.truncate_metrics(restored.step)
-                print(f"resuming {self.directory.path} at step {restored.step}", file=sys.stderr)
+                self._continue_from(restored)
                 return
-            print(f"no checkpoint in {self.directory.path}, starting over", file=sys.stderr)
+            self._say(f"no checkpoint in {self.directory.path}, starting over")
             self.directory.truncate_metrics(-1)
         if self.model.preprocess.needs_statistics:
             rows = BatchStream(self.config.data.train, self.config, limit=STANDARDIZE_ROWS)
             self.model.preprocess.adapt(np.concatenate([batch.dense for batch in rows]))
+
+    def _continue_from(self, restored: Restored) -> None:
+        self.position = restored.position
+        self.metrics.set_state(restored.metrics)
+        restore_random_state(restored.random)
+        self.checkpoints.continue_from(restored.position)
+        self.directory.truncate_metrics(self.position.step)
+        for record in read_metrics(self.directory.path):
+            self.logged[record["kind"]] = record["step"]
+        self._say(f"resuming {self.directory.path} at step {self.position.step}")
+        differs = differences(restored.environment)
+        if differs and self.config.train.deterministic:
+            self._say(f"the last bits may differ from an uninterrupted run: {differs}")
 
     def _at_end(self) -> bool:
         bound = self.config.train.max_steps
@@ -149,7 +174,8 @@ class _Run:
 
     def _epoch(self, epoch: int, stop: StopRequest) -> None:
         """Trains from the position to the end of the epoch, of the run, or a stop request."""
-        self.metrics = BinaryMetrics()
+        if self.position.batch == 0:
+            self.metrics = BinaryMetrics()
         stream = BatchStream(
             self.config.data.train,
             self.config,
@@ -195,15 +221,15 @@ class _Run:
         if every is not None and self.position.step % every == 0:
             self._report_training()
             self._validate()
-        if self.position.step % self.config.checkpoint.every_steps == 0:
-            self._checkpoint()
+        self._log_checkpoints()
+        if self.checkpoints.due(self.position.step):
+            self.checkpoints.begin(self.position, self.metrics.state)
         self.speed.restart()
 
     def _report_training(self) -> None:
         """Reports the epoch's progressive quality, unless this step was reported already."""
-        if self.reported_step == self.position.step:
+        if self.logged["train"] == self.position.step:
             return
-        self.reported_step = self.position.step
         quality, speed = self.metrics.result(), self.speed.samples_per_second()
         if self.progress is not None:
             self.progress.report_training(self.position.step, self.position.epoch, quality, speed)
@@ -218,24 +244,39 @@ class _Run:
         self.valid_step = self.position.step
         if self.progress is not None:
             self.progress.report_validation(self.position.step, self.valid)
-        self._log("valid", self.valid, {})
+        if self.logged["valid"] != self.position.step:
+            self._log("valid", self.valid, {})
 
     def _log(self, kind: str, quality: Quality, more: dict[str, float]) -> None:
-        values = {**asdict(quality), **more}
-        self.directory.append_metrics(
-            {
-                "kind": kind,
-                "step": self.position.step,
-                "epoch": self.position.epoch,
-                "time": time.time(),
-                **values,
-            }
-        )
-        finite = {f"{kind}/{key}": value for key, value in values.items() if math.isfinite(value)}
-        self.events.write(self.position.step, finite)
+        self.logged[kind] = self.position.step
+        self._append(kind, self.position, {**asdict(quality), **more})
 
-    def _checkpoint(self) -> None:
-        self.directory.checkpoints.write(self.model, self.optimizer, self.position)
+    def _append(self, kind: str, position: Position, values: dict[str, Any]) -> None:
+        at = {"kind": kind, "step": position.step, "epoch": position.epoch, "time": time.time()}
+        numbers = {
+            f"{kind}/{key}": value
+            for key, value in values.items()
+            if not isinstance(value, str) and math.isfinite(value)
+        }
+        try:
+            self.directory.append_metrics({**at, **values})
+            self.events.write(position.step, numbers)
+        except (OSError, tf.errors.OpError) as err:
+            self._say(
+                f"figures ({kind}) of step {position.step} are not written: {err}; training goes on"
+            )
+
+    def _last_checkpoint(self) -> None:
+        """Returns once the checkpoint of this step is on the disk."""
+        try:
+            self.checkpoints.finish(self.position, self.metrics.state)
+        finally:
+            self._log_checkpoints()
+
+    def _log_checkpoints(self) -> None:
+        for outcome in self.checkpoints.outcomes():
+            if outcome.failure is None:
+                self._append("checkpoint", outcome.position, outcome.figures())
 
     def _leave(self, signal_number: int) -> None:
         line = (
@@ -250,6 +291,8 @@ class _Run:
     def _say(self, line: str) -> None:
         if self.progress is not None:
             self.progress.say(line)
+        else:
+            print(line, file=sys.stderr)
 
     def _result(self) -> TrainResult:
         return TrainResult(

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -78,6 +80,29 @@ class StreamingAuc:
         """Returns the AUC so far; NaN unless both labels have been seen."""
         negatives, positives = self._counts()
         return auc_from_counts(positives, negatives)
+
+    def state(self) -> dict[str, npt.NDArray[np.generic]]:
+        """Returns all that `set_state` needs to go on: rows kept one by one, or filled bins."""
+        if self._histogram is None:
+            if self._logits:
+                self._logits = [np.concatenate(self._logits)]
+                self._labels = [np.concatenate(self._labels)]
+            return {
+                "logits": self._logits[0] if self._logits else np.zeros(0),
+                "labels": self._labels[0] if self._labels else np.zeros(0, np.bool_),
+            }
+        bins = np.flatnonzero(self._histogram)
+        return {"bins": bins.astype(np.int64), "counts": self._histogram.reshape(-1)[bins]}
+
+    def set_state(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Goes on from what `state` returned, with the same `exact_rows`."""
+        self._logits, self._labels, self._histogram = [], [], None
+        if "bins" in state:
+            self._histogram = np.zeros((2, _HISTOGRAM_BINS))
+            self._histogram.reshape(-1)[state["bins"]] = state["counts"]
+        elif len(state["logits"]):
+            self._logits, self._labels = [state["logits"]], [state["labels"]]
+        self._kept = sum(map(len, self._logits))
 
     def error_bound(self) -> float:
         """Returns by how much `result` may be off: 0 while exact, else half the tied pairs."""
@@ -187,6 +212,17 @@ class BinaryMetrics:
             calibration=self._predicted / self._positives if self._positives else nan,
             label_mean=self._positives / self._rows if self._rows else nan,
         )
+
+    def state(self) -> dict[str, npt.NDArray[np.generic]]:
+        """Returns the partial sums, from which `set_state` goes on to the last bit."""
+        sums = np.array([self._loss, self._predicted, self._positives])
+        return {"rows": np.array([self._rows]), "sums": sums, **self._auc.state()}
+
+    def set_state(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Goes on from what `state` returned."""
+        self._rows = int(state["rows"][0])
+        self._loss, self._predicted, self._positives = map(float, state["sums"])
+        self._auc.set_state(state)
 
     def _add(self, y: Floats, z: Floats, loss: Floats, probability: Floats) -> None:
         self._auc.update(y, z)

@@ -6,6 +6,7 @@ the same for TensorBoard, `checkpoints/` what `--resume` and exports read.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import math
@@ -124,11 +125,20 @@ class RunDirectory:
         return cls(path, config.checkpoint.keep, lock)
 
     def append_metrics(self, record: Mapping[str, Any]) -> None:
-        """Appends one line to `metrics.jsonl`; numbers that JSON lacks become null."""
-        with (self.path / METRICS).open("a", encoding="utf-8") as file:
-            file.write(
-                json.dumps({key: finite_or_none(value) for key, value in record.items()}) + "\n"
-            )
+        """Appends one line to `metrics.jsonl`; numbers that JSON lacks become null.
+
+        Raises:
+            OSError: the disk is full or refuses; the file is as it was.
+        """
+        line = json.dumps({key: finite_or_none(value) for key, value in record.items()}) + "\n"
+        with (self.path / METRICS).open("ab", buffering=0) as file:
+            end = file.seek(0, os.SEEK_END)
+            try:
+                if file.write(line.encode()) != len(line):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(file.name))
+            except OSError:
+                file.truncate(end)
+                raise
 
     def truncate_metrics(self, step: int) -> None:
         """Removes measurements after `step`, which will be made again, and a torn last line."""

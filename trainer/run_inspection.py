@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from hotrow.errors import DataLossError, FailedPreconditionError
-from hotrow.inspection import FLOAT_BYTES, InspectedTable, Inspection
-from hotrow.sealed_directory import read_sealed
+from hotrow.inspection import InspectedTable, Inspection
 from hotrow.trainer.checkpoint import CheckpointDirectory
+from hotrow.trainer.checkpoint.stored import open_chain
 from hotrow.trainer.run_directory import CHECKPOINTS, read_config
 
 
@@ -24,12 +24,14 @@ def inspect_run(path: Path) -> Inspection:
     damaged: list[int] = []
     for step in reversed(checkpoints.steps()):
         try:
-            facts = read_sealed(checkpoints.of_step(step))
+            facts = open_chain(checkpoints.of_step(step))[-1].facts
         except DataLossError:
             damaged.append(step)
             continue
         tables = tuple(
-            InspectedTable(name, t["rows"], t["dim"], t["line_width"] * FLOAT_BYTES, t["digest"])
+            InspectedTable(
+                name, t["size"], t["layout"]["width"], t["layout"]["line_bytes"], t["digest"]
+            )
             for name, t in facts["tables"].items()
         )
         about = {

@@ -51,9 +51,9 @@ def load_run(run_dir: str | Path, report: Callable[[str], None] = _print_error) 
     config = read_config(path)
     model = build_model(config)
     checkpoints = CheckpointDirectory(path / CHECKPOINTS, config.checkpoint.keep)
-    position = checkpoints.restore_newest(model, optimizer=None, report=report)
-    if position is None:
+    restored = checkpoints.restore_newest(model, optimizer=None, report=report)
+    if restored is None:
         raise FailedPreconditionError(
             f"{path} has no checkpoint yet; train it first (platform train ... --run-dir {path})"
         )
-    return TrainedRun(path, config, model, position)
+    return TrainedRun(path, config, model, restored.position)

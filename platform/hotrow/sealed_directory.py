@@ -3,7 +3,7 @@
 A sealed directory is written under another name, every file is flushed to the disk,
 `manifest.json` with a SHA-256 of each file is written last, and one rename makes it visible. A
 crash at any moment leaves either the complete directory or a leftover that `remove_leftovers`
-takes away.
+takes away. The manifest's own checksum, its seal, is that of everything in the directory.
 """
 
 from __future__ import annotations
@@ -18,39 +18,59 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from hotrow.errors import AlreadyExistsError, DataLossError, HotrowError
+from hotrow.errors import (
+    AlreadyExistsError,
+    DataLossError,
+    HotrowError,
+    ResourceExhaustedError,
+)
+from hotrow.hashed_file import FileFacts
 
 MANIFEST = "manifest.json"
 _LEFTOVER_PREFIX = ".unfinished-"
 _CHUNK_BYTES = 1 << 20
+# A file system without room, a quota, a limit of the process.
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextlib.contextmanager
-def sealing(final: Path, facts: Mapping[str, Any]) -> Iterator[Path]:
+def sealing(
+    final: Path,
+    facts: Mapping[str, Any],
+    hashed: Mapping[str, FileFacts] | None = None,
+    replace: bool = False,
+) -> Iterator[Path]:
     """Yields a new directory to fill; on leaving it is sealed and renamed to `final`.
 
     Args:
         final: the directory to make; its parent must exist.
         facts: JSON values for the manifest, beside `files`; may be completed inside the block.
+        hashed: files that were written as `HashedFile`, by their name in the directory; they are
+            not read again. May be completed inside the block.
+        replace: a `final` that exists gives way in the end.
 
     Raises:
-        AlreadyExistsError: `final` exists.
-        HotrowError: the disk is full or refuses; nothing is left behind.
+        AlreadyExistsError: `final` exists and `replace` is false.
+        ResourceExhaustedError: the disk is full; nothing is left behind.
+        HotrowError: the disk refuses; nothing is left behind.
     """
-    if final.exists():
+    if final.exists() and not replace:
         raise AlreadyExistsError(f"{final} exists already; remove it or choose another name")
     unfinished = final.with_name(f"{_LEFTOVER_PREFIX}{final.name}-{os.getpid()}")
     try:
         unfinished.mkdir()
         yield unfinished
-        _seal(unfinished, facts)
+        _seal(unfinished, facts, hashed or {})
+        if replace and final.exists():
+            discard(final)
         unfinished.rename(final)
         _flush(final.parent)
     except OSError as err:
         shutil.rmtree(unfinished, ignore_errors=True)
         if final.exists() and err.errno in (errno.ENOTEMPTY, errno.EEXIST):
             raise AlreadyExistsError(f"{final} exists already; another process wrote it") from err
-        raise HotrowError(f"cannot write {final}: {err.strerror or err}") from err
+        kind = ResourceExhaustedError if err.errno in _NO_ROOM else HotrowError
+        raise kind(f"cannot write {final}: {err.strerror or err}") from err
     except BaseException:
         shutil.rmtree(unfinished, ignore_errors=True)
         raise
@@ -70,17 +90,50 @@ def read_sealed(
         DataLossError: the manifest or a file is missing, damaged or was changed; the message
             names it.
     """
+    content = read_manifest(directory)
+    check_files(directory, content["files"], digest_bytes, without)
+    return content
+
+
+def read_manifest(directory: Path) -> dict[str, Any]:
+    """Returns the manifest of a sealed directory; its files are not looked at.
+
+    Raises:
+        DataLossError: it is missing, damaged or was changed.
+    """
     manifest = directory / MANIFEST
     try:
         content: dict[str, Any] = json.loads(manifest.read_bytes())
         seal = content.pop("seal")
-        files = dict(content["files"])
+        files = content["files"]
+        if not all(isinstance(file["bytes"], int) and file["sha256"] for file in files.values()):
+            raise ValueError("files")
     except FileNotFoundError as err:
         raise DataLossError(f"{manifest} is missing") from err
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as err:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as err:
         raise DataLossError(f"{manifest} is damaged") from err
-    if seal != _digest_of(content):
+    if seal != seal_of(content):
         raise DataLossError(f"{manifest} is damaged: its checksum differs")
+    return content
+
+
+def check_files(
+    directory: Path,
+    files: Mapping[str, FileFacts],
+    digest_bytes: int | None = None,
+    without: str | None = None,
+) -> None:
+    """Checks files of a sealed directory against what its manifest says about them.
+
+    Args:
+        directory: a sealed directory.
+        files: `files` of its manifest, or some of them.
+        digest_bytes: as in `read_sealed`.
+        without: as in `read_sealed`.
+
+    Raises:
+        DataLossError: a file is missing, damaged or was changed; the message names it.
+    """
     for name, expected in files.items():
         path = directory / name
         if without is not None and name.startswith(f"{without}/"):
@@ -98,7 +151,6 @@ def read_sealed(
             raise DataLossError(f"{path} cannot be read: {err.strerror}") from err
         if found != expected["sha256"]:
             raise DataLossError(f"{path} is damaged: its checksum differs from {MANIFEST}")
-    return content
 
 
 def remove_leftovers(parent: Path) -> None:
@@ -107,16 +159,33 @@ def remove_leftovers(parent: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _seal(directory: Path, facts: Mapping[str, Any]) -> None:
-    files = {}
+def discard(path: Path) -> None:
+    """Removes a sealed directory; a crash meanwhile leaves it whole or as a leftover."""
+    doomed = path.with_name(f"{_LEFTOVER_PREFIX}discarded-{path.name}-{os.getpid()}")
+    path.rename(doomed)
+    shutil.rmtree(doomed, ignore_errors=True)
+
+
+def seal_of(content: Mapping[str, Any]) -> str:
+    """Returns the checksum of a manifest's content, which its `seal` must equal."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _seal(directory: Path, facts: Mapping[str, Any], hashed: Mapping[str, FileFacts]) -> None:
+    files: dict[str, FileFacts] = {}
     for path in sorted(directory.rglob("*")):
+        name = path.relative_to(directory).as_posix()
+        if name in hashed:
+            files[name] = hashed[name]
+            continue
         _flush(path)
         if path.is_file():
-            name = path.relative_to(directory).as_posix()
             files[name] = {"sha256": _digest_of_file(path), "bytes": path.stat().st_size}
     content = {**facts, "files": files}
     manifest = directory / MANIFEST
-    manifest.write_text(json.dumps({**content, "seal": _digest_of(content)}, indent=1) + "\n")
+    # No line end: cut by a single byte, the text is no JSON any more.
+    manifest.write_text(json.dumps({**content, "seal": seal_of(content)}, indent=1))
     _flush(manifest)
     _flush(directory)
 
@@ -127,11 +196,6 @@ def _flush(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _digest_of(content: Mapping[str, Any]) -> str:
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _digest_of_file(path: Path) -> str:

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from hotrow.config import parse_config
 from hotrow.errors import FailedPreconditionError, HotrowError, UnimplementedError
+from hotrow.sealed_directory import seal_of
 from hotrow.trainer import progress
 from hotrow.trainer.data import DataError
 from hotrow.trainer.evaluation import evaluate_file
@@ -94,8 +95,14 @@ def test_a_run_trains_every_row_once_an_epoch_and_reports(config, tmp_path):
         ("valid", steps_an_epoch, 0),
         ("train", 2 * steps_an_epoch, 1),
         ("valid", 2 * steps_an_epoch, 1),
+        ("checkpoint", 2 * steps_an_epoch, 2),
     ]
-    assert records[-1]["auc"] == result.valid_auc
+    assert records[-2]["auc"] == result.valid_auc
+    files = (tmp_path / "run" / "checkpoints" / "step-00000016").rglob("*.*")
+    sizes = sum(path.stat().st_size for path in files if path.name != "manifest.json")
+    assert records[-1]["bytes"] == sizes
+    assert records[-1]["checkpoint"] == "full"
+    assert 0 < records[-1]["checkpoint_stall_seconds"] <= records[-1]["checkpoint_seconds"]
 
 
 def test_a_run_learns_what_the_columns_tell(config, tmp_path):
@@ -114,16 +121,17 @@ def test_equal_configurations_train_equal_models(config, tmp_path):
 
 @pytest.mark.parametrize("steps", [3, 8, 11], ids=["in epoch 1", "between epochs", "in epoch 2"])
 def test_an_interrupted_run_ends_like_one_that_was_not(config, tmp_path, steps):
-    train(config(), tmp_path / "straight")
+    straight = train(config(), tmp_path / "straight")
     shorter = config(train={"epochs": 2, "shuffle_buffer": 100, "max_steps": steps})
     assert train(shorter, tmp_path / "parts").steps == steps
     result = train(config(), tmp_path / "parts", resume=True)
     assert result.steps == 16
+    assert (result.train, result.valid) == (straight.train, straight.valid)
     assert_equal_runs(tmp_path / "straight", tmp_path / "parts")
 
 
 def test_resuming_falls_back_to_an_undamaged_checkpoint_and_ends_the_same(config, tmp_path, capsys):
-    often = {"every_steps": 5, "keep": 3}
+    often = {"every_steps": 5, "keep": 3, "asynchronous": False}
     train(config(checkpoint=often), tmp_path / "straight")
     part = config(checkpoint=often, train={"epochs": 2, "shuffle_buffer": 100, "max_steps": 12})
     train(part, tmp_path / "parts")
@@ -137,6 +145,18 @@ def test_resuming_falls_back_to_an_undamaged_checkpoint_and_ends_the_same(config
     assert "at step 10" in printed
 
 
+def test_a_run_that_goes_on_with_other_threads_says_that_bits_may_differ(config, tmp_path, capsys):
+    part = config(train={"epochs": 2, "shuffle_buffer": 100, "max_steps": 2})
+    train(part, tmp_path / "run")
+    manifest = tmp_path / "run" / "checkpoints" / "step-00000002" / "manifest.json"
+    facts = json.loads(manifest.read_text())
+    facts.pop("seal")
+    facts["environment"]["threads"] = 77
+    manifest.write_text(json.dumps({**facts, "seal": seal_of(facts)}))
+    train(config(), tmp_path / "run", resume=True)
+    assert "bits may differ from an uninterrupted run: threads 77 -> " in capsys.readouterr().err
+
+
 def test_resuming_before_the_first_checkpoint_starts_over(config, tmp_path, capsys):
     RunDirectory.create(tmp_path / "run", config()).close()
     assert train(config(), tmp_path / "run", resume=True).steps == 16
@@ -146,7 +166,10 @@ def test_resuming_before_the_first_checkpoint_starts_over(config, tmp_path, caps
 def test_resuming_a_finished_run_changes_nothing(config, tmp_path):
     train(config(), tmp_path / "run")
     before = state_of(tmp_path / "run")[0]
+    measured = (tmp_path / "run" / "metrics.jsonl").read_text()
     result = train(config(), tmp_path / "run", resume=True)
+    assert (tmp_path / "run" / "metrics.jsonl").read_text() == measured
+    assert result.train.rows == ROWS
     assert result.steps == 16
     assert math.isnan(result.samples_per_second)
     assert result.as_dict()["samples_per_second"] is None
@@ -154,7 +177,8 @@ def test_resuming_a_finished_run_changes_nothing(config, tmp_path):
 
 
 def test_checkpoints_are_written_every_so_many_steps_and_the_newest_kept(config, tmp_path):
-    train(config(checkpoint={"every_steps": 3, "keep": 2}), tmp_path / "run")
+    often = {"every_steps": 3, "keep": 2, "asynchronous": False}
+    train(config(checkpoint=often), tmp_path / "run")
     names = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
     assert names == ["step-00000015", "step-00000016"]
 

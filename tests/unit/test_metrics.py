@@ -152,3 +152,29 @@ def test_rows_that_cannot_be_measured_are_refused(labels, logits, message):
 def test_a_probability_outside_of_0_and_1_is_refused(probability):
     with pytest.raises(InvalidArgumentError, match="is this output a logit"):
         BinaryMetrics().update_probabilities(np.array([1.0]), np.array([probability]))
+
+
+@pytest.mark.parametrize("exact_rows", [1000, 100, 30], ids=["rows", "from rows to bins", "bins"])
+def test_sums_that_were_put_away_go_on_to_the_last_bit(exact_rows):
+    random = np.random.default_rng(4)
+    batches = [(random.random(20) < 0.4, random.normal(size=20)) for _ in range(9)]
+    straight = BinaryMetrics(exact_rows)
+    for labels, logits in batches:
+        straight.update(labels, logits)
+    parts = BinaryMetrics(exact_rows)
+    parts.update(*batches[0])
+    for labels, logits in batches[1:]:
+        state = {name: array.copy() for name, array in parts.state().items()}
+        parts.update(labels, logits)  # does not reach what was put away
+        parts = BinaryMetrics(exact_rows)
+        parts.update(labels, logits)  # is replaced
+        parts.set_state(state)
+        parts.update(labels, logits)
+    assert parts.result() == straight.result()
+
+
+def test_sums_of_nothing_can_be_put_away():
+    metrics = BinaryMetrics()
+    metrics.update(np.ones(3), np.zeros(3))
+    metrics.set_state(BinaryMetrics().state())
+    assert metrics.result().rows == 0

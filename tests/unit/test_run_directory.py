@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import resource
 
 import pytest
 
@@ -104,6 +105,19 @@ def test_metrics_come_back_without_numbers_that_json_lacks(run):
     run.append_metrics({"step": 1, "auc": 0.5})
     run.append_metrics({"step": 2, "auc": math.nan})
     assert list(read_metrics(run.path)) == [{"step": 1, "auc": 0.5}, {"step": 2, "auc": None}]
+
+
+def test_a_measurement_that_a_full_disk_cuts_leaves_the_others_whole(run):
+    run.append_metrics({"step": 1})
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20, before[1]))
+    try:
+        with pytest.raises(OSError, match=r"No space left|File too large"):
+            run.append_metrics({"step": 2})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    run.append_metrics({"step": 3})
+    assert list(read_metrics(run.path)) == [{"step": 1}, {"step": 3}]
 
 
 def test_measurements_after_a_step_and_a_torn_line_are_cut_away(run):

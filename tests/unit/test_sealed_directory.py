@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import errno
 import json
 
 import pytest
 
-from hotrow.errors import AlreadyExistsError, DataLossError, HotrowError
-from hotrow.sealed_directory import MANIFEST, read_sealed, remove_leftovers, sealing
+from hotrow.errors import (
+    AlreadyExistsError,
+    DataLossError,
+    HotrowError,
+    ResourceExhaustedError,
+)
+from hotrow.hashed_file import HashedFile
+from hotrow.sealed_directory import (
+    MANIFEST,
+    discard,
+    read_manifest,
+    read_sealed,
+    remove_leftovers,
+    seal_of,
+    sealing,
+)
 
 
 @pytest.fixture
@@ -45,6 +60,56 @@ def test_a_disk_that_refuses_is_one_line_and_leaves_nothing(tmp_path):
     ):
         raise OSError(28, "No space left on device")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_a_disk_without_room_is_told_from_one_that_refuses(tmp_path, number):
+    with pytest.raises(ResourceExhaustedError), sealing(tmp_path / "final", {}):
+        raise OSError(number, "full")
+    with pytest.raises(HotrowError) as refused, sealing(tmp_path / "final", {}):
+        raise OSError(errno.EIO, "Input/output error")
+    assert not isinstance(refused.value, ResourceExhaustedError)
+
+
+def test_files_that_were_hashed_while_written_are_not_read_again(tmp_path):
+    hashed = {}
+    with sealing(tmp_path / "final", {}, hashed) as directory:
+        (directory / "sub").mkdir()
+        with HashedFile(directory / "sub" / "h") as file:
+            file.write(b"abc")
+            file.write(bytes(9 << 20))
+        hashed["sub/h"] = file.facts
+        (directory / "sub" / "h").write_bytes(b"other")  # shows whether it is read
+    with pytest.raises(DataLossError, match="sub/h is damaged"):
+        read_sealed(tmp_path / "final")
+    (tmp_path / "final" / "sub" / "h").write_bytes(b"abc" + bytes(9 << 20))
+    assert read_sealed(tmp_path / "final")["files"]["sub/h"]["bytes"] == 3 + (9 << 20)
+
+
+def test_a_directory_gives_way_only_when_told_to_and_only_in_the_end(sealed):
+    with pytest.raises(ZeroDivisionError), sealing(sealed, {"number": 8}, replace=True):
+        raise ZeroDivisionError
+    assert read_sealed(sealed)["number"] == 7
+    with sealing(sealed, {"number": 8}, replace=True):
+        assert read_sealed(sealed)["number"] == 7
+    assert read_sealed(sealed) == {"number": 8, "files": {}}
+    assert list(sealed.parent.iterdir()) == [sealed]
+
+
+def test_what_is_discarded_is_gone(sealed):
+    discard(sealed)
+    assert list(sealed.parent.iterdir()) == []
+
+
+def test_the_seal_is_that_of_the_manifest(sealed):
+    assert json.loads((sealed / MANIFEST).read_text())["seal"] == seal_of(read_manifest(sealed))
+
+
+def test_a_manifest_that_lost_a_byte_is_damaged(sealed):
+    whole = (sealed / MANIFEST).read_bytes()
+    (sealed / MANIFEST).write_bytes(whole[:-1])
+    with pytest.raises(DataLossError, match="is damaged"):
+        read_sealed(sealed)
 
 
 def test_an_existing_directory_is_not_replaced(sealed):

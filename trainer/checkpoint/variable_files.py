@@ -1,4 +1,4 @@
-"""Variables of the dense part and of its optimizer as one safetensors file.
+"""Variables of the dense part and of its optimizer as arrays of a file.
 
 A variable is known by its position and path (`0003|wide_deep/deep/deep_0_dense/kernel`): paths
 alone are not unique in Keras.
@@ -13,38 +13,32 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
 
-from hotrow.errors import DataLossError, FailedPreconditionError
+from hotrow.errors import FailedPreconditionError
+from hotrow.trainer.checkpoint.array_file import Arrays
 
 _NUMBERED = re.compile(r"(seed_generator)(_\d+)?")  # Keras counts these over the whole process
 
 
-def write_variables(variables: Sequence[Any], path: Path) -> None:
-    """Writes Keras variables, in their order, to a safetensors file."""
-    arrays = {
+def copy_variables(variables: Sequence[Any]) -> dict[str, npt.NDArray[Any]]:
+    """Returns copies of the values of Keras variables, by name and in their order."""
+    return {
         _name(number, variable): np.array(variable.numpy(), order="C")
         for number, variable in enumerate(variables)
     }
-    save_file(arrays, path)
 
 
-def read_variables(variables: Sequence[Any], path: Path) -> None:
-    """Assigns what `write_variables` wrote.
+def check_variables(variables: Sequence[Any], arrays: Arrays, path: Path) -> None:
+    """Checks that `assign_variables` will find what it needs.
 
     Args:
-        variables: of a model or optimizer made from the same configuration.
-        path: the file.
+        variables: of a model or optimizer.
+        arrays: what `copy_variables` returned once.
+        path: the file that they come from, for messages.
 
     Raises:
-        DataLossError: the file is missing or damaged.
-        FailedPreconditionError: it holds other variables; none is assigned.
+        FailedPreconditionError: they are of other variables.
     """
-    try:
-        arrays: dict[str, npt.NDArray[Any]] = load_file(path)
-    except (OSError, SafetensorError) as err:
-        raise DataLossError(f"{path} cannot be read: {err}") from err
     own = {_name(number, variable): variable for number, variable in enumerate(variables)}
     for name in sorted(set(own) ^ set(arrays)):
         where = "only in the file" if name in arrays else "only in the model"
@@ -57,8 +51,12 @@ def read_variables(variables: Sequence[Any], path: Path) -> None:
                 f"{path}: variable {name!r} has shape {arrays[name].shape}, the model's "
                 f"{tuple(variable.shape)}; use the configuration of the run"
             )
-    for name, variable in own.items():
-        variable.assign(arrays[name])
+
+
+def assign_variables(variables: Sequence[Any], arrays: Arrays) -> None:
+    """Assigns values that `check_variables` found to fit."""
+    for number, variable in enumerate(variables):
+        variable.assign(arrays[_name(number, variable)])
 
 
 def _name(number: int, variable: Any) -> str:

@@ -1,0 +1,117 @@
+"""The checkpoints of one run: which there are, which stay, which one a run continues from.
+
+`checkpoints/step-00005000/` is a sealed directory (see `hotrow.sealed_directory`): it appears
+whole, and is checked whole before anything is restored from it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hotrow.errors import DataLossError, FailedPreconditionError
+from hotrow.sealed_directory import discard
+from hotrow.trainer.checkpoint.restore import Restored, restore
+from hotrow.trainer.checkpoint.stored import StoredCheckpoint, name_of, open_chain, step_of
+
+if TYPE_CHECKING:
+    from hotrow.trainer.models import Ranker
+
+
+class CheckpointDirectory:
+    """The checkpoints of one run, the newest `keep` of them and what those build on.
+
+    One process writes at a time; the run directory's lock sees to that.
+    """
+
+    def __init__(self, path: Path, keep: int) -> None:
+        """Names the directory; the first checkpoint makes it."""
+        self.path = path
+        self._keep = keep
+
+    def steps(self) -> list[int]:
+        """Returns the steps that have a checkpoint, good or damaged, oldest first."""
+        found = (step_of(path.name) for path in self.path.glob("step-*"))
+        return sorted(step for step in found if step is not None)
+
+    def of_step(self, step: int) -> Path:
+        """Returns where the checkpoint of a step is, or would be."""
+        return self.path / name_of(step)
+
+    def prune(self) -> None:
+        """Removes what is neither among the `keep` newest usable checkpoints nor below one.
+
+        Files are judged by their sizes here, not by their content. What the disk refuses to
+        remove stays.
+        """
+        needed: set[str] = set()
+        kept = 0
+        for step in reversed(self.steps()):
+            if kept == self._keep:
+                break
+            with contextlib.suppress(DataLossError, FailedPreconditionError):
+                chain = open_chain(self.of_step(step), thorough=False)
+                needed.update(checkpoint.path.name for checkpoint in chain)
+                kept += 1
+        # The newest first: an increment never outlives what it builds on.
+        for step in reversed(self.steps()):
+            if name_of(step) not in needed:
+                with contextlib.suppress(OSError):
+                    discard(self.of_step(step))
+
+    def newest(self, report: Callable[[str], None]) -> list[StoredCheckpoint]:
+        """Returns the newest checkpoint without any damage, after those that it builds on.
+
+        Args:
+            report: gets one line for each damaged checkpoint that is passed over.
+
+        Returns:
+            Nothing if there is no checkpoint at all.
+
+        Raises:
+            DataLossError: there are checkpoints, and every one is damaged.
+            FailedPreconditionError: one is of another format.
+        """
+        return self._first_good(open_chain, report) or []
+
+    def restore_newest(
+        self, model: Ranker, optimizer: Any | None, report: Callable[[str], None]
+    ) -> Restored | None:
+        """Restores the newest checkpoint that is undamaged and returns what else it holds.
+
+        A damaged one, or one that builds on a damaged one, is found before anything of it is
+        restored. If the rows then are not those that were written, the tables are emptied.
+
+        Args:
+            model: made from the same configuration; its tables and weights are replaced.
+            optimizer: its variables are replaced; None: they are not needed.
+            report: gets one line for each damaged checkpoint that is passed over.
+
+        Returns:
+            None if there is no checkpoint at all.
+
+        Raises:
+            DataLossError: there are checkpoints, and every one is damaged.
+            FailedPreconditionError: a checkpoint is of another configuration or format.
+        """
+        return self._first_good(
+            lambda path: restore(open_chain(path), model, optimizer, report), report
+        )
+
+    def _first_good(
+        self, attempt: Callable[[Path], Any], report: Callable[[str], None]
+    ) -> Any | None:
+        steps = self.steps()
+        for step in reversed(steps):
+            try:
+                return attempt(self.of_step(step))
+            except DataLossError as err:
+                report(f"checkpoint of step {step} is not usable, trying the one before: {err}")
+        if steps:
+            raise DataLossError(
+                f"no usable checkpoint in {self.path}: all {len(steps)} are damaged; start a new "
+                "run"
+            )
+        return None

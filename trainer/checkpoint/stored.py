@@ -1,0 +1,112 @@
+"""A checkpoint on disk: its manifest, and the chain of checkpoints that it builds on."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hotrow.errors import DataLossError, FailedPreconditionError
+from hotrow.sealed_directory import MANIFEST, check_files, read_manifest, seal_of
+
+FORMAT = 2
+FULL, INCREMENT = "full", "increment"
+MODEL, OPTIMIZER, METRICS = "model.safetensors", "optimizer.safetensors", "metrics.safetensors"
+RANDOM, TABLES = "random.json", "tables"
+
+_NAME = re.compile(r"step-\d{8,}")
+
+
+def name_of(step: int) -> str:
+    """Returns the name of the checkpoint of a step."""
+    return f"step-{step:08d}"
+
+
+def step_of(name: str) -> int | None:
+    """Returns the step of a checkpoint's name; None: it is not one."""
+    return int(name.removeprefix("step-")) if _NAME.fullmatch(name) else None
+
+
+@dataclass(frozen=True)
+class StoredCheckpoint:
+    """One directory of a chain.
+
+    Attributes:
+        path: the directory.
+        facts: its manifest.
+        seal: the manifest's checksum, which stands for everything in the directory.
+    """
+
+    path: Path
+    facts: dict[str, Any]
+    seal: str
+
+    @property
+    def parents(self) -> list[str]:
+        """Names of the checkpoints that it builds on, the full one first."""
+        names: list[str] = self.facts["parents"]
+        return names
+
+    def table(self, name: str) -> dict[str, Any]:
+        """Returns what the manifest says about a table."""
+        entry: dict[str, Any] = self.facts["tables"][name]
+        return entry
+
+
+def open_chain(path: Path, thorough: bool = True) -> list[StoredCheckpoint]:
+    """Returns the checkpoint in a directory after those that it builds on, the full one first.
+
+    Every file that a restoration reads is checked before any is used. Of the checkpoints below,
+    these are the tables' files only.
+
+    Args:
+        path: the directory.
+        thorough: compare checksums of files; otherwise that of the manifest, and files' sizes.
+
+    Raises:
+        DataLossError: a file of the chain is missing or damaged, or a checkpoint of the chain is
+            gone or another one.
+        FailedPreconditionError: it is of another format.
+    """
+    newest = _open(path)
+    _check_files(newest, "", thorough)
+    chain = []
+    for name, seal in zip(newest.parents, newest.facts["parent_seals"], strict=True):
+        try:
+            parent = _open(path.with_name(name))
+            _check_files(parent, f"{TABLES}/", thorough)
+        except DataLossError as err:
+            raise DataLossError(f"{path.name} builds on {name}: {err}") from err
+        if parent.seal != seal:
+            raise DataLossError(f"{path.name} builds on another {name} than the one that is there")
+        chain.append(parent)
+    return [*chain, newest]
+
+
+def _open(path: Path) -> StoredCheckpoint:
+    facts = read_manifest(path)
+    if facts.get("format") != FORMAT:
+        raise FailedPreconditionError(
+            f"{path / MANIFEST} has format {facts.get('format')!r}, this version of Hotrow reads "
+            f"{FORMAT}; start a new run, or use the version that wrote it"
+        )
+    try:
+        seals, parents = list(facts["parent_seals"]), list(facts["parents"])
+        if len(seals) != len(parents) or not all(_NAME.fullmatch(name) for name in parents):
+            raise ValueError("parents")
+        for table in facts["tables"].values():
+            for file in [*table["files"], table["state"], table["removed"]]:
+                # Only what the manifest has a checksum of is ever read.
+                if file is not None and f"{TABLES}/{file}" not in facts["files"]:
+                    raise ValueError(file)
+    except (KeyError, TypeError, ValueError, AttributeError) as err:
+        raise DataLossError(f"{path / MANIFEST} is no manifest of a checkpoint: {err}") from err
+    return StoredCheckpoint(path, facts, seal_of(facts))
+
+
+def _check_files(checkpoint: StoredCheckpoint, below: str, thorough: bool) -> None:
+    files = {
+        name: facts for name, facts in checkpoint.facts["files"].items() if name.startswith(below)
+    }
+    check_files(checkpoint.path, files, digest_bytes=None if thorough else 0)

@@ -1,0 +1,170 @@
+"""Rows of a table as safetensors files of bounded size.
+
+A piece holds `keys` int64 [N], `clocks`, `counts` and `places` uint32 [N], and `lines` uint8
+[N, L]: the row lines as they lie in memory, L bytes each. See `docs/formats.md`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import quote
+
+import numpy as np
+import numpy.typing as npt
+
+from hotrow.errors import DataLossError
+from hotrow.hashed_file import FileFacts
+from hotrow.trainer.checkpoint.array_file import read_arrays, write_arrays
+
+PIECE_BYTES = 64 << 20
+"""Bytes of a file, at most; 256 MiB is the format's bound, so that writing and reading stream."""
+
+_LEAST_PIECES = 32  # of a table, so that memory for a piece is small beside it
+_LEAST_PIECE_BYTES = 4 << 20
+
+ROW_OVERHEAD_BYTES = 8 + 3 * 4
+"""Bytes that a row takes in a file beside its line: key, clock, count, place."""
+
+_READ_ROWS = 65_536
+
+RowArrays = tuple[npt.NDArray[Any], ...]  # keys, lines, clocks, counts, places
+
+
+class RowReader(Protocol):
+    """What yields rows until it yields none: a snapshot of a table."""
+
+    def read(self, max_rows: int) -> RowArrays:
+        """Returns (keys, lines, clocks, counts, places) of up to `max_rows` rows, 0 at the end."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Some rows of a table, in the order of a file's arrays.
+
+    Attributes:
+        keys: int64 [N], distinct.
+        lines: uint8 [N, L].
+        clocks: uint32 [N], the table's step when the row was last updated or created.
+        counts: uint32 [N], lookups in the steps that updated it.
+        places: uint32 [N], the row's slot inside its partition.
+    """
+
+    keys: npt.NDArray[np.int64]
+    lines: npt.NDArray[np.uint8]
+    clocks: npt.NDArray[np.uint32]
+    counts: npt.NDArray[np.uint32]
+    places: npt.NDArray[np.uint32]
+
+
+def rows_name(table: str, number: int) -> str:
+    """Returns the name of a table's piece, below the directory of all tables."""
+    return f"{quote(table, safe='')}-{number:05d}.safetensors"
+
+
+def removed_name(table: str) -> str:
+    """Returns the name of the file of the keys that an increment removes."""
+    return f"{quote(table, safe='')}-removed.safetensors"
+
+
+def state_name(table: str) -> str:
+    """Returns the name of the file of everything of a table that is not rows."""
+    return f"{quote(table, safe='')}.state"
+
+
+def write_rows(
+    rows: RowReader,
+    table: str,
+    line_bytes: int,
+    at_most: int,
+    directory: Path,
+    check: Callable[[], None],
+) -> tuple[dict[str, FileFacts], int]:
+    """Writes rows as pieces and returns the facts of each file, by name, and how many rows.
+
+    Memory beside the table: one piece, which is 1/32 of the rows, 4 MiB at least and
+    `PIECE_BYTES` at most, and what one read returns.
+
+    Args:
+        rows: read to its end.
+        table: the name of the table.
+        line_bytes: L.
+        at_most: an upper bound of the rows to come.
+        directory: gets the files.
+        check: called between reads; what it raises ends the writing.
+
+    Raises:
+        OSError: the disk is full or refuses.
+    """
+    row_bytes = line_bytes + ROW_OVERHEAD_BYTES
+    bound = max(at_most * row_bytes // _LEAST_PIECES, _LEAST_PIECE_BYTES)
+    room = max(1, min(at_most, min(bound, PIECE_BYTES) // row_bytes))
+    piece = Rows(
+        np.empty(room, np.int64),
+        np.empty((room, line_bytes), np.uint8),
+        *(np.empty(room, np.uint32) for _ in range(3)),
+    )
+    files: dict[str, FileFacts] = {}
+    total = held = 0
+
+    def write() -> None:
+        name = rows_name(table, len(files))
+        files[name] = write_arrays(
+            directory / name, {field: array[:held] for field, array in vars(piece).items()}
+        )
+
+    while True:
+        check()
+        keys, lines, clocks, counts, places = rows.read(min(_READ_ROWS, room - held))
+        if not len(keys):
+            break
+        part = slice(held, held + len(keys))
+        piece.keys[part], piece.lines[part] = keys, lines
+        piece.clocks[part], piece.counts[part], piece.places[part] = clocks, counts, places
+        held += len(keys)
+        total += len(keys)
+        if held == room:
+            write()
+            held = 0
+    if held:
+        write()
+    return files, total
+
+
+def read_rows(path: Path, line_bytes: int) -> Rows:
+    """Returns the rows of a piece.
+
+    Raises:
+        DataLossError: the file is missing, or its arrays are not those of a piece of a table with
+            lines of `line_bytes`.
+    """
+    arrays = read_arrays(path)
+    size = len(arrays["keys"]) if "keys" in arrays and arrays["keys"].ndim == 1 else -1
+    expected = {
+        "keys": (np.dtype(np.int64), (size,)),
+        "lines": (np.dtype(np.uint8), (size, line_bytes)),
+        **{name: (np.dtype(np.uint32), (size,)) for name in ("clocks", "counts", "places")},
+    }
+    if {name: (array.dtype, array.shape) for name, array in arrays.items()} != expected:
+        raise DataLossError(f"{path} does not hold rows with lines of {line_bytes} bytes")
+    return Rows(**arrays)
+
+
+def write_removed(keys: npt.NDArray[np.int64], path: Path) -> FileFacts:
+    """Writes the keys, int64 [N], whose rows are gone since the checkpoint before."""
+    return write_arrays(path, {"keys": np.ascontiguousarray(keys)})
+
+
+def read_removed(path: Path) -> npt.NDArray[np.int64]:
+    """Returns what `write_removed` wrote.
+
+    Raises:
+        DataLossError: the file is missing or holds something else.
+    """
+    arrays = read_arrays(path)
+    keys = arrays.get("keys")
+    if len(arrays) != 1 or keys is None or keys.dtype != np.int64 or keys.ndim != 1:
+        raise DataLossError(f"{path} does not hold keys")
+    return keys

@@ -1,0 +1,365 @@
+"""Writes checkpoints beside the training: a snapshot between two steps, the files in a thread."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hotrow.config import CheckpointConfig
+from hotrow.errors import DataLossError, HotrowError, ResourceExhaustedError
+from hotrow.sealed_directory import read_manifest, remove_leftovers, seal_of, sealing
+from hotrow.trainer.checkpoint.array_file import Arrays
+from hotrow.trainer.checkpoint.directory import CheckpointDirectory
+from hotrow.trainer.checkpoint.position import Position
+from hotrow.trainer.checkpoint.snapshot import TrainingSnapshot
+from hotrow.trainer.checkpoint.stored import FULL, INCREMENT, name_of
+
+if TYPE_CHECKING:
+    from hotrow.trainer.models import Ranker
+
+_NICENESS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a checkpoint.
+
+    Attributes:
+        position: the step that it is of.
+        kind: "full" or "increment".
+        bytes: of its files.
+        seconds: from the snapshot until it was on the disk.
+        stall_seconds: how long training stood still for it.
+        failure: why there is none; None if there is one.
+    """
+
+    position: Position
+    kind: str
+    bytes: int
+    seconds: float
+    stall_seconds: float
+    failure: HotrowError | None = None
+
+    def figures(self) -> dict[str, Any]:
+        """Returns what a line of `metrics.jsonl` says about it."""
+        return {
+            "checkpoint": self.kind,
+            "bytes": self.bytes,
+            "checkpoint_seconds": self.seconds,
+            "checkpoint_stall_seconds": self.stall_seconds,
+        }
+
+
+class CheckpointWriter:
+    """Decides when a checkpoint is due, takes it and writes it while training goes on.
+
+    One is written at a time; one that falls due meanwhile is skipped. A checkpoint that cannot be
+    written is reported once, and those before it stay; only the last of a run must succeed.
+
+    All methods are for the thread that trains.
+    """
+
+    def __init__(
+        self,
+        directory: CheckpointDirectory,
+        config: CheckpointConfig,
+        model: Ranker,
+        optimizer: Any,
+        report: Callable[[str], None],
+    ) -> None:
+        """Writes nothing yet.
+
+        Args:
+            directory: where checkpoints go; nobody else writes there.
+            config: when and how.
+            model: its tables and weights are written.
+            optimizer: the Keras optimizer of the dense part, built.
+            report: gets a line for each checkpoint that is skipped or fails.
+        """
+        self._directory = directory
+        self._config = config
+        self._model = model
+        self._optimizer = optimizer
+        self._report = report
+        self._running: _Write | None = None
+        self._outcomes: list[Outcome] = []
+        self._skipped_for = -1  # the step whose writing made another be skipped
+        self._begun = time.monotonic()
+        self._saved: int | None = None  # the step of the newest good checkpoint
+        self._chain: list[tuple[str, str]] = []  # (name, seal) of what an increment builds on
+
+    def continue_from(self, position: Position) -> None:
+        """Tells that the run stands where its newest good checkpoint is, just restored.
+
+        The next one will be full: which rows change is noted from a checkpoint that this process
+        has written itself.
+        """
+        self._saved = position.step
+
+    def due(self, step: int) -> bool:
+        """Returns whether a checkpoint shall be taken after this step."""
+        seconds = self._config.every_seconds
+        return step % self._config.every_steps == 0 or (
+            seconds is not None and time.monotonic() - self._begun >= seconds
+        )
+
+    def begin(self, position: Position, metrics: Callable[[], Arrays]) -> None:
+        """Takes a checkpoint and returns while it is being written, or skips it.
+
+        Args:
+            position: where the run stands.
+            metrics: returns those of the epoch so far.
+        """
+        self._collect()
+        if self._running is not None:
+            self._skip(position.step, self._running)
+        elif self._saved != position.step:
+            self._start(position, metrics, last=False)
+            if not self._config.asynchronous:
+                self._wait()
+
+    def outcomes(self) -> list[Outcome]:
+        """Returns what became of checkpoints since the last call."""
+        self._collect()
+        found, self._outcomes = self._outcomes, []
+        return found
+
+    def finish(self, position: Position, metrics: Callable[[], Arrays]) -> None:
+        """Waits for the checkpoint that is being written, then writes that of `position`.
+
+        Raises:
+            HotrowError: it cannot be written; those before it stay.
+        """
+        self._wait()
+        if self._saved == position.step:
+            return
+        self._start(position, metrics, last=True)
+        self._wait()
+        if self._saved != position.step:
+            failure = self._outcomes[-1].failure
+            assert failure is not None
+            raise type(failure)(f"{_not_written(position.step, failure)}; {self._left()}")
+
+    def close(self, abandon: bool = False) -> None:
+        """Ends the writing.
+
+        Args:
+            abandon: give up the checkpoint that is being written instead of waiting for it.
+        """
+        if self._running is not None:
+            if abandon:
+                self._running.abandoned.set()
+            self._wait()
+
+    def _left(self) -> str:
+        if self._saved is None:
+            return "there is no other checkpoint"
+        return f"the checkpoint of step {self._saved} stays"
+
+    def _start(self, position: Position, metrics: Callable[[], Arrays], last: bool) -> None:
+        begin = time.monotonic()
+        kind, chain = self._kind()
+        try:
+            snapshot = TrainingSnapshot(
+                self._model, self._optimizer, position, metrics(), kind, complete_digest=last
+            )
+        except (HotrowError, MemoryError) as err:
+            self._failed(Outcome(position, kind, 0, 0.0, 0.0, _as_failure(err)), last)
+            return
+        keeps = self._config.full_every > 1
+        self._running = _Write(self._directory, snapshot, chain, keeps, begin, last)
+        self._begun = time.monotonic()
+
+    def _kind(self) -> tuple[str, list[tuple[str, str]]]:
+        """Returns what the next checkpoint is, and what it builds on."""
+        below = self._chain
+        if not 0 < len(below) < self._config.full_every:
+            return FULL, []
+        for name, seal in below:
+            try:
+                found = seal_of(read_manifest(self._directory.path / name))
+            except DataLossError:
+                found = ""
+            if found != seal:
+                return FULL, []
+        return INCREMENT, below
+
+    def _skip(self, step: int, running: _Write) -> None:
+        if self._skipped_for != running.step:
+            self._skipped_for = running.step
+            self._report(
+                f"checkpoint of step {step} skipped: that of step {running.step} is still being "
+                "written; raise checkpoint.every_steps if this goes on"
+            )
+
+    def _collect(self) -> None:
+        if self._running is not None and self._running.done.is_set():
+            self._wait()
+
+    def _wait(self) -> None:
+        """Waits for the checkpoint that is being written, if any, and takes its outcome."""
+        write = self._running
+        if write is None:
+            return
+        begin = time.monotonic()
+        write.join()
+        self._running = None  # after the join, which a second Ctrl-C may leave
+        waited = time.monotonic() - begin if not self._config.asynchronous else 0.0
+        if isinstance(write.error, _AbandonedError):
+            return
+        if write.error is not None and not isinstance(write.error, _EXPECTED):
+            raise write.error
+        outcome = write.outcome(waited)
+        if outcome.failure is not None:
+            self._failed(outcome, write.last)
+            return
+        self._saved = outcome.position.step
+        if self._config.full_every > 1:
+            self._chain = [*write.chain, (name_of(write.step), write.seal)]
+        self._outcomes.append(outcome)
+
+    def _failed(self, outcome: Outcome, last: bool) -> None:
+        self._outcomes.append(outcome)
+        if last:
+            return  # finish() raises it
+        line = _not_written(outcome.position.step, outcome.failure)
+        self._report(f"{line}; {self._left()}, training goes on")
+
+
+class _AbandonedError(Exception):
+    """The run ends at once."""
+
+
+_EXPECTED = (OSError, HotrowError, MemoryError)
+
+
+class _Write:
+    """One checkpoint being written, in a thread of its own.
+
+    Attributes:
+        step: that it is of.
+        chain: what it builds on.
+        last: of the run.
+        abandoned: set it to end the writing.
+        done: set when the thread has nothing more to do.
+        error: what ended it early.
+        seal: of the manifest, once it is written.
+    """
+
+    def __init__(
+        self,
+        directory: CheckpointDirectory,
+        snapshot: TrainingSnapshot,
+        chain: list[tuple[str, str]],
+        keeps: bool,
+        begin: float,
+        last: bool,
+    ) -> None:
+        self.step = snapshot.position.step
+        self.chain = chain
+        self.last = last
+        self.abandoned = threading.Event()
+        self.done = threading.Event()
+        self.error: BaseException | None = None
+        self.seal = ""
+        self._directory = directory
+        self._snapshot = snapshot
+        self._keeps = keeps
+        self._begin = begin
+        self._bytes = 0
+        self._seconds = 0.0
+        self._thread = threading.Thread(target=self._run, name="checkpoint", daemon=True)
+        self._stall = time.monotonic() - begin
+        self._thread.start()
+
+    def join(self) -> None:
+        """Waits until the thread has ended."""
+        self._thread.join()
+
+    def outcome(self, waited: float) -> Outcome:
+        """Returns what became of it, after `join`."""
+        failure = None if self.error is None else _as_failure(self.error)
+        return Outcome(
+            self._snapshot.position,
+            self._snapshot.kind,
+            self._bytes,
+            self._seconds,
+            self._stall + waited,
+            failure,
+        )
+
+    def _run(self) -> None:
+        try:
+            # Steps come first on a machine whose cores are all busy.
+            with contextlib.suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+            self._write()
+            if self._keeps:
+                self._snapshot.keep()
+            self._seconds = time.monotonic() - self._begin
+        except BaseException as err:
+            self.error = err
+        try:
+            self._snapshot.close()
+            if self.error is None:
+                self._directory.prune()
+        except BaseException as err:
+            self.error = self.error or err
+        self.done.set()
+
+    def _write(self) -> None:
+        path = self._directory.path
+        path.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(path)
+        needed = self._snapshot.bytes_needed
+        free = shutil.disk_usage(path).free
+        if needed > free:
+            raise ResourceExhaustedError(_no_room(needed, free, self._directory))
+        final = self._directory.of_step(self.step)
+        facts: dict[str, Any] = {
+            "base": self.chain[0][0] if self.chain else final.name,
+            "parents": [name for name, _ in self.chain],
+            "parent_seals": [seal for _, seal in self.chain],
+        }
+        hashed: dict[str, Any] = {}
+        try:
+            # One that is there already is damaged, or this run would not come by again.
+            with sealing(final, facts, hashed, replace=True) as directory:
+                self._snapshot.write(directory, facts, hashed, self._check)
+        except ResourceExhaustedError as err:
+            free = shutil.disk_usage(path).free
+            raise ResourceExhaustedError(
+                f"{err}: {_no_room(needed, free, self._directory)}"
+            ) from err
+        manifest = read_manifest(final)
+        self.seal = seal_of(manifest)
+        self._bytes = sum(file["bytes"] for file in manifest["files"].values())
+
+    def _check(self) -> None:
+        if self.abandoned.is_set():
+            raise _AbandonedError
+
+
+def _not_written(step: int, failure: HotrowError | None) -> str:
+    return f"checkpoint of step {step} is not written: {failure}"
+
+
+def _no_room(needed: int, free: int, directory: CheckpointDirectory) -> str:
+    return (
+        f"{needed:,} bytes needed, {free:,} free at {directory.path}; make room, or lower "
+        "checkpoint.keep"
+    )
+
+
+def _as_failure(err: BaseException) -> HotrowError:
+    if isinstance(err, HotrowError):
+        return err
+    if isinstance(err, OSError):
+        return HotrowError(f"{err.filename or 'the disk'}: {err.strerror or err}")
+    return ResourceExhaustedError(f"out of memory: {err}")
