@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from hotrow.table_statistics import Bin
+from hotrow.table_statistics import NORM_PARTS, Bin, norm_boundary
 
 _BLOCKS = "▏▎▍▌▋▊▉█"  # one to eight eighths of a character
 _ASCII = "#"
@@ -51,7 +51,7 @@ def octave_bars(bins: Sequence[Bin]) -> list[Bar]:
 
 
 def norm_bars(bins: Sequence[Bin]) -> list[Bar]:
-    """Returns at most 19 bars of equal ratio for bins of norms that divide octaves in 4.
+    """Returns at most 19 bars of equal ratio for bins of norms.
 
     What is less than 0.1 % of the rows at an end goes into one bar, `< low` or `>= high`.
     """
@@ -72,9 +72,9 @@ def norm_bars(bins: Sequence[Bin]) -> list[Bar]:
             above += rows
         else:
             merged[place // step] += rows
-    low, high = _boundary(first // step * step), _boundary((last // step + 1) * step)
+    low, high = norm_boundary(first // step * step), norm_boundary((last // step + 1) * step)
     inner = [
-        (f"{_boundary(i * step):.3g} .. {_boundary((i + 1) * step):.3g}", rows)
+        (f"{norm_boundary(i * step):.3g} .. {norm_boundary((i + 1) * step):.3g}", rows)
         for i, rows in merged.items()
     ]
     lower = [(f"< {low:.3g}", below)] if below else []
@@ -97,14 +97,7 @@ def _whole_label(first: int, last: int) -> str:
 
 
 def _place(b: Bin) -> int:
-    """Returns the number of a quarter of an octave; `_boundary` is the way back."""
-    fraction, exponent = math.frexp(b.low)
-    return 4 * exponent + round((fraction - 0.5) * 8)
-
-
-def _boundary(place: int) -> float:
-    exponent, part = divmod(place, 4)
-    return math.ldexp(0.5 + part / 8, exponent)
+    return round(math.log2(b.low) * NORM_PARTS)
 
 
 def _without_tails(rows_at: dict[int, int]) -> tuple[int, int]:

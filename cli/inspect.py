@@ -1,54 +1,91 @@
-"""`platform inspect`: tables, rows and bytes of a run, a version directory or a store."""
+"""`platform inspect`: what a run, a checkpoint, a version directory or a store holds."""
 
 from __future__ import annotations
 
+import codecs
 import json
+import re
+import shutil
+import sys
 from pathlib import Path
 
 import click
 
-from hotrow.errors import DataLossError, NotFoundError
-from hotrow.inspection import InspectedTable, Inspection, inspect_store, inspect_version
+from hotrow.cli.inspection_text import details, summary
+from hotrow.errors import DataLossError, InvalidArgumentError, NotFoundError
+from hotrow.inspection import Inspection, inspect_store, inspect_version
 from hotrow.manifest import FILE_NAME
+from hotrow.sealed_directory import MANIFEST
 
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+_CHECKPOINT = re.compile(r"step-\d+")
 
 
 @click.command("inspect")
-@click.argument("place", metavar="RUN_DIR|VERSION_DIR|STORE_URL")
+@click.argument("place", metavar="RUN_DIR|CHECKPOINT_DIR|VERSION_DIR|STORE_URL")
+@click.option(
+    "--table",
+    "only",
+    multiple=True,
+    metavar="NAME",
+    help="Read only this table of a run or checkpoint, and draw its histograms; may be repeated.",
+)
+@click.option(
+    "--histograms", is_flag=True, help="Draw the histograms of every table of a run or checkpoint."
+)
 @click.option(
     "--json",
-    "json_path",
-    type=click.Path(path_type=Path, dir_okay=False),
+    "json_file",
+    type=click.Path(dir_okay=False, allow_dash=True),
     metavar="FILE",
-    help="Write it as JSON, too.",
+    help="Write it as JSON, too; - is standard output, and nothing else.",
 )
-def command(place: str, json_path: Path | None) -> None:
-    """Show what a run directory, a version directory or a store holds.
+def command(place: str, only: tuple[str, ...], histograms: bool, json_file: str | None) -> None:
+    """Show what a run directory, a checkpoint, a version directory or a store holds.
 
+    Of a run, the newest undamaged checkpoint is checked against its checksums and its rows are
+    read: skew (the share of lookups that went to the top 1 % and 10 % of the rows), ages, norms.
     Of a version, every file is checked against its checksum and every row against the digests of
-    the manifest; of a run, the newest undamaged checkpoint is checked against its checksums.
-    """
-    inspection = _inspect(place)
-    click.echo(_text(inspection))
-    if json_path is not None:
-        json_path.write_text(json.dumps(inspection.as_dict(), indent=1) + "\n")
+    the manifest.
+
+    \b
+    Examples:
+      platform inspect runs/a --histograms
+      platform inspect runs/a/checkpoints/step-00005000 --table C3 --json c3.json
+    """  # noqa: D301 (click wants a real \b)
+    inspection = _inspect(place, only, histograms)
+    content = json.dumps(inspection.as_dict(), indent=1)
+    if json_file == "-":
+        click.echo(content)
+    else:
+        _print(inspection, drawn=histograms or bool(only))
+        if json_file is not None:
+            Path(json_file).write_text(content + "\n", encoding="utf-8")
+    _warn_of_rows_that_are_not_finite(inspection)
     if inspection.facts.get("rows_match") is False:
         raise DataLossError(
             f"{place}: the rows in the store are not those that were exported; export again"
         )
 
 
-def _inspect(place: str) -> Inspection:
+def _inspect(place: str, only: tuple[str, ...], histograms: bool) -> Inspection:
+    path = Path(place)
+    is_version = (path / "assets" / FILE_NAME).exists()
+    if "://" not in place and not is_version:
+        from hotrow.trainer.data.row_progress import RowProgress
+        from hotrow.trainer.run_inspection import inspect_checkpoint, inspect_run
+
+        if (path / "config.yaml").exists():
+            return inspect_run(path, only, lambda rows: RowProgress("read", rows))
+        if _is_checkpoint(path):
+            return inspect_checkpoint(path, only, lambda rows: RowProgress("read", rows))
+    if only or histograms:
+        raise InvalidArgumentError(
+            f"{place} is no run and no checkpoint; leave out --table and --histograms"
+        )
     if "://" in place:
         return inspect_store(place)
-    path = Path(place)
-    if (path / "assets" / FILE_NAME).exists():
+    if is_version:
         return inspect_version(path)
-    if (path / "config.yaml").exists():
-        from hotrow.trainer.run_inspection import inspect_run
-
-        return inspect_run(path)
     if (path / "data.mdb").exists():
         return inspect_store(f"file://{path.resolve()}")
     if (path / "saved_model.pb").exists():
@@ -57,31 +94,33 @@ def _inspect(place: str) -> Inspection:
             "saved_model_cli shows it"
         )
     raise NotFoundError(
-        f"{place} is no run (config.yaml), no version (assets/{FILE_NAME}) and no store; give "
-        "one of these, or a URL such as file:///DIR"
+        f"{place} is no run (config.yaml), no checkpoint (step-...), no version "
+        f"(assets/{FILE_NAME}) and no store; give one of these, or a URL such as file:///DIR"
     )
 
 
-def _text(inspection: Inspection) -> str:
-    lines = [f"{inspection.kind} {inspection.place}"]
-    lines += [f"  {name.replace('_', ' ')}: {value}" for name, value in inspection.facts.items()]
-    width = max((len(table.name) for table in inspection.tables), default=0)
-    width = max(width, len("table"))
-    lines += ["", f"{'table':<{width}}  {'rows':>14}  {'dim':>5}  {'bytes':>10}"]
+def _is_checkpoint(path: Path) -> bool:
+    """Tells a checkpoint, also a damaged one or one that was copied under another name."""
+    if not path.is_dir() or (path / "saved_model.pb").exists():
+        return False
+    return bool(_CHECKPOINT.fullmatch(path.resolve().name)) or (path / MANIFEST).exists()
+
+
+def _print(inspection: Inspection, drawn: bool) -> None:
+    lines = summary(inspection)
+    if drawn:
+        blocks = codecs.lookup(sys.stdout.encoding).name == "utf-8"
+        width = shutil.get_terminal_size().columns
+        for table in inspection.tables:
+            lines += ["", *details(table, width, blocks)]
+    click.echo("\n".join(lines))
+
+
+def _warn_of_rows_that_are_not_finite(inspection: Inspection) -> None:
     for table in inspection.tables:
-        dim = "" if table.dim is None else str(table.dim)
-        lines.append(f"{table.name:<{width}}  {table.rows:>14,}  {dim:>5}  {_size(table):>10}")
-    total = sum(table.rows for table in inspection.tables)
-    lines.append(f"{'all':<{width}}  {total:>14,}")
-    return "\n".join(lines)
-
-
-def _size(table: InspectedTable) -> str:
-    if table.bytes is None:
-        return ""
-    size = float(table.bytes)
-    for unit in _UNITS:
-        if size < 1024 or unit == _UNITS[-1]:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    raise AssertionError
+        if table.trained is not None and (rows := table.trained.statistics.not_finite):
+            click.echo(
+                f"Warning: {rows:,} of {table.rows:,} rows of table {table.name!r} hold a NaN or "
+                "an infinity; resume from a checkpoint before it, with a lower learning rate",
+                err=True,
+            )

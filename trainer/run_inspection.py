@@ -1,47 +1,163 @@
-"""What a run directory holds: its newest undamaged checkpoint, without loading a model."""
+"""What a run or a checkpoint holds, read from its files without loading a model."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any, Protocol
 
-from hotrow.errors import DataLossError, FailedPreconditionError
-from hotrow.inspection import InspectedTable, Inspection
+from hotrow.config import RunConfig
+from hotrow.errors import (
+    DataLossError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    nearest,
+)
+from hotrow.inspection import InspectedTable, Inspection, TrainedTable
+from hotrow.table_statistics import TableStatistics
 from hotrow.trainer.checkpoint import CheckpointDirectory
-from hotrow.trainer.checkpoint.stored import open_chain
+from hotrow.trainer.checkpoint.rows import CheckpointRows
 from hotrow.trainer.run_directory import CHECKPOINTS, read_config
 
+_ATTEMPTS = 5
 
-def inspect_run(path: Path) -> Inspection:
-    """Reads the configuration and the newest undamaged checkpoint of a run.
+
+class Progress(Protocol):
+    """Counts rows that were read."""
+
+    def add(self, rows: int) -> None:
+        """Counts `rows` more."""
+
+
+ShowProgress = Callable[[int], AbstractContextManager[Progress]]
+"""Shows progress through so many rows."""
+
+
+class _RemovedError(FailedPreconditionError):
+    """A run that goes on removed the checkpoint that was being read."""
+
+
+def inspect_run(path: Path, only: Collection[str], show: ShowProgress) -> Inspection:
+    """Reads the configuration of a run and every row of its newest undamaged checkpoint.
+
+    A run that trains meanwhile is not disturbed. If it removes the checkpoint, a newer one is read.
+
+    Args:
+        path: the run directory.
+        only: the names of the tables to read; empty: all.
+        show: progress.
 
     Raises:
         NotFoundError: there is no run.
-        FailedPreconditionError: it has no checkpoint yet.
+        FailedPreconditionError: it has no checkpoint yet, or one of another format; or it removes
+            checkpoints faster than they can be read.
         DataLossError: every checkpoint is damaged.
+        InvalidArgumentError: it has no table of a name.
     """
     config = read_config(path)
+    for _ in range(_ATTEMPTS):
+        with contextlib.suppress(_RemovedError):
+            return _inspect_newest(path, config, only, show)
+    raise FailedPreconditionError(
+        f"{path}: {_ATTEMPTS} checkpoints were removed while they were read; raise "
+        "checkpoint.keep, or try again when the run has ended"
+    )
+
+
+def _inspect_newest(
+    path: Path, config: RunConfig, only: Collection[str], show: ShowProgress
+) -> Inspection:
     checkpoints = CheckpointDirectory(path / CHECKPOINTS, config.checkpoint.keep)
+    steps = checkpoints.steps()
     damaged: list[int] = []
-    for step in reversed(checkpoints.steps()):
+    for step in reversed(steps):
+        directory = checkpoints.of_step(step)
         try:
-            facts = open_chain(checkpoints.of_step(step))[-1].facts
-        except DataLossError:
+            rows = CheckpointRows(directory)
+        except DataLossError as err:
+            if not directory.exists():
+                raise _RemovedError from err
             damaged.append(step)
             continue
-        tables = tuple(
-            InspectedTable(
-                name, t["size"], t["layout"]["width"], t["layout"]["line_bytes"], t["digest"]
-            )
-            for name, t in facts["tables"].items()
-        )
-        about = {
+        facts = {
             "name": config.name,
             "model": config.model.arch,
-            **facts["position"],
-            "checkpoints": len(checkpoints.steps()),
+            **_facts(rows),
+            "checkpoints": len(steps),
             "damaged_checkpoints": damaged,
         }
-        return Inspection("run", str(path), about, tables)
+        return Inspection("run", str(path), facts, _tables(rows, only, show))
     if damaged:
         raise DataLossError(f"{path}: all {len(damaged)} checkpoints are damaged")
     raise FailedPreconditionError(f"{path} has no checkpoint yet; train it first")
+
+
+def inspect_checkpoint(path: Path, only: Collection[str], show: ShowProgress) -> Inspection:
+    """Reads every row of one checkpoint.
+
+    Args:
+        path: `step-<8 digits>`; what it builds on is beside it.
+        only: the names of the tables to read; empty: all.
+        show: progress.
+
+    Raises:
+        DataLossError: it is damaged, or what it builds on.
+        FailedPreconditionError: it is of another format.
+        InvalidArgumentError: it has no table of a name.
+    """
+    rows = CheckpointRows(path.resolve())
+    return Inspection("checkpoint", str(path), _facts(rows), _tables(rows, only, show))
+
+
+def _facts(rows: CheckpointRows) -> dict[str, Any]:
+    newest = rows.newest
+    return {
+        **newest.facts["position"],
+        "checkpoint": newest.path.name,
+        "checkpoint_kind": newest.facts["kind"],
+        "parents": newest.parents,
+    }
+
+
+def _tables(
+    rows: CheckpointRows, only: Collection[str], show: ShowProgress
+) -> tuple[InspectedTable, ...]:
+    names = rows.tables()
+    for name in only:
+        if name not in names:
+            raise InvalidArgumentError(
+                f"--table {name!r}: the checkpoint has {', '.join(names)}{nearest(name, names)}"
+            )
+    names = [name for name in names if not only or name in only]
+    with show(sum(map(rows.rows_to_read, names))) as progress:
+        try:
+            return tuple(_table(rows, name, progress) for name in names)
+        except DataLossError as err:
+            if not rows.gone:
+                raise
+            raise _RemovedError(
+                f"the run went on and removed {rows.gone[0]} while it was read; try again"
+            ) from err
+
+
+def _table(rows: CheckpointRows, name: str, progress: Progress) -> InspectedTable:
+    entry = rows.newest.table(name)
+    layout = rows.layout(name)
+    statistics = TableStatistics(entry["step"])
+    for piece in rows.read(name, progress.add):
+        statistics.add(
+            layout.weights(piece.lines), piece.clocks, piece.counts, layout.finite(piece.lines)
+        )
+    trained = TrainedTable(
+        step=entry["step"],
+        layout=layout,
+        disk_bytes=rows.disk_bytes(name),
+        optimizer=entry["optimizer"],
+        totals=entry["statistics"],
+        statistics=statistics,
+    )
+    return InspectedTable(
+        name, statistics.rows, layout.width, layout.line_bytes, entry["digest"], trained
+    )

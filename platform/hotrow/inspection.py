@@ -1,17 +1,56 @@
-"""What a run, a version directory or a store holds, without TensorFlow."""
+"""What a run, a checkpoint, a version directory or a store holds, without TensorFlow."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hotrow import _native
+from hotrow.line_layout import LineLayout
 from hotrow.manifest import FILE_NAME, read_manifest
 from hotrow.sealed_directory import read_sealed
 from hotrow.store_url import check_store_url
+from hotrow.table_statistics import TableStatistics
 
 FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True)
+class TrainedTable:
+    """What a checkpoint tells of a table beyond what every place tells.
+
+    Attributes:
+        step: of the table.
+        layout: of its lines.
+        disk_bytes: of all its files.
+        optimizer: the name of its class.
+        totals: what the table counted since the run began: lookups, admitted and expired keys.
+        statistics: of its rows.
+    """
+
+    step: int
+    layout: LineLayout
+    disk_bytes: int
+    optimizer: str
+    totals: Mapping[str, Any]
+    statistics: TableStatistics
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns JSON types."""
+        layout = self.layout
+        return {
+            "step": self.step,
+            "weights_type": layout.weights_type,
+            "state_type": layout.state_type,
+            "state_vectors": layout.vectors,
+            "state_scalars": layout.scalars,
+            "disk_bytes": self.disk_bytes,
+            "optimizer": self.optimizer,
+            "totals": self.totals,
+            **self.statistics.as_dict(),
+        }
 
 
 @dataclass(frozen=True)
@@ -24,6 +63,7 @@ class InspectedTable:
         dim: weights of a row, D; None where the place does not tell.
         line_bytes: bytes of a row with its optimizer state; None where the place does not tell.
         digest: of the rows, 32 hex digits; None where it was not computed.
+        trained: what only a checkpoint tells.
     """
 
     name: str
@@ -31,11 +71,24 @@ class InspectedTable:
     dim: int | None = None
     line_bytes: int | None = None
     digest: str | None = None
+    trained: TrainedTable | None = None
 
     @property
     def bytes(self) -> int | None:
         """Bytes of all rows, without keys and index."""
         return None if self.line_bytes is None else self.rows * self.line_bytes
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns JSON types."""
+        return {
+            "name": self.name,
+            "rows": self.rows,
+            "dim": self.dim,
+            "line_bytes": self.line_bytes,
+            "bytes": self.bytes,
+            "digest": self.digest,
+            **(self.trained.as_dict() if self.trained else {}),
+        }
 
 
 @dataclass(frozen=True)
@@ -43,7 +96,7 @@ class Inspection:
     """What a place holds.
 
     Attributes:
-        kind: "run", "version" or "store".
+        kind: "run", "checkpoint", "version" or "store".
         place: the path or URL.
         facts: what else there is to say, by name.
         tables: the tables.
@@ -56,7 +109,7 @@ class Inspection:
 
     def as_dict(self) -> dict[str, Any]:
         """Returns JSON types."""
-        tables = [{**asdict(table), "bytes": table.bytes} for table in self.tables]
+        tables = [table.as_dict() for table in self.tables]
         return {"kind": self.kind, "place": self.place, **self.facts, "tables": tables}
 
 

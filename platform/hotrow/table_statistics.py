@@ -5,7 +5,8 @@ Memory does not grow with the number of rows. N: rows of a batch. D: weights of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,10 +14,12 @@ import numpy.typing as npt
 from hotrow.lookup_counts import LookupCounts, octave
 
 SKEW_PERCENTS = (1, 10)
+NORM_PARTS = 8
+"""Bins of equal ratio in each octave of norms."""
+
 _AGE_BINS = 33
-_PARTS = 4  # of equal width in each octave of norms
-_LOWEST_EXPONENT = -160  # below that of float32's smallest number
-_NORM_BINS = _PARTS * 340
+_LOWEST_PLACE = -160 * NORM_PARTS  # below float32's smallest number
+_NORM_BINS = NORM_PARTS * 340
 
 
 @dataclass(frozen=True)
@@ -88,9 +91,7 @@ class TableStatistics:
         self._norm_sum += float(norms.sum())
         norms = norms[norms > 0]
         self._zero_norms += len(weights) - len(norms)
-        fractions, exponents = np.frexp(norms)  # fractions are in [0.5, 1)
-        parts = ((fractions - 0.5) * (2 * _PARTS)).astype(np.int64)
-        places = (exponents - _LOWEST_EXPONENT) * _PARTS + parts
+        places = np.floor(np.log2(norms) * NORM_PARTS).astype(np.int64) - _LOWEST_PLACE
         self._norms += np.bincount(places, minlength=_NORM_BINS)
 
     @property
@@ -113,17 +114,37 @@ class TableStatistics:
         return _octave_bins(self.counts.octaves())
 
     def norms(self) -> list[Bin]:
-        """Returns the finite rows by L2 norm: 4 equal parts an octave, those that are not empty.
+        """Returns the finite rows by L2 norm: `NORM_PARTS` an octave, those that are not empty.
 
         Rows of norm 0 are in the bin [0, 0].
         """
         bins = [Bin(0.0, 0.0, self._zero_norms)] if self._zero_norms else []
         for place in np.flatnonzero(self._norms):
-            exponent, part = divmod(int(place), _PARTS)
-            octave_low = 2.0 ** (exponent + _LOWEST_EXPONENT - 1)
-            low, high = (octave_low * (1 + p / _PARTS) for p in (part, part + 1))
+            low, high = (norm_boundary(int(place) + _LOWEST_PLACE + i) for i in (0, 1))
             bins.append(Bin(low, high, int(self._norms[place])))
         return bins
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns JSON types."""
+        return {
+            "lookups": self.counts.lookups,
+            "skew": {f"top_{p}_percent": self.counts.share_of_top(p) for p in SKEW_PERCENTS},
+            "never_updated": self.counts.unused,
+            "not_finite": self.not_finite,
+            "lookups_a_row": {"histogram": [asdict(b) for b in self.lookups()]},
+            "age": {"mean": self.age_mean, "histogram": [asdict(b) for b in self.ages()]},
+            "norm": {
+                "min": self.norm_min,
+                "mean": self.norm_mean,
+                "max": self.norm_max,
+                "histogram": [asdict(b) for b in self.norms()],
+            },
+        }
+
+
+def norm_boundary(place: int) -> float:
+    """Returns the lowest norm of bin `place`: 1 for 0, 2 for `NORM_PARTS`."""
+    return float(2.0 ** (place / NORM_PARTS))
 
 
 def _octave_bins(rows: npt.NDArray[np.int64]) -> list[Bin]:

@@ -133,9 +133,22 @@ def one_error(text: str) -> str:
         pytest.param(
             ["inspect", "none"],
             1,
-            "none is no run (config.yaml), no version (assets/hotrow_manifest.json) and no store; "
-            "give one of these, or a URL such as file:///DIR",
+            "none is no run (config.yaml), no checkpoint (step-...), no version "
+            "(assets/hotrow_manifest.json) and no store; give one of these, or a URL such as "
+            "file:///DIR",
             id="inspect of nothing",
+        ),
+        pytest.param(
+            ["inspect", "models/m/1", "--table", "C1"],
+            2,
+            "models/m/1 is no run and no checkpoint; leave out --table and --histograms",
+            id="rows of a version",
+        ),
+        pytest.param(
+            ["inspect", "run", "--table", "c1"],
+            2,
+            "--table 'c1': the checkpoint has C1, C2",
+            id="a table that is not there",
         ),
         pytest.param(
             ["train", "small.yaml", "--run-dir", "small.yaml/run"],

@@ -83,24 +83,28 @@ def bins_of(norms):
     return statistics.norms()
 
 
-def test_norms_within_an_octave_keep_their_four_parts():
+def test_norms_within_an_octave_are_drawn_in_eight_parts():
     assert norm_bars(bins_of([0.5, 0.5, 0.7, 0.99, 0.0])) == [
         ("0", 1),
-        ("0.5 .. 0.625", 2),
-        ("0.625 .. 0.75", 1),
-        ("0.75 .. 0.875", 0),
-        ("0.875 .. 1", 1),
+        ("0.5 .. 0.545", 2),
+        ("0.545 .. 0.595", 0),
+        ("0.595 .. 0.648", 0),
+        ("0.648 .. 0.707", 1),
+        ("0.707 .. 0.771", 0),
+        ("0.771 .. 0.841", 0),
+        ("0.841 .. 0.917", 0),
+        ("0.917 .. 1", 1),
     ]
 
 
 def test_norms_far_apart_share_bars():
     bars = norm_bars(bins_of([2.0**-5, 1.0, 1.9]))
     assert bars == [
-        ("0.0312 .. 0.0469", 1),
-        ("0.0469 .. 0.0625", 0),
+        ("0.0312 .. 0.0442", 1),
+        ("0.0442 .. 0.0625", 0),
         *[(label, 0) for label, _ in bars[2:-2]],
-        ("1 .. 1.5", 1),
-        ("1.5 .. 2", 1),
+        ("1 .. 1.41", 1),
+        ("1.41 .. 2", 1),
     ]
     assert norm_bars(bins_of([2.0**-9, 1.0, 1.9, 0.5])) == [
         *[(f"{2.0**e:.3g} .. {2.0 ** (e + 1):.3g}", 1 if e == -9 else 0) for e in range(-9, -1)],
@@ -112,8 +116,8 @@ def test_norms_far_apart_share_bars():
 def test_a_few_rows_far_out_do_not_stretch_the_histogram():
     assert norm_bars(bins_of([1e-20, *[1.0] * 3000, 1e20, 1e30])) == [
         ("< 1", 1),
-        ("1 .. 1.25", 3000),
-        (">= 1.25", 2),
+        ("1 .. 1.09", 3000),
+        (">= 1.09", 2),
     ]
 
 

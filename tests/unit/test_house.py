@@ -54,7 +54,12 @@ HELPS = {
     ("data", "generate"): ["OUT", "--rows", "--valid-rows", "--keys", "--skew", "--noise"],
     ("data", "convert"): ["IN", "OUT.parquet", "--format", "--on-malformed"],
     ("data", "inspect"): ["FILE", "--format", "--top"],
-    ("inspect",): ["RUN_DIR|VERSION_DIR|STORE_URL", "--json"],
+    ("inspect",): [
+        "RUN_DIR|CHECKPOINT_DIR|VERSION_DIR|STORE_URL",
+        "--table",
+        "--histograms",
+        "--json",
+    ],
 }
 
 

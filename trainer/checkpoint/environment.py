@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import keras
-import tensorflow as tf
-
 from hotrow.version import __version__
 
 
 def environment() -> dict[str, Any]:
     """Returns versions, and the threads that TensorFlow cuts its sums for, as JSON values."""
+    import keras  # here: `platform inspect` reads checkpoints without waiting for TensorFlow
+    import tensorflow as tf
+
     threads = tf.config.threading.get_intra_op_parallelism_threads()
     return {
         "hotrow": __version__,

@@ -1,0 +1,129 @@
+"""The rows of a checkpoint, piece by piece, without the tables: for those who only look.
+
+A chain of increments is read from its newest checkpoint to the full one; a row counts where it is
+met first. Memory: one file, and 8 bytes for each row of the increments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hotrow.errors import DataLossError
+from hotrow.line_layout import LineLayout
+from hotrow.trainer.checkpoint.stored import TABLES, StoredCheckpoint, open_chain
+from hotrow.trainer.checkpoint.table_files import Rows, read_removed, read_rows
+
+PIECE_ROWS = 65_536  # what is computed for a piece stays in the cache of a core
+
+Keys = npt.NDArray[np.int64]
+
+
+class CheckpointRows:
+    """A checkpoint that was checked against its checksums, with all that it builds on.
+
+    Attributes:
+        newest: the checkpoint itself.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Checks every file of the checkpoint, and the tables' files of those that it builds on.
+
+        Raises:
+            DataLossError: one of them is missing or damaged.
+            FailedPreconditionError: it is of another format.
+        """
+        self._chain = open_chain(path)
+        self.newest = self._chain[-1]
+
+    @property
+    def gone(self) -> list[Path]:
+        """Checkpoints of the chain that were removed after they had been checked."""
+        return [part.path for part in self._chain if not part.path.exists()]
+
+    def tables(self) -> list[str]:
+        """Returns the names of the tables."""
+        return list(self.newest.facts["tables"])
+
+    def layout(self, table: str) -> LineLayout:
+        """Returns the layout of a table's lines.
+
+        Raises:
+            DataLossError: the manifest has none.
+        """
+        return LineLayout.from_facts(self.newest.table(table)["layout"])
+
+    def disk_bytes(self, table: str) -> int:
+        """Returns the bytes of a table's files in the whole chain."""
+        return sum(
+            part.facts["files"][f"{TABLES}/{name}"]["bytes"]
+            for part in self._chain
+            for name in _files(part.table(table))
+        )
+
+    def rows_to_read(self, table: str) -> int:
+        """Returns how many rows the whole chain has, those that were replaced since, too."""
+        return sum(part.table(table)["rows"] for part in self._chain)
+
+    def read(self, table: str, passed: Callable[[int], None]) -> Iterator[Rows]:
+        """Yields each row of a table once, in pieces of at most `PIECE_ROWS`.
+
+        Args:
+            table: its name.
+            passed: gets how many rows were read for each piece.
+
+        Raises:
+            DataLossError: a file cannot be read, or the rows are not as many as were written.
+        """
+        line_bytes = self.layout(table).line_bytes
+        seen: Keys = np.empty(0, np.int64)  # sorted keys of the newer checkpoints
+        found = 0
+        for part in reversed(self._chain):
+            is_full = part is self._chain[0]
+            newer = [seen]
+            for name in part.table(table)["files"]:
+                rows = read_rows(part.path / TABLES / name, line_bytes)
+                if not is_full:
+                    newer.append(rows.keys)
+                for piece in _pieces(rows):
+                    current = _without(piece, seen)
+                    found += len(current.keys)
+                    yield current
+                    passed(len(piece.keys))
+            if not is_full:
+                seen = np.sort(np.concatenate([*newer, *_removed(part, table)]))
+        expected = self.newest.table(table)["size"]
+        if found != expected:
+            raise DataLossError(
+                f"{self.newest.path}: table {table!r} has {found} rows, {expected} were written"
+            )
+
+
+def _files(entry: dict[str, Any]) -> list[str]:
+    return [*entry["files"], *filter(None, (entry["state"], entry["removed"]))]
+
+
+def _removed(part: StoredCheckpoint, table: str) -> list[Keys]:
+    name = part.table(table)["removed"]
+    return [] if name is None else [read_removed(part.path / TABLES / name)]
+
+
+def _pieces(rows: Rows) -> Iterator[Rows]:
+    for first in range(0, len(rows.keys), PIECE_ROWS):
+        yield _picked(rows, slice(first, first + PIECE_ROWS))
+
+
+def _without(rows: Rows, seen: Keys) -> Rows:
+    """Returns the rows whose keys are not among `seen`, which is sorted."""
+    if not len(seen):
+        return rows
+    places = np.minimum(np.searchsorted(seen, rows.keys), len(seen) - 1)
+    return _picked(rows, seen[places] != rows.keys)
+
+
+def _picked(rows: Rows, which: slice | npt.NDArray[np.bool_]) -> Rows:
+    return Rows(**{name: array[which] for name, array in vars(rows).items()})
