@@ -319,11 +319,13 @@ struct Due {
   float factor;
 };
 
-// Finds lines and places again when rows were removed since.
+// Finds lines and places again when rows were removed since. A key that was not admitted when its
+// gradient was computed stays without a line, and its gradient is dropped.
 void refresh(Table& table, SummedGradients* sums) {
   if (sums->epoch == table.epoch()) return;
   const uint32_t clock = table.step_in_lock() + 1;
   for (size_t u = 0; u < sums->keys.size(); ++u) {
+    if (sums->lines[u] == nullptr) continue;
     const int64_t key = sums->keys[u];
     const uint64_t hash = mix64(static_cast<uint64_t>(key));
     Partition& partition = table.partition(table.partition_number(key, hash));
@@ -347,6 +349,7 @@ std::unique_ptr<SummedGradients> merge(const Table& table, const GradientPasses:
   std::vector<size_t> rows;
   for (const auto& [sums, factor] : taken) {
     for (size_t u = 0; u < sums->keys.size(); ++u) {
+      if (sums->lines[u] == nullptr) continue;
       keys.push_back(sums->keys[u]);
       gradients.push_back(sums->gradients.data() + u * width);
       factors.push_back(factor);
