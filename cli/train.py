@@ -93,6 +93,11 @@ def _summary(result: TrainResult) -> str:
         f"{result.steps:,} steps, {result.samples_per_second:,.0f} samples/s, "
         f"{sum(result.rows.values()):,} rows in {len(result.rows)} tables",
     ]
+    lines += [
+        f"table {name}: {told['rows']:,} rows, {told['admitted']:,} keys admitted, "
+        f"{told['waiting']:,} waiting, {told['expired']:,} expired"
+        for name, told in result.tables.items()
+    ]
     if result.valid is not None:
         lines.append(
             f"validation: auc {result.valid.auc:.4f}  logloss {result.valid.logloss:.4f}  "

@@ -39,6 +39,7 @@ from hotrow.trainer.run_directory import (
 )
 from hotrow.trainer.speed import Speed
 from hotrow.trainer.stop_request import StopRequest
+from hotrow.trainer.table_figures import watched_tables
 from hotrow.trainer.train_result import TrainResult
 from hotrow.trainer.train_step import (
     from_op_error,
@@ -234,6 +235,9 @@ class _Run:
         if self.progress is not None:
             self.progress.report_training(self.position.step, self.position.epoch, quality, speed)
         self._log("train", quality, {"samples_per_second": speed})
+        if counted := watched_tables(self.model.tables()):
+            figures = {f"{t}/{key}": n for t, told in counted.items() for key, n in told.items()}
+            self._append("tables", self.position, figures)
 
     def _validate(self) -> None:
         """Measures the validation file, if there is one and this step was not measured yet."""
@@ -302,6 +306,7 @@ class _Run:
             train=self.metrics.result(),
             valid=self.valid,
             rows={name: table.size for name, table in self.model.tables().items()},
+            tables=watched_tables(self.model.tables()),
         )
 
 

@@ -23,6 +23,7 @@ class TrainResult:
         train: progressive quality of the last epoch: each batch is scored before it is learned.
         valid: quality on the validation file at the end; None without one.
         rows: rows of each table.
+        tables: of each table with admission or expiry, what they did; see `watched_tables`.
     """
 
     run_dir: Path
@@ -31,6 +32,7 @@ class TrainResult:
     train: Quality
     valid: Quality | None
     rows: dict[str, int]
+    tables: dict[str, dict[str, int]]
 
     @property
     def valid_auc(self) -> float:
@@ -53,5 +55,6 @@ class TrainResult:
             "valid_auc": self.valid_auc,
             "valid_logloss": self.valid_logloss,
             "rows": self.rows,
+            "tables": self.tables,
         }
         return {key: finite_or_none(value) for key, value in figures.items()}

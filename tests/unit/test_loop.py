@@ -226,6 +226,35 @@ def test_a_key_outside_of_the_vocabulary_is_one_line(config, tmp_path):
     assert "\n" not in str(refused.value)
 
 
+def test_what_admission_and_expiry_did_is_reported_and_survives_a_resumption(config, tmp_path):
+    tables = {
+        "C1": {"admission": {"sightings": 20}},
+        "C2": {"expiry": {"after_steps": 1, "sweep_steps": 1}},
+    }
+    whole = train(config(tables=tables), tmp_path / "whole")
+    assert set(whole.tables) == {"C1", "C2"}
+    c1, c2 = whole.tables["C1"], whole.tables["C2"]
+    assert c1["admitted"] == c1["rows"] == whole.rows["C1"] > 0
+    assert c1["refused"] >= 19 * c1["rows"] + c1["waiting"]
+    assert c1["expired"] == c1["tombstones"] == 0
+    assert c2["expired"] > 0
+    assert c2["rows"] == c2["admitted"] - c2["expired"]
+    reported = [r for r in read_metrics(tmp_path / "whole") if r["kind"] == "tables"]
+    last = {key: value for key, value in reported[-1].items() if "/" in key}
+    assert last == {f"{t}/{key}": n for t, told in whole.tables.items() for key, n in told.items()}
+    short = config().model_dump()["train"] | {"max_steps": 5}
+    train(config(tables=tables, train=short), tmp_path / "parts")
+    resumed = train(config(tables=tables), tmp_path / "parts", resume=True)
+    assert resumed.tables == whole.tables
+    assert_equal_runs(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_a_run_without_admission_and_expiry_reports_no_figures_of_tables(config, tmp_path):
+    result = train(config(train={"max_steps": 1}), tmp_path / "run")
+    assert result.tables == {}
+    assert not [r for r in read_metrics(tmp_path / "run") if r["kind"] == "tables"]
+
+
 def test_a_malformed_line_ends_the_run_or_is_skipped_and_counted(config, tmp_path, files, capsys):
     broken = tmp_path / "broken.tsv"
     broken.write_text((files / "train.tsv").read_text() + "1\tnonsense\n")
