@@ -74,10 +74,13 @@ def _inspect(place: str, only: tuple[str, ...], histograms: bool) -> Inspection:
         from hotrow.trainer.data.row_progress import RowProgress
         from hotrow.trainer.run_inspection import inspect_checkpoint, inspect_run
 
+        def show(rows: int) -> RowProgress:
+            return RowProgress("read", rows, passing=True)
+
         if (path / "config.yaml").exists():
-            return inspect_run(path, only, lambda rows: RowProgress("read", rows))
+            return inspect_run(path, only, show)
         if _is_checkpoint(path):
-            return inspect_checkpoint(path, only, lambda rows: RowProgress("read", rows))
+            return inspect_checkpoint(path, only, show)
     if only or histograms:
         raise InvalidArgumentError(
             f"{place} is no run and no checkpoint; leave out --table and --histograms"

@@ -19,6 +19,7 @@ class RowProgress:
         total_rows: int | None = None,
         stream: TextIO | None = None,
         line_seconds: float = 10.0,
+        passing: bool = False,
     ) -> None:
         """Starts at no rows.
 
@@ -27,6 +28,7 @@ class RowProgress:
             total_rows: how many there will be; None: not known.
             stream: where to write; None: standard error.
             line_seconds: time between two plain lines.
+            passing: the bar comes after a second and goes when the rows are done.
         """
         self._what = what
         self._total_rows = total_rows
@@ -36,7 +38,14 @@ class RowProgress:
         self._started = self._last_line = time.monotonic()
         self._bar: tqdm[Any] | None = None
         if self._stream.isatty():
-            self._bar = tqdm(total=total_rows, unit=" rows", unit_scale=True, file=self._stream)
+            self._bar = tqdm(
+                total=total_rows,
+                unit=" rows",
+                unit_scale=True,
+                file=self._stream,
+                leave=not passing,
+                delay=1.0 if passing else 0.0,
+            )
 
     def add(self, rows: int) -> None:
         """Counts `rows` more."""

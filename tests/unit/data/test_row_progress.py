@@ -35,3 +35,10 @@ def test_a_terminal_gets_a_bar() -> None:
         progress.add(2000)
     assert "2.00k/2.00k" in stream.getvalue()
     assert "rows read" not in stream.getvalue()
+
+
+def test_a_passing_bar_leaves_nothing_after_a_short_time() -> None:
+    stream = Terminal()
+    with RowProgress("read", 2000, stream, passing=True) as progress:
+        progress.add(2000)
+    assert stream.getvalue().strip() == ""
