@@ -177,6 +177,11 @@ class Table:
         return self.config.embedding_dim
 
     @property
+    def default_value(self) -> float:
+        """Every weight of the default row, as the table's type holds it."""
+        return float(self._native.default_value)
+
+    @property
     def layout(self) -> dict[str, int]:
         """What lies where in a row line, as JSON types; `line_layout` reads lines by it."""
         return dict(self._native.layout)

@@ -38,7 +38,7 @@ def standalone_table(table: Table) -> StandaloneTable:
     """Returns a table as variables: keys sorted, and the default row behind the last row."""
     batches = list(table.export_batches(BATCH_ROWS))
     keys = np.concatenate([b.keys for b in batches]) if batches else np.zeros(0, np.int64)
-    rows = np.full((len(keys) + 1, table.dim), table.config.default_value, np.float32)
+    rows = np.full((len(keys) + 1, table.dim), table.default_value, np.float32)
     order = np.argsort(keys)
     if batches:
         rows[:-1] = np.concatenate([b.weights for b in batches])[order]

@@ -148,7 +148,7 @@ def _manifest(
                 dim=t.dim,
                 rows=t.size,
                 digest=t.digest(weights_only=True),
-                default_value=t.config.default_value,
+                default_value=t.default_value,
             )
             for t in tables.values()
         ),

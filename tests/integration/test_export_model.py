@@ -99,6 +99,33 @@ def test_a_subclassed_model_needs_its_inputs(tmp_path):
     assert np.array(outputs["rows"], np.float32).tobytes() == expected.tobytes()
 
 
+@pytest.mark.parametrize("standalone", [False, True], ids=["store", "standalone"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_rows_of_16_bits_are_served_as_their_float32_values(tmp_path, dtype, standalone):
+    schedule = keras.optimizers.schedules.CosineDecay(0.1, 5)
+    table = hotrow.TableConfig(
+        "t",
+        4,
+        combiner="sum",
+        dtype=dtype,
+        default_value=0.1,  # 16 bits do not hold it: a missing key reads what training reads
+        optimizer=hotrow.Adam(schedule),
+        admission=hotrow.Admission(2),
+        expiry=hotrow.Expiry(100),
+    )
+    layer = hotrow.DistributedEmbedding([hotrow.FeatureConfig("f", table)], global_clipnorm=1.0)
+    keys = keras.Input((), dtype="int64", name="f")
+    model = keras.Model({"f": keys}, {"rows": layer({"f": keys})["f"]})
+    model.compile("sgd", "mse")
+    rows = {"f": np.array([1, 2, 2, 3, 3, 3])}
+    model.fit(rows, {"rows": np.ones((6, 4))}, epochs=2, verbose=0)
+    asked = np.array([1, 2, 3, 99])
+    expected = model.predict({"f": asked}, verbose=0)["rows"]
+    directory = hotrow.export_model(model, tmp_path, "m", standalone=standalone)
+    outputs = served(directory, standalone, f=asked)
+    assert np.array(outputs["rows"], np.float32).tobytes() == expected.tobytes()
+
+
 def test_two_layers_with_one_table_name_are_refused(tmp_path):
     keys = keras.Input((), dtype="int64")
     model = keras.Model(keys, embedding("f")({"f": keys})["f"] + embedding("f")({"f": keys})["f"])

@@ -27,6 +27,12 @@ def test_an_unknown_key_reads_the_default_row_and_is_not_inserted():
     assert t.size == 0
 
 
+def test_the_default_row_is_what_the_type_of_the_table_holds():
+    for dtype, value in (("float32", np.float32(0.1)), ("float16", np.float16(0.1))):
+        t = table(default_value=0.1, dtype=dtype)
+        assert t.default_value == t.lookup(keys(1))[0, 0] == np.float32(value)
+
+
 def test_the_first_value_depends_on_seed_table_and_key_only():
     a, b = table(), table()
     forward = a.lookup(keys(*range(1000)), insert=True)

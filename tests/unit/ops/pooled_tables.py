@@ -147,21 +147,29 @@ def first_weights(layer):
 TYPES = {0: np.float32, 1: ml_dtypes.bfloat16, 2: np.float16}
 
 
+def arrays_of(table):
+    """Returns (keys [R], weights [R, D], vectors of state [V, R, D], scalars [S, R]), float32."""
+    layout = table.layout
+    rows = [(batch.keys, batch.lines) for batch in table.export_batches()]
+    keys = np.concatenate([r[0] for r in rows]) if rows else np.zeros(0, np.int64)
+    lines = np.concatenate([r[1] for r in rows]) if rows else np.zeros((0, table.line_bytes), "u1")
+
+    def values(offset, count, kind):
+        size = np.dtype(TYPES[kind]).itemsize
+        part = np.ascontiguousarray(lines[:, offset : offset + count * size])
+        return part.view(TYPES[kind]).astype(np.float32).reshape(len(keys), count)
+
+    dim, vectors = layout["width"], layout["vectors"]
+    state = values(layout["state_offset"], vectors * dim, layout["state_type"])
+    return (
+        keys,
+        values(0, dim, layout["weights_type"]),
+        state.reshape(len(keys), vectors, dim).transpose(1, 0, 2),
+        values(layout["scalars_offset"], layout["scalars"], 0).T,
+    )
+
+
 def lines_of(table):
     """Returns (weights [D], vectors of state [V, D], scalars [S]) by key, as float32."""
-    layout, found = table.layout, {}
-    dim, vectors, scalars = layout["width"], layout["vectors"], layout["scalars"]
-
-    def values(line, offset, count, kind):
-        part = np.frombuffer(line.tobytes(), TYPES[kind], count, offset)
-        return part.astype(np.float32)
-
-    for batch in table.export_batches():
-        for key, line in zip(batch.keys.tolist(), batch.lines, strict=True):
-            state = values(line, layout["state_offset"], vectors * dim, layout["state_type"])
-            found[key] = (
-                values(line, 0, dim, layout["weights_type"]),
-                state.reshape(vectors, dim),
-                values(line, layout["scalars_offset"], scalars, 0),
-            )
-    return found
+    keys, weights, vectors, scalars = arrays_of(table)
+    return {key: (weights[i], vectors[:, i], scalars[:, i]) for i, key in enumerate(keys.tolist())}

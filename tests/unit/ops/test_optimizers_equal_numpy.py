@@ -23,6 +23,7 @@ from unit.ops.pooled_tables import (
     FEATURES,
     KEYS,
     Batch,
+    arrays_of,
     first_weights,
     gradients_of,
     layer_of,
@@ -170,13 +171,14 @@ def test_every_value_of_200_random_steps_is_a_neighbour_of_the_exact_one(
 
 
 def as_arrays(table, optimizer):
-    """Returns weights and state by name, float64 [K, D] or [K, 1]."""
-    lines = lines_of(table)
-    rows = [lines[key] for key in KEYS.tolist()]
-    arrays = {"weights": np.array([r[0] for r in rows], np.float64)}
-    for i, name in enumerate(vectors_of(optimizer)):
-        arrays[name] = np.array([r[1][i] for r in rows], np.float64)
-    for i, name in enumerate(scalars_of(optimizer)):
-        arrays[name] = np.array([[r[2][i]] for r in rows], np.float64)
+    """Returns weights and state by name, float64 [K, D] or [K, 1], in the order of KEYS."""
+    keys, weights, vectors, scalars = arrays_of(table)
+    order = np.argsort(keys)[np.argsort(np.argsort(KEYS))]
+    np.testing.assert_array_equal(keys[order], KEYS)
+    arrays = {"weights": weights[order].astype(np.float64)}
+    for name, values in zip(vectors_of(optimizer), vectors, strict=True):
+        arrays[name] = values[order].astype(np.float64)
+    for name, values in zip(scalars_of(optimizer), scalars, strict=True):
+        arrays[name] = values[order, np.newaxis].astype(np.float64)
     assert arrays.keys() - {"weights"} == new_state(optimizer, 1, DIM).keys()
     return arrays
