@@ -1,6 +1,6 @@
 // 16-bit floats: bfloat16 and IEEE float16, to and from float32, by integer arithmetic, so that
 // CPU and CUDA agree. Finite values that are too large become the largest finite value; infinity
-// stays infinity and NaN stays NaN. kernels_impl.h has the same functions 16 values at a time.
+// stays infinity and NaN stays NaN. kernels_values.h has the same functions 16 values at a time.
 #pragma once
 
 #include <cstdint>

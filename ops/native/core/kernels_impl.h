@@ -7,17 +7,17 @@
 #include "core/half.h"
 #include "core/kernels.h"
 #include "core/kernels_lanes.h"
+#include "core/kernels_values.h"
 
 namespace hotrow {
 namespace HOTROW_ISA {
 namespace {
 
 // Rows and gradient rows that are asked for before they are needed; measured on Zen 4.
-constexpr size_t kLinesAhead = 16;
+constexpr size_t kRowsAhead = 16;
 constexpr size_t kGradientsAhead = 24;
-constexpr size_t kGatherAhead = 24;
 constexpr size_t kCacheLine = 64;
-// Rows up to this width keep their summed gradient when it is needed twice; wider ones sum twice.
+// Columns whose summed gradient lies on the stack: wider rows are updated in pieces.
 constexpr size_t kKeptWidth = 1024;
 
 // Into the second cache: more of these may be under way than loads into the first.
@@ -30,132 +30,34 @@ HOTROW_INLINE void prefetch(const void* from, size_t bytes) {
   prefetch_byte(at + bytes - 1);
 }
 
+// Calls ask(i) for each i < last once, kRowsAhead to 2 * kRowsAhead of them ahead of u; to be
+// called for u = first, first + 1, ... One short loop for many rows: so their page walks are under
+// way together, which arithmetic in between would keep apart.
+template <class Ask>
+HOTROW_INLINE void ask_ahead(size_t u, size_t first, size_t last, const Ask& ask) {
+  if ((u - first) % kRowsAhead != 0) return;
+  const size_t end = u + 2 * kRowsAhead < last ? u + 2 * kRowsAhead : last;
+  for (size_t i = u == first ? u : u + kRowsAhead; i < end; ++i) ask(i);
+}
+
 template <int kBlocks>
 struct Blocks {
   static constexpr int count = kBlocks;
 };
 
 // body(Blocks<n>, first column, Whole or Tail) for pieces of n * 16 columns that cover the width.
-template <class Body>
+// kMost: n at most; less code where a piece has much to do.
+template <int kMost = 2, class Body>
 HOTROW_INLINE void for_columns(size_t width, const Body& body) {
   size_t column = 0;
-  for (; column + 2 * kLanes <= width; column += 2 * kLanes) body(Blocks<2>(), column, Whole());
+  for (; column + kMost * kLanes <= width; column += kMost * kLanes) {
+    body(Blocks<kMost>(), column, Whole());
+  }
   if (column + kLanes <= width) {
     body(Blocks<1>(), column, Whole());
     column += kLanes;
   }
   if (column < width) body(Blocks<1>(), column, Tail{width - column});
-}
-
-// ---- Values of a line ----
-
-HOTROW_INLINE Floats floats_of_bfloat16(const Words& halves) {
-  return floats_of_bits(halves << 16);
-}
-
-HOTROW_INLINE Floats floats_of_float16(const Words& halves) {
-  const Words sign = (halves & all_words(0x8000u)) << 16, magnitude = halves & all_words(0x7fffu);
-  Words bits = (magnitude << 13) + all_words(112u << 23);
-  bits = select_less(magnitude, all_words(0x0400u), bits_of(floats_of(magnitude) * all(0x1p-24f)),
-                     bits);
-  const Words special = (magnitude << 13) | all_words(0x7f800000u);
-  bits = select_less(magnitude, all_words(0x7c00u), bits, special);
-  bits = select_less(all_words(0x7c00u), magnitude, bits | all_words(0x00400000u), bits);
-  return floats_of_bits(sign | bits);
-}
-
-HOTROW_INLINE Words bfloat16_with_step(const Words& bits, const Words& step) {
-  const Words sign = (bits >> 16) & all_words(0x8000u), magnitude = bits & all_words(0x7fffffffu);
-  Words half = (magnitude + step) >> 16;
-  half = select_less(half, all_words(0x7f7fu), half, all_words(0x7f7fu));
-  half = select_less(magnitude, all_words(0x7f800000u), half, magnitude >> 16);
-  half = select_less(all_words(0x7f800000u), magnitude, half | all_words(0x40u), half);
-  return sign | half;
-}
-
-HOTROW_INLINE Words bfloat16_nearest(const Floats& values) {
-  const Words bits = bits_of(values);
-  return bfloat16_with_step(bits, all_words(0x7fffu) + ((bits >> 16) & all_words(1u)));
-}
-
-HOTROW_INLINE Words bfloat16_stochastic(const Floats& values, const Words& random) {
-  return bfloat16_with_step(bits_of(values), random >> 16);
-}
-
-HOTROW_INLINE Words float16_with_step(const Words& bits, const Words& step,
-                                      const Words& subnormal) {
-  const Words sign = (bits >> 16) & all_words(0x8000u), magnitude = bits & all_words(0x7fffffffu);
-  Words half = (magnitude - all_words(112u << 23) + step) >> 13;
-  half = select_less(half, all_words(0x7bffu), half, all_words(0x7bffu));
-  half = select_less(magnitude, all_words(113u << 23), subnormal, half);
-  half = select_less(magnitude, all_words(0x7f800000u), half, all_words(0x7c00u));
-  const Words nan = all_words(0x7e00u) | ((magnitude >> 13) & all_words(0x03ffu));
-  half = select_less(all_words(0x7f800000u), magnitude, nan, half);
-  return sign | half;
-}
-
-HOTROW_INLINE Floats float16_subnormal_part(const Words& bits) {
-  const Words magnitude = bits & all_words(0x7fffffffu);
-  return floats_of_bits(select_less(magnitude, all_words(113u << 23), magnitude, all_words(0)));
-}
-
-HOTROW_INLINE Words float16_nearest(const Floats& values) {
-  const Words bits = bits_of(values);
-  const Floats subnormal = float16_subnormal_part(bits) * all(0x1p24f) + all(0x1p23f);
-  return float16_with_step(bits, all_words(0x0fffu) + ((bits >> 13) & all_words(1u)),
-                           bits_of(subnormal) & all_words(0x7fffu));
-}
-
-HOTROW_INLINE Words float16_stochastic(const Floats& values, const Words& random) {
-  const Words bits = bits_of(values);
-  const Words subnormal = integers_of(float16_subnormal_part(bits) * all(0x1p45f));
-  return float16_with_step(bits, random >> 19, (subnormal + (random >> 11)) >> 21);
-}
-
-// hotrow::rounding_bits of 16 positions.
-HOTROW_INLINE Words rounding_words(uint64_t stream, uint32_t position) {
-  Words x = (all_words(position) + numbers()) * all_words(0x9e3779b9u) +
-            all_words(static_cast<uint32_t>(stream));
-  x = x ^ all_words(static_cast<uint32_t>(stream >> 32));
-  x = (x ^ (x >> 16)) * all_words(0x7feb352du);
-  x = (x ^ (x >> 15)) * all_words(0x846ca68bu);
-  return x ^ (x >> 16);
-}
-
-template <RowType kType, class Extent>
-HOTROW_INLINE Floats load_values(const std::byte* values, size_t column, Extent extent) {
-  if constexpr (kType == RowType::kFloat32) {
-    return load(reinterpret_cast<const float*>(values) + column, extent);
-  } else {
-    const Words halves = load_halves(reinterpret_cast<const uint16_t*>(values) + column, extent);
-    return kType == RowType::kBfloat16 ? floats_of_bfloat16(halves) : floats_of_float16(halves);
-  }
-}
-
-// Rounds to nearest even.
-template <RowType kType, class Extent>
-HOTROW_INLINE void store_nearest(std::byte* values, size_t column, const Floats& a, Extent extent) {
-  if constexpr (kType == RowType::kFloat32) {
-    store(reinterpret_cast<float*>(values) + column, a, extent);
-  } else {
-    store_halves(reinterpret_cast<uint16_t*>(values) + column,
-                 kType == RowType::kBfloat16 ? bfloat16_nearest(a) : float16_nearest(a), extent);
-  }
-}
-
-// Rounds stochastically. position: of the first value, in the line.
-template <RowType kType, class Extent>
-HOTROW_INLINE void store_stochastic(std::byte* values, size_t column, const Floats& a,
-                                    Extent extent, uint64_t stream, size_t position) {
-  if constexpr (kType == RowType::kFloat32) {
-    store(reinterpret_cast<float*>(values) + column, a, extent);
-  } else {
-    const Words random = rounding_words(stream, static_cast<uint32_t>(position));
-    store_halves(reinterpret_cast<uint16_t*>(values) + column,
-                 kType == RowType::kBfloat16 ? bfloat16_stochastic(a, random)
-                                             : float16_stochastic(a, random),
-                 extent);
-  }
 }
 
 // ---- Sums ----
@@ -194,17 +96,42 @@ HOTROW_INLINE void sum_columns(const Gradient& gradient, size_t column, Extent e
   }
 }
 
-void sum(const RowGradients& gradients, size_t width, size_t first, size_t last, float* out) {
+// kWidth: 0, or the width when there are no shares, which the compiler then knows.
+template <size_t kWidth>
+void sum_rows(const RowGradients& gradients, size_t any_width, size_t first, size_t last,
+              float* out) {
   const IeeeFloatMode mode;
+  const size_t width = kWidth != 0 ? kWidth : any_width;
+  const float* const* const rows = gradients.rows;
+  const float* const shares = kWidth != 0 ? nullptr : gradients.shares;
+  const uint32_t* const begins = gradients.begins;
+  const size_t rows_end = begins[last];
   for (size_t u = first; u < last; ++u, out += width) {
-    const Gradient gradient{gradients.rows,          gradients.shares,       gradients.begins[u],
-                            gradients.begins[u + 1], gradients.begins[last], width};
+    const Gradient gradient{rows, shares, begins[u], begins[u + 1], rows_end, width};
     for_columns(width, [&](auto blocks, size_t column, auto extent) __attribute__((always_inline)) {
       Floats g[blocks.count];
       sum_columns(gradient, column, extent, g);
       for (int b = 0; b < blocks.count; ++b) store(out + column + b * kLanes, g[b], extent);
     });
   }
+}
+
+void sum(const RowGradients& gradients, size_t width, size_t first, size_t last, float* out) {
+  if (gradients.shares == nullptr) {
+    switch (width) {
+      case 8:
+        return sum_rows<8>(gradients, width, first, last, out);
+      case 16:
+        return sum_rows<16>(gradients, width, first, last, out);
+      case 32:
+        return sum_rows<32>(gradients, width, first, last, out);
+      case 64:
+        return sum_rows<64>(gradients, width, first, last, out);
+      case 128:
+        return sum_rows<128>(gradients, width, first, last, out);
+    }
+  }
+  sum_rows<0>(gradients, width, first, last, out);
 }
 
 double squares(const float* values, size_t count) {
@@ -231,11 +158,15 @@ HOTROW_INLINE const std::byte* weights_of(const std::byte* line) {
   return line + sizeof(RowHeader);
 }
 
-template <RowType kType>
-void gather_rows(size_t width, const std::byte* const* lines, size_t count, float* out) {
+// kWidth: 0, or the width, which the compiler then knows.
+template <RowType kType, size_t kWidth>
+void gather_rows(size_t any_width, const std::byte* const* lines, size_t count, float* out) {
+  const size_t width = kWidth != 0 ? kWidth : any_width;
   const size_t bytes = width * (kType == RowType::kFloat32 ? 4 : 2);
   for (size_t i = 0; i < count; ++i, out += width) {
-    if (i + kGatherAhead < count) prefetch(weights_of(lines[i + kGatherAhead]), bytes);
+    ask_ahead(i, 0, count, [&](size_t v) __attribute__((always_inline)) {
+      prefetch(weights_of(lines[v]), bytes);
+    });
     const std::byte* weights = weights_of(lines[i]);
     for_columns(width, [&](auto blocks, size_t column, auto extent) __attribute__((always_inline)) {
       for (int b = 0; b < blocks.count; ++b) {
@@ -244,6 +175,23 @@ void gather_rows(size_t width, const std::byte* const* lines, size_t count, floa
       }
     });
   }
+}
+
+template <RowType kType>
+void gather_width(size_t width, const std::byte* const* lines, size_t count, float* out) {
+  switch (width) {
+    case 8:
+      return gather_rows<kType, 8>(width, lines, count, out);
+    case 16:
+      return gather_rows<kType, 16>(width, lines, count, out);
+    case 32:
+      return gather_rows<kType, 32>(width, lines, count, out);
+    case 64:
+      return gather_rows<kType, 64>(width, lines, count, out);
+    case 128:
+      return gather_rows<kType, 128>(width, lines, count, out);
+  }
+  gather_rows<kType, 0>(width, lines, count, out);
 }
 
 template <RowType kType>
@@ -262,11 +210,11 @@ void add_row(size_t width, const std::byte* weights, float factor, float* out) {
 void gather(const LineLayout& layout, const std::byte* const* lines, size_t count, float* out) {
   switch (layout.weights) {
     case RowType::kFloat32:
-      return gather_rows<RowType::kFloat32>(layout.width, lines, count, out);
+      return gather_width<RowType::kFloat32>(layout.width, lines, count, out);
     case RowType::kBfloat16:
-      return gather_rows<RowType::kBfloat16>(layout.width, lines, count, out);
+      return gather_width<RowType::kBfloat16>(layout.width, lines, count, out);
     case RowType::kFloat16:
-      return gather_rows<RowType::kFloat16>(layout.width, lines, count, out);
+      return gather_width<RowType::kFloat16>(layout.width, lines, count, out);
   }
 }
 
@@ -327,6 +275,7 @@ struct Row {
   std::byte* weights;
   std::byte* state[2];  // vectors
   size_t width;
+  size_t position;  // in the line, of the first of the weights
   uint64_t stream;  // of random bits
   float scale;      // of the summed gradient
   float clip;       // and then of the scaled one; 1: none
@@ -349,7 +298,7 @@ HOTROW_INLINE void apply(const Numbers& n, const Row& row, size_t column, Extent
   };
   const auto write = [&](int k, const Floats& a) __attribute__((always_inline)) {
     store_stochastic<kState>(row.state[k], column, a, extent, row.stream,
-                             (k + 1) * row.width + column);
+                             (k + 1) * row.width + row.position + column);
   };
   if constexpr (kKind == OptimizerKind::kSgd) {
     w = w - all(n.rate) * g;
@@ -385,40 +334,72 @@ HOTROW_INLINE void apply(const Numbers& n, const Row& row, size_t column, Extent
   }
 }
 
-template <OptimizerKind kKind, RowType kWeights, RowType kState>
-HOTROW_INLINE void update_columns(const Numbers& n, const Row& row, const Gradient& gradient) {
-  for_columns(row.width,
-              [&](auto blocks, size_t column, auto extent) __attribute__((always_inline)) {
-                Floats g[blocks.count];
-                sum_columns(gradient, column, extent, g);
-                for (int b = 0; b < blocks.count; ++b) {
-                  const size_t at = column + b * kLanes;
-                  Floats w = load_values<kWeights>(row.weights, at, extent);
-                  g[b] = finished(n, row, g[b], w);
-                  if (n.decay != 0.0f) w = w - all(n.decay) * w;
-                  apply<kKind, kState>(n, row, at, extent, g[b], w);
-                  store_stochastic<kWeights>(row.weights, at, w, extent, row.stream, at);
-                }
-              });
+// Where the gradient of a row comes from: sums of gradient rows, or such a sum that was kept.
+struct Kept {
+  const float* sums;
+};
+template <int kBlocks, class Extent>
+HOTROW_INLINE void sum_columns(const Kept& kept, size_t column, Extent extent,
+                               Floats (&out)[kBlocks]) {
+  for (int b = 0; b < kBlocks; ++b) out[b] = load(kept.sums + column + b * kLanes, extent);
 }
 
-// Sum of squares of the finished gradient. Writes the sum times row.scale to kept, unless null.
+template <OptimizerKind kKind, RowType kWeights, RowType kState, int kMost, class Source>
+HOTROW_INLINE void update_columns(const Numbers& n, const Row& row, size_t width,
+                                  const Source& source) {
+  for_columns<kMost>(
+      width, [&](auto blocks, size_t column, auto extent) __attribute__((always_inline)) {
+        Floats g[blocks.count];
+        sum_columns(source, column, extent, g);
+        for (int b = 0; b < blocks.count; ++b) {
+          const size_t at = column + b * kLanes;
+          Floats w = load_values<kWeights>(row.weights, at, extent);
+          g[b] = finished(n, row, g[b], w);
+          if (n.decay != 0.0f) w = w - all(n.decay) * w;
+          apply<kKind, kState>(n, row, at, extent, g[b], w);
+          store_stochastic<kWeights>(row.weights, at, w, extent, row.stream, row.position + at);
+        }
+      });
+}
+
+// Adds the squares of the finished gradient.
+template <RowType kWeights, int kMost, class Source>
+HOTROW_INLINE void add_squares(const Numbers& n, const Row& row, size_t width, const Source& source,
+                               Floats& total) {
+  for_columns<kMost>(width,
+                     [&](auto blocks, size_t column, auto extent) __attribute__((always_inline)) {
+                       Floats g[blocks.count];
+                       sum_columns(source, column, extent, g);
+                       for (int b = 0; b < blocks.count; ++b) {
+                         const size_t at = column + b * kLanes;
+                         const Floats w = load_values<kWeights>(row.weights, at, extent);
+                         g[b] = finished(n, row, g[b], w);
+                         total = total + g[b] * g[b];
+                       }
+                     });
+}
+
+// kept (columns) = columns [first, first + columns) of the sum.
+__attribute__((noinline)) void keep(const Gradient& gradient, size_t first, size_t columns,
+                                    float* kept) {
+  for_columns(columns, [&](auto blocks, size_t column, auto extent) __attribute__((always_inline)) {
+    Floats g[blocks.count];
+    sum_columns(gradient, first + column, extent, g);
+    for (int b = 0; b < blocks.count; ++b) store(kept + column + b * kLanes, g[b], extent);
+  });
+}
+
+// Sum of squares of the finished gradient; its pieces go through kept. whole: kept has all of it.
 template <RowType kWeights>
-HOTROW_INLINE float measure(const Numbers& n, const Row& row, const Gradient& gradient,
-                            float* kept) {
+__attribute__((noinline)) float measure(const Numbers& n, Row row, const Gradient& gradient,
+                                        float* kept, bool whole) {
   Floats total = all(0.0f);
-  for_columns(row.width,
-              [&](auto blocks, size_t column, auto extent) __attribute__((always_inline)) {
-                Floats g[blocks.count];
-                sum_columns(gradient, column, extent, g);
-                for (int b = 0; b < blocks.count; ++b) {
-                  const size_t at = column + b * kLanes;
-                  if (kept != nullptr) store(kept + at, g[b] * all(row.scale), extent);
-                  const Floats w = load_values<kWeights>(row.weights, at, extent);
-                  g[b] = finished(n, row, g[b], w);
-                  total = total + g[b] * g[b];
-                }
-              });
+  for (size_t first = 0; first < gradient.width; first += kKeptWidth) {
+    const size_t rest = gradient.width - first, columns = rest < kKeptWidth ? rest : kKeptWidth;
+    if (!whole) keep(gradient, first, columns, kept);
+    add_squares<kWeights, 1>(n, row, columns, Kept{kept}, total);
+    row.weights += columns * (kWeights == RowType::kFloat32 ? 4 : 2);
+  }
   return sum_of(total);
 }
 
@@ -455,15 +436,14 @@ void update_rows(const UpdateStep& step, const RowGradients& gradients, const ui
   const size_t corrections_count = step.corrections_count;
   const bool row_steps = step.optimizer.row_steps;
   alignas(kCacheLine) float kept[kKeptWidth];
-  const float* const kept_row = kept;
-  const bool keeps = width <= kKeptWidth;
   for (size_t u = first; u < last; ++u) {
-    if (u + kLinesAhead < last && lines[u + kLinesAhead] != nullptr) {
-      prefetch(lines[u + kLinesAhead], sizeof(RowHeader) + scalars_offset + 4 * kScalars);
-    }
+    ask_ahead(u, first, last, [&](size_t v) __attribute__((always_inline)) {
+      if (lines[v] == nullptr) return;
+      prefetch(lines[v], sizeof(RowHeader) + scalars_offset + sizeof(float) * kScalars);
+    });
     std::byte* const line = lines[u];
     if (line == nullptr) continue;
-    Gradient gradient{rows, shares, begins[u], begins[u + 1], rows_end, width};
+    const Gradient gradient{rows, shares, begins[u], begins[u + 1], rows_end, width};
     RowHeader header;
     memcpy(&header, line, sizeof(header));
     header.clock = clock;
@@ -477,6 +457,7 @@ void update_rows(const UpdateStep& step, const RowGradients& gradients, const ui
     row.state[0] = row.weights + state_offset;
     row.state[1] = row.state[0] + vector_bytes;
     row.width = width;
+    row.position = 0;
     row.stream = 0;
     if constexpr (kWeights != RowType::kFloat32 || kState != RowType::kFloat32) {
       row.stream = rounding_stream(step.seed, header.key, clock);
@@ -486,25 +467,29 @@ void update_rows(const UpdateStep& step, const RowGradients& gradients, const ui
     row.rate = n.rate;
     std::byte* const scalar = row.weights + scalars_offset;
 
-    if (n.clip > 0.0f || kKind == OptimizerKind::kRowwiseAdagrad) {
-      const Numbers& measured = n.clip > 0.0f ? without_l2 : n;
-      float total = measure<kWeights>(measured, row, gradient, keeps ? kept : nullptr);
-      if (keeps) {
-        gradient = Gradient{&kept_row, nullptr, 0, 1, 0, width};
-        row.scale = 1.0f;
-      }
+    bool whole = false;
+    if constexpr (kWidth == 0) {
       if (n.clip > 0.0f) {
-        const float norm = __builtin_sqrtf(total);
+        const float norm =
+            __builtin_sqrtf(measure<kWeights>(without_l2, row, gradient, kept, whole));
+        whole = width <= kKeptWidth;
         if (norm > n.clip) row.clip = n.clip / norm;
       }
-      if constexpr (kKind == OptimizerKind::kRowwiseAdagrad) {
-        if (n.clip > 0.0f) total = measure<kWeights>(n, row, gradient, nullptr);
-        float a;
-        memcpy(&a, scalar, sizeof(a));
-        a += total / static_cast<float>(width);
-        memcpy(scalar, &a, sizeof(a));
-        row.rate = n.rate / __builtin_sqrtf(a + n.epsilon);
+    }
+    if constexpr (kKind == OptimizerKind::kRowwiseAdagrad) {
+      float a, total;
+      if constexpr (kWidth == 0) {
+        total = measure<kWeights>(n, row, gradient, kept, whole);
+        whole = width <= kKeptWidth;
+      } else {
+        Floats squares = all(0.0f);
+        add_squares<kWeights, 2>(n, row, width, gradient, squares);
+        total = sum_of(squares);
       }
+      memcpy(&a, scalar, sizeof(a));
+      a += total / static_cast<float>(width);
+      memcpy(scalar, &a, sizeof(a));
+      row.rate = n.rate / __builtin_sqrtf(a + n.epsilon);
     }
     if constexpr (kKind == OptimizerKind::kAdam) {
       size_t t = clock;
@@ -517,7 +502,19 @@ void update_rows(const UpdateStep& step, const RowGradients& gradients, const ui
       }
       if (t < corrections_count) row.rate = n.rate * corrections[t];
     }
-    update_columns<kKind, kWeights, kState>(n, row, gradient);
+    if constexpr (kWidth != 0) {
+      update_columns<kKind, kWeights, kState, 2>(n, row, width, gradient);
+    } else {
+      for (size_t column = 0; column < width; column += kKeptWidth) {
+        const size_t rest = width - column, columns = rest < kKeptWidth ? rest : kKeptWidth;
+        if (!whole) keep(gradient, column, columns, kept);
+        update_columns<kKind, kWeights, kState, 1>(n, row, columns, Kept{kept});
+        row.weights += columns * (kWeights == RowType::kFloat32 ? 4 : 2);
+        row.state[0] += columns * (kState == RowType::kFloat32 ? 4 : 2);
+        row.state[1] += columns * (kState == RowType::kFloat32 ? 4 : 2);
+        row.position += columns;
+      }
+    }
   }
 }
 

@@ -624,9 +624,8 @@ TEST_CASE("every 16-bit value survives both roundings, and float16 reads as IEEE
   }
 }
 
-// SGD with a gradient of zero writes a row's weights back as they are: with values of our own
-// stored as float32 state, an update shows how the kernels round. Here: momentum m with rate 0
-// and momentum 1 adds m to w.
+// An update shows how the kernels round: Momentum with rate 0 and momentum 1 adds its state,
+// here float32 values of our own, to weights of 0.
 TEST_CASE("the kernels round as half.h does, 16 at a time") {
   const std::vector<float> values = interesting();
   for (const Kernels* kernels : available()) {
