@@ -13,6 +13,10 @@
 
 #include "core/half.h"
 
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
 namespace hotrow {
 namespace {
 
@@ -397,6 +401,38 @@ TEST_CASE("shares of one give the same bits as none") {
     }
   }
 }
+
+#if defined(__x86_64__)
+TEST_CASE("a thread that flushes denormals, as TensorFlow's do, updates rows to the same bits") {
+  for (const Kernels* kernels : available()) {
+    INFO(kernels->name);
+    Optimizer optimizer;
+    optimizer.kind = OptimizerKind::kAdam;
+    const std::vector<float> corrections = corrections_of(optimizer);
+    const LineLayout layout = layout_of(optimizer, 32, RowType::kFloat32, RowType::kFloat32);
+    std::vector<std::byte> first;
+    for (bool flush : {false, true}) {
+      Rows rows(layout, 18);
+      rows.initialize(*kernels, optimizer);
+      UpdateStep step = step_of(optimizer, layout, corrections);
+      step.scale = 1e-21f;  // squares are denormal
+      const unsigned mode = _mm_getcsr();
+      for (step.clock = 1; step.clock <= 3; ++step.clock) {
+        rows.draw_gradients();
+        if (flush) _mm_setcsr(mode | 0x8040);
+        kernels->update(step, rows.gradients(false), nullptr, 0, rows.rows, rows.lines.data());
+        if (flush) CHECK((_mm_getcsr() & 0x8040) == 0x8040);
+        _mm_setcsr(mode);
+      }
+      if (!flush) first = rows.arena;
+      CHECK(rows.arena == first);
+    }
+    Model model(layout, first.data() + 5 * (sizeof(RowHeader) + layout.bytes() + 4));
+    CHECK(*std::max_element(model.state[1].begin(), model.state[1].end()) > 0);
+    CHECK(*std::max_element(model.state[1].begin(), model.state[1].end()) < 0x1p-126);
+  }
+}
+#endif
 
 TEST_CASE("reading, summing and pooling are those of the float64 model") {
   for (const Kernels* kernels : available()) {
