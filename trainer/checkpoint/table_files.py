@@ -6,6 +6,7 @@ A piece holds `keys` int64 [N], `clocks`, `counts` and `places` uint32 [N], and 
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,7 @@ _LEAST_PIECE_BYTES = 4 << 20
 ROW_OVERHEAD_BYTES = 8 + 3 * 4
 """Bytes that a row takes in a file beside its line: key, clock, count, place."""
 
-_READ_ROWS = 65_536
+_READ_BYTES = 2 << 20
 
 RowArrays = tuple[npt.NDArray[Any], ...]  # keys, lines, clocks, counts, places
 
@@ -101,11 +102,8 @@ def write_rows(
     row_bytes = line_bytes + ROW_OVERHEAD_BYTES
     bound = max(at_most * row_bytes // _LEAST_PIECES, _LEAST_PIECE_BYTES)
     room = max(1, min(at_most, min(bound, PIECE_BYTES) // row_bytes))
-    piece = Rows(
-        np.empty(room, np.int64),
-        np.empty((room, line_bytes), np.uint8),
-        *(np.empty(room, np.uint32) for _ in range(3)),
-    )
+    read_rows = max(1, _READ_BYTES // row_bytes)
+    piece = _room_for(room, line_bytes)
     files: dict[str, FileFacts] = {}
     total = held = 0
 
@@ -117,7 +115,7 @@ def write_rows(
 
     while True:
         check()
-        keys, lines, clocks, counts, places = rows.read(min(_READ_ROWS, room - held))
+        keys, lines, clocks, counts, places = rows.read(min(read_rows, room - held))
         if not len(keys):
             break
         part = slice(held, held + len(keys))
@@ -131,6 +129,26 @@ def write_rows(
     if held:
         write()
     return files, total
+
+
+def _room_for(rows: int, line_bytes: int) -> Rows:
+    """Returns rows without values, in memory that goes back to the system at once when freed."""
+    memory = mmap.mmap(-1, rows * (line_bytes + ROW_OVERHEAD_BYTES))
+    start = 0
+
+    def array(dtype: Any, *shape: int) -> npt.NDArray[Any]:
+        nonlocal start
+        found: npt.NDArray[Any] = np.ndarray(shape, dtype, memory, start)
+        start += found.nbytes
+        return found
+
+    return Rows(
+        keys=array(np.int64, rows),
+        clocks=array(np.uint32, rows),
+        counts=array(np.uint32, rows),
+        places=array(np.uint32, rows),
+        lines=array(np.uint8, rows, line_bytes),
+    )
 
 
 def read_rows(path: Path, line_bytes: int) -> Rows:
