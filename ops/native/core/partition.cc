@@ -38,7 +38,7 @@ size_t Partition::bytes() const {
   return blocks_.capacity() * sizeof(blocks_[0]) + free_.capacity() * sizeof(free_[0]) +
          (due_.capacity() + old_due_.capacity()) * sizeof(uint64_t) +
          (removed_.capacity() + old_removed_.capacity()) * sizeof(int64_t) +
-         copy_of_.capacity() * sizeof(uint32_t) + side_.capacity() +
+         copy_of_.capacity() * sizeof(uint32_t) + side_.bytes() +
          tombstones.size() * 4 * sizeof(void*) + (admission_ ? admission_->bytes() : 0);
 }
 
@@ -214,9 +214,7 @@ void Partition::note_write(uint32_t place) {
   // The clock does not tell: imported rows may be ahead of the table's step.
   if (tracking_ && !bit(due_, place)) set_bit(due_, place);
   if (!open_ || !wanted(place) || copy_of_[place] != 0) return;
-  const size_t stride = shape_->stride;
-  side_.insert(side_.end(), at(place), at(place) + stride);
-  copy_of_[place] = static_cast<uint32_t>(side_.size() / stride);
+  copy_of_[place] = 1 + side_.add(at(place), shape_->stride);
 }
 
 size_t Partition::begin_snapshot(bool due_only) {
@@ -250,7 +248,7 @@ size_t Partition::read_snapshot(size_t count, const RowArrays& out) {
     const uint32_t copy = copy_of_[place];
     if (copy == kNothing || !wanted(place)) continue;
     const std::byte* row =
-        copy == 0 ? at(static_cast<uint32_t>(place)) : side_.data() + (copy - 1) * shape_->stride;
+        copy == 0 ? at(static_cast<uint32_t>(place)) : side_.at(copy - 1, shape_->stride);
     RowHeader head;
     std::memcpy(&head, row, sizeof(head));
     copy_of_[place] = kNothing;
@@ -266,7 +264,7 @@ size_t Partition::read_snapshot(size_t count, const RowArrays& out) {
   if (snapshot_next_ == snapshot_places_ && snapshot_places_ != 0) {
     // Nothing is read from here any more: writes need no copies.
     snapshot_places_ = snapshot_next_ = 0;
-    std::vector<std::byte>().swap(side_);
+    side_.clear();
     std::vector<uint32_t>().swap(copy_of_);
   }
   return written;
@@ -288,7 +286,7 @@ void Partition::end_snapshot(bool keep) {
   snapshot_places_ = snapshot_next_ = 0;
   std::vector<uint64_t>().swap(old_due_);
   std::vector<int64_t>().swap(old_removed_);
-  std::vector<std::byte>().swap(side_);
+  side_.clear();
   std::vector<uint32_t>().swap(copy_of_);
 }
 

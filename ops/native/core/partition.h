@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/admission.h"
+#include "core/copied_rows.h"
 #include "core/kernels.h"
 #include "core/key_index.h"
 #include "core/slab_memory.h"
@@ -130,7 +131,7 @@ class Partition {
   size_t read_snapshot(size_t count, const RowArrays& out);
   // Keys removed since the last kept snapshot; in any order.
   const std::vector<int64_t>& removed() const { return old_removed_; }
-  size_t side_bytes() const { return side_.size(); }
+  size_t side_bytes() const { return side_.bytes(); }
   // keep: later snapshots that are due_only start from this one.
   void end_snapshot(bool keep);
   bool was_kept() const { return tracking_; }
@@ -166,7 +167,7 @@ class Partition {
   size_t snapshot_next_ = 0;
   // By place: 0 as it is; kNothing no row to read (any more); else 1 + number of its copy.
   std::vector<uint32_t> copy_of_;
-  std::vector<std::byte> side_;  // copies, stride bytes each
+  CopiedRows side_;
 };
 
 }  // namespace hotrow
