@@ -163,15 +163,14 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         # computes gradients of frozen layers all the same.
         anchor = self.anchor.value if self.trainable else tf.fill([SLOTS], UNCHANGED)
         in_backward = self._update == "backward"
-        rates = (
-            self._learning_rates
-            if self.trainable and in_backward
-            else self._learning_rates.unscheduled
-        )
+        if self.trainable and in_backward:
+            learning_rates = self._learning_rates(checked=training)
+        else:
+            learning_rates = self._learning_rates.unscheduled()
         return TrainingLookup(
             self._handles,
             anchor,
-            rates(),
+            learning_rates,
             insert=training and self.trainable,
             update_in_backward=in_backward,
             global_clipnorm=self._global_clipnorm,

@@ -73,8 +73,12 @@ class LearningRates:
         self._configs = [table.config for table in tables]
         self._rates = [keras_learning_rate(c.optimizer.learning_rate) for c in self._configs]
 
-    def __call__(self) -> Any:
+    def __call__(self, checked: bool = True) -> Any:
         """Returns float32 [T]: a constant, unless a table has a schedule.
+
+        Args:
+            checked: refuse rates that cannot be. Evaluation after the last step must not fail
+                for a step that will never come.
 
         Raises:
             tf.errors.InvalidArgumentError: a schedule gives a negative rate or NaN, or 0 for
@@ -84,7 +88,10 @@ class LearningRates:
             return tf.constant(self._rates, tf.float32)
         tables = zip(self._handles, self._configs, self._rates, strict=True)
         return tf.stack(
-            [_now(handle, c, rate) if callable(rate) else rate for handle, c, rate in tables]
+            [
+                _now(handle, config, rate, checked) if callable(rate) else rate
+                for handle, config, rate in tables
+            ]
         )
 
     def unscheduled(self) -> Any:
@@ -92,9 +99,11 @@ class LearningRates:
         return tf.constant([0.0 if callable(rate) else rate for rate in self._rates], tf.float32)
 
 
-def _now(handle: str, config: TableConfig, schedule: Any) -> Any:
+def _now(handle: str, config: TableConfig, schedule: Any, checked: bool) -> Any:
     step = library.load().hotrow_table_step(table=handle)
     rate = tf.cast(schedule(step), tf.float32)
+    if not checked:
+        return rate
     divides = isinstance(config.optimizer, Ftrl)
     tf.debugging.Assert(
         rate > 0 if divides else rate >= 0,

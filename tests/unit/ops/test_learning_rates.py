@@ -177,6 +177,29 @@ def test_a_rate_that_cannot_be_ends_the_step(optimizer, end, message, update):
     assert embedding.tables["t"].step == 1
 
 
+@pytest.mark.parametrize("update", ["step", "backward"])
+def test_evaluation_after_the_last_step_does_not_ask_for_the_rate_of_a_next_one(update):
+    model = Model(layer(update, optimizer=hotrow.Ftrl(Ending(0.0))))
+    model.compile("sgd", "mse")
+    model.train_on_batch(KEYS, np.ones(4))
+    assert np.isfinite(model.evaluate(KEYS, np.ones(4), verbose=0))
+    assert np.isfinite(model.predict(KEYS, verbose=0)).all()
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must be positive"):
+        model.train_on_batch(KEYS, np.ones(4))
+
+
+def test_a_saved_model_of_a_layer_with_a_schedule_answers_in_its_process(tmp_path):
+    model = Model(layer("backward", optimizer=hotrow.SGD(SCHEDULES[0])))
+    model.compile("sgd", "mse")
+    model.train_on_batch(KEYS, np.ones(4))
+    answer = tf.function(lambda keys: model(keys), input_signature=[tf.TensorSpec([None], "int64")])
+    tf.saved_model.save(model, str(tmp_path / "saved"), signatures={"answer": answer})
+    expected = model.predict(KEYS, verbose=0)
+    loaded = tf.saved_model.load(str(tmp_path / "saved"))
+    answers = loaded.signatures["answer"](keys=tf.constant(KEYS))["output_0"]
+    np.testing.assert_array_equal(answers, expected)
+
+
 def test_a_rate_of_0_moves_nothing():
     embedding = layer(optimizer=hotrow.SGD(Ending(0.0)))
     np.testing.assert_allclose(moves_of(embedding, 3), [0.5, 0, 0], atol=1e-6)
