@@ -118,7 +118,7 @@ class _Run:
         self.valid: Quality | None = None
         self.valid_step = -1
         # The last step of each kind that metrics.jsonl has.
-        self.logged = {"train": -1, "valid": -1}
+        self.logged = {"train": -1, "valid": -1, "tables": -1}
 
     def train(self, resume: bool) -> TrainResult:
         self._start(resume)
@@ -229,15 +229,16 @@ class _Run:
 
     def _report_training(self) -> None:
         """Reports the epoch's progressive quality, unless this step was reported already."""
+        counted = watched_tables(self.model.tables())
+        if counted and self.logged["tables"] != self.position.step:
+            figures = {f"{t}/{key}": n for t, told in counted.items() for key, n in told.items()}
+            self._append("tables", self.position, figures)
         if self.logged["train"] == self.position.step:
             return
         quality, speed = self.metrics.result(), self.speed.samples_per_second()
         if self.progress is not None:
             self.progress.report_training(self.position.step, self.position.epoch, quality, speed)
         self._log("train", quality, {"samples_per_second": speed})
-        if counted := watched_tables(self.model.tables()):
-            figures = {f"{t}/{key}": n for t, told in counted.items() for key, n in told.items()}
-            self._append("tables", self.position, figures)
 
     def _validate(self) -> None:
         """Measures the validation file, if there is one and this step was not measured yet."""
@@ -252,10 +253,10 @@ class _Run:
             self._log("valid", self.valid, {})
 
     def _log(self, kind: str, quality: Quality, more: dict[str, float]) -> None:
-        self.logged[kind] = self.position.step
         self._append(kind, self.position, {**asdict(quality), **more})
 
     def _append(self, kind: str, position: Position, values: dict[str, Any]) -> None:
+        self.logged[kind] = position.step
         at = {"kind": kind, "step": position.step, "epoch": position.epoch, "time": time.time()}
         numbers = {
             f"{kind}/{key}": value
