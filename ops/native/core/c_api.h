@@ -49,8 +49,8 @@ typedef struct {
   int nesterov;
   float initial_accumulator;
   float epsilon;
-  float beta_1;
-  float beta_2;
+  double beta_1;
+  double beta_2;
   int row_steps;
   float l1;
   float ftrl_l2;

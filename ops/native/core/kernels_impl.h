@@ -254,9 +254,9 @@ struct Numbers {
         momentum(step.optimizer.momentum),
         nesterov(step.optimizer.nesterov),
         epsilon(step.optimizer.epsilon),
-        // From double: 1 - 0.999f would be off by 5e-5 of itself were beta_2 a double.
-        rest_1(static_cast<float>(1.0 - static_cast<double>(step.optimizer.beta_1))),
-        rest_2(static_cast<float>(1.0 - static_cast<double>(step.optimizer.beta_2))),
+        // From double: 1 - 0.999f is off by 5e-5 of itself.
+        rest_1(static_cast<float>(1.0 - step.optimizer.beta_1)),
+        rest_2(static_cast<float>(1.0 - step.optimizer.beta_2)),
         l1(step.optimizer.l1),
         twice_l2(2.0f * step.optimizer.ftrl_l2),
         twice_shrinkage(2.0f * step.optimizer.l2_shrinkage),

@@ -1,5 +1,6 @@
 #include "core/lookup.h"
 
+#include "core/float_mode.h"
 #include "core/unique.h"
 
 namespace hotrow {
@@ -18,6 +19,7 @@ size_t lookup(const RowSource& source, const std::vector<Feature>& features,
   rows.resize(unique.size() * source.width());
   const size_t unknown = source.read(unique.keys().data(), unique.size(), rows.data());
   const int32_t* position = unique.inverse().data();
+  const IeeeFloatMode exact;
   for (size_t f = 0; f < features.size(); ++f) {
     pool_rows(features[f].segments, rows.data(), position, source.width(), pooled[f]);
     position += features[f].segments.keys;

@@ -42,8 +42,8 @@ struct Optimizer {
   bool nesterov = false;             // Momentum
   float initial_accumulator = 0.1f;  // Adagrad, RowwiseAdagrad, FTRL (n)
   float epsilon = 1e-7f;             // Adagrad, RowwiseAdagrad, Adam
-  float beta_1 = 0.9f;               // Adam
-  float beta_2 = 0.999f;             // Adam
+  double beta_1 = 0.9;               // Adam
+  double beta_2 = 0.999;             // Adam
   bool row_steps = true;             // Adam: bias correction by the row's own number of updates
   float l1 = 0.0f;                   // FTRL
   float ftrl_l2 = 0.0f;              // FTRL

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "core/batch_rows.h"
+#include "core/float_mode.h"
 
 namespace hotrow {
 namespace {
@@ -114,6 +115,7 @@ void pool_all(const LayerCall& call, const Executor& executor, const Plan& plan,
     const std::byte* const* lines =
         plan.tables[call.table_of[piece.feature]]->line_of() + piece.first_key;
     float* out = pooled[piece.feature];
+    const IeeeFloatMode exact;
     if (segments.plain()) {
       kernels.gather(layout, lines + piece.first, piece.last - piece.first,
                      out + piece.first * layout.width);

@@ -28,8 +28,8 @@ hr_optimizer to_optimizer(const nb::dict& from) {
   o.nesterov = entry<bool>(from, "nesterov");
   o.initial_accumulator = entry<float>(from, "initial_accumulator");
   o.epsilon = entry<float>(from, "epsilon");
-  o.beta_1 = entry<float>(from, "beta_1");
-  o.beta_2 = entry<float>(from, "beta_2");
+  o.beta_1 = entry<double>(from, "beta_1");
+  o.beta_2 = entry<double>(from, "beta_2");
   o.row_steps = entry<bool>(from, "row_steps");
   o.l1 = entry<float>(from, "l1");
   o.ftrl_l2 = entry<float>(from, "ftrl_l2");
