@@ -7,7 +7,7 @@ namespace hotrow {
 namespace plain {
 extern const Kernels table;
 }
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(HOTROW_PLAIN_KERNELS)
 namespace avx2 {
 extern const Kernels table;
 }
@@ -18,7 +18,7 @@ extern const Kernels table;
 
 const Kernels* kernels_named(const char* name) {
   if (strcmp(name, "plain") == 0) return &plain::table;
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(HOTROW_PLAIN_KERNELS)
   if (strcmp(name, "avx2") == 0) return __builtin_cpu_supports("avx2") ? &avx2::table : nullptr;
   if (strcmp(name, "avx512") == 0) {
     const bool has = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&

@@ -1,5 +1,5 @@
 // The kernels for CPUs with AVX2. Compiler flags: CMakeLists.txt.
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(HOTROW_PLAIN_KERNELS)
 #if !defined(__AVX2__)
 #error "compile this file with the flags of ops/native/CMakeLists.txt"
 #endif

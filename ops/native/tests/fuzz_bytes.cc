@@ -82,11 +82,12 @@ void fuzz_admission(AdmissionKind kind, bool over, const uint8_t* data, size_t s
 }
 
 void fuzz_state(bool over, const uint8_t* data, size_t size) {
-  TableOptions options = plain_options(size_t{1} << 18);  // few places fit into the machine
+  TableOptions options = plain_options(size_t{1} << 16);  // few places fit into the machine
   options.expiry.after_steps = 2;
   options.expiry.sweep_steps = 2;
   Table table("t", options, 1, false);
-  for (int64_t key = 0; key < 6; ++key) train(table, {key}, 1.0f);
+  train(table, {1, 2}, 1.0f);
+  for (int step = 0; step < 4; ++step) train(table, {3}, 1.0f);
   const std::vector<uint8_t> before = table.state();
   std::vector<uint8_t> bytes =
       over ? overwritten(before, data, size) : std::vector<uint8_t>(data, data + size);
@@ -99,7 +100,7 @@ void fuzz_state(bool over, const uint8_t* data, size_t size) {
   table.set_state(after.data(), after.size());
   expect(table.state() == after, "a table's state is not what was set");
   if (table.step() < Partition::kFree - 10) {
-    for (int64_t key = 0; key < 6; ++key) train(table, {key}, 1.0f);
+    train(table, {1, 4}, 1.0f);
     expect(exported(table).size() == table.size(), "an export lost rows");
   }
 }
