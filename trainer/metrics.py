@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hotrow.errors import InvalidArgumentError
+from hotrow.errors import DataLossError, InvalidArgumentError
 
 Floats = npt.NDArray[np.floating]
 
@@ -95,7 +95,16 @@ class StreamingAuc:
         return {"bins": bins.astype(np.int64), "counts": self._histogram.reshape(-1)[bins]}
 
     def set_state(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Goes on from what `state` returned, with the same `exact_rows`."""
+        """Goes on from what `state` returned, with the same `exact_rows`.
+
+        Raises:
+            DataLossError: `state` is not one; nothing has changed.
+        """
+        pair = ("bins", "counts") if "bins" in state else ("logits", "labels")
+        length = state[pair[0]].size if pair[0] in state else 0
+        arrays = [_array_of(state, name, length) for name in pair]
+        if "bins" in state and not np.isin(arrays[0], np.arange(2 * _HISTOGRAM_BINS)).all():
+            raise DataLossError("the state of the metrics is damaged: a bin is out of range")
         self._logits, self._labels, self._histogram = [], [], None
         if "bins" in state:
             self._histogram = np.zeros((2, _HISTOGRAM_BINS))
@@ -219,10 +228,15 @@ class BinaryMetrics:
         return {"rows": np.array([self._rows]), "sums": sums, **self._auc.state()}
 
     def set_state(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Goes on from what `state` returned."""
-        self._rows = int(state["rows"][0])
-        self._loss, self._predicted, self._positives = map(float, state["sums"])
+        """Goes on from what `state` returned.
+
+        Raises:
+            DataLossError: `state` is not one; nothing has changed.
+        """
+        rows, sums = _array_of(state, "rows", 1), _array_of(state, "sums", 3)
         self._auc.set_state(state)
+        self._rows = int(rows[0])
+        self._loss, self._predicted, self._positives = map(float, sums)
 
     def _add(self, y: Floats, z: Floats, loss: Floats, probability: Floats) -> None:
         self._auc.update(y, z)
@@ -230,6 +244,22 @@ class BinaryMetrics:
         self._loss += float(loss.sum())
         self._predicted += float(probability.sum())
         self._positives += float(y.sum())
+
+
+_STATE_TYPES = {
+    "rows": np.int64, "sums": np.float64, "bins": np.int64, "counts": np.float64,
+    "logits": np.float64, "labels": np.bool_,
+}  # fmt: skip
+
+
+def _array_of(
+    state: Mapping[str, npt.NDArray[Any]], name: str, length: int
+) -> npt.NDArray[np.generic]:
+    """Returns an array of a state after checking its type and length."""
+    array = state.get(name)
+    if array is None or array.dtype != _STATE_TYPES[name] or array.shape != (length,):
+        raise DataLossError(f"the state of the metrics is damaged: {name} is not as it was written")
+    return array
 
 
 def _check(labels: Floats, scores: Floats, what: str) -> None:

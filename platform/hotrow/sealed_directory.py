@@ -147,6 +147,8 @@ def check_files(
             if digest_bytes is not None and size > digest_bytes:
                 continue
             found = _digest_of_file(path)
+        except ValueError as err:  # a name that no file has
+            raise DataLossError(f"{directory / MANIFEST} is damaged: {err}") from err
         except OSError as err:
             raise DataLossError(f"{path} cannot be read: {err.strerror}") from err
         if found != expected["sha256"]:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import dataclasses
 import hashlib
 import json
 import os
@@ -44,8 +43,9 @@ from hotrow.config import CheckpointConfig
 from hotrow.errors import DataLossError, FailedPreconditionError
 from hotrow.ops.table import Table
 from hotrow.sealed_directory import MANIFEST, seal_of
-from hotrow.trainer.checkpoint import CheckpointDirectory, CheckpointWriter, Position
+from hotrow.trainer.checkpoint import CheckpointDirectory, Position
 from hotrow.trainer.checkpoint.random_state import restore_random_state
+from hotrow.trainer.checkpoint.writer import CheckpointWriter
 from hotrow.trainer.metrics import BinaryMetrics
 
 STEPS = (5, 10, 15)
@@ -75,10 +75,12 @@ class Run:
     def __init__(self, directory: Path) -> None:
         self._tables = {name: Table(config, seed=3) for name, config in _TABLES.items()}
         self._dense = [
-            keras.Variable(np.zeros((3, 2), "float32")),
-            keras.Variable(0, dtype="int64"),
+            keras.Variable(np.zeros((3, 2), "float32"), name="kernel"),
+            keras.Variable(0, dtype="int64", name="steps"),
         ]
-        self.optimizer = SimpleNamespace(variables=[keras.Variable(np.zeros(4, "float32"))])
+        self.optimizer = SimpleNamespace(
+            variables=[keras.Variable(np.zeros(4, "float32"), name="momentum")]
+        )
         self.metrics = BinaryMetrics()
         self.move_to(directory)
 
@@ -124,7 +126,10 @@ class Run:
         found = {}
         for name, table in self._tables.items():
             snapshot = table.snapshot("all")
-            arrays = [array.tolist() for array in snapshot.read(10**5)]
+            arrays: list[list[Any]] = [[], [], [], [], []]
+            while len((piece := snapshot.read(10**5))[0]):
+                for array, more in zip(arrays, piece, strict=True):
+                    array.extend(more.tolist())
             snapshot.close()
             found[name] = (arrays, table.state(), table.digest())
         return found
@@ -374,13 +379,16 @@ def _seal(manifest: Path, facts: Any) -> str:
     return seal
 
 
+_NOT_A_LIST = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+
+
 def _seal_above(root: Path, name: str, seal: str) -> None:
     """Lets the increments above a changed checkpoint expect its new seal."""
     for directory in sorted(root.iterdir()):
         manifest = directory / MANIFEST
         facts = json.loads(manifest.read_bytes())
         del facts["seal"]
-        with contextlib.suppress(KeyError, TypeError, ValueError, IndexError):
+        with contextlib.suppress(*_NOT_A_LIST):
             facts["parent_seals"][facts["parents"].index(name)] = seal
             seal_here = _seal(manifest, facts)
             if directory.name != name:
@@ -394,7 +402,7 @@ def _seal_above_once(root: Path, name: str, seal: str) -> None:
         manifest = directory / MANIFEST
         facts = json.loads(manifest.read_bytes())
         del facts["seal"]
-        with contextlib.suppress(KeyError, TypeError, ValueError, IndexError):
+        with contextlib.suppress(*_NOT_A_LIST):
             facts["parent_seals"][facts["parents"].index(name)] = seal
             _seal(manifest, facts)
 
@@ -427,6 +435,10 @@ class Fuzzer:
         self._run.train(100, 103)
         self._before = self._run.rows()
         self.outcomes: Counter[str] = Counter()
+        shutil.copytree(self._good, scratch / "case")
+        self._judge(scratch / "case", resealed=False)
+        assert self.outcomes == {"restored": 1}, "undamaged checkpoints are refused"
+        self.damage: list[str] = []
 
     def case(self, number: int) -> str:
         """Runs one case and returns what was damaged.
@@ -439,8 +451,7 @@ class Fuzzer:
         shutil.rmtree(root, ignore_errors=True)
         shutil.copytree(self._good, root)
         resealed = random.random() < 0.6
-        said = []
-        self.damage = said
+        said = self.damage = []
         if resealed:
             said.append(_resealed(root, random))
         else:
@@ -454,11 +465,14 @@ class Fuzzer:
         run.move_to(root)
         dense = run.dense()
         reports: list[str] = []
+        restored, refusal = None, None
         try:
             restored = run.directory.restore_newest(run, run.optimizer, reports.append)  # type: ignore[arg-type]
         except (DataLossError, FailedPreconditionError) as err:
+            refusal = str(err)
+        if refusal is not None:
             self.outcomes["refused"] += 1
-            assert "\n" not in str(err), f"an error of several lines: {err}"
+            assert "\n" not in refusal, f"an error of several lines: {refusal}"
             sizes = {name: table.size for name, table in run.tables().items()}
             assert run.rows() == self._before or not any(sizes.values()), f"half restored: {sizes}"
             assert run.dense() == dense, "dense variables changed"
@@ -519,10 +533,12 @@ def main() -> int:
                 fuzzer.case(number)
             except BaseException as err:
                 failures += 1
-                print(f"case {number} of seed {options.seed}: {'; '.join(fuzzer.damage)}")
+                print(f"case {number} of seed {options.seed}: {'; '.join(fuzzer.damage)!a}")
                 if isinstance(err, KeyboardInterrupt):
                     raise
-                print("".join(traceback.format_exception(err, limit=-4)))
+                print(
+                    ascii("".join(traceback.format_exception(err, limit=-4))).replace("\\n", "\n")
+                )
                 if options.keep is not None:
                     kept = options.keep / f"checkpoint-{options.seed}-{number}"
                     shutil.copytree(Path(name) / "case", kept, dirs_exist_ok=True)

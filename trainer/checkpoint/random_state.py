@@ -24,16 +24,33 @@ def capture_random_state() -> dict[str, Any]:
     }
 
 
-def restore_random_state(state: dict[str, Any]) -> None:
-    """Puts the generators where `capture_random_state` found them.
+def check_random_state(state: dict[str, Any]) -> None:
+    """Checks that `restore_random_state` will succeed.
 
     Raises:
         DataLossError: `state` is not one.
     """
+    _set(state, random.Random(), np.random.RandomState())
+
+
+def restore_random_state(state: dict[str, Any]) -> None:
+    """Puts the generators where `capture_random_state` found them.
+
+    Raises:
+        DataLossError: `state` is not one; nothing has changed.
+    """
+    check_random_state(state)
+    _set(state, random, np.random)
+
+
+def _set(state: dict[str, Any], python: Any, numpy: Any) -> None:
     try:
         version, words, gauss = state["python"]
-        random.setstate((version, tuple(words), gauss))
         name, keys, position, has_gauss, cached = state["numpy"]
-        np.random.set_state((name, np.array(keys, np.uint32), position, has_gauss, cached))
-    except (KeyError, TypeError, ValueError) as err:
+        # numpy does not look, and would read behind its words.
+        if not (isinstance(position, int) and 0 <= position <= len(keys)):
+            raise ValueError(f"position {position}")
+        python.setstate((version, tuple(words), gauss))
+        numpy.set_state((name, np.array(keys, np.uint32), position, has_gauss, cached))
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as err:
         raise DataLossError(f"the random state is damaged: {err}") from err

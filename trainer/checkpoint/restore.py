@@ -12,9 +12,11 @@ from hotrow.errors import DataLossError, FailedPreconditionError, InvalidArgumen
 from hotrow.trainer.checkpoint import stored
 from hotrow.trainer.checkpoint.array_file import Arrays, read_arrays
 from hotrow.trainer.checkpoint.position import Position
+from hotrow.trainer.checkpoint.random_state import check_random_state
 from hotrow.trainer.checkpoint.stored import StoredCheckpoint
 from hotrow.trainer.checkpoint.table_files import read_removed, read_rows
 from hotrow.trainer.checkpoint.variable_files import assign_variables, check_variables
+from hotrow.trainer.metrics import BinaryMetrics
 
 if TYPE_CHECKING:
     from hotrow.ops.table import Table
@@ -74,6 +76,9 @@ def restore(
         random=_read_json(newest.path / stored.RANDOM),
         environment=newest.facts["environment"],
     )
+    # Damage behind a valid checksum shows here, before anything has changed.
+    BinaryMetrics().set_state(restored.metrics)
+    check_random_state(restored.random)
     try:
         for table in tables.values():
             _restore_table(table, chain, report)

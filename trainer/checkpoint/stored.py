@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+import pydantic
 
 from hotrow.errors import DataLossError, FailedPreconditionError
 from hotrow.sealed_directory import MANIFEST, check_files, read_manifest, seal_of
@@ -16,6 +18,49 @@ MODEL, OPTIMIZER, METRICS = "model.safetensors", "optimizer.safetensors", "metri
 RANDOM, TABLES = "random.json", "tables"
 
 _NAME = re.compile(r"step-\d{8,}")
+
+_Count = Annotated[int, pydantic.Field(ge=0, lt=2**63)]
+
+
+class _Part(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(strict=True, extra="allow")
+
+
+class _Layout(_Part):
+    width: _Count
+    line_bytes: _Count
+
+
+class _TableEntry(_Part):
+    files: list[str]
+    removed: str | None
+    state: str
+    rows: _Count
+    removed_rows: _Count
+    step: _Count
+    layout: _Layout
+    optimizer: str
+    shards: Annotated[int, pydantic.Field(ge=1)]
+    size: _Count
+    digest: str | None
+
+
+class _Position(_Part):
+    model_config = pydantic.ConfigDict(strict=True, extra="forbid")
+    step: _Count
+    epoch: _Count
+    batch: _Count
+
+
+class _Facts(_Part):
+    """What a manifest must hold beside its files, so that nothing else need look."""
+
+    kind: Literal["full", "increment"]
+    position: _Position
+    environment: dict[str, Any]
+    parents: list[str]
+    parent_seals: list[str]
+    tables: dict[str, _TableEntry]
 
 
 def name_of(step: int) -> str:
@@ -80,6 +125,8 @@ def open_chain(path: Path, thorough: bool = True) -> list[StoredCheckpoint]:
             raise DataLossError(f"{path.name} builds on {name}: {err}") from err
         if parent.seal != seal:
             raise DataLossError(f"{path.name} builds on another {name} than the one that is there")
+        if parent.facts["tables"].keys() != newest.facts["tables"].keys():
+            raise DataLossError(f"{path.name} builds on {name}, which has other tables")
         chain.append(parent)
     return [*chain, newest]
 
@@ -92,6 +139,7 @@ def _open(path: Path) -> StoredCheckpoint:
             f"{FORMAT}; start a new run, or use the version that wrote it"
         )
     try:
+        _Facts.model_validate(facts)
         seals, parents = list(facts["parent_seals"]), list(facts["parents"])
         if len(seals) != len(parents) or not all(_NAME.fullmatch(name) for name in parents):
             raise ValueError("parents")
@@ -100,7 +148,13 @@ def _open(path: Path) -> StoredCheckpoint:
                 # Only what the manifest has a checksum of is ever read.
                 if file is not None and f"{TABLES}/{file}" not in facts["files"]:
                     raise ValueError(file)
-    except (KeyError, TypeError, ValueError, AttributeError) as err:
+    except pydantic.ValidationError as err:
+        first = err.errors(include_url=False)[0]
+        where = "/".join(map(str, first["loc"]))
+        raise DataLossError(
+            f"{path / MANIFEST} is no manifest of a checkpoint: {where}: {first['msg']}"
+        ) from err
+    except ValueError as err:
         raise DataLossError(f"{path / MANIFEST} is no manifest of a checkpoint: {err}") from err
     return StoredCheckpoint(path, facts, seal_of(facts))
 
