@@ -56,8 +56,7 @@ void forward(const float* lines, size_t width, const int64_t* places, size_t fir
 // Sums the gradients of each distinct row and applies Adagrad. places: (U); the gradients of
 // row u are gradients[order[i], :], begins[u] <= i < begins[u + 1]. D <= 64.
 void backward(float* lines, size_t width, const int64_t* places, const int64_t* begins,
-              const int64_t* order, const float* gradients, float rate, size_t first,
-              size_t last) {
+              const int64_t* order, const float* gradients, float rate, size_t first, size_t last) {
   const size_t stride = kHeader + 2 * width;
   for (size_t u = first; u < last; ++u) {
     if (u + kAhead < last) {
