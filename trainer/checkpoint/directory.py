@@ -30,6 +30,7 @@ class CheckpointDirectory:
         """Names the directory; the first checkpoint makes it."""
         self.path = path
         self._keep = keep
+        self._damaged: set[int] = set()  # found so when something was restored
 
     def steps(self) -> list[int]:
         """Returns the steps that have a checkpoint, good or damaged, oldest first."""
@@ -40,17 +41,23 @@ class CheckpointDirectory:
         """Returns where the checkpoint of a step is, or would be."""
         return self.path / name_of(step)
 
-    def prune(self) -> None:
+    def prune(self, written: int) -> None:
         """Removes what is neither among the `keep` newest usable checkpoints nor below one.
 
-        Files are judged by their sizes here, not by their content. What the disk refuses to
-        remove stays.
+        What a restoration found damaged is not usable; of the others, files are judged by their
+        sizes. What the disk refuses to remove stays.
+
+        Args:
+            written: the step of the checkpoint that was just written.
         """
+        self._damaged.discard(written)
         needed: set[str] = set()
         kept = 0
         for step in reversed(self.steps()):
             if kept == self._keep:
                 break
+            if step in self._damaged:
+                continue
             with contextlib.suppress(DataLossError, FailedPreconditionError):
                 chain = open_chain(self.of_step(step), thorough=False)
                 needed.update(checkpoint.path.name for checkpoint in chain)
@@ -108,6 +115,7 @@ class CheckpointDirectory:
             try:
                 return attempt(self.of_step(step))
             except DataLossError as err:
+                self._damaged.add(step)
                 report(f"checkpoint of step {step} is not usable, trying the one before: {err}")
         if steps:
             raise DataLossError(

@@ -308,7 +308,7 @@ class _Write:
         try:
             self._snapshot.close()
             if self.error is None:
-                self._directory.prune()
+                self._directory.prune(self.step)
         except BaseException as err:
             self.error = self.error or err
         self.done.set()

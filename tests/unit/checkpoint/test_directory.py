@@ -267,6 +267,30 @@ def test_a_damaged_checkpoint_is_written_anew(reader, written):
     assert_equal_states(reader.state(), written[1][2])
 
 
+@pytest.mark.parametrize("keep", [1, 2])
+def test_a_checkpoint_that_was_found_damaged_is_not_kept_in_place_of_a_good_one(
+    reader, written, keep
+):
+    flip_a_bit(reader.directory.of_step(2) / "model.safetensors")
+    reader.directory._keep = keep
+    assert reader.restore(lambda line: None) == Position(1)
+    reader.train(2, 3)
+    reader.save(9)
+    assert reader.directory.steps() == [1, 9][-keep:]
+    reader.train(7, 8)
+    assert reader.restore() == Position(9)
+
+
+def test_a_good_checkpoint_is_not_removed_for_a_damaged_one_of_a_later_step(reader):
+    flip_a_bit(reader.directory.of_step(2) / "model.safetensors")
+    (reader.directory.of_step(2)).rename(reader.directory.of_step(20))
+    reader.directory._keep = 1
+    assert reader.restore(lambda line: None) == Position(1)
+    reader.save(2)
+    assert reader.directory.steps() == [2]
+    assert reader.restore() == Position(2)
+
+
 def test_no_checkpoint_at_all_is_none(tmp_path):
     assert Trained(tmp_path / "none").restore() is None
     assert not (tmp_path / "none").exists()
