@@ -48,7 +48,7 @@ def rowwise_adagrad(weights, state, gradient, o, lr, step):
 
 
 def adam(weights, state, gradient, o, lr, step):
-    beta_1, beta_2 = as_float32(o.beta_1), as_float32(o.beta_2)
+    beta_1, beta_2 = o.beta_1, o.beta_2
     m = beta_1 * state["m"] + (1 - beta_1) * gradient
     v = beta_2 * state["v"] + (1 - beta_2) * gradient**2
     after = {"m": m, "v": v}

@@ -72,8 +72,7 @@ def test_a_table_trains_like_a_dense_variable(name, update):
     rows = np.array([lines[key][0] for key in KEYS.tolist()])
     moved = np.abs(dense.numpy() - start).max()
     assert moved > 0.05
-    # Keras takes 1 - 0.999 in float64, the table in float32: 5e-5 of it.
-    np.testing.assert_allclose(rows, dense.numpy(), rtol=0, atol=(5e-5 if "Adam" in name else 4e-6))
+    np.testing.assert_allclose(rows, dense.numpy(), rtol=0, atol=4e-6)
 
 
 def test_rows_that_are_not_in_the_batch_stay_as_they_are_to_the_bit():
