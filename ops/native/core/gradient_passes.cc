@@ -26,7 +26,12 @@ SummedGradients& GradientPasses::begin_pass(size_t slot) {
   pass.waiting = true;
   newest_ = slot;
   ++since_commit_;
-  return pass.sums;
+  if (pass.sums == nullptr && !spare_.empty()) {
+    pass.sums = std::move(spare_.back());
+    spare_.pop_back();
+  }
+  if (pass.sums == nullptr) pass.sums = std::make_unique<SummedGradients>();
+  return *pass.sums;
 }
 
 void GradientPasses::begin_immediate(size_t slot) {
@@ -74,13 +79,15 @@ const GradientPasses::Taken& GradientPasses::end_step(const float* witness) {
                                : witness[slot] != 0.0f && std::isfinite(witness[slot]);
     if (!taken) continue;
     pass.waiting = false;
-    taken_.emplace_back(&pass.sums, by_hand ? 1.0f : witness[slot] / kUnit / steps);
+    taken_.emplace_back(pass.sums.get(), by_hand ? 1.0f : witness[slot] / kUnit / steps);
+    spare_.push_back(std::move(pass.sums));
   }
   return taken_;
 }
 
 void GradientPasses::forget() {
-  for (Pass& pass : slots_) pass.waiting = false;
+  for (Pass& pass : slots_) pass = Pass();
+  spare_.clear();
   since_commit_ = micro_steps_ = 0;
   immediate_slot_ = kSlots;
 }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -57,17 +58,20 @@ class GradientPasses {
   // All kUnchanged: a micro-step; the passes since the last commit will be averaged.
   // All negative: a hand-written update subtracted something where it is not kUnchanged; the
   // factor is 1. Otherwise the factors times kUnit; 0 and what is not finite: not taken.
-  // Returns the passes to apply, oldest first; empty: none.
+  // Returns the passes to apply, oldest first; empty: none. They live until the next pass begins.
   const Taken& end_step(const float* witness);
   void forget();
 
  private:
   struct Pass {
     bool waiting = false;
-    SummedGradients sums;
+    std::unique_ptr<SummedGradients> sums;  // null until there is a pass
   };
   std::string table_;  // for messages
   std::vector<Pass> slots_;
+  // Memory of passes that were applied, for the next: a step's gradients are large, and 256 slots
+  // would keep 256 of them.
+  std::vector<std::unique_ptr<SummedGradients>> spare_;
   Taken taken_;
   size_t next_slot_ = 0;
   size_t newest_ = 0;         // slot of the newest pass
