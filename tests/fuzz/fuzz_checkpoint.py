@@ -215,7 +215,10 @@ def _move_checkpoint(root: Path, random: Random) -> str:
 
 def _edit_unsealed(root: Path, random: Random) -> str:
     path = random.choice(sorted(root.iterdir())) / MANIFEST
-    facts = json.loads(path.read_bytes())
+    try:
+        facts = json.loads(path.read_bytes())
+    except (OSError, ValueError):  # another damage came before
+        return "nothing"
     what = _change_value(facts, random)
     path.write_text(json.dumps(facts))
     return f"unsealed {what}"
