@@ -9,7 +9,7 @@ namespace hotrow {
 namespace {
 
 constexpr size_t kLeastBudget = size_t{64} << 20;
-constexpr auto kPatience = std::chrono::seconds(30);
+constexpr auto kPatience = std::chrono::seconds(120);
 
 }  // namespace
 
@@ -32,7 +32,7 @@ Snapshot::Snapshot(Table& table, bool due_only)
 
 Snapshot::~Snapshot() { close(false); }
 
-size_t Snapshot::budget() const { return std::max(kLeastBudget, table_bytes_ / 100 * 15); }
+size_t Snapshot::budget() const { return std::max(kLeastBudget, table_bytes_ / 10); }
 
 size_t Snapshot::measure_side() {
   size_t bytes = 0;

@@ -14,8 +14,8 @@ namespace hotrow {
 class Table;
 
 // Until it is closed, a step that writes a row which was not read yet first copies it aside. The
-// copies take at most 15 % of the table's memory, at least 64 MiB; then a step waits for the
-// reader. A reader that reads nothing for 30 seconds while a step waits loses its snapshot.
+// copies take at most 10 % of the table's memory, at least 64 MiB; then a step waits for the
+// reader. A reader that reads nothing for 120 seconds while a step waits loses its snapshot.
 // One thread reads; the table must live.
 class Snapshot {
  public:
