@@ -87,7 +87,9 @@ struct Model {
     if (o.kind == OptimizerKind::kAdam && o.row_steps) scalar = t;
     for (size_t j = 0; j < g.size(); ++j) {
       double& w = weights[j];
-      double *a = &state[0][j], *b = &state[1][j], old = 0;
+      double none = 0, old = 0;
+      double* a = state[0].empty() ? &none : &state[0][j];
+      double* b = state[1].empty() ? &none : &state[1][j];
       switch (o.kind) {
         case OptimizerKind::kSgd:
           w -= lr * g[j];
@@ -172,7 +174,7 @@ struct Rows {
     pointers.clear();
     for (float& x : values) x = normal(random);
     for (float& x : shares) x = normal(random);
-    for (size_t i = 0; i < begins.back(); ++i) pointers.push_back(&values[i * layout.width]);
+    for (size_t i = 0; i < begins.back(); ++i) pointers.push_back(values.data() + i * layout.width);
     std::shuffle(pointers.begin(), pointers.end(), random);
   }
   RowGradients gradients(bool with_shares) const {
