@@ -47,6 +47,7 @@ def write(
     facts: dict[str, Any] = {
         "format": 2,
         "position": {"step": step, "epoch": 0, "batch": step},
+        "environment": {},
         "kind": "increment" if names else "full",
         "base": names[0] if names else None,
         "parents": names,
@@ -74,6 +75,7 @@ def write(
                 "removed_rows": len(gone),
                 "state": f"{quote(table, safe='')}.state",
                 "size": (sizes or {}).get(table, len(rows)),
+                "shards": 1,
                 "layout": _layout_facts(layout),
                 "optimizer": OPTIMIZER,
                 "step": step,

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from unit.checkpoint.trained import silent
+from unit.checkpoint.trained import all_rows, silent
 
 import hotrow
 from hotrow.config import CheckpointConfig
@@ -62,9 +62,7 @@ class Model:
         return restored.position.step
 
     def contents(self):
-        rows = self.table.snapshot("all")
-        arrays = [array.tolist() for array in rows.read(10**5)]
-        rows.close()
+        arrays = [array.tolist() for array in all_rows(self.table)]
         return arrays, self.table.state(), self.table.digest()
 
 

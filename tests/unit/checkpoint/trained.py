@@ -102,10 +102,18 @@ def assert_equal_states(one, other):
     assert one[1:] == other[1:]
 
 
+def all_rows(table):
+    """Returns keys, lines, clocks, counts and places of every row, in the order of a snapshot."""
+    snapshot = table.snapshot("all")
+    pieces = []
+    while len((piece := snapshot.read(10**5))[0]) or not pieces:
+        pieces.append(piece)
+    snapshot.close()
+    return [np.concatenate(arrays) for arrays in zip(*pieces, strict=True)]
+
+
 def sorted_rows(table):
-    with_places = table.snapshot("all")
-    rows = with_places.read(10**6)
-    with_places.close()
+    rows = all_rows(table)
     order = np.argsort(rows[0])
     return [array[order] for array in rows]
 
