@@ -11,6 +11,14 @@ import pytest
 from hotrow.trainer.stop_request import StopRequest
 
 
+@pytest.fixture(autouse=True)
+def interruptible():
+    """Python's own handler: a shell starts what runs in the background with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_first_signal_is_noted(number):
     with StopRequest() as stop:
