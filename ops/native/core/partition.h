@@ -134,7 +134,6 @@ class Partition {
   size_t side_bytes() const { return side_.bytes(); }
   // keep: later snapshots that are due_only start from this one.
   void end_snapshot(bool keep);
-  bool was_kept() const { return tracking_; }
 
  private:
   static constexpr uint32_t kNothing = 0xffffffffu;
