@@ -11,7 +11,7 @@ namespace {
 constexpr size_t kGroupKeys = 4096;
 constexpr size_t kChunkKeys = 16384;
 // Keys whose misses are under way together.
-constexpr size_t kBlock = 16;
+constexpr size_t kBlock = 32;
 constexpr size_t kLineBytes = 64;
 
 // Into the second cache, which can wait for more lines at a time than the first. Always inline:
@@ -24,25 +24,43 @@ constexpr size_t kLineBytes = 64;
   fetch(row + bytes - 1);
 }
 
+// Calls first(i), second(i) and third(i) for each i < count, in blocks: second a block after first,
+// third a block after second.
+template <typename First, typename Second, typename Third>
+void in_blocks(size_t count, First&& first, Second&& second, Third&& third) {
+  const size_t blocks = (count + kBlock - 1) / kBlock;
+  const auto each = [&](size_t block, auto&& stage) {
+    const size_t end = std::min(count, (block + 1) * kBlock);
+    for (size_t i = block * kBlock; i < end; ++i) stage(i);
+  };
+  for (size_t block = 0; block < blocks + 2; ++block) {
+    if (block < blocks) each(block, first);
+    if (block >= 1 && block - 1 < blocks) each(block - 1, second);
+    if (block >= 2) each(block - 2, third);
+  }
+}
+
 }  // namespace
 
 void BatchRows::collect(Table& table, const std::vector<const Feature*>& features, size_t threads) {
   table_ = &table;
-  keys_.clear();
+  parts_.clear();
+  count_ = 0;
   for (const Feature* feature : features) {
+    const size_t count = feature->segments.keys;
     check_segments(feature->segments, feature->name);
-    table.check_keys(feature->keys, feature->segments.keys);
-    keys_.insert(keys_.end(), feature->keys, feature->keys + feature->segments.keys);
+    table.check_keys(feature->keys, count);
+    if (count > 0) parts_.push_back({count_, feature->keys, count});
+    count_ += count;
   }
-  const size_t count = keys_.size();
-  if (count > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
-    fail(Code::kInvalidArgument, "a batch of %zu keys; at most 2147483647 in one lookup", count);
+  if (count_ > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
+    fail(Code::kInvalidArgument, "a batch of %zu keys; at most 2147483647 in one lookup", count_);
   }
-  line_of_.resize(count);
+  line_of_.resize(count_);
   epoch_ = table.epoch();
   unsigned bits = 0;
   if (threads > 1) {
-    while (bits < Table::kPartitionBits && (kGroupKeys << (bits + 1)) <= count) ++bits;
+    while (bits < Table::kPartitionBits && (kGroupKeys << (bits + 1)) <= count_) ++bits;
   }
   groups_ = size_t{1} << bits;
   group_shift_ = 64 - bits;
@@ -51,26 +69,39 @@ void BatchRows::collect(Table& table, const std::vector<const Feature*>& feature
     chunks_ = 0;
     Group& lone = all_[0];
     lone.positions = nullptr;
-    lone.keys = keys_.data();
-    lone.hashes = nullptr;
-    lone.count = count;
+    lone.count = count_;
+    if (parts_.size() <= 1) {
+      lone.keys = parts_.empty() ? nullptr : parts_[0].keys;
+      return;
+    }
+    grouped_keys_.resize(count_);
+    for (const Part& part : parts_) {
+      std::copy_n(part.keys, part.count, grouped_keys_.data() + part.first);
+    }
+    lone.keys = grouped_keys_.data();
     return;
   }
-  chunks_ = (count + kChunkKeys - 1) / kChunkKeys;
+  chunks_ = (count_ + kChunkKeys - 1) / kChunkKeys;
   chunk_counts_.assign(chunks_ * groups_, 0);
-  hashes_.resize(count);
-  grouped_keys_.resize(count);
-  grouped_hashes_.resize(count);
-  positions_.resize(count);
+  grouped_keys_.resize(count_);
+  positions_.resize(count_);
+}
+
+template <typename Visit>
+void BatchRows::each_of(size_t chunk, Visit&& visit) const {
+  const size_t begin = chunk * kChunkKeys, end = std::min(begin + kChunkKeys, count_);
+  for (const Part& part : parts_) {
+    const size_t last = std::min(end, part.first + part.count);
+    for (size_t i = std::max(begin, part.first); i < last; ++i) {
+      const int64_t key = part.keys[i - part.first];
+      visit(i, key, static_cast<size_t>(mix64(static_cast<uint64_t>(key)) >> group_shift_));
+    }
+  }
 }
 
 void BatchRows::count_chunk(size_t chunk) {
-  const size_t end = std::min((chunk + 1) * kChunkKeys, keys_.size());
   size_t* counts = chunk_counts_.data() + chunk * groups_;
-  for (size_t i = chunk * kChunkKeys; i < end; ++i) {
-    hashes_[i] = mix64(static_cast<uint64_t>(keys_[i]));
-    ++counts[group_of(hashes_[i])];
-  }
+  each_of(chunk, [&](size_t, int64_t, size_t group) { ++counts[group]; });
 }
 
 void BatchRows::end_count() {
@@ -80,7 +111,6 @@ void BatchRows::end_count() {
     Group& group = all_[g];
     group.positions = positions_.data() + place;
     group.keys = grouped_keys_.data() + place;
-    group.hashes = grouped_hashes_.data() + place;
     const size_t first = place;
     for (size_t chunk = 0; chunk < chunks_; ++chunk) {
       const size_t n = chunk_counts_[chunk * groups_ + g];
@@ -92,26 +122,24 @@ void BatchRows::end_count() {
 }
 
 void BatchRows::scatter_chunk(size_t chunk) {
-  const size_t end = std::min((chunk + 1) * kChunkKeys, keys_.size());
   size_t* places = chunk_counts_.data() + chunk * groups_;
-  for (size_t i = chunk * kChunkKeys; i < end; ++i) {
-    const size_t place = places[group_of(hashes_[i])]++;
-    grouped_keys_[place] = keys_[i];
-    grouped_hashes_[place] = hashes_[i];
+  each_of(chunk, [&](size_t i, int64_t key, size_t group) {
+    const size_t place = places[group]++;
+    grouped_keys_[place] = key;
     positions_[place] = static_cast<uint32_t>(i);
-  }
+  });
 }
 
 void BatchRows::find_rows(size_t g, Missing missing) {
   Group& group = all_[g];
   Table& table = *table_;
-  group.unique.run(group.keys, group.count, group.hashes);
+  group.unique.run(group.keys, group.count);
   const size_t distinct = group.unique.size();
   group.places.resize(distinct);
   group.lines.resize(distinct);
-  const int64_t* keys = group.unique.keys().data();
-  const uint64_t* hashes = group.unique.hashes().data();
-  const uint32_t* counts = group.unique.counts().data();
+  const int64_t* keys = group.unique.keys();
+  const uint64_t* hashes = group.unique.hashes();
+  const uint32_t* counts = group.unique.counts();
   const uint32_t clock = table.step_in_lock() + 1;
   const size_t weight_bytes = sizeof(RowHeader) + table.shape().layout.state_offset();
   const auto partition_of = [&](size_t u) -> Partition& {
@@ -120,50 +148,61 @@ void BatchRows::find_rows(size_t g, Missing missing) {
   GroupLock lock(table, g, missing == Missing::kReadDefault ? 0 : groups_);
   // Three short loops over blocks of keys, each ahead of the next by a block: fetch the bucket;
   // read the most likely place from it and fetch the line; compare the key. So the misses of a
-  // block are under way together.
+  // block are under way together. What is not there waits for the end: walking on at once would
+  // keep all others waiting for its misses.
+  group.elsewhere.resize(distinct);
+  uint32_t* const elsewhere = group.elsewhere.data();
+  size_t missed = 0;
+  std::byte* const nowhere = const_cast<std::byte*>(table.default_line());
   const KeyIndex::Bucket* buckets[2][kBlock];
-  const size_t blocks = (distinct + kBlock - 1) / kBlock;
-  for (size_t block = 0; block < blocks + 2; ++block) {
-    if (block < blocks) {
-      const size_t first = block * kBlock, last = std::min(distinct, first + kBlock);
-      for (size_t u = first; u < last; ++u) {
+  in_blocks(
+      distinct,
+      [&](size_t u) {
         const KeyIndex::Bucket* bucket = partition_of(u).index().home(hashes[u]);
         fetch(bucket);
-        buckets[block & 1][u - first] = bucket;
-      }
-    }
-    if (block >= 1 && block - 1 < blocks) {
-      const size_t first = (block - 1) * kBlock, last = std::min(distinct, first + kBlock);
-      for (size_t u = first; u < last; ++u) {
-        const uint32_t place = buckets[(block - 1) & 1][u - first]->candidate(hashes[u]);
+        buckets[u / kBlock & 1][u % kBlock] = bucket;
+      },
+      [&](size_t u) {
+        const Partition& partition = partition_of(u);
+        const uint32_t place = buckets[u / kBlock & 1][u % kBlock]->candidate(hashes[u]);
         group.places[u] = place;
-        if (place == Partition::kAbsent) continue;
-        std::byte* line = partition_of(u).at(place);
+        std::byte* line = partition.places() == 0 ? nowhere : partition.at(place);
         group.lines[u] = line;
         prefetch_weights(line, weight_bytes);
-      }
-    }
-    if (block < 2) continue;
-    const size_t first = (block - 2) * kBlock, last = std::min(distinct, first + kBlock);
-    for (size_t u = first; u < last; ++u) {
-      if (group.places[u] != Partition::kAbsent &&
-          reinterpret_cast<const RowHeader*>(group.lines[u])->key == keys[u]) {
-        continue;
-      }
-      Partition& partition = partition_of(u);
-      uint32_t place;
-      if (missing == Missing::kReadDefault) {
-        place = partition.find(hashes[u], keys[u]);
-      } else {
-        const uint32_t times = missing == Missing::kInsert ? counts[u] : 0;
-        place = partition.find_or_insert(hashes[u], keys[u], times, clock);
-      }
-      group.places[u] = place;
-      group.lines[u] = place == Partition::kAbsent ? nullptr : partition.at(place);
-    }
-  }
+      },
+      [&](size_t u) {
+        elsewhere[missed] = static_cast<uint32_t>(u);
+        const RowHeader& header = *reinterpret_cast<const RowHeader*>(group.lines[u]);
+        missed += (header.key != keys[u]) | (header.clock == Partition::kFree);
+      });
+  in_blocks(
+      missed,
+      [&](size_t i) {
+        const size_t u = elsewhere[i];
+        partition_of(u).index().each_near(hashes[u], fetch);
+      },
+      [&](size_t i) {
+        const size_t u = elsewhere[i];
+        const Partition& partition = partition_of(u);
+        partition.index().each_likely(hashes[u], [&](uint32_t place) {
+          prefetch_weights(partition.at(place), weight_bytes);
+        });
+      },
+      [&](size_t i) {
+        const size_t u = elsewhere[i];
+        Partition& partition = partition_of(u);
+        uint32_t place;
+        if (missing == Missing::kReadDefault) {
+          place = partition.find(hashes[u], keys[u]);
+        } else {
+          const uint32_t times = missing == Missing::kInsert ? counts[u] : 0;
+          place = partition.find_or_insert(hashes[u], keys[u], times, clock);
+        }
+        group.places[u] = place;
+        group.lines[u] = place == Partition::kAbsent ? nullptr : partition.at(place);
+      });
   const std::byte* missing_line = table.default_line();
-  const int32_t* inverse = group.unique.inverse().data();
+  const int32_t* inverse = group.unique.inverse();
   for (size_t i = 0; i < group.count; ++i) {
     const std::byte* line = group.lines[static_cast<size_t>(inverse[i])];
     line_of_[group.positions == nullptr ? i : group.positions[i]] =

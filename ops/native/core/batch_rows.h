@@ -24,15 +24,16 @@ class BatchRows {
     // Of the keys in the batch, ascending; empty in a lone group, where key i has position i.
     const uint32_t* positions = nullptr;  // (n)
     const int64_t* keys = nullptr;        // (n)
-    const uint64_t* hashes = nullptr;     // (n), or null
     size_t count = 0;                     // n
     Unique unique;
     std::vector<uint32_t> places;   // (U of the group)
     std::vector<std::byte*> lines;  // (U of the group): headers; null: no row
+    // Of the distinct keys, those whose row was not where it most likely is.
+    std::vector<uint32_t> elsewhere;
   };
 
-  // Takes the keys; `features` are those of this table. Fails when a key is out of the vocabulary
-  // or row_splits are wrong.
+  // Takes the keys, which must live until find_rows; `features` are those of this table. Fails when
+  // a key is out of the vocabulary or row_splits are wrong.
   void collect(Table& table, const std::vector<const Feature*>& features, size_t threads);
 
   // --- the phases, each after the other; the calls of a phase may run at the same time ----------
@@ -45,27 +46,34 @@ class BatchRows {
   void find_rows(size_t group, Missing missing);
 
   Table& table() const { return *table_; }
-  size_t key_count() const { return keys_.size(); }
+  size_t key_count() const { return count_; }
   const Group& group(size_t g) const { return all_[g]; }
-  const int64_t* keys() const { return keys_.data(); }
   // By position: the line of each key's row; the table's default line where there is none.
   const std::byte* const* line_of() const { return line_of_.data(); }
   uint64_t epoch() const { return epoch_; }
 
  private:
-  size_t group_of(uint64_t hash) const { return hash >> group_shift_; }
+  // The keys of a feature, and the position of the first.
+  struct Part {
+    size_t first;
+    const int64_t* keys;
+    size_t count;
+  };
+  // visit(position, key, group) for the keys of a chunk.
+  template <typename Visit>
+  void each_of(size_t chunk, Visit&& visit) const;
 
   Table* table_ = nullptr;
-  std::vector<int64_t> keys_;              // (N)
+  size_t count_ = 0;  // N
+  std::vector<Part> parts_;
   std::vector<const std::byte*> line_of_;  // (N)
   uint64_t epoch_ = 0;
   size_t groups_ = 1;
   unsigned group_shift_ = 63;
   size_t chunks_ = 0;
-  std::vector<size_t> chunk_counts_;               // (chunks, groups): then where each goes
-  std::vector<int64_t> grouped_keys_;              // (N)
-  std::vector<uint64_t> hashes_, grouped_hashes_;  // (N)
-  std::vector<uint32_t> positions_;                // (N)
+  std::vector<size_t> chunk_counts_;   // (chunks, groups): then where each goes
+  std::vector<int64_t> grouped_keys_;  // (N)
+  std::vector<uint32_t> positions_;    // (N)
   std::vector<Group> all_;
 };
 

@@ -41,9 +41,9 @@ int hr_unique(const int64_t* keys, size_t count, int64_t* unique, int32_t* inver
   return guarded([&] {
     hotrow::Unique u;
     u.run(keys, count);
-    *unique_count = u.keys().size();
-    std::copy(u.keys().begin(), u.keys().end(), unique);
-    std::copy(u.inverse().begin(), u.inverse().end(), inverse);
+    *unique_count = u.size();
+    std::copy_n(u.keys(), u.size(), unique);
+    std::copy_n(u.inverse(), count, inverse);
   });
 }
 

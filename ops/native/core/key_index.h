@@ -53,10 +53,10 @@ class KeyIndex {
       return fits;
 #endif
     }
-    // The first row whose tag fits, or kAbsent: very likely the one.
+    // The first row whose tag fits, very likely the one; else any row, or 0. Without a branch: a
+    // wrong guess of the processor would keep it from asking for the rows that follow.
     uint32_t candidate(uint64_t hash) const {
-      const uint32_t fits = match(tag_of(hash));
-      return fits == 0 ? kAbsent : rows[__builtin_ctz(fits)];
+      return rows[__builtin_ctz(match(tag_of(hash)) | 1u << (kSlots - 1))];
     }
   };
   static_assert(sizeof(Bucket) == 64);
@@ -65,6 +65,29 @@ class KeyIndex {
   const Bucket* home(uint64_t hash) const {
     const Segment& segment = segment_of(hash);
     return &segment.bucket(segment.place(hash));
+  }
+
+  // What a lookup reads next when the key is not at its home. visit(bucket), of both.
+  template <typename Visit>
+  void each_near(uint64_t hash, Visit&& visit) const {
+    const Segment& segment = segment_of(hash);
+    const uint32_t b = segment.place(hash);
+    visit(&segment.bucket(b));
+    visit(&segment.bucket(segment.after(b)));
+  }
+  // visit(row) for the rows that these buckets have for the hash.
+  template <typename Visit>
+  void each_likely(uint64_t hash, Visit&& visit) const {
+    const Segment& segment = segment_of(hash);
+    const uint8_t tag = tag_of(hash);
+    uint32_t b = segment.place(hash);
+    for (int walked = 0; walked < 2; ++walked, b = segment.after(b)) {
+      const Bucket& bucket = segment.bucket(b);
+      for (uint32_t fits = bucket.match(tag); fits != 0; fits &= fits - 1) {
+        visit(bucket.rows[__builtin_ctz(fits)]);
+      }
+      if (bucket.overflowed == 0) return;
+    }
   }
 
   // The row of the key, or kAbsent. is_key(row) tells whether a row's key is the one sought.

@@ -17,8 +17,8 @@ size_t lookup(const RowSource& source, const std::vector<Feature>& features,
   }
   unique.run(all.data(), all.size());
   rows.resize(unique.size() * source.width());
-  const size_t unknown = source.read(unique.keys().data(), unique.size(), rows.data());
-  const int32_t* position = unique.inverse().data();
+  const size_t unknown = source.read(unique.keys(), unique.size(), rows.data());
+  const int32_t* position = unique.inverse();
   const IeeeFloatMode exact;
   for (size_t f = 0; f < features.size(); ++f) {
     pool_rows(features[f].segments, rows.data(), position, source.width(), pooled[f]);

@@ -21,23 +21,24 @@ namespace hotrow {
 struct RowShape {
   explicit RowShape(const TableOptions& options);
 
-  // Rows lie in blocks that double from 2^first_shift rows on until they have 16 times as many,
-  // so that small tables stay small and the list of a large one's blocks stays in the cache.
+  // Rows lie in blocks: 64 of 2^first_shift rows, then 64 of twice as many, and so on.
+  // So at most a 64th of the rows' memory is empty, and the list of blocks, which every
+  // lookup reads, stays in the first cache however large the table is.
   struct Spot {
     size_t block;
     size_t row;  // in the block
   };
   Spot spot_of(uint32_t place) const {
-    const size_t r = place + (size_t{1} << first_shift);
-    const unsigned full = first_shift + kDoublings;
-    if (r >> full != 0) return {(r >> full) + kDoublings - 1, r & ((size_t{1} << full) - 1)};
-    const unsigned log = 63 - static_cast<unsigned>(__builtin_clzll(r));
-    return {log - first_shift, r - (size_t{1} << log)};
+    const size_t r = place + (size_t{1} << (first_shift + kBlockBits));
+    const unsigned shift = 63 - kBlockBits - static_cast<unsigned>(__builtin_clzll(r));
+    const size_t size = shift - first_shift;
+    return {(size << kBlockBits) + (r >> shift) - (size_t{1} << kBlockBits),
+            r & ((size_t{1} << shift) - 1)};
   }
   size_t block_rows(size_t block) const {
-    return size_t{1} << (first_shift + std::min<size_t>(block, kDoublings));
+    return size_t{1} << (first_shift + (block >> kBlockBits));
   }
-  static constexpr unsigned kDoublings = 4;
+  static constexpr unsigned kBlockBits = 6;
 
   TableOptions options;
   LineLayout layout;

@@ -47,6 +47,9 @@ Table::Table(std::string name, const TableOptions& options, int32_t shards, bool
   default_line_.resize(shape_.stride);
   const std::vector<float> values(options.width, options.default_value);
   shape_.kernels->initialize(shape_.layout, options.optimizer, values.data(), default_line_.data());
+  // It is no key's row, not that of key 0 either.
+  const RowHeader nobody{0, Partition::kFree, 0};
+  std::memcpy(default_line_.data(), &nobody, sizeof(nobody));
   make_partitions();
 }
 

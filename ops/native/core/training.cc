@@ -208,8 +208,8 @@ struct Ordered {
   std::vector<uint32_t> next;      // (U)
 
   RowGradients order(const BatchRows::Group& group, const KeyGradients& gradients) {
-    const std::vector<uint32_t>& counts = group.unique.counts();
-    const size_t distinct = counts.size();
+    const uint32_t* counts = group.unique.counts();
+    const size_t distinct = group.unique.size();
     begins.resize(distinct + 1);
     next.resize(distinct);
     uint32_t total = 0;
@@ -219,7 +219,7 @@ struct Ordered {
     }
     begins[distinct] = total;
     rows.resize(total);
-    const int32_t* inverse = group.unique.inverse().data();
+    const int32_t* inverse = group.unique.inverse();
     if (gradients.plain()) {
       gradients.each(group.positions, group.count, [&](size_t i, const float* row) {
         rows[next[static_cast<size_t>(inverse[i])]++] = row;
@@ -304,8 +304,8 @@ void sum_group(const BatchRows& rows, size_t g, const KeyGradients& gradients,
   const BatchRows::Group& group = rows.group(g);
   const size_t first = sums->group_begins[g], distinct = group.unique.size();
   const size_t width = rows.table().width();
-  std::copy_n(group.unique.keys().data(), distinct, sums->keys.data() + first);
-  std::copy_n(group.unique.counts().data(), distinct, sums->counts.data() + first);
+  std::copy_n(group.unique.keys(), distinct, sums->keys.data() + first);
+  std::copy_n(group.unique.counts(), distinct, sums->counts.data() + first);
   std::copy_n(group.places.data(), distinct, sums->places.data() + first);
   std::copy_n(group.lines.data(), distinct, sums->lines.data() + first);
   const RowGradients order = ordered().order(group, gradients);
@@ -362,7 +362,7 @@ std::unique_ptr<SummedGradients> merge(const Table& table, const GradientPasses:
   Unique unique;
   unique.run(keys.data(), keys.size());
   const size_t distinct = unique.size();
-  merged->keys = unique.keys();
+  merged->keys.assign(unique.keys(), unique.keys() + distinct);
   merged->places.resize(distinct);
   merged->lines.resize(distinct);
   merged->counts.assign(distinct, 0);
@@ -370,7 +370,7 @@ std::unique_ptr<SummedGradients> merge(const Table& table, const GradientPasses:
   merged->group_begins = {0, distinct};
   merged->epoch = table.epoch();
   std::vector<uint32_t> begins{0};
-  for (uint32_t count : unique.counts()) begins.push_back(begins.back() + count);
+  for (size_t u = 0; u < distinct; ++u) begins.push_back(begins.back() + unique.counts()[u]);
   std::vector<uint32_t> next(begins.begin(), begins.end() - 1);
   std::vector<const float*> ordered_rows(keys.size());
   std::vector<float> shares(keys.size());
@@ -543,9 +543,8 @@ void backward(const LayerCall& call, const std::vector<const float*>& gradients,
       const BatchRows::Group& group = rows.group(tasks[i].part);
       GroupLock lock(table, tasks[i].part, rows.group_count());
       const RowGradients order = ordered().order(group, by_table[tasks[i].table]);
-      update_rows(table, steps[tasks[i].table], order, group.unique.keys().data(),
-                  group.places.data(), group.unique.counts().data(), group.lines.data(), 0,
-                  group.unique.size());
+      update_rows(table, steps[tasks[i].table], order, group.unique.keys(), group.places.data(),
+                  group.unique.counts(), group.lines.data(), 0, group.unique.size());
     });
     sweep_all(call.tables, executor);
     return;

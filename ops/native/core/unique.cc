@@ -14,7 +14,7 @@ constexpr size_t kBlock = 32;
 
 }  // namespace
 
-void Unique::run(const int64_t* keys, size_t count, const uint64_t* hashes) {
+void Unique::run(const int64_t* keys, size_t count) {
   if (count > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
     fail(Code::kInvalidArgument, "a batch of %zu keys; at most 2147483647 in one lookup", count);
   }
@@ -23,10 +23,12 @@ void Unique::run(const int64_t* keys, size_t count, const uint64_t* hashes) {
   const size_t mask = capacity - 1;
   if (slots_.size() < capacity) slots_.resize(capacity);
   std::memset(slots_.data(), 0xff, capacity * sizeof(int32_t));
-  inverse_.resize(count);
-  keys_.resize(count);
-  hashes_.resize(count);
-  counts_.resize(count);
+  if (keys_.size() < count) {
+    keys_.resize(count);
+    hashes_.resize(count);
+    counts_.resize(count);
+    inverse_.resize(count);
+  }
   int32_t* const slots = slots_.data();
   int64_t* const unique = keys_.data();
   uint32_t* const counts = counts_.data();
@@ -37,7 +39,7 @@ void Unique::run(const int64_t* keys, size_t count, const uint64_t* hashes) {
     const size_t last = std::min(count, first + kBlock);
     uint64_t* block = mixed[first / kBlock & 1];
     for (size_t i = first; i < last; ++i) {
-      const uint64_t hash = hashes == nullptr ? mix64(static_cast<uint64_t>(keys[i])) : hashes[i];
+      const uint64_t hash = mix64(static_cast<uint64_t>(keys[i]));
       block[i - first] = hash;
       __builtin_prefetch(slots + (hash & mask), 1);
     }
@@ -50,25 +52,24 @@ void Unique::run(const int64_t* keys, size_t count, const uint64_t* hashes) {
     for (size_t i = first; i < last; ++i) {
       const int64_t key = keys[i];
       size_t slot = block[i - first] & mask;
+      // Without a branch on what cannot be guessed: whether a key is new. What an old one writes is
+      // there already.
       int32_t found = slots[slot];
-      while (found >= 0 && unique[found] != key) {
+      int32_t place = found + ((size - found) & (found >> 31));
+      while (__builtin_expect(~(found >> 31) & static_cast<int32_t>(unique[place] != key), 0)) {
         slot = (slot + 1) & mask;
         found = slots[slot];
+        place = found + ((size - found) & (found >> 31));
       }
-      if (found < 0) {
-        found = size++;
-        slots[slot] = found;
-        unique[found] = key;
-        hashes_[static_cast<size_t>(found)] = block[i - first];
-        counts[found] = 0;
-      }
-      ++counts[found];
-      inverse_[i] = found;
+      size -= found >> 31;
+      slots[slot] = place;
+      unique[place] = key;
+      counts[place] = (counts[place] & ~static_cast<uint32_t>(found >> 31)) + 1;
+      inverse_[i] = place;
     }
   }
-  keys_.resize(static_cast<size_t>(size));
-  hashes_.resize(static_cast<size_t>(size));
-  counts_.resize(static_cast<size_t>(size));
+  size_ = static_cast<size_t>(size);
+  for (size_t u = 0; u < size_; ++u) hashes_[u] = mix64(static_cast<uint64_t>(unique[u]));
 }
 
 }  // namespace hotrow

@@ -12,16 +12,17 @@ namespace hotrow {
 class Unique {
  public:
   // keys: (count). Every int64 value is legal. Fails for more than 2^31 - 1 keys.
-  // hashes: (count) mix64 of each key, or null.
-  void run(const int64_t* keys, size_t count, const uint64_t* hashes = nullptr);
+  void run(const int64_t* keys, size_t count);
 
-  size_t size() const { return keys_.size(); }
-  const std::vector<int64_t>& keys() const { return keys_; }        // (U)
-  const std::vector<uint64_t>& hashes() const { return hashes_; }   // (U) mix64 of the keys
-  const std::vector<uint32_t>& counts() const { return counts_; }   // (U) how often each appeared
-  const std::vector<int32_t>& inverse() const { return inverse_; }  // (N)
+  size_t size() const { return size_; }                       // U
+  const int64_t* keys() const { return keys_.data(); }        // (U)
+  const uint64_t* hashes() const { return hashes_.data(); }   // (U) mix64 of the keys
+  const uint32_t* counts() const { return counts_.data(); }   // (U) how often each appeared
+  const int32_t* inverse() const { return inverse_.data(); }  // (N)
 
  private:
+  size_t size_ = 0;
+  // Larger than they need to be: a vector that shrinks and grows writes zeros each time.
   std::vector<int64_t> keys_;
   std::vector<uint64_t> hashes_;
   std::vector<uint32_t> counts_;
