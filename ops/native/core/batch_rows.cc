@@ -12,24 +12,20 @@ constexpr size_t kGroupKeys = 4096;
 constexpr size_t kChunkKeys = 16384;
 // Keys whose misses are under way together.
 constexpr size_t kBlock = 32;
-constexpr size_t kLineBytes = 64;
 
 // Into the second cache, which can wait for more lines at a time than the first. Always inline:
 // GCC takes a function that only prefetches for one without effect and leaves its calls out.
-[[gnu::always_inline]] inline void fetch(const void* line) { __builtin_prefetch(line, 0, 2); }
-
-[[gnu::always_inline]] inline void prefetch_weights(const std::byte* row, size_t bytes) {
-  for (size_t i = 0; i < bytes; i += kLineBytes) fetch(row + i);
-  // The last byte may lie in one line more.
-  fetch(row + bytes - 1);
+__attribute__((always_inline)) inline void fetch(const void* line) {
+  __builtin_prefetch(line, 0, 2);
 }
 
 // Calls first(i), second(i) and third(i) for each i < count, in blocks: second a block after first,
 // third a block after second.
 template <typename First, typename Second, typename Third>
-void in_blocks(size_t count, First&& first, Second&& second, Third&& third) {
+__attribute__((always_inline)) inline void in_blocks(size_t count, First&& first, Second&& second,
+                                                     Third&& third) {
   const size_t blocks = (count + kBlock - 1) / kBlock;
-  const auto each = [&](size_t block, auto&& stage) {
+  const auto each = [&](size_t block, auto&& stage) __attribute__((always_inline)) {
     const size_t end = std::min(count, (block + 1) * kBlock);
     for (size_t i = block * kBlock; i < end; ++i) stage(i);
   };
@@ -141,15 +137,14 @@ void BatchRows::find_rows(size_t g, Missing missing) {
   const uint64_t* hashes = group.unique.hashes();
   const uint32_t* counts = group.unique.counts();
   const uint32_t clock = table.step_in_lock() + 1;
-  const size_t weight_bytes = sizeof(RowHeader) + table.shape().layout.state_offset();
   const auto partition_of = [&](size_t u) -> Partition& {
     return table.partition(table.partition_number(keys[u], hashes[u]));
   };
   GroupLock lock(table, g, missing == Missing::kReadDefault ? 0 : groups_);
   // Three short loops over blocks of keys, each ahead of the next by a block: fetch the bucket;
-  // read the most likely place from it and fetch the line; compare the key. So the misses of a
-  // block are under way together. What is not there waits for the end: walking on at once would
-  // keep all others waiting for its misses.
+  // read the most likely place from it and fetch the row's header; compare the key. So the misses
+  // of a block are under way together; the weights are asked for by those who read them. What is
+  // not there waits for the end: walking on at once would keep all others waiting for its misses.
   group.elsewhere.resize(distinct);
   uint32_t* const elsewhere = group.elsewhere.data();
   size_t missed = 0;
@@ -168,7 +163,7 @@ void BatchRows::find_rows(size_t g, Missing missing) {
         group.places[u] = place;
         std::byte* line = partition.places() == 0 ? nowhere : partition.at(place);
         group.lines[u] = line;
-        prefetch_weights(line, weight_bytes);
+        fetch(line);
       },
       [&](size_t u) {
         elsewhere[missed] = static_cast<uint32_t>(u);
@@ -177,16 +172,17 @@ void BatchRows::find_rows(size_t g, Missing missing) {
       });
   in_blocks(
       missed,
-      [&](size_t i) {
+      [&](size_t i) __attribute__((always_inline)) {
         const size_t u = elsewhere[i];
-        partition_of(u).index().each_near(hashes[u], fetch);
+        partition_of(u).index().each_near(
+            hashes[u], [](const void* bucket) __attribute__((always_inline)) { fetch(bucket); });
       },
-      [&](size_t i) {
+      [&](size_t i) __attribute__((always_inline)) {
         const size_t u = elsewhere[i];
         const Partition& partition = partition_of(u);
-        partition.index().each_likely(hashes[u], [&](uint32_t place) {
-          prefetch_weights(partition.at(place), weight_bytes);
-        });
+        partition.index().each_likely(
+            hashes[u],
+            [&](uint32_t place) __attribute__((always_inline)) { fetch(partition.at(place)); });
       },
       [&](size_t i) {
         const size_t u = elsewhere[i];

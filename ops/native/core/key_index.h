@@ -69,7 +69,7 @@ class KeyIndex {
 
   // What a lookup reads next when the key is not at its home. visit(bucket), of both.
   template <typename Visit>
-  void each_near(uint64_t hash, Visit&& visit) const {
+  __attribute__((always_inline)) void each_near(uint64_t hash, Visit&& visit) const {
     const Segment& segment = segment_of(hash);
     const uint32_t b = segment.place(hash);
     visit(&segment.bucket(b));
@@ -77,7 +77,7 @@ class KeyIndex {
   }
   // visit(row) for the rows that these buckets have for the hash.
   template <typename Visit>
-  void each_likely(uint64_t hash, Visit&& visit) const {
+  __attribute__((always_inline)) void each_likely(uint64_t hash, Visit&& visit) const {
     const Segment& segment = segment_of(hash);
     const uint8_t tag = tag_of(hash);
     uint32_t b = segment.place(hash);
