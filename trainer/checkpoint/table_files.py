@@ -23,7 +23,7 @@ from hotrow.trainer.checkpoint.array_file import read_arrays, write_arrays
 PIECE_BYTES = 64 << 20
 """Bytes of a file, at most; 256 MiB is the format's bound, so that writing and reading stream."""
 
-_LEAST_PIECES = 32  # of a table, so that memory for a piece is small beside it
+_LEAST_PIECES = 64  # of a table, so that memory for a piece is small beside it
 _LEAST_PIECE_BYTES = 4 << 20
 
 ROW_OVERHEAD_BYTES = 8 + 3 * 4
@@ -85,7 +85,7 @@ def write_rows(
 ) -> tuple[dict[str, FileFacts], int]:
     """Writes rows as pieces and returns the facts of each file, by name, and how many rows.
 
-    Memory beside the table: one piece, which is 1/32 of the rows, 4 MiB at least and
+    Memory beside the table: one piece, which is 1/64 of the rows, 4 MiB at least and
     `PIECE_BYTES` at most, and what one read returns.
 
     Args:
