@@ -199,10 +199,14 @@ def _move_checkpoint(root: Path, random: Random) -> str:
         shutil.rmtree(path)
         return f"remove {path.name}"
     if what == 1:
-        path.rename(root / "step-00000099")
+        if not (root / "step-00000099").exists():
+            path.rename(root / "step-00000099")
         return f"rename {path.name}"
     if what == 2:
-        shutil.copytree(path, root / random.choice(("step-00000099", "step-00000001", "step-x")))
+        target = root / random.choice(("step-00000099", "step-00000001", "step-x"))
+        if target.exists():  # an earlier move made it
+            return "nothing"
+        shutil.copytree(path, target)
         return f"copy {path.name}"
     other = random.choice(steps)
     if other == path:
