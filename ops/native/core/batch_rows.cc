@@ -126,39 +126,70 @@ void BatchRows::scatter_chunk(size_t chunk) {
   });
 }
 
+uint32_t BatchRows::find_place(const Group& group, size_t u, Missing missing) const {
+  Partition& partition = partition_of(group, u);
+  const int64_t key = group.unique.keys()[u];
+  const uint64_t hash = group.unique.hashes()[u];
+  if (missing == Missing::kReadDefault) return partition.find(hash, key);
+  const uint32_t times = missing == Missing::kInsert ? group.unique.counts()[u] : 0;
+  return partition.find_or_insert(hash, key, times, table_->step_in_lock() + 1);
+}
+
 void BatchRows::find_rows(size_t g, Missing missing) {
   Group& group = all_[g];
-  Table& table = *table_;
   group.unique.run(group.keys, group.count);
   const size_t distinct = group.unique.size();
   group.places.resize(distinct);
   group.lines.resize(distinct);
+  group.elsewhere.resize(distinct);
+  group.moved = false;
+  {
+    GroupLock lock(*table_, g, missing == Missing::kReadDefault ? 0 : groups_);
+    if (table_->cache() == nullptr) {
+      find_in_host(group, missing);
+    } else {
+      find_in_tiers(group, missing);
+    }
+  }
+  const std::byte* missing_line = table_->default_line();
+  const int32_t* inverse = group.unique.inverse();
+  for (size_t i = 0; i < group.count; ++i) {
+    const std::byte* line = group.lines[static_cast<size_t>(inverse[i])];
+    line_of_[group.positions == nullptr ? i : group.positions[i]] =
+        line == nullptr ? missing_line : line;
+  }
+}
+
+void BatchRows::end_find(Missing missing) {
+  if (table_->cache() != nullptr && missing != Missing::kReadDefault) {
+    bool moved = false;
+    for (size_t g = 0; g < groups_; ++g) moved = moved || all_[g].moved;
+    table_->note_cached(moved);
+  }
+  epoch_ = table_->epoch();
+}
+
+void BatchRows::find_in_host(Group& group, Missing missing) {
+  const size_t distinct = group.unique.size();
   const int64_t* keys = group.unique.keys();
   const uint64_t* hashes = group.unique.hashes();
-  const uint32_t* counts = group.unique.counts();
-  const uint32_t clock = table.step_in_lock() + 1;
-  const auto partition_of = [&](size_t u) -> Partition& {
-    return table.partition(table.partition_number(keys[u], hashes[u]));
-  };
-  GroupLock lock(table, g, missing == Missing::kReadDefault ? 0 : groups_);
   // Three short loops over blocks of keys, each ahead of the next by a block: fetch the bucket;
   // read the most likely place from it and fetch the row's header; compare the key. So the misses
   // of a block are under way together; the weights are asked for by those who read them. What is
   // not there waits for the end: walking on at once would keep all others waiting for its misses.
-  group.elsewhere.resize(distinct);
   uint32_t* const elsewhere = group.elsewhere.data();
   size_t missed = 0;
-  std::byte* const nowhere = const_cast<std::byte*>(table.default_line());
+  std::byte* const nowhere = const_cast<std::byte*>(table_->default_line());
   const KeyIndex::Bucket* buckets[2][kBlock];
   in_blocks(
       distinct,
       [&](size_t u) {
-        const KeyIndex::Bucket* bucket = partition_of(u).index().home(hashes[u]);
+        const KeyIndex::Bucket* bucket = partition_of(group, u).index().home(hashes[u]);
         fetch(bucket);
         buckets[u / kBlock & 1][u % kBlock] = bucket;
       },
       [&](size_t u) {
-        const Partition& partition = partition_of(u);
+        const Partition& partition = partition_of(group, u);
         const uint32_t place = buckets[u / kBlock & 1][u % kBlock]->candidate(hashes[u]);
         group.places[u] = place;
         std::byte* line = partition.places() == 0 ? nowhere : partition.at(place);
@@ -174,35 +205,104 @@ void BatchRows::find_rows(size_t g, Missing missing) {
       missed,
       [&](size_t i) __attribute__((always_inline)) {
         const size_t u = elsewhere[i];
-        partition_of(u).index().each_near(
+        partition_of(group, u).index().each_near(
             hashes[u], [](const void* bucket) __attribute__((always_inline)) { fetch(bucket); });
       },
       [&](size_t i) __attribute__((always_inline)) {
         const size_t u = elsewhere[i];
-        const Partition& partition = partition_of(u);
+        const Partition& partition = partition_of(group, u);
         partition.index().each_likely(
             hashes[u],
             [&](uint32_t place) __attribute__((always_inline)) { fetch(partition.at(place)); });
       },
       [&](size_t i) {
         const size_t u = elsewhere[i];
-        Partition& partition = partition_of(u);
-        uint32_t place;
-        if (missing == Missing::kReadDefault) {
-          place = partition.find(hashes[u], keys[u]);
-        } else {
-          const uint32_t times = missing == Missing::kInsert ? counts[u] : 0;
-          place = partition.find_or_insert(hashes[u], keys[u], times, clock);
-        }
-        group.places[u] = place;
-        group.lines[u] = place == Partition::kAbsent ? nullptr : partition.at(place);
+        group.places[u] = find_place(group, u, missing);
+        group.lines[u] = group.places[u] == Partition::kAbsent
+                             ? nullptr
+                             : partition_of(group, u).at(group.places[u]);
       });
-  const std::byte* missing_line = table.default_line();
-  const int32_t* inverse = group.unique.inverse();
-  for (size_t i = 0; i < group.count; ++i) {
-    const std::byte* line = group.lines[static_cast<size_t>(inverse[i])];
-    line_of_[group.positions == nullptr ? i : group.positions[i]] =
-        line == nullptr ? missing_line : line;
+}
+
+void BatchRows::find_in_tiers(Group& group, Missing missing) {
+  RowCache& cache = *table_->cache();
+  const bool training = missing != Missing::kReadDefault;
+  const size_t distinct = group.unique.size();
+  const int64_t* keys = group.unique.keys();
+  const uint64_t* hashes = group.unique.hashes();
+  const size_t row_bytes = sizeof(RowHeader) + table_->line_bytes();
+  uint32_t* const elsewhere = group.elsewhere.data();
+  size_t missed = 0;
+  std::vector<uint32_t>& slots = group.slots;
+  slots.resize(distinct);
+  const auto take = [&](size_t u, uint32_t slot) {
+    slots[u] = slot;
+    group.places[u] = cache.place(slot);
+    group.lines[u] = cache.line(slot);
+    if (!training) return;
+    cache.pin(slot);
+    cache.set_dirty(slot, true);
+  };
+  // First what the device tier has, pinned: so no row of the batch is another's victim.
+  in_blocks(
+      distinct, [&](size_t u) __attribute__((always_inline)) { fetch(cache.home(hashes[u])); },
+      [&](size_t u) __attribute__((always_inline)) {
+        const uint32_t slot = cache.likely(hashes[u]);
+        if (slot != RowCache::kNone) fetch(cache.line(slot));
+      },
+      [&](size_t u) {
+        const uint32_t slot = cache.find(hashes[u], keys[u]);
+        if (missing == Missing::kInsert) cache.note_use(hashes[u], slot);
+        slots[u] = slot;
+        if (slot == RowCache::kNone) {
+          elsewhere[missed++] = static_cast<uint32_t>(u);
+        } else {
+          take(u, slot);
+        }
+      });
+  // Then the host tier, in the order of the keys, as without a device tier.
+  in_blocks(
+      missed,
+      [&](size_t i) __attribute__((always_inline)) {
+        const size_t u = elsewhere[i];
+        partition_of(group, u).index().each_near(
+            hashes[u], [](const void* bucket) __attribute__((always_inline)) { fetch(bucket); });
+      },
+      [&](size_t i) __attribute__((always_inline)) {
+        const size_t u = elsewhere[i];
+        const Partition& partition = partition_of(group, u);
+        partition.index().each_likely(
+            hashes[u],
+            [&](uint32_t place) __attribute__((always_inline)) { fetch(partition.at(place)); });
+      },
+      [&](size_t i) {
+        const size_t u = elsewhere[i];
+        const uint32_t place = group.places[u] = find_place(group, u, missing);
+        if (place == Partition::kAbsent) {
+          group.lines[u] = nullptr;
+          return;
+        }
+        std::byte* const host = partition_of(group, u).at(place);
+        group.lines[u] = host;
+        const uint32_t slot = training ? cache.choose(hashes[u]) : RowCache::kNone;
+        // Not worth a slot: the batch works on the host tier's line.
+        if (slot == RowCache::kNone) return;
+        if (cache.used(slot)) {
+          const int64_t victim = cache.header(slot).key;
+          if (cache.dirty(slot)) {
+            table_
+                ->partition(table_->partition_number(victim, mix64(static_cast<uint64_t>(victim))))
+                .write_back(slot);
+          }
+          cache.release(slot);
+        }
+        cache.put(slot, hashes[u], keys[u], place);
+        std::memcpy(cache.line(slot), host, row_bytes);
+        group.moved = true;
+        take(u, slot);
+      });
+  for (size_t u = 0; training && u < distinct; ++u) {
+    if (slots[u] != RowCache::kNone) cache.unpin(slots[u]);
   }
 }
 

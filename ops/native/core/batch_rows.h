@@ -30,6 +30,8 @@ class BatchRows {
     std::vector<std::byte*> lines;  // (U of the group): headers; null: no row
     // Of the distinct keys, those whose row was not where it most likely is.
     std::vector<uint32_t> elsewhere;
+    std::vector<uint32_t> slots;  // (U of the group) in the device tier
+    bool moved = false;           // rows came into the device tier
   };
 
   // Takes the keys, which must live until find_rows; `features` are those of this table. Fails when
@@ -44,6 +46,7 @@ class BatchRows {
   size_t group_count() const { return groups_; }
   // Finds the rows of a group's keys; in the table's lock, alone for kInsert.
   void find_rows(size_t group, Missing missing);
+  void end_find(Missing missing);
 
   Table& table() const { return *table_; }
   size_t key_count() const { return count_; }
@@ -62,6 +65,14 @@ class BatchRows {
   // visit(position, key, group) for the keys of a chunk.
   template <typename Visit>
   void each_of(size_t chunk, Visit&& visit) const;
+  Partition& partition_of(const Group& group, size_t u) const {
+    return table_->partition(
+        table_->partition_number(group.unique.keys()[u], group.unique.hashes()[u]));
+  }
+  // The place of a distinct key, which may be given a row.
+  uint32_t find_place(const Group& group, size_t u, Missing missing) const;
+  void find_in_host(Group& group, Missing missing);
+  void find_in_tiers(Group& group, Missing missing);
 
   Table* table_ = nullptr;
   size_t count_ = 0;  // N

@@ -25,6 +25,9 @@ RowShape::RowShape(const TableOptions& table)
       stride((sizeof(RowHeader) + line_bytes + 7) / 8 * 8),
       first_shift(0),
       kernels(&hotrow::kernels()) {
+  if (options.cache.rows > 0) {
+    cache = std::make_unique<RowCache>(stride, options.cache.rows, options.cache.policy);
+  }
   while ((stride << (first_shift + 1)) <= kFirstBlockBytes) ++first_shift;
 }
 
@@ -131,6 +134,17 @@ void Partition::remove(uint32_t place) {
   make_free(place);
 }
 
+void Partition::write_back(uint32_t slot) {
+  RowCache& cache = *shape_->cache;
+  const uint32_t place = cache.place(slot);
+  const size_t bytes = sizeof(RowHeader) + shape_->line_bytes;
+  cache.set_dirty(slot, false);
+  // Looked up for training and not updated: no news for snapshots.
+  if (std::memcmp(at(place), cache.line(slot), bytes) == 0) return;
+  before_write(place);
+  std::memcpy(at(place), cache.line(slot), bytes);
+}
+
 void Partition::clear() {
   for (size_t place = 0; tracking_ && place < places_; ++place) {
     const RowHeader& row = header(static_cast<uint32_t>(place));
@@ -147,6 +161,14 @@ void Partition::clear() {
   if (admission_ != nullptr) admission_->clear();
 }
 
+bool Partition::expired(const RowHeader& row, uint32_t step) const {
+  if (row.clock == kFree || row.clock > step) return false;
+  const ExpiryOptions& expiry = shape_->options.expiry;
+  const uint32_t age = step - row.clock;
+  return (expiry.after_steps != 0 && age > expiry.after_steps) ||
+         (row.count < expiry.rare_count && age > expiry.rare_after_steps);
+}
+
 void Partition::sweep(uint32_t step) {
   const ExpiryOptions& expiry = shape_->options.expiry;
   if (places_ == 0) return;
@@ -154,12 +176,15 @@ void Partition::sweep(uint32_t step) {
   for (size_t i = 0; i < share; ++i) {
     if (sweep_place >= places_) sweep_place = 0;
     const uint32_t place = static_cast<uint32_t>(sweep_place++);
-    const RowHeader& row = header(place);
-    if (row.clock == kFree || row.clock > step) continue;
-    const uint32_t age = step - row.clock;
-    const bool old = expiry.after_steps != 0 && age > expiry.after_steps;
-    const bool rare = row.count < expiry.rare_count && age > expiry.rare_after_steps;
-    if (!old && !rare) continue;
+    const RowHeader row = header(place);
+    if (!expired(row, step)) continue;
+    // The row in the device tier may be younger, never older.
+    const uint32_t slot =
+        shape_->cache == nullptr ? RowCache::kNone : shape_->cache->find(hash_at(place), row.key);
+    if (slot != RowCache::kNone) {
+      if (!expired(shape_->cache->header(slot), step)) continue;
+      shape_->cache->release(slot);
+    }
     tombstones[row.key] = step;
     ++totals.expired;
     remove(place);

@@ -46,6 +46,8 @@ struct RowShape {
   size_t stride;  // header and line, a multiple of 8
   unsigned first_shift;
   const Kernels* kernels;
+  // The device tier, or null. What is in it is newer than what lies here.
+  std::unique_ptr<RowCache> cache;
 };
 
 // Running totals since the table was made.
@@ -111,6 +113,8 @@ class Partition {
     if (watching_) note_write(place);
   }
   bool watching() const { return watching_; }
+  // Brings a row up to date from its slot in the device tier.
+  void write_back(uint32_t slot);
   // Looks at its share of the places and removes rows that expired at this step.
   void sweep(uint32_t step);
   // Copies the rows at places [first, ...) until `count` rows; returns how many, and the place
@@ -144,6 +148,7 @@ class Partition {
   uint32_t take_place();
   void make_free(uint32_t place);
   bool wanted(size_t place) const;
+  bool expired(const RowHeader& row, uint32_t step) const;
   uint64_t hash_at(uint32_t place) const { return mix64(static_cast<uint64_t>(header(place).key)); }
 
   const RowShape* shape_;

@@ -56,6 +56,13 @@ class RowCache {
     }
     return kNone;
   }
+  // The first slot whose tag fits, or kNone: very likely the one.
+  uint32_t likely(uint64_t hash) const {
+    const size_t number = set_of(hash);
+    const uint32_t fits = sets_[number].match(tag_of(hash));
+    if (fits == 0) return kNone;
+    return static_cast<uint32_t>(number) * kWays + static_cast<uint32_t>(__builtin_ctz(fits));
+  }
   // Notes that a batch used the key, which is in `slot`, or kNone: nowhere. Frequencies fade: those
   // of a set are halved every so many uses.
   void note_use(uint64_t hash, uint32_t slot);
@@ -65,8 +72,8 @@ class RowCache {
   // it is pinned or, with kLfu, worth as much as the newcomer. kNone: the key stays outside.
   // The slot's row, if it has one, is the caller's to write back, and release.
   uint32_t choose(uint64_t hash) const;
-  // Puts a key's row in a free slot, clean. Its header's key is written at once, so that it is found;
-  // the rest of the line is the caller's to fill. place: of the row in the host tier.
+  // Puts a key's row in a free slot, clean. Its header's key is written at once, so that it is
+  // found; the rest of the line is the caller's to fill. place: of the row in the host tier.
   void put(uint32_t slot, uint64_t hash, int64_t key, uint32_t place);
   // Frees a slot.
   void release(uint32_t slot);
@@ -93,7 +100,7 @@ class RowCache {
     uint8_t tags[kWays];  // 0: free
     uint8_t states[kWays];
     uint8_t frequencies[kWays];
-    uint8_t used_at[kWays];  // in some uses of the set
+    uint8_t used_at[kWays];   // in some uses of the set
     uint64_t sketch[kWords];  // frequencies of keys that have no slot
     uint32_t uses;
     uint32_t since_fade;

@@ -70,7 +70,7 @@ size_t Table::size() const {
 
 size_t Table::bytes() const {
   std::shared_lock lock(mutex_);
-  size_t total = memory_.bytes();
+  size_t total = memory_.bytes() + (cache() == nullptr ? 0 : cache()->bytes());
   for (const Partition& partition : partitions_) total += partition.bytes();
   return total;
 }
@@ -118,6 +118,7 @@ void Table::check_no_snapshot(const char* what) const {
 
 size_t Table::export_rows(uint64_t cursor, size_t count, const RowArrays& out,
                           uint64_t* next) const {
+  settle();
   std::shared_lock lock(mutex_);
   size_t number = cursor >> 32;
   if (number >= partitions_.size()) {
@@ -152,6 +153,7 @@ void Table::import_rows(const int64_t* keys, size_t count, const std::byte* line
            static_cast<unsigned long long>(most_places()));
     }
   }
+  empty_cache();
   ++epoch_;
   for (size_t i = 0; i < count; ++i) {
     const uint64_t hash = mix64(static_cast<uint64_t>(keys[i]));
@@ -164,6 +166,7 @@ void Table::import_rows(const int64_t* keys, size_t count, const std::byte* line
 size_t Table::remove_rows(const int64_t* keys, size_t count) {
   std::unique_lock lock(mutex_);
   check_no_snapshot("remove rows");
+  empty_cache();
   ++epoch_;
   size_t removed = 0;
   for (size_t i = 0; i < count; ++i) {
@@ -178,6 +181,7 @@ size_t Table::remove_rows(const int64_t* keys, size_t count) {
 }
 
 void Table::digest(bool weights_only, uint64_t digest[2]) const {
+  settle();
   std::shared_lock lock(mutex_);
   digest[0] = digest[1] = 0;
   for (const Partition& partition : partitions_) partition.add_digest(weights_only, digest);
@@ -187,6 +191,7 @@ void Table::clear() {
   std::unique_lock lock(mutex_);
   check_no_snapshot("clear it");
   passes.forget();
+  if (cache() != nullptr) cache()->clear();
   for (Partition& partition : partitions_) partition.clear();
   memory_.clear();
   ++epoch_;
@@ -235,9 +240,56 @@ void Table::forget_tombstones(uint32_t up_to_step) {
 std::unique_ptr<Snapshot> Table::open_snapshot(bool due_only) {
   std::unique_lock lock(mutex_);
   check_no_snapshot("open another one");
+  settle_in_lock();
   auto snapshot = std::make_unique<Snapshot>(*this, due_only);
   snapshot_ = snapshot.get();
   return snapshot;
+}
+
+// --- the device tier ----------------------------------------------------------------------------
+
+void Table::settle() const {
+  if (cache() == nullptr) return;
+  std::unique_lock lock(mutex_);
+  // What a table holds does not change; only where.
+  const_cast<Table*>(this)->settle_in_lock();
+}
+
+void Table::settle_in_lock() {
+  if (!unsettled_) return;
+  RowCache& cached = *cache();
+  for (size_t i = 0; i < cached.slots(); ++i) {
+    const uint32_t slot = static_cast<uint32_t>(i);
+    if (!cached.used(slot) || !cached.dirty(slot)) continue;
+    const int64_t key = cached.header(slot).key;
+    Partition& partition = partitions_[partition_number(key, mix64(static_cast<uint64_t>(key)))];
+    std::unique_lock lock(partition.mutex, std::defer_lock);
+    if (snapshot_ != nullptr) lock.lock();
+    partition.write_back(slot);
+  }
+  unsettled_ = false;
+  // Plans think that their rows are marked as dirty.
+  ++epoch_;
+}
+
+void Table::empty_cache() {
+  if (cache() == nullptr) return;
+  settle_in_lock();
+  cache()->clear();
+}
+
+std::byte* Table::line_to_update(int64_t key, uint64_t hash, uint32_t place) {
+  if (place == Partition::kAbsent) return nullptr;
+  const uint32_t slot = cache() == nullptr ? RowCache::kNone : cache()->find(hash, key);
+  if (slot == RowCache::kNone) return partitions_[partition_number(key, hash)].at(place);
+  cache()->set_dirty(slot, true);
+  unsettled_ = true;
+  return cache()->line(slot);
+}
+
+void Table::note_cached(bool moved) {
+  unsettled_ = true;
+  if (moved) ++epoch_;
 }
 
 // --- steps --------------------------------------------------------------------------------------

@@ -90,7 +90,13 @@ class Table {
   size_t partition_count() const { return partitions_.size(); }
   const std::byte* default_line() const { return default_line_.data(); }
   void check_keys(const int64_t* keys, size_t count) const;
-  // Changes whenever a row was removed or replaced: places and lines from before are void.
+  // The device tier, or null.
+  RowCache* cache() const { return shape_.cache.get(); }
+  // Where the row of a key that has one is to be updated; marks it dirty. Null: it has none.
+  std::byte* line_to_update(int64_t key, uint64_t hash, uint32_t place);
+  // Rows came into the device tier, or may have been written there.
+  void note_cached(bool moved);
+  // Changes whenever a row was removed, replaced or moved: places and lines from before are void.
   uint64_t epoch() const { return epoch_; }
   // Begins a commit and returns the settings of its kernels. learning_rate: NaN takes the
   // options' own.
@@ -113,6 +119,11 @@ class Table {
  private:
   friend class Snapshot;
   void check_no_snapshot(const char* what) const;
+  // Brings the host tier up to date; rows stay in the device tier, clean.
+  void settle() const;
+  void settle_in_lock();
+  // The same, and empties the device tier.
+  void empty_cache();
   // Of a partition, if it had all of the machine's memory.
   uint64_t most_places() const;
   std::vector<uint8_t> state_in_lock() const;
@@ -128,6 +139,7 @@ class Table {
   std::deque<Partition> partitions_;  // shards x kPartitions
   uint32_t step_ = 0;
   uint64_t epoch_ = 0;
+  bool unsettled_ = false;  // there may be dirty rows in the device tier
   std::atomic<uint64_t> lookups_{0};
   std::vector<float> corrections_;  // Adam
   Snapshot* snapshot_ = nullptr;    // open

@@ -6,6 +6,7 @@
 
 #include "core/admission.h"
 #include "core/optimizer.h"
+#include "core/row_cache.h"
 #include "core/row_init.h"
 #include "core/row_line.h"
 
@@ -21,6 +22,12 @@ struct ExpiryOptions {
   bool any() const { return after_steps != 0 || rare_count != 0; }
 };
 
+// The device tier. Rows come out the same with any of it.
+struct CacheOptions {
+  size_t rows = 0;  // 0: none
+  CachePolicy policy = CachePolicy::kLfu;
+};
+
 struct TableOptions {
   size_t width = 0;              // D: weights of a row
   int64_t vocabulary_size = -1;  // keys in [0, vocabulary_size); -1: every key
@@ -31,6 +38,7 @@ struct TableOptions {
   RowType state = RowType::kFloat32;
   AdmissionOptions admission;
   ExpiryOptions expiry;
+  CacheOptions cache;
 
   LineLayout layout() const {
     return {width, weights, state, optimizer.state_vectors(), optimizer.state_scalars()};

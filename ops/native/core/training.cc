@@ -89,6 +89,7 @@ void find_all(const LayerCall& call, const Executor& executor, Missing missing, 
   executor.run(groups.size(), [&](size_t i) {
     plan->tables[groups[i].table]->find_rows(groups[i].part, missing);
   });
+  for (auto& rows : plan->tables) rows->end_find(missing);
 }
 
 void pool_all(const LayerCall& call, const Executor& executor, const Plan& plan,
@@ -261,7 +262,9 @@ void update_rows(Table& table, const UpdateStep& step, const RowGradients& gradi
     for (size_t u = block; u < end; ++u) {
       if (lines[u] == nullptr) continue;
       const uint64_t hash = mix64(static_cast<uint64_t>(keys[u]));
-      table.partition(table.partition_number(keys[u], hash)).before_write(places[u]);
+      Partition& partition = table.partition(table.partition_number(keys[u], hash));
+      // A row in the device tier is written to its place later.
+      if (lines[u] == partition.at(places[u])) partition.before_write(places[u]);
     }
     kernels.update(step, gradients, counts, block, end, lines);
   }
@@ -335,7 +338,7 @@ void refresh(Table& table, SummedGradients* sums) {
     if (table.snapshot_open()) lock.lock();
     const uint32_t place = partition.find_or_insert(hash, key, 0, clock);
     sums->places[u] = place;
-    sums->lines[u] = place == Partition::kAbsent ? nullptr : partition.at(place);
+    sums->lines[u] = table.line_to_update(key, hash, place);
   }
   sums->epoch = table.epoch();
 }

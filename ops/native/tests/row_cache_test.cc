@@ -136,9 +136,7 @@ TEST_CASE("row cache: with lfu a newcomer comes in when it was used more than th
   for (size_t i = 0; i < 16; ++i) {
     for (int n = 0; n < 3; ++n) use(cache, keys[i]);
   }
-  const auto is_in = [&](int64_t key) {
-    return cache.find(hash_of(key), key) != RowCache::kNone;
-  };
+  const auto is_in = [&](int64_t key) { return cache.find(hash_of(key), key) != RowCache::kNone; };
   int uses = 0;
   while (!is_in(keys[16])) {
     use(cache, keys[16]);

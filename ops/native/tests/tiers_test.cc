@@ -1,0 +1,237 @@
+// A table with a device tier does what one without does, bit for bit.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tests/one_table.h"
+
+namespace hotrow {
+namespace {
+
+struct Case {
+  OptimizerKind kind = OptimizerKind::kAdagrad;
+  size_t cache_rows = 1;
+  CachePolicy policy = CachePolicy::kLfu;
+  int32_t shards = 1;
+  size_t threads = 1;
+  RowType type = RowType::kFloat32;
+  bool expiry = false, admission = false;
+};
+
+TableOptions options_of(const Case& c, bool cached) {
+  TableOptions options;
+  options.width = 5;
+  options.init.kind = InitKind::kUniform;
+  options.init.scale = 0.1f;
+  options.optimizer.kind = c.kind;
+  options.weights = options.state = c.type;
+  if (c.expiry) {
+    options.expiry.after_steps = 6;
+    options.expiry.rare_count = 3;
+    options.expiry.rare_after_steps = 3;
+    options.expiry.sweep_steps = 4;
+  }
+  if (c.admission) {
+    options.admission.kind = AdmissionKind::kCounter;
+    options.admission.sightings = 2;
+  }
+  if (cached) options.cache = {c.cache_rows, c.policy};
+  return options;
+}
+
+// Keys of a batch, skewed: many of few, few of many.
+std::vector<int64_t> batch_of(std::mt19937_64& random, size_t count, size_t rows) {
+  std::vector<int64_t> keys(count);
+  for (int64_t& key : keys) {
+    const double u = static_cast<double>(random() >> 11) * 0x1p-53;
+    key = static_cast<int64_t>(std::pow(u, 4.0) * static_cast<double>(rows)) - 7;
+  }
+  return keys;
+}
+
+std::vector<float> gradients_of(std::mt19937_64& random, size_t count) {
+  std::vector<float> gradients(count);
+  for (float& g : gradients) g = static_cast<float>(random() % 2001) / 1000.0f - 1.0f;
+  return gradients;
+}
+
+// A forward pass, and a backward pass that waits in `slot`.
+std::vector<float> pass(Table& table, const std::vector<int64_t>& keys,
+                        const std::vector<float>& gradients, const Executor& executor,
+                        size_t slot) {
+  std::vector<float> rows(keys.size() * table.width());
+  const LayerCall call = call_of(table, keys, executor);
+  BackwardOptions options;
+  options.ticket = forward(call, true, {rows.data()}, nullptr);
+  options.slot = slot;
+  backward(call, {gradients.data()}, options);
+  return rows;
+}
+
+void commit_slots(Table& table, const std::vector<size_t>& slots, const Executor& executor) {
+  std::vector<float> witness(GradientPasses::kSlots, 0.0f);
+  for (size_t slot : slots) witness[slot] = GradientPasses::kUnit;
+  commit({&table}, witness.data(), nullptr, 0.0f, executor);
+}
+
+void check_same(const Table& plain, const Table& tiered) {
+  REQUIRE(exported(plain, 1000) == exported(tiered, 1000));
+  REQUIRE(digest_of(plain) == digest_of(tiered));
+  REQUIRE(plain.state() == tiered.state());
+}
+
+void check_case(const Case& c) {
+  CAPTURE(static_cast<int>(c.kind));
+  CAPTURE(c.cache_rows);
+  CAPTURE(static_cast<int>(c.policy));
+  CAPTURE(c.shards);
+  CAPTURE(c.threads);
+  CAPTURE(static_cast<int>(c.type));
+  CAPTURE(c.expiry);
+  CAPTURE(c.admission);
+  ManyThreads threads(c.threads);
+  const Executor executor = c.threads > 1 ? threads.executor() : Executor();
+  Table plain("t", options_of(c, false), c.shards, false);
+  Table tiered("t", options_of(c, true), c.shards, false);
+  REQUIRE(tiered.cache() != nullptr);
+  std::mt19937_64 random(11);
+  for (int step = 0; step < 24; ++step) {
+    // Batches of more distinct rows than the least cache, and of enough for several threads.
+    const size_t count = step % 3 == 0 ? 9000 : 500;
+    const auto keys = batch_of(random, count, 20000), others = batch_of(random, 200, 20000);
+    const auto gradients = gradients_of(random, keys.size() * plain.width());
+    const auto other_gradients = gradients_of(random, others.size() * plain.width());
+    const auto both = [&](auto&& act) {
+      const auto expected = act(plain);
+      REQUIRE(act(tiered) == expected);
+    };
+    switch (step % 4) {
+      case 0:  // forward and a fused backward
+        both([&](Table& table) {
+          const auto rows = look_up(table, keys, true, executor);
+          update(table, keys, gradients, executor);
+          return rows;
+        });
+        break;
+      case 1:  // a pass and its commit
+        both([&](Table& table) {
+          const size_t slot = table.passes.next_slot();
+          const auto rows = pass(table, keys, gradients, executor, slot);
+          commit_slots(table, {slot}, executor);
+          return rows;
+        });
+        break;
+      case 2:  // two forward passes before their backward passes: the second moves rows
+        both([&](Table& table) {
+          auto rows = look_up(table, keys, true, executor);
+          const LayerCall call = call_of(table, keys, executor);
+          BackwardOptions first;
+          first.what = Backward::kUpdate;
+          first.ticket = forward(call, true, {rows.data()}, nullptr);
+          look_up(table, others, true, executor);
+          backward(call, {gradients.data()}, first);
+          return rows;
+        });
+        break;
+      default:  // two passes in one commit, read without training in between
+        both([&](Table& table) {
+          const size_t a = table.passes.next_slot(), b = table.passes.next_slot();
+          auto rows = pass(table, keys, gradients, executor, a);
+          const auto more = pass(table, others, other_gradients, executor, b);
+          const auto seen = look_up(table, keys, false, executor);
+          commit_slots(table, {a, b}, executor);
+          rows.insert(rows.end(), more.begin(), more.end());
+          rows.insert(rows.end(), seen.begin(), seen.end());
+          return rows;
+        });
+    }
+    both([&](Table& table) { return look_up(table, others, false, executor); });
+    if (step % 7 == 6) check_same(plain, tiered);
+  }
+  check_same(plain, tiered);
+  const std::vector<int64_t> gone = batch_of(random, 300, 20000);
+  CHECK(plain.remove_rows(gone.data(), gone.size()) ==
+        tiered.remove_rows(gone.data(), gone.size()));
+  check_same(plain, tiered);
+}
+
+}  // namespace
+
+TEST_CASE("tiers: every optimizer and size of cache gives the table without one") {
+  for (const OptimizerKind kind :
+       {OptimizerKind::kSgd, OptimizerKind::kMomentum, OptimizerKind::kAdagrad,
+        OptimizerKind::kRowwiseAdagrad, OptimizerKind::kAdam, OptimizerKind::kFtrl}) {
+    for (const size_t rows : {size_t{1}, size_t{2000}, size_t{40000}}) {
+      Case c;
+      c.kind = kind;
+      c.cache_rows = rows;
+      check_case(c);
+    }
+  }
+}
+
+TEST_CASE("tiers: with shards, threads, policies, types, expiry and admission") {
+  for (const int32_t shards : {1, 3}) {
+    for (const size_t threads : {size_t{1}, size_t{3}}) {
+      Case c;
+      c.shards = shards;
+      c.threads = threads;
+      c.cache_rows = 1500;
+      check_case(c);
+      c.policy = CachePolicy::kLru;
+      check_case(c);
+      c.type = RowType::kBfloat16;
+      c.expiry = true;
+      check_case(c);
+      c.policy = CachePolicy::kLfu;
+      c.admission = true;
+      check_case(c);
+    }
+  }
+}
+
+TEST_CASE("tiers: a snapshot has the rows of its moment, and increments those written since") {
+  Case c;
+  c.cache_rows = 1500;
+  Table plain("t", options_of(c, false), 1, false), tiered("t", options_of(c, true), 1, false);
+  std::mt19937_64 random(5);
+  for (int round = 0; round < 5; ++round) {
+    std::vector<std::pair<std::vector<int64_t>, std::vector<float>>> steps;
+    for (int i = 0; i < 4; ++i) {
+      auto keys = batch_of(random, 3000, 20000);
+      auto gradients = gradients_of(random, keys.size() * plain.width());
+      steps.emplace_back(std::move(keys), std::move(gradients));
+    }
+    const auto run = [&](Table& table) {
+      for (int i = 0; i < 2; ++i) {
+        look_up(table, steps[i].first, true);
+        update(table, steps[i].first, steps[i].second);
+      }
+      // Opened between a forward pass and its backward pass, and read while training goes on.
+      const LayerCall call = call_of(table, steps[2].first);
+      std::vector<float> rows(steps[2].first.size() * table.width());
+      BackwardOptions options;
+      options.what = Backward::kUpdate;
+      options.ticket = forward(call, true, {rows.data()}, nullptr);
+      auto snapshot = table.open_snapshot(round > 0);
+      backward(call, {steps[2].second.data()}, options);
+      Rows read = read_all(table, *snapshot, 500);
+      look_up(table, steps[3].first, true);
+      update(table, steps[3].first, steps[3].second);
+      Rows rest = read_all(table, *snapshot, 500);
+      read.insert(read.end(), rest.begin(), rest.end());
+      snapshot->close(true);
+      return sorted(read);
+    };
+    const Rows expected = run(plain);
+    REQUIRE(!expected.empty());
+    REQUIRE(run(tiered) == expected);
+    check_same(plain, tiered);
+  }
+}
+
+}  // namespace hotrow
