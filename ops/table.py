@@ -21,7 +21,9 @@ from hotrow.spec import (
     DTYPES,
     FILTERS,
     OPTIMIZERS,
+    POLICIES,
     Admission,
+    Cache,
     Constant,
     Expiry,
     Ftrl,
@@ -104,6 +106,19 @@ def _expiry_arguments(expiry: Expiry | None) -> dict[str, int]:
     return {name: value or 0 for name, value in dataclasses.asdict(expiry).items()}
 
 
+def _cache_arguments(cache: Cache | None, vocabulary_size: int | None) -> dict[str, int]:
+    if cache is None:
+        return {"rows": 0, "bytes": 0, "policy": 0}
+    rows = cache.device_rows or 0
+    if cache.cache_ratio is not None:
+        rows = max(round(cache.cache_ratio * (vocabulary_size or 0)), 1)
+    return {
+        "rows": rows,
+        "bytes": cache.device_bytes or 0,
+        "policy": POLICIES.index(cache.policy),
+    }
+
+
 @dataclasses.dataclass(frozen=True)
 class RowBatch:
     """Rows of a table. N rows, L bytes a row line.
@@ -163,6 +178,7 @@ class Table:
             optimizer=_optimizer_arguments(config.optimizer),
             admission=_admission_arguments(config.admission),
             expiry=_expiry_arguments(config.expiry),
+            cache=_cache_arguments(config.cache, config.vocabulary_size),
         )
         weakref.finalize(self, _native.drop_table, self.handle)
 
@@ -301,6 +317,11 @@ class Table:
 
         `refused` are sightings of keys that were not admitted, `waiting` keys whose sightings are
         counted. Totals run since the table was made, also over a restoration.
+
+        Of the device tier: `cache_slots` (0: there is none); in distinct keys of training batches
+        `cache_hits`, `cache_misses`, `cache_inserted` (rows that came in), `cache_evicted` (rows
+        that gave way) and `cache_written_back` (rows brought up to date in the host tier). These
+        run since this process made the table.
         """
         return dict(self._native.statistics())
 

@@ -27,6 +27,7 @@ PUBLIC_NAMES = [
     "Adagrad",
     "Adam",
     "Admission",
+    "Cache",
     "Constant",
     "DistributedEmbedding",
     "Expiry",

@@ -142,7 +142,7 @@ void BatchRows::find_rows(size_t g, Missing missing) {
   group.places.resize(distinct);
   group.lines.resize(distinct);
   group.elsewhere.resize(distinct);
-  group.moved = false;
+  group.cached = {};
   {
     GroupLock lock(*table_, g, missing == Missing::kReadDefault ? 0 : groups_);
     if (table_->cache() == nullptr) {
@@ -162,9 +162,9 @@ void BatchRows::find_rows(size_t g, Missing missing) {
 
 void BatchRows::end_find(Missing missing) {
   if (table_->cache() != nullptr && missing != Missing::kReadDefault) {
-    bool moved = false;
-    for (size_t g = 0; g < groups_; ++g) moved = moved || all_[g].moved;
-    table_->note_cached(moved);
+    CacheCounts counts;
+    for (size_t g = 0; g < groups_; ++g) counts += all_[g].cached;
+    table_->note_cached(counts);
   }
   epoch_ = table_->epoch();
 }
@@ -290,17 +290,22 @@ void BatchRows::find_in_tiers(Group& group, Missing missing) {
         if (cache.used(slot)) {
           const int64_t victim = cache.header(slot).key;
           if (cache.dirty(slot)) {
-            table_
-                ->partition(table_->partition_number(victim, mix64(static_cast<uint64_t>(victim))))
-                .write_back(slot);
+            const size_t number =
+                table_->partition_number(victim, mix64(static_cast<uint64_t>(victim)));
+            group.cached.written_back += table_->partition(number).write_back(slot) ? 1 : 0;
           }
+          ++group.cached.evicted;
           cache.release(slot);
         }
         cache.put(slot, hashes[u], keys[u], place);
         std::memcpy(cache.line(slot), host, row_bytes);
-        group.moved = true;
+        ++group.cached.inserted;
         take(u, slot);
       });
+  if (missing == Missing::kInsert) {
+    group.cached.hits = distinct - missed;
+    group.cached.misses = missed;
+  }
   for (size_t u = 0; training && u < distinct; ++u) {
     if (slots[u] != RowCache::kNone) cache.unpin(slots[u]);
   }

@@ -31,7 +31,7 @@ class BatchRows {
     // Of the distinct keys, those whose row was not where it most likely is.
     std::vector<uint32_t> elsewhere;
     std::vector<uint32_t> slots;  // (U of the group) in the device tier
-    bool moved = false;           // rows came into the device tier
+    CacheCounts cached;
   };
 
   // Takes the keys, which must live until find_rows; `features` are those of this table. Fails when

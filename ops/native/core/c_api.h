@@ -72,6 +72,12 @@ typedef struct { /* in steps of the table; 0: never */
   uint32_t sweep_steps; /* every row is looked at once in so many steps */
 } hr_expiry;
 
+typedef struct { /* the device tier: rows or bytes of it; both 0: none */
+  uint64_t rows;
+  uint64_t bytes;
+  int policy; /* 0 LFU, 1 LRU */
+} hr_cache;
+
 typedef struct {
   size_t width;            /* D */
   int64_t vocabulary_size; /* keys in [0, vocabulary_size); -1: every key */
@@ -85,6 +91,7 @@ typedef struct {
   int state_type;
   hr_admission admission;
   hr_expiry expiry;
+  hr_cache cache;
   int32_t shards; /* in this process */
   int hashed;     /* owner from the mixed key */
 } hr_table_options;
@@ -111,6 +118,13 @@ typedef struct {
   uint64_t waiting;  /* keys whose sightings are counted */
   uint64_t expired;
   uint64_t tombstones;
+  /* The device tier, in distinct keys of training batches. */
+  uint64_t cache_slots;        /* 0: there is none */
+  uint64_t cache_hits;         /* rows that were there */
+  uint64_t cache_misses;       /* keys that were not */
+  uint64_t cache_inserted;     /* of these: rows that came in */
+  uint64_t cache_evicted;      /* rows that gave way to them */
+  uint64_t cache_written_back; /* rows brought up to date in the host tier */
 } hr_statistics;
 
 /* Arrays of rows; each may be null. lines: (N, line_bytes). */

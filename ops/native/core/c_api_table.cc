@@ -84,6 +84,12 @@ hotrow::TableOptions to_options(const hr_table_options& from) {
   options.expiry.rare_count = from.expiry.rare_count;
   options.expiry.rare_after_steps = from.expiry.rare_after_steps;
   options.expiry.sweep_steps = from.expiry.sweep_steps;
+  options.cache.rows = from.cache.rows;
+  if (from.cache.bytes > 0) {
+    const size_t row_bytes = options.layout().bytes() + hotrow::RowCache::overhead();
+    options.cache.rows = std::max<size_t>(from.cache.bytes / row_bytes, 1);
+  }
+  options.cache.policy = to_enum<hotrow::CachePolicy>(from.cache.policy, 1, "cache policy");
   return options;
 }
 
@@ -168,8 +174,10 @@ void hr_table_set_step(hr_table* table, uint32_t step) { table->table->set_step(
 
 void hr_table_statistics(const hr_table* table, hr_statistics* statistics) {
   const hotrow::Table::Statistics s = table->table->statistics();
-  *statistics = {s.rows,    s.bytes,   s.lookups, s.admitted,
-                 s.refused, s.waiting, s.expired, s.tombstones};
+  *statistics = {
+      s.rows,         s.bytes,          s.lookups,       s.admitted,          s.refused,
+      s.waiting,      s.expired,        s.tombstones,    s.cache_slots,       s.cache.hits,
+      s.cache.misses, s.cache.inserted, s.cache.evicted, s.cache.written_back};
 }
 
 int hr_table_lookup(hr_table* table, const int64_t* keys, size_t count, int insert, float* rows,

@@ -134,15 +134,16 @@ void Partition::remove(uint32_t place) {
   make_free(place);
 }
 
-void Partition::write_back(uint32_t slot) {
+bool Partition::write_back(uint32_t slot) {
   RowCache& cache = *shape_->cache;
   const uint32_t place = cache.place(slot);
   const size_t bytes = sizeof(RowHeader) + shape_->line_bytes;
   cache.set_dirty(slot, false);
   // Looked up for training and not updated: no news for snapshots.
-  if (std::memcmp(at(place), cache.line(slot), bytes) == 0) return;
+  if (std::memcmp(at(place), cache.line(slot), bytes) == 0) return false;
   before_write(place);
   std::memcpy(at(place), cache.line(slot), bytes);
+  return true;
 }
 
 void Partition::clear() {

@@ -113,8 +113,8 @@ class Partition {
     if (watching_) note_write(place);
   }
   bool watching() const { return watching_; }
-  // Brings a row up to date from its slot in the device tier.
-  void write_back(uint32_t slot);
+  // Brings a row up to date from its slot in the device tier. Returns whether it was behind.
+  bool write_back(uint32_t slot);
   // Looks at its share of the places and removes rows that expired at this step.
   void sweep(uint32_t step);
   // Copies the rows at places [first, ...) until `count` rows; returns how many, and the place

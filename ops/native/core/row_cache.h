@@ -19,6 +19,24 @@ namespace hotrow {
 
 enum class CachePolicy : int { kLfu = 0, kLru = 1 };
 
+// What a cache did, in distinct keys of training batches.
+struct CacheCounts {
+  uint64_t hits = 0;          // rows that were there
+  uint64_t misses = 0;        // keys that were not
+  uint64_t inserted = 0;      // of these: rows that came in
+  uint64_t evicted = 0;       // rows that gave way to them
+  uint64_t written_back = 0;  // rows brought up to date in the host tier
+
+  CacheCounts& operator+=(const CacheCounts& other) {
+    hits += other.hits;
+    misses += other.misses;
+    inserted += other.inserted;
+    evicted += other.evicted;
+    written_back += other.written_back;
+    return *this;
+  }
+};
+
 // Not synchronized, but sets of different partitions are apart: the sets of keys whose hashes
 // share the 5 top bits (a partition) are neighbours, and two threads may work on two partitions.
 class RowCache {

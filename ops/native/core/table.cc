@@ -197,6 +197,7 @@ void Table::clear() {
   ++epoch_;
   step_ = 0;
   lookups_ = 0;
+  cache_counts_ = {};
 }
 
 Table::Statistics Table::statistics() const {
@@ -204,6 +205,8 @@ Table::Statistics Table::statistics() const {
   s.bytes = bytes();
   std::shared_lock lock(mutex_);
   s.lookups = lookups_;
+  s.cache_slots = cache() == nullptr ? 0 : cache()->slots();
+  s.cache = cache_counts_;
   for (const Partition& partition : partitions_) {
     s.rows += partition.size();
     s.admitted += partition.totals.admitted;
@@ -265,7 +268,7 @@ void Table::settle_in_lock() {
     Partition& partition = partitions_[partition_number(key, mix64(static_cast<uint64_t>(key)))];
     std::unique_lock lock(partition.mutex, std::defer_lock);
     if (snapshot_ != nullptr) lock.lock();
-    partition.write_back(slot);
+    cache_counts_.written_back += partition.write_back(slot) ? 1 : 0;
   }
   unsettled_ = false;
   // Plans think that their rows are marked as dirty.
@@ -287,9 +290,11 @@ std::byte* Table::line_to_update(int64_t key, uint64_t hash, uint32_t place) {
   return cache()->line(slot);
 }
 
-void Table::note_cached(bool moved) {
+void Table::note_cached(const CacheCounts& counts) {
   unsettled_ = true;
-  if (moved) ++epoch_;
+  cache_counts_ += counts;
+  // Rows moved: lines from before are void.
+  if (counts.inserted > 0) ++epoch_;
 }
 
 // --- steps --------------------------------------------------------------------------------------

@@ -62,6 +62,8 @@ class Table {
 
   struct Statistics {
     uint64_t rows, bytes, lookups, admitted, refused, waiting, expired, tombstones;
+    uint64_t cache_slots;  // 0: there is no device tier
+    CacheCounts cache;
   };
   Statistics statistics() const;
   void tombstones(std::vector<int64_t>* keys, std::vector<uint32_t>* steps) const;
@@ -94,8 +96,8 @@ class Table {
   RowCache* cache() const { return shape_.cache.get(); }
   // Where the row of a key that has one is to be updated; marks it dirty. Null: it has none.
   std::byte* line_to_update(int64_t key, uint64_t hash, uint32_t place);
-  // Rows came into the device tier, or may have been written there.
-  void note_cached(bool moved);
+  // After a batch of training went through the device tier.
+  void note_cached(const CacheCounts& counts);
   // Changes whenever a row was removed, replaced or moved: places and lines from before are void.
   uint64_t epoch() const { return epoch_; }
   // Begins a commit and returns the settings of its kernels. learning_rate: NaN takes the
@@ -139,6 +141,7 @@ class Table {
   std::deque<Partition> partitions_;  // shards x kPartitions
   uint32_t step_ = 0;
   uint64_t epoch_ = 0;
+  CacheCounts cache_counts_;
   bool unsettled_ = false;  // there may be dirty rows in the device tier
   std::atomic<uint64_t> lookups_{0};
   std::vector<float> corrections_;  // Adam

@@ -48,6 +48,11 @@ hr_expiry to_expiry(const nb::dict& from) {
           entry<uint32_t>(from, "rare_after_steps"), entry<uint32_t>(from, "sweep_steps")};
 }
 
+hr_cache to_cache(const nb::dict& from) {
+  return {entry<uint64_t>(from, "rows"), entry<uint64_t>(from, "bytes"),
+          entry<int>(from, "policy")};
+}
+
 nb::bytes take_bytes(hr_bytes* bytes) {
   nb::bytes result(bytes->data, bytes->size);
   hr_bytes_free(bytes);
@@ -257,6 +262,12 @@ class PyTable {
     d["waiting"] = s.waiting;
     d["expired"] = s.expired;
     d["tombstones"] = s.tombstones;
+    d["cache_slots"] = s.cache_slots;
+    d["cache_hits"] = s.cache_hits;
+    d["cache_misses"] = s.cache_misses;
+    d["cache_inserted"] = s.cache_inserted;
+    d["cache_evicted"] = s.cache_evicted;
+    d["cache_written_back"] = s.cache_written_back;
     return d;
   }
 
@@ -303,7 +314,8 @@ void bind_table(nb::module_& m) {
           [](PyTable* self, const std::string& handle, const std::string& name, size_t width,
              int64_t vocabulary_size, float default_value, int init_kind, float init_scale,
              uint64_t seed, const nb::dict& optimizer, int weights_type, int state_type,
-             const nb::dict& admission, const nb::dict& expiry, int32_t shards, bool hashed) {
+             const nb::dict& admission, const nb::dict& expiry, const nb::dict& cache,
+             int32_t shards, bool hashed) {
             hr_table_options o{};
             o.width = width;
             o.vocabulary_size = vocabulary_size;
@@ -317,6 +329,7 @@ void bind_table(nb::module_& m) {
             o.state_type = state_type;
             o.admission = to_admission(admission);
             o.expiry = to_expiry(expiry);
+            o.cache = to_cache(cache);
             o.shards = shards;
             o.hashed = hashed;
             new (self) PyTable(handle, o);
@@ -324,8 +337,8 @@ void bind_table(nb::module_& m) {
           nb::kw_only(), nb::arg("handle"), nb::arg("name"), nb::arg("width"),
           nb::arg("vocabulary_size"), nb::arg("default_value"), nb::arg("init_kind"),
           nb::arg("init_scale"), nb::arg("seed"), nb::arg("optimizer"), nb::arg("weights_type"),
-          nb::arg("state_type"), nb::arg("admission"), nb::arg("expiry"), nb::arg("shards"),
-          nb::arg("hashed"))
+          nb::arg("state_type"), nb::arg("admission"), nb::arg("expiry"), nb::arg("cache"),
+          nb::arg("shards"), nb::arg("hashed"))
       .def_prop_ro("handle", &PyTable::handle)
       .def_prop_ro("width", &PyTable::width)
       .def_prop_ro("line_bytes", &PyTable::line_bytes)

@@ -6,6 +6,7 @@ share its rows.
 
 from hotrow.spec.admission import FILTERS, Admission, Expiry
 from hotrow.spec.as_dict import table_from_dict, table_to_dict
+from hotrow.spec.cache import POLICIES, Cache
 from hotrow.spec.initializers import INITIALIZERS, Constant, Initializer, Normal, Uniform
 from hotrow.spec.optimizers import (
     OPTIMIZERS,
@@ -27,10 +28,12 @@ __all__ = [
     "INITIALIZERS",
     "KERAS_SCHEDULES",
     "OPTIMIZERS",
+    "POLICIES",
     "SGD",
     "Adagrad",
     "Adam",
     "Admission",
+    "Cache",
     "Combiner",
     "Constant",
     "Expiry",

@@ -6,13 +6,14 @@ import dataclasses
 from typing import Any
 
 from hotrow.spec.admission import Admission, Expiry
+from hotrow.spec.cache import Cache
 from hotrow.spec.initializers import INITIALIZERS
 from hotrow.spec.optimizers import OPTIMIZERS
 from hotrow.spec.schedules import Schedule
 from hotrow.spec.tables import TableConfig
 
 _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in (*INITIALIZERS, *OPTIMIZERS)}
-_OPTIONAL: dict[str, type[Any]] = {"admission": Admission, "expiry": Expiry}
+_OPTIONAL: dict[str, type[Any]] = {"admission": Admission, "expiry": Expiry, "cache": Cache}
 
 
 def table_to_dict(table: TableConfig) -> dict[str, Any]:

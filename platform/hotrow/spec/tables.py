@@ -7,6 +7,7 @@ from typing import Literal
 
 from hotrow.errors import InvalidArgumentError
 from hotrow.spec.admission import Admission, Expiry
+from hotrow.spec.cache import Cache
 from hotrow.spec.checks import is_integer, require, require_one_of
 from hotrow.spec.initializers import INITIALIZERS, Initializer, Uniform
 from hotrow.spec.optimizers import OPTIMIZERS, Adagrad, TableOptimizer
@@ -41,6 +42,7 @@ class TableConfig:
             float32).
         admission: which keys get a row; None: every key that training looks up.
         expiry: when a row is given up; None: never.
+        cache: the device tier; None: none.
     """
 
     name: str
@@ -56,6 +58,7 @@ class TableConfig:
     state_dtype: RowDtype = "float32"
     admission: Admission | None = None
     expiry: Expiry | None = None
+    cache: Cache | None = None
 
     def __post_init__(self) -> None:
         where = f"table {self.name!r}: "
@@ -75,9 +78,16 @@ class TableConfig:
         require_one_of(where + "state_dtype", self.state_dtype, DTYPES)
         self._require_instance("initializer", INITIALIZERS)
         self._require_instance("optimizer", OPTIMIZERS)
-        for name, legal in (("admission", Admission), ("expiry", Expiry)):
+        for name, legal in (("admission", Admission), ("expiry", Expiry), ("cache", Cache)):
             if getattr(self, name) is not None:
                 self._require_instance(name, (legal,))
+        if self.cache is not None and self.cache.cache_ratio is not None:
+            require(
+                self.vocabulary_size is not None,
+                where + "vocabulary_size",
+                self.vocabulary_size,
+                "given with Cache(cache_ratio=...), which is a share of it",
+            )
 
     def _require_instance(self, name: str, legal: tuple[type[object], ...]) -> None:
         value = getattr(self, name)

@@ -1,0 +1,49 @@
+"""The device tier of a table: which of its rows are near."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from hotrow.spec.checks import is_integer, require, require_one_of
+
+POLICIES = ("lfu", "lru")
+"""Legal policies; the position is the number that the native core uses."""
+
+
+@dataclass(frozen=True)
+class Cache:
+    """A bounded cache of row lines (weights and optimizer state) before the table's other rows.
+
+    The rows come out the same, bit for bit, with any cache. Exactly one of the sizes is given. A
+    batch may have more distinct rows than the cache.
+
+    Attributes:
+        device_rows: rows in the cache; rounded up to whole sets of 16 ways in 32 partitions.
+        device_bytes: memory of the cache: lines, and 28 bytes a row that describe them.
+        cache_ratio: share of the table's `vocabulary_size`, in (0, 1].
+        policy: which row leaves a full cache: "lfu" the least frequently used, by counts that
+            fade, and only for one that was used more; "lru" the one not used for longest.
+    """
+
+    device_rows: int | None = None
+    device_bytes: int | None = None
+    cache_ratio: float | None = None
+    policy: Literal["lfu", "lru"] = "lfu"
+
+    def __post_init__(self) -> None:
+        sizes = (self.device_rows, self.device_bytes, self.cache_ratio)
+        given = sum(size is not None for size in sizes)
+        require(
+            given == 1,
+            "Cache(device_rows, device_bytes, cache_ratio)",
+            sizes,
+            "exactly one that is not None",
+        )
+        for name in ("device_rows", "device_bytes"):
+            value = getattr(self, name)
+            require(value is None or is_integer(value, 1), f"Cache.{name}", value, "1 or more")
+        ratio = self.cache_ratio
+        is_share = ratio is None or (isinstance(ratio, int | float) and 0 < ratio <= 1)
+        require(is_share, "Cache.cache_ratio", ratio, "in (0, 1]")
+        require_one_of("Cache.policy", self.policy, POLICIES)

@@ -1,0 +1,142 @@
+"""Tables with a device tier: the rows of tables without one, bit for bit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import hotrow
+from hotrow.errors import InvalidArgumentError
+
+VOCABULARY = 20_000
+OPTIMIZERS: dict[str, Any] = {
+    "sgd": hotrow.SGD(0.1),
+    "adagrad": hotrow.Adagrad(0.1),
+    "rowwise_adagrad": hotrow.RowwiseAdagrad(0.1),
+    "adam": hotrow.Adam(0.01),
+    "ftrl": hotrow.Ftrl(0.1),
+}
+
+
+def batches(seed: int) -> list[tuple[dict[str, np.ndarray], np.ndarray]]:
+    """Returns batches of two features with skewed keys: small ones, and larger than most caches."""
+    rng = np.random.default_rng(seed)
+    made = []
+    for i in range(12):
+        samples = 3000 if i % 4 == 3 else 128
+        keys = {
+            name: (VOCABULARY * rng.random((samples, 2)) ** 4).astype(np.int64)
+            for name in ("user", "item")
+        }
+        made.append((keys, rng.random((samples, 1)).astype(np.float32)))
+    return made
+
+
+def train(
+    table: hotrow.TableConfig, update: str
+) -> tuple[list[float], hotrow.DistributedEmbedding]:
+    """Trains a model of two features that share the table; returns the losses and the layer."""
+    keras.utils.set_random_seed(7)
+    layer = hotrow.DistributedEmbedding(
+        [hotrow.FeatureConfig("user", table), hotrow.FeatureConfig("item", table, "sum")],
+        seed=3,
+        update=update,  # type: ignore[arg-type]
+    )
+    inputs = {name: keras.Input((2,), dtype="int64", name=name) for name in ("user", "item")}
+    rows = layer(inputs)
+    score = keras.layers.Dense(1)(keras.layers.concatenate([rows["user"], rows["item"]]))
+    model = keras.Model(inputs, score)
+    model.compile(keras.optimizers.SGD(0.05), "mse")
+    losses = [float(model.train_on_batch(keys, labels)) for keys, labels in batches(5)]
+    return losses, layer
+
+
+@pytest.mark.parametrize("update", ["step", "backward"])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_any_cache_ratio_gives_the_table_without_a_cache(name: str, update: str) -> None:
+    plain = hotrow.TableConfig("t", 8, VOCABULARY, optimizer=OPTIMIZERS[name])
+    losses, layer = train(plain, update)
+    expected = layer.tables["t"]
+    for ratio in (0.001, 0.01, 0.1, 1.0):
+        cached = replace(plain, cache=hotrow.Cache(cache_ratio=ratio))
+        cached_losses, cached_layer = train(cached, update)
+        table = cached_layer.tables["t"]
+        assert cached_losses == losses
+        assert table.digest() == expected.digest()
+        figures = table.statistics()
+        assert figures["cache_slots"] >= ratio * VOCABULARY
+        assert figures["cache_hits"] > 0
+        assert ratio == 1.0 or figures["cache_evicted"] > 0
+
+
+def test_shards_and_types_of_rows_come_out_the_same() -> None:
+    plain = hotrow.TableConfig(
+        "t", 8, optimizer=hotrow.Adam(0.01), shards=3, dtype="bfloat16", state_dtype="float16"
+    )
+    losses, layer = train(plain, "step")
+    for cache in (hotrow.Cache(device_rows=700), hotrow.Cache(device_rows=700, policy="lru")):
+        cached_losses, cached_layer = train(replace(plain, cache=cache), "step")
+        assert cached_losses == losses
+        assert cached_layer.tables["t"].digest() == layer.tables["t"].digest()
+
+
+def test_reading_does_not_change_what_is_cached() -> None:
+    _, layer = train(hotrow.TableConfig("t", 8, cache=hotrow.Cache(device_rows=600)), "step")
+    table = layer.tables["t"]
+    before = table.statistics()
+    keys = np.arange(-5, 3000)
+    rows = table.lookup(keys)
+    layer({"user": tf.constant(keys[:, None]), "item": tf.constant(keys[:, None])})
+    after = table.statistics()
+    assert after == before
+    # What is in the cache is what a reader of rows sees.
+    table.digest()
+    np.testing.assert_array_equal(table.lookup(keys), rows)
+
+
+def test_bytes_bound_the_memory_of_the_cache() -> None:
+    config = hotrow.TableConfig("t", 16, optimizer=hotrow.Adagrad(0.1))
+    _, layer = train(config, "step")
+    for mebibytes in (1, 4):
+        cache = hotrow.Cache(device_bytes=mebibytes << 20)
+        _, cached = train(replace(config, cache=cache), "step")
+        table = cached.tables["t"]
+        # At most one set of each partition more, for they have equally many.
+        assert table.bytes - layer.tables["t"].bytes <= (mebibytes << 20) + 32 * 16 * 156
+        slots = table.statistics()["cache_slots"]
+        assert slots * (16 * 4 * 2 + 28) >= 0.9 * (mebibytes << 20)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, r"Cache\(device_rows, device_bytes, cache_ratio\)"),
+        ({"device_rows": 5, "cache_ratio": 0.5}, "exactly one"),
+        ({"device_rows": 0}, "Cache.device_rows"),
+        ({"device_rows": 1.5}, "Cache.device_rows"),
+        ({"device_bytes": -1}, "Cache.device_bytes"),
+        ({"cache_ratio": 0.0}, "Cache.cache_ratio"),
+        ({"cache_ratio": 1.5}, "Cache.cache_ratio"),
+        ({"device_rows": 5, "policy": "fifo"}, "Cache.policy"),
+    ],
+)
+def test_a_wrong_cache_is_refused_by_name(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=message):
+        hotrow.Cache(**options)
+
+
+def test_a_share_needs_a_vocabulary() -> None:
+    with pytest.raises(InvalidArgumentError, match="vocabulary_size is None"):
+        hotrow.TableConfig("t", 8, cache=hotrow.Cache(cache_ratio=0.5))
+
+
+def test_a_cache_survives_the_configuration_of_a_saved_model() -> None:
+    table = hotrow.TableConfig("t", 8, cache=hotrow.Cache(device_bytes=1 << 20, policy="lru"))
+    layer = hotrow.DistributedEmbedding([hotrow.FeatureConfig("user", table)])
+    again = hotrow.DistributedEmbedding.from_config(layer.get_config())
+    assert again.tables["t"].config == table
