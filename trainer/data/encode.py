@@ -55,9 +55,13 @@ def fingerprint_keys(text: pa.Array, prefix: bytes) -> Ints:
 
 
 def bucket_keys(numbers: Floats, boundaries: tuple[float, ...]) -> Ints:
-    """Returns int64 [N]: boundaries <= x, compared as float32; `MISSING_BUCKET` where x is NaN."""
+    """Returns int64 [N]: boundaries <= x, compared as float32; `MISSING_BUCKET` where x is NaN.
+
+    Numbers below float32's smallest normal one are 0, as TensorFlow's threads take them.
+    """
     bounds = np.asarray(boundaries, dtype=np.float32)
-    keys = np.searchsorted(bounds, numbers, side="right").astype(np.int64)
+    flushed = np.where(np.abs(numbers) < np.finfo(np.float32).tiny, np.float32(0), numbers)
+    keys = np.searchsorted(bounds, flushed, side="right").astype(np.int64)
     keys[np.isnan(numbers)] = MISSING_BUCKET
     return keys
 

@@ -134,7 +134,9 @@ def _dtype(column: SparseColumn) -> tf.DType:
 def _keys(column: SparseColumn, values: tf.Tensor) -> Any:
     if column.boundaries is not None:
         bounds = tf.constant(column.boundaries, tf.float32)
-        bucket = tf.searchsorted(bounds, values, side="right", out_type=tf.int64)
+        # Denormals are 0 as in the reader: whether a thread of TensorFlow flushes them varies.
+        flushed = tf.where(tf.abs(values) < 2.0**-126, 0.0, values)
+        bucket = tf.searchsorted(bounds, flushed, side="right", out_type=tf.int64)
         missing = tf.constant(MISSING_BUCKET, tf.int64)
         return tf.where(tf.math.is_nan(values), missing, bucket)
     prefix = column.key_prefix
