@@ -36,6 +36,20 @@ __attribute__((always_inline)) inline void in_blocks(size_t count, First&& first
   }
 }
 
+// Takes the pins of a lookup back, also when it fails.
+class Pins {
+ public:
+  Pins(RowCache& cache, std::vector<uint32_t>* slots) : cache_(&cache), slots_(slots) {}
+  ~Pins() {
+    for (uint32_t slot : *slots_) cache_->unpin(slot);
+    slots_->clear();
+  }
+
+ private:
+  RowCache* cache_;
+  std::vector<uint32_t>* slots_;
+};
+
 }  // namespace
 
 void BatchRows::collect(Table& table, const std::vector<const Feature*>& features, size_t threads) {
@@ -53,7 +67,6 @@ void BatchRows::collect(Table& table, const std::vector<const Feature*>& feature
     fail(Code::kInvalidArgument, "a batch of %zu keys; at most 2147483647 in one lookup", count_);
   }
   line_of_.resize(count_);
-  epoch_ = table.epoch();
   unsigned bits = 0;
   if (threads > 1) {
     while (bits < Table::kPartitionBits && (kGroupKeys << (bits + 1)) <= count_) ++bits;
@@ -61,6 +74,7 @@ void BatchRows::collect(Table& table, const std::vector<const Feature*>& feature
   groups_ = size_t{1} << bits;
   group_shift_ = 64 - bits;
   if (all_.size() < groups_) all_.resize(groups_);
+  for (Group& group : all_) group.cached = {};
   if (groups_ == 1) {
     chunks_ = 0;
     Group& lone = all_[0];
@@ -142,7 +156,6 @@ void BatchRows::find_rows(size_t g, Missing missing) {
   group.places.resize(distinct);
   group.lines.resize(distinct);
   group.elsewhere.resize(distinct);
-  group.cached = {};
   {
     GroupLock lock(*table_, g, missing == Missing::kReadDefault ? 0 : groups_);
     if (table_->cache() == nullptr) {
@@ -201,6 +214,12 @@ void BatchRows::find_in_host(Group& group, Missing missing) {
         const RowHeader& header = *reinterpret_cast<const RowHeader*>(group.lines[u]);
         missed += (header.key != keys[u]) | (header.clock == Partition::kFree);
       });
+  find_elsewhere(group, missed, missing);
+}
+
+void BatchRows::find_elsewhere(Group& group, size_t missed, Missing missing) {
+  const uint64_t* hashes = group.unique.hashes();
+  const uint32_t* elsewhere = group.elsewhere.data();
   in_blocks(
       missed,
       [&](size_t i) __attribute__((always_inline)) {
@@ -233,13 +252,12 @@ void BatchRows::find_in_tiers(Group& group, Missing missing) {
   const size_t row_bytes = sizeof(RowHeader) + table_->line_bytes();
   uint32_t* const elsewhere = group.elsewhere.data();
   size_t missed = 0;
-  std::vector<uint32_t>& slots = group.slots;
-  slots.resize(distinct);
+  const Pins pins(cache, &group.pinned);
   const auto take = [&](size_t u, uint32_t slot) {
-    slots[u] = slot;
     group.places[u] = cache.place(slot);
     group.lines[u] = cache.line(slot);
     if (!training) return;
+    group.pinned.push_back(slot);
     cache.pin(slot);
     cache.set_dirty(slot, true);
   };
@@ -253,7 +271,6 @@ void BatchRows::find_in_tiers(Group& group, Missing missing) {
       [&](size_t u) {
         const uint32_t slot = cache.find(hashes[u], keys[u]);
         if (missing == Missing::kInsert) cache.note_use(hashes[u], slot);
-        slots[u] = slot;
         if (slot == RowCache::kNone) {
           elsewhere[missed++] = static_cast<uint32_t>(u);
         } else {
@@ -261,53 +278,31 @@ void BatchRows::find_in_tiers(Group& group, Missing missing) {
         }
       });
   // Then the host tier, in the order of the keys, as without a device tier.
-  in_blocks(
-      missed,
-      [&](size_t i) __attribute__((always_inline)) {
-        const size_t u = elsewhere[i];
-        partition_of(group, u).index().each_near(
-            hashes[u], [](const void* bucket) __attribute__((always_inline)) { fetch(bucket); });
-      },
-      [&](size_t i) __attribute__((always_inline)) {
-        const size_t u = elsewhere[i];
-        const Partition& partition = partition_of(group, u);
-        partition.index().each_likely(
-            hashes[u],
-            [&](uint32_t place) __attribute__((always_inline)) { fetch(partition.at(place)); });
-      },
-      [&](size_t i) {
-        const size_t u = elsewhere[i];
-        const uint32_t place = group.places[u] = find_place(group, u, missing);
-        if (place == Partition::kAbsent) {
-          group.lines[u] = nullptr;
-          return;
-        }
-        std::byte* const host = partition_of(group, u).at(place);
-        group.lines[u] = host;
-        const uint32_t slot = training ? cache.choose(hashes[u]) : RowCache::kNone;
-        // Not worth a slot: the batch works on the host tier's line.
-        if (slot == RowCache::kNone) return;
-        if (cache.used(slot)) {
-          const int64_t victim = cache.header(slot).key;
-          if (cache.dirty(slot)) {
-            const size_t number =
-                table_->partition_number(victim, mix64(static_cast<uint64_t>(victim)));
-            group.cached.written_back += table_->partition(number).write_back(slot) ? 1 : 0;
-          }
-          ++group.cached.evicted;
-          cache.release(slot);
-        }
-        cache.put(slot, hashes[u], keys[u], place);
-        std::memcpy(cache.line(slot), host, row_bytes);
-        ++group.cached.inserted;
-        take(u, slot);
-      });
+  find_elsewhere(group, missed, missing);
+  for (size_t i = 0; training && i < missed; ++i) {
+    const size_t u = elsewhere[i];
+    if (group.lines[u] == nullptr) continue;
+    const uint32_t slot = cache.choose(hashes[u]);
+    // Not worth a slot: the batch works on the host tier's line.
+    if (slot == RowCache::kNone) continue;
+    if (cache.used(slot)) {
+      const int64_t victim = cache.header(slot).key;
+      if (cache.dirty(slot)) {
+        const size_t number =
+            table_->partition_number(victim, mix64(static_cast<uint64_t>(victim)));
+        group.cached.written_back += table_->partition(number).write_back(slot) ? 1 : 0;
+      }
+      ++group.cached.evicted;
+      cache.release(slot);
+    }
+    cache.put(slot, hashes[u], keys[u], group.places[u]);
+    std::memcpy(cache.line(slot), group.lines[u], row_bytes);
+    ++group.cached.inserted;
+    take(u, slot);
+  }
   if (missing == Missing::kInsert) {
     group.cached.hits = distinct - missed;
     group.cached.misses = missed;
-  }
-  for (size_t u = 0; training && u < distinct; ++u) {
-    if (slots[u] != RowCache::kNone) cache.unpin(slots[u]);
   }
 }
 

@@ -30,7 +30,7 @@ class BatchRows {
     std::vector<std::byte*> lines;  // (U of the group): headers; null: no row
     // Of the distinct keys, those whose row was not where it most likely is.
     std::vector<uint32_t> elsewhere;
-    std::vector<uint32_t> slots;  // (U of the group) in the device tier
+    std::vector<uint32_t> pinned;  // slots of the device tier, during find_rows
     CacheCounts cached;
   };
 
@@ -46,6 +46,7 @@ class BatchRows {
   size_t group_count() const { return groups_; }
   // Finds the rows of a group's keys; in the table's lock, alone for kInsert.
   void find_rows(size_t group, Missing missing);
+  // After the last of them, also when one failed.
   void end_find(Missing missing);
 
   Table& table() const { return *table_; }
@@ -72,6 +73,8 @@ class BatchRows {
   // The place of a distinct key, which may be given a row.
   uint32_t find_place(const Group& group, size_t u, Missing missing) const;
   void find_in_host(Group& group, Missing missing);
+  // Finds the first `missed` of group.elsewhere in the host tier, one by one.
+  void find_elsewhere(Group& group, size_t missed, Missing missing);
   void find_in_tiers(Group& group, Missing missing);
 
   Table* table_ = nullptr;

@@ -10,12 +10,9 @@
 #include <cstdint>
 #include <vector>
 
-#if defined(__SSE2__)
-#include <emmintrin.h>
-#endif
-
 #include "core/hash.h"
 #include "core/slab_memory.h"
+#include "core/tags.h"
 
 namespace hotrow {
 
@@ -42,17 +39,8 @@ class KeyIndex {
     uint16_t unused;
     uint32_t rows[kSlots];
 
-    uint32_t match(uint8_t tag) const {
-#if defined(__SSE2__)
-      const __m128i all = _mm_load_si128(reinterpret_cast<const __m128i*>(tags));
-      const __m128i same = _mm_cmpeq_epi8(all, _mm_set1_epi8(static_cast<char>(tag)));
-      return static_cast<uint32_t>(_mm_movemask_epi8(same)) & 0xfffu;
-#else
-      uint32_t fits = 0;
-      for (uint32_t i = 0; i < kSlots; ++i) fits |= (tags[i] == tag ? 1u : 0u) << i;
-      return fits;
-#endif
-    }
+    // The 16 bytes go on into the counters, which are masked out.
+    uint32_t match(uint8_t tag) const { return match_tags(tags, tag) & ((1u << kSlots) - 1); }
     // The first row whose tag fits, very likely the one; else any row, or 0. Without a branch: a
     // wrong guess of the processor would keep it from asking for the rows that follow.
     uint32_t candidate(uint64_t hash) const {

@@ -17,13 +17,13 @@ constexpr uint32_t kRows = 2;  // counters a key has in the sketch
 
 size_t set_count(size_t rows) {
   constexpr size_t partitions = size_t{1} << RowCache::kPartitionBits;
-  const size_t sets = (rows + RowCache::kWays - 1) / RowCache::kWays;
-  const size_t rounded = (std::max<size_t>(sets, 1) + partitions - 1) / partitions * partitions;
   // Slot numbers have 32 bits, and the last is kNone.
-  if (rounded > (size_t{RowCache::kNone} / RowCache::kWays)) {
-    fail(Code::kInvalidArgument, "a cache of %zu rows; at most 4294966784", rows);
+  constexpr size_t most = RowCache::kNone / RowCache::kWays / partitions * partitions;
+  if (rows > most * RowCache::kWays) {
+    fail(Code::kInvalidArgument, "a cache of %zu rows; at most %zu", rows, most * RowCache::kWays);
   }
-  return rounded;
+  const size_t sets = (rows + RowCache::kWays - 1) / RowCache::kWays;
+  return (std::max<size_t>(sets, 1) + partitions - 1) / partitions * partitions;
 }
 
 // Which counters a key has: bits below those of the set and the tag, mixed.

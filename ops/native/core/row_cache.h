@@ -8,12 +8,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#if defined(__SSE2__)
-#include <emmintrin.h>
-#endif
-
 #include "core/anonymous_array.h"
 #include "core/row_line.h"
+#include "core/tags.h"
 
 namespace hotrow {
 
@@ -63,7 +60,7 @@ class RowCache {
   // --- looking --------------------------------------------------------------------------------
   // What find reads first.
   const void* home(uint64_t hash) const { return &sets_[set_of(hash)]; }
-  // The slot of a key, or kNone. A slot whose line is still being read counts, too.
+  // The slot of a key, or kNone.
   uint32_t find(uint64_t hash, int64_t key) const {
     const size_t number = set_of(hash);
     const Set& set = sets_[number];
@@ -124,17 +121,7 @@ class RowCache {
     uint32_t since_fade;
     uint32_t places[kWays];
 
-    uint32_t match(uint8_t tag) const {
-#if defined(__SSE2__)
-      const __m128i all = _mm_load_si128(reinterpret_cast<const __m128i*>(tags));
-      const __m128i same = _mm_cmpeq_epi8(all, _mm_set1_epi8(static_cast<char>(tag)));
-      return static_cast<uint32_t>(_mm_movemask_epi8(same));
-#else
-      uint32_t fits = 0;
-      for (uint32_t i = 0; i < kWays; ++i) fits |= (tags[i] == tag ? 1u : 0u) << i;
-      return fits;
-#endif
-    }
+    uint32_t match(uint8_t tag) const { return match_tags(tags, tag); }
     // Of a key without a slot, as far as the sketch knows; at least its own.
     uint32_t frequency(uint64_t hash) const;
     void raise(uint64_t hash, uint32_t frequency);

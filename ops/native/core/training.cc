@@ -86,10 +86,17 @@ void find_all(const LayerCall& call, const Executor& executor, Missing missing, 
   executor.run(chunks.size(),
                [&](size_t i) { plan->tables[chunks[i].table]->scatter_chunk(chunks[i].part); });
   const auto groups = tasks_of(*plan, [](const BatchRows& rows) { return rows.group_count(); });
+  // Rows that moved void older plans, whether all were found or one failed.
+  struct End {
+    Plan* plan;
+    Missing missing;
+    ~End() {
+      for (auto& rows : plan->tables) rows->end_find(missing);
+    }
+  } end{plan, missing};
   executor.run(groups.size(), [&](size_t i) {
     plan->tables[groups[i].table]->find_rows(groups[i].part, missing);
   });
-  for (auto& rows : plan->tables) rows->end_find(missing);
 }
 
 void pool_all(const LayerCall& call, const Executor& executor, const Plan& plan,

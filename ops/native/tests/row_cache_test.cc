@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/hash.h"
+#include "tests/error_code.h"
 
 namespace hotrow {
 namespace {
@@ -111,6 +112,13 @@ TEST_CASE("row cache: it has at least the slots asked for, evenly in all partiti
   CHECK(RowCache::overhead() <= 32);
   RowCache cache(kStride, 100000, CachePolicy::kLfu);
   CHECK(cache.bytes() <= cache.slots() * (kStride - sizeof(RowHeader) + 32) + 8192);
+}
+
+TEST_CASE("row cache: more rows than slots can be numbered are refused") {
+  for (const size_t rows : {size_t{4294966785}, SIZE_MAX - 3, SIZE_MAX}) {
+    CHECK(error_code([&] { RowCache(kStride, rows, CachePolicy::kLfu); }) ==
+          Code::kInvalidArgument);
+  }
 }
 
 TEST_CASE("row cache: lru gives up what was not used for longest") {
