@@ -1,8 +1,9 @@
 #include "core/batch_rows.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
+
+#include "core/host_search.h"
 
 namespace hotrow {
 namespace {
@@ -10,45 +11,6 @@ namespace {
 // Keys a group should have at least: below, a thread does better without grouping.
 constexpr size_t kGroupKeys = 4096;
 constexpr size_t kChunkKeys = 16384;
-// Keys whose misses are under way together.
-constexpr size_t kBlock = 32;
-
-// Into the second cache, which can wait for more lines at a time than the first. Always inline:
-// GCC takes a function that only prefetches for one without effect and leaves its calls out.
-__attribute__((always_inline)) inline void fetch(const void* line) {
-  __builtin_prefetch(line, 0, 2);
-}
-
-// Calls first(i), second(i) and third(i) for each i < count, in blocks: second a block after first,
-// third a block after second.
-template <typename First, typename Second, typename Third>
-__attribute__((always_inline)) inline void in_blocks(size_t count, First&& first, Second&& second,
-                                                     Third&& third) {
-  const size_t blocks = (count + kBlock - 1) / kBlock;
-  const auto each = [&](size_t block, auto&& stage) __attribute__((always_inline)) {
-    const size_t end = std::min(count, (block + 1) * kBlock);
-    for (size_t i = block * kBlock; i < end; ++i) stage(i);
-  };
-  for (size_t block = 0; block < blocks + 2; ++block) {
-    if (block < blocks) each(block, first);
-    if (block >= 1 && block - 1 < blocks) each(block - 1, second);
-    if (block >= 2) each(block - 2, third);
-  }
-}
-
-// Takes the pins of a lookup back, also when it fails.
-class Pins {
- public:
-  Pins(RowCache& cache, std::vector<uint32_t>* slots) : cache_(&cache), slots_(slots) {}
-  ~Pins() {
-    for (uint32_t slot : *slots_) cache_->unpin(slot);
-    slots_->clear();
-  }
-
- private:
-  RowCache* cache_;
-  std::vector<uint32_t>* slots_;
-};
 
 }  // namespace
 
@@ -140,8 +102,8 @@ void BatchRows::scatter_chunk(size_t chunk) {
   });
 }
 
-uint32_t BatchRows::find_place(const Group& group, size_t u, Missing missing) const {
-  Partition& partition = partition_of(group, u);
+uint32_t BatchRows::find_place(Partition& partition, const Group& group, size_t u,
+                               Missing missing) const {
   const int64_t key = group.unique.keys()[u];
   const uint64_t hash = group.unique.hashes()[u];
   if (missing == Missing::kReadDefault) return partition.find(hash, key);
@@ -218,92 +180,12 @@ void BatchRows::find_in_host(Group& group, Missing missing) {
 }
 
 void BatchRows::find_elsewhere(Group& group, size_t missed, Missing missing) {
-  const uint64_t* hashes = group.unique.hashes();
-  const uint32_t* elsewhere = group.elsewhere.data();
-  in_blocks(
-      missed,
-      [&](size_t i) __attribute__((always_inline)) {
-        const size_t u = elsewhere[i];
-        partition_of(group, u).index().each_near(
-            hashes[u], [](const void* bucket) __attribute__((always_inline)) { fetch(bucket); });
-      },
-      [&](size_t i) __attribute__((always_inline)) {
-        const size_t u = elsewhere[i];
-        const Partition& partition = partition_of(group, u);
-        partition.index().each_likely(
-            hashes[u],
-            [&](uint32_t place) __attribute__((always_inline)) { fetch(partition.at(place)); });
-      },
-      [&](size_t i) {
-        const size_t u = elsewhere[i];
-        group.places[u] = find_place(group, u, missing);
-        group.lines[u] = group.places[u] == Partition::kAbsent
-                             ? nullptr
-                             : partition_of(group, u).at(group.places[u]);
-      });
-}
-
-void BatchRows::find_in_tiers(Group& group, Missing missing) {
-  RowCache& cache = *table_->cache();
-  const bool training = missing != Missing::kReadDefault;
-  const size_t distinct = group.unique.size();
-  const int64_t* keys = group.unique.keys();
-  const uint64_t* hashes = group.unique.hashes();
-  const size_t row_bytes = sizeof(RowHeader) + table_->line_bytes();
-  uint32_t* const elsewhere = group.elsewhere.data();
-  size_t missed = 0;
-  const Pins pins(cache, &group.pinned);
-  const auto take = [&](size_t u, uint32_t slot) {
-    group.places[u] = cache.place(slot);
-    group.lines[u] = cache.line(slot);
-    if (!training) return;
-    group.pinned.push_back(slot);
-    cache.pin(slot);
-    cache.set_dirty(slot, true);
-  };
-  // First what the device tier has, pinned: so no row of the batch is another's victim.
-  in_blocks(
-      distinct, [&](size_t u) __attribute__((always_inline)) { fetch(cache.home(hashes[u])); },
-      [&](size_t u) __attribute__((always_inline)) {
-        const uint32_t slot = cache.likely(hashes[u]);
-        if (slot != RowCache::kNone) fetch(cache.line(slot));
-      },
-      [&](size_t u) {
-        const uint32_t slot = cache.find(hashes[u], keys[u]);
-        if (missing == Missing::kInsert) cache.note_use(hashes[u], slot);
-        if (slot == RowCache::kNone) {
-          elsewhere[missed++] = static_cast<uint32_t>(u);
-        } else {
-          take(u, slot);
-        }
-      });
-  // Then the host tier, in the order of the keys, as without a device tier.
-  find_elsewhere(group, missed, missing);
-  for (size_t i = 0; training && i < missed; ++i) {
-    const size_t u = elsewhere[i];
-    if (group.lines[u] == nullptr) continue;
-    const uint32_t slot = cache.choose(hashes[u]);
-    // Not worth a slot: the batch works on the host tier's line.
-    if (slot == RowCache::kNone) continue;
-    if (cache.used(slot)) {
-      const int64_t victim = cache.header(slot).key;
-      if (cache.dirty(slot)) {
-        const size_t number =
-            table_->partition_number(victim, mix64(static_cast<uint64_t>(victim)));
-        group.cached.written_back += table_->partition(number).write_back(slot) ? 1 : 0;
-      }
-      ++group.cached.evicted;
-      cache.release(slot);
-    }
-    cache.put(slot, hashes[u], keys[u], group.places[u]);
-    std::memcpy(cache.line(slot), group.lines[u], row_bytes);
-    ++group.cached.inserted;
-    take(u, slot);
-  }
-  if (missing == Missing::kInsert) {
-    group.cached.hits = distinct - missed;
-    group.cached.misses = missed;
-  }
+  search_host(*table_, group.unique.keys(), group.unique.hashes(), group.elsewhere.data(), missed,
+              [&](size_t u, Partition& partition) {
+                group.places[u] = find_place(partition, group, u, missing);
+                group.lines[u] =
+                    group.places[u] == Partition::kAbsent ? nullptr : partition.at(group.places[u]);
+              });
 }
 
 GroupLock::GroupLock(Table& table, size_t group, size_t groups) {

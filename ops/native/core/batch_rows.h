@@ -71,7 +71,7 @@ class BatchRows {
         table_->partition_number(group.unique.keys()[u], group.unique.hashes()[u]));
   }
   // The place of a distinct key, which may be given a row.
-  uint32_t find_place(const Group& group, size_t u, Missing missing) const;
+  uint32_t find_place(Partition& partition, const Group& group, size_t u, Missing missing) const;
   void find_in_host(Group& group, Missing missing);
   // Finds the first `missed` of group.elsewhere in the host tier, one by one.
   void find_elsewhere(Group& group, size_t missed, Missing missing);

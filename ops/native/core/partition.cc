@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "core/digest.h"
+#include "core/look_ahead.h"
 #include "core/status.h"
 
 namespace hotrow {
@@ -170,7 +171,7 @@ bool Partition::expired(const RowHeader& row, uint32_t step) const {
          (row.count < expiry.rare_count && age > expiry.rare_after_steps);
 }
 
-void Partition::sweep(uint32_t step) {
+void Partition::sweep(uint32_t step, LookAhead* look_ahead) {
   const ExpiryOptions& expiry = shape_->options.expiry;
   if (places_ == 0) return;
   const size_t share = (places_ + expiry.sweep_steps - 1) / expiry.sweep_steps;
@@ -184,6 +185,7 @@ void Partition::sweep(uint32_t step) {
         shape_->cache == nullptr ? RowCache::kNone : shape_->cache->find(hash_at(place), row.key);
     if (slot != RowCache::kNone) {
       if (!expired(shape_->cache->header(slot), step)) continue;
+      if (shape_->cache->loading(slot)) (void)look_ahead->wait_for(slot);
       shape_->cache->release(slot);
     }
     tombstones[row.key] = step;

@@ -17,6 +17,8 @@
 
 namespace hotrow {
 
+class LookAhead;
+
 // What the partitions of a table share.
 struct RowShape {
   explicit RowShape(const TableOptions& options);
@@ -115,8 +117,9 @@ class Partition {
   bool watching() const { return watching_; }
   // Brings a row up to date from its slot in the device tier. Returns whether it was behind.
   bool write_back(uint32_t slot);
-  // Looks at its share of the places and removes rows that expired at this step.
-  void sweep(uint32_t step);
+  // Looks at its share of the places and removes rows that expired at this step. look_ahead: null
+  // when the table has none.
+  void sweep(uint32_t step, LookAhead* look_ahead);
   // Copies the rows at places [first, ...) until `count` rows; returns how many, and the place
   // after them.
   size_t export_rows(size_t first, size_t count, const RowArrays& out, size_t* next) const;

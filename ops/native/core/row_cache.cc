@@ -77,7 +77,7 @@ void RowCache::note_use(uint64_t hash, uint32_t slot) {
   for (uint64_t& word : set.sketch) word = (word >> 1) & 0x7777777777777777u;
 }
 
-uint32_t RowCache::choose(uint64_t hash) const {
+uint32_t RowCache::choose(uint64_t hash, Admit admit) const {
   const size_t number = set_of(hash);
   const Set& set = sets_[number];
   const uint32_t first = static_cast<uint32_t>(number) * kWays;
@@ -85,7 +85,7 @@ uint32_t RowCache::choose(uint64_t hash) const {
   if (open != 0) return first + static_cast<uint32_t>(__builtin_ctz(open));
   uint32_t victim = kNone, least = 0, longest = 0;
   for (uint32_t way = 0; way < kWays; ++way) {
-    if ((set.states[way] & kPins) != 0) continue;
+    if ((set.states[way] & (kPins | kLoading)) != 0) continue;
     const uint32_t worth = policy_ == CachePolicy::kLfu ? set.frequencies[way] : 0;
     // Of equals, the one that was not used for longest.
     const uint32_t idle = static_cast<uint8_t>(time_of(set.uses) - set.used_at[way]);
@@ -95,7 +95,10 @@ uint32_t RowCache::choose(uint64_t hash) const {
     longest = idle;
   }
   if (victim == kNone) return kNone;
-  if (policy_ == CachePolicy::kLfu && set.frequency(hash) <= least) return kNone;
+  if (admit == Admit::kIfWorthMore && policy_ == CachePolicy::kLfu &&
+      set.frequency(hash) <= least) {
+    return kNone;
+  }
   return victim;
 }
 
@@ -108,6 +111,18 @@ void RowCache::put(uint32_t slot, uint64_t hash, int64_t key, uint32_t place) {
   set.used_at[way] = time_of(set.uses);
   set.places[way] = place;
   set.tags[way] = tag_of(hash);
+}
+
+void RowCache::put_loading(uint32_t slot, uint64_t hash, const RowHeader& header, uint32_t ticket) {
+  put(slot, hash, header.key, ticket);
+  std::memcpy(line(slot), &header, sizeof(header));
+  set_at(slot).states[slot % kWays] |= kLoading;
+}
+
+void RowCache::open(uint32_t slot, uint32_t place) {
+  Set& set = set_at(slot);
+  set.states[slot % kWays] &= static_cast<uint8_t>(~kLoading);
+  set.places[slot % kWays] = place;
 }
 
 void RowCache::release(uint32_t slot) {

@@ -23,6 +23,8 @@ struct CacheCounts {
   uint64_t inserted = 0;      // of these: rows that came in
   uint64_t evicted = 0;       // rows that gave way to them
   uint64_t written_back = 0;  // rows brought up to date in the host tier
+  uint64_t ahead = 0;         // rows that came in by look-ahead, before a batch asked for them
+  uint64_t stall_ns = 0;      // time that lookups spent on bringing rows in, or waiting for them
 
   CacheCounts& operator+=(const CacheCounts& other) {
     hits += other.hits;
@@ -30,6 +32,8 @@ struct CacheCounts {
     inserted += other.inserted;
     evicted += other.evicted;
     written_back += other.written_back;
+    ahead += other.ahead;
+    stall_ns += other.stall_ns;
     return *this;
   }
 };
@@ -83,13 +87,19 @@ class RowCache {
   void note_use(uint64_t hash, uint32_t slot);
 
   // --- which rows stay ------------------------------------------------------------------------
-  // A slot for a key that has none: a free one, else that of the row that is worth least, unless
-  // it is pinned or, with kLfu, worth as much as the newcomer. kNone: the key stays outside.
-  // The slot's row, if it has one, is the caller's to write back, and release.
-  uint32_t choose(uint64_t hash) const;
+  // A slot for a key that has none: a free one, else that of the row that is worth least and not
+  // pinned. With kLfu and kIfWorthMore, only if the newcomer is worth more. kNone: the key stays
+  // outside. The slot's row, if it has one, is the caller's to write back, and release.
+  enum class Admit { kIfWorthMore, kAlways };
+  uint32_t choose(uint64_t hash, Admit admit) const;
   // Puts a key's row in a free slot, clean. Its header's key is written at once, so that it is
   // found; the rest of the line is the caller's to fill. place: of the row in the host tier.
   void put(uint32_t slot, uint64_t hash, int64_t key, uint32_t place);
+  // The same for a row whose line is still on its way: until open, its place is `ticket`, and it is
+  // nobody's victim.
+  void put_loading(uint32_t slot, uint64_t hash, const RowHeader& header, uint32_t ticket);
+  bool loading(uint32_t slot) const { return (set_at(slot).states[slot % kWays] & kLoading) != 0; }
+  void open(uint32_t slot, uint32_t place);
   // Frees a slot.
   void release(uint32_t slot);
   // Frees all.
@@ -100,13 +110,13 @@ class RowCache {
   // Dirty: the host's copy is older.
   bool dirty(uint32_t slot) const { return (set_at(slot).states[slot % kWays] & kDirty) != 0; }
   void set_dirty(uint32_t slot, bool dirty);
-  // A pinned row is nobody's victim. Pins are counted; 127 of them are never taken back.
+  // A pinned row is nobody's victim. Pins are counted; 63 of them are never taken back.
   bool pinned(uint32_t slot) const { return (set_at(slot).states[slot % kWays] & kPins) != 0; }
   void pin(uint32_t slot);
   void unpin(uint32_t slot);
 
  private:
-  static constexpr uint8_t kDirty = 0x80, kPins = 0x7f;
+  static constexpr uint8_t kDirty = 0x80, kLoading = 0x40, kPins = 0x3f;
   static constexpr uint32_t kWords = 7;
   static constexpr uint32_t kCounters = kWords * 16;  // of 4 bits
 

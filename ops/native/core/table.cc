@@ -5,9 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <mutex>
+#include <thread>
 
 #include "core/batch_rows.h"
+#include "core/look_ahead.h"
 #include "core/snapshot.h"
 
 namespace hotrow {
@@ -191,7 +192,7 @@ void Table::clear() {
   std::unique_lock lock(mutex_);
   check_no_snapshot("clear it");
   passes.forget();
-  if (cache() != nullptr) cache()->clear();
+  drop_cache();
   for (Partition& partition : partitions_) partition.clear();
   memory_.clear();
   ++epoch_;
@@ -278,12 +279,57 @@ void Table::settle_in_lock() {
 void Table::empty_cache() {
   if (cache() == nullptr) return;
   settle_in_lock();
+  drop_cache();
+}
+
+void Table::drop_cache() {
+  if (cache() == nullptr) return;
+  if (mover_ != nullptr) {
+    mover_->finish_loading();
+    mover_->forget();
+  }
   cache()->clear();
+}
+
+void Table::give_up(uint32_t slot, CacheCounts* counts) {
+  const int64_t key = cache()->header(slot).key;
+  if (cache()->dirty(slot)) {
+    const size_t number = partition_number(key, mix64(static_cast<uint64_t>(key)));
+    counts->written_back += partitions_[number].write_back(slot) ? 1 : 0;
+  }
+  ++counts->evicted;
+  cache()->release(slot);
+}
+
+void Table::look_ahead(const int64_t* keys, size_t count) {
+  check_keys(keys, count);
+  if (cache() == nullptr) return;
+  {
+    std::unique_lock lock(mutex_);
+    if (mover_ == nullptr) mover_ = std::make_unique<LookAhead>(*this);
+  }
+  mover_->add(keys, count);
+}
+
+void Table::wait_for_look_ahead() {
+  if (mover_ != nullptr) mover_->wait();
+}
+
+std::unique_lock<std::shared_mutex> Table::lock_beside_steps() {
+  // A mutex is not fair: without this, a step could wait until the mover is through.
+  for (;;) {
+    while (steps_waiting.load() > 0) std::this_thread::yield();
+    std::unique_lock lock(mutex_);
+    if (steps_waiting.load() == 0) return lock;
+  }
 }
 
 std::byte* Table::line_to_update(int64_t key, uint64_t hash, uint32_t place) {
   if (place == Partition::kAbsent) return nullptr;
-  const uint32_t slot = cache() == nullptr ? RowCache::kNone : cache()->find(hash, key);
+  uint32_t slot = cache() == nullptr ? RowCache::kNone : cache()->find(hash, key);
+  if (slot != RowCache::kNone && cache()->loading(slot) && !mover_->wait_for(slot)) {
+    slot = RowCache::kNone;
+  }
   if (slot == RowCache::kNone) return partitions_[partition_number(key, hash)].at(place);
   cache()->set_dirty(slot, true);
   unsettled_ = true;
@@ -294,7 +340,7 @@ void Table::note_cached(const CacheCounts& counts) {
   unsettled_ = true;
   cache_counts_ += counts;
   // Rows moved: lines from before are void.
-  if (counts.inserted > 0) ++epoch_;
+  if (counts.inserted + counts.ahead > 0) ++epoch_;
 }
 
 // --- steps --------------------------------------------------------------------------------------
@@ -322,7 +368,7 @@ void Table::sweep(size_t number) {
   Partition& partition = partitions_[number];
   std::unique_lock lock(partition.mutex, std::defer_lock);
   if (snapshot_ != nullptr) lock.lock();
-  partition.sweep(step_);
+  partition.sweep(step_, mover_.get());
 }
 
 void Table::end_sweep() {

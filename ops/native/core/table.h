@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <mutex>
 #include <shared_mutex>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@
 
 namespace hotrow {
 
+class LookAhead;
 class Snapshot;
 struct Plan;
 
@@ -60,6 +62,12 @@ class Table {
   // Forgets rows, state and gradients that wait. Fails while a snapshot is open.
   void clear();
 
+  // Hands over the keys of the batches after the next ones; see LookAhead::add. Without a device
+  // tier nothing happens.
+  void look_ahead(const int64_t* keys, size_t count);
+  // Waits until the rows of all windows are in the device tier.
+  void wait_for_look_ahead();
+
   struct Statistics {
     uint64_t rows, bytes, lookups, admitted, refused, waiting, expired, tombstones;
     uint64_t cache_slots;  // 0: there is no device tier
@@ -94,9 +102,17 @@ class Table {
   void check_keys(const int64_t* keys, size_t count) const;
   // The device tier, or null.
   RowCache* cache() const { return shape_.cache.get(); }
+  // Null as long as nobody looked ahead.
+  LookAhead* mover() const { return mover_.get(); }
+  // The lock, once no step waits for it.
+  std::unique_lock<std::shared_mutex> lock_beside_steps();
+  // How many steps wait for the lock.
+  std::atomic<int> steps_waiting{0};
+  // Frees a slot of the device tier for another row; brings the host tier up to date first.
+  void give_up(uint32_t slot, CacheCounts* counts);
   // Where the row of a key that has one is to be updated; marks it dirty. Null: it has none.
   std::byte* line_to_update(int64_t key, uint64_t hash, uint32_t place);
-  // After a batch of training went through the device tier.
+  // After rows moved in the device tier: by a batch of training or by look-ahead.
   void note_cached(const CacheCounts& counts);
   // Changes whenever a row was removed, replaced or moved: places and lines from before are void.
   uint64_t epoch() const { return epoch_; }
@@ -126,6 +142,8 @@ class Table {
   void settle_in_lock();
   // The same, and empties the device tier.
   void empty_cache();
+  // Empties the device tier; what was not written back is lost.
+  void drop_cache();
   // Of a partition, if it had all of the machine's memory.
   uint64_t most_places() const;
   std::vector<uint8_t> state_in_lock() const;
@@ -144,8 +162,9 @@ class Table {
   CacheCounts cache_counts_;
   bool unsettled_ = false;  // there may be dirty rows in the device tier
   std::atomic<uint64_t> lookups_{0};
-  std::vector<float> corrections_;  // Adam
-  Snapshot* snapshot_ = nullptr;    // open
+  std::vector<float> corrections_;    // Adam
+  Snapshot* snapshot_ = nullptr;      // open
+  std::unique_ptr<LookAhead> mover_;  // the last: its thread uses all above
 };
 
 }  // namespace hotrow

@@ -26,7 +26,9 @@ class TableLocks {
     std::sort(tables.begin(), tables.end());
     for (Table* table : tables) {
       if (alone) {
+        ++table->steps_waiting;
         alone_.emplace_back(table->mutex());
+        --table->steps_waiting;
       } else {
         shared_.emplace_back(table->mutex());
       }

@@ -25,7 +25,7 @@ bool use(RowCache& cache, int64_t key) {
   const uint32_t found = cache.find(hash_of(key), key);
   cache.note_use(hash_of(key), found);
   if (found != RowCache::kNone) return true;
-  const uint32_t slot = cache.choose(hash_of(key));
+  const uint32_t slot = cache.choose(hash_of(key), RowCache::Admit::kIfWorthMore);
   if (slot == RowCache::kNone) return false;
   cache.release(slot);
   cache.put(slot, hash_of(key), key, static_cast<uint32_t>(key));
@@ -84,7 +84,7 @@ TEST_CASE("row cache: a row that was put in is found with its place until it is 
   std::map<int64_t, uint32_t> slots;
   for (int64_t key : {int64_t{0}, int64_t{-1}, INT64_MIN, INT64_MAX, int64_t{77}}) {
     REQUIRE(cache.find(hash_of(key), key) == RowCache::kNone);
-    const uint32_t slot = cache.choose(hash_of(key));
+    const uint32_t slot = cache.choose(hash_of(key), RowCache::Admit::kIfWorthMore);
     REQUIRE(!cache.used(slot));
     cache.put(slot, hash_of(key), key, static_cast<uint32_t>(slots.size()));
     slots[key] = slot;
@@ -163,13 +163,13 @@ TEST_CASE("row cache: a pinned row is nobody's victim, and pins are counted") {
     cache.pin(slots.back());
     cache.pin(slots.back());
   }
-  CHECK(cache.choose(hash_of(keys[20])) == RowCache::kNone);
+  CHECK(cache.choose(hash_of(keys[20]), RowCache::Admit::kIfWorthMore) == RowCache::kNone);
   cache.unpin(slots[3]);
   CHECK(cache.pinned(slots[3]));
-  CHECK(cache.choose(hash_of(keys[20])) == RowCache::kNone);
+  CHECK(cache.choose(hash_of(keys[20]), RowCache::Admit::kIfWorthMore) == RowCache::kNone);
   cache.unpin(slots[3]);
   CHECK(!cache.pinned(slots[3]));
-  CHECK(cache.choose(hash_of(keys[20])) == slots[3]);
+  CHECK(cache.choose(hash_of(keys[20]), RowCache::Admit::kIfWorthMore) == slots[3]);
   // Pins and dirt do not touch each other.
   cache.set_dirty(slots[7], true);
   cache.unpin(slots[7]);

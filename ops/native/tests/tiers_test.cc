@@ -20,6 +20,7 @@ struct Case {
   size_t threads = 1;
   RowType type = RowType::kFloat32;
   bool expiry = false, admission = false;
+  size_t window = 0;  // batches of a look-ahead; 0: none
 };
 
 TableOptions options_of(const Case& c, bool cached) {
@@ -84,6 +85,42 @@ void check_same(const Table& plain, const Table& tiered) {
   REQUIRE(plain.state() == tiered.state());
 }
 
+// The keys of a step's batches, with their gradients.
+struct StepKeys {
+  std::vector<int64_t> keys, others;
+  std::vector<float> gradients, other_gradients;
+};
+
+std::vector<StepKeys> steps_of(std::mt19937_64& random, size_t count, size_t width) {
+  std::vector<StepKeys> steps(count);
+  for (size_t i = 0; i < count; ++i) {
+    // Batches of more distinct rows than the least cache, and of enough for several threads.
+    steps[i].keys = batch_of(random, i % 3 == 0 ? 9000 : 500, 20000);
+    steps[i].others = batch_of(random, 200, 20000);
+    steps[i].gradients = gradients_of(random, steps[i].keys.size() * width);
+    steps[i].other_gradients = gradients_of(random, steps[i].others.size() * width);
+  }
+  return steps;
+}
+
+// Hands over the windows as a loader does, when a step begins: the first window and the one after
+// it at the start, and later the window after that which begins.
+void look_ahead(Table& table, const std::vector<StepKeys>& steps, size_t step, size_t window) {
+  if (window == 0 || step % window != 0) return;
+  const auto hand = [&](size_t first) {
+    std::vector<int64_t> keys;
+    for (size_t i = first; i < std::min(steps.size(), first + window); ++i) {
+      keys.insert(keys.end(), steps[i].keys.begin(), steps[i].keys.end());
+      keys.insert(keys.end(), steps[i].others.begin(), steps[i].others.end());
+    }
+    table.look_ahead(keys.data(), keys.size());
+  };
+  if (step == 0) hand(0);
+  hand(step + window);
+  // Races, and what comes after them, both.
+  if (step % (2 * window) == 0) table.wait_for_look_ahead();
+}
+
 void check_case(const Case& c) {
   CAPTURE(static_cast<int>(c.kind));
   CAPTURE(c.cache_rows);
@@ -93,18 +130,19 @@ void check_case(const Case& c) {
   CAPTURE(static_cast<int>(c.type));
   CAPTURE(c.expiry);
   CAPTURE(c.admission);
+  CAPTURE(c.window);
   ManyThreads threads(c.threads);
   const Executor executor = c.threads > 1 ? threads.executor() : Executor();
   Table plain("t", options_of(c, false), c.shards, false);
   Table tiered("t", options_of(c, true), c.shards, false);
   REQUIRE(tiered.cache() != nullptr);
   std::mt19937_64 random(11);
-  for (int step = 0; step < 24; ++step) {
-    // Batches of more distinct rows than the least cache, and of enough for several threads.
-    const size_t count = step % 3 == 0 ? 9000 : 500;
-    const auto keys = batch_of(random, count, 20000), others = batch_of(random, 200, 20000);
-    const auto gradients = gradients_of(random, keys.size() * plain.width());
-    const auto other_gradients = gradients_of(random, others.size() * plain.width());
+  const std::vector<StepKeys> steps = steps_of(random, 24, plain.width());
+  for (size_t step = 0; step < steps.size(); ++step) {
+    const std::vector<int64_t>&keys = steps[step].keys, &others = steps[step].others;
+    const std::vector<float>& gradients = steps[step].gradients;
+    const std::vector<float>& other_gradients = steps[step].other_gradients;
+    look_ahead(tiered, steps, step, c.window);
     const auto both = [&](auto&& act) {
       const auto expected = act(plain);
       REQUIRE(act(tiered) == expected);
@@ -188,6 +226,25 @@ TEST_CASE("tiers: with shards, threads, policies, types, expiry and admission") 
       c.expiry = true;
       check_case(c);
       c.policy = CachePolicy::kLfu;
+      c.admission = true;
+      check_case(c);
+    }
+  }
+}
+
+TEST_CASE("tiers: with look-ahead of any window") {
+  for (const size_t window : {size_t{1}, size_t{3}, size_t{8}, size_t{32}}) {
+    for (const size_t rows : {size_t{1}, size_t{2000}, size_t{9000}, size_t{40000}}) {
+      Case c;
+      c.window = window;
+      c.cache_rows = rows;
+      check_case(c);
+      c.shards = 3;
+      c.threads = 3;
+      c.expiry = true;
+      c.kind = OptimizerKind::kAdam;
+      c.policy = CachePolicy::kLru;
+      check_case(c);
       c.admission = true;
       check_case(c);
     }

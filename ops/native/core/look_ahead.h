@@ -1,0 +1,95 @@
+// Look-ahead: brings the rows of coming batches into the device tier, on a thread of its own.
+// One operation a window of k batches, as in Colossal-AI; docs/design/0004-tiers.md.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "core/unique.h"
+
+namespace hotrow {
+
+class Table;
+
+// A window is planned in the table's lock, a piece at a time: its rows that are in the device tier
+// are pinned, and the others that the host tier has are given slots. Their lines are then read
+// without the lock. A step that meets a row whose line is still on its way waits for it. Keys
+// without a row are left to the step, which creates rows in its own order.
+class LookAhead {
+ public:
+  explicit LookAhead(Table& table);
+  ~LookAhead();
+
+  // Takes the keys of the next window, those of its batches one after the other; copies them.
+  // Call it when the first batch of the window before begins: the rows of that window and of
+  // this one are pinned from now on, those of earlier ones may go. Of more than two windows that
+  // wait, the oldest is left out. Fails with the error of an earlier window.
+  void add(const int64_t* keys, size_t count);
+  // Waits until every window was brought in.
+  void wait();
+
+  // --- in the table's lock, alone ---------------------------------------------------------------
+  // Waits for the line of a loading slot and opens it. False: it could not be read, and the slot
+  // is free. Safe from several threads for slots of different partitions.
+  bool wait_for(uint32_t slot);
+  // Waits for all lines on their way and opens their slots.
+  void finish_loading();
+  // After finish_loading, when the device tier is emptied: what was pinned or planned is void.
+  void forget();
+
+ private:
+  // A row on its way.
+  struct Load {
+    uint32_t slot;
+    uint32_t place;
+    bool open;              // by whoever holds the table's lock
+    const std::byte* from;  // its line in the host tier
+    std::byte* to;          // its line in the slot
+  };
+
+  void run();
+  bool stopping();
+  void bring_in(const std::vector<int64_t>& keys);
+  // Plans the window's distinct keys [first, last), in the table's lock.
+  void plan(size_t first, size_t last);
+  // Returns when loads [0, end) were read, by itself if nobody else is at it.
+  void read_to(size_t end);
+  void read(size_t first, size_t last);
+  void report(size_t loaded);
+  bool open(Load* load);
+  void clear_loads();
+
+  Table* table_;
+
+  // In the table's lock; loads_ is read without it while loads are read, when nobody plans.
+  std::vector<Load> loads_;
+  std::deque<std::vector<uint32_t>> windows_;  // the last two: slots that they pin
+  uint64_t voided_ = 0;                        // how often forget was called
+
+  // The mover's own.
+  Unique unique_;
+  std::vector<uint32_t> missing_;
+
+  // How far reading is: loads [0, loaded_) were read, those from failed_from_ on in vain.
+  std::mutex progress_;
+  std::condition_variable progressed_;
+  size_t loaded_ = 0;
+  size_t failed_from_ = SIZE_MAX;
+  bool reading_ = false;
+  std::exception_ptr read_error_;
+
+  // The queue.
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::vector<int64_t>> waiting_;
+  bool busy_ = false, stop_ = false;
+  std::exception_ptr error_;
+  std::thread thread_;  // the last: it uses all above
+};
+
+}  // namespace hotrow

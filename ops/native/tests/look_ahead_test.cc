@@ -1,0 +1,211 @@
+// Look-ahead: the three hazards that others had (FBGEMM #1883, #1893), and the rest.
+#include "core/look_ahead.h"
+
+#include <doctest/doctest.h>
+
+#include <numeric>
+#include <random>
+
+#include "core/status.h"
+#include "tests/one_table.h"
+
+namespace hotrow {
+namespace {
+
+TableOptions cached_options(size_t cache_rows) {
+  TableOptions options = plain_options();
+  options.cache.rows = cache_rows;
+  return options;
+}
+
+std::vector<int64_t> range(int64_t first, size_t count) {
+  std::vector<int64_t> keys(count);
+  std::iota(keys.begin(), keys.end(), first);
+  return keys;
+}
+
+void ahead(Table& table, const std::vector<int64_t>& keys) {
+  table.look_ahead(keys.data(), keys.size());
+}
+
+void ahead_and_wait(Table& table, const std::vector<int64_t>& keys) {
+  ahead(table, keys);
+  table.wait_for_look_ahead();
+}
+
+std::vector<float> ones(const Table& table, size_t keys) {
+  return std::vector<float>(keys * table.width(), 1.0f);
+}
+
+CacheCounts counts_of(const Table& table) { return table.statistics().cache; }
+
+}  // namespace
+
+TEST_CASE("look-ahead, hazard 1: a row that a window needs is not evicted before its batch") {
+  // Of 512 slots, 200 are the window's. Thousands of other keys come and are used often.
+  Table table("t", cached_options(512), 1, false);
+  const auto wanted = range(0, 200), others = range(1000, 4000);
+  train(table, wanted, 1.0f);
+  train(table, others, 1.0f);
+  train(table, others, 1.0f);
+  ahead_and_wait(table, wanted);
+  train(table, others, 1.0f);
+  const CacheCounts before = counts_of(table);
+  train(table, wanted, 1.0f);
+  // All but those of overfull sets: 200 rows in 32 sets of 16 ways.
+  CHECK(counts_of(table).hits - before.hits >= 195);
+  CHECK(look_up(table, wanted, false) == std::vector<float>(200 * table.width(), -2.0f));
+}
+
+TEST_CASE("look-ahead, hazard 1: the rows of a pass under way give way without harm") {
+  // The backward pass of `keys` comes after a window filled the cache with others.
+  Table table("t", cached_options(512), 1, false);
+  const auto keys = range(0, 400), others = range(1000, 3000);
+  train(table, others, 1.0f);
+  std::vector<float> rows(keys.size() * table.width());
+  BackwardOptions options;
+  options.what = Backward::kUpdate;
+  const LayerCall call = call_of(table, keys);
+  options.ticket = forward(call, true, {rows.data()}, nullptr);
+  const uint64_t evicted = counts_of(table).evicted;
+  ahead_and_wait(table, others);
+  REQUIRE(counts_of(table).evicted > evicted);
+  const auto gradients = ones(table, keys.size());
+  backward(call, {gradients.data()}, options);
+  CHECK(look_up(table, keys, false) == std::vector<float>(rows.size(), -1.0f));
+  CHECK(look_up(table, others, false) == std::vector<float>(others.size() * table.width(), -1.0f));
+}
+
+TEST_CASE("look-ahead, hazard 2: a row that was written back a moment ago is fetched as it is") {
+  // Two halves that push each other out of the cache, each dirty when it goes; no pauses.
+  Table table("t", cached_options(512), 1, false);
+  const auto a = range(0, 450), b = range(1000, 450);
+  for (int round = 1; round <= 200; ++round) {
+    ahead(table, b);
+    train(table, a, 1.0f);
+    ahead(table, a);
+    train(table, b, 1.0f);
+    if (round % 20 != 0) continue;
+    const std::vector<float> expected(a.size() * table.width(), -static_cast<float>(round));
+    REQUIRE(look_up(table, a, false) == expected);
+    REQUIRE(look_up(table, b, false) == expected);
+  }
+  CHECK(counts_of(table).ahead > 0);
+}
+
+TEST_CASE("look-ahead, hazard 3: a row missed by a forward pass and brought in before backward") {
+  // The pass works on rows beside the cache, which is full of hotter ones.
+  Table table("t", cached_options(512), 1, false);
+  const auto hot = range(0, 2000), keys = range(5000, 300), none = range(9000, 1);
+  for (int i = 0; i < 5; ++i) train(table, hot, 1.0f);
+  train(table, keys, 1.0f);
+  for (int i = 0; i < 5; ++i) train(table, hot, 1.0f);
+  std::vector<float> rows(keys.size() * table.width());
+  BackwardOptions options;
+  options.what = Backward::kUpdate;
+  const LayerCall call = call_of(table, keys);
+  const CacheCounts before = counts_of(table);
+  options.ticket = forward(call, true, {rows.data()}, nullptr);
+  // Most do not beat the hot ones.
+  REQUIRE(counts_of(table).inserted - before.inserted <= 150);
+  ahead_and_wait(table, none);
+  ahead_and_wait(table, keys);
+  REQUIRE(counts_of(table).ahead >= 150);
+  const auto gradients = ones(table, keys.size());
+  backward(call, {gradients.data()}, options);
+  CHECK(look_up(table, keys, false) == std::vector<float>(rows.size(), -2.0f));
+  // And once more through a lookup of training, which reads the slots.
+  CHECK(look_up(table, keys, true) == std::vector<float>(rows.size(), -2.0f));
+}
+
+TEST_CASE("look-ahead: keys without a row are left to the step") {
+  Table table("t", cached_options(512), 1, false);
+  ahead_and_wait(table, range(0, 100));
+  CHECK(table.size() == 0);
+  CHECK(counts_of(table).ahead == 0);
+}
+
+TEST_CASE("look-ahead: a window larger than the cache, one without keys, and many that wait") {
+  Table table("t", cached_options(1), 1, false), plain("t", plain_options(), 1, false);
+  const auto keys = range(0, 20000);
+  for (int round = 0; round < 3; ++round) {
+    for (int i = 0; i < 10; ++i) ahead(table, keys);
+    ahead(table, {});
+    train(table, keys, 0.5f);
+    train(plain, keys, 0.5f);
+  }
+  table.wait_for_look_ahead();
+  CHECK(digest_of(table) == digest_of(plain));
+}
+
+TEST_CASE("look-ahead: the pins of windows before last are given back") {
+  Table table("t", cached_options(512), 1, false);
+  const auto rows = range(0, 5000);
+  train(table, rows, 1.0f);
+  // Windows of 300 rows each would fill the 512 slots after two, were they all kept.
+  for (int64_t w = 0; w < 10; ++w) {
+    const auto keys = range(w * 300, 300);
+    ahead_and_wait(table, range(w * 300, 1));  // the window before the last is let go
+    ahead_and_wait(table, keys);
+    const CacheCounts before = counts_of(table);
+    train(table, keys, 1.0f);
+    CHECK(counts_of(table).hits - before.hits >= 270);
+  }
+}
+
+TEST_CASE("look-ahead: removing, clearing, importing and exporting beside it") {
+  Table table("t", cached_options(1000), 1, false), plain("t", plain_options(), 1, false);
+  std::mt19937_64 random(3);
+  const auto keys = range(0, 3000);
+  for (int round = 0; round < 60; ++round) {
+    const auto some = range(static_cast<int64_t>(random() % 2000), 700);
+    ahead(table, some);
+    ahead(table, keys);
+    const auto both = [&](auto&& act) {
+      act(plain);
+      act(table);
+    };
+    switch (round % 5) {
+      case 0:
+        both([&](Table& t) { t.remove_rows(some.data(), some.size()); });
+        break;
+      case 1:
+        REQUIRE(digest_of(table) == digest_of(plain));
+        break;
+      case 2: {
+        const Rows rows = exported(plain, 500);
+        REQUIRE(exported(table, 500) == rows);
+        both([&](Table& t) { import_all(t, rows, false); });
+        break;
+      }
+      case 3:
+        if (round % 10 == 3) both([](Table& t) { t.clear(); });
+        break;
+      default: {
+        auto snapshot = table.open_snapshot(false);
+        train(table, some, 1.0f);
+        Rows before = sorted(read_all(table, *snapshot, 300));
+        REQUIRE(before == sorted(exported(plain, 300)));
+        train(plain, some, 1.0f);
+      }
+    }
+    both([&](Table& t) { train(t, keys, 0.25f); });
+    both([&](Table& t) { train(t, some, 0.25f); });
+  }
+  CHECK(digest_of(table) == digest_of(plain));
+}
+
+TEST_CASE("look-ahead: a table without a device tier takes windows and does nothing") {
+  Table table("t", plain_options(), 1, false);
+  ahead_and_wait(table, range(0, 10));
+  CHECK(table.size() == 0);
+}
+
+TEST_CASE("look-ahead: keys beyond the vocabulary are refused") {
+  TableOptions options = cached_options(100);
+  options.vocabulary_size = 10;
+  Table table("t", options, 1, false);
+  CHECK_THROWS_AS(ahead(table, range(5, 10)), Error);
+}
+
+}  // namespace hotrow
