@@ -312,6 +312,44 @@ class Table:
         """Removes the rows of keys int64 [N], without tombstones; returns how many there were."""
         return int(self._native.remove_rows(_as_keys(keys)))
 
+    def look_ahead(self, keys: Keys) -> None:
+        """Brings rows into the device tier before their batches ask for them, on another thread.
+
+        Call it with the keys of a window, those of the next k batches one after the other, when
+        the first batch of the window before it begins. The rows of both windows then stay until
+        the next call. Nothing that the table computes changes. Without a cache: nothing happens.
+
+        Args:
+            keys: int64 [N], duplicates allowed; those without a row are left out. Copied.
+
+        Raises:
+            OutOfRangeError: a key outside of the vocabulary.
+        """
+        self._native.look_ahead(_as_keys(keys))
+
+    def wait_for_look_ahead(self) -> None:
+        """Waits until the rows of all windows are in the device tier."""
+        self._native.wait_for_look_ahead()
+
+    def warm_up(self, keys: Keys, counts: Uint32s, share: float = 0.7) -> int:
+        """Fills the cache with the most frequent rows of a sample, and prefers them from now on.
+
+        Args:
+            keys: int64 [N], distinct.
+            counts: uint32 [N], how often each key appeared in the sample.
+            share: of the cache that may be filled, in [0, 1]; keys without a row only count.
+
+        Returns:
+            How many rows came in.
+
+        Raises:
+            InvalidArgumentError: share is out of its range.
+            OutOfRangeError: a key outside of the vocabulary.
+        """
+        return int(
+            self._native.warm_up(_as_keys(keys), np.ascontiguousarray(counts, np.uint32), share)
+        )
+
     def statistics(self) -> dict[str, int]:
         """Returns rows, bytes, lookups, admitted, refused, waiting, expired and tombstones.
 
@@ -320,8 +358,10 @@ class Table:
 
         Of the device tier: `cache_slots` (0: there is none); in distinct keys of training batches
         `cache_hits`, `cache_misses`, `cache_inserted` (rows that came in), `cache_evicted` (rows
-        that gave way) and `cache_written_back` (rows brought up to date in the host tier). These
-        run since this process made the table.
+        that gave way), `cache_written_back` (rows brought up to date in the host tier) and
+        `cache_ahead` (rows that came in by look-ahead); `cache_stall_ns`, the nanoseconds that
+        lookups of training spent on bringing rows in or waiting for them. These run since this
+        process made the table.
         """
         return dict(self._native.statistics())
 

@@ -125,6 +125,8 @@ typedef struct {
   uint64_t cache_inserted;     /* of these: rows that came in */
   uint64_t cache_evicted;      /* rows that gave way to them */
   uint64_t cache_written_back; /* rows brought up to date in the host tier */
+  uint64_t cache_ahead;        /* rows that came in by look-ahead */
+  uint64_t cache_stall_ns;     /* time of lookups that went into bringing rows in */
 } hr_statistics;
 
 /* Arrays of rows; each may be null. lines: (N, line_bytes). */
@@ -178,6 +180,17 @@ HR_API int hr_table_import(hr_table* table, const int64_t* keys, size_t count, c
 HR_API int hr_table_remove(hr_table* table, const int64_t* keys, size_t count, size_t* removed);
 HR_API int hr_table_digest(const hr_table* table, int weights_only, uint64_t digest[2]);
 HR_API int hr_table_clear(hr_table* table);
+
+/* Hands over the keys of a window of batches, when the first batch of the window before it begins:
+ * their rows come into the device tier meanwhile. Copies the keys. */
+HR_API int hr_table_look_ahead(hr_table* table, const int64_t* keys, size_t count);
+/* Waits until the rows of all windows are there. */
+HR_API int hr_table_wait_for_look_ahead(hr_table* table);
+/* keys: (count), distinct, with how often each appeared in a sample. Fills up to `share` of the
+ * device tier with the most frequent of those that have a row, and prefers them from now on.
+ * warmed: how many rows came in. */
+HR_API int hr_table_warm_up(hr_table* table, const int64_t* keys, const uint32_t* counts,
+                            size_t count, double share, size_t* warmed);
 
 /* Bytes that the core allocated. */
 typedef struct {

@@ -175,9 +175,10 @@ void hr_table_set_step(hr_table* table, uint32_t step) { table->table->set_step(
 void hr_table_statistics(const hr_table* table, hr_statistics* statistics) {
   const hotrow::Table::Statistics s = table->table->statistics();
   *statistics = {
-      s.rows,         s.bytes,          s.lookups,       s.admitted,          s.refused,
-      s.waiting,      s.expired,        s.tombstones,    s.cache_slots,       s.cache.hits,
-      s.cache.misses, s.cache.inserted, s.cache.evicted, s.cache.written_back};
+      s.rows,          s.bytes,          s.lookups,       s.admitted,           s.refused,
+      s.waiting,       s.expired,        s.tombstones,    s.cache_slots,        s.cache.hits,
+      s.cache.misses,  s.cache.inserted, s.cache.evicted, s.cache.written_back, s.cache.ahead,
+      s.cache.stall_ns};
 }
 
 int hr_table_lookup(hr_table* table, const int64_t* keys, size_t count, int insert, float* rows,
@@ -223,6 +224,19 @@ int hr_table_digest(const hr_table* table, int weights_only, uint64_t digest[2])
 
 int hr_table_clear(hr_table* table) {
   return guarded([&] { table->table->clear(); });
+}
+
+int hr_table_look_ahead(hr_table* table, const int64_t* keys, size_t count) {
+  return guarded([&] { table->table->look_ahead(keys, count); });
+}
+
+int hr_table_wait_for_look_ahead(hr_table* table) {
+  return guarded([&] { table->table->wait_for_look_ahead(); });
+}
+
+int hr_table_warm_up(hr_table* table, const int64_t* keys, const uint32_t* counts, size_t count,
+                     double share, size_t* warmed) {
+  return guarded([&] { *warmed = table->table->warm_up(keys, counts, count, share); });
 }
 
 void hr_bytes_free(hr_bytes* bytes) {

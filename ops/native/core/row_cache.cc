@@ -9,9 +9,6 @@
 namespace hotrow {
 namespace {
 
-// Uses of a slot after which the frequencies of its set are halved. More of them keep more of what
-// is hot when nothing changes, and learn later when it does.
-constexpr uint32_t kUsesToFade = 24;
 constexpr uint32_t kMostCount = 15;
 constexpr uint32_t kRows = 2;  // counters a key has in the sketch
 
@@ -76,6 +73,8 @@ void RowCache::note_use(uint64_t hash, uint32_t slot) {
   for (uint8_t& frequency : set.frequencies) frequency /= 2;
   for (uint64_t& word : set.sketch) word = (word >> 1) & 0x7777777777777777u;
 }
+
+void RowCache::expect(uint64_t hash, uint32_t uses) { sets_[set_of(hash)].raise(hash, uses); }
 
 uint32_t RowCache::choose(uint64_t hash, Admit admit) const {
   const size_t number = set_of(hash);

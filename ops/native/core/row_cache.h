@@ -86,6 +86,12 @@ class RowCache {
   // of a set are halved every so many uses.
   void note_use(uint64_t hash, uint32_t slot);
 
+  // Of a key that is going to be used: as if it had been used so often lately.
+  void expect(uint64_t hash, uint32_t uses);
+  // Uses of a slot after which the frequencies of its set are halved. More of them keep more of
+  // what is hot when nothing changes, and learn later when it does.
+  static constexpr uint32_t kUsesToFade = 24;
+
   // --- which rows stay ------------------------------------------------------------------------
   // A slot for a key that has none: a free one, else that of the row that is worth least and not
   // pinned. With kLfu and kIfWorthMore, only if the newcomer is worth more. kNone: the key stays

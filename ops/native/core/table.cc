@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <thread>
 
 #include "core/batch_rows.h"
@@ -313,6 +314,43 @@ void Table::look_ahead(const int64_t* keys, size_t count) {
 
 void Table::wait_for_look_ahead() {
   if (mover_ != nullptr) mover_->wait();
+}
+
+size_t Table::warm_up(const int64_t* keys, const uint32_t* counts, size_t count, double share) {
+  check_keys(keys, count);
+  if (!(share >= 0.0 && share <= 1.0)) {
+    fail(Code::kInvalidArgument, "table %s: warm-up of %g of the cache; 0 to 1", name_.c_str(),
+         share);
+  }
+  if (cache() == nullptr || count == 0) return 0;
+  std::vector<uint32_t> order(count);
+  std::iota(order.begin(), order.end(), 0u);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](uint32_t a, uint32_t b) { return counts[a] > counts[b]; });
+  const double total = std::max(std::accumulate(counts, counts + count, 0.0), 1.0);
+  // So often would the key be used before its set fades.
+  const double scale = static_cast<double>(cache()->slots()) * RowCache::kUsesToFade / total;
+  std::vector<int64_t> best;
+  const size_t room = static_cast<size_t>(share * static_cast<double>(cache()->slots()));
+  {
+    std::unique_lock lock(mutex_);
+    for (uint32_t i : order) {
+      const uint64_t hash = mix64(static_cast<uint64_t>(keys[i]));
+      cache()->expect(hash, static_cast<uint32_t>(std::clamp(counts[i] * scale, 1.0, 255.0)));
+      const Partition& partition = partitions_[partition_number(keys[i], hash)];
+      if (best.size() < room && partition.find(hash, keys[i]) != Partition::kAbsent) {
+        best.push_back(keys[i]);
+      }
+    }
+  }
+  const uint64_t before = statistics().cache.ahead;
+  look_ahead(best.data(), best.size());
+  wait_for_look_ahead();
+  // What it pinned is for no batch.
+  look_ahead(nullptr, 0);
+  look_ahead(nullptr, 0);
+  wait_for_look_ahead();
+  return statistics().cache.ahead - before;
 }
 
 std::unique_lock<std::shared_mutex> Table::lock_beside_steps() {

@@ -67,6 +67,10 @@ class Table {
   void look_ahead(const int64_t* keys, size_t count);
   // Waits until the rows of all windows are in the device tier.
   void wait_for_look_ahead();
+  // keys: (count) distinct, counts: how often each appeared in a sample. Fills up to `share` of
+  // the device tier with the most frequent of those that have a row; from now on the policy
+  // prefers them. Returns how many rows came in.
+  size_t warm_up(const int64_t* keys, const uint32_t* counts, size_t count, double share);
 
   struct Statistics {
     uint64_t rows, bytes, lookups, admitted, refused, waiting, expired, tombstones;

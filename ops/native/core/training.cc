@@ -288,10 +288,16 @@ void sweep_all(const std::vector<Table*>& tables, const Executor& executor) {
   std::vector<Task> tasks;
   for (size_t t = 0; t < tables.size(); ++t) {
     if (!tables[t]->options().expiry.any()) continue;
-    for (size_t p = 0; p < tables[t]->partition_count(); ++p) tasks.push_back({t, p});
+    for (size_t p = 0; p < Table::kPartitions; ++p) tasks.push_back({t, p});
   }
   if (tasks.empty()) return;
-  executor.run(tasks.size(), [&](size_t i) { tables[tasks[i].table]->sweep(tasks[i].part); });
+  // The partitions of all shards whose keys share their top bits: they share sets of the cache.
+  executor.run(tasks.size(), [&](size_t i) {
+    Table& table = *tables[tasks[i].table];
+    for (size_t p = tasks[i].part; p < table.partition_count(); p += Table::kPartitions) {
+      table.sweep(p);
+    }
+  });
   for (Table* table : tables) table->end_sweep();
 }
 

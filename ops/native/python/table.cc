@@ -244,6 +244,21 @@ class PyTable {
     return removed;
   }
 
+  void look_ahead(Int64s keys) const {
+    run([&] { return hr_table_look_ahead(table_, keys.data(), keys.shape(0)); });
+  }
+
+  size_t warm_up(Int64s keys, Uint32s counts, double share) const {
+    if (keys.shape(0) != counts.shape(0)) {
+      throw nb::value_error("keys and counts differ in length");
+    }
+    size_t warmed = 0;
+    run([&] {
+      return hr_table_warm_up(table_, keys.data(), counts.data(), keys.shape(0), share, &warmed);
+    });
+    return warmed;
+  }
+
   std::string digest(bool weights_only) const {
     uint64_t sums[2];
     run([&] { return hr_table_digest(table_, weights_only, sums); });
@@ -268,6 +283,8 @@ class PyTable {
     d["cache_inserted"] = s.cache_inserted;
     d["cache_evicted"] = s.cache_evicted;
     d["cache_written_back"] = s.cache_written_back;
+    d["cache_ahead"] = s.cache_ahead;
+    d["cache_stall_ns"] = s.cache_stall_ns;
     return d;
   }
 
@@ -380,6 +397,11 @@ void bind_table(nb::module_& m) {
             return std::make_unique<PySnapshot>(t.get(), since == "checkpoint");
           },
           nb::arg("since"))
+      .def("look_ahead", &PyTable::look_ahead, nb::arg("keys").noconvert())
+      .def("wait_for_look_ahead",
+           [](const PyTable& t) { run([&] { return hr_table_wait_for_look_ahead(t.get()); }); })
+      .def("warm_up", &PyTable::warm_up, nb::arg("keys").noconvert(), nb::arg("counts").noconvert(),
+           nb::arg("share"))
       .def("clear", [](const PyTable& t) { run([&] { return hr_table_clear(t.get()); }); });
   m.def(
       "drop_table", [](const std::string& handle) { hr_table_drop(handle.c_str()); },

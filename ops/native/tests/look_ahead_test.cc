@@ -6,7 +6,7 @@
 #include <numeric>
 #include <random>
 
-#include "core/status.h"
+#include "tests/error_code.h"
 #include "tests/one_table.h"
 
 namespace hotrow {
@@ -195,6 +195,32 @@ TEST_CASE("look-ahead: removing, clearing, importing and exporting beside it") {
   CHECK(digest_of(table) == digest_of(plain));
 }
 
+TEST_CASE("warm-up: the most frequent rows of a sample come in, and stay") {
+  Table table("t", cached_options(1024), 1, false), plain("t", plain_options(), 1, false);
+  const auto all = range(0, 20000), hot = range(15000, 600);
+  for (int i = 0; i < 3; ++i) {
+    train(table, all, 1.0f);
+    train(plain, all, 1.0f);
+  }
+  std::vector<uint32_t> counts(all.size(), 1);
+  for (int64_t key : hot) counts[static_cast<size_t>(key)] = 100;
+  const size_t warmed = table.warm_up(all.data(), counts.data(), all.size(), 0.7);
+  CHECK(warmed >= 580);
+  CHECK(warmed <= 717);
+  for (int round = 0; round < 3; ++round) {
+    const CacheCounts before = counts_of(table);
+    train(table, hot, 1.0f);
+    train(plain, hot, 1.0f);
+    CHECK(counts_of(table).hits - before.hits >= 580);
+    train(table, all, 1.0f);
+    train(plain, all, 1.0f);
+  }
+  CHECK(digest_of(table) == digest_of(plain));
+  CHECK(error_code([&] { table.warm_up(all.data(), counts.data(), 1, 1.5); }) ==
+        Code::kInvalidArgument);
+  CHECK(table.warm_up(nullptr, nullptr, 0, 0.7) == 0);
+}
+
 TEST_CASE("look-ahead: a table without a device tier takes windows and does nothing") {
   Table table("t", plain_options(), 1, false);
   ahead_and_wait(table, range(0, 10));
@@ -205,7 +231,7 @@ TEST_CASE("look-ahead: keys beyond the vocabulary are refused") {
   TableOptions options = cached_options(100);
   options.vocabulary_size = 10;
   Table table("t", options, 1, false);
-  CHECK_THROWS_AS(ahead(table, range(5, 10)), Error);
+  CHECK(error_code([&] { ahead(table, range(5, 10)); }) == Code::kOutOfRange);
 }
 
 }  // namespace hotrow
