@@ -40,6 +40,12 @@ class AlreadyExistsError(HotrowError):
     grpc_status = 6
 
 
+class PermissionDeniedError(HotrowError):
+    """The system does not let this process at a file or directory."""
+
+    grpc_status = 7
+
+
 class ResourceExhaustedError(HotrowError):
     """A limit (memory, disk, queue) was reached."""
 
@@ -84,6 +90,7 @@ _BY_STATUS: dict[int, type[HotrowError]] = {
         InvalidArgumentError,
         NotFoundError,
         AlreadyExistsError,
+        PermissionDeniedError,
         ResourceExhaustedError,
         FailedPreconditionError,
         OutOfRangeError,

@@ -12,6 +12,7 @@ enum class Code : int {
   kInvalidArgument = 3,
   kNotFound = 5,
   kAlreadyExists = 6,
+  kPermissionDenied = 7,
   kResourceExhausted = 8,
   kFailedPrecondition = 9,
   kOutOfRange = 11,

@@ -1,0 +1,89 @@
+// Scratch space on a disk, past the page cache: a file without a name, and many reads under way.
+#pragma once
+
+#include <linux/aio_abi.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace hotrow {
+
+// Vanishes when it is closed, also by a crash. Safe from several threads.
+class DirectFile {
+ public:
+  // What offsets, sizes and addresses of memory may always be multiples of.
+  static constexpr size_t kPage = 4096;
+
+  // directory: where the file is made. direct: past the page cache (O_DIRECT), where the file
+  // system can; else through it. Fails with NotFound, PermissionDenied, ResourceExhausted or
+  // Unavailable.
+  explicit DirectFile(std::string directory, bool direct = true);
+  ~DirectFile();
+  DirectFile(const DirectFile&) = delete;
+
+  bool direct() const { return direct_; }
+  // What offsets, sizes and addresses must be multiples of; at most kPage.
+  size_t alignment() const { return alignment_; }
+  int descriptor() const { return descriptor_; }
+
+  // data: (bytes). Fails with ResourceExhausted when the disk is full, DataLoss after an error of
+  // the medium, Unavailable after any other.
+  void write(uint64_t offset, const std::byte* data, size_t bytes);
+  // data: (bytes) out. A read that ends early is DataLoss.
+  void read(uint64_t offset, std::byte* data, size_t bytes) const;
+  // Makes the file empty.
+  void clear();
+  // Throws what a read that gave `result` (bytes, or an errno below 0) instead of `bytes` means.
+  [[noreturn]] void fail_read(uint64_t offset, size_t bytes, int64_t result) const;
+
+ private:
+  void open(bool direct);
+  bool find_alignment();
+  bool try_alignment(size_t alignment);
+
+  std::string directory_;
+  int descriptor_ = -1;
+  bool direct_ = false;
+  size_t alignment_ = 1;
+};
+
+// Reads of one thread at a file, many under way at once: Linux AIO, by its system calls, because
+// glibc's is made of threads, and containers forbid io_uring. Where the kernel has none, reads are
+// done one after the other.
+class ReadQueue {
+ public:
+  // depth: reads at most under way. asynchronous: false never uses AIO.
+  ReadQueue(const DirectFile& file, size_t depth, bool asynchronous);
+  ~ReadQueue();  // waits for the reads under way
+  ReadQueue(const ReadQueue&) = delete;
+
+  struct Done {
+    size_t slot;
+    int64_t result;  // bytes read, or an errno below 0
+  };
+  // A read of the slot, a number below depth that has none yet; it starts with the next `wait`.
+  // data: (bytes) out. Everything a multiple of the file's alignment.
+  void add(size_t slot, uint64_t offset, std::byte* data, size_t bytes);
+  // Waits until `at_least` of the reads are done, or all of them. Returns those done; the list is
+  // good until the next call.
+  const std::vector<Done>& wait(size_t at_least);
+  // Reads that were added and not yet returned by `wait`.
+  size_t under_way() const { return under_way_; }
+
+ private:
+  void submit();
+  void collect(size_t at_least);
+
+  const DirectFile* file_;
+  aio_context_t context_ = 0;  // 0: no AIO
+  size_t under_way_ = 0;
+  size_t submitted_ = 0;  // those that the kernel has
+  std::vector<iocb> slots_;
+  std::vector<iocb*> added_;
+  std::vector<io_event> events_;
+  std::vector<Done> done_;
+};
+
+}  // namespace hotrow

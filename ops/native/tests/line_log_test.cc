@@ -1,0 +1,490 @@
+#include "core/line_log.h"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <random>
+
+#include "error_code.h"
+#include "temporary_directory.h"
+
+namespace hotrow {
+namespace {
+
+using Row = std::pair<uint32_t, uint32_t>;  // partition, place
+using Line = std::vector<std::byte>;
+
+// Segments and buffers so small that cleaning never rests.
+LineLog::Options tiny() {
+  LineLog::Options options;
+  options.segment_bytes = 4096;
+  options.buffer_bytes = 8192;
+  return options;
+}
+
+// Lines of a tiny segment.
+uint32_t tiny_lines(size_t line_bytes) {
+  const size_t bytes = std::max<size_t>(4096, (8 * (line_bytes + 8) + 4095) / 4096 * 4096);
+  return static_cast<uint32_t>(bytes / (line_bytes + 8));
+}
+
+// The line of a row in its n-th version: every word depends on all three.
+void fill(Line& line, Row row, uint32_t version) {
+  uint32_t word = row.first * 0x9e3779b1u + row.second * 0x85ebca77u + version * 0xc2b2ae3du;
+  for (size_t i = 0; i < line.size(); i += 4) {
+    std::memcpy(line.data() + i, &word, 4);
+    word = word * 1664525u + 1013904223u;
+  }
+}
+
+bool holds(const Line& line, Row row, uint32_t version) {
+  Line expected(line.size());
+  fill(expected, row, version);
+  return line == expected;
+}
+
+void write(LineLog& log, Row row, uint32_t version) {
+  Line line(log.line_bytes());
+  fill(line, row, version);
+  log.write(row.first, row.second, line.data());
+}
+
+using Model = std::map<Row, uint32_t>;  // versions
+
+// How many of the model's rows are not read as they should be.
+size_t wrong_rows(const LineLog& log, const Model& model) {
+  std::vector<Line> lines(model.size(), Line(log.line_bytes()));
+  std::vector<LineLog::Read> reads;
+  for (const auto& [row, version] : model) {
+    reads.push_back({row.first, row.second, lines[reads.size()].data()});
+  }
+  log.read(reads.data(), reads.size());
+  size_t wrong = 0, i = 0;
+  for (const auto& [row, version] : model) wrong += !holds(lines[i++], row, version);
+  return wrong;
+}
+
+// Old versions that a snapshot wants: of every row, or of some hundreds.
+struct Held {
+  std::vector<std::pair<Row, uint32_t>> rows;
+  std::vector<LineLog::Location> locations;
+
+  Held(LineLog& log, const Model& model, size_t most = SIZE_MAX) {
+    log.hold();
+    const size_t step = 1 + model.size() / most;
+    size_t i = 0;
+    for (const auto& row : model) {
+      if (i++ % step == 0) rows.push_back(row);
+    }
+    for (const auto& [row, version] : rows) {
+      locations.push_back(log.location(row.first, row.second));
+    }
+  }
+  size_t wrong(const LineLog& log) const {
+    std::vector<Line> lines(rows.size(), Line(log.line_bytes()));
+    std::vector<LineLog::ReadAt> reads;
+    for (size_t i = 0; i < rows.size(); ++i) reads.push_back({locations[i], lines[i].data()});
+    log.read_at(reads.data(), reads.size());
+    size_t wrong = 0;
+    for (size_t i = 0; i < rows.size(); ++i)
+      wrong += !holds(lines[i], rows[i].first, rows[i].second);
+    return wrong;
+  }
+};
+
+class RandomSession {
+ public:
+  RandomSession(LineLog& log, uint32_t rows, uint32_t seed)
+      : log_(log), rows_(rows), random_(seed) {}
+
+  void run(size_t operations) {
+    for (size_t i = 0; i < operations; ++i) operate();
+    if (held_) REQUIRE(held_->wrong(log_) == 0);
+    if (held_) log_.release_hold();
+    held_.reset();
+    REQUIRE(wrong_rows(log_, model_) == 0);
+    REQUIRE(log_.statistics().lines == model_.size());
+  }
+
+ private:
+  Row row() {
+    const auto number = static_cast<uint32_t>(random_() % rows_);
+    return {number % 3, number / 3};
+  }
+  void operate() {
+    const uint32_t choice = random_() % 1000;
+    if (choice < 700) {
+      for (uint32_t n = random_() % 50; n > 0; --n) {
+        const Row one = row();
+        write(log_, one, ++version_);
+        model_[one] = version_;
+      }
+    } else if (choice < 850) {
+      read_some();
+    } else if (choice < 950) {
+      const Row one = row();
+      log_.forget(one.first, one.second);
+      model_.erase(one);
+      REQUIRE(!log_.has(one.first, one.second));
+    } else if (choice < 965) {
+      if (held_ || model_.empty()) return;
+      held_.emplace(log_, model_, 300);
+    } else if (choice < 990) {
+      if (!held_) return;
+      REQUIRE(held_->wrong(log_) == 0);
+      if (choice < 980) return;
+      log_.release_hold();
+      held_.reset();
+    } else if (choice < 991) {
+      if (held_) {
+        REQUIRE(error_code([&] { log_.clear(); }) == Code::kFailedPrecondition);
+        return;
+      }
+      log_.clear();
+      model_.clear();
+    }
+  }
+  void read_some() {
+    std::vector<Row> rows;
+    for (uint32_t n = random_() % 200; n > 0; --n) {
+      const Row one = row();
+      if (model_.count(one) != 0) rows.push_back(one);
+    }
+    std::vector<Line> lines(rows.size(), Line(log_.line_bytes()));
+    std::vector<LineLog::Read> reads;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      reads.push_back({rows[i].first, rows[i].second, lines[i].data()});
+    }
+    size_t complete = 0, early = 0;
+    log_.read(reads.data(), reads.size(), [&](size_t n) {
+      REQUIRE(n > complete);
+      for (; complete < n; ++complete) {
+        early += !holds(lines[complete], rows[complete], model_[rows[complete]]);
+      }
+    });
+    REQUIRE(complete == rows.size());
+    REQUIRE(early == 0);
+  }
+
+  LineLog& log_;
+  uint32_t rows_;
+  std::mt19937 random_;
+  Model model_;
+  uint32_t version_ = 0;
+  std::optional<Held> held_;
+};
+
+}  // namespace
+
+TEST_CASE("line log: random writes, reads, holds and cleaning agree with a map at any line size") {
+  const TemporaryDirectory directory;
+  std::string where = directory / "";
+  LineLog::Options options = tiny();
+  SUBCASE("direct, asynchronous") {}
+  SUBCASE("direct, one read after the other") { options.asynchronous = false; }
+  SUBCASE("through the page cache") { options.direct = false; }
+  SUBCASE("in memory") {
+    if (std::filesystem::exists("/dev/shm")) where = "/dev/shm";
+  }
+  uint64_t cleaned = 0;
+  uint32_t seed = 1;
+  for (const size_t line_bytes : {4, 64, 100, 512, 520, 4096, 5000}) {
+    CAPTURE(line_bytes);
+    LineLog log(where, line_bytes, 3, options);
+    const uint32_t rows = 40 * tiny_lines(line_bytes);
+    RandomSession(log, rows, seed++).run(300 * tiny_lines(line_bytes) / 10);
+    cleaned += log.statistics().segments_cleaned;
+  }
+  CHECK(cleaned > 1000);
+  CHECK(std::filesystem::is_empty(directory / ""));
+}
+
+TEST_CASE("line log: writers, readers and the cleaner at once") {
+  const TemporaryDirectory directory;
+  LineLog log(directory / "", 100, 4, tiny());
+  constexpr uint32_t kRows = 400;
+  // Rows of the last partition are never written again, but the cleaner moves them all the time:
+  // they lie among rows that are.
+  Model still;
+  for (uint32_t place = 0; place < kRows; ++place) {
+    for (uint32_t p = 0; p < 4; ++p) write(log, {p, place}, 0);
+    still[{3, place}] = 0;
+  }
+  std::atomic<bool> stop{false};
+  std::atomic<size_t> wrong{0}, rounds{0};
+  std::vector<std::thread> threads;
+  for (uint32_t p = 0; p < 3; ++p) {
+    threads.emplace_back([&, p] {
+      std::mt19937 random(p);
+      Model own;
+      for (uint32_t version = 1; !stop; ++version) {
+        for (int i = 0; i < 300; ++i) {
+          const Row row{p, static_cast<uint32_t>(random() % kRows)};
+          write(log, row, version);
+          own[row] = version;
+        }
+        if (version % 4 == 0) wrong += wrong_rows(log, own);
+        ++rounds;
+      }
+    });
+  }
+  for (int t = 0; t < 2; ++t) {
+    threads.emplace_back([&] {
+      while (!stop) wrong += wrong_rows(log, still);
+    });
+  }
+  threads.emplace_back([&] {
+    while (!stop) {
+      Held held(log, still);
+      for (int i = 0; i < 3; ++i) wrong += held.wrong(log);
+      log.release_hold();
+      std::this_thread::sleep_for(std::chrono::milliseconds(3));
+    }
+  });
+  while (log.statistics().segments_cleaned < 3000) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  stop = true;
+  for (std::thread& thread : threads) thread.join();
+  CHECK(wrong == 0);
+  CHECK(wrong_rows(log, still) == 0);
+  CHECK(log.statistics().lines == 4 * kRows);
+}
+
+TEST_CASE("line log: what is held stays readable, and its space is used again after the release") {
+  const TemporaryDirectory directory;
+  LineLog log(directory / "", 512, 1, tiny());
+  Model model;
+  uint32_t version = 0;
+  const auto write_all = [&](int times) {
+    for (; times > 0; --times) {
+      ++version;
+      for (uint32_t place = 0; place < 1000; ++place) {
+        write(log, {0, place}, version);
+        model[{0, place}] = version;
+      }
+    }
+  };
+  write_all(1);
+  const Held first(log, model);
+  write_all(4);
+  const Held second(log, model);
+  for (uint32_t place = 0; place < 1000; place += 2) log.forget(0, place);
+  CHECK(log.location(0, 0) == LineLog::kNowhere);
+  write_all(4);
+  CHECK(first.wrong(log) == 0);
+  CHECK(second.wrong(log) == 0);
+  const LineLog::Statistics held = log.statistics();
+  CHECK(held.file_bytes > 8 * held.live_bytes);
+  log.release_hold();
+  CHECK(second.wrong(log) == 0);
+  log.release_hold();
+  write_all(20);
+  CHECK(log.statistics().file_bytes == held.file_bytes);
+  CHECK(wrong_rows(log, model) == 0);
+}
+
+TEST_CASE("line log: the file stays below twice its lines however often they are written") {
+  const TemporaryDirectory directory;
+  LineLog log(directory / "", 256, 2, tiny());
+  std::mt19937 random(3);
+  for (uint32_t i = 0; i < 60000; ++i) {
+    write(log, {i % 2, static_cast<uint32_t>(random() % 3000)}, i);
+  }
+  const LineLog::Statistics facts = log.statistics();
+  CHECK(facts.lines > 5900);
+  CHECK(facts.file_bytes < 2 * facts.live_bytes);
+  CHECK(facts.segments_cleaned > 1000);
+  CHECK(facts.lines_written == 60000);
+  CHECK(facts.bytes_written >= 60000 * 256);
+}
+
+TEST_CASE("line log: a full disk is an error that names the directory, and every line is kept") {
+  const TemporaryDirectory directory;
+  LineLog::Options options = tiny();
+  SUBCASE("direct") {}
+  SUBCASE("through the page cache") { options.direct = false; }
+  LineLog log(directory / "", 512, 1, options);
+  Model model;
+  rlimit before;
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+  const auto old_action = std::signal(SIGXFSZ, SIG_IGN);
+  // In the middle of a segment.
+  const rlimit small{49 * 4096, before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
+  std::string message;
+  int failures = 0, wrong_codes = 0;
+  uint32_t place = 0;
+  for (; failures < 5 && place < 10000; ++place) {
+    try {
+      write(log, {0, place}, 1);
+      model[{0, place}] = 1;
+    } catch (const Error& error) {
+      ++failures;
+      wrong_codes += error.code() != Code::kResourceExhausted;
+      message = error.what();
+    }
+  }
+  const size_t wrong = wrong_rows(log, model);
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
+  std::signal(SIGXFSZ, old_action);
+  CHECK(failures == 5);
+  CHECK(wrong_codes == 0);
+  CHECK(wrong == 0);
+  CHECK(message.find(directory / "") != std::string::npos);
+  CHECK(message.find("8192 bytes") != std::string::npos);
+  // There is room again: at most the error that was there before is still told.
+  for (uint32_t i = 0; i < 3000; ++i) {
+    if (error_code([&] { write(log, {0, i}, 2); }) != Code::kOk) {
+      REQUIRE(i < 2);
+      write(log, {0, i}, 2);
+    }
+    model[{0, i}] = 2;
+  }
+  CHECK(wrong_rows(log, model) == 0);
+}
+
+TEST_CASE(
+    "line log: a file that may hold no more lines cleans itself, and fails when that is all") {
+  const TemporaryDirectory directory;
+  LineLog::Options options = tiny();
+  options.line_limit = 20 * tiny_lines(512);
+  LineLog log(directory / "", 512, 1, options);
+  Model model;
+  const uint32_t few = 10 * tiny_lines(512);
+  for (uint32_t i = 0; i < 20 * few; ++i) {
+    write(log, {0, i * 7 % few}, i);
+    model[{0, i * 7 % few}] = i;
+  }
+  CHECK(wrong_rows(log, model) == 0);
+  std::string message;
+  for (uint32_t place = few; place < 30 * tiny_lines(512); ++place) {
+    try {
+      write(log, {0, place}, 1);
+      model[{0, place}] = 1;
+    } catch (const Error& error) {
+      CHECK(error.code() == Code::kResourceExhausted);
+      message = error.what();
+      break;
+    }
+  }
+  CHECK(message.find("may hold 300 lines of 512 bytes") != std::string::npos);
+  CHECK(wrong_rows(log, model) == 0);
+  for (uint32_t place = 0; place < few; ++place) {
+    log.forget(0, place);
+    model.erase({0, place});
+  }
+  for (uint32_t i = 0; i < 20 * few; ++i) {
+    write(log, {0, i % (few / 2)}, i);
+    model[{0, i % (few / 2)}] = i;
+  }
+  CHECK(wrong_rows(log, model) == 0);
+}
+
+TEST_CASE("line log: lines that follow each other on the disk are read together") {
+  const TemporaryDirectory directory;
+  LineLog::Options options;
+  options.buffer_bytes = 2 << 20;
+  LineLog log(directory / "", 512, 1, options);
+  constexpr uint32_t kRows = 20000;
+  Model model;
+  for (uint32_t place = 0; place < kRows; ++place) {
+    write(log, {0, place}, 1);
+    model[{0, place}] = 1;
+  }
+  CHECK(wrong_rows(log, model) == 0);
+  const LineLog::Statistics facts = log.statistics();
+  CHECK(facts.lines_read == kRows);
+  CHECK(facts.reads < kRows * 512 / (128 << 10));
+  CHECK(facts.bytes_read < kRows * 512 * 5 / 4);
+}
+
+TEST_CASE("line log: bad arguments, missing directories and missing rows are named") {
+  const TemporaryDirectory directory;
+  CHECK(error_code([&] { LineLog(directory / "none", 64, 1); }) == Code::kNotFound);
+  CHECK(error_code([&] { LineLog(directory / "", 0, 1); }) == Code::kInvalidArgument);
+  CHECK(error_code([&] { LineLog(directory / "", 66, 1); }) == Code::kInvalidArgument);
+  LineLog log(directory / "", 64, 1, tiny());
+  Line line(64);
+  for (uint32_t place = 0; place < 500; ++place) write(log, {0, place}, 1);
+  std::vector<LineLog::Read> reads(500, {0, 3, line.data()});
+  reads[400].place = 1000;
+  CHECK(error_code([&] { log.read(reads.data(), 500); }) == Code::kNotFound);
+  CHECK(error_code([&] { log.read(reads.data(), 400); }) == Code::kOk);
+  log.read(nullptr, 0);
+  log.forget(0, 100000);
+  CHECK(!log.has(0, 100000));
+  // Nothing stays pinned after a request that failed.
+  for (uint32_t i = 0; i < 20000; ++i) write(log, {0, i % 500}, i);
+  CHECK(log.statistics().file_bytes < 6 * log.statistics().live_bytes);
+}
+
+// The descriptor of the only file that this process has open below a directory.
+int file_below(const std::string& directory) {
+  const std::string whole = std::filesystem::canonical(directory).string();
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code error;
+    const std::string target = std::filesystem::read_symlink(entry.path(), error).string();
+    if (!error && target.rfind(whole, 0) == 0) return std::stoi(entry.path().filename());
+  }
+  return -1;
+}
+
+TEST_CASE("line log: a file that was cut or damaged is data loss, never wrong rows or a hang") {
+  const TemporaryDirectory directory;
+  LineLog log(directory / "", 512, 1, tiny());
+  Model model;
+  for (uint32_t place = 0; place < 700; ++place) {
+    write(log, {0, place}, 1);
+    model[{0, place}] = 1;
+  }
+  CHECK(wrong_rows(log, model) == 0);
+  const int file = file_below(directory / "");
+  REQUIRE(file >= 0);
+  SUBCASE("cut") {
+    REQUIRE(::ftruncate(file, 4096) == 0);
+    CHECK(error_code([&] { wrong_rows(log, model); }) == Code::kDataLoss);
+    CHECK(error_code([&] { wrong_rows(log, {{{0, 0}, 1}, {{0, 699}, 1}}); }) == Code::kOk);
+  }
+  SUBCASE("owners lost") {
+    const AnonymousArray<std::byte> zeros(4096);
+    for (off_t segment = 0; segment < 40; ++segment) {
+      // The end of the segment, behind its 15 lines.
+      REQUIRE(::pwrite(file, zeros.data(), 512, segment * 8192 + 15 * 512) == 512);
+    }
+  }
+  size_t losses = 0;
+  std::mt19937 random(5);
+  for (uint32_t i = 0; i < 20000 && losses < 5; ++i) {
+    const Row row{0, static_cast<uint32_t>(random() % 700)};
+    const Code code = error_code([&] { write(log, row, i); });
+    if (code != Code::kOk) REQUIRE(code == Code::kDataLoss);
+    losses += code == Code::kDataLoss;
+  }
+  CHECK(losses == 5);
+}
+
+TEST_CASE("line log: memory is four bytes a row and the buffers") {
+  const TemporaryDirectory directory;
+  LineLog::Options options;
+  options.buffer_bytes = 2 << 20;
+  LineLog log(directory / "", 4, 2, options);
+  const std::byte line[4] = {};
+  for (uint32_t place = 0; place < 1000000; ++place) {
+    log.write(0, place, line);
+    log.write(1, place, line);
+  }
+  CHECK(log.bytes() < 2000000 * 5 + (4 << 20));
+  CHECK(log.bytes() > 2000000 * 4);
+  log.clear();
+  CHECK(log.bytes() < 5 << 20);
+  CHECK(log.statistics().file_bytes == 0);
+}
+
+}  // namespace hotrow
