@@ -106,9 +106,9 @@ def _expiry_arguments(expiry: Expiry | None) -> dict[str, int]:
     return {name: value or 0 for name, value in dataclasses.asdict(expiry).items()}
 
 
-def _cache_arguments(cache: Cache | None, vocabulary_size: int | None) -> dict[str, int]:
+def _cache_arguments(cache: Cache | None, vocabulary_size: int | None) -> dict[str, int | str]:
     if cache is None:
-        return {"rows": 0, "bytes": 0, "policy": 0}
+        return {"rows": 0, "bytes": 0, "policy": 0, "disk": ""}
     rows = cache.device_rows or 0
     if cache.cache_ratio is not None:
         rows = max(round(cache.cache_ratio * (vocabulary_size or 0)), 1)
@@ -116,6 +116,7 @@ def _cache_arguments(cache: Cache | None, vocabulary_size: int | None) -> dict[s
         "rows": rows,
         "bytes": cache.device_bytes or 0,
         "policy": POLICIES.index(cache.policy),
+        "disk": cache.disk or "",
     }
 
 
@@ -360,8 +361,9 @@ class Table:
         `cache_hits`, `cache_misses`, `cache_inserted` (rows that came in), `cache_evicted` (rows
         that gave way), `cache_written_back` (rows brought up to date in the host tier) and
         `cache_ahead` (rows that came in by look-ahead); `cache_stall_ns`, the nanoseconds that
-        lookups of training spent on bringing rows in or waiting for them. These run since this
-        process made the table.
+        lookups of training spent on bringing rows in or waiting for them. Of rows on disk:
+        `disk_bytes` of the file (0: rows are in memory), `disk_lines_read`, `disk_lines_written`.
+        These run since this process made the table.
         """
         return dict(self._native.statistics())
 

@@ -40,7 +40,8 @@ class Table:
     `initial_accumulator`, `epsilon`, `beta_1`, `beta_2`, `row_steps`, `l1`, `ftrl_l2`,
     `l2_shrinkage`, `beta`. admission: `kind` (0 always, 1 counter, 2 Bloom), `sightings`,
     `expected_keys`, `error_rate`. expiry: `after_steps`, `rare_count`, `rare_after_steps`,
-    `sweep_steps`. cache: `rows` or `bytes` (both 0: none), `policy` (0 LFU, 1 LRU). Types:
+    `sweep_steps`. cache: `rows` or `bytes` (both 0: none), `policy` (0 LFU, 1 LRU), `disk`
+    (directory, or "": none). Types:
     0 float32, 1 bfloat16, 2 float16.
     """
 
@@ -60,7 +61,7 @@ class Table:
         state_type: int,
         admission: dict[str, float],
         expiry: dict[str, int],
-        cache: dict[str, int],
+        cache: dict[str, int | str],
         shards: int,
         hashed: bool,
     ) -> None: ...

@@ -123,7 +123,7 @@ void BatchRows::find_rows(size_t g, Missing missing) {
     if (table_->cache() == nullptr) {
       find_in_host(group, missing);
     } else {
-      find_in_tiers(group, missing);
+      find_in_tiers(g, missing);
     }
   }
   const std::byte* missing_line = table_->default_line();

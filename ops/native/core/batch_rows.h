@@ -31,6 +31,8 @@ class BatchRows {
     // Of the distinct keys, those whose row was not where it most likely is.
     std::vector<uint32_t> elsewhere;
     std::vector<uint32_t> pinned;  // slots of the device tier, during find_rows
+    std::vector<std::byte> read;   // rows that a lookup without training read from disk
+    std::vector<LineLog::Read> reads;
     CacheCounts cached;
   };
 
@@ -75,7 +77,17 @@ class BatchRows {
   void find_in_host(Group& group, Missing missing);
   // Finds the first `missed` of group.elsewhere in the host tier, one by one.
   void find_elsewhere(Group& group, size_t missed, Missing missing);
-  void find_in_tiers(Group& group, Missing missing);
+  void find_in_tiers(size_t g, Missing missing);
+  // Of the first `missed` of group.elsewhere, whose places are known: for training, rows that are
+  // worth it go into the device tier.
+  void bring_in(Group& group, size_t missed);
+  // The same when lines are on disk: all come into memory. For training, into the device tier or
+  // the bypass; else beside both.
+  void bring_in_from_disk(Group& group, size_t missed, bool training);
+  // Partitions that a group has to itself.
+  template <typename Visit>
+  void each_partition(size_t g, Visit&& visit);
+  void take_slot(Group& group, size_t u, uint32_t slot);
 
   Table* table_ = nullptr;
   size_t count_ = 0;  // N

@@ -76,6 +76,7 @@ typedef struct { /* the device tier: rows or bytes of it; both 0: none */
   uint64_t rows;
   uint64_t bytes;
   int policy; /* 0 LFU, 1 LRU */
+  const char* disk; /* directory of the lines that are not in it; null or "": they are in memory */
 } hr_cache;
 
 typedef struct {
@@ -127,6 +128,9 @@ typedef struct {
   uint64_t cache_written_back; /* rows brought up to date in the host tier */
   uint64_t cache_ahead;        /* rows that came in by look-ahead */
   uint64_t cache_stall_ns;     /* time of lookups that went into bringing rows in */
+  uint64_t disk_bytes;         /* of the file; 0 when lines are in memory */
+  uint64_t disk_lines_read;
+  uint64_t disk_lines_written;
 } hr_statistics;
 
 /* Arrays of rows; each may be null. lines: (N, line_bytes). */

@@ -89,6 +89,7 @@ hotrow::TableOptions to_options(const hr_table_options& from) {
     const size_t row_bytes = options.layout().bytes() + hotrow::RowCache::overhead();
     options.cache.rows = std::max<size_t>(from.cache.bytes / row_bytes, 1);
   }
+  if (from.cache.disk != nullptr) options.disk = from.cache.disk;
   options.cache.policy = to_enum<hotrow::CachePolicy>(from.cache.policy, 1, "cache policy");
   return options;
 }
@@ -175,10 +176,10 @@ void hr_table_set_step(hr_table* table, uint32_t step) { table->table->set_step(
 void hr_table_statistics(const hr_table* table, hr_statistics* statistics) {
   const hotrow::Table::Statistics s = table->table->statistics();
   *statistics = {
-      s.rows,          s.bytes,          s.lookups,       s.admitted,           s.refused,
-      s.waiting,       s.expired,        s.tombstones,    s.cache_slots,        s.cache.hits,
-      s.cache.misses,  s.cache.inserted, s.cache.evicted, s.cache.written_back, s.cache.ahead,
-      s.cache.stall_ns};
+      s.rows,           s.bytes,          s.lookups,         s.admitted,           s.refused,
+      s.waiting,        s.expired,        s.tombstones,      s.cache_slots,        s.cache.hits,
+      s.cache.misses,   s.cache.inserted, s.cache.evicted,   s.cache.written_back, s.cache.ahead,
+      s.cache.stall_ns, s.disk_bytes,     s.disk_lines_read, s.disk_lines_written};
 }
 
 int hr_table_lookup(hr_table* table, const int64_t* keys, size_t count, int insert, float* rows,

@@ -122,22 +122,38 @@ void LookAhead::plan(size_t first, size_t last) {
         }
       });
   CacheCounts counts;
+  const LineLog* const log = table_->shape().log.get();
   // Victims are written back, which a snapshot must know of.
   const GroupLock lock(*table_, 0, 1);
   search_host(*table_, keys, hashes, missing_.data(), missing_.size(),
               [&](size_t u, Partition& partition) {
                 const uint32_t place = partition.find(hashes[u], keys[u]);
                 if (place == Partition::kAbsent) return;
+                const std::byte* const beside = partition.bypass.find(place);
+                // Of a row that a lookup created and then failed to bring in, there is no line yet.
+                if (log != nullptr && beside == nullptr &&
+                    !log->has(static_cast<uint32_t>(partition.number()), place)) {
+                  return;
+                }
                 const uint32_t slot = cache.choose(hashes[u], RowCache::Admit::kAlways);
                 if (slot == RowCache::kNone) return;
                 if (cache.used(slot)) table_->give_up(slot, &counts);
-                cache.put_loading(slot, hashes[u], partition.header(place),
-                                  static_cast<uint32_t>(loads_.size()));
+                ++counts.ahead;
+                if (beside != nullptr) {
+                  // In memory for a lookup, and newer than on disk.
+                  cache.put(slot, hashes[u], keys[u], place);
+                  std::memcpy(cache.line(slot), beside, table_->shape().stride);
+                  cache.set_dirty(slot, true);
+                  partition.bypass.remove(place);
+                } else {
+                  cache.put_loading(slot, hashes[u], partition.header(place),
+                                    static_cast<uint32_t>(loads_.size()));
+                  loads_.push_back({slot, static_cast<uint32_t>(partition.number()), place, false,
+                                    partition.at(place) + sizeof(RowHeader),
+                                    cache.line(slot) + sizeof(RowHeader)});
+                }
                 cache.pin(slot);
                 pinned.push_back(slot);
-                loads_.push_back({slot, place, false, partition.at(place) + sizeof(RowHeader),
-                                  cache.line(slot) + sizeof(RowHeader)});
-                ++counts.ahead;
               });
   table_->note_cached(counts);
 }
@@ -174,6 +190,21 @@ void LookAhead::read_to(size_t end) {
 }
 
 void LookAhead::read(size_t first, size_t last) {
+  const LineLog* log = table_->shape().log.get();
+  if (log != nullptr) {
+    std::vector<LineLog::Read> reads;
+    reads.reserve(last - first);
+    for (size_t i = first; i < last; ++i) {
+      reads.push_back({loads_[i].partition, loads_[i].place, loads_[i].to});
+    }
+    size_t reported = 0;
+    log->read(reads.data(), reads.size(), [&](size_t read) {
+      if (read < reported + kReport) return;
+      reported = read;
+      report(first + read);
+    });
+    return;
+  }
   const size_t bytes = table_->line_bytes();
   for (size_t i = first; i < last; ++i) {
     std::memcpy(loads_[i].to, loads_[i].from, bytes);

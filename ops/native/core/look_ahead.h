@@ -46,9 +46,10 @@ class LookAhead {
   // A row on its way.
   struct Load {
     uint32_t slot;
+    uint32_t partition;
     uint32_t place;
     bool open;              // by whoever holds the table's lock
-    const std::byte* from;  // its line in the host tier
+    const std::byte* from;  // its line in the host tier, unless that is on disk
     std::byte* to;          // its line in the slot
   };
 

@@ -12,6 +12,8 @@ namespace hotrow {
 namespace {
 
 constexpr size_t kFirstBlockBytes = size_t{4} << 10;
+// Rows that are read from disk together.
+constexpr size_t kPieceRows = 4096;
 
 bool bit(const std::vector<uint64_t>& bits, size_t i) { return (bits[i >> 6] >> (i & 63)) & 1; }
 
@@ -24,17 +26,19 @@ RowShape::RowShape(const TableOptions& table)
       layout(table.layout()),
       line_bytes(layout.bytes()),
       stride((sizeof(RowHeader) + line_bytes + 7) / 8 * 8),
+      host_stride(options.disk.empty() ? stride : sizeof(RowHeader)),
       first_shift(0),
       kernels(&hotrow::kernels()) {
   if (options.cache.rows > 0) {
     cache = std::make_unique<RowCache>(stride, options.cache.rows, options.cache.policy);
   }
-  while ((stride << (first_shift + 1)) <= kFirstBlockBytes) ++first_shift;
+  while ((host_stride << (first_shift + 1)) <= kFirstBlockBytes) ++first_shift;
 }
 
-Partition::Partition(const RowShape& shape, SlabMemory& memory, size_t partitions)
+Partition::Partition(const RowShape& shape, SlabMemory& memory, size_t partitions, size_t number)
     : shape_(&shape),
       memory_(&memory),
+      number_(number),
       index_(memory),
       admission_(make_admission_filter(shape.options.admission, partitions)) {}
 
@@ -42,7 +46,7 @@ size_t Partition::bytes() const {
   return blocks_.capacity() * sizeof(blocks_[0]) + free_.capacity() * sizeof(free_[0]) +
          (due_.capacity() + old_due_.capacity()) * sizeof(uint64_t) +
          (removed_.capacity() + old_removed_.capacity()) * sizeof(int64_t) +
-         copy_of_.capacity() * sizeof(uint32_t) + side_.bytes() +
+         copy_of_.capacity() * sizeof(uint32_t) + side_.bytes() + bypass.bytes(shape_->stride) +
          tombstones.size() * 4 * sizeof(void*) + (admission_ ? admission_->bytes() : 0);
 }
 
@@ -50,7 +54,7 @@ uint32_t Partition::append_place() {
   if (places_ == kAbsent) fail(Code::kResourceExhausted, "a partition with 2^32 - 1 rows is full");
   const size_t block = shape_->spot_of(static_cast<uint32_t>(places_)).block;
   if (block == blocks_.size()) {
-    blocks_.push_back(memory_->take(shape_->stride * shape_->block_rows(block)));
+    blocks_.push_back(memory_->take(shape_->host_stride * shape_->block_rows(block)));
   }
   if (tracking_ && due_.size() * 64 <= places_) due_.push_back(0);
   return static_cast<uint32_t>(places_++);
@@ -84,16 +88,20 @@ uint32_t Partition::find_or_insert(uint64_t hash, int64_t key, uint32_t times, u
   if (!tombstones.empty()) tombstones.erase(key);
   const uint32_t place = take_place();
   header(place) = {key, clock, 0};
-  const size_t width = shape_->options.width;
-  static thread_local std::vector<float> values;
-  values.resize(width);
-  initialize_row(shape_->options.init, key, width, values.data());
-  shape_->kernels->initialize(shape_->layout, shape_->options.optimizer, values.data(), at(place));
+  if (shape_->log == nullptr) make_line(key, at(place));
   index_.insert(
       hash, place, [&](uint32_t p) { return hash_at(p); },
       [&](uint32_t p) { __builtin_prefetch(at(p)); });
   if (tracking_) set_bit(due_, place);
   return place;
+}
+
+void Partition::make_line(int64_t key, std::byte* row) const {
+  const size_t width = shape_->options.width;
+  static thread_local std::vector<float> values;
+  values.resize(width);
+  initialize_row(shape_->options.init, key, width, values.data());
+  shape_->kernels->initialize(shape_->layout, shape_->options.optimizer, values.data(), row);
 }
 
 void Partition::put(int64_t key, const std::byte* line, uint32_t clock, uint32_t count,
@@ -103,7 +111,7 @@ void Partition::put(int64_t key, const std::byte* line, uint32_t clock, uint32_t
   if (present != kAbsent && (place == kAbsent || place == present)) {
     before_write(present);
     header(present) = {key, clock, count};
-    std::memcpy(at(present) + sizeof(RowHeader), line, shape_->line_bytes);
+    put_line(present, line);
     return;
   }
   if (present != kAbsent) remove(present);
@@ -116,11 +124,19 @@ void Partition::put(int64_t key, const std::byte* line, uint32_t clock, uint32_t
   }
   if (!tombstones.empty()) tombstones.erase(key);
   header(place) = {key, clock, count};
-  std::memcpy(at(place) + sizeof(RowHeader), line, shape_->line_bytes);
+  put_line(place, line);
   index_.insert(
       hash, place, [&](uint32_t p) { return hash_at(p); },
       [&](uint32_t p) { __builtin_prefetch(at(p)); });
   if (tracking_) set_bit(due_, place);
+}
+
+void Partition::put_line(uint32_t place, const std::byte* line) {
+  if (shape_->log == nullptr) {
+    std::memcpy(at(place) + sizeof(RowHeader), line, shape_->line_bytes);
+  } else {
+    shape_->log->write(static_cast<uint32_t>(number_), place, line);
+  }
 }
 
 void Partition::add_free_places(uint64_t places) {
@@ -132,19 +148,83 @@ void Partition::remove(uint32_t place) {
   RowHeader& row = header(place);
   if (tracking_) removed_.push_back(row.key);
   index_.erase(hash_at(place), place);
+  if (shape_->log != nullptr) {
+    bypass.remove(place);
+    shape_->log->forget(static_cast<uint32_t>(number_), place);
+  }
   make_free(place);
 }
 
 bool Partition::write_back(uint32_t slot) {
   RowCache& cache = *shape_->cache;
-  const uint32_t place = cache.place(slot);
-  const size_t bytes = sizeof(RowHeader) + shape_->line_bytes;
+  const bool behind = write_back(cache.place(slot), cache.line(slot));
   cache.set_dirty(slot, false);
+  return behind;
+}
+
+bool Partition::write_back(uint32_t place, const std::byte* row) {
   // Looked up for training and not updated: no news for snapshots.
-  if (std::memcmp(at(place), cache.line(slot), bytes) == 0) return false;
+  if (shape_->log == nullptr) {
+    const size_t bytes = sizeof(RowHeader) + shape_->line_bytes;
+    if (std::memcmp(at(place), row, bytes) == 0) return false;
+    before_write(place);
+    std::memcpy(at(place), row, bytes);
+    return true;
+  }
+  // An update changes clock or count, as long as counts do not stand still at their end.
+  RowHeader newer;
+  std::memcpy(&newer, row, sizeof(newer));
+  const uint32_t number = static_cast<uint32_t>(number_);
+  RowHeader& host = header(place);
+  if (newer.clock == host.clock && newer.count == host.count && newer.count != UINT32_MAX &&
+      shape_->log->has(number, place)) {
+    return false;
+  }
   before_write(place);
-  std::memcpy(at(place), cache.line(slot), bytes);
+  shape_->log->write(number, place, row + sizeof(RowHeader));
+  host = newer;
   return true;
+}
+
+// --- lines on disk ------------------------------------------------------------------------------
+
+bool Partition::leave_bypass() {
+  const size_t before = bypass.size();
+  bypass.end_lookup([&](uint32_t place, const std::byte* row) { (void)write_back(place, row); });
+  return bypass.size() != before;
+}
+
+std::byte* Partition::bring_in(uint32_t place) {
+  std::byte* row = bypass.find(place);
+  if (row != nullptr) return row;
+  row = bypass.add(place, shape_->stride);
+  std::memcpy(row, at(place), sizeof(RowHeader));
+  const uint32_t number = static_cast<uint32_t>(number_);
+  if (shape_->log->has(number, place)) {
+    const LineLog::Read read{number, place, row + sizeof(RowHeader)};
+    shape_->log->read(&read, 1);
+  } else {
+    make_line(header(place).key, row);
+  }
+  return row;
+}
+
+void Partition::copy_rows(const uint32_t* places, size_t count, std::byte* rows) const {
+  const uint32_t number = static_cast<uint32_t>(number_);
+  std::vector<LineLog::Read> reads;
+  for (size_t i = 0; i < count; ++i) {
+    std::byte* row = rows + i * shape_->stride;
+    std::memcpy(row, at(places[i]), shape_->host_stride);
+    if (shape_->log != nullptr) reads.push_back({number, places[i], row + sizeof(RowHeader)});
+  }
+  if (shape_->log != nullptr) shape_->log->read(reads.data(), reads.size());
+}
+
+const RowHeader& Partition::newest_header(uint32_t place) const {
+  if (shape_->log != nullptr) {
+    if (const std::byte* row = bypass.find(place)) return *reinterpret_cast<const RowHeader*>(row);
+  }
+  return header(place);
 }
 
 void Partition::clear() {
@@ -153,6 +233,7 @@ void Partition::clear() {
     if (row.clock != kFree) removed_.push_back(row.key);
   }
   index_.clear();
+  bypass.clear();
   std::vector<std::byte*>().swap(blocks_);
   std::vector<uint32_t>().swap(free_);
   due_.clear();
@@ -178,7 +259,7 @@ void Partition::sweep(uint32_t step, LookAhead* look_ahead) {
   for (size_t i = 0; i < share; ++i) {
     if (sweep_place >= places_) sweep_place = 0;
     const uint32_t place = static_cast<uint32_t>(sweep_place++);
-    const RowHeader row = header(place);
+    const RowHeader row = newest_header(place);
     if (!expired(row, step)) continue;
     // The row in the device tier may be younger, never older.
     const uint32_t slot =
@@ -198,6 +279,7 @@ size_t Partition::export_rows(size_t first, size_t count, const RowArrays& out,
                               size_t* next) const {
   size_t written = 0;
   size_t place = first;
+  std::vector<LineLog::Read> reads;
   for (; place < places_ && written < count; ++place) {
     const RowHeader& row = header(static_cast<uint32_t>(place));
     if (row.clock == kFree) continue;
@@ -206,11 +288,16 @@ size_t Partition::export_rows(size_t first, size_t count, const RowArrays& out,
     if (out.counts != nullptr) out.counts[written] = row.count;
     if (out.places != nullptr) out.places[written] = static_cast<uint32_t>(place);
     if (out.lines != nullptr) {
-      std::memcpy(out.lines + written * shape_->line_bytes,
-                  at(static_cast<uint32_t>(place)) + sizeof(RowHeader), shape_->line_bytes);
+      std::byte* line = out.lines + written * shape_->line_bytes;
+      if (shape_->log != nullptr) {
+        reads.push_back({static_cast<uint32_t>(number_), static_cast<uint32_t>(place), line});
+      } else {
+        std::memcpy(line, at(static_cast<uint32_t>(place)) + sizeof(RowHeader), shape_->line_bytes);
+      }
     }
     ++written;
   }
+  if (!reads.empty()) shape_->log->read(reads.data(), reads.size());
   *next = place;
   return written;
 }
@@ -218,10 +305,12 @@ size_t Partition::export_rows(size_t first, size_t count, const RowArrays& out,
 void Partition::add_digest(bool weights_only, uint64_t digest[2]) const {
   const size_t width = shape_->options.width;
   std::vector<float> weights(width);
-  for (size_t place = 0; place < places_; ++place) {
-    const std::byte* row = at(static_cast<uint32_t>(place));
-    const RowHeader& head = header(static_cast<uint32_t>(place));
-    if (head.clock == kFree) continue;
+  // Rows of a piece are copied together when their lines are on disk.
+  const size_t piece = shape_->log == nullptr ? 1 : kPieceRows;
+  std::vector<std::byte> rows(shape_->log == nullptr ? 0 : piece * shape_->stride);
+  std::vector<uint32_t> places;
+  const auto add = [&](const std::byte* row) {
+    const RowHeader& head = *reinterpret_cast<const RowHeader*>(row);
     if (weights_only) {
       shape_->kernels->gather(shape_->layout, &row, 1, weights.data());
       add_row_digest(head.key, weights.data(), width * sizeof(float), digest);
@@ -229,6 +318,19 @@ void Partition::add_digest(bool weights_only, uint64_t digest[2]) const {
       // Header and line lie together: key, clock, count, line.
       add_row_digest(head.key, row, sizeof(RowHeader) + shape_->line_bytes, digest);
     }
+  };
+  for (size_t place = 0; place < places_; ++place) {
+    if (header(static_cast<uint32_t>(place)).clock != kFree) {
+      if (shape_->log == nullptr) {
+        add(at(static_cast<uint32_t>(place)));
+      } else {
+        places.push_back(static_cast<uint32_t>(place));
+      }
+    }
+    if (places.size() < piece && (places.empty() || place + 1 < places_)) continue;
+    copy_rows(places.data(), places.size(), rows.data());
+    for (size_t i = 0; i < places.size(); ++i) add(rows.data() + i * shape_->stride);
+    places.clear();
   }
 }
 
@@ -242,7 +344,13 @@ void Partition::note_write(uint32_t place) {
   // The clock does not tell: imported rows may be ahead of the table's step.
   if (tracking_ && !bit(due_, place)) set_bit(due_, place);
   if (!open_ || !wanted(place) || copy_of_[place] != 0) return;
-  copy_of_[place] = 1 + side_.add(at(place), shape_->stride);
+  if (shape_->log == nullptr) {
+    copy_of_[place] = 1 + side_.add(at(place), shape_->stride);
+    return;
+  }
+  const OldVersion old{header(place), shape_->log->location(static_cast<uint32_t>(number_), place),
+                       0};
+  copy_of_[place] = 1 + side_.add(reinterpret_cast<const std::byte*>(&old), sizeof(old));
 }
 
 size_t Partition::begin_snapshot(bool due_only) {
@@ -265,7 +373,8 @@ size_t Partition::begin_snapshot(bool due_only) {
   return rows;
 }
 
-size_t Partition::read_snapshot(size_t count, const RowArrays& out) {
+size_t Partition::read_snapshot(size_t count, const RowArrays& out,
+                                std::vector<LineLog::ReadAt>* later) {
   size_t written = 0;
   for (; snapshot_next_ < snapshot_places_ && written < count; ++snapshot_next_) {
     const size_t place = snapshot_next_;
@@ -275,8 +384,9 @@ size_t Partition::read_snapshot(size_t count, const RowArrays& out) {
     }
     const uint32_t copy = copy_of_[place];
     if (copy == kNothing || !wanted(place)) continue;
+    const size_t side_stride = shape_->log == nullptr ? shape_->stride : sizeof(OldVersion);
     const std::byte* row =
-        copy == 0 ? at(static_cast<uint32_t>(place)) : side_.at(copy - 1, shape_->stride);
+        copy == 0 ? at(static_cast<uint32_t>(place)) : side_.at(copy - 1, side_stride);
     RowHeader head;
     std::memcpy(&head, row, sizeof(head));
     copy_of_[place] = kNothing;
@@ -285,7 +395,16 @@ size_t Partition::read_snapshot(size_t count, const RowArrays& out) {
     if (out.counts != nullptr) out.counts[written] = head.count;
     if (out.places != nullptr) out.places[written] = static_cast<uint32_t>(place);
     if (out.lines != nullptr) {
-      std::memcpy(out.lines + written * shape_->line_bytes, row + sizeof(head), shape_->line_bytes);
+      std::byte* line = out.lines + written * shape_->line_bytes;
+      if (shape_->log == nullptr) {
+        std::memcpy(line, row + sizeof(head), shape_->line_bytes);
+      } else if (copy == 0) {
+        later->push_back(
+            {shape_->log->location(static_cast<uint32_t>(number_), static_cast<uint32_t>(place)),
+             line});
+      } else {
+        later->push_back({reinterpret_cast<const OldVersion*>(row)->location, line});
+      }
     }
     ++written;
   }

@@ -9,9 +9,11 @@
 #include <vector>
 
 #include "core/admission.h"
+#include "core/bypass_rows.h"
 #include "core/copied_rows.h"
 #include "core/kernels.h"
 #include "core/key_index.h"
+#include "core/line_log.h"
 #include "core/slab_memory.h"
 #include "core/table_options.h"
 
@@ -45,11 +47,15 @@ struct RowShape {
   TableOptions options;
   LineLayout layout;
   size_t line_bytes;
-  size_t stride;  // header and line, a multiple of 8
+  size_t stride;       // header and line, a multiple of 8
+  size_t host_stride;  // of what the host tier has in memory: the same, or a header alone
   unsigned first_shift;
   const Kernels* kernels;
   // The device tier, or null. What is in it is newer than what lies here.
   std::unique_ptr<RowCache> cache;
+  // The lines on disk, or null: they lie behind their headers. A row has its line in the device
+  // tier, in the bypass of its partition, or here.
+  std::unique_ptr<LineLog> log;
 };
 
 // Running totals since the table was made.
@@ -69,7 +75,7 @@ struct RowArrays {
 };
 
 // Not synchronized, except that a snapshot's reader and the owner both hold `mutex` while a
-// snapshot is open.
+// snapshot is open. P partitions of a table.
 //
 // A row lives at a place, a number, and never moves; places of removed rows are used again, the
 // smallest first. A place without a row has the clock kFree.
@@ -78,7 +84,8 @@ class Partition {
   static constexpr uint32_t kFree = 0xffffffffu;
   static constexpr uint32_t kAbsent = KeyIndex::kAbsent;
 
-  Partition(const RowShape& shape, SlabMemory& memory, size_t partitions);
+  // number: of this one, below P.
+  Partition(const RowShape& shape, SlabMemory& memory, size_t partitions, size_t number);
 
   std::mutex mutex;
 
@@ -88,9 +95,10 @@ class Partition {
 
   // --- rows -------------------------------------------------------------------------------------
   const KeyIndex& index() const { return index_; }
+  // A row's header, which its line follows unless lines are on disk.
   std::byte* at(uint32_t place) const {
     const RowShape::Spot spot = shape_->spot_of(place);
-    return blocks_[spot.block] + spot.row * shape_->stride;
+    return blocks_[spot.block] + spot.row * shape_->host_stride;
   }
   RowHeader& header(uint32_t place) const { return *reinterpret_cast<RowHeader*>(at(place)); }
   // The place of a key, or kAbsent.
@@ -117,6 +125,21 @@ class Partition {
   bool watching() const { return watching_; }
   // Brings a row up to date from its slot in the device tier. Returns whether it was behind.
   bool write_back(uint32_t slot);
+
+  // --- lines on disk ----------------------------------------------------------------------------
+  size_t number() const { return number_; }
+  // Writes the first line of a row that has none yet. row: header and line.
+  void make_line(int64_t key, std::byte* row) const;
+  // Rows in memory beside the device tier; they are written to disk when a later lookup of
+  // training does not use them.
+  BypassRows bypass;
+  // Writes those that the last lookup did not use to disk. Returns whether there were any.
+  bool leave_bypass();
+  // The row in memory, beside the device tier; read from disk if it was not there.
+  std::byte* bring_in(uint32_t place);
+  // Copies header and line of a row that is up to date. row: (stride).
+  void copy_rows(const uint32_t* places, size_t count, std::byte* rows) const;
+
   // Looks at its share of the places and removes rows that expired at this step. look_ahead: null
   // when the table has none.
   void sweep(uint32_t step, LookAhead* look_ahead);
@@ -136,7 +159,8 @@ class Partition {
   // most will be read.
   size_t begin_snapshot(bool due_only);
   // Copies up to `count` rows as they were at begin_snapshot; 0 at the end. Frees the copies then.
-  size_t read_snapshot(size_t count, const RowArrays& out);
+  // later: lines that the caller has to read from the log.
+  size_t read_snapshot(size_t count, const RowArrays& out, std::vector<LineLog::ReadAt>* later);
   // Keys removed since the last kept snapshot; in any order.
   const std::vector<int64_t>& removed() const { return old_removed_; }
   size_t side_bytes() const { return side_.bytes(); }
@@ -146,7 +170,18 @@ class Partition {
  private:
   static constexpr uint32_t kNothing = 0xffffffffu;
 
+  // What a snapshot keeps of a row whose line is on disk.
+  struct OldVersion {
+    RowHeader header;
+    LineLog::Location location;
+    uint32_t unused;
+  };
+
   void note_write(uint32_t place);
+  // The header of a row where it is newest.
+  const RowHeader& newest_header(uint32_t place) const;
+  bool write_back(uint32_t place, const std::byte* row);
+  void put_line(uint32_t place, const std::byte* line);
   uint32_t append_place();
   uint32_t take_place();
   void make_free(uint32_t place);
@@ -156,6 +191,7 @@ class Partition {
 
   const RowShape* shape_;
   SlabMemory* memory_;
+  size_t number_;
   KeyIndex index_;
   std::vector<std::byte*> blocks_;
   size_t places_ = 0;

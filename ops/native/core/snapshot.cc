@@ -15,10 +15,11 @@ constexpr auto kPatience = std::chrono::seconds(120);
 
 Snapshot::Snapshot(Table& table, bool due_only)
     : table_(&table), due_only_(due_only), step_(table.step_), state_(table.state_in_lock()) {
+  if (table.shape().log != nullptr) table.shape().log->hold();
   for (size_t p = 0; p < table.partition_count(); ++p) {
     Partition& partition = table.partition(p);
     rows_ += partition.begin_snapshot(due_only);
-    table_bytes_ += partition.size() * table.shape().stride;
+    table_bytes_ += partition.size() * table.shape().host_stride;
     if (!due_only) continue;
     for (int64_t key : partition.removed()) {
       if (partition.find(mix64(static_cast<uint64_t>(key)), key) == Partition::kAbsent) {
@@ -63,8 +64,13 @@ size_t Snapshot::read(size_t count, const RowArrays& out) {
         return 0;
       }
       Partition& partition = table_->partition(partition_);
-      std::lock_guard partition_lock(partition.mutex);
-      written = partition.read_snapshot(count, out);
+      later_.clear();
+      {
+        std::lock_guard partition_lock(partition.mutex);
+        written = partition.read_snapshot(count, out, &later_);
+      }
+      // The log keeps old versions: steps go on meanwhile.
+      if (!later_.empty()) table_->shape().log->read_at(later_.data(), later_.size());
       if (written == 0) ++partition_;
     }
     ++reads_;
@@ -77,6 +83,7 @@ void Snapshot::end(bool keep) {
   std::lock_guard own(mutex_);
   if (!open_) return;
   for (size_t p = 0; p < table_->partition_count(); ++p) table_->partition(p).end_snapshot(keep);
+  if (table_->shape().log != nullptr) table_->shape().log->release_hold();
   open_ = false;
   table_->snapshot_ = nullptr;
 }

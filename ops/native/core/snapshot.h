@@ -46,7 +46,8 @@ class Snapshot {
   uint32_t step_ = 0;
   std::vector<uint8_t> state_;
   std::vector<int64_t> removed_;
-  size_t partition_ = 0;  // the one being read
+  std::vector<LineLog::ReadAt> later_;  // lines of the rows being read
+  size_t partition_ = 0;                // the one being read
   std::atomic<size_t> side_bytes_{0};
   std::atomic<uint64_t> reads_{0};
   bool open_ = true;

@@ -46,6 +46,13 @@ Table::Table(std::string name, const TableOptions& options, int32_t shards, bool
     fail(Code::kInvalidArgument, "table %s: %d shards; at least 1", name_.c_str(), shards);
   if (options.expiry.sweep_steps == 0)
     fail(Code::kInvalidArgument, "table %s: sweep_steps 0; at least 1", name_.c_str());
+  if (!options.disk.empty()) {
+    if (cache() == nullptr) {
+      fail(Code::kInvalidArgument, "table %s: rows on disk need a cache of at least 1 row",
+           name_.c_str());
+    }
+    shape_.log = std::make_unique<LineLog>(options.disk, line_bytes(), shards_ * kPartitions);
+  }
   default_line_.resize(shape_.stride);
   const std::vector<float> values(options.width, options.default_value);
   shape_.kernels->initialize(shape_.layout, options.optimizer, values.data(), default_line_.data());
@@ -60,7 +67,7 @@ Table::~Table() = default;
 void Table::make_partitions() {
   partitions_.clear();
   const size_t count = shards_ * kPartitions;
-  for (size_t p = 0; p < count; ++p) partitions_.emplace_back(shape_, memory_, count);
+  for (size_t p = 0; p < count; ++p) partitions_.emplace_back(shape_, memory_, count, p);
 }
 
 size_t Table::size() const {
@@ -74,6 +81,7 @@ size_t Table::bytes() const {
   std::shared_lock lock(mutex_);
   size_t total = memory_.bytes() + (cache() == nullptr ? 0 : cache()->bytes());
   for (const Partition& partition : partitions_) total += partition.bytes();
+  if (shape_.log != nullptr) total += shape_.log->bytes();
   return total;
 }
 
@@ -106,7 +114,7 @@ void Table::check_keys(const int64_t* keys, size_t count) const {
 }
 
 uint64_t Table::most_places() const {
-  return std::min<uint64_t>(machine_memory() / shape_.stride, Partition::kAbsent / 2);
+  return std::min<uint64_t>(machine_memory() / shape_.host_stride, Partition::kAbsent / 2);
 }
 
 void Table::check_no_snapshot(const char* what) const {
@@ -196,6 +204,7 @@ void Table::clear() {
   drop_cache();
   for (Partition& partition : partitions_) partition.clear();
   memory_.clear();
+  if (shape_.log != nullptr) shape_.log->clear();
   ++epoch_;
   step_ = 0;
   lookups_ = 0;
@@ -209,6 +218,12 @@ Table::Statistics Table::statistics() const {
   s.lookups = lookups_;
   s.cache_slots = cache() == nullptr ? 0 : cache()->slots();
   s.cache = cache_counts_;
+  if (shape_.log != nullptr) {
+    const LineLog::Statistics disk = shape_.log->statistics();
+    s.disk_bytes = disk.file_bytes;
+    s.disk_lines_read = disk.lines_read;
+    s.disk_lines_written = disk.lines_written;
+  }
   for (const Partition& partition : partitions_) {
     s.rows += partition.size();
     s.admitted += partition.totals.admitted;
@@ -271,6 +286,12 @@ void Table::settle_in_lock() {
     std::unique_lock lock(partition.mutex, std::defer_lock);
     if (snapshot_ != nullptr) lock.lock();
     cache_counts_.written_back += partition.write_back(slot) ? 1 : 0;
+  }
+  for (Partition& partition : partitions_) {
+    if (partition.bypass.size() == 0) continue;
+    std::unique_lock lock(partition.mutex, std::defer_lock);
+    if (snapshot_ != nullptr) lock.lock();
+    (void)partition.leave_bypass();
   }
   unsettled_ = false;
   // Plans think that their rows are marked as dirty.
@@ -368,7 +389,12 @@ std::byte* Table::line_to_update(int64_t key, uint64_t hash, uint32_t place) {
   if (slot != RowCache::kNone && cache()->loading(slot) && !mover_->wait_for(slot)) {
     slot = RowCache::kNone;
   }
-  if (slot == RowCache::kNone) return partitions_[partition_number(key, hash)].at(place);
+  if (slot == RowCache::kNone) {
+    Partition& partition = partitions_[partition_number(key, hash)];
+    if (shape_.log == nullptr) return partition.at(place);
+    unsettled_ = true;
+    return partition.bring_in(place);
+  }
   cache()->set_dirty(slot, true);
   unsettled_ = true;
   return cache()->line(slot);
@@ -378,7 +404,7 @@ void Table::note_cached(const CacheCounts& counts) {
   unsettled_ = true;
   cache_counts_ += counts;
   // Rows moved: lines from before are void.
-  if (counts.inserted + counts.ahead > 0) ++epoch_;
+  if (counts.inserted + counts.ahead + counts.left > 0) ++epoch_;
 }
 
 // --- steps --------------------------------------------------------------------------------------

@@ -76,6 +76,8 @@ class Table {
     uint64_t rows, bytes, lookups, admitted, refused, waiting, expired, tombstones;
     uint64_t cache_slots;  // 0: there is no device tier
     CacheCounts cache;
+    uint64_t disk_bytes;  // of the file; 0 when lines are in memory
+    uint64_t disk_lines_read, disk_lines_written;
   };
   Statistics statistics() const;
   void tombstones(std::vector<int64_t>* keys, std::vector<uint32_t>* steps) const;

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "core/admission.h"
 #include "core/optimizer.h"
@@ -39,6 +40,9 @@ struct TableOptions {
   AdmissionOptions admission;
   ExpiryOptions expiry;
   CacheOptions cache;
+  // Where the lines of rows that are not in the device tier lie: in files in this directory, or in
+  // memory when empty. Needs a device tier.
+  std::string disk;
 
   LineLayout layout() const {
     return {width, weights, state, optimizer.state_vectors(), optimizer.state_scalars()};

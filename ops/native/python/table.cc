@@ -48,9 +48,10 @@ hr_expiry to_expiry(const nb::dict& from) {
           entry<uint32_t>(from, "rare_after_steps"), entry<uint32_t>(from, "sweep_steps")};
 }
 
+// The text of `disk` lives as long as the dictionary.
 hr_cache to_cache(const nb::dict& from) {
-  return {entry<uint64_t>(from, "rows"), entry<uint64_t>(from, "bytes"),
-          entry<int>(from, "policy")};
+  return {entry<uint64_t>(from, "rows"), entry<uint64_t>(from, "bytes"), entry<int>(from, "policy"),
+          entry<const char*>(from, "disk")};
 }
 
 nb::bytes take_bytes(hr_bytes* bytes) {
@@ -285,6 +286,9 @@ class PyTable {
     d["cache_written_back"] = s.cache_written_back;
     d["cache_ahead"] = s.cache_ahead;
     d["cache_stall_ns"] = s.cache_stall_ns;
+    d["disk_bytes"] = s.disk_bytes;
+    d["disk_lines_read"] = s.disk_lines_read;
+    d["disk_lines_written"] = s.disk_lines_written;
     return d;
   }
 

@@ -8,6 +8,7 @@
 
 #include "tests/error_code.h"
 #include "tests/one_table.h"
+#include "tests/temporary_directory.h"
 
 namespace hotrow {
 namespace {
@@ -15,6 +16,14 @@ namespace {
 TableOptions cached_options(size_t cache_rows) {
   TableOptions options = plain_options();
   options.cache.rows = cache_rows;
+  return options;
+}
+
+// The same; the test case runs once with lines in memory, and once with lines on disk.
+TableOptions on_each_host(const TemporaryDirectory& directory, size_t cache_rows) {
+  TableOptions options = cached_options(cache_rows);
+  SUBCASE("lines in memory") {}
+  SUBCASE("lines on disk") { options.disk = directory / ""; }
   return options;
 }
 
@@ -43,7 +52,8 @@ CacheCounts counts_of(const Table& table) { return table.statistics().cache; }
 
 TEST_CASE("look-ahead, hazard 1: a row that a window needs is not evicted before its batch") {
   // Of 512 slots, 200 are the window's. Thousands of other keys come and are used often.
-  Table table("t", cached_options(512), 1, false);
+  const TemporaryDirectory directory;
+  Table table("t", on_each_host(directory, 512), 1, false);
   const auto wanted = range(0, 200), others = range(1000, 4000);
   train(table, wanted, 1.0f);
   train(table, others, 1.0f);
@@ -59,7 +69,8 @@ TEST_CASE("look-ahead, hazard 1: a row that a window needs is not evicted before
 
 TEST_CASE("look-ahead, hazard 1: the rows of a pass under way give way without harm") {
   // The backward pass of `keys` comes after a window filled the cache with others.
-  Table table("t", cached_options(512), 1, false);
+  const TemporaryDirectory directory;
+  Table table("t", on_each_host(directory, 512), 1, false);
   const auto keys = range(0, 400), others = range(1000, 3000);
   train(table, others, 1.0f);
   std::vector<float> rows(keys.size() * table.width());
@@ -78,7 +89,8 @@ TEST_CASE("look-ahead, hazard 1: the rows of a pass under way give way without h
 
 TEST_CASE("look-ahead, hazard 2: a row that was written back a moment ago is fetched as it is") {
   // Two halves that push each other out of the cache, each dirty when it goes; no pauses.
-  Table table("t", cached_options(512), 1, false);
+  const TemporaryDirectory directory;
+  Table table("t", on_each_host(directory, 512), 1, false);
   const auto a = range(0, 450), b = range(1000, 450);
   for (int round = 1; round <= 200; ++round) {
     ahead(table, b);
@@ -95,7 +107,8 @@ TEST_CASE("look-ahead, hazard 2: a row that was written back a moment ago is fet
 
 TEST_CASE("look-ahead, hazard 3: a row missed by a forward pass and brought in before backward") {
   // The pass works on rows beside the cache, which is full of hotter ones.
-  Table table("t", cached_options(512), 1, false);
+  const TemporaryDirectory directory;
+  Table table("t", on_each_host(directory, 512), 1, false);
   const auto hot = range(0, 2000), keys = range(5000, 300), none = range(9000, 1);
   for (int i = 0; i < 5; ++i) train(table, hot, 1.0f);
   train(table, keys, 1.0f);
@@ -119,14 +132,16 @@ TEST_CASE("look-ahead, hazard 3: a row missed by a forward pass and brought in b
 }
 
 TEST_CASE("look-ahead: keys without a row are left to the step") {
-  Table table("t", cached_options(512), 1, false);
+  const TemporaryDirectory directory;
+  Table table("t", on_each_host(directory, 512), 1, false);
   ahead_and_wait(table, range(0, 100));
   CHECK(table.size() == 0);
   CHECK(counts_of(table).ahead == 0);
 }
 
 TEST_CASE("look-ahead: a window larger than the cache, one without keys, and many that wait") {
-  Table table("t", cached_options(1), 1, false), plain("t", plain_options(), 1, false);
+  const TemporaryDirectory directory;
+  Table table("t", on_each_host(directory, 1), 1, false), plain("t", plain_options(), 1, false);
   const auto keys = range(0, 20000);
   for (int round = 0; round < 3; ++round) {
     for (int i = 0; i < 10; ++i) ahead(table, keys);
@@ -139,7 +154,8 @@ TEST_CASE("look-ahead: a window larger than the cache, one without keys, and man
 }
 
 TEST_CASE("look-ahead: the pins of windows before last are given back") {
-  Table table("t", cached_options(512), 1, false);
+  const TemporaryDirectory directory;
+  Table table("t", on_each_host(directory, 512), 1, false);
   const auto rows = range(0, 5000);
   train(table, rows, 1.0f);
   // Windows of 300 rows each would fill the 512 slots after two, were they all kept.
@@ -154,7 +170,8 @@ TEST_CASE("look-ahead: the pins of windows before last are given back") {
 }
 
 TEST_CASE("look-ahead: removing, clearing, importing and exporting beside it") {
-  Table table("t", cached_options(1000), 1, false), plain("t", plain_options(), 1, false);
+  const TemporaryDirectory directory;
+  Table table("t", on_each_host(directory, 1000), 1, false), plain("t", plain_options(), 1, false);
   std::mt19937_64 random(3);
   const auto keys = range(0, 3000);
   for (int round = 0; round < 60; ++round) {
@@ -196,7 +213,8 @@ TEST_CASE("look-ahead: removing, clearing, importing and exporting beside it") {
 }
 
 TEST_CASE("warm-up: the most frequent rows of a sample come in, and stay") {
-  Table table("t", cached_options(1024), 1, false), plain("t", plain_options(), 1, false);
+  const TemporaryDirectory directory;
+  Table table("t", on_each_host(directory, 1024), 1, false), plain("t", plain_options(), 1, false);
   const auto all = range(0, 20000), hot = range(15000, 600);
   for (int i = 0; i < 3; ++i) {
     train(table, all, 1.0f);

@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "tests/error_code.h"
 #include "tests/one_table.h"
+#include "tests/temporary_directory.h"
 
 namespace hotrow {
 namespace {
@@ -21,6 +23,7 @@ struct Case {
   RowType type = RowType::kFloat32;
   bool expiry = false, admission = false;
   size_t window = 0;  // batches of a look-ahead; 0: none
+  std::string disk;   // directory of the lines; empty: in memory
 };
 
 TableOptions options_of(const Case& c, bool cached) {
@@ -40,7 +43,10 @@ TableOptions options_of(const Case& c, bool cached) {
     options.admission.kind = AdmissionKind::kCounter;
     options.admission.sightings = 2;
   }
-  if (cached) options.cache = {c.cache_rows, c.policy};
+  if (cached) {
+    options.cache = {c.cache_rows, c.policy};
+    options.disk = c.disk;
+  }
   return options;
 }
 
@@ -131,6 +137,7 @@ void check_case(const Case& c) {
   CAPTURE(c.expiry);
   CAPTURE(c.admission);
   CAPTURE(c.window);
+  CAPTURE(c.disk);
   ManyThreads threads(c.threads);
   const Executor executor = c.threads > 1 ? threads.executor() : Executor();
   Table plain("t", options_of(c, false), c.shards, false);
@@ -251,8 +258,45 @@ TEST_CASE("tiers: with look-ahead of any window") {
   }
 }
 
-TEST_CASE("tiers: a snapshot has the rows of its moment, and increments those written since") {
+TEST_CASE("tiers: lines on disk, with any size of cache and window") {
+  const TemporaryDirectory directory;
+  for (const OptimizerKind kind :
+       {OptimizerKind::kSgd, OptimizerKind::kMomentum, OptimizerKind::kAdagrad,
+        OptimizerKind::kRowwiseAdagrad, OptimizerKind::kAdam, OptimizerKind::kFtrl}) {
+    for (const size_t window : {size_t{0}, size_t{1}, size_t{8}}) {
+      Case c;
+      c.disk = directory / "";
+      c.kind = kind;
+      c.window = window;
+      c.cache_rows = kind == OptimizerKind::kAdagrad ? 40000 : 2000;
+      check_case(c);
+      c.cache_rows = 1;
+      c.shards = 3;
+      c.threads = 3;
+      c.expiry = true;
+      check_case(c);
+      c.admission = true;
+      c.cache_rows = 3000;
+      c.policy = CachePolicy::kLru;
+      c.type = RowType::kBfloat16;
+      check_case(c);
+    }
+  }
+}
+
+TEST_CASE("tiers: lines on disk need a device tier and a directory") {
   Case c;
+  c.disk = "/nowhere/at/all";
+  CHECK(error_code([&] { Table("t", options_of(c, true), 1, false); }) == Code::kNotFound);
+  c.cache_rows = 0;
+  CHECK(error_code([&] { Table("t", options_of(c, true), 1, false); }) == Code::kInvalidArgument);
+}
+
+TEST_CASE("tiers: a snapshot has the rows of its moment, and increments those written since") {
+  const TemporaryDirectory directory;
+  Case c;
+  SUBCASE("lines in memory") {}
+  SUBCASE("lines on disk") { c.disk = directory / ""; }
   c.cache_rows = 1500;
   Table plain("t", options_of(c, false), 1, false), tiered("t", options_of(c, true), 1, false);
   std::mt19937_64 random(5);

@@ -24,12 +24,16 @@ class Cache:
         cache_ratio: share of the table's `vocabulary_size`, in (0, 1].
         policy: which row leaves a full cache: "lfu" the least frequently used, by counts that
             fade, and only for one that was used more; "lru" the one not used for longest.
+        disk: directory for the lines of the rows that are not in the cache, for tables larger than
+            memory, which then holds 28 bytes a row beside the cache. Its file has no name, and is
+            gone when the process ends; checkpoints go where they always go. None: in memory.
     """
 
     device_rows: int | None = None
     device_bytes: int | None = None
     cache_ratio: float | None = None
     policy: Literal["lfu", "lru"] = "lfu"
+    disk: str | None = None
 
     def __post_init__(self) -> None:
         sizes = (self.device_rows, self.device_bytes, self.cache_ratio)
@@ -47,3 +51,5 @@ class Cache:
         is_share = ratio is None or (isinstance(ratio, int | float) and 0 < ratio <= 1)
         require(is_share, "Cache.cache_ratio", ratio, "in (0, 1]")
         require_one_of("Cache.policy", self.policy, POLICIES)
+        is_path = self.disk is None or (isinstance(self.disk, str) and self.disk != "")
+        require(is_path, "Cache.disk", self.disk, "None or the path of a directory")
