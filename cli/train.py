@@ -13,6 +13,7 @@ from hotrow.config import load_config
 from hotrow.errors import InvalidArgumentError, UnimplementedError
 
 if TYPE_CHECKING:
+    from hotrow.trainer.table_figures import Figures
     from hotrow.trainer.train_result import TrainResult
 
 
@@ -93,11 +94,7 @@ def _summary(result: TrainResult) -> str:
         f"{result.steps:,} steps, {result.samples_per_second:,.0f} samples/s, "
         f"{sum(result.rows.values()):,} rows in {len(result.rows)} tables",
     ]
-    lines += [
-        f"table {name}: {told['rows']:,} rows, {told['admitted']:,} keys admitted, "
-        f"{told['waiting']:,} waiting, {told['expired']:,} expired"
-        for name, told in result.tables.items()
-    ]
+    lines += [f"table {name}: {_told(figures)}" for name, figures in result.tables.items()]
     if result.valid is not None:
         lines.append(
             f"validation: auc {result.valid.auc:.4f}  logloss {result.valid.logloss:.4f}  "
@@ -105,3 +102,20 @@ def _summary(result: TrainResult) -> str:
         )
     lines.append(f"run directory: {result.run_dir}")
     return "\n".join(lines)
+
+
+def _told(figures: Figures) -> str:
+    parts = [f"{figures['rows']:,} rows"]
+    if "admitted" in figures:
+        parts += [
+            f"{figures['admitted']:,} keys admitted",
+            f"{figures['waiting']:,} waiting",
+            f"{figures['expired']:,} expired",
+        ]
+    if "cache_slots" in figures:
+        parts += [
+            f"cache of {figures['cache_slots']:,} with hit rate {figures['cache_hit_rate']:.1%}",
+            f"{figures['cache_rows_ahead']:,} rows ahead",
+            f"stall {figures['cache_stall_ms']:.2f} ms a step",
+        ]
+    return ", ".join(parts)

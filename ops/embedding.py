@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import keras
@@ -12,6 +12,7 @@ import tensorflow as tf
 from hotrow import spec
 from hotrow.errors import DataLossError, InvalidArgumentError, UnimplementedError, nearest
 from hotrow.ops.anchor import SLOTS, UNCHANGED, AnchorVariable
+from hotrow.ops.coming_keys import count_keys, keys_in_order
 from hotrow.ops.features import flatten
 from hotrow.ops.learning_rates import LearningRates
 from hotrow.ops.lookup import Lookup, LookupLayout, TrainingLookup
@@ -211,6 +212,68 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
             keep = given if feature.resolved_combiner is None else given[:1]
             shapes[feature.name] = (*keep, feature.table.embedding_dim)
         return shapes
+
+    # --- the device tier --------------------------------------------------------------------------
+
+    def look_ahead(self, batches: Sequence[Mapping[str, Any]]) -> None:
+        """Brings the rows of coming batches into the caches of their tables, on other threads.
+
+        Call it with a window, the inputs of the next k batches in their order, when the first
+        batch of the window before it begins; at the start, with the first and the second window.
+        Nothing that the layer computes changes. Tables without a cache are left alone.
+
+        Args:
+            batches: inputs as `call` takes them, each a dictionary of all features: int64 or
+                int32, dense [B] or [B, k], ragged or sparse [B, None]; eager tensors or arrays.
+
+        Raises:
+            InvalidArgumentError: a feature missing or unknown, keys that are not integers, a call
+                inside of `tf.function`.
+            OutOfRangeError: a key outside of its table's vocabulary.
+        """
+        batches = list(self._on_the_host("look_ahead", batches))
+        for table, keys in keys_in_order(self._cached_features(), batches).items():
+            self._tables[table].look_ahead(keys)
+
+    def warm_up(self, batches: Iterable[Mapping[str, Any]], share: float = 0.7) -> dict[str, int]:
+        """Fills the caches with the most frequent rows of a sample, and prefers them from now on.
+
+        A key without a row only counts: it is preferred once training made its row.
+
+        Args:
+            batches: the sample, inputs as `look_ahead` takes them, taken one by one.
+            share: of each cache that may be filled, in [0, 1].
+
+        Returns:
+            By table that has a cache, how many rows came in.
+
+        Raises:
+            InvalidArgumentError: as `look_ahead`, or share is out of its range.
+            OutOfRangeError: a key outside of its table's vocabulary.
+        """
+        features = self._cached_features()
+        if not features:
+            return {}
+        counted = count_keys(features, self._on_the_host("warm_up", batches))
+        return {
+            table: self._tables[table].warm_up(keys, counts, share)
+            for table, (keys, counts) in counted.items()
+        }
+
+    def _cached_features(self) -> list[FeatureConfig]:
+        return [f for f in self._layout.features if f.table.cache is not None]
+
+    def _on_the_host(
+        self, what: str, batches: Iterable[Mapping[str, Any]]
+    ) -> Iterator[Mapping[str, Any]]:
+        if not tf.executing_eagerly():
+            raise InvalidArgumentError(
+                f"{self.name}: {what} inside of tf.function; call it between steps, with the "
+                "values of the batches"
+            )
+        for batch in batches:
+            self._check_names(f"a batch of {what}", batch, required=True)
+            yield batch
 
     # --- saving ---------------------------------------------------------------------------------
 

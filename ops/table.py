@@ -182,6 +182,7 @@ class Table:
             cache=_cache_arguments(config.cache, config.vocabulary_size),
         )
         weakref.finalize(self, _native.drop_table, self.handle)
+        self._first_step = 0
 
     @property
     def name(self) -> str:
@@ -230,7 +231,7 @@ class Table:
 
     @step.setter
     def step(self, value: int) -> None:
-        self._native.step = value
+        self._native.step = self._first_step = value
 
     def lookup(self, keys: Keys, insert: bool = False) -> Rows:
         """Returns the rows float32 [N, D] of keys int64 [N], duplicates allowed.
@@ -363,9 +364,13 @@ class Table:
         `cache_ahead` (rows that came in by look-ahead); `cache_stall_ns`, the nanoseconds that
         lookups of training spent on bringing rows in or waiting for them. Of rows on disk:
         `disk_bytes` of the file (0: rows are in memory), `disk_lines_read`, `disk_lines_written`.
-        These run since this process made the table.
+        These run since this process made the table; `cache_steps` are the steps since then or
+        since a restoration.
         """
-        return dict(self._native.statistics())
+        return {
+            **self._native.statistics(),
+            "cache_steps": self.step - self._first_step if self.config.cache else 0,
+        }
 
     def tombstones(self) -> tuple[Keys, Uint32s]:
         """Returns the expired keys int64 [N] and the steps uint32 [N] at which they expired."""
@@ -388,6 +393,7 @@ class Table:
             FailedPreconditionError: it is of another admission or number of shards.
         """
         self._native.set_state(state)
+        self._first_step = self.step
 
     def snapshot(self, since: Literal["all", "checkpoint"]) -> _native.Snapshot:
         """Returns the rows as they are now, to be read while training goes on.

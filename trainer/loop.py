@@ -13,19 +13,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from hotrow.config import RunConfig, refuse_unbuilt
-from hotrow.errors import FailedPreconditionError
+from hotrow.errors import FailedPreconditionError, OutOfRangeError
 from hotrow.trainer.checkpoint import Position, Restored
 from hotrow.trainer.checkpoint.environment import differences
 from hotrow.trainer.checkpoint.random_state import restore_random_state
 from hotrow.trainer.checkpoint.writer import CheckpointWriter
-from hotrow.trainer.data import Batch, BatchStream, open_data
+from hotrow.trainer.data import BatchStream, open_data
 from hotrow.trainer.determinism import op_determinism
 from hotrow.trainer.evaluation import evaluate_file
 from hotrow.trainer.event_log import EventLog
 from hotrow.trainer.features import STANDARDIZE_ROWS
+from hotrow.trainer.look_ahead import look_ahead
 from hotrow.trainer.metrics import BinaryMetrics, Quality
 from hotrow.trainer.model_inputs import ModelInputs, model_inputs
 from hotrow.trainer.models import Ranker, build_model
@@ -39,7 +41,7 @@ from hotrow.trainer.run_directory import (
 )
 from hotrow.trainer.speed import Speed
 from hotrow.trainer.stop_request import StopRequest
-from hotrow.trainer.table_figures import watched_tables
+from hotrow.trainer.table_figures import cache_of_all, watched_tables
 from hotrow.trainer.train_result import TrainResult
 from hotrow.trainer.train_step import (
     from_op_error,
@@ -47,6 +49,9 @@ from hotrow.trainer.train_step import (
     make_optimizer,
     make_train_step,
 )
+from hotrow.trainer.warm_up import warm_up
+
+Floats = npt.NDArray[np.float32]
 
 
 def train(config: RunConfig, run_dir: Path | None = None, resume: bool = False) -> TrainResult:
@@ -122,6 +127,8 @@ class _Run:
 
     def train(self, resume: bool) -> TrainResult:
         self._start(resume)
+        if not self._at_end() and self.position.epoch < self.config.train.epochs:
+            warm_up(self.model, self.config, self.position.batch)
         self.progress = Progress(self.position.step)
         with StopRequest() as stop:
             for epoch in range(self.position.epoch, self.config.train.epochs):
@@ -185,10 +192,12 @@ class _Run:
             epoch=epoch,
         )
         self.speed.restart()
+        cache = self.config.cache
+        window = 0 if cache.as_spec() is None else cache.lookahead
         # Tensors are made in the reading thread, too.
         with contextlib.closing(read_ahead(lambda: _with_inputs(stream))) as batches:
-            for batch, inputs in batches:
-                self._train_batch(batch, inputs)
+            for labels, inputs in look_ahead(batches, window, self._look_ahead):
+                self._train_batch(labels, inputs)
                 if stop.number is not None or self._at_end():
                     return
         if stream.malformed.count:
@@ -200,10 +209,14 @@ class _Run:
         self._validate()
         self.position = Position(self.position.step, epoch + 1, 0)
 
-    def _train_batch(self, batch: Batch, inputs: ModelInputs) -> None:
-        assert batch.labels is not None  # BatchStream requires labels
+    def _look_ahead(self, window: list[tuple[Floats, ModelInputs]]) -> None:
+        # A key that is out of range is for the step that meets it to report.
+        with contextlib.suppress(OutOfRangeError):
+            self.model.look_ahead(inputs["sparse"] for _, inputs in window)
+
+    def _train_batch(self, labels: Floats, inputs: ModelInputs) -> None:
         try:
-            logits = self.step(inputs, batch.labels).numpy()
+            logits = self.step(inputs, labels).numpy()
         except tf.errors.OpError as err:
             raise from_op_error(err, f"step {self.position.step + 1}") from err
         if not np.isfinite(logits).all():
@@ -211,10 +224,10 @@ class _Run:
                 f"the model's output is no longer finite at step {self.position.step + 1}; lower "
                 "optimizer.learning_rate or the tables' learning_rate, or check the dense columns"
             )
-        self.metrics.update(batch.labels, logits)
+        self.metrics.update(labels, logits)
         at = self.position
         self.position = Position(at.step + 1, at.epoch, at.batch + 1)
-        self.speed.lap(batch.size)
+        self.speed.lap(len(labels))
         assert self.progress is not None
         if self.progress.step_done():
             self._report_training()
@@ -237,7 +250,9 @@ class _Run:
             return
         quality, speed = self.metrics.result(), self.speed.samples_per_second()
         if self.progress is not None:
-            self.progress.report_training(self.position.step, self.position.epoch, quality, speed)
+            cache = cache_of_all(self.model.tables())
+            at = self.position
+            self.progress.report_training(at.step, at.epoch, quality, speed, cache)
         self._log("train", quality, {"samples_per_second": speed})
 
     def _validate(self) -> None:
@@ -311,6 +326,8 @@ class _Run:
         )
 
 
-def _with_inputs(stream: BatchStream) -> Iterator[tuple[Batch, ModelInputs]]:
+def _with_inputs(stream: BatchStream) -> Iterator[tuple[Floats, ModelInputs]]:
+    """Yields labels float32 [B] and inputs; what else a batch holds may go."""
     for batch in stream:
-        yield batch, model_inputs(batch)
+        assert batch.labels is not None  # BatchStream requires labels
+        yield batch.labels, model_inputs(batch)

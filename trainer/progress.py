@@ -8,6 +8,7 @@ from typing import Any, TextIO
 
 from tqdm import tqdm
 
+from hotrow.cache_figures import CacheFigures
 from hotrow.trainer.metrics import Quality
 
 LINE_SECONDS = 10.0
@@ -36,11 +37,18 @@ class Progress:
         return time.monotonic() >= self._due
 
     def report_training(
-        self, step: int, epoch: int, quality: Quality, samples_per_second: float
+        self,
+        step: int,
+        epoch: int,
+        quality: Quality,
+        samples_per_second: float,
+        cache: CacheFigures | None = None,
     ) -> None:
         """Shows training figures and puts the next report off by 10 s."""
         self._due = time.monotonic() + LINE_SECONDS
         figures = f"auc {quality.auc:.4f}  logloss {quality.logloss:.4f}"
+        if cache is not None:
+            figures += f"  cache: {cache}"
         if self._bar is not None:
             self._bar.set_postfix_str(f"epoch {epoch + 1}  {figures}", refresh=False)
         else:

@@ -28,12 +28,13 @@ from hotrow.trainer.checkpoint import CheckpointDirectory
 CONFIG, METRICS, EVENTS, CHECKPOINTS = "config.yaml", "metrics.jsonl", "events", "checkpoints"
 _LOCK = ".lock"
 
-# What may differ when a run is continued: it changes how long and how observed the run is, not
-# what a step does.
+# What may differ when a run is continued: it changes how long, how observed and how fast the run
+# is, not what a step does.
 _FREE_TO_CHANGE = (
     "train.epochs",
     "train.max_steps",
     "train.eval_every_steps",
+    "cache.",
     "checkpoint.",
     "data.valid",
 )

@@ -9,6 +9,7 @@ from typing import Any
 
 from hotrow.trainer.metrics import Quality
 from hotrow.trainer.run_directory import finite_or_none
+from hotrow.trainer.table_figures import Figures
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,8 @@ class TrainResult:
         train: progressive quality of the last epoch: each batch is scored before it is learned.
         valid: quality on the validation file at the end; None without one.
         rows: rows of each table.
-        tables: of each table with admission or expiry, what they did; see `watched_tables`.
+        tables: of each table with admission, expiry or a cache, what they did; see
+            `watched_tables`.
     """
 
     run_dir: Path
@@ -32,7 +34,7 @@ class TrainResult:
     train: Quality
     valid: Quality | None
     rows: dict[str, int]
-    tables: dict[str, dict[str, int]]
+    tables: dict[str, Figures]
 
     @property
     def valid_auc(self) -> float:
@@ -55,6 +57,9 @@ class TrainResult:
             "valid_auc": self.valid_auc,
             "valid_logloss": self.valid_logloss,
             "rows": self.rows,
-            "tables": self.tables,
+            "tables": {
+                name: {key: finite_or_none(value) for key, value in figures.items()}
+                for name, figures in self.tables.items()
+            },
         }
         return {key: finite_or_none(value) for key, value in figures.items()}

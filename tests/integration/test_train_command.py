@@ -180,7 +180,8 @@ def test_a_process_that_was_killed_is_resumed_from_its_last_checkpoint(config, t
         (["--set", "tables.default.momentum=0.5"], 2, "momentum is no option of adagrad"),
         (["--set", "data.batch_size=many"], 2, "'many' is not legal; expected an integer"),
         (["--set", "model.tpo=[3]"], 2, "unknown key 'tpo' (did you mean 'top'?)"),
-        (["--set", "cache.device_rows=100"], 2, "cache.device_rows: 100 is legal, but this part"),
+        (["--set", "cache.cache_ratio=0.1"], 2, "cache.cache_ratio: 0.1 is a share of a table's"),
+        (["--set", "cache.device_row=5"], 2, "unknown key 'device_row' (did you mean 'device_rows"),
         (["--set", "online.source=redis://x"], 2, "online.source: redis://x is legal, but this"),
         (["--workers", "2"], 2, "parallel.workers: 2 is legal, but this part is not built yet"),
         (["--online"], 2, "--online: online training is not built yet"),
@@ -211,15 +212,16 @@ features:
 tables:   {{default: {{optimizer: adagrad, learning_rate: 0.05, initializer: {{uniform: 0.05}}}}}}
 model:    {{arch: dlrm, bottom: [128, 64, 16], top: [256, 128]}}
 optimizer: {{name: adam, learning_rate: 0.001}}
+cache:    {{device_rows: 1_000_000, policy: lfu, lookahead: 8, warmup: 0.7}}
 checkpoint: {{every_steps: 5000, keep: 3}}
 """
     unbuilt = {
-        "cache": "cache:    {device_rows: 1_000_000, policy: lfu, lookahead: 8, warmup: 0.7}\n",
         "online": 'online:   {source: "redis://...", publish_seconds: 1}\n',
     }
     (tmp_path / "c.yaml").write_text(text)
     result = train("c.yaml", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
+    assert "cache of 1,000,448 with hit rate" in result.stdout
     for name, line in unbuilt.items():
         (tmp_path / f"{name}.yaml").write_text(text + line)
         refused = train(f"{name}.yaml", cwd=tmp_path)

@@ -38,7 +38,7 @@ online:   {source: "redis://...", publish_seconds: 1}
 
 @pytest.fixture
 def raw():
-    """The design's example without the sections that are not built."""
+    """The design's example without a cache and without the section that is not built."""
     values = yaml.safe_load(DESIGN_SECTION_6)
     return {key: value for key, value in values.items() if key not in ("cache", "online")}
 
@@ -109,6 +109,25 @@ def test_the_resolved_configuration_loads_again_as_the_same(tmp_path, raw):
         ("optimizer.name", "Adam", "optimizer.name: 'Adam' is not legal (did you mean 'adam'?)"),
         ("optimizer.learning_rate", float("inf"), "inf is not legal; expected a finite number"),
         ("cache.policy", "fifo", "cache.policy: 'fifo' is not legal; expected one of lfu, lru"),
+        ("cache.device_rows", 0, "cache.device_rows: 0 is not legal; expected at least 1"),
+        ("cache.device_bytes", 1.5, "cache.device_bytes: 1.5 is not legal; expected an integer"),
+        ("cache.cache_ratio", 0, "cache.cache_ratio: 0 is not legal; expected more than 0"),
+        ("cache.cache_ratio", 1.5, "cache.cache_ratio: 1.5 is not legal; expected at most 1"),
+        ("cache.lookahead", -1, "cache.lookahead: -1 is not legal; expected at least 0"),
+        ("cache.lookahead", 1025, "cache.lookahead: 1025 is not legal; expected at most 1024"),
+        ("cache.warmup", 1.1, "cache.warmup: 1.1 is not legal; expected at most 1"),
+        ("cache.warmup_batches", 0, "cache.warmup_batches: 0 is not legal; expected at least 1"),
+        (
+            "cache",
+            {"device_rows": 5, "cache_ratio": 0.1},
+            "cache: Cache(device_rows, device_bytes, cache_ratio) is (5, None, 0.1); must be exact",
+        ),
+        (
+            "cache.cache_ratio",
+            0.1,
+            "cache.cache_ratio: 0.1 is a share of a table's vocabulary_size, and table 'C1' has "
+            "none; set it under tables, or give cache.device_rows or cache.device_bytes",
+        ),
         ("parallel.sharding", "rows", "'rows' is not legal (did you mean 'row'?)"),
     ],
 )
@@ -304,6 +323,42 @@ def test_admission_and_expiry_reach_the_table(raw):
     assert config.table_settings("C2").expiry.as_spec() == hotrow.Expiry(10)
 
 
+@pytest.mark.parametrize(
+    ("values", "cache"),
+    [
+        ({}, None),
+        ({"policy": "lru", "lookahead": 8, "warmup": 0}, None),
+        ({"device_rows": 7}, hotrow.Cache(device_rows=7)),
+        ({"device_bytes": 1000, "policy": "lru"}, hotrow.Cache(device_bytes=1000, policy="lru")),
+        ({"cache_ratio": 1}, hotrow.Cache(cache_ratio=1.0)),
+    ],
+)
+def test_the_cache_is_that_of_its_section(raw, values, cache):
+    raw["tables"] = {"default": {"vocabulary_size": 1000}}
+    assert parse_config(raw | {"cache": values}).cache.as_spec() == cache
+
+
+@pytest.mark.parametrize(
+    ("arch", "bounded", "missing"),
+    [
+        ("wide_deep", ["C1", "C2"], "C1/wide"),
+        ("wide_deep", ["default"], None),
+        ("logistic", ["C1"], "C1/wide"),
+        ("logistic", ["wide"], None),
+    ],
+)
+def test_a_share_is_refused_where_a_table_of_the_model_has_no_vocabulary(
+    raw, arch, bounded, missing
+):
+    tables = {name: {"vocabulary_size": 5} for name in bounded}
+    values = raw | {"model": {"arch": arch}, "tables": tables, "cache": {"cache_ratio": 0.5}}
+    if missing is None:
+        assert parse_config(values).cache.cache_ratio == 0.5
+    else:
+        with pytest.raises(InvalidArgumentError, match=f"table '{missing}' has none"):
+            parse_config(values)
+
+
 DECAY = {"schedule": "exponential_decay", "initial_learning_rate": 1, "decay_steps": 1,
          "decay_rate": 0.5}  # fmt: skip
 
@@ -429,10 +484,6 @@ def test_data_options_that_do_not_fit_the_format_are_refused(raw, data, line):
 @pytest.mark.parametrize(
     ("path", "value"),
     [
-        ("cache.device_rows", 10),
-        ("cache.policy", "lru"),
-        ("cache.lookahead", 8),
-        ("cache.warmup", 0.5),
         ("parallel.workers", 2),
         ("parallel.sharding", "row"),
         ("parallel.staleness", 1),

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+import hotrow
 from hotrow.cli.main import main
 from hotrow.config import load_config
 from hotrow.config.section import Section
-from hotrow.config.unbuilt import CacheConfig, OnlineConfig, ParallelConfig
+from hotrow.config.unbuilt import OnlineConfig, ParallelConfig
 
 EXAMPLE = """\
 name: criteo-dlrm
@@ -32,16 +33,11 @@ online:   {source: "redis://...", publish_seconds: 1}
 """
 
 UNBUILT: dict[str, type[Section]] = {
-    "cache": CacheConfig,
     "parallel": ParallelConfig,
     "online": OnlineConfig,
 }
 # A legal value that is not the default, for every key of these sections.
 OTHER_VALUES = {
-    "cache.device_rows": "1000000",
-    "cache.policy": "lru",
-    "cache.lookahead": "8",
-    "cache.warmup": "0.5",
     "parallel.workers": "2",
     "parallel.sharding": "row",
     "parallel.staleness": "1",
@@ -52,7 +48,7 @@ OTHER_VALUES = {
 
 @pytest.fixture
 def built(tmp_path: Path) -> Path:
-    """The example without its lines cache, parallel and online, and the data that it names."""
+    """The example without its lines parallel and online, and the data that it names."""
     lines = [line for line in EXAMPLE.splitlines() if line.split(":")[0] not in UNBUILT]
     path = tmp_path / "criteo.yaml"
     path.write_text("\n".join(lines) + "\n")
@@ -94,12 +90,13 @@ def test_the_whole_example_validates_and_every_value_arrives(tmp_path: Path) -> 
         "top": (256, 128),
     }
     assert (config.optimizer.name, config.optimizer.learning_rate) == ("adam", 0.001)
-    assert config.cache.model_dump() == {
+    assert config.cache.model_dump(exclude_unset=True) == {
         "device_rows": 1_000_000,
         "policy": "lfu",
         "lookahead": 8,
         "warmup": 0.7,
     }
+    assert config.cache.as_spec() == hotrow.Cache(device_rows=1_000_000, policy="lfu")
     assert config.parallel.model_dump() == {"workers": 1, "sharding": "auto", "staleness": 0}
     assert (config.checkpoint.every_steps, config.checkpoint.keep) == (5000, 3)
     assert config.online.model_dump() == {"source": "redis://...", "publish_seconds": 1.0}
@@ -116,7 +113,7 @@ def test_the_whole_example_is_refused_by_its_first_part_that_is_not_built(tmp_pa
     )
     assert result.returncode == 2
     assert result.stderr == (
-        "Error: cache.device_rows: 1000000 is legal, but this part is not built yet; leave it out\n"
+        "Error: online.source: redis://... is legal, but this part is not built yet; leave it out\n"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["criteo.yaml"]
 
@@ -131,6 +128,10 @@ def test_the_example_without_these_parts_trains_and_learns(
     assert result["steps"] == 3  # 9,000 rows in batches of 4,096
     assert set(result["rows"]) == {"C1", "C2"}
     assert all(rows > 0 for rows in result["rows"].values())
+    for figures in result["tables"].values():
+        assert figures["cache_slots"] >= 1_000_000
+        assert figures["cache_rows_ahead"] == 0  # the file is one window
+        assert 0 < figures["cache_hit_rate"] < 1
     assert 0 < result["valid_logloss"] < 0.6931  # better than a coin
     assert (run / "config.yaml").is_file()
     assert list((run / "checkpoints").iterdir())

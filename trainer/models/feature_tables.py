@@ -42,6 +42,7 @@ def _table(config: RunConfig, name: str, dim: int) -> hotrow.TableConfig:
         state_dtype=settings.state_dtype,
         admission=settings.admission.as_spec() if settings.admission else None,
         expiry=settings.expiry.as_spec() if settings.expiry else None,
+        cache=config.cache.as_spec(),
     )
 
 

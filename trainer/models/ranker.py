@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -70,13 +71,36 @@ class Ranker(keras.Model):  # type: ignore[misc]
         """
         if self.embedding is None:
             return {}
-        keys = {feature: sparse[column] for feature, column in self.features.items()}
+        keys = self._keys(sparse)
         weighted = {
             feature: weights[column]
             for feature, column in self.features.items()
             if column in weights
         }
         return self.embedding(keys, weights=weighted or None, training=training)
+
+    def look_ahead(self, window: Iterable[Mapping[str, Any]]) -> None:
+        """Brings the rows of coming batches into the caches of their tables.
+
+        Args:
+            window: keys by column of each batch; see `DistributedEmbedding.look_ahead`.
+        """
+        if self.embedding is not None:
+            self.embedding.look_ahead([self._keys(sparse) for sparse in window])
+
+    def warm_up(self, sample: Iterable[Mapping[str, Any]], share: float) -> None:
+        """Fills the caches of the tables with the most frequent rows of a sample.
+
+        Args:
+            sample: keys by column of each batch; see `DistributedEmbedding.warm_up`.
+            share: of each cache that may be filled.
+        """
+        if self.embedding is not None:
+            self.embedding.warm_up((self._keys(sparse) for sparse in sample), share)
+
+    def _keys(self, sparse: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns keys by feature from keys by column."""
+        return {feature: sparse[column] for feature, column in self.features.items()}
 
     def logits(self, dense: Any, embedded: dict[str, Any], training: bool = False) -> Any:
         """Returns logits, float32 [B], from raw dense columns and pooled embeddings.

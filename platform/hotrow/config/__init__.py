@@ -1,6 +1,7 @@
 """The configuration of a run: frozen sections, read from YAML and validated in one place."""
 
 from hotrow.config.admission import AdmissionConfig, ExpiryConfig
+from hotrow.config.cache import CacheConfig
 from hotrow.config.data import CRITEO_DENSE, CRITEO_SPARSE, DataConfig
 from hotrow.config.features import (
     MISSING_BUCKET,
@@ -22,7 +23,6 @@ from hotrow.config.training import (
     TrainConfig,
 )
 from hotrow.config.unbuilt import (
-    CacheConfig,
     OnlineConfig,
     ParallelConfig,
     refuse_unbuilt,

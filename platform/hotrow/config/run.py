@@ -7,9 +7,10 @@ from typing import Annotated, Any
 import yaml
 from pydantic import Field, field_validator, model_validator
 
+from hotrow.config.cache import CacheConfig
 from hotrow.config.data import CRITEO_DENSE, CRITEO_SPARSE, DataConfig
 from hotrow.config.features import FeaturesConfig
-from hotrow.config.model import DlrmConfig, ModelConfig
+from hotrow.config.model import DlrmConfig, LogisticConfig, ModelConfig
 from hotrow.config.section import Section, problem
 from hotrow.config.tables import DEFAULT_TABLE, WIDE, TableSettings, inherit_settings
 from hotrow.config.training import (
@@ -18,7 +19,7 @@ from hotrow.config.training import (
     OptimizerConfig,
     TrainConfig,
 )
-from hotrow.config.unbuilt import CacheConfig, OnlineConfig, ParallelConfig
+from hotrow.config.unbuilt import OnlineConfig, ParallelConfig
 from hotrow.errors import nearest
 
 
@@ -106,6 +107,17 @@ class RunConfig(Section):
         return self
 
     @model_validator(mode="after")
+    def _cache_ratio_is_of_a_vocabulary(self) -> RunConfig:
+        for table in self._tables_of_model() if self.cache.cache_ratio is not None else ():
+            if self.table_settings(table).vocabulary_size is None:
+                raise problem(
+                    f"cache.cache_ratio: {self.cache.cache_ratio} is a share of a table's "
+                    f"vocabulary_size, and table {table!r} has none; set it under tables, or give "
+                    "cache.device_rows or cache.device_bytes"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _dlrm_widths(self) -> RunConfig:
         if not isinstance(self.model, DlrmConfig):
             return self
@@ -132,6 +144,13 @@ class RunConfig(Section):
         """Returns the settings of a table: its own, else those of `wide` or `default`."""
         general = WIDE if table.endswith(f"/{WIDE}") else DEFAULT_TABLE
         return self.tables.get(table, self.tables[general])
+
+    def _tables_of_model(self) -> list[str]:
+        """Returns the names of the tables that the model will have."""
+        columns = self.features.sparse_columns()
+        deep = [] if isinstance(self.model, LogisticConfig) else [c.table for c in columns]
+        wide = [] if isinstance(self.model, DlrmConfig) else [c.wide_table for c in columns]
+        return list(dict.fromkeys([*deep, *wide]))
 
     def to_yaml(self) -> str:
         """Returns the resolved configuration, with every default, as YAML that loads again."""

@@ -1,4 +1,4 @@
-"""Sections that are legal but whose parts are not built yet: `cache`, `parallel`, `online`."""
+"""Sections that are legal but whose parts are not built yet: `parallel`, `online`."""
 
 from __future__ import annotations
 
@@ -12,22 +12,6 @@ from hotrow.errors import UnimplementedError
 
 if TYPE_CHECKING:
     from hotrow.config.run import RunConfig
-
-
-class CacheConfig(Section):
-    """The device cache of each table.
-
-    Attributes:
-        device_rows: rows kept on the device; None: all.
-        policy: which row leaves a full cache.
-        lookahead: batches whose rows are fetched in one cache operation.
-        warmup: share of the cache filled before the first step.
-    """
-
-    device_rows: int | None = Field(default=None, ge=1)
-    policy: Literal["lfu", "lru"] = "lfu"
-    lookahead: int = Field(default=1, ge=1)
-    warmup: float = Field(default=0.7, ge=0, le=1)
 
 
 class ParallelConfig(Section):
@@ -58,7 +42,7 @@ class OnlineConfig(Section):
 
 def unbuilt_values(config: RunConfig) -> Iterator[tuple[str, object]]:
     """Yields (path, value) of each value of `config` that needs a part that is not built."""
-    for name in ("cache", "parallel", "online"):
+    for name in ("parallel", "online"):
         section: Section = getattr(config, name)
         for key, field in type(section).model_fields.items():
             value = getattr(section, key)

@@ -1,0 +1,47 @@
+"""The `cache` section: the device tier of every table, and how rows get there in time."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from hotrow.config.section import Section, from_spec
+from hotrow.spec import Cache
+
+
+class CacheConfig(Section):
+    """A cache of hot rows before each table; none unless one of the sizes is given.
+
+    The rows come out the same, bit for bit, with any of these values.
+
+    Attributes:
+        device_rows: rows in the cache of a table.
+        device_bytes: memory of the cache of a table.
+        cache_ratio: share of a table's `vocabulary_size`.
+        policy: which row leaves a full cache.
+        lookahead: batches of a window whose rows are brought in before they are needed; 0: none.
+        warmup: share of each cache that may be filled before the first step; 0: no warm-up.
+        warmup_batches: batches that are counted to know the most frequent rows.
+    """
+
+    device_rows: int | None = Field(default=None, ge=1)
+    device_bytes: int | None = Field(default=None, ge=1)
+    cache_ratio: float | None = Field(default=None, gt=0, le=1)
+    policy: Literal["lfu", "lru"] = "lfu"
+    lookahead: int = Field(default=1, ge=0, le=1024)
+    warmup: float = Field(default=0.7, ge=0, le=1)
+    warmup_batches: int = Field(default=64, ge=1)
+
+    @model_validator(mode="after")
+    def _fits_spec(self) -> CacheConfig:
+        self.as_spec()
+        return self
+
+    def as_spec(self) -> Cache | None:
+        """Returns it as the tables take it; None: no cache."""
+        if self.device_rows is None and self.device_bytes is None and self.cache_ratio is None:
+            return None
+        options = {field.name for field in dataclasses.fields(Cache)}
+        return from_spec(Cache, self.model_dump(include=options))

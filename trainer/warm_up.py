@@ -1,0 +1,31 @@
+"""Fills the caches of a model's tables before training starts, from a sample that is counted."""
+
+from __future__ import annotations
+
+from hotrow.config import RunConfig
+from hotrow.trainer.data import BatchStream
+from hotrow.trainer.models import Ranker
+
+
+def warm_up(model: Ranker, config: RunConfig, start_batch: int) -> None:
+    """Counts the keys of the next batches of the file and warms the caches up with them.
+
+    The sample is a reading of its own, in the file's order: the order of training is not touched.
+    Without a cache, or with `cache.warmup` 0, nothing is read.
+
+    Args:
+        model: its tables; rows that are there come in, the keys of others only count.
+        config: the run's.
+        start_batch: where in the epoch training starts.
+
+    Raises:
+        DataError: a line of the sample is malformed.
+        OutOfRangeError: a key of the sample is outside of its table's vocabulary.
+    """
+    cache = config.cache
+    if cache.as_spec() is None or cache.warmup == 0:
+        return
+    rows = (start_batch + cache.warmup_batches) * config.data.batch_size
+    sample = BatchStream(config.data.train, config, start_batch=start_batch, limit=rows)
+    keys = ({name: keys.keys for name, keys in batch.sparse.items()} for batch in sample)
+    model.warm_up(keys, cache.warmup)
