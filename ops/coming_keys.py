@@ -24,7 +24,7 @@ _MERGE = 1 << 22
 
 
 def host_keys(name: str, inputs: Any) -> Ints:
-    """Returns the keys int64 [N] of a feature; int64 ones are not copied.
+    """Returns the keys int64 [N] of a feature; int64 ones in host memory are not copied.
 
     Args:
         name: of the feature.
@@ -45,7 +45,9 @@ def host_keys(name: str, inputs: Any) -> Ints:
                 f"feature {name!r}: {values} has no value yet; keys of coming batches are eager "
                 "tensors or arrays, outside of tf.function"
             )
-        values = values.numpy()
+        # `numpy` copies.
+        is_integer = values.dtype in (tf.int64, tf.int32)
+        values = memoryview(values) if is_integer else values.numpy()
     try:
         array = np.asarray(values)
     except ValueError as err:

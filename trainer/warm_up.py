@@ -7,8 +7,8 @@ from hotrow.trainer.data import BatchStream
 from hotrow.trainer.models import Ranker
 
 
-def warm_up(model: Ranker, config: RunConfig, start_batch: int) -> None:
-    """Counts the keys of the next batches of the file and warms the caches up with them.
+def warm_up(model: Ranker, config: RunConfig, start_batch: int) -> dict[str, int]:
+    """Warms the caches up with the keys of the next batches; returns the rows that came in.
 
     The sample is a reading of its own, in the file's order: the order of training is not touched.
     Without a cache, or with `cache.warmup` 0, nothing is read.
@@ -24,8 +24,8 @@ def warm_up(model: Ranker, config: RunConfig, start_batch: int) -> None:
     """
     cache = config.cache
     if cache.as_spec() is None or cache.warmup == 0:
-        return
+        return {}
     rows = (start_batch + cache.warmup_batches) * config.data.batch_size
     sample = BatchStream(config.data.train, config, start_batch=start_batch, limit=rows)
     keys = ({name: keys.keys for name, keys in batch.sparse.items()} for batch in sample)
-    model.warm_up(keys, cache.warmup)
+    return model.warm_up(keys, cache.warmup)

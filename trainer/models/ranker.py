@@ -88,15 +88,18 @@ class Ranker(keras.Model):  # type: ignore[misc]
         if self.embedding is not None:
             self.embedding.look_ahead([self._keys(sparse) for sparse in window])
 
-    def warm_up(self, sample: Iterable[Mapping[str, Any]], share: float) -> None:
+    def warm_up(self, sample: Iterable[Mapping[str, Any]], share: float) -> dict[str, int]:
         """Fills the caches of the tables with the most frequent rows of a sample.
+
+        Returns how many rows came in, by table that has a cache.
 
         Args:
             sample: keys by column of each batch; see `DistributedEmbedding.warm_up`.
             share: of each cache that may be filled.
         """
-        if self.embedding is not None:
-            self.embedding.warm_up((self._keys(sparse) for sparse in sample), share)
+        if self.embedding is None:
+            return {}
+        return self.embedding.warm_up((self._keys(sparse) for sparse in sample), share)
 
     def _keys(self, sparse: Mapping[str, Any]) -> dict[str, Any]:
         """Returns keys by feature from keys by column."""

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 import hotrow
 from hotrow.errors import InvalidArgumentError
+from hotrow.trainer.look_ahead import look_ahead
 
 VOCABULARY = 20_000
 OPTIMIZERS: dict[str, Any] = {
@@ -75,6 +76,97 @@ def test_any_cache_ratio_gives_the_table_without_a_cache(name: str, update: str)
         assert figures["cache_slots"] >= ratio * VOCABULARY
         assert figures["cache_hits"] > 0
         assert ratio == 1.0 or figures["cache_evicted"] > 0
+
+
+def train_ahead(
+    tables: list[hotrow.TableConfig], window: int
+) -> tuple[list[float], hotrow.DistributedEmbedding]:
+    """Trains two features a table for two epochs, windows handed over as the loop does it.
+
+    Batches are small, but every fourth has more distinct rows than the smaller caches.
+    """
+    features = [
+        hotrow.FeatureConfig(f"{name}{i}", table, combiner)
+        for i, table in enumerate(tables)
+        for name, combiner in (("user", "mean"), ("item", "sum"))
+    ]
+    layer = hotrow.DistributedEmbedding(features, seed=3)
+    optimizer = keras.optimizers.SGD(0.05)
+    optimizer.build(layer.trainable_variables)
+    rng = np.random.default_rng(5)
+    epoch = []
+    for i in range(34):
+        samples = 1200 if i % 4 == 3 else 64
+        keys = (VOCABULARY * rng.random((len(features), samples, 2)) ** 4).astype(np.int64)
+        epoch.append({f.name: tf.constant(k) for f, k in zip(features, keys, strict=True)})
+    losses = []
+    for _ in range(2):
+        for inputs in look_ahead(epoch, window, layer.look_ahead):
+            with tf.GradientTape() as tape:
+                rows = layer(inputs, training=True)
+                loss = tf.add_n([tf.reduce_mean((r - 1.0) ** 2) for r in rows.values()])
+            variables = layer.trainable_variables
+            optimizer.apply(tape.gradient(loss, variables), variables)
+            losses.append(float(loss))
+    for table in layer.tables.values():
+        table.wait_for_look_ahead()
+    return losses, layer
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_any_cache_ratio_and_look_ahead_gives_the_table_without_a_cache(name: str) -> None:
+    plain = hotrow.TableConfig("t", 8, VOCABULARY, optimizer=OPTIMIZERS[name])
+    losses, layer = train_ahead([plain], 0)
+    expected = layer.tables["t"]
+    for ratio in (0.001, 0.01, 0.1, 1.0):
+        for window in (0, 1, 8, 32):
+            cached = replace(plain, cache=hotrow.Cache(cache_ratio=ratio))
+            cached_losses, cached_layer = train_ahead([cached], window)
+            table = cached_layer.tables["t"]
+            case = f"ratio {ratio}, look-ahead {window}"
+            assert cached_losses == losses, case
+            assert table.digest() == expected.digest(), case
+            figures = table.statistics()
+            assert figures["cache_misses"] > 0, case
+            # With as many slots as keys a set may still be full.
+            assert ratio == 1 or figures["cache_evicted"] > 0, case
+            assert ratio == 1 or (figures["cache_ahead"] > 0) == (window > 0), case
+            assert figures["cache_steps"] == 68
+
+
+@pytest.mark.parametrize("policy", ["lfu", "lru"])
+@pytest.mark.parametrize("window", [1, 8])
+def test_look_ahead_with_several_tables_shards_and_types_of_rows(window: int, policy: str) -> None:
+    plain = [
+        hotrow.TableConfig("a", 8, optimizer=hotrow.Adam(0.01), shards=3, dtype="bfloat16"),
+        hotrow.TableConfig("b", 4, optimizer=hotrow.Adagrad(0.1), shards=2, hash_owner=True),
+        hotrow.TableConfig("c", 1, optimizer=hotrow.SGD(0.1)),  # without a cache
+    ]
+    cache = hotrow.Cache(device_rows=700, policy=policy)  # type: ignore[arg-type]
+    cached = [replace(table, cache=cache) for table in plain[:2]] + plain[2:]
+    losses, layer = train_ahead(plain, 0)
+    cached_losses, cached_layer = train_ahead(cached, window)
+    assert cached_losses == losses
+    for name, table in cached_layer.tables.items():
+        assert table.digest() == layer.tables[name].digest()
+        assert (table.statistics()["cache_ahead"] > 0) == (name != "c")
+
+
+@pytest.mark.parametrize("first", [0, 600])
+@pytest.mark.parametrize("second", [0, 600, 3000])
+def test_weights_are_loaded_into_a_table_with_another_cache(first: int, second: int) -> None:
+    def table(rows: int) -> hotrow.TableConfig:
+        cache = hotrow.Cache(device_rows=rows) if rows else None
+        return hotrow.TableConfig("t", 4, optimizer=hotrow.Adam(0.01), cache=cache)
+
+    _, trained = train_ahead([table(first)], 8 if first else 0)
+    _, other = train_ahead([table(second)], 8 if second else 0)
+    other.tables["t"].clear()
+    store: dict[str, Any] = {}
+    trained.save_own_variables(store)
+    other.load_own_variables(store)
+    assert other.tables["t"].digest() == trained.tables["t"].digest()
+    assert other.tables["t"].statistics()["cache_steps"] == 0
 
 
 def test_shards_and_types_of_rows_come_out_the_same() -> None:

@@ -1,0 +1,185 @@
+"""`train` with any cache, look-ahead and warm-up ends with the run without them, bit for bit."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hotrow.config import RunConfig, parse_config
+from hotrow.errors import HotrowError
+from hotrow.trainer.loop import train
+from hotrow.trainer.models import build_model
+from hotrow.trainer.run_directory import read_metrics
+from hotrow.trainer.train_result import TrainResult
+from hotrow.trainer.trained_run import load_run
+from hotrow.trainer.warm_up import warm_up
+
+ROWS, BATCH, VOCABULARY = 2400, 32, 20_000
+STEPS = 2 * ROWS // BATCH
+# Smaller than the distinct keys; what ratios below 2.6 % of this vocabulary come to.
+SLOTS = 512
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A CSV of skewed integer keys whose label they tell."""
+    path = tmp_path_factory.mktemp("data") / "train.csv"
+    rng = np.random.default_rng(4)
+    keys = (VOCABULARY * rng.random((ROWS, 3)) ** 4).astype(np.int64)
+    labels = (keys.sum(axis=1) + rng.integers(0, 9, ROWS)) % 3 == 0
+    lines = [f"{int(y)},{u},{i},{c}" for y, (u, i, c) in zip(labels, keys, strict=True)]
+    path.write_text("\n".join(["label,u,i,c", *lines]) + "\n")
+    return path
+
+
+def configuration(file: Path, **sections: Any) -> RunConfig:
+    values: dict[str, Any] = {
+        "name": "cached",
+        "seed": 3,
+        "data": {"format": "csv", "train": str(file), "batch_size": BATCH},
+        "features": {
+            "sparse": [
+                {"columns": ["u", "i"], "dim": 4, "hash": False, "table": "ids"},
+                {"columns": ["c"], "dim": 4, "hash": False},
+            ]
+        },
+        "tables": {"default": {"vocabulary_size": VOCABULARY, "optimizer": "adam"}},
+        "model": {"arch": "wide_deep", "hidden": [8]},
+        "train": {"epochs": 2, "shuffle_buffer": 700},
+    }
+    return parse_config(values | sections)
+
+
+def state_of(run_dir: Path) -> tuple[dict[str, tuple[str, int]], list[bytes]]:
+    model = load_run(run_dir).model
+    tables = {name: (table.digest(), table.step) for name, table in model.tables().items()}
+    return tables, [variable.numpy().tobytes() for variable in model.dense_variables()]
+
+
+@pytest.fixture(scope="module")
+def plain(file: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[TrainResult, Any]:
+    """The run without a cache: its result and what it ended with."""
+    run_dir = tmp_path_factory.mktemp("plain") / "run"
+    return train(configuration(file), run_dir), state_of(run_dir)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "lookahead", "more"),
+    [
+        (0.001, 0, {"warmup": 0}),
+        (0.001, 1, {"policy": "lru"}),
+        (0.001, 32, {}),
+        (0.01, 8, {"warmup_batches": 3}),
+        (0.1, 32, {"warmup": 1}),
+        (1.0, 8, {}),
+    ],
+)
+def test_a_run_with_a_cache_is_the_run_without(
+    file: Path, tmp_path: Path, plain: Any, ratio: float, lookahead: int, more: dict[str, Any]
+) -> None:
+    result, state = plain
+    cache = {"cache_ratio": ratio, "lookahead": lookahead, **more}
+    cached = train(configuration(file, cache=cache), tmp_path / "run")
+    assert state_of(tmp_path / "run") == state
+    assert (cached.steps, cached.train, cached.rows) == (STEPS, result.train, result.rows)
+    assert result.tables == {}
+    assert cached.tables.keys() == {"ids", "c", "u/wide", "i/wide", "c/wide"}
+    figures = cached.tables["ids"]
+    assert figures["rows"] > 2 * SLOTS
+    assert figures["cache_slots"] >= max(SLOTS, ratio * VOCABULARY)
+    assert 0.2 < figures["cache_hit_rate"] < 1
+    assert figures["cache_stall_ms"] > 0
+    # With more slots than rows only what a full set gave up comes in again.
+    assert ratio >= 0.1 or (figures["cache_rows_ahead"] > 0) == (lookahead > 0)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({}, {"device_rows": SLOTS, "lookahead": 8}),
+        ({"device_rows": SLOTS, "lookahead": 4}, {}),
+        ({"device_rows": SLOTS}, {"cache_ratio": 0.2, "policy": "lru", "lookahead": 0}),
+    ],
+    ids=["with a cache from now on", "without one from now on", "with another"],
+)
+@pytest.mark.parametrize("steps", [STEPS // 2, 110], ids=["between epochs", "in epoch 2"])
+def test_a_run_may_go_on_with_another_cache(
+    file: Path, tmp_path: Path, plain: Any, first: Any, second: Any, steps: int
+) -> None:
+    result, state = plain
+    short = {"epochs": 2, "shuffle_buffer": 700, "max_steps": steps}
+    train(configuration(file, cache=first, train=short), tmp_path / "run")
+    resumed = train(configuration(file, cache=second), tmp_path / "run", resume=True)
+    assert resumed.train == result.train
+    assert state_of(tmp_path / "run") == state
+    assert bool(resumed.tables) == bool(second)
+
+
+def test_checkpoints_and_validation_between_windows_change_nothing(
+    file: Path, tmp_path: Path, plain: Any
+) -> None:
+    often = configuration(
+        file,
+        cache={"device_rows": SLOTS, "lookahead": 8},
+        data={"format": "csv", "train": str(file), "valid": str(file), "batch_size": BATCH},
+        train={"epochs": 2, "shuffle_buffer": 700, "eval_every_steps": 31},
+        checkpoint={"every_steps": 7, "full_every": 3, "keep": 2},
+    )
+    train(often, tmp_path / "run")
+    assert state_of(tmp_path / "run") == plain[1]
+
+
+def test_warm_up_reads_the_next_batches_and_fills_its_share(file: Path, tmp_path: Path) -> None:
+    cache = {"device_rows": SLOTS, "warmup": 0.5, "warmup_batches": 10}
+    config = configuration(file, cache=cache, train={"epochs": 1, "max_steps": 60})
+    fresh = build_model(config)
+    assert set(warm_up(fresh, config, 0).values()) == {0}  # rows come with training
+    assert all(table.size == 0 for table in fresh.tables().values())
+    train(config, tmp_path / "run")
+    model = load_run(tmp_path / "run").model
+    came_in = warm_up(model, config, 60)
+    assert 0.4 * SLOTS < came_in["ids"] <= 0.55 * SLOTS
+    assert warm_up(model, config, 75) == dict.fromkeys(came_in, 0)  # nothing is left of the file
+    for off in ({"device_rows": SLOTS, "warmup": 0}, {"warmup": 1}):
+        assert warm_up(model, configuration(file, cache=off), 0) == {}
+
+
+def test_figures_are_reported_and_kept(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cache = {"device_rows": SLOTS, "lookahead": 4}
+    result = train(configuration(file, cache=cache), tmp_path / "run")
+    last = [record for record in read_metrics(tmp_path / "run") if record["kind"] == "tables"][-1]
+    assert last["ids/cache_rows_ahead"] == result.tables["ids"]["cache_rows_ahead"] > 0
+    assert 0 < last["ids/cache_hit_rate"] < 1
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert "cache: hit rate" in line
+    assert "rows ahead, stall" in line
+    again = train(configuration(file, cache=cache), tmp_path / "run", resume=True)
+    assert math.isnan(again.tables["ids"]["cache_hit_rate"])  # nothing was left to train
+    assert (
+        json.loads(json.dumps(again.as_dict(), allow_nan=False))["tables"]["ids"]
+        | {"cache_hit_rate": None}
+        == again.as_dict()["tables"]["ids"]
+    )
+
+
+def test_a_key_out_of_range_is_reported_by_its_step(file: Path, tmp_path: Path) -> None:
+    small = {"default": {"vocabulary_size": 19_000, "optimizer": "adam"}}
+    cache = {"device_rows": SLOTS, "lookahead": 8, "warmup": 0}
+    lines = []
+    for name, more in (("plain", {}), ("cached", {"cache": cache})):
+        config = configuration(file, tables=small, **more)
+        with pytest.raises(HotrowError, match=r"^step \d+: table (ids|c).*vocabulary_size") as told:
+            train(config, tmp_path / name)
+        lines.append(str(told.value))
+    assert lines[0] == lines[1]
+    warmed = configuration(file, tables=small, cache={"device_rows": SLOTS})
+    with pytest.raises(HotrowError, match="vocabulary_size") as told:
+        train(warmed, tmp_path / "warmed")
+    assert "\n" not in str(told.value)
