@@ -16,6 +16,7 @@ constexpr size_t kChunkKeys = 16384;
 
 void BatchRows::collect(Table& table, const std::vector<const Feature*>& features, size_t threads) {
   table_ = &table;
+  threads_ = std::max<size_t>(threads, 1);
   parts_.clear();
   count_ = 0;
   for (const Feature* feature : features) {
@@ -139,6 +140,8 @@ void BatchRows::end_find(Missing missing) {
   if (table_->cache() != nullptr && missing != Missing::kReadDefault) {
     CacheCounts counts;
     for (size_t g = 0; g < groups_; ++g) counts += all_[g].cached;
+    // The groups stalled beside each other, on so many threads.
+    counts.stall_ns /= std::min(groups_, threads_);
     table_->note_cached(counts);
   }
   epoch_ = table_->epoch();

@@ -94,6 +94,7 @@ class BatchRows {
   std::vector<Part> parts_;
   std::vector<const std::byte*> line_of_;  // (N)
   uint64_t epoch_ = 0;
+  size_t threads_ = 1;
   size_t groups_ = 1;
   unsigned group_shift_ = 63;
   size_t chunks_ = 0;

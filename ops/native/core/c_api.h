@@ -75,7 +75,7 @@ typedef struct { /* in steps of the table; 0: never */
 typedef struct { /* the device tier: rows or bytes of it; both 0: none */
   uint64_t rows;
   uint64_t bytes;
-  int policy; /* 0 LFU, 1 LRU */
+  int policy;       /* 0 LFU, 1 LRU */
   const char* disk; /* directory of the lines that are not in it; null or "": they are in memory */
 } hr_cache;
 

@@ -2,6 +2,7 @@
 // Every number is a small integer, so that sums are exact in any order.
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <set>
 #include <string>
@@ -35,20 +36,37 @@ class Choices {
     return *data_++;
   }
   uint32_t below(uint32_t limit) { return byte() % limit; }
-  // 48 keys of both signs and all magnitudes.
+  // 48 keys of both signs and all magnitudes; or as many that share a set of the device tier.
   int64_t key() {
     const uint32_t choice = below(48);
+    if (crowded) return crowd()[choice];
     const int64_t key = static_cast<int64_t>(choice % 16);
     if (choice < 16) return key;
     return choice < 32 ? -1 - key : INT64_MIN + (key << 58);
   }
   std::vector<int64_t> keys() {
-    std::vector<int64_t> keys(below(9));
+    std::vector<int64_t> keys(crowded ? below(33) : below(9));
     for (int64_t& key : keys) key = this->key();
     return keys;
   }
+  bool crowded = false;
 
  private:
+  // The least device tier has a set of 16 ways for each value of the hash's top bits.
+  static const std::vector<int64_t>& crowd() {
+    static const std::vector<int64_t> keys = [] {
+      std::vector<int64_t> found;
+      for (int64_t i = 0; found.size() < 48; ++i) {
+        const int64_t key = i % 2 == 0 ? i : INT64_MIN + i;
+        if (mix64(static_cast<uint64_t>(key)) >> (64 - RowCache::kPartitionBits) == 9) {
+          found.push_back(key);
+        }
+      }
+      return found;
+    }();
+    return keys;
+  }
+
   const uint8_t* data_;
   size_t left_;
 };
@@ -161,6 +179,12 @@ class Session {
     const uint32_t shards = choices_.below(6);
     shards_ = static_cast<int32_t>(1 + shards / 2);
     hashed_ = shards % 2 == 1;
+    const uint32_t tiers = choices_.below(8);
+    if (tiers > 0) {
+      options.cache = {1, tiers % 2 == 0 ? CachePolicy::kLfu : CachePolicy::kLru};
+      choices_.crowded = true;
+      if (tiers == 7) options.disk = std::filesystem::temp_directory_path().string();
+    }
     table_ = new_table();
   }
 
@@ -180,7 +204,7 @@ class Session {
   }
 
   void operate() {
-    switch (choices_.below(14)) {
+    switch (choices_.below(17)) {
       case 0:
         return look_up_only();
       case 1:
@@ -216,6 +240,21 @@ class Session {
       }
       case 12:
         return clear();
+      case 13: {
+        const std::vector<int64_t> keys = choices_.keys();
+        return table_->look_ahead(keys.data(), keys.size());
+      }
+      case 14:
+        return table_->wait_for_look_ahead();
+      case 15: {
+        std::vector<int64_t> keys = choices_.keys();
+        std::sort(keys.begin(), keys.end());
+        keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
+        std::vector<uint32_t> counts(keys.size());
+        for (uint32_t& count : counts) count = choices_.byte();
+        table_->warm_up(keys.data(), counts.data(), keys.size(), choices_.below(5) / 4.0);
+        return;
+      }
       default:
         return damage();
     }
