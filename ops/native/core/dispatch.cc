@@ -3,20 +3,9 @@
 #include <cstring>
 #include <limits>
 
-#include "core/hash.h"
 #include "core/status.h"
 
 namespace hotrow {
-
-int32_t owner_of(int64_t key, int32_t shards, bool hashed) {
-  if (hashed) {
-    // Mixed twice: the index of a shard uses the low bits of the first mix.
-    return static_cast<int32_t>(mix64(mix64(static_cast<uint64_t>(key))) %
-                                static_cast<uint64_t>(shards));
-  }
-  const int64_t remainder = key % shards;
-  return static_cast<int32_t>(remainder < 0 ? remainder + shards : remainder);
-}
 
 void Dispatch::group(const int64_t* keys, size_t count, int32_t shards, bool hashed) {
   if (shards < 1) fail(Code::kInvalidArgument, "%d shards; at least 1", shards);

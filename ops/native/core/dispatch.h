@@ -6,11 +6,21 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/hash.h"
+
 namespace hotrow {
 
 // The shard that holds a key: the mathematical modulus, in [0, shards) for any sign of key.
 // hashed: mix the key first, for key sets that are not spread over the residues.
-int32_t owner_of(int64_t key, int32_t shards, bool hashed);
+HOTROW_HD inline int32_t owner_of(int64_t key, int32_t shards, bool hashed) {
+  if (hashed) {
+    // Mixed twice: the index of a shard uses the low bits of the first mix.
+    return static_cast<int32_t>(mix64(mix64(static_cast<uint64_t>(key))) %
+                                static_cast<uint64_t>(shards));
+  }
+  const int64_t remainder = key % shards;
+  return static_cast<int32_t>(remainder < 0 ? remainder + shards : remainder);
+}
 
 // Keys grouped by owner; inside a group they keep their order.
 class Dispatch {
