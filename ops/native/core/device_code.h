@@ -57,6 +57,10 @@ inline size_t blocks_for(size_t count, size_t each = kBlockThreads, size_t most 
   return blocks == 0 ? 1 : blocks < most ? blocks : most;
 }
 
+HOTROW_HD constexpr uint32_t least(size_t a, size_t b) {
+  return static_cast<uint32_t>(a < b ? a : b);
+}
+
 // The bits that numbers in [0, count] have.
 inline int bits_for(uint64_t count) {
   int bits = 1;
@@ -111,7 +115,12 @@ struct Tile {
 
   template <typename T>
   __device__ T from(T value, unsigned which) const {
-    return __shfl_sync(mask, value, first + which);
+    if constexpr (std::is_pointer_v<T>) {
+      return reinterpret_cast<T>(
+          __shfl_sync(mask, reinterpret_cast<uintptr_t>(value), first + which));
+    } else {
+      return __shfl_sync(mask, value, first + which);
+    }
   }
   template <typename T>
   __device__ T from_xor(T value, unsigned other) const {

@@ -31,7 +31,8 @@ constexpr size_t kStack = 128 << 10;
   std::abort();
 }
 
-// Where lanes of a warp meet; found by their lowest lane.
+// Where lanes of a warp meet; found by their lowest lane and their number, since some may wait for
+// the whole warp while others meet in a part of it.
 struct Meeting {
   unsigned mask = 0, arrived = 0;
   bool ordered = false;
@@ -63,7 +64,9 @@ class Machine {
       prepare(&fibers_[t]);
       make_ready(t);
       if (t % 32 != 0) continue;
-      for (Meeting& meeting : meetings_[t / 32]) meeting.arrived = 0;
+      for (auto& lane : meetings_[t / 32]) {
+        for (Meeting& meeting : lane) meeting.arrived = 0;
+      }
     }
     tell(&main_, true);
     leave(&main_);
@@ -74,7 +77,8 @@ class Machine {
   const uint64_t* meet(unsigned mask, uint64_t value, bool ordered) {
     const unsigned self = threadIdx.x, lane = self % 32;
     if ((mask >> lane & 1) == 0) die("a lane meets others without being in the mask");
-    Meeting& meeting = meetings_[self / 32][__builtin_ctz(mask)];
+    const int size = 31 - __builtin_clz(static_cast<unsigned>(__builtin_popcount(mask)));
+    Meeting& meeting = meetings_[self / 32][__builtin_ctz(mask)][size];
     if (meeting.arrived == 0) {
       meeting.mask = mask;
       meeting.ordered = ordered;
@@ -176,7 +180,7 @@ class Machine {
 
   Fiber main_;
   Fiber fibers_[kMostThreads];
-  Meeting meetings_[kMostThreads / 32][32];
+  Meeting meetings_[kMostThreads / 32][32][6];
   unsigned ready_[kMostThreads], waiting_[kMostThreads];
   unsigned ready_count_ = 0, arrived_ = 0, ended_ = 0;
   const std::function<void()>* body_ = nullptr;
