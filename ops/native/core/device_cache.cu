@@ -109,7 +109,12 @@ __global__ void end_uses(const DeviceCache* caches, uint32_t tables, DeviceUniqu
     constexpr uint32_t kFade = kUsesToFade * kDeviceWays;
 #pragma unroll 1
     for (; set.since_fade >= kFade; set.since_fade -= kFade) {
-      for (uint8_t& frequency : set.frequencies) frequency = static_cast<uint8_t>(frequency / 2);
+      auto* const frequencies = reinterpret_cast<uint32_t*>(set.frequencies);
+#pragma unroll 2
+      for (uint32_t i = 0; i < kDeviceWays / 4; ++i) {
+        frequencies[i] = (frequencies[i] >> 1) & 0x7f7f7f7fu;
+      }
+#pragma unroll 2
       for (uint64_t& word : set.sketch) word = (word >> 1) & 0x7777777777777777u;
     }
   }

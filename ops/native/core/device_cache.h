@@ -111,16 +111,18 @@ struct DeviceInserted {
 };
 
 size_t device_cache_insert_scratch(size_t missing, size_t tables);
-// Gives slots to missing keys that have a row. With kLfu a key must have been used more often than
-// the least used row of its set that is not pinned. Those without go through the bypass.
+// Gives slots to missing keys that have a row. With kLfu and kIfWorthMore a key must have been used
+// more often than the least used row of its set that is not pinned. Those without go through the
+// bypass.
 // New rows are pinned; kTrain counts the misses' uses and makes new rows dirty.
 // Afterwards: read the victims, then fill the targets (device_lines.h).
 // missing: M, which the caller has read from the plan. places: (M) in the host tier, kNoSlot: no
 // row.
 void device_cache_insert(const DeviceCache* caches, size_t tables, const DeviceUnique& unique,
                          const DevicePlan& plan, size_t missing, const uint32_t* places,
-                         DeviceLookup how, const DeviceBypass& bypass, const DeviceInserted& out,
-                         void* scratch, size_t bytes, DeviceStream stream);
+                         DeviceLookup how, RowCache::Admit admit, const DeviceBypass& bypass,
+                         const DeviceInserted& out, void* scratch, size_t bytes,
+                         DeviceStream stream);
 
 // --- rows leave --------------------------------------------------------------------------------
 

@@ -39,7 +39,8 @@ __global__ void number_sets(const DeviceCache* caches, const uint32_t* first_set
 __global__ void __launch_bounds__(kBlockThreads)
     choose_slots(const DeviceCache* caches, const uint32_t* first_sets, uint32_t tables,
                  DeviceUnique unique, const uint32_t* missing_u, uint32_t count, Missing missing,
-                 const uint32_t* places, DeviceLookup how, Choices out, uint32_t* evicted) {
+                 const uint32_t* places, DeviceLookup how, bool always, Choices out,
+                 uint32_t* evicted) {
   const Tile warp = tile_of(kWarp);
   const uint32_t lane = warp.lane;
   for (size_t i = thread_index() / kWarp; i < count; i += thread_stride() / kWarp) {
@@ -62,36 +63,35 @@ __global__ void __launch_bounds__(kBlockThreads)
     for (size_t j = i; j < count && missing.sets[j] == set_number; ++j) {
       const uint32_t m = missing.numbers[j];
       const uint64_t hash = unique.hashes[missing_u[m]];
-      uint32_t least = 0, way = kDeviceWays;
-      if (places[m] != kNoSlot) {
-        way = ways.choose(warp, cache.policy, now, &least);
-        if (way < kDeviceWays && cache.policy == CachePolicy::kLfu &&
-            warp.from(ways.tag, way) != 0 && ways.known(warp, hash) <= least) {
-          way = kDeviceWays;
-        }
-      }
+      // All lanes meet in each of these, whatever becomes of the key.
+      uint32_t least = 0;
+      uint32_t way = ways.choose(warp, cache.policy, now, &least);
+      const uint32_t there = way % kDeviceWays;
+      const bool full = warp.from(ways.tag, there) != 0;
+      const bool was_dirty = (warp.from(ways.state, there) & kSlotDirty) != 0;
+      const uint32_t frequency = warp.from(ways.frequency, there);
+      const bool wanted =
+          cache.policy == CachePolicy::kLru || always || !full || ways.known(warp, hash) > least;
+      if (places[m] == kNoSlot || !wanted) way = kDeviceWays;
       const uint32_t slot = own_number * kDeviceWays + way;
-      bool dirty = false;
-      if (way < kDeviceWays && warp.from(ways.tag, way) != 0) {
+      const bool dirty = way < kDeviceWays && full && was_dirty;
+      if (way < kDeviceWays && full) {
         ++gone;
-        dirty = (warp.from(ways.state, way) & kSlotDirty) != 0;
         const int64_t victim = key_of(line_of(cache, slot));
         // What is known of the victim stays, should it come again.
-        ways.raise(warp, mix64(static_cast<uint64_t>(victim)), warp.from(ways.frequency, way));
+        ways.raise(warp, mix64(static_cast<uint64_t>(victim)), frequency);
         if (lane == way && dirty) {
           out.victim_places[m] = ways.place;
           out.victim_keys[m] = victim;
         }
       }
-      if (way < kDeviceWays) {
-        const uint32_t known = ways.known(warp, hash);
-        if (lane == way) {
-          ways.tag = tag_of(hash);
-          ways.state = 1 | (how == DeviceLookup::kTrain ? kSlotDirty : 0);
-          ways.frequency = known;
-          ways.used_at = now;
-          ways.place = places[m];
-        }
+      const uint32_t known = ways.known(warp, hash);
+      if (lane == way) {
+        ways.tag = tag_of(hash);
+        ways.state = 1 | (how == DeviceLookup::kTrain ? kSlotDirty : 0);
+        ways.frequency = known;
+        ways.used_at = now;
+        ways.place = places[m];
       }
       if (lane == 0) {
         out.slots[m] = way < kDeviceWays ? slot : kNoSlot;
@@ -185,8 +185,9 @@ size_t device_cache_insert_scratch(size_t missing, size_t tables) {
 
 void device_cache_insert(const DeviceCache* caches, size_t tables, const DeviceUnique& unique,
                          const DevicePlan& plan, size_t missing, const uint32_t* places,
-                         DeviceLookup how, const DeviceBypass& bypass, const DeviceInserted& out,
-                         void* scratch, size_t bytes, DeviceStream stream) {
+                         DeviceLookup how, RowCache::Admit admit, const DeviceBypass& bypass,
+                         const DeviceInserted& out, void* scratch, size_t bytes,
+                         DeviceStream stream) {
   if (how == DeviceLookup::kRead) {
     fail(Code::kInvalidArgument, "rows cannot come in for a lookup that changes nothing");
   }
@@ -212,7 +213,8 @@ void device_cache_insert(const DeviceCache* caches, size_t tables, const DeviceU
                s.sort_bytes, stream);
     launch("insert: choose", choose_slots, blocks_for(missing, kBlockThreads / kWarp),
            kBlockThreads, stream, s.caches, s.first_sets, t, unique, plan.missing, count,
-           Missing{s.sorted_sets, s.sorted_numbers}, places, how, s.choices, out.evicted);
+           Missing{s.sorted_sets, s.sorted_numbers}, places, how, admit == RowCache::Admit::kAlways,
+           s.choices, out.evicted);
     exclusive_sum(s.choices.bypassed, s.choices.bypassed, missing + 1, s.sort, s.sort_bytes,
                   stream);
     exclusive_sum(s.choices.dirty, s.choices.dirty, missing + 1, s.sort, s.sort_bytes, stream);

@@ -59,14 +59,14 @@ class CacheModel {
 
   // Slots of missing keys, or kNoSlot; dirty rows that gave way.
   std::vector<uint32_t> insert(const std::vector<int64_t>& keys,
-                               const std::vector<uint32_t>& places, DeviceLookup how,
+                               const std::vector<uint32_t>& places, DeviceLookup how, bool always,
                                std::vector<Victim>* victims, uint32_t* evicted) {
     if (how == DeviceLookup::kTrain) {
       for (const int64_t key : keys) raise(key, known(key) + 1);
     }
     std::vector<uint32_t> slots;
     for (size_t i = 0; i < keys.size(); ++i) {
-      slots.push_back(places[i] == kNoSlot ? kNoSlot : choose(keys[i]));
+      slots.push_back(places[i] == kNoSlot ? kNoSlot : choose(keys[i], always));
       if (slots.back() == kNoSlot) continue;
       const uint32_t slot = slots.back(), way = slot % kDeviceWays;
       DeviceSet& set = sets_[slot / kDeviceWays];
@@ -150,7 +150,7 @@ class CacheModel {
       write(set, c, std::max(read(set, c), std::min(count, 15u)));
     }
   }
-  uint32_t choose(int64_t key) const {
+  uint32_t choose(int64_t key, bool always) const {
     const size_t s = set_of(key);
     const DeviceSet& set = sets_[s];
     const uint32_t first = static_cast<uint32_t>(s) * kDeviceWays;
@@ -169,7 +169,8 @@ class CacheModel {
       longest = idle;
     }
     if (victim == kNoSlot) return kNoSlot;
-    return policy_ == CachePolicy::kLfu && known(key) <= least ? kNoSlot : victim;
+    const bool wanted = policy_ == CachePolicy::kLru || always || known(key) > least;
+    return wanted ? victim : kNoSlot;
   }
 
   CachePolicy policy_;
