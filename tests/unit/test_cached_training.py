@@ -77,6 +77,8 @@ def plain(file: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[TrainRe
         (0.01, 8, {"warmup_batches": 3}),
         (0.1, 32, {"warmup": 1}),
         (1.0, 8, {}),
+        (0.001, 0, {"disk": "lines"}),
+        (0.001, 8, {"disk": "lines", "policy": "lru"}),
     ],
 )
 def test_a_run_with_a_cache_is_the_run_without(
@@ -84,6 +86,8 @@ def test_a_run_with_a_cache_is_the_run_without(
 ) -> None:
     result, state = plain
     cache = {"cache_ratio": ratio, "lookahead": lookahead, **more}
+    if "disk" in more:
+        cache["disk"] = str(tmp_path)
     cached = train(configuration(file, cache=cache), tmp_path / "run")
     assert state_of(tmp_path / "run") == state
     assert (cached.steps, cached.train, cached.rows) == (STEPS, result.train, result.rows)
@@ -104,14 +108,29 @@ def test_a_run_with_a_cache_is_the_run_without(
         ({}, {"device_rows": SLOTS, "lookahead": 8}),
         ({"device_rows": SLOTS, "lookahead": 4}, {}),
         ({"device_rows": SLOTS}, {"cache_ratio": 0.2, "policy": "lru", "lookahead": 0}),
+        ({"device_rows": SLOTS, "disk": "."}, {"device_rows": 2 * SLOTS, "disk": "."}),
+        ({"device_rows": SLOTS, "disk": "."}, {}),
     ],
-    ids=["with a cache from now on", "without one from now on", "with another"],
+    ids=[
+        "with a cache from now on",
+        "without one from now on",
+        "with another",
+        "from disk to disk",
+        "from disk to memory",
+    ],
 )
 @pytest.mark.parametrize("steps", [STEPS // 2, 110], ids=["between epochs", "in epoch 2"])
 def test_a_run_may_go_on_with_another_cache(
-    file: Path, tmp_path: Path, plain: Any, first: Any, second: Any, steps: int
+    file: Path,
+    tmp_path: Path,
+    plain: Any,
+    first: Any,
+    second: Any,
+    steps: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     result, state = plain
+    monkeypatch.chdir(tmp_path)
     short = {"epochs": 2, "shuffle_buffer": 700, "max_steps": steps}
     train(configuration(file, cache=first, train=short), tmp_path / "run")
     resumed = train(configuration(file, cache=second), tmp_path / "run", resume=True)
@@ -120,18 +139,29 @@ def test_a_run_may_go_on_with_another_cache(
     assert bool(resumed.tables) == bool(second)
 
 
+@pytest.mark.parametrize("on_disk", [False, True], ids=["in memory", "on disk"])
 def test_checkpoints_and_validation_between_windows_change_nothing(
-    file: Path, tmp_path: Path, plain: Any
+    file: Path, tmp_path: Path, plain: Any, on_disk: bool
 ) -> None:
+    disk = {"disk": str(tmp_path)} if on_disk else {}
     often = configuration(
         file,
-        cache={"device_rows": SLOTS, "lookahead": 8},
+        cache={"device_rows": SLOTS, "lookahead": 8, **disk},
         data={"format": "csv", "train": str(file), "valid": str(file), "batch_size": BATCH},
         train={"epochs": 2, "shuffle_buffer": 700, "eval_every_steps": 31},
         checkpoint={"every_steps": 7, "full_every": 3, "keep": 2},
     )
     train(often, tmp_path / "run")
     assert state_of(tmp_path / "run") == plain[1]
+
+
+def test_a_directory_that_is_not_there_is_told_in_one_line(file: Path, tmp_path: Path) -> None:
+    cache = {"device_rows": SLOTS, "disk": str(tmp_path / "nowhere")}
+    with pytest.raises(HotrowError, match="nowhere") as told:
+        train(configuration(file, cache=cache), tmp_path / "run")
+    assert "\n" not in str(told.value)
+    with pytest.raises(HotrowError, match=r"disk is .* without a cache"):
+        configuration(file, cache={"disk": str(tmp_path)})
 
 
 def test_warm_up_reads_the_next_batches_and_fills_its_share(file: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -132,6 +133,29 @@ def test_any_cache_ratio_and_look_ahead_gives_the_table_without_a_cache(name: st
             assert ratio == 1 or figures["cache_evicted"] > 0, case
             assert ratio == 1 or (figures["cache_ahead"] > 0) == (window > 0), case
             assert figures["cache_steps"] == 68
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_lines_on_disk_give_the_table_in_memory(name: str, tmp_path: Path) -> None:
+    plain = hotrow.TableConfig("t", 8, VOCABULARY, optimizer=OPTIMIZERS[name])
+    losses, layer = train_ahead([plain], 0)
+    expected = layer.tables["t"]
+    for ratio, window in ((0.001, 0), (0.001, 8), (0.1, 1), (1.0, 32)):
+        cache = hotrow.Cache(cache_ratio=ratio, disk=str(tmp_path))
+        disk_losses, disk_layer = train_ahead([replace(plain, cache=cache)], window)
+        table = disk_layer.tables["t"]
+        case = f"ratio {ratio}, look-ahead {window}"
+        assert disk_losses == losses, case
+        assert table.digest() == expected.digest(), case
+        keys = np.arange(VOCABULARY)
+        assert np.array_equal(table.lookup(keys), expected.lookup(keys)), case
+        exported = np.concatenate([batch.lines for batch in table.export_batches(1000)])
+        wanted = np.concatenate([batch.lines for batch in expected.export_batches(1000)])
+        assert np.array_equal(exported, wanted), case
+        figures = table.statistics()
+        assert figures["disk_bytes"] > 0, case
+        assert figures["disk_lines_read"] > 0, case
+    assert list(tmp_path.iterdir()) == []  # the files have no name
 
 
 @pytest.mark.parametrize("policy", ["lfu", "lru"])
