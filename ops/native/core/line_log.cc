@@ -14,10 +14,11 @@ constexpr uint32_t kLeastLines = 8;  // of a segment
 constexpr size_t kTries = 16;
 // Segments that writers leave to the cleaner, when the file holds as many lines as it may.
 constexpr uint32_t kReserve = 2;
-// Bytes used for each byte of lines: where cleaning begins, and where writers wait for it. Higher
-// numbers take more disk, lower ones copy lines more often: twice each, at 1.35.
-constexpr double kCleanRatio = 1.35;
-constexpr double kWaitRatio = 1.8;
+// Bytes used for each byte of lines. Above the first, a segment that is written pays for cleaning:
+// for as much as it takes itself at kEvenRatio, where the file stops to grow. At the last, writers
+// wait. Higher numbers take more disk, lower ones copy lines more often.
+constexpr double kCleanRatio = 1.35, kEvenRatio = 1.55, kWaitRatio = 1.8;
+constexpr uint64_t kMostSegments = 64;  // paid for and not yet cleaned
 
 size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
@@ -166,6 +167,7 @@ void LineLog::start_segment(Stream& stream, uint32_t number, uint32_t buffer) {
 // Returns with room for a line in written_, or after another thread made and filled it.
 void LineLog::open_segment(std::unique_lock<std::mutex>& lock) {
   stuck_ = false;
+  pay_for_cleaning();
   if (should_clean()) to_clean_.notify_one();
   const auto ready = [&] {
     return error_ || written_.segment != kNone || (!free_buffers_.empty() && !must_wait());
@@ -196,17 +198,31 @@ void LineLog::open_segment(std::unique_lock<std::mutex>& lock) {
   start_segment(written_, number, buffer);
 }
 
+// Bytes used for each byte of lines, but for what small tables need.
+double LineLog::used_ratio() const {
+  const uint64_t live = live_lines_ + uint64_t{slack_segments_} * segment_lines_;
+  return static_cast<double>(uint64_t{used_segments_} * segment_lines_) / static_cast<double>(live);
+}
+
+bool LineLog::may_clean() const { return holds_ == 0 && !paused_; }
+
+// Whether the file is as large as it may be.
+bool LineLog::is_late() const { return used_ratio() > kWaitRatio || !may_take_segment(kReserve); }
+
+// Whether the cleaner goes on: only for what writers paid, so that it takes no more of the disk
+// from readers than it must.
 bool LineLog::should_clean() const {
-  if (holds_ > 0 || paused_) return false;
-  const auto live = static_cast<double>(live_lines_ + slack_lines());
-  return static_cast<double>(used_lines()) > kCleanRatio * live || !may_take_segment(kReserve);
+  return may_clean() && (is_late() || (lines_to_free_ > 0 && used_ratio() > kCleanRatio));
 }
 
 // Whether a writer must wait for the cleaner: never for one that can do nothing.
-bool LineLog::must_wait() const {
-  if (stuck_ || !should_clean()) return false;
-  const auto live = static_cast<double>(live_lines_ + slack_lines());
-  return static_cast<double>(used_lines()) > kWaitRatio * live || !may_take_segment(kReserve);
+bool LineLog::must_wait() const { return !stuck_ && may_clean() && is_late(); }
+
+void LineLog::pay_for_cleaning() {
+  const double share = (used_ratio() - kCleanRatio) / (kEvenRatio - kCleanRatio);
+  if (share <= 0) return;
+  lines_to_free_ += static_cast<uint64_t>(share * segment_lines_);
+  lines_to_free_ = std::min(lines_to_free_, kMostSegments * segment_lines_);
 }
 
 void LineLog::throw_background_error() {
@@ -286,7 +302,7 @@ void LineLog::clear() {
   segments_.clear();
   memory_.clear();
   segment_count_ = used_segments_ = 0;
-  live_lines_ = 0;
+  live_lines_ = lines_to_free_ = 0;
   free_.clear();
   queue_.clear();
   written_ = cleaned_ = {};

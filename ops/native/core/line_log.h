@@ -35,9 +35,10 @@ struct LineLogOptions {
 // The log of Rosenblum and Ousterhout ("The Design and Implementation of a Log-Structured File
 // System", 1992). A line is appended to a segment, a buffer in memory that is written at once when
 // it is full; the row's older version is garbage from then on. When the segments take 1.35 times
-// what the lines do, a thread copies the lines of those with the fewest together, so that they can
-// be written anew; at 1.8 times, writers wait for it. A segment ends with the owners of its lines;
-// memory holds 4 bytes a row, its line's number in the file.
+// what the lines do, a thread begins to copy the lines of those with the fewest together, so that
+// they can be written anew, the more for each segment written the more they take; at 1.55 times it
+// keeps up with random writes, at 1.8 times writers wait for it. A segment ends with the owners of
+// its lines; memory holds 4 bytes a row, its line's number in the file.
 //
 // Scratch space: nothing survives the process. Safe from several threads, on two conditions: a
 // row is not written, forgotten or read by two threads at once, and nothing else is under way
@@ -164,14 +165,16 @@ class LineLog {
   bool may_take_segment(uint32_t reserve) const;
   void start_segment(Stream& stream, uint32_t segment, uint32_t buffer);
   void open_segment(std::unique_lock<std::mutex>& lock);
+  double used_ratio() const;
+  bool may_clean() const;
+  bool is_late() const;
   bool should_clean() const;
   bool must_wait() const;
+  void pay_for_cleaning();
   void take_written(uint32_t segment);
   void throw_background_error();
   void start_cleaned();
   void write_cleaned(std::unique_lock<std::mutex>& lock);  // opens it meanwhile
-  uint64_t used_lines() const { return uint64_t{used_segments_} * segment_lines_; }
-  uint64_t slack_lines() const { return uint64_t{slack_segments_} * segment_lines_; }
 
   // Without it.
   void stop(std::thread& thread);
@@ -210,6 +213,7 @@ class LineLog {
   std::deque<uint32_t> free_;   // can be written anew, once nobody reads them
   std::deque<uint32_t> held_;   // can be, once nothing is held
   uint64_t live_lines_ = 0;
+  uint64_t lines_to_free_ = 0;  // by the cleaner, as writers go on
   size_t holds_ = 0;
 
   // Buffers are numbered: those of writers, made when they are needed, then the cleaner's.

@@ -88,6 +88,8 @@ void LineLog::clean_segment(uint32_t number) {
     std::lock_guard lock(mutex_);
     if (segment.state.load(std::memory_order_relaxed) != kOnDisk) return;
     if (victim_.size() == 0) victim_ = AnonymousArray<std::byte>(segment_bytes_);
+    const uint32_t lines = segment.live.load(std::memory_order_relaxed);
+    lines_to_free_ -= std::min<uint64_t>(lines_to_free_, segment_lines_ - lines);
     // What was copied from here must not be taken for what is written here next.
     segment.pins.fetch_add(1);
   }
