@@ -1,6 +1,6 @@
-"""Trains Wide & Deep with one large deep table, in a process of its own: `python -m peers.big_table`.
+"""Trains Wide & Deep with one large deep table, in a process of its own.
 
-Reads its case as JSON from the first argument, writes what it measured as JSON to stdout.
+`python -m peers.big_table CASE` takes a `Case` as JSON and writes what it measured to stdout.
 F features of batch B draw Zipf keys from the same R rows; S steps.
 """
 
@@ -12,7 +12,7 @@ import os
 import resource
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
@@ -20,9 +20,9 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 import keras
 import numpy as np
 import tensorflow as tf
-from peers.workload import FEATURES, Ids, hash_keys, zipf_ranks
 
 import hotrow
+from peers.workload import FEATURES, Ids, hash_keys, zipf_ranks
 
 CHUNK = 65_536
 WIDE_DIM = 1
@@ -41,6 +41,7 @@ class Case:
         lookahead: batches of a window, 0: none.
         cache_rows: 0: no cache.
         disk: directory of the deep table's lines, "": in memory.
+        sample: batches counted for the warm-up of the cache before the first step.
         embedding_only: no model; every looked-up row gets the same gradient.
         threads: of TensorFlow.
     """
@@ -54,14 +55,14 @@ class Case:
     lookahead: int
     cache_rows: int
     disk: str
+    sample: int
     embedding_only: bool
     threads: int
 
 
-def batches_of(case: Case) -> Ids:
-    """Returns the keys of all steps, [warm + S, F, B]."""
-    count = case.warm_steps + case.steps
-    ranks = zipf_ranks(np.random.default_rng(1), case.rows, count * FEATURES * case.batch)
+def batches_of(case: Case, count: int, seed: int) -> Ids:
+    """Returns the keys of `count` batches, [count, F, B]."""
+    ranks = zipf_ranks(np.random.default_rng(seed), case.rows, count * FEATURES * case.batch)
     # Rows are not in the order of their popularity.
     ids = (ranks * 2_654_435_761 + 12_345) % case.rows
     return hash_keys(ids).reshape(count, FEATURES, case.batch)
@@ -154,9 +155,13 @@ def run(case: Case) -> dict[str, Any]:
     started = time.perf_counter()
     model.insert_all()
     inserted = time.perf_counter() - started
-    keys = batches_of(case)
-    labels = (np.random.default_rng(2).random((len(keys), case.batch)) < 0.25).astype(np.float32)
     table = model.tables["deep"]
+    if case.cache_rows:
+        sample, counts = np.unique(batches_of(case, case.sample, 9), return_counts=True)
+        table.warm_up(sample, counts.astype(np.uint32), 0.7)
+        del sample, counts
+    keys = batches_of(case, case.warm_steps + case.steps, 1)
+    labels = (np.random.default_rng(2).random((len(keys), case.batch)) < 0.25).astype(np.float32)
 
     def window(number: int) -> None:
         part = keys[number * case.lookahead : (number + 1) * case.lookahead]
@@ -205,6 +210,3 @@ def run(case: Case) -> dict[str, Any]:
 
 if __name__ == "__main__":
     json.dump(run(Case(**json.loads(sys.argv[1]))), sys.stdout)
-
-
-__all__ = ["Case", "asdict", "run"]
