@@ -5,8 +5,9 @@
 //     THREADS
 //
 // Loads all lines in order, overwrites random ones until that was done WARM_TURNS times the number
-// of lines or for WARM_SECONDS, then measures STEPS steps or SECONDS seconds: BATCH lines read,
-// BATCH others overwritten. Every line read is checked. Prints one line of JSON.
+// of lines or for WARM_SECONDS, lets the store settle, then measures STEPS steps or SECONDS
+// seconds: BATCH lines read, BATCH others overwritten. Every line read is checked. Prints one line
+// of JSON.
 #include <fcntl.h>
 #include <lmdb.h>
 #include <sys/resource.h>
@@ -78,6 +79,8 @@ class Store {
   virtual void write(const Rows& rows, const Bytes& lines) = 0;
   // lines: (rows, line_bytes) out.
   virtual void read(const Rows& rows, Bytes& lines) = 0;
+  // Waits for what is written and sorted in the background.
+  virtual void settle() {}
 
  protected:
   std::byte* at(Bytes& lines, size_t i) const { return lines.data() + i * shape_.line_bytes; }
@@ -195,6 +198,7 @@ class Plain final : public Store {
       }
     });
   }
+  void settle() override { ::fsync(file_); }
 
  private:
   off_t offset(uint32_t row) const { return static_cast<off_t>(row * uint64_t{shape_.line_bytes}); }
@@ -228,6 +232,7 @@ class Lmdb final : public Store {
     put(rows, lines, 0);
   }
   void read(const Rows& rows, Bytes& lines) override { visit(rows, &lines); }
+  void settle() override { check(mdb_env_sync(env_, 1)); }
 
  private:
   void put(const Rows& rows, const Bytes& lines, unsigned flags) {
@@ -306,6 +311,17 @@ class Rocks final : public Store {
     rocksdb::WriteOptions options;
     options.disableWAL = true;
     check(db_->Write(options, &batch));
+  }
+  // Not longer than three minutes: compactions for a debt that grew in one of writes.
+  void settle() override {
+    check(db_->Flush({}));
+    for (int i = 0; i < 180; ++i) {
+      uint64_t running = 0, pending = 0;
+      db_->GetIntProperty(rocksdb::DB::Properties::kNumRunningCompactions, &running);
+      db_->GetIntProperty(rocksdb::DB::Properties::kCompactionPending, &pending);
+      if (running == 0 && pending == 0) return;
+      std::this_thread::sleep_for(std::chrono::seconds(1));
+    }
   }
   void read(const Rows& rows, Bytes& lines) override {
     const std::vector<uint32_t> order = sorted(rows);
@@ -456,6 +472,9 @@ int run(const std::string& name, const Shape& shape, size_t steps, double second
     store->write(rows, workload.next(rows));
   }
   const double warm_step_ms = warmed == 0 ? 0 : 1e3 * (now() - began) / static_cast<double>(warmed);
+  began = now();
+  store->settle();
+  const double settle_seconds = now() - began;
 
   Bytes lines(shape.batch * shape.line_bytes);
   std::vector<double> whole, reads;
@@ -493,12 +512,13 @@ int run(const std::string& name, const Shape& shape, size_t steps, double second
       "\"read_ms\": %.2f, \"cpu_ms\": %.2f, \"lines_a_second\": %.0f, "
       "\"write_amplification\": %.2f, \"read_amplification\": %.2f, "
       "\"memory_mb\": %.0f, \"load_seconds\": %.1f, \"warm_turns\": %.2f, "
-      "\"warm_step_ms\": %.2f}\n",
+      "\"warm_step_ms\": %.2f, \"settle_seconds\": %.1f}\n",
       count, whole[whole.size() / 2], whole[whole.size() * 99 / 100], mean, reads[reads.size() / 2],
       1e3 * cpu / count, 1e3 * static_cast<double>(shape.batch) * (writes ? 2 : 1) / mean,
       (number_of("io", "write_bytes") - written) / bytes,
       (number_of("io", "read_bytes") - read) / bytes, number_of("status", "RssAnon") / 1024,
-      load_seconds, static_cast<double>(warmed * shape.batch) / shape.lines, warm_step_ms);
+      load_seconds, static_cast<double>(warmed * shape.batch) / shape.lines, warm_step_ms,
+      settle_seconds);
   std::fflush(stdout);
   return 0;
 }

@@ -215,8 +215,11 @@ bool LineLog::should_clean() const {
   return may_clean() && (is_late() || (lines_to_free_ > 0 && used_ratio() > kCleanRatio));
 }
 
-// Whether a writer must wait for the cleaner: never for one that can do nothing.
-bool LineLog::must_wait() const { return !stuck_ && may_clean() && is_late(); }
+// Whether a writer must wait for the cleaner: not while there are segments that were freed, since
+// then the file does not grow, and never for a cleaner that can do nothing.
+bool LineLog::must_wait() const {
+  return !stuck_ && may_clean() && free_.size() <= kReserve && is_late();
+}
 
 void LineLog::pay_for_cleaning() {
   const double share = (used_ratio() - kCleanRatio) / (kEvenRatio - kCleanRatio);

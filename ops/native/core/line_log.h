@@ -40,10 +40,10 @@ struct LineLogOptions {
 // keeps up with random writes, at 1.8 times writers wait for it. A segment ends with the owners of
 // its lines; memory holds 4 bytes a row, its line's number in the file.
 //
-// Scratch space: nothing survives the process. Safe from several threads, on two conditions: a
-// row is not written, forgotten or read by two threads at once, and nothing else is under way
-// during `clear`. An error of a thread in the background is thrown by the next `write`; its lines
-// stay in memory and are tried again.
+// Scratch space: nothing survives the process. Safe from several threads, but nothing else may be
+// under way during `clear`. A row that is read while it is written gives one version or the other,
+// whole. An error of a thread in the background is thrown by the next `write`; the lines of a
+// segment that could not be written stay in memory and are tried again.
 class LineLog {
  public:
   using Options = LineLogOptions;
