@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -25,7 +26,7 @@ from typing import Any
 import click
 from disk_tier import build
 from disk_tier import measure as measure_store
-from peers.big_table import Case
+from peers.big_table import Case, write_keys
 from peers.memory_cgroup import MemoryCgroup
 from peers.workload import BATCH, FEATURES, SKEW
 
@@ -33,6 +34,7 @@ HERE = Path(__file__).parent
 HEADER_BYTES, FLOAT_BYTES = 16, 4
 TIMEOUT_SECONDS = 3600
 STEP_GOAL = 3.0
+SAMPLE = 64  # batches that are counted to warm the cache up
 COLUMNS = (
     ("step_ms", "ms a step", 1),
     ("median_ms", "median", 1),
@@ -145,7 +147,9 @@ def main(
     rows = int(gigabytes * 1e9) // (HEADER_BYTES + 2 * dim * FLOAT_BYTES)
     to.mkdir(parents=True, exist_ok=True)
     widths = [int(width) for width in hidden.split(",")]
-    memory = Case(rows, dim, widths, BATCH, steps, steps // 2, 0, 0, "", 64, False, threads)
+    keys = tempfile.mkdtemp(prefix="keys-", dir=to.resolve())
+    memory = Case(rows, dim, widths, BATCH, steps, steps // 2, 0, 0, "", keys, False, threads)
+    write_keys(memory, SAMPLE)
     disk = replace(memory, cache_rows=int(rows * cache_share), disk=str(to.resolve()))
     limit = int(limit_gb * 1e9)
     cases = {
@@ -175,11 +179,13 @@ def main(
         try:
             row = measure(case, limit_bytes)
         except (OSError, RuntimeError) as err:
+            shutil.rmtree(keys)
             click.echo(f"{name}: {err}", err=True)
             sys.exit(1)
         results[name] = row
         cells = "".join(f"{row[key]:>11.{digits}f}" for key, _, digits in COLUMNS)
         click.echo(f"{name:<26}{cells}")
+    shutil.rmtree(keys)
     floor = floor_ms(disk, results["embedding only, on disk"]["lines_read"], to)
     click.echo()
     sentences = verdicts(results, floor)

@@ -13,6 +13,7 @@ import resource
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
@@ -41,7 +42,7 @@ class Case:
         lookahead: batches of a window, 0: none.
         cache_rows: 0: no cache.
         disk: directory of the deep table's lines, "": in memory.
-        sample: batches counted for the warm-up of the cache before the first step.
+        keys: directory of what `write_keys` wrote.
         embedding_only: no model; every looked-up row gets the same gradient.
         threads: of TensorFlow.
     """
@@ -55,17 +56,32 @@ class Case:
     lookahead: int
     cache_rows: int
     disk: str
-    sample: int
+    keys: str
     embedding_only: bool
     threads: int
 
 
-def batches_of(case: Case, count: int, seed: int) -> Ids:
-    """Returns the keys of `count` batches, [count, F, B]."""
-    ranks = zipf_ranks(np.random.default_rng(seed), case.rows, count * FEATURES * case.batch)
-    # Rows are not in the order of their popularity.
-    ids = (ranks * 2_654_435_761 + 12_345) % case.rows
-    return hash_keys(ids).reshape(count, FEATURES, case.batch)
+def write_keys(case: Case, sample: int) -> None:
+    """Writes the keys of all steps, int64 [warm + S, F, B], and the counted keys of a sample.
+
+    In a process of its own, since it takes more memory than training may.
+
+    Args:
+        case: whose keys; they go to its directory.
+        sample: batches counted for the warm-up of the cache.
+    """
+
+    def batches(count: int, seed: int) -> Ids:
+        ranks = zipf_ranks(np.random.default_rng(seed), case.rows, count * FEATURES * case.batch)
+        # Rows are not in the order of their popularity.
+        ids = (ranks * 2_654_435_761 + 12_345) % case.rows
+        return hash_keys(ids).reshape(count, FEATURES, case.batch)
+
+    to = Path(case.keys)
+    np.save(to / "steps.npy", batches(case.warm_steps + case.steps, 1))
+    keys, counts = np.unique(batches(sample, 9), return_counts=True)
+    np.save(to / "sample.npy", keys)
+    np.save(to / "counts.npy", counts.astype(np.uint32))
 
 
 class WideDeep:
@@ -156,11 +172,10 @@ def run(case: Case) -> dict[str, Any]:
     model.insert_all()
     inserted = time.perf_counter() - started
     table = model.tables["deep"]
+    read_from = Path(case.keys)
     if case.cache_rows:
-        sample, counts = np.unique(batches_of(case, case.sample, 9), return_counts=True)
-        table.warm_up(sample, counts.astype(np.uint32), 0.7)
-        del sample, counts
-    keys = batches_of(case, case.warm_steps + case.steps, 1)
+        table.warm_up(np.load(read_from / "sample.npy"), np.load(read_from / "counts.npy"), 0.7)
+    keys = np.load(read_from / "steps.npy", mmap_mode="r")
     labels = (np.random.default_rng(2).random((len(keys), case.batch)) < 0.25).astype(np.float32)
 
     def window(number: int) -> None:
@@ -177,7 +192,7 @@ def run(case: Case) -> dict[str, Any]:
             if step == 0:
                 window(0)
             window(step // case.lookahead + 1)
-        losses.append(float(model.step(tf.constant(batch), tf.constant(label))))
+        losses.append(float(model.step(tf.constant(np.asarray(batch)), tf.constant(label))))
         walls.append(time.perf_counter() - wall)
         used.append(time.process_time() - cpu)
     after = table.statistics()
