@@ -359,7 +359,8 @@ class Table:
         counted. Totals run since the table was made, also over a restoration.
 
         Of the device tier: `cache_slots` (0: there is none); in distinct keys of training batches
-        `cache_hits`, `cache_misses`, `cache_inserted` (rows that came in), `cache_evicted` (rows
+        `cache_hits` (and `cache_hit_lookups`, each key counted as often as it appeared),
+        `cache_misses`, `cache_inserted` (rows that came in), `cache_evicted` (rows
         that gave way), `cache_written_back` (rows brought up to date in the host tier) and
         `cache_ahead` (rows that came in by look-ahead); `cache_stall_ns`, the nanoseconds that
         lookups of training spent on bringing rows in or waiting for them. Of rows on disk:

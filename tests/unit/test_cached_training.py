@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from hotrow.cli.inspection_text import details
 from hotrow.config import RunConfig, parse_config
 from hotrow.errors import HotrowError
+from hotrow.trainer.checkpoint import CheckpointDirectory
 from hotrow.trainer.loop import train
 from hotrow.trainer.models import build_model
 from hotrow.trainer.run_directory import read_metrics
+from hotrow.trainer.run_inspection import inspect_checkpoint
 from hotrow.trainer.train_result import TrainResult
 from hotrow.trainer.trained_run import load_run
 from hotrow.trainer.warm_up import warm_up
@@ -53,6 +58,16 @@ def configuration(file: Path, **sections: Any) -> RunConfig:
         "train": {"epochs": 2, "shuffle_buffer": 700},
     }
     return parse_config(values | sections)
+
+
+class Silent:
+    def add(self, rows: int) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def no_progress(rows: int) -> Iterator[Silent]:
+    yield Silent()
 
 
 def state_of(run_dir: Path) -> tuple[dict[str, tuple[str, int]], list[bytes]]:
@@ -190,6 +205,11 @@ def test_figures_are_reported_and_kept(
     line = capsys.readouterr().err.splitlines()[-1]
     assert "cache: hit rate" in line
     assert "rows ahead, stall" in line
+    newest = CheckpointDirectory(tmp_path / "run" / "checkpoints", 1)
+    (step,) = newest.steps()
+    shown = inspect_checkpoint(newest.of_step(step), ["ids"], no_progress)
+    text = "\n".join(details(shown.tables[0], 80, blocks=False))
+    assert f"cache since the process began: {SLOTS} slots, hit rate " in text
     again = train(configuration(file, cache=cache), tmp_path / "run", resume=True)
     assert math.isnan(again.tables["ids"]["cache_hit_rate"])  # nothing was left to train
     assert (

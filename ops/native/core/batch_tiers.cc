@@ -71,7 +71,9 @@ void BatchRows::find_in_tiers(size_t g, Missing missing) {
   const int64_t* keys = group.unique.keys();
   const uint64_t* hashes = group.unique.hashes();
   uint32_t* const elsewhere = group.elsewhere.data();
+  const uint32_t* counts = group.unique.counts();
   size_t missed = 0;
+  uint64_t hit_lookups = 0;
   const Pins pins(cache, &group.pinned);
   // First what the device tier has, pinned: so no row of the batch is another's victim.
   in_blocks(
@@ -88,6 +90,7 @@ void BatchRows::find_in_tiers(size_t g, Missing missing) {
           if (!training || !table_->mover()->wait_for(slot)) slot = RowCache::kNone;
         }
         if (missing == Missing::kInsert) cache.note_use(hashes[u], slot);
+        hit_lookups += slot == RowCache::kNone ? 0 : counts[u];
         if (slot == RowCache::kNone) {
           elsewhere[missed++] = static_cast<uint32_t>(u);
         } else if (training) {
@@ -99,6 +102,7 @@ void BatchRows::find_in_tiers(size_t g, Missing missing) {
       });
   if (missing == Missing::kInsert) {
     group.cached.hits = distinct - missed;
+    group.cached.hit_lookups = hit_lookups;
     group.cached.misses = missed;
   }
   const Stopwatch stalled(&group.cached.stall_ns);

@@ -122,6 +122,7 @@ typedef struct {
   /* The device tier, in distinct keys of training batches. */
   uint64_t cache_slots;        /* 0: there is none */
   uint64_t cache_hits;         /* rows that were there */
+  uint64_t cache_hit_lookups;  /* lookups of them, each key as often as it appeared */
   uint64_t cache_misses;       /* keys that were not */
   uint64_t cache_inserted;     /* of these: rows that came in */
   uint64_t cache_evicted;      /* rows that gave way to them */

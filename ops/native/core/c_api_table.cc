@@ -176,10 +176,27 @@ void hr_table_set_step(hr_table* table, uint32_t step) { table->table->set_step(
 void hr_table_statistics(const hr_table* table, hr_statistics* statistics) {
   const hotrow::Table::Statistics s = table->table->statistics();
   *statistics = {
-      s.rows,           s.bytes,          s.lookups,         s.admitted,           s.refused,
-      s.waiting,        s.expired,        s.tombstones,      s.cache_slots,        s.cache.hits,
-      s.cache.misses,   s.cache.inserted, s.cache.evicted,   s.cache.written_back, s.cache.ahead,
-      s.cache.stall_ns, s.disk_bytes,     s.disk_lines_read, s.disk_lines_written};
+      s.rows,
+      s.bytes,
+      s.lookups,
+      s.admitted,
+      s.refused,
+      s.waiting,
+      s.expired,
+      s.tombstones,
+      s.cache_slots,
+      s.cache.hits,
+      s.cache.hit_lookups,
+      s.cache.misses,
+      s.cache.inserted,
+      s.cache.evicted,
+      s.cache.written_back,
+      s.cache.ahead,
+      s.cache.stall_ns,
+      s.disk_bytes,
+      s.disk_lines_read,
+      s.disk_lines_written,
+  };
 }
 
 int hr_table_lookup(hr_table* table, const int64_t* keys, size_t count, int insert, float* rows,

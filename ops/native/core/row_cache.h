@@ -19,6 +19,7 @@ enum class CachePolicy : int { kLfu = 0, kLru = 1 };
 // What a cache did, in distinct keys of training batches.
 struct CacheCounts {
   uint64_t hits = 0;          // rows that were there
+  uint64_t hit_lookups = 0;   // lookups of them, each key as often as it appeared
   uint64_t misses = 0;        // keys that were not
   uint64_t inserted = 0;      // of these: rows that came in
   uint64_t evicted = 0;       // rows that gave way to them
@@ -29,6 +30,7 @@ struct CacheCounts {
 
   CacheCounts& operator+=(const CacheCounts& other) {
     hits += other.hits;
+    hit_lookups += other.hit_lookups;
     misses += other.misses;
     inserted += other.inserted;
     evicted += other.evicted;

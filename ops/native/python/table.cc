@@ -280,6 +280,7 @@ class PyTable {
     d["tombstones"] = s.tombstones;
     d["cache_slots"] = s.cache_slots;
     d["cache_hits"] = s.cache_hits;
+    d["cache_hit_lookups"] = s.cache_hit_lookups;
     d["cache_misses"] = s.cache_misses;
     d["cache_inserted"] = s.cache_inserted;
     d["cache_evicted"] = s.cache_evicted;

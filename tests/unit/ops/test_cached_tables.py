@@ -204,6 +204,18 @@ def test_shards_and_types_of_rows_come_out_the_same() -> None:
         assert cached_layer.tables["t"].digest() == layer.tables["t"].digest()
 
 
+def test_a_hit_counts_once_and_as_often_as_its_key_appeared() -> None:
+    _, layer = train_ahead([hotrow.TableConfig("t", 4, cache=hotrow.Cache(device_rows=600))], 0)
+    table = layer.tables["t"]
+    table.clear()
+    table.lookup(np.array([1, 2, 2, 3]), insert=True)
+    before = table.statistics()
+    table.lookup(np.array([9, 2, 2, 2, 1]), insert=True)
+    after = table.statistics()
+    names = ("cache_hits", "cache_hit_lookups", "cache_misses")
+    assert [after[name] - before[name] for name in names] == [2, 4, 1]
+
+
 def test_reading_does_not_change_what_is_cached() -> None:
     _, layer = train(hotrow.TableConfig("t", 8, cache=hotrow.Cache(device_rows=600)), "step")
     table = layer.tables["t"]
