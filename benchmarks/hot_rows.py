@@ -10,7 +10,8 @@ distinct keys of each batch, which is what has to be moved.
 
 Steps: Wide & Deep's deep part, 26 features of one table, dense layers between forward and backward.
 Variants differ in cache and look-ahead; they take turns of the same batches, so that where the
-machine gets slower or faster, all do. A turn is a multiple of the longest window.
+machine gets slower or faster, all do. A turn is a multiple of the longest window. A small cache
+should hold the distinct rows of two windows: they are printed.
 
     python benchmarks/hot_rows.py [--only hits|steps] [--disk DIR] [--hidden 256,128] [--json F]
 """
@@ -296,7 +297,7 @@ def variants_of(sizes: dict[str, Any], disk: str | None) -> list[Variant]:
     """Returns what is measured; the first has no cache."""
     near = {} if disk is None else {"disk": disk}
     # More slots than rows: no set overflows.
-    everything = hotrow.Cache(device_rows=2 * sizes["rows"])
+    everything = hotrow.Cache(device_rows=3 * sizes["rows"] // 2)
     part = hotrow.Cache(device_rows=round(sizes["share"] * sizes["rows"]), **near)  # type: ignore[arg-type]
     share = f"{sizes['share']:.0%}"
     return [
@@ -323,6 +324,14 @@ def measure_steps(sizes: dict[str, Any], disk: str | None) -> list[dict[str, Any
     for _ in range(sizes["rounds"]):
         for variant in variants:
             variant.turns.append(variant.run(steps, labels))
+    distinct = ", ".join(
+        f"{len(np.unique(np.concatenate(stream.batches[:count]))):,} of {count}"
+        for count in (1, 8, 16, 32, 64)
+    )
+    slots = variants[-1].table.statistics()["cache_slots"]
+    click.echo(
+        f"\ndistinct rows of so many batches: {distinct}; slots of the small caches: {slots:,}"
+    )
     click.echo(
         f"\n{'step':<24}{'CPU ms':>9}{'ratio':>7}{'wall ms':>9}{'ratio':>7}{'stall ms':>10}"
         f"{'hit rate':>10}"
@@ -377,13 +386,14 @@ def verdicts(variants: list[Variant]) -> list[str]:
 
 @click.command()
 @click.option("--only", type=click.Choice(["hits", "steps"]), help="Leave the other part out.")
-@click.option("--rows", default=1_000_000, show_default=True, help="Of the Zipf tables.")
+@click.option("--rows", default=4_000_000, show_default=True, help="Of the table of the steps.")
+@click.option("--zipf-rows", default=1_000_000, show_default=True, help="Of that of the hit rates.")
 @click.option("--batches", default=100, show_default=True, help="Of the Zipf hit rates.")
-@click.option("--dim", default=32, show_default=True)
+@click.option("--dim", default=16, show_default=True)
 @click.option("--hidden", default="256,128", show_default=True, help="Widths of the dense part.")
 @click.option("--share", default=0.10, show_default=True, help="Of the rows in a small cache.")
 @click.option("--steps", default=32, show_default=True, help="Of a turn; a multiple of 32.")
-@click.option("--rounds", default=7, show_default=True, help="Turns of each variant.")
+@click.option("--rounds", default=5, show_default=True, help="Turns of each variant.")
 @click.option("--disk", type=click.Path(file_okay=False, exists=True), help="Other rows lie here.")
 @click.option(
     "--data", type=click.Path(path_type=Path), help="Shared data.  [default: $SHARED/data]"
@@ -391,6 +401,7 @@ def verdicts(variants: list[Variant]) -> list[str]:
 @click.option("--json", "json_path", type=click.Path(path_type=Path))
 def main(
     only: str | None,
+    zipf_rows: int,
     batches: int,
     disk: str | None,
     data: Path | None,
@@ -417,7 +428,7 @@ def main(
         click.echo(f"{name:<12} {value}")
     results = []
     if only != "steps":
-        zipf = zipf_stream(sizes["rows"], batches)
+        zipf = zipf_stream(zipf_rows, batches)
         results += measure_hits(
             stream for streams in ([zipf], real_streams(data)) for stream in streams
         )
