@@ -1,6 +1,7 @@
 #include "core/look_ahead.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 
 #include "core/batch_rows.h"
@@ -12,15 +13,15 @@ namespace {
 
 // Distinct keys planned in one hold of the table's lock: below a millisecond.
 constexpr size_t kPieceKeys = 8192;
-// Lines read between two reports of progress.
-constexpr size_t kReport = 256;
-// What a step reads at least that finds a line unread.
-constexpr size_t kAtOnce = 4096;
+// Lines read in one request, and between two reports of progress.
+constexpr size_t kRequest = 16384, kReport = 256;
 constexpr size_t kMostWaiting = 2;
+constexpr auto kRetry = std::chrono::milliseconds(1);
 
 }  // namespace
 
-LookAhead::LookAhead(Table& table) : table_(&table), thread_([this] { run(); }) {}
+LookAhead::LookAhead(Table& table)
+    : table_(&table), reader_([this] { run_reader(); }), planner_([this] { run_planner(); }) {}
 
 LookAhead::~LookAhead() {
   {
@@ -28,7 +29,13 @@ LookAhead::~LookAhead() {
     stop_ = true;
   }
   changed_.notify_all();
-  thread_.join();
+  planner_.join();
+  {
+    std::lock_guard lock(progress_);
+    stop_reading_ = true;
+  }
+  progressed_.notify_all();
+  reader_.join();
 }
 
 void LookAhead::add(const int64_t* keys, size_t count) {
@@ -42,12 +49,23 @@ void LookAhead::add(const int64_t* keys, size_t count) {
 }
 
 void LookAhead::wait() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return waiting_.empty() && !busy_; });
-  if (error_ != nullptr) std::rethrow_exception(std::exchange(error_, nullptr));
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return waiting_.empty() && !busy_; });
+    if (error_ != nullptr) std::rethrow_exception(std::exchange(error_, nullptr));
+  }
+  {
+    std::unique_lock lock(progress_);
+    progressed_.wait(lock, [&] { return loaded_ == planned(); });
+    if (read_error_ != nullptr) std::rethrow_exception(std::exchange(read_error_, nullptr));
+  }
+  const auto lock = table_->lock_beside_steps();
+  open_loaded();
 }
 
-void LookAhead::run() {
+// --- planning -----------------------------------------------------------------------------------
+
+void LookAhead::run_planner() {
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [&] { return stop_ || !waiting_.empty(); });
@@ -74,8 +92,7 @@ void LookAhead::bring_in(const std::vector<int64_t>& keys) {
   uint64_t voided;
   {
     const auto lock = table_->lock_beside_steps();
-    finish_loading();
-    clear_loads();
+    open_loaded();
     while (windows_.size() >= 2) {
       for (uint32_t slot : windows_.front()) table_->cache()->unpin(slot);
       windows_.pop_front();
@@ -87,11 +104,10 @@ void LookAhead::bring_in(const std::vector<int64_t>& keys) {
     if (stopping()) return;
     const auto lock = table_->lock_beside_steps();
     if (voided_ != voided) return;
+    open_loaded();
     plan(first, std::min(unique_.size(), first + kPieceKeys));
   }
-  read_to(SIZE_MAX);
-  const auto lock = table_->lock_beside_steps();
-  finish_loading();
+  std::lock_guard lock(progress_);
   if (read_error_ != nullptr) std::rethrow_exception(std::exchange(read_error_, nullptr));
 }
 
@@ -106,6 +122,7 @@ void LookAhead::plan(size_t first, size_t last) {
   const uint64_t* hashes = unique_.hashes() + first;
   std::vector<uint32_t>& pinned = windows_.back();
   missing_.clear();
+  fresh_.clear();
   in_blocks(
       last - first, [&](size_t u) __attribute__((always_inline)) { fetch(cache.home(hashes[u])); },
       [&](size_t u) __attribute__((always_inline)) {
@@ -147,113 +164,132 @@ void LookAhead::plan(size_t first, size_t last) {
                   partition.bypass.remove(place);
                 } else {
                   cache.put_loading(slot, hashes[u], partition.header(place),
-                                    static_cast<uint32_t>(loads_.size()));
-                  loads_.push_back({slot, static_cast<uint32_t>(partition.number()), place, false,
-                                    partition.at(place) + sizeof(RowHeader),
+                                    static_cast<uint32_t>(planned() + fresh_.size()));
+                  fresh_.push_back({slot, static_cast<uint32_t>(partition.number()), place, false,
+                                    false, partition.at(place) + sizeof(RowHeader),
                                     cache.line(slot) + sizeof(RowHeader)});
                 }
                 cache.pin(slot);
                 pinned.push_back(slot);
               });
   table_->note_cached(counts);
-}
-
-void LookAhead::read_to(size_t end) {
-  std::unique_lock lock(progress_);
-  // To the end means also that nobody is at it any more.
-  while (loaded_ < std::min(end, loads_.size()) || (reading_ && end > loads_.size())) {
-    if (reading_) {
-      progressed_.wait(lock);
-      continue;
-    }
-    // Nobody plans meanwhile: the mover reads, or a step does in the table's lock.
-    reading_ = true;
-    const size_t first = loaded_;
-    const size_t last =
-        end > loads_.size() ? loads_.size() : std::min(loads_.size(), end + kAtOnce);
-    lock.unlock();
-    std::exception_ptr error;
-    try {
-      read(first, last);
-    } catch (...) {
-      error = std::current_exception();
-    }
-    lock.lock();
-    reading_ = false;
-    if (error != nullptr) {
-      failed_from_ = std::min(failed_from_, loaded_);
-      read_error_ = error;
-    }
-    loaded_ = last;
-    progressed_.notify_all();
-  }
-}
-
-void LookAhead::read(size_t first, size_t last) {
-  const LineLog* log = table_->shape().log.get();
-  if (log != nullptr) {
-    std::vector<LineLog::Read> reads;
-    reads.reserve(last - first);
-    for (size_t i = first; i < last; ++i) {
-      reads.push_back({loads_[i].partition, loads_[i].place, loads_[i].to});
-    }
-    size_t reported = 0;
-    log->read(reads.data(), reads.size(), [&](size_t read) {
-      if (read < reported + kReport) return;
-      reported = read;
-      report(first + read);
-    });
-    return;
-  }
-  const size_t bytes = table_->line_bytes();
-  for (size_t i = first; i < last; ++i) {
-    std::memcpy(loads_[i].to, loads_[i].from, bytes);
-    if ((i + 1) % kReport == 0) report(i + 1);
-  }
-}
-
-void LookAhead::report(size_t loaded) {
   {
-    std::lock_guard lock(progress_);
-    loaded_ = loaded;
+    std::lock_guard progress(progress_);
+    loads_.insert(loads_.end(), fresh_.begin(), fresh_.end());
   }
   progressed_.notify_all();
 }
 
+// --- reading ------------------------------------------------------------------------------------
+
+void LookAhead::run_reader() {
+  std::vector<Load> request;
+  std::unique_lock lock(progress_);
+  for (;;) {
+    progressed_.wait(lock, [&] { return stop_reading_ || loaded_ < planned(); });
+    if (stop_reading_) return;
+    const uint64_t first = loaded_;
+    const auto begin = loads_.begin() + static_cast<ptrdiff_t>(first - first_);
+    const size_t count = std::min<size_t>(planned() - first, kRequest);
+    request.assign(begin, begin + static_cast<ptrdiff_t>(count));
+    lock.unlock();
+    std::exception_ptr error;
+    try {
+      read(request, [&](size_t there) {
+        {
+          std::lock_guard progress(progress_);
+          loaded_ = first + there;
+        }
+        progressed_.notify_all();
+      });
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    if (error != nullptr) {
+      read_error_ = error;
+      for (uint64_t i = loaded_; i < first + count; ++i) loads_[i - first_].failed = true;
+    }
+    loaded_ = first + count;
+    progressed_.notify_all();
+    // When nothing else is to be read, slots are opened here. Never waiting for the table's lock:
+    // whoever has it may wait for a line that is planned meanwhile.
+    const auto more = [&] { return loaded_ < planned() || stop_reading_; };
+    while (!more() && first_ < loaded_) {
+      lock.unlock();
+      if (const std::unique_lock table_lock(table_->mutex(), std::try_to_lock);
+          table_lock.owns_lock()) {
+        open_loaded();
+      }
+      lock.lock();
+      if (first_ < loaded_) progressed_.wait_for(lock, kRetry, more);
+    }
+  }
+}
+
+template <typename Report>
+void LookAhead::read(const std::vector<Load>& loads, Report&& report) const {
+  size_t reported = 0;
+  const auto there = [&](size_t count) {
+    if (count < reported + kReport) return;
+    reported = count;
+    report(count);
+  };
+  if (const LineLog* log = table_->shape().log.get()) {
+    std::vector<LineLog::Read> reads;
+    reads.reserve(loads.size());
+    for (const Load& load : loads) reads.push_back({load.partition, load.place, load.to});
+    log->read(reads.data(), reads.size(), there);
+    return;
+  }
+  const size_t bytes = table_->line_bytes();
+  for (size_t i = 0; i < loads.size(); ++i) {
+    std::memcpy(loads[i].to, loads[i].from, bytes);
+    there(i + 1);
+  }
+}
+
+// --- in the table's lock ------------------------------------------------------------------------
+
 bool LookAhead::wait_for(uint32_t slot) {
-  const size_t number = table_->cache()->place(slot);
-  read_to(number + 1);
-  return open(&loads_[number]);
+  // Tickets are numbers of 32 bits; those of loads that are not open are near each other.
+  const uint32_t index = table_->cache()->place(slot) - static_cast<uint32_t>(first_);
+  {
+    std::unique_lock lock(progress_);
+    progressed_.wait(lock, [&] { return loaded_ > first_ + index; });
+  }
+  return open(&loads_[index]);
 }
 
 bool LookAhead::open(Load* load) {
-  const bool there = static_cast<size_t>(load - loads_.data()) < failed_from_;
-  if (there) {
-    table_->cache()->open(load->slot, load->place);
-  } else {
+  if (load->failed) {
     table_->cache()->release(load->slot);
+  } else {
+    table_->cache()->open(load->slot, load->place);
   }
   load->open = true;
-  return there;
+  return !load->failed;
+}
+
+void LookAhead::open_loaded() {
+  std::lock_guard lock(progress_);
+  while (first_ < loaded_) {
+    if (!loads_.front().open) open(&loads_.front());
+    loads_.pop_front();
+    ++first_;
+  }
 }
 
 void LookAhead::finish_loading() {
-  read_to(SIZE_MAX);
-  for (Load& load : loads_) {
-    if (!load.open) open(&load);
+  {
+    std::unique_lock lock(progress_);
+    progressed_.wait(lock, [&] { return loaded_ == planned(); });
   }
-}
-
-void LookAhead::clear_loads() {
-  std::lock_guard lock(progress_);
-  loads_.clear();
-  loaded_ = 0;
-  failed_from_ = SIZE_MAX;
+  open_loaded();
 }
 
 void LookAhead::forget() {
   ++voided_;
-  clear_loads();
   for (auto& pinned : windows_) pinned.clear();
 }
 

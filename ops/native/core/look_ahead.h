@@ -1,4 +1,4 @@
-// Look-ahead: brings the rows of coming batches into the device tier, on a thread of its own.
+// Look-ahead: brings the rows of coming batches into the device tier, on threads of its own.
 // One operation a window of k batches, as in Colossal-AI; docs/design/0004-tiers.md.
 #pragma once
 
@@ -17,9 +17,10 @@ namespace hotrow {
 class Table;
 
 // A window is planned in the table's lock, a piece at a time: its rows that are in the device tier
-// are pinned, and the others that the host tier has are given slots. Their lines are then read
-// without the lock. A step that meets a row whose line is still on its way waits for it. Keys
-// without a row are left to the step, which creates rows in its own order.
+// are pinned, and the others that the host tier has are given slots. A second thread reads their
+// lines without the lock, in the order of the keys, while the next window is planned. A step that
+// meets a row whose line is still on its way waits for it. Keys without a row are left to the step,
+// which creates rows in its own order.
 class LookAhead {
  public:
   explicit LookAhead(Table& table);
@@ -49,39 +50,47 @@ class LookAhead {
     uint32_t partition;
     uint32_t place;
     bool open;              // by whoever holds the table's lock
+    bool failed;            // under progress_
     const std::byte* from;  // its line in the host tier, unless that is on disk
     std::byte* to;          // its line in the slot
   };
 
-  void run();
+  void run_planner();
   bool stopping();
   void bring_in(const std::vector<int64_t>& keys);
   // Plans the window's distinct keys [first, last), in the table's lock.
   void plan(size_t first, size_t last);
-  // Returns when loads [0, end) were read, by itself if nobody else is at it.
-  void read_to(size_t end);
-  void read(size_t first, size_t last);
-  void report(size_t loaded);
+
+  void run_reader();
+  // Reads loads; report(n) tells that the first n are there.
+  template <typename Report>
+  void read(const std::vector<Load>& loads, Report&& report) const;
+
+  // In the table's lock: opens the slots whose lines were read, and forgets their loads.
+  void open_loaded();
   bool open(Load* load);
-  void clear_loads();
+  // In progress_.
+  uint64_t planned() const { return first_ + loads_.size(); }
 
   Table* table_;
 
-  // In the table's lock; loads_ is read without it while loads are read, when nobody plans.
-  std::vector<Load> loads_;
+  // The planner's own.
+  Unique unique_;
+  std::vector<uint32_t> missing_;
+  std::vector<Load> fresh_;
+
+  // In the table's lock.
   std::deque<std::vector<uint32_t>> windows_;  // the last two: slots that they pin
   uint64_t voided_ = 0;                        // how often forget was called
 
-  // The mover's own.
-  Unique unique_;
-  std::vector<uint32_t> missing_;
-
-  // How far reading is: loads [0, loaded_) were read, those from failed_from_ on in vain.
+  // Loads in the order in which they are read; numbers count from the start. Changed in the
+  // table's lock and progress_ both, so either is enough to look.
   std::mutex progress_;
   std::condition_variable progressed_;
-  size_t loaded_ = 0;
-  size_t failed_from_ = SIZE_MAX;
-  bool reading_ = false;
+  std::deque<Load> loads_;
+  uint64_t first_ = 0;   // number of the first of loads_
+  uint64_t loaded_ = 0;  // loads before this number were read; in progress_
+  bool stop_reading_ = false;
   std::exception_ptr read_error_;
 
   // The queue.
@@ -90,7 +99,9 @@ class LookAhead {
   std::deque<std::vector<int64_t>> waiting_;
   bool busy_ = false, stop_ = false;
   std::exception_ptr error_;
-  std::thread thread_;  // the last: it uses all above
+
+  // The last: they use all above.
+  std::thread reader_, planner_;
 };
 
 }  // namespace hotrow

@@ -88,21 +88,22 @@ TEST_CASE("look-ahead, hazard 1: the rows of a pass under way give way without h
 }
 
 TEST_CASE("look-ahead, hazard 2: a row that was written back a moment ago is fetched as it is") {
-  // Two halves that push each other out of the cache, each dirty when it goes; no pauses.
+  // Three parts of which two have room: each pushes another out, which is dirty; few pauses.
   const TemporaryDirectory directory;
   Table table("t", on_each_host(directory, 512), 1, false);
-  const auto a = range(0, 450), b = range(1000, 450);
-  for (int round = 1; round <= 200; ++round) {
-    ahead(table, b);
-    train(table, a, 1.0f);
-    ahead(table, a);
-    train(table, b, 1.0f);
-    if (round % 20 != 0) continue;
-    const std::vector<float> expected(a.size() * table.width(), -static_cast<float>(round));
-    REQUIRE(look_up(table, a, false) == expected);
-    REQUIRE(look_up(table, b, false) == expected);
+  const std::vector<std::vector<int64_t>> parts = {range(0, 250), range(1000, 250),
+                                                   range(2000, 250)};
+  for (int round = 1; round <= 100; ++round) {
+    for (size_t i = 0; i < 3; ++i) {
+      ahead(table, parts[(i + 1) % 3]);
+      if (round % 4 == 0) table.wait_for_look_ahead();
+      train(table, parts[i], 1.0f);
+    }
+    if (round % 10 != 0) continue;
+    const std::vector<float> expected(250 * table.width(), -static_cast<float>(round));
+    for (const auto& part : parts) REQUIRE(look_up(table, part, false) == expected);
   }
-  CHECK(counts_of(table).ahead > 0);
+  CHECK(counts_of(table).ahead > 1000);
 }
 
 TEST_CASE("look-ahead, hazard 3: a row missed by a forward pass and brought in before backward") {
