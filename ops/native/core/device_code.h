@@ -75,13 +75,58 @@ inline int bits_for(uint64_t count) {
 __device__ inline size_t thread_index() { return size_t{blockIdx.x} * blockDim.x + threadIdx.x; }
 __device__ inline size_t thread_stride() { return size_t{gridDim.x} * blockDim.x; }
 
-// Of values that other threads change meanwhile.
+// Of values that other threads change meanwhile: neither torn nor kept in a register.
 template <typename T>
 __device__ inline T load_relaxed(const T* at) {
 #if defined(__CUDA_ARCH__)
   return *static_cast<const volatile T*>(at);
 #else
   return __atomic_load_n(at, __ATOMIC_RELAXED);
+#endif
+}
+template <typename T>
+__device__ inline void store_relaxed(T* at, T value) {
+#if defined(__CUDA_ARCH__)
+  *static_cast<volatile T*>(at) = value;
+#else
+  __atomic_store_n(at, value, __ATOMIC_RELAXED);
+#endif
+}
+// Four words at once, each of them whole. at: a multiple of 16.
+__device__ inline uint4 load_relaxed_four(const uint4* at) {
+  uint4 v;
+#if defined(__CUDA_ARCH__)
+  asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(__cvta_generic_to_global(at))
+               : "memory");
+#else
+  v = {load_relaxed(&at->x), load_relaxed(&at->y), load_relaxed(&at->z), load_relaxed(&at->w)};
+#endif
+  return v;
+}
+__device__ inline void store_relaxed_four(uint4* at, const uint4& v) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("st.relaxed.gpu.global.v4.u32 [%0], {%1, %2, %3, %4};"
+               :
+               : "l"(__cvta_generic_to_global(at)), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+               : "memory");
+#else
+  store_relaxed(&at->x, v.x), store_relaxed(&at->y, v.y);
+  store_relaxed(&at->z, v.z), store_relaxed(&at->w, v.w);
+#endif
+}
+// Later accesses of this thread come after it.
+__device__ inline uint32_t load_acquire(const uint32_t* at) {
+#if defined(__CUDA_ARCH__)
+  uint32_t value;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
+               : "=r"(value)
+               : "l"(__cvta_generic_to_global(at))
+               : "memory");
+  return value;
+#else
+  return __atomic_load_n(at, __ATOMIC_ACQUIRE);
 #endif
 }
 

@@ -99,6 +99,7 @@ inline unsigned __reduce_min_sync(unsigned mask, unsigned value) {
 inline int __ffs(unsigned value) { return __builtin_ffs(static_cast<int>(value)); }
 inline int __popc(unsigned value) { return __builtin_popcount(value); }
 
+inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 template <typename T, typename V>
 T atomicAdd(T* at, V value) {
   simt::step_aside();
