@@ -45,7 +45,7 @@ struct Table {
   std::map<int64_t, int> updates;  // what every row should have seen
 };
 
-constexpr size_t kRowBytes = sizeof(Table::Row);
+constexpr size_t kRowBytes = sizeof(RowHeader) + kWidth * sizeof(float);
 constexpr size_t kStagingStride = 48;
 
 // Runs batches of distinct keys through tables' caches as training will.
@@ -140,7 +140,7 @@ class Trainer {
       if (places[m] != kNoSlot) staged[m] = table_of(first, missing_u[m]).host[places[m]];
     }
     const DeviceArray<Table::Row> sources(staged);
-    device_copy_lines({nullptr, reinterpret_cast<std::byte*>(sources.data()), kRowBytes},
+    device_copy_lines({nullptr, reinterpret_cast<std::byte*>(sources.data()), sizeof(Table::Row)},
                       {in.targets, nullptr, 0}, plan.missing_first + count_of_tables, missing,
                       kRowBytes, kStream);
     if (compare)
@@ -327,11 +327,11 @@ std::vector<int64_t> draw(std::mt19937_64& random, size_t lookups, size_t rows) 
 TEST_CASE(
     "device cache: tables through small caches have the rows of tables without, as modelled") {
   for (const CachePolicy policy : {CachePolicy::kLfu, CachePolicy::kLru}) {
-    for (uint64_t seed = 1; seed <= 3; ++seed) {
+    for (uint64_t seed = 1; seed <= (kLess ? 1 : 3); ++seed) {
       // Batches with more distinct keys than the caches have slots, too.
       Trainer trainer({1, 64, 300}, policy);
       std::mt19937_64 random(seed);
-      for (int step = 0; step < 40; ++step) {
+      for (int step = 0; step < (kLess ? 10 : 40); ++step) {
         trainer.step({draw(random, 10 + random() % 60, 200), draw(random, random() % 300, 500),
                       draw(random, random() % 300, 1000)},
                      [](int64_t key) { return key % 13 == 0; });
@@ -398,7 +398,8 @@ TEST_CASE("device cache: a lookup that only reads changes nothing") {
         }) == Code::kInvalidArgument);
 }
 
-TEST_CASE("device cache: lfu keeps nearly what an oracle would, as the cache in RAM does") {
+TEST_CASE("device cache: lfu keeps nearly what an oracle would, as the cache in RAM does" *
+          doctest::skip(kLess)) {
   constexpr size_t kRows = 20000;
   constexpr size_t kSlots = 2048;
   std::vector<double> sums(kRows);

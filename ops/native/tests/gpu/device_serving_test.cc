@@ -171,6 +171,22 @@ TEST_CASE("device serving: lookups beside updates see no torn row and do not wai
   CHECK(found > 1000);
 }
 
+TEST_CASE("device serving: a key of a set that keeps changing is busy, not waited for") {
+  Cache cache(32);
+  cache.update(ServingUpdate::kWriteNew, {1, 2}, 1, 0);
+  auto sets = read_device(cache.cache.sets, 1);
+  for (int i = 0; i < 2; ++i) {
+    ++sets[0].version;
+    must(cudaMemcpyAsync(cache.cache.sets, sets.data(), sizeof(DeviceSet), cudaMemcpyDefault,
+                         kStream));
+    std::vector<Row> rows;
+    const bool changing = sets[0].version % 2 == 1;
+    const auto expected = [&](Served else_) { return changing ? Served::kBusy : else_; };
+    CHECK(cache.look_up({1, 3}, 1, &rows) ==
+          std::vector<Served>{expected(Served::kFound), expected(Served::kMissing)});
+  }
+}
+
 TEST_CASE("device serving: rows of the wrong size are refused") {
   DeviceCache cache;
   cache.stride = 64;
