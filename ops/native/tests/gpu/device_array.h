@@ -24,8 +24,8 @@ constexpr size_t kScale = 1;
 constexpr size_t kScale = 16;
 #endif
 
-// Fibers are slow under TSan, which sees the same in less.
-#if defined(__SANITIZE_THREAD__)
+// Fibers are slow under sanitizers, which see the same in less.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 constexpr bool kLess = true;
 #else
 constexpr bool kLess = false;
