@@ -329,6 +329,7 @@ LineLog::Statistics LineLog::statistics() const {
   facts.lines_written = lines_written_;
   facts.lines_cleaned = lines_cleaned_;
   facts.segments_cleaned = segments_cleaned_;
+  facts.lines_owed = lines_to_free_;
   facts.bytes_written = segments_written_ * segment_bytes_;
   facts.lines_read = lines_read_;
   facts.reads = reads_;

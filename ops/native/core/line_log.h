@@ -114,6 +114,7 @@ class LineLog {
     uint64_t lines_written;  // by `write`
     uint64_t lines_cleaned;  // copied by the cleaner
     uint64_t segments_cleaned;
+    uint64_t lines_owed;     // garbage that the cleaner is to free by now
     uint64_t bytes_written;  // to the disk, by both
     uint64_t lines_read;     // by `read` and `read_at`
     uint64_t reads;          // of the disk for them; a cleaner's are segments_cleaned
