@@ -326,6 +326,7 @@ LineLog::Statistics LineLog::statistics() const {
   facts.file_bytes = uint64_t{segment_count_} * segment_bytes_;
   facts.segments = segment_count_;
   facts.free_segments = segment_count_ - used_segments_;
+  facts.segments_waiting = queue_.size();
   facts.lines_written = lines_written_;
   facts.lines_cleaned = lines_cleaned_;
   facts.segments_cleaned = segments_cleaned_;

@@ -106,13 +106,14 @@ class LineLog {
 
   // --- facts ------------------------------------------------------------------------------------
   struct Statistics {
-    uint64_t lines;          // rows that have one
-    uint64_t live_bytes;     // of these
-    uint64_t file_bytes;     // of all segments
-    uint64_t segments;       // in the file
-    uint64_t free_segments;  // of these, those that can be written anew
-    uint64_t lines_written;  // by `write`
-    uint64_t lines_cleaned;  // copied by the cleaner
+    uint64_t lines;             // rows that have one
+    uint64_t live_bytes;        // of these
+    uint64_t file_bytes;        // of all segments
+    uint64_t segments;          // in the file
+    uint64_t free_segments;     // of these, those that can be written anew
+    uint64_t segments_waiting;  // to be written, in memory
+    uint64_t lines_written;     // by `write`
+    uint64_t lines_cleaned;     // copied by the cleaner
     uint64_t segments_cleaned;
     uint64_t lines_owed;     // garbage that the cleaner is to free by now
     uint64_t bytes_written;  // to the disk, by both
