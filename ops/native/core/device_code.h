@@ -45,9 +45,11 @@ void launch(const char* name, void (*kernel)(Parameters...), size_t blocks, unsi
       static_cast<Parameters>(arguments)...);
   check(cudaGetLastError(), name);
 #else
-  (void)name, (void)stream;
-  simt::run(static_cast<unsigned>(blocks), threads,
-            [&] { kernel(static_cast<Parameters>(arguments)...); });
+  (void)name;
+  simt::enqueue(stream, [=] {
+    simt::run(static_cast<unsigned>(blocks), threads,
+              [&] { kernel(static_cast<Parameters>(arguments)...); });
+  });
 #endif
 }
 

@@ -29,7 +29,7 @@ RowShape::RowShape(const TableOptions& table)
       host_stride(options.disk.empty() ? stride : sizeof(RowHeader)),
       first_shift(0),
       kernels(&hotrow::kernels()) {
-  if (options.cache.rows > 0) {
+  if (options.cache.rows > 0 && options.cache.device == CacheDevice::kRam) {
     cache = std::make_unique<RowCache>(stride, options.cache.rows, options.cache.policy);
   }
   while ((host_stride << (first_shift + 1)) <= kFirstBlockBytes) ++first_shift;
@@ -252,7 +252,8 @@ bool Partition::expired(const RowHeader& row, uint32_t step) const {
          (row.count < expiry.rare_count && age > expiry.rare_after_steps);
 }
 
-void Partition::sweep(uint32_t step, LookAhead* look_ahead) {
+template <typename Visit>
+void Partition::each_in_turn(uint32_t step, Visit&& visit) {
   const ExpiryOptions& expiry = shape_->options.expiry;
   if (places_ == 0) return;
   const size_t share = (places_ + expiry.sweep_steps - 1) / expiry.sweep_steps;
@@ -260,19 +261,32 @@ void Partition::sweep(uint32_t step, LookAhead* look_ahead) {
     if (sweep_place >= places_) sweep_place = 0;
     const uint32_t place = static_cast<uint32_t>(sweep_place++);
     const RowHeader row = newest_header(place);
-    if (!expired(row, step)) continue;
+    if (expired(row, step)) visit(place, row);
+  }
+}
+
+void Partition::list_expired(uint32_t step, std::vector<uint32_t>* places) {
+  each_in_turn(step, [&](uint32_t place, const RowHeader&) { places->push_back(place); });
+}
+
+void Partition::expire(uint32_t place, uint32_t step) {
+  tombstones[header(place).key] = step;
+  ++totals.expired;
+  remove(place);
+}
+
+void Partition::sweep(uint32_t step, LookAhead* look_ahead) {
+  each_in_turn(step, [&](uint32_t place, const RowHeader& row) {
     // The row in the device tier may be younger, never older.
     const uint32_t slot =
         shape_->cache == nullptr ? RowCache::kNone : shape_->cache->find(hash_at(place), row.key);
     if (slot != RowCache::kNone) {
-      if (!expired(shape_->cache->header(slot), step)) continue;
+      if (!expired(shape_->cache->header(slot), step)) return;
       if (shape_->cache->loading(slot)) (void)look_ahead->wait_for(slot);
       shape_->cache->release(slot);
     }
-    tombstones[row.key] = step;
-    ++totals.expired;
-    remove(place);
-  }
+    expire(place, step);
+  });
 }
 
 size_t Partition::export_rows(size_t first, size_t count, const RowArrays& out,

@@ -125,6 +125,8 @@ class Partition {
   bool watching() const { return watching_; }
   // Brings a row up to date from its slot in the device tier. Returns whether it was behind.
   bool write_back(uint32_t slot);
+  // The same from memory. row: header and line.
+  bool write_back(uint32_t place, const std::byte* row);
 
   // --- lines on disk ----------------------------------------------------------------------------
   size_t number() const { return number_; }
@@ -143,6 +145,11 @@ class Partition {
   // Looks at its share of the places and removes rows that expired at this step. look_ahead: null
   // when the table has none.
   void sweep(uint32_t step, LookAhead* look_ahead);
+  // The same in two parts, when newer headers are on a GPU: the places to ask for, then those of
+  // rows that expired there, too.
+  void list_expired(uint32_t step, std::vector<uint32_t>* places);
+  bool expired(const RowHeader& row, uint32_t step) const;
+  void expire(uint32_t place, uint32_t step);
   // Copies the rows at places [first, ...) until `count` rows; returns how many, and the place
   // after them.
   size_t export_rows(size_t first, size_t count, const RowArrays& out, size_t* next) const;
@@ -180,13 +187,14 @@ class Partition {
   void note_write(uint32_t place);
   // The header of a row where it is newest.
   const RowHeader& newest_header(uint32_t place) const;
-  bool write_back(uint32_t place, const std::byte* row);
+  // visit(place, header) for those of the next share of places that look expired here.
+  template <typename Visit>
+  void each_in_turn(uint32_t step, Visit&& visit);
   void put_line(uint32_t place, const std::byte* line);
   uint32_t append_place();
   uint32_t take_place();
   void make_free(uint32_t place);
   bool wanted(size_t place) const;
-  bool expired(const RowHeader& row, uint32_t step) const;
   uint64_t hash_at(uint32_t place) const { return mix64(static_cast<uint64_t>(header(place).key)); }
 
   const RowShape* shape_;

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "core/batch_rows.h"
+#include "core/device_tier.h"
 #include "core/look_ahead.h"
 #include "core/snapshot.h"
 
@@ -48,7 +49,7 @@ Table::Table(std::string name, const TableOptions& options, int32_t shards, bool
     fail(Code::kInvalidArgument, "table %s: sweep_steps 0; at least 1", name_.c_str());
   if (!options.disk.empty()) {
     if (cache() == nullptr) {
-      fail(Code::kInvalidArgument, "table %s: rows on disk need a cache of at least 1 row",
+      fail(Code::kInvalidArgument, "table %s: rows on disk need a cache in RAM of at least 1 row",
            name_.c_str());
     }
     shape_.log = std::make_unique<LineLog>(options.disk, line_bytes(), shards_ * kPartitions);
@@ -60,6 +61,9 @@ Table::Table(std::string name, const TableOptions& options, int32_t shards, bool
   const RowHeader nobody{0, Partition::kFree, 0};
   std::memcpy(default_line_.data(), &nobody, sizeof(nobody));
   make_partitions();
+  if (options.cache.rows > 0 && options.cache.device == CacheDevice::kGpu) {
+    tier_ = make_gpu_tier(*this);
+  }
 }
 
 Table::~Table() = default;
@@ -216,7 +220,7 @@ Table::Statistics Table::statistics() const {
   s.bytes = bytes();
   std::shared_lock lock(mutex_);
   s.lookups = lookups_;
-  s.cache_slots = cache() == nullptr ? 0 : cache()->slots();
+  s.cache_slots = tier_ != nullptr ? tier_->slots() : cache() == nullptr ? 0 : cache()->slots();
   s.cache = cache_counts_;
   if (shape_.log != nullptr) {
     const LineLog::Statistics disk = shape_.log->statistics();
@@ -266,10 +270,16 @@ std::unique_ptr<Snapshot> Table::open_snapshot(bool due_only) {
   return snapshot;
 }
 
+void Table::refuse_on_gpu(const char* what) const {
+  if (tier_ == nullptr) return;
+  fail(Code::kUnimplemented, "table %s: no %s yet where the device tier is a GPU", name_.c_str(),
+       what);
+}
+
 // --- the device tier ----------------------------------------------------------------------------
 
 void Table::settle() const {
-  if (cache() == nullptr) return;
+  if (cache() == nullptr && tier_ == nullptr) return;
   std::unique_lock lock(mutex_);
   // What a table holds does not change; only where.
   const_cast<Table*>(this)->settle_in_lock();
@@ -277,6 +287,12 @@ void Table::settle() const {
 
 void Table::settle_in_lock() {
   if (!unsettled_) return;
+  if (tier_ != nullptr) {
+    cache_counts_.written_back += tier_->settle();
+    unsettled_ = false;
+    void_plans();
+    return;
+  }
   RowCache& cached = *cache();
   for (size_t i = 0; i < cached.slots(); ++i) {
     const uint32_t slot = static_cast<uint32_t>(i);
@@ -295,16 +311,16 @@ void Table::settle_in_lock() {
   }
   unsettled_ = false;
   // Plans think that their rows are marked as dirty.
-  ++epoch_;
+  void_plans();
 }
 
 void Table::empty_cache() {
-  if (cache() == nullptr) return;
   settle_in_lock();
   drop_cache();
 }
 
 void Table::drop_cache() {
+  if (tier_ != nullptr) tier_->clear();
   if (cache() == nullptr) return;
   if (mover_ != nullptr) {
     mover_->finish_loading();
@@ -324,6 +340,7 @@ void Table::give_up(uint32_t slot, CacheCounts* counts) {
 }
 
 void Table::look_ahead(const int64_t* keys, size_t count) {
+  refuse_on_gpu("look-ahead");
   check_keys(keys, count);
   if (cache() == nullptr) return;
   {
@@ -343,6 +360,7 @@ size_t Table::warm_up(const int64_t* keys, const uint32_t* counts, size_t count,
     fail(Code::kInvalidArgument, "table %s: warm-up of %g of the cache; 0 to 1", name_.c_str(),
          share);
   }
+  refuse_on_gpu("warm-up");
   if (cache() == nullptr || count == 0) return 0;
   std::vector<uint32_t> order(count);
   std::iota(order.begin(), order.end(), 0u);
@@ -404,7 +422,7 @@ void Table::note_cached(const CacheCounts& counts) {
   unsettled_ = true;
   cache_counts_ += counts;
   // Rows moved: lines from before are void.
-  if (counts.inserted + counts.ahead + counts.left > 0) ++epoch_;
+  if (counts.inserted + counts.ahead + counts.left > 0) void_plans();
 }
 
 // --- steps --------------------------------------------------------------------------------------
@@ -415,12 +433,18 @@ UpdateStep Table::begin_update(float learning_rate, float scale) {
     fail(Code::kResourceExhausted, "table %s: 2^32 - 2 steps are the most", name_.c_str());
   }
   ++step_;
+  UpdateStep step = step_settings();
+  if (!std::isnan(learning_rate)) step.learning_rate = learning_rate;
+  step.scale = scale;
+  step.clock = step_;
+  return step;
+}
+
+UpdateStep Table::step_settings() const {
   UpdateStep step;
   step.optimizer = options().optimizer;
   step.layout = shape_.layout;
-  step.learning_rate = std::isnan(learning_rate) ? step.optimizer.learning_rate : learning_rate;
-  step.scale = scale;
-  step.clock = step_;
+  step.learning_rate = step.optimizer.learning_rate;
   step.seed = combine64(options().init.seed, options().init.table);
   step.corrections = corrections_.data();
   step.corrections_count = corrections_.size();
@@ -433,6 +457,46 @@ void Table::sweep(size_t number) {
   std::unique_lock lock(partition.mutex, std::defer_lock);
   if (snapshot_ != nullptr) lock.lock();
   partition.sweep(step_, mover_.get());
+}
+
+void Table::sweep_beside_device() {
+  if (!options().expiry.any()) return;
+  tier_->finish();
+  const auto locked = [&](Partition& partition) {
+    std::unique_lock lock(partition.mutex, std::defer_lock);
+    if (snapshot_ != nullptr) lock.lock();
+    return lock;
+  };
+  struct Candidate {
+    Partition* partition;
+    uint32_t place;
+  };
+  std::vector<Candidate> candidates;
+  std::vector<int64_t> keys, gone;
+  std::vector<uint32_t> places;
+  for (Partition& partition : partitions_) {
+    places.clear();
+    const auto lock = locked(partition);
+    partition.list_expired(step_, &places);
+    for (const uint32_t place : places) {
+      candidates.push_back({&partition, place});
+      keys.push_back(partition.header(place).key);
+    }
+  }
+  if (keys.empty()) return;
+  // The rows on the device may be younger, never older.
+  std::vector<RowHeader> newest(keys.size());
+  tier_->read_headers(keys.data(), keys.size(), newest.data());
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const Candidate& c = candidates[i];
+    if (newest[i].clock != Partition::kFree) {
+      if (!c.partition->expired(newest[i], step_)) continue;
+      gone.push_back(keys[i]);
+    }
+    const auto lock = locked(*c.partition);
+    c.partition->expire(c.place, step_);
+  }
+  tier_->drop(gone.data(), gone.size());
 }
 
 void Table::end_sweep() {

@@ -18,6 +18,7 @@
 
 namespace hotrow {
 
+class DeviceTier;
 class LookAhead;
 class Snapshot;
 struct Plan;
@@ -108,6 +109,10 @@ class Table {
   void check_keys(const int64_t* keys, size_t count) const;
   // The device tier, or null.
   RowCache* cache() const { return shape_.cache.get(); }
+  // The device tier on a GPU, or null; then cache() is null.
+  DeviceTier* tier() const { return tier_.get(); }
+  // Brings the host tier up to date; rows stay in the device tier, clean.
+  void settle() const;
   // Null as long as nobody looked ahead.
   LookAhead* mover() const { return mover_.get(); }
   // The lock, once no step waits for it.
@@ -120,13 +125,24 @@ class Table {
   std::byte* line_to_update(int64_t key, uint64_t hash, uint32_t place);
   // After rows moved in the device tier: by a batch of training or by look-ahead.
   void note_cached(const CacheCounts& counts);
+  // Rows moved between tiers.
+  void void_plans() {
+    ++epoch_;
+    ++moves_;
+  }
   // Changes whenever a row was removed, replaced or moved: places and lines from before are void.
   uint64_t epoch() const { return epoch_; }
+  // Of these, without those for which rows only moved between tiers.
+  uint64_t host_epoch() const { return epoch_ - moves_; }
   // Begins a commit and returns the settings of its kernels. learning_rate: NaN takes the
   // options' own.
   UpdateStep begin_update(float learning_rate, float scale);
+  // What they have in common.
+  UpdateStep step_settings() const;
   // Removes rows that expired, in partition `number`; after the commit's updates.
   void sweep(size_t number);
+  // The same of all partitions of a table with its device tier on a GPU.
+  void sweep_beside_device();
   void end_sweep();
   bool snapshot_open() const { return snapshot_ != nullptr; }
   // While a snapshot is open and its copies take too much memory, waits for the reader.
@@ -143,8 +159,7 @@ class Table {
  private:
   friend class Snapshot;
   void check_no_snapshot(const char* what) const;
-  // Brings the host tier up to date; rows stay in the device tier, clean.
-  void settle() const;
+  void refuse_on_gpu(const char* what) const;
   void settle_in_lock();
   // The same, and empties the device tier.
   void empty_cache();
@@ -165,11 +180,13 @@ class Table {
   std::deque<Partition> partitions_;  // shards x kPartitions
   uint32_t step_ = 0;
   uint64_t epoch_ = 0;
+  uint64_t moves_ = 0;
   CacheCounts cache_counts_;
   bool unsettled_ = false;  // there may be dirty rows in the device tier
   std::atomic<uint64_t> lookups_{0};
-  std::vector<float> corrections_;    // Adam
-  Snapshot* snapshot_ = nullptr;      // open
+  std::vector<float> corrections_;  // Adam
+  Snapshot* snapshot_ = nullptr;    // open
+  std::unique_ptr<DeviceTier> tier_;
   std::unique_ptr<LookAhead> mover_;  // the last: its thread uses all above
 };
 

@@ -23,10 +23,14 @@ struct ExpiryOptions {
   bool any() const { return after_steps != 0 || rare_count != 0; }
 };
 
+enum class CacheDevice : int { kRam = 0, kGpu = 1 };
+
 // The device tier. Rows come out the same with any of it.
 struct CacheOptions {
   size_t rows = 0;  // 0: none
   CachePolicy policy = CachePolicy::kLfu;
+  CacheDevice device = CacheDevice::kRam;  // kGpu: steps are those of device_layer.h
+  size_t staging_bytes = size_t{8} << 20;  // kGpu: of rows that cross the bus together
 };
 
 struct TableOptions {

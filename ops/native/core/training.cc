@@ -8,6 +8,7 @@
 
 #include "core/batch_rows.h"
 #include "core/float_mode.h"
+#include "core/table_locks.h"
 
 namespace hotrow {
 namespace {
@@ -18,27 +19,6 @@ constexpr size_t kPoolOutputs = 2048;
 constexpr size_t kWatchRows = 256;
 // Keys below which a call does not pay for threads.
 constexpr size_t kLeastKeys = 2048;
-
-// The locks of all tables of a call, taken in one order so that calls cannot wait in a circle.
-class TableLocks {
- public:
-  TableLocks(std::vector<Table*> tables, bool alone) {
-    std::sort(tables.begin(), tables.end());
-    for (Table* table : tables) {
-      if (alone) {
-        ++table->steps_waiting;
-        alone_.emplace_back(table->mutex());
-        --table->steps_waiting;
-      } else {
-        shared_.emplace_back(table->mutex());
-      }
-    }
-  }
-
- private:
-  std::vector<std::unique_lock<std::shared_mutex>> alone_;
-  std::vector<std::shared_lock<std::shared_mutex>> shared_;
-};
 
 struct Task {
   size_t table;
@@ -490,11 +470,30 @@ const Plan* find_plan(const LayerCall& call, int64_t ticket) {
   return nullptr;
 }
 
+// Rows of a table on a GPU are newer there, and steps of the CPU would not see them.
+void check_in_memory(const LayerCall& call, bool reads_only) {
+  for (const Table* table : call.tables) {
+    if (table->tier() == nullptr) continue;
+    if (!reads_only) {
+      fail(Code::kFailedPrecondition,
+           "table %s has its device tier on a GPU: train it with keys, outputs and gradients there",
+           table->name().c_str());
+    }
+    table->settle();
+  }
+}
+
 }  // namespace
+
+int64_t next_ticket() {
+  static std::atomic<int64_t> tickets{0};
+  return ++tickets;
+}
 
 int64_t forward(const LayerCall& call, bool insert, const std::vector<float*>& pooled,
                 size_t* missing) {
   const Executor executor = executor_for(call);
+  check_in_memory(call, !insert);
   TableLocks locks(call.tables, insert);
   Plan* plan;
   if (insert) {
@@ -510,7 +509,6 @@ int64_t forward(const LayerCall& call, bool insert, const std::vector<float*>& p
     thread_local Plan own;
     plan = &own;
   }
-  static std::atomic<int64_t> tickets{0};
   plan->ticket = 0;
   find_all(call, executor, insert ? Missing::kInsert : Missing::kReadDefault, plan);
   pool_all(call, executor, *plan, pooled);
@@ -524,13 +522,14 @@ int64_t forward(const LayerCall& call, bool insert, const std::vector<float*>& p
     }
   }
   if (!insert) return 0;
-  plan->ticket = ++tickets;
+  plan->ticket = next_ticket();
   return plan->ticket;
 }
 
 void backward(const LayerCall& call, const std::vector<const float*>& gradients,
               const BackwardOptions& options) {
   const Executor executor = executor_for(call);
+  check_in_memory(call, false);
   TableLocks locks(call.tables, true);
   const Plan* plan = find_plan(call, options.ticket);
   thread_local Plan own;

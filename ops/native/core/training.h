@@ -22,6 +22,9 @@ struct LayerCall {
   Executor executor;
 };
 
+// The ticket of a forward pass; no other has it.
+int64_t next_ticket();
+
 // pooled[f]: (B_f, D), or (N_f, D) without a combiner.
 // insert: unknown keys are sighted and, when admitted, given a row; else nothing changes.
 // Returns a ticket for backward; 0 without insert. missing (may be null): how many distinct keys

@@ -127,18 +127,4 @@ T atomicMin(T* at, T value) {
   return found;
 }
 
-// The runtime: what is asked for is done at once.
-using cudaStream_t = struct CUstream_st*;
-enum cudaError_t { cudaSuccess = 0, cudaErrorMemoryAllocation = 2 };
-enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
-inline const char* cudaGetErrorString(cudaError_t) { return "no error"; }
-inline cudaError_t cudaGetLastError() { return cudaSuccess; }
-inline cudaError_t cudaMemsetAsync(void* at, int byte, size_t bytes, cudaStream_t) {
-  if (bytes > 0) std::memset(at, byte, bytes);
-  return cudaSuccess;
-}
-inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
-                                   cudaStream_t) {
-  if (bytes > 0) std::memcpy(to, from, bytes);
-  return cudaSuccess;
-}
+#include "tests/simt/streams.h"

@@ -1,0 +1,29 @@
+// The steps of tables whose device tier is the memory of a GPU: forward and backward of a layer's
+// tables on the caller's stream. The sibling of training.h: the same rows, places, clocks and
+// counts, bit for bit.
+//
+// In a LayerCall here, keys, row_splits and weights of features are on the device, as outputs and
+// gradients are. Calls return when their work is on the stream; a forward pass waits in between, by
+// an event, until the keys that have no slot are known. Those are found or made in the host tier in
+// their order, as without a device tier. F features, T tables, N keys, U distinct ones, M of them
+// missing.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/device_memory.h"
+#include "core/training.h"
+
+namespace hotrow {
+
+// As forward, on a stream. All tables on one GPU, which is the stream's.
+int64_t device_forward(const LayerCall& call, bool insert, const std::vector<float*>& pooled,
+                       size_t* missing, DeviceStream stream);
+
+// As backward, for kCommit and kUpdate: sums and optimizers are one pass. Gradients that wait
+// (kAccumulate) or that a norm of all would scale (global_clip_norm) are refused.
+void device_backward(const LayerCall& call, const std::vector<const float*>& gradients,
+                     const BackwardOptions& options, DeviceStream stream);
+
+}  // namespace hotrow

@@ -1,0 +1,85 @@
+// Memory of a layer's calls on a GPU, and what its last forward passes found. It grows with the
+// largest batch; a step of a batch that is no larger takes none.
+#pragma once
+
+#include <vector>
+
+#include "core/device_cache.h"
+#include "core/device_runtime.h"
+#include "core/device_unique.h"
+#include "core/table.h"
+
+namespace hotrow {
+
+// The lookup of a batch. N keys of all features, those of a table together.
+struct DeviceBatch {
+  int64_t ticket = 0;  // 0: it is no pass's
+  std::vector<Table*> tables;
+  bool spent = true;                  // its backward pass was there
+  std::vector<uint64_t> epochs;       // (T)
+  std::vector<uint64_t> host_epochs;  // (T)
+  std::vector<size_t> first_key;      // (F) position of each feature's first key
+  std::vector<uint32_t> begins;       // (T + 1) position of each table's first key
+  DeviceUnique unique;                // on the device
+  DevicePlan plan;                    // on the device
+  DeviceBypass bypass;
+  std::vector<uint32_t> bypass_places;  // (B)
+  std::vector<uint32_t> bypass_first;   // (T + 1)
+  std::vector<uint64_t> lookups;        // (T) keys that have a row
+  DeviceBlock memory, bypass_memory;
+
+  size_t count() const { return begins.back(); }
+  void note_epochs() {
+    epochs.clear();
+    host_epochs.clear();
+    for (const Table* table : tables) {
+      epochs.push_back(table->epoch());
+      host_epochs.push_back(table->host_epoch());
+    }
+  }
+  // Whether rows are still where they were found.
+  bool holds() const {
+    for (size_t t = 0; t < tables.size(); ++t) {
+      if (epochs[t] != tables[t]->epoch()) return false;
+    }
+    return true;
+  }
+  // Whether all that changed is in which tier they are: then keys without a row stay so.
+  bool holds_in_host() const {
+    for (size_t t = 0; t < tables.size(); ++t) {
+      if (host_epochs[t] != tables[t]->host_epoch()) return false;
+    }
+    return true;
+  }
+};
+
+class DeviceWorkspace {
+ public:
+  // Of passes that wait for their backward pass, and of a call that nothing follows.
+  DeviceBatch batches[Table::kPlans], own;
+  DeviceBlock scratch;    // of one kernel after the other
+  DeviceBlock described;  // small arrays that describe a call
+  DeviceBlock missing;    // of the missing keys of a batch
+  PinnedBlock answer, sent;
+  DeviceEvent ready;
+  size_t expected_missing = 4096;  // so many keys are read back with their number
+
+  size_t bytes() const {
+    size_t total = scratch.bytes() + described.bytes() + missing.bytes();
+    for (const DeviceBatch& batch : batches) {
+      total += batch.memory.bytes() + batch.bypass_memory.bytes();
+    }
+    return total + own.memory.bytes() + own.bypass_memory.bytes();
+  }
+  // For the next pass: one that nobody waits for, else the oldest.
+  DeviceBatch& next_batch() {
+    DeviceBatch* next = &batches[0];
+    for (DeviceBatch& batch : batches) {
+      if (batch.spent) return batch;
+      if (batch.ticket < next->ticket) next = &batch;
+    }
+    return *next;
+  }
+};
+
+}  // namespace hotrow

@@ -1,0 +1,51 @@
+// CUDA's runtime on the CPU, as far as our core uses it: memory, streams and events.
+//
+// Work on the null stream is done at once. Work on other streams waits until somebody waits for it,
+// and is then done in a random order that streams and events allow: so a wait that is missing shows
+// as a wrong result. New memory is full of 0xa5.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+struct CUstream_st;
+struct CUevent_st;
+using cudaStream_t = CUstream_st*;
+using cudaEvent_t = CUevent_st*;
+
+enum cudaError_t { cudaSuccess = 0, cudaErrorMemoryAllocation = 2 };
+enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
+constexpr unsigned cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2;
+
+namespace simt {
+
+void enqueue(cudaStream_t stream, std::function<void()> work);
+// What was asked for and not done yet, of all streams.
+size_t waiting();
+// How often new memory of the device was taken.
+size_t allocations();
+
+}  // namespace simt
+
+inline const char* cudaGetErrorString(cudaError_t) { return "no error"; }
+inline cudaError_t cudaGetLastError() { return cudaSuccess; }
+inline cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
+inline cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
+inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+
+cudaError_t cudaMalloc(void** at, size_t bytes);
+cudaError_t cudaFree(void* at);
+cudaError_t cudaMallocHost(void** at, size_t bytes);
+cudaError_t cudaFreeHost(void* at);
+cudaError_t cudaMemsetAsync(void* at, int byte, size_t bytes, cudaStream_t stream);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream);
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventSynchronize(cudaEvent_t event);
