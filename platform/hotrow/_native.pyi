@@ -41,7 +41,8 @@ class Table:
     `l2_shrinkage`, `beta`. admission: `kind` (0 always, 1 counter, 2 Bloom), `sightings`,
     `expected_keys`, `error_rate`. expiry: `after_steps`, `rare_count`, `rare_after_steps`,
     `sweep_steps`. cache: `rows` or `bytes` (both 0: none), `policy` (0 LFU, 1 LRU), `disk`
-    (directory, or "": none). Types:
+    (directory, or "": none), `device` (0 or absent RAM, 1 the current GPU: then steps are
+    `device_forward` and `device_backward`). Types:
     0 float32, 1 bfloat16, 2 float16.
     """
 
@@ -131,6 +132,43 @@ class Snapshot:
     def close(self) -> None: ...
 
 def drop_table(handle: str) -> None: ...
+
+class DeviceFeature:
+    """The input of a feature on a GPU: arrays of PyTorch, CuPy, JAX or whatever speaks DLPack.
+
+    keys: int64 [N]. row_splits: int64 [B + 1], or None: sample b has key b alone. weights: float32
+    [N]. combiner: 0 none, 1 sum, 2 mean, 3 sqrtn. table: its number in the call.
+    """
+
+    def __init__(
+        self,
+        keys: object,
+        *,
+        table: int = 0,
+        row_splits: object | None = None,
+        weights: object | None = None,
+        combiner: int = 0,
+    ) -> None: ...
+
+# pooled, gradients: float32 [B, D] of each feature, or [N, D] without a combiner, on the GPU.
+# stream: a cudaStream_t as an integer; all arrays must be ready in its order.
+def device_forward(
+    tables: list[Table],
+    features: list[DeviceFeature],
+    pooled: list[object],
+    *,
+    insert: bool = True,
+    stream: int = 0,
+) -> tuple[int, int]: ...
+def device_backward(
+    tables: list[Table],
+    features: list[DeviceFeature],
+    gradients: list[object],
+    *,
+    ticket: int = 0,
+    learning_rates: list[float] | None = None,
+    stream: int = 0,
+) -> None: ...
 
 class StoreWriter:
     def __init__(self, directory: str, generation: str, table: str, width: int) -> None: ...

@@ -77,6 +77,7 @@ typedef struct { /* the device tier: rows or bytes of it; both 0: none */
   uint64_t bytes;
   int policy;       /* 0 LFU, 1 LRU */
   const char* disk; /* directory of the lines that are not in it; null or "": they are in memory */
+  int device; /* 0 RAM, 1 the calling thread's GPU: then steps are those of hr_device_forward */
 } hr_cache;
 
 typedef struct {
@@ -270,6 +271,20 @@ HR_API int hr_backward(const hr_layer_call* call, const float* const* gradients,
 HR_API int hr_commit(hr_table* const* tables, size_t table_count, const float* witness,
                      const float* learning_rates, float global_clip_norm,
                      const hr_executor* executor);
+
+/* --- steps on a GPU -----------------------------------------------------------------------------
+ * For tables whose cache is on a GPU. As above with keys, row_splits, weights, pooled values and
+ * gradients on that GPU; all work is put on a stream, a cudaStream_t. Fails with FailedPrecondition
+ * when the core was built without CUDA. */
+/* unknown (may be null): how many distinct keys read the default row. */
+HR_API int hr_device_forward(const hr_layer_call* call, int insert, float* const* pooled,
+                             int64_t* ticket, size_t* unknown, void* stream);
+/* step 1: in `slot`, and the hr_commit that follows only checks; 0: outside of any step, nothing
+ * follows. Gradients are applied at once: waiting ones are refused. learning_rates: (T), or null:
+ * the tables' own. */
+HR_API int hr_device_backward(const hr_layer_call* call, const float* const* gradients,
+                              int64_t ticket, const float* learning_rates, int step, size_t slot,
+                              void* stream);
 
 /* --- serving ------------------------------------------------------------------------------------
  */

@@ -7,6 +7,7 @@
 
 #include "core/c_api.h"
 #include "core/c_api_guard.h"
+#include "core/device_layer.h"
 #include "core/fingerprint.h"
 #include "core/registry.h"
 #include "core/snapshot.h"
@@ -90,6 +91,7 @@ hotrow::TableOptions to_options(const hr_table_options& from) {
     options.cache.rows = std::max<size_t>(from.cache.bytes / row_bytes, 1);
   }
   if (from.cache.disk != nullptr) options.disk = from.cache.disk;
+  options.cache.device = to_enum<hotrow::CacheDevice>(from.cache.device, 1, "cache device");
   options.cache.policy = to_enum<hotrow::CachePolicy>(from.cache.policy, 1, "cache policy");
   return options;
 }
@@ -347,5 +349,28 @@ int hr_commit(hr_table* const* tables, size_t table_count, const float* witness,
     std::vector<hotrow::Table*> all;
     for (size_t t = 0; t < table_count; ++t) all.push_back(tables[t]->table.get());
     hotrow::commit(all, witness, learning_rates, global_clip_norm, hotrow::Executor(executor));
+  });
+}
+
+int hr_device_forward(const hr_layer_call* call, int insert, float* const* pooled, int64_t* ticket,
+                      size_t* unknown, void* stream) {
+  return guarded([&] {
+    *ticket = hotrow::device_forward(to_call(*call), insert != 0,
+                                     std::vector<float*>(pooled, pooled + call->feature_count),
+                                     unknown, static_cast<hotrow::DeviceStream>(stream));
+  });
+}
+
+int hr_device_backward(const hr_layer_call* call, const float* const* gradients, int64_t ticket,
+                       const float* learning_rates, int step, size_t slot, void* stream) {
+  return guarded([&] {
+    hotrow::BackwardOptions options;
+    options.what = step != 0 ? hotrow::Backward::kCommit : hotrow::Backward::kUpdate;
+    options.slot = slot;
+    options.ticket = ticket;
+    options.learning_rates = learning_rates;
+    hotrow::device_backward(to_call(*call),
+                            std::vector<const float*>(gradients, gradients + call->feature_count),
+                            options, static_cast<hotrow::DeviceStream>(stream));
   });
 }

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/device_keys.h"
 #include "core/device_layer.h"
 #include "core/device_pooling.h"
 #include "core/device_update.h"
@@ -12,86 +13,16 @@
 namespace hotrow {
 namespace {
 
-// --- the keys of a call --------------------------------------------------------------------------
-
-constexpr uint32_t kGood = 0xffffffffu;
-
-// A feature as the kernels here see it.
-struct KeyPiece {
-  const int64_t* keys;        // (N of the feature)
-  const int64_t* row_splits;  // (B + 1), or null
-  int64_t vocabulary_size;    // -1: every key
-  int64_t count;
-};
-
-// What is wrong with a call, or kGood.
-struct Wrong {
-  uint32_t key;      // position of a key out of the vocabulary
-  uint32_t feature;  // whose row_splits do not ascend from 0 to N
-};
-
-// begins: (F + 1), positions.
-__global__ void collect_keys(const KeyPiece* pieces, const uint32_t* begins, uint32_t features,
-                             int64_t* keys, Wrong* wrong) {
-  const uint32_t count = begins[features];
-  for (size_t i = thread_index(); i < count; i += thread_stride()) {
-    const uint32_t f = find_range(begins, features, i);
-    const KeyPiece& piece = pieces[f];
-    const int64_t key = piece.keys[i - begins[f]];
-    keys[i] = key;
-    if (piece.vocabulary_size >= 0 && (key < 0 || key >= piece.vocabulary_size)) {
-      atomicMin(&wrong->key, static_cast<uint32_t>(i));
-    }
-  }
-}
-
-// begins: (F + 1), of row_splits.
-__global__ void check_splits(const KeyPiece* pieces, const uint32_t* begins, uint32_t features,
-                             Wrong* wrong) {
-  const uint32_t count = begins[features];
-  for (size_t i = thread_index(); i < count; i += thread_stride()) {
-    const uint32_t f = find_range(begins, features, i);
-    const int64_t* const split = pieces[f].row_splits + (i - begins[f]);
-    const bool starts = i != begins[f] || *split == 0;
-    const bool goes_on = i + 1 == begins[f + 1] ? *split == pieces[f].count : split[0] <= split[1];
-    if (!starts || !goes_on) atomicMin(&wrong->feature, f);
-  }
-}
-
-__global__ void count_missing(const uint32_t* missing, const uint32_t* missing_count,
-                              const uint32_t* counts, uint32_t* missing_counts) {
-  for (size_t m = thread_index(); m < *missing_count; m += thread_stride()) {
-    missing_counts[m] = counts[missing[m]];
-  }
-}
-
-// Rows of a lookup that changes nothing lie beside the slots, in the order of the missing keys.
-__global__ void set_beside(DevicePlan plan, uint32_t count, const uint32_t* places,
-                           DeviceBypass beside, std::byte** targets) {
-  for (size_t m = thread_index(); m < count; m += thread_stride()) {
-    std::byte* const line = places[m] == kNoSlot ? nullptr : beside.lines + m * beside.stride;
-    plan.lines[plan.missing[m]] = line;
-    targets[m] = line;
-  }
-}
-
-// Both (U), of the same keys.
-__global__ void drop_absent(std::byte* const* before, const uint32_t* count, std::byte** lines) {
-  for (size_t u = thread_index(); u < *count; u += thread_stride()) {
-    if (before[u] == nullptr) lines[u] = nullptr;
-  }
-}
-
 // What the host reads back of a lookup.
 struct Answer {
   Answer(DeviceArena& arena, size_t tables, size_t missing) {
-    wrong = arena.take<Wrong>(1);
+    wrong = arena.take<WrongKeys>(1);
     table_first = arena.take<uint32_t>(tables + 1);
     missing_first = arena.take<uint32_t>(tables + 1);
     keys = arena.take<int64_t>(missing);
     counts = arena.take<uint32_t>(missing);
   }
-  Wrong* wrong;
+  WrongKeys* wrong;
   uint32_t *table_first, *missing_first;
   int64_t* keys;
   uint32_t* counts;
@@ -112,17 +43,17 @@ struct InsertAnswer {
 // What a call needs on the device before its lookup.
 struct Described {
   Described(DeviceArena& arena, size_t features, size_t tables, size_t keys) {
-    pieces = arena.take<KeyPiece>(features);
+    pieces = arena.take<DeviceKeyPiece>(features);
     begins = arena.take<uint32_t>(features + 1);
     split_begins = arena.take<uint32_t>(features + 1);
     table_begins = arena.take<uint32_t>(tables + 1);
-    wrong = arena.take<Wrong>(1);
+    wrong = arena.take<WrongKeys>(1);
     this->keys = arena.take<int64_t>(keys);
     missing_counts = arena.take<uint32_t>(keys);
   }
-  KeyPiece* pieces;
+  DeviceKeyPiece* pieces;
   uint32_t *begins, *split_begins, *table_begins;
-  Wrong* wrong;
+  WrongKeys* wrong;
   int64_t* keys;
   uint32_t* missing_counts;
 };
@@ -226,7 +157,7 @@ void DeviceCall::order_features(DeviceBatch* batch) const {
 
 void DeviceCall::collect(DeviceBatch* batch, Described* described) {
   const size_t count = batch->count(), features = call_.features.size();
-  std::vector<KeyPiece> pieces;
+  std::vector<DeviceKeyPiece> pieces;
   std::vector<uint32_t> begins, split_begins(1, 0);
   uint64_t splits = 0;
   for (size_t t = 0; t < table_count(); ++t) {
@@ -237,7 +168,8 @@ void DeviceCall::collect(DeviceBatch* batch, Described* described) {
                         call_.tables[t]->options().vocabulary_size, static_cast<int64_t>(s.keys)});
       begins.push_back(static_cast<uint32_t>(batch->first_key[f]));
       splits += s.row_splits == nullptr ? 0 : s.samples + 1;
-      if (splits > kGood - 1) fail(Code::kInvalidArgument, "more than 2^32 - 2 row_splits");
+      if (splits > WrongKeys::kNone - 1)
+        fail(Code::kInvalidArgument, "more than 2^32 - 2 row_splits");
       split_begins.push_back(static_cast<uint32_t>(splits));
     }
   }
@@ -246,14 +178,10 @@ void DeviceCall::collect(DeviceBatch* batch, Described* described) {
   upload(d.pieces, pieces.data(), features, stream_);
   upload(d.begins, begins.data(), features + 1, stream_);
   upload(d.table_begins, batch->begins.data(), table_count() + 1, stream_);
-  check(cudaMemsetAsync(d.wrong, 0xff, sizeof(Wrong), stream_), "keys");
-  const auto number = static_cast<uint32_t>(features);
-  launch("keys: collect", collect_keys, blocks_for(count), kBlockThreads, stream_, d.pieces,
-         d.begins, number, d.keys, d.wrong);
-  if (splits == 0) return;
-  upload(d.split_begins, split_begins.data(), features + 1, stream_);
-  launch("keys: splits", check_splits, blocks_for(splits), kBlockThreads, stream_, d.pieces,
-         d.split_begins, number, d.wrong);
+  if (splits > 0) upload(d.split_begins, split_begins.data(), features + 1, stream_);
+  device_collect_keys({d.pieces, features, d.begins, splits == 0 ? nullptr : d.split_begins, count,
+                       static_cast<size_t>(splits)},
+                      d.keys, d.wrong, stream_);
 }
 
 Answer DeviceCall::read_answer(const DeviceBatch& batch, const Described& described) {
@@ -282,7 +210,7 @@ Answer DeviceCall::read_answer(const DeviceBatch& batch, const Described& descri
 }
 
 void DeviceCall::refuse(const DeviceBatch& batch, const Described& described, const Answer& a) {
-  if (a.wrong->feature != kGood) {
+  if (a.wrong->feature != WrongKeys::kNone) {
     size_t number = a.wrong->feature;
     for (size_t t = 0; t < table_count(); ++t) {
       for (size_t f = 0; f < call_.features.size(); ++f) {
@@ -324,13 +252,12 @@ size_t DeviceCall::find(Find how, DeviceBatch* batch) {
   device_cache_probe(caches_.data(), tables, batch->unique, count,
                      how == Find::kRead ? DeviceLookup::kRead : DeviceLookup::kTrain, batch->plan,
                      scratch(probe_bytes), probe_bytes, stream_);
-  launch("keys: counts", count_missing, blocks_for(count), kBlockThreads, stream_,
-         batch->plan.missing, batch->plan.missing_first + tables, batch->unique.counts,
-         described.missing_counts);
+  device_count_missing(batch->plan, tables, batch->unique.counts, count, described.missing_counts,
+                       stream_);
   size_t absent = 0;
   try {
     const Answer answer = read_answer(*batch, described);
-    if (answer.wrong->key != kGood || answer.wrong->feature != kGood) {
+    if (answer.wrong->key != WrongKeys::kNone || answer.wrong->feature != WrongKeys::kNone) {
       refuse(*batch, described, answer);
     }
     absent = bring_in(answer, how, batch);
@@ -418,8 +345,8 @@ size_t DeviceCall::bring_in(const Answer& answer, Find how, DeviceBatch* batch) 
     copy_async(places, sent, missing, stream_);
     if (training) {
       device_cache_insert(caches_.data(), tables, batch->unique, batch->plan, missing, places,
-                          DeviceLookup::kTrain, batch->bypass, out, insert_scratch, insert_bytes,
-                          stream_);
+                          DeviceLookup::kTrain, RowCache::Admit::kIfWorthMore, batch->bypass, out,
+                          insert_scratch, insert_bytes, stream_);
       copy_async(inserted.victim_first, out.victim_first, tables + 1, stream_);
       copy_async(inserted.bypass_first, out.bypass_first, tables + 1, stream_);
       copy_async(inserted.evicted, out.evicted, tables, stream_);
@@ -427,8 +354,7 @@ size_t DeviceCall::bring_in(const Answer& answer, Find how, DeviceBatch* batch) 
       copy_async(inserted.bypass_places, out.bypass_places, missing, stream_);
       work_->ready.record(stream_);
     } else {
-      launch("lookup: beside", set_beside, blocks_for(missing), kBlockThreads, stream_, batch->plan,
-             static_cast<uint32_t>(missing), places, batch->bypass, out.targets);
+      device_set_beside(batch->plan, missing, places, batch->bypass, out.targets, stream_);
     }
     // Meanwhile the first rows are on their way.
     for (size_t t = 0; t < tables; ++t) {
@@ -505,8 +431,8 @@ DeviceBatch* DeviceCall::find_batch(int64_t ticket) {
 }
 
 void DeviceCall::keep_absent(const DeviceBatch& before, DeviceBatch* batch) {
-  launch("backward: absent", drop_absent, blocks_for(batch->count()), kBlockThreads, stream_,
-         before.plan.lines, batch->unique.table_first + table_count(), batch->plan.lines);
+  device_drop_absent(before.plan, batch->unique.table_first + table_count(), batch->count(),
+                     batch->plan, stream_);
   batch->lookups = before.lookups;
 }
 

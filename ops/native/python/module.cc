@@ -28,4 +28,5 @@ NB_MODULE(_native, m) {
   bind_dispatch(m);
   bind_table(m);
   bind_store(m);
+  bind_device(m);
 }

@@ -51,7 +51,8 @@ hr_expiry to_expiry(const nb::dict& from) {
 // The text of `disk` lives as long as the dictionary.
 hr_cache to_cache(const nb::dict& from) {
   return {entry<uint64_t>(from, "rows"), entry<uint64_t>(from, "bytes"), entry<int>(from, "policy"),
-          entry<const char*>(from, "disk")};
+          entry<const char*>(from, "disk"),
+          from.contains("device") ? entry<int>(from, "device") : 0};
 }
 
 nb::bytes take_bytes(hr_bytes* bytes) {
@@ -318,6 +319,8 @@ class PyTable {
 };
 
 }  // namespace
+
+hr_table* table_of(nb::handle table) { return nb::cast<const PyTable&>(table).get(); }
 
 void bind_table(nb::module_& m) {
   nb::class_<PySnapshot>(m, "Snapshot", "Rows of a table as they were, while training goes on.")

@@ -1,0 +1,403 @@
+"""How long is a training step of the embeddings on a GPU, against its floor and other systems?
+
+The configuration of a published benchmark (dynamicemb against FBGEMM's TBE, on one H100 of 80 GB):
+10 tables of dim 128 float32, 104,857 lookups a table (1.05 million), Zipf 1.05 over 1.68 million
+rows a table, no pooling. Published there, train step: FBGEMM 1.35 ms with Adam and 0.96 ms with
+SGD, all in HBM; over host memory with other sizes 12.28 ms (dynamicemb) and 14.37 ms (FBGEMM).
+
+Measured: all rows in HBM, and a cache of 10 % of them over host memory, with SGD and Adam; in the
+same run torch.nn.EmbeddingBag(sparse=True), which has all in HBM, and Colossal-AI's cached
+embedding (LFU over pinned host memory) as plain PyTorch. Each kernel's time beside the bytes that
+it has to move, as a share of what a device-to-device copy reaches here.
+
+    python benchmarks/gpu_step.py [--build build/gpu] [--scale 1.0] [--json F]
+
+Needs a build of .ci/gpu-check, NumPy and PyTorch. Without a GPU it prints the floors alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import platform
+import statistics
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+TABLES, DIM, LOOKUPS, ROWS, SKEW = 10, 128, 104_857, 1_680_000, 1.05
+CACHE_RATIO = 0.1
+BATCHES, REPEATS = 8, 40
+PEAK = {"HBM": 4.8e12, "bus": 55e9}  # bytes/s: an H200's, and PCIe gen5 one way
+HEADER = 16
+PUBLISHED = {  # ms, FBGEMM's TBE on an H100; the cache there: 268 million rows, LRU
+    ("all in HBM", "Adam"): 1.35,
+    ("all in HBM", "SGD"): 0.96,
+    ("10 % cache", "Adam"): 14.37,
+    ("10 % cache", "SGD"): 4.15,
+}
+OPTIMIZERS = {"SGD": (0, 0), "Adam": (4, 2)}  # number in the core, state vectors
+
+Ids = npt.NDArray[np.int64]
+Result = dict[str, Any]
+
+
+def draw(rng: np.random.Generator, rows: int, count: int, tables: int) -> Ids:
+    """Returns keys [tables, count]: rank r with a probability like (r + 1) ** -SKEW, shuffled."""
+    cumulative = np.cumsum(np.arange(1, rows + 1, dtype=np.float64) ** -SKEW)
+    ranks = np.searchsorted(cumulative, rng.random((tables, count)) * cumulative[-1])
+    return np.stack([rng.permutation(rows)[r] for r in ranks]).astype(np.int64)
+
+
+def floors(keys: Ids) -> list[Result]:
+    """Returns the least bytes over peak rates, of one batch."""
+    lookups = keys.size
+    distinct = sum(len(np.unique(k)) for k in keys)
+    weights = DIM * 4
+    results = []
+    for name, (_, vectors) in OPTIMIZERS.items():
+        scalars = 4 if name == "Adam" else 0
+        row = HEADER + weights * (1 + vectors) + scalars
+        moved = {
+            "distinct keys": lookups * 12 + distinct * 20,
+            "forward": distinct * weights + lookups * weights,
+            "backward": lookups * weights + 2 * distinct * row,
+        }
+        total = sum(moved.values()) / PEAK["HBM"] * 1e3
+        add = [("all in HBM", total)]
+        # With the most used rows cached, 34 % of a batch's distinct rows are missing (docs/gpu.md).
+        missing = round(0.34 * distinct)
+        bus = missing * row / PEAK["bus"] * 1e3
+        add.append(("10 % cache", total + bus))
+        for case, value in add:
+            results.append(
+                {"case": f"{case}, {name}", "metric": "computed floor of a step",
+                 "value": round(value, 3), "unit": "ms", "baseline": "peak rates of an H200",
+                 "ratio": None}
+            )  # fmt: skip
+    return results
+
+
+def print_results(results: list[Result]) -> None:
+    width = max(len(r["case"]) for r in results)
+    for r in results:
+        ratio = "" if r["ratio"] is None else f"   {r['ratio']:.2f} x {r['baseline']}"
+        print(f"{r['case']:<{width}}  {r['metric']:<28} {r['value']:>10} {r['unit']}{ratio}")
+
+
+def has_gpu() -> bool:
+    """Whether PyTorch is here and finds a GPU."""
+    if importlib.util.find_spec("torch") is None:
+        return False
+    import torch
+
+    return bool(torch.cuda.is_available())
+
+
+class Timer:
+    """Times steps by events of a stream."""
+
+    def __init__(self, torch: Any, stream: Any) -> None:
+        self.torch, self.stream = torch, stream
+
+    def median_ms(self, step: Callable[[int], None]) -> float:
+        """Median over REPEATS of step(i), after BATCHES + 4 of them."""
+        events = self.torch.cuda.Event
+        with self.torch.cuda.stream(self.stream):
+            for i in range(BATCHES + 4):
+                step(i)
+            pairs = []
+            for i in range(REPEATS):
+                begin, end = events(enable_timing=True), events(enable_timing=True)
+                begin.record(self.stream)
+                step(i)
+                end.record(self.stream)
+                pairs.append((begin, end))
+        self.stream.synchronize()
+        return float(statistics.median(begin.elapsed_time(end) for begin, end in pairs))
+
+
+def copy_bandwidth(torch: Any, timer: Timer) -> float:
+    """Bytes/s of a device-to-device copy of 4 GiB, read and written."""
+    source = torch.randint(0, 2**31, (1 << 29,), dtype=torch.int64, device="cuda")
+    target = torch.empty_like(source)
+    return float(2 * source.nbytes / (timer.median_ms(lambda _: target.copy_(source)) * 1e-3))
+
+
+class Hotrow:
+    """Tables of this repository."""
+
+    def __init__(self, native: Any, optimizer: str, cache_rows: int) -> None:
+        self.native = native
+        kind, _ = OPTIMIZERS[optimizer]
+        self.tables = [
+            native.Table(
+                handle=f"gpu_step-{optimizer}-{cache_rows}-{t}",
+                name=f"t{t}",
+                width=DIM,
+                vocabulary_size=-1,
+                default_value=0.0,
+                init_kind=1,
+                init_scale=0.05,
+                seed=1,
+                weights_type=0,
+                state_type=0,
+                shards=1,
+                hashed=False,
+                optimizer={
+                    "kind": kind,
+                    "learning_rate": 0.01,
+                    "clip_row_norm": 0.0,
+                    "l2": 0.0,
+                    "weight_decay": 0.0,
+                    "momentum": 0.0,
+                    "nesterov": False,
+                    "initial_accumulator": 0.1,
+                    "epsilon": 1e-7,
+                    "beta_1": 0.9,
+                    "beta_2": 0.999,
+                    "row_steps": True,
+                    "l1": 0.0,
+                    "ftrl_l2": 0.0,
+                    "l2_shrinkage": 0.0,
+                    "beta": 0.0,
+                },
+                admission={"kind": 0, "sightings": 1, "expected_keys": 0, "error_rate": 0.01},
+                expiry={
+                    "after_steps": 0,
+                    "rare_count": 0,
+                    "rare_after_steps": 0,
+                    "sweep_steps": 1000,
+                },
+                cache={"rows": cache_rows, "bytes": 0, "policy": 0, "disk": "", "device": 1},
+            )
+            for t in range(TABLES)
+        ]
+
+    def step(self, features: Any, pooled: Any, gradients: Any, stream: int) -> None:
+        """A forward pass and its backward pass, on the stream."""
+        ticket, _ = self.native.device_forward(self.tables, features, pooled, stream=stream)
+        self.native.device_backward(self.tables, features, gradients, ticket=ticket, stream=stream)
+
+    def close(self) -> None:
+        """Gives the tables up."""
+        for table in self.tables:
+            self.native.drop_table(table.handle)
+        self.tables = []
+
+
+class CachedRows:
+    """Colossal-AI's cached embedding in plain PyTorch, as in ColossalAI's cached_param_mgr.
+
+    All rows in pinned host memory, cache_rows of them on the device; maps as long as the
+    vocabulary; the least frequent rows that the batch does not use give way; rows are written back
+    whether they changed or not. The optimizer's state stays with the slots: only SGD is exact.
+    """
+
+    def __init__(self, torch: Any, rows: int, cache_rows: int) -> None:
+        self.torch = torch
+        self.host = torch.zeros((rows, DIM), pin_memory=True)
+        self.cache = torch.zeros((cache_rows, DIM), device="cuda", requires_grad=True)
+        self.slot_of = torch.full((rows,), -1, dtype=torch.int64, device="cuda")
+        self.row_of = torch.full((cache_rows,), -1, dtype=torch.int64, device="cuda")
+        self.uses = torch.zeros((rows,), dtype=torch.int64, device="cuda")
+
+    def prepare(self, ids: Any) -> Any:
+        """Brings the rows of a batch in; returns their slots."""
+        torch = self.torch
+        distinct, counts = torch.unique(ids, return_counts=True)
+        self.uses[distinct] += counts
+        missing = distinct[self.slot_of[distinct] < 0]
+        if len(missing) > 0:
+            worth = torch.where(self.row_of < 0, -1, self.uses[self.row_of.clamp(min=0)])
+            present = self.slot_of[distinct]
+            worth[present[present >= 0]] = torch.iinfo(torch.int64).max
+            slots = torch.topk(worth, len(missing), largest=False).indices
+            old = self.row_of[slots]
+            leaving = old >= 0
+            with torch.no_grad():
+                self.host[old[leaving].cpu()] = self.cache[slots[leaving]].cpu()
+                self.slot_of[old[leaving]] = -1
+                self.cache[slots] = self.host[missing.cpu()].to("cuda")
+            self.row_of[slots] = missing
+            self.slot_of[missing] = slots
+        return self.slot_of[ids]
+
+
+def measure(build: Path, scale: float) -> tuple[dict[str, Any], list[Result]]:
+    import torch
+
+    sys.path.insert(0, str(build / "lib"))
+    import _native  # type: ignore[import-not-found]
+
+    stream = torch.cuda.Stream()
+    timer = Timer(torch, stream)
+    rows, lookups = int(ROWS * scale), int(LOOKUPS * scale)
+    rng = np.random.default_rng(2026)
+    keys = draw(rng, rows, lookups * BATCHES, TABLES)
+    batches = np.split(keys, BATCHES, axis=1)
+    copy = copy_bandwidth(torch, timer)
+    results: list[Result] = [
+        {"case": "device-to-device copy", "metric": "bandwidth", "value": round(copy / 1e12, 2),
+         "unit": "TB/s", "baseline": None, "ratio": None}
+    ]  # fmt: skip
+    results += floors(batches[0])
+
+    def note(case: str, optimizer: str, system: str, value: float) -> None:
+        published = PUBLISHED.get((case, optimizer))
+        results.append(
+            {"case": f"{case}, {optimizer}", "metric": f"{system}: train step",
+             "value": round(value, 3), "unit": "ms", "baseline": "FBGEMM on an H100, published",
+             "ratio": None if published is None or scale != 1 else value / published}
+        )  # fmt: skip
+
+    with torch.cuda.stream(stream):
+        gradients = [torch.randn((lookups, DIM), device="cuda") for _ in range(TABLES)]
+        pooled = [torch.empty((lookups, DIM), device="cuda") for _ in range(TABLES)]
+        ids = [[torch.tensor(k, device="cuda") for k in batch] for batch in batches]
+    stream.synchronize()
+    inputs = [[_native.DeviceFeature(k, table=t) for t, k in enumerate(b)] for b in ids]
+    for optimizer in OPTIMIZERS:
+        # Sets of 32 rows are not equally full: room for all rows takes a little more.
+        for case, slots in (("all in HBM", int(rows * 1.2)), ("10 % cache", rows // 10)):
+            hotrow = Hotrow(_native, optimizer, slots)
+            fill(torch, _native, hotrow, rows, stream)
+
+            def step(i: int, hotrow: Hotrow = hotrow) -> None:
+                hotrow.step(inputs[i % BATCHES], pooled, gradients, stream.cuda_stream)
+
+            note(case, optimizer, "hotrow", timer.median_ms(step))
+            results += kernels(torch, step, stream, batches[0], optimizer, case, copy)
+            hotrow.close()
+        note(
+            "all in HBM", optimizer, "torch.nn.EmbeddingBag",
+            embedding_bags(torch, timer, ids, gradients, rows, optimizer),
+        )  # fmt: skip
+    note(
+        "10 % cache", "SGD", "Colossal-AI in PyTorch", colossal(torch, timer, ids, gradients, rows)
+    )
+    conditions = {
+        "device": torch.cuda.get_device_name(0), "torch": torch.__version__,
+        "host": platform.processor() or platform.machine(), "tables": TABLES, "dim": DIM,
+        "lookups a table": lookups, "rows a table": rows, "zipf": SKEW, "repeats": REPEATS,
+    }  # fmt: skip
+    return conditions, results
+
+
+def fill(torch: Any, native: Any, hotrow: Hotrow, rows: int, stream: Any) -> None:
+    """Makes all rows, the most used last."""
+    piece = 1 << 18
+    out = [torch.empty((piece, DIM), device="cuda") for _ in range(TABLES)]
+    for first in range(0, rows, piece):
+        count = min(piece, rows - first)
+        keys = torch.arange(first, first + count, device="cuda")
+        torch.cuda.synchronize()
+        features = [native.DeviceFeature(keys, table=t) for t in range(TABLES)]
+        native.device_forward(
+            hotrow.tables, features, [o[:count] for o in out], stream=stream.cuda_stream
+        )
+        stream.synchronize()
+
+
+def kernels(
+    torch: Any, step: Callable[[int], None], stream: Any, keys: Ids, optimizer: str, case: str,
+    copy: float,
+) -> list[Result]:  # fmt: skip
+    """Returns the times of kernels in a step, and the share of the copy's bandwidth they reach."""
+    lookups, distinct = keys.size, sum(len(np.unique(k)) for k in keys)
+    row = HEADER + DIM * 4 * (1 + OPTIMIZERS[optimizer][1])
+    bytes_of = {
+        "pool_pieces": (lookups + distinct) * DIM * 4,
+        "update_rows": lookups * DIM * 4 + 2 * distinct * row,
+        "insert_keys": lookups * 8,
+        "probe": distinct * (8 + 128 + HEADER),
+    }
+    activities = [torch.profiler.ProfilerActivity.CUDA]
+    steps = 10
+    with torch.profiler.profile(activities=activities) as profile:
+        for i in range(steps):
+            step(i)
+        stream.synchronize()
+    results = []
+    for event in sorted(profile.key_averages(), key=lambda e: -e.device_time_total)[:14]:
+        milliseconds = event.device_time_total / steps * 1e-3
+        known = next((n for name, n in bytes_of.items() if name in event.key), None)
+        share = None if known is None else known / (milliseconds * 1e-3) / copy
+        results.append(
+            {"case": f"{case}, {optimizer}", "metric": f"kernel {event.key[:60]}",
+             "value": round(milliseconds, 4), "unit": "ms a step",
+             "baseline": "the copy's bandwidth", "ratio": share}
+        )  # fmt: skip
+    return results
+
+
+def embedding_bags(
+    torch: Any, timer: Timer, ids: Any, gradients: Any, rows: int, optimizer: str
+) -> float:
+    bags = [
+        torch.nn.EmbeddingBag(rows, DIM, mode="sum", sparse=True, device="cuda")
+        for _ in range(TABLES)
+    ]
+    weights = [w for bag in bags for w in bag.parameters()]
+    apply = (
+        torch.optim.SparseAdam(weights) if optimizer == "Adam" else torch.optim.SGD(weights, 0.01)
+    )
+    offsets = torch.arange(gradients[0].shape[0], device="cuda")
+
+    def step(i: int) -> None:
+        apply.zero_grad(set_to_none=True)
+        for bag, k, gradient in zip(bags, ids[i % BATCHES], gradients, strict=True):
+            bag(k, offsets).backward(gradient)
+        apply.step()
+
+    return timer.median_ms(step)
+
+
+def colossal(torch: Any, timer: Timer, ids: Any, gradients: Any, rows: int) -> float:
+    tables = [CachedRows(torch, rows, int(rows * CACHE_RATIO)) for _ in range(TABLES)]
+    apply = torch.optim.SGD([t.cache for t in tables], 0.01)
+
+    def step(i: int) -> None:
+        apply.zero_grad(set_to_none=True)
+        for table, k, gradient in zip(tables, ids[i % BATCHES], gradients, strict=True):
+            slots = table.prepare(k)
+            torch.nn.functional.embedding(slots, table.cache, sparse=True).backward(gradient)
+        apply.step()
+
+    return timer.median_ms(step)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", type=Path, default=Path("build/gpu"))
+    parser.add_argument("--scale", type=float, default=1.0, help="of rows and lookups")
+    parser.add_argument("--json", type=Path, help="where the results go as JSON")
+    options = parser.parse_args()
+    if has_gpu():
+        conditions, results = measure(options.build, options.scale)
+    else:
+        rows, lookups = int(ROWS * options.scale), int(LOOKUPS * options.scale)
+        conditions = {
+            "device": "none: not yet run; floors are computed for one H200",
+            "tables": TABLES, "dim": DIM, "lookups a table": lookups, "rows a table": rows,
+            "zipf": SKEW,
+        }  # fmt: skip
+        results = floors(draw(np.random.default_rng(2026), rows, lookups, TABLES))
+    for name, value in conditions.items():
+        print(f"{name}: {value}")
+    print_results(results)
+    if not has_gpu():
+        print("not yet run: no GPU, or no PyTorch that sees one")
+    if options.json is not None:
+        options.json.write_text(
+            json.dumps({"conditions": conditions, "results": results}, indent=1)
+        )
+
+
+if __name__ == "__main__":
+    main()

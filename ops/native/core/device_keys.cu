@@ -1,0 +1,90 @@
+#include "core/device_code.h"
+#include "core/device_keys.h"
+
+namespace hotrow {
+namespace {
+
+// begins: (F + 1), positions.
+__global__ void collect_keys(const DeviceKeyPiece* pieces, const uint32_t* begins,
+                             uint32_t features, int64_t* keys, WrongKeys* wrong) {
+  const uint32_t count = begins[features];
+  for (size_t i = thread_index(); i < count; i += thread_stride()) {
+    const uint32_t f = find_range(begins, features, i);
+    const DeviceKeyPiece& piece = pieces[f];
+    const int64_t key = piece.keys[i - begins[f]];
+    keys[i] = key;
+    if (piece.vocabulary_size >= 0 && (key < 0 || key >= piece.vocabulary_size)) {
+      atomicMin(&wrong->key, static_cast<uint32_t>(i));
+    }
+  }
+}
+
+// begins: (F + 1), of row_splits.
+__global__ void check_splits(const DeviceKeyPiece* pieces, const uint32_t* begins,
+                             uint32_t features, WrongKeys* wrong) {
+  const uint32_t count = begins[features];
+  for (size_t i = thread_index(); i < count; i += thread_stride()) {
+    const uint32_t f = find_range(begins, features, i);
+    const int64_t* const split = pieces[f].row_splits + (i - begins[f]);
+    const bool starts = i != begins[f] || *split == 0;
+    const bool goes_on = i + 1 == begins[f + 1] ? *split == pieces[f].count : split[0] <= split[1];
+    if (!starts || !goes_on) atomicMin(&wrong->feature, f);
+  }
+}
+
+__global__ void count_missing(const uint32_t* missing, const uint32_t* missing_count,
+                              const uint32_t* counts, uint32_t* missing_counts) {
+  for (size_t m = thread_index(); m < *missing_count; m += thread_stride()) {
+    missing_counts[m] = counts[missing[m]];
+  }
+}
+
+// Rows of a lookup that changes nothing lie beside the slots, in the order of the missing keys.
+__global__ void set_beside(DevicePlan plan, uint32_t count, const uint32_t* places,
+                           DeviceBypass beside, std::byte** targets) {
+  for (size_t m = thread_index(); m < count; m += thread_stride()) {
+    std::byte* const line = places[m] == kNoSlot ? nullptr : beside.lines + m * beside.stride;
+    plan.lines[plan.missing[m]] = line;
+    targets[m] = line;
+  }
+}
+
+// Both (U), of the same keys.
+__global__ void drop_absent(std::byte* const* before, const uint32_t* count, std::byte** lines) {
+  for (size_t u = thread_index(); u < *count; u += thread_stride()) {
+    if (before[u] == nullptr) lines[u] = nullptr;
+  }
+}
+
+}  // namespace
+
+void device_collect_keys(const DeviceKeyPieces& p, int64_t* keys, WrongKeys* wrong,
+                         DeviceStream stream) {
+  check(cudaMemsetAsync(wrong, 0xff, sizeof(WrongKeys), stream), "keys");
+  const auto features = static_cast<uint32_t>(p.features);
+  launch("keys: collect", collect_keys, blocks_for(p.count), kBlockThreads, stream, p.pieces,
+         p.begins, features, keys, wrong);
+  if (p.split_begins == nullptr) return;
+  launch("keys: splits", check_splits, blocks_for(p.splits), kBlockThreads, stream, p.pieces,
+         p.split_begins, features, wrong);
+}
+
+void device_count_missing(const DevicePlan& plan, size_t tables, const uint32_t* counts,
+                          size_t most, uint32_t* missing_counts, DeviceStream stream) {
+  launch("keys: counts", count_missing, blocks_for(most), kBlockThreads, stream, plan.missing,
+         plan.missing_first + tables, counts, missing_counts);
+}
+
+void device_set_beside(const DevicePlan& plan, size_t missing, const uint32_t* places,
+                       const DeviceBypass& beside, std::byte** targets, DeviceStream stream) {
+  launch("keys: beside", set_beside, blocks_for(missing), kBlockThreads, stream, plan,
+         static_cast<uint32_t>(missing), places, beside, targets);
+}
+
+void device_drop_absent(const DevicePlan& before, const uint32_t* count, size_t most,
+                        const DevicePlan& plan, DeviceStream stream) {
+  launch("keys: absent", drop_absent, blocks_for(most), kBlockThreads, stream, before.lines, count,
+         plan.lines);
+}
+
+}  // namespace hotrow

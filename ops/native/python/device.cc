@@ -1,0 +1,140 @@
+// Steps of tables on a GPU: arrays by DLPack or CUDA's array interface, the stream as an integer.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+#include <vector>
+
+#include "python/binding.h"
+
+namespace {
+
+using DeviceInt64s = nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::cuda>;
+using DeviceFloats = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cuda>;
+using DeviceFloats2 = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cuda>;
+using DeviceOut2 = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cuda>;
+
+// The input of a feature. It holds its arrays.
+struct DeviceFeature {
+  size_t table;
+  DeviceInt64s keys;
+  std::optional<DeviceInt64s> row_splits;
+  std::optional<DeviceFloats> weights;
+  int combiner;
+
+  hr_feature get() const {
+    hr_feature feature{};
+    feature.name = "";
+    feature.keys = keys.data();
+    feature.key_count = keys.shape(0);
+    feature.samples = row_splits ? row_splits->shape(0) - 1 : keys.shape(0);
+    if (row_splits) feature.row_splits = row_splits->data();
+    if (weights) feature.weights = weights->data();
+    feature.combiner = combiner;
+    feature.table = table;
+    return feature;
+  }
+  size_t outputs() const {
+    const hr_feature feature = get();
+    return combiner == 0 ? feature.key_count : feature.samples;
+  }
+};
+
+// The tables and features of a call.
+class DeviceCall {
+ public:
+  DeviceCall(const nb::list& tables, const std::vector<const DeviceFeature*>& features) {
+    for (nb::handle table : tables) tables_.push_back(table_of(table));
+    if (tables_.empty()) throw nb::value_error("a call needs at least one table");
+    for (hr_table* table : tables_) {
+      hr_layout layout;
+      hr_table_layout(table, &layout);
+      widths_.push_back(layout.width);
+    }
+    for (const DeviceFeature* feature : features) {
+      if (feature->table >= tables_.size()) {
+        throw nb::index_error(("feature of table " + std::to_string(feature->table) + "; " +
+                               std::to_string(tables_.size()) + " tables are given")
+                                  .c_str());
+      }
+      features_.push_back(feature->get());
+    }
+    call_ = {tables_.data(),   widths_.data(),   tables_.size(),
+             features_.data(), features_.size(), nullptr};
+  }
+  DeviceCall(const DeviceCall&) = delete;
+  const hr_layer_call& get() const { return call_; }
+
+  // Fails with ValueError unless arrays[f] is (B_f, D).
+  template <typename Array>
+  auto pointers(const char* what, const std::vector<const DeviceFeature*>& features,
+                const std::vector<Array>& arrays) const {
+    check_length(what, arrays.size(), features.size());
+    std::vector<decltype(arrays[0].data())> all;
+    for (size_t f = 0; f < arrays.size(); ++f) {
+      check_length(what, arrays[f].shape(0), features[f]->outputs());
+      check_length(what, arrays[f].shape(1), widths_[features[f]->table]);
+      all.push_back(arrays[f].data());
+    }
+    return all;
+  }
+  size_t tables() const { return tables_.size(); }
+
+ private:
+  std::vector<hr_table*> tables_;
+  std::vector<size_t> widths_;
+  std::vector<hr_feature> features_;
+  hr_layer_call call_{};
+};
+
+nb::tuple forward(const nb::list& tables, const std::vector<const DeviceFeature*>& features,
+                  const std::vector<DeviceOut2>& pooled, bool insert, uintptr_t stream) {
+  const DeviceCall call(tables, features);
+  const auto out = call.pointers("pooled", features, pooled);
+  int64_t ticket = 0;
+  size_t unknown = 0;
+  run([&] {
+    return hr_device_forward(&call.get(), insert, out.data(), &ticket, &unknown,
+                             reinterpret_cast<void*>(stream));
+  });
+  return nb::make_tuple(ticket, unknown);
+}
+
+void backward(const nb::list& tables, const std::vector<const DeviceFeature*>& features,
+              const std::vector<DeviceFloats2>& gradients, int64_t ticket,
+              const std::optional<std::vector<float>>& learning_rates, uintptr_t stream) {
+  const DeviceCall call(tables, features);
+  const auto in = call.pointers("gradients", features, gradients);
+  if (learning_rates) check_length("learning_rates", learning_rates->size(), call.tables());
+  run([&] {
+    return hr_device_backward(&call.get(), in.data(), ticket,
+                              learning_rates ? learning_rates->data() : nullptr, 0, 0,
+                              reinterpret_cast<void*>(stream));
+  });
+}
+
+}  // namespace
+
+void bind_device(nb::module_& m) {
+  nb::class_<DeviceFeature>(m, "DeviceFeature", "The input of a feature, on a GPU.")
+      .def(
+          "__init__",
+          [](DeviceFeature* self, DeviceInt64s keys, size_t table,
+             std::optional<DeviceInt64s> row_splits, std::optional<DeviceFloats> weights,
+             int combiner) {
+            if (row_splits && row_splits->shape(0) == 0) {
+              throw nb::value_error("row_splits: length 0, must be at least 1");
+            }
+            if (weights) check_length("weights", weights->shape(0), keys.shape(0));
+            new (self) DeviceFeature{table, std::move(keys), std::move(row_splits),
+                                     std::move(weights), combiner};
+          },
+          nb::arg("keys"), nb::kw_only(), nb::arg("table") = 0, nb::arg("row_splits") = nb::none(),
+          nb::arg("weights") = nb::none(), nb::arg("combiner") = 0);
+  m.def("device_forward", &forward, nb::arg("tables"), nb::arg("features"), nb::arg("pooled"),
+        nb::kw_only(), nb::arg("insert") = true, nb::arg("stream") = 0,
+        "Writes pooled rows of tables on a GPU; returns a ticket and how many keys are unknown.");
+  m.def("device_backward", &backward, nb::arg("tables"), nb::arg("features"), nb::arg("gradients"),
+        nb::kw_only(), nb::arg("ticket") = 0, nb::arg("learning_rates") = nb::none(),
+        nb::arg("stream") = 0, "Sums gradients by row and applies the optimizers, on a GPU.");
+}
