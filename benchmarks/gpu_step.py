@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import os
 import platform
 import statistics
 import sys
@@ -134,6 +135,7 @@ class Hotrow:
 
     def __init__(self, native: Any, optimizer: str, cache_rows: int) -> None:
         self.native = native
+        self.threads = native.Threads(min(os.cpu_count() or 1, 32))
         kind, _ = OPTIMIZERS[optimizer]
         self.tables = [
             native.Table(
@@ -181,8 +183,12 @@ class Hotrow:
 
     def step(self, features: Any, pooled: Any, gradients: Any, stream: int) -> None:
         """A forward pass and its backward pass, on the stream."""
-        ticket, _ = self.native.device_forward(self.tables, features, pooled, stream=stream)
-        self.native.device_backward(self.tables, features, gradients, ticket=ticket, stream=stream)
+        ticket, _ = self.native.device_forward(
+            self.tables, features, pooled, stream=stream, threads=self.threads
+        )
+        self.native.device_backward(
+            self.tables, features, gradients, ticket=ticket, stream=stream, threads=self.threads
+        )
 
     def close(self) -> None:
         """Gives the tables up."""

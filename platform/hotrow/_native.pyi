@@ -150,6 +150,11 @@ class DeviceFeature:
         combiner: int = 0,
     ) -> None: ...
 
+class Threads:
+    """Threads for the host's part of a step: rows that come in or go out."""
+
+    def __init__(self, count: int) -> None: ...
+
 # pooled, gradients: float32 [B, D] of each feature, or [N, D] without a combiner, on the GPU.
 # stream: a cudaStream_t as an integer; all arrays must be ready in its order.
 def device_forward(
@@ -159,6 +164,7 @@ def device_forward(
     *,
     insert: bool = True,
     stream: int = 0,
+    threads: Threads | None = None,
 ) -> tuple[int, int]: ...
 def device_backward(
     tables: list[Table],
@@ -168,6 +174,7 @@ def device_backward(
     ticket: int = 0,
     learning_rates: list[float] | None = None,
     stream: int = 0,
+    threads: Threads | None = None,
 ) -> None: ...
 
 class StoreWriter:

@@ -113,6 +113,7 @@ def check(kind: int, cache_rows: int, weights_type: int, device: TorchArrays | C
     label = f"{kind}-{cache_rows}-{weights_type}"
     plain = [make_table(f"p{label}-{w}", w, kind, 0, weights_type) for w in WIDTHS]
     tiered = [make_table(f"g{label}-{w}", w, kind, cache_rows, weights_type) for w in WIDTHS]
+    threads = _native.Threads(3)
     for _ in range(STEPS):
         count = int(random.integers(1, 6000))
         keys = [np.minimum(random.zipf(1.3, count), 20000).astype(np.int64) for _ in WIDTHS]
@@ -121,7 +122,9 @@ def check(kind: int, cache_rows: int, weights_type: int, device: TorchArrays | C
         pooled = [device.put(np.full((count, w), np.nan, np.float32)) for w in WIDTHS]
         ticket, _unknown = _native.device_forward(tiered, features, pooled, stream=device.stream)
         there = [device.put(g) for g in gradients]
-        _native.device_backward(tiered, features, there, ticket=ticket, stream=device.stream)
+        _native.device_backward(
+            tiered, features, there, ticket=ticket, stream=device.stream, threads=threads
+        )
         for t, table in enumerate(plain):
             rows = table.lookup(keys[t], True)
             assert (device.get(pooled[t]).view(np.uint32) == rows.view(np.uint32)).all()

@@ -20,16 +20,23 @@ assert not any(name.startswith("tensorflow") for name in sys.modules)
 keys = np.array([5, -1, 5, 2**63 - 1, -2**63], np.int64)
 unique, inverse = _native.unique(keys)
 assert (unique[inverse] == keys).all()
-table = _native.Table(
-    handle="t", name="t", width=4, vocabulary_size=-1, default_value=0.0, init_kind=1,
-    init_scale=0.1, seed=1, weights_type=0, state_type=0, shards=3, hashed=False,
+options = dict(
+    width=4, vocabulary_size=-1, default_value=0.0, init_kind=1, init_scale=0.1, seed=1,
+    weights_type=0, state_type=0, shards=3, hashed=False,
     optimizer=dict(
         kind=2, learning_rate=0.1, clip_row_norm=0.0, l2=0.0, weight_decay=0.0, momentum=0.0,
         nesterov=False, initial_accumulator=0.1, epsilon=1e-7, beta_1=0.0, beta_2=0.0,
         row_steps=False, l1=0.0, ftrl_l2=0.0, l2_shrinkage=0.0, beta=0.0),
     admission=dict(kind=0, sightings=1, expected_keys=0, error_rate=0.01),
-    expiry=dict(after_steps=0, rare_count=0, rare_after_steps=0, sweep_steps=1000),
-    cache=dict(rows=2, bytes=0, policy=0))
+    expiry=dict(after_steps=0, rare_count=0, rare_after_steps=0, sweep_steps=1000))
+cache = dict(rows=2, bytes=0, policy=0, disk="")
+table = _native.Table(handle="t", name="t", cache=cache, **options)
+try:
+    _native.Table(handle="u", name="u", cache=cache | dict(device=1), **options)
+except RuntimeError as err:
+    assert "built without CUDA" in str(err), err
+else:
+    raise AssertionError("a table on a GPU, without CUDA")
 rows = table.lookup(keys, True)
 assert table.size == 4 and np.abs(rows).max() <= 0.1
 table.update(keys, np.ones((5, 4), np.float32))

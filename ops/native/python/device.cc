@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "python/binding.h"
+#include "python/threads.h"
 
 namespace {
 
@@ -43,7 +44,8 @@ struct DeviceFeature {
 // The tables and features of a call.
 class DeviceCall {
  public:
-  DeviceCall(const nb::list& tables, const std::vector<const DeviceFeature*>& features) {
+  DeviceCall(const nb::list& tables, const std::vector<const DeviceFeature*>& features,
+             const Threads* threads) {
     for (nb::handle table : tables) tables_.push_back(table_of(table));
     if (tables_.empty()) throw nb::value_error("a call needs at least one table");
     for (hr_table* table : tables_) {
@@ -59,8 +61,9 @@ class DeviceCall {
       }
       features_.push_back(feature->get());
     }
-    call_ = {tables_.data(),   widths_.data(),   tables_.size(),
-             features_.data(), features_.size(), nullptr};
+    call_ = {tables_.data(),   widths_.data(),
+             tables_.size(),   features_.data(),
+             features_.size(), threads == nullptr ? nullptr : threads->executor()};
   }
   DeviceCall(const DeviceCall&) = delete;
   const hr_layer_call& get() const { return call_; }
@@ -88,8 +91,9 @@ class DeviceCall {
 };
 
 nb::tuple forward(const nb::list& tables, const std::vector<const DeviceFeature*>& features,
-                  const std::vector<DeviceOut2>& pooled, bool insert, uintptr_t stream) {
-  const DeviceCall call(tables, features);
+                  const std::vector<DeviceOut2>& pooled, bool insert, uintptr_t stream,
+                  const Threads* threads) {
+  const DeviceCall call(tables, features, threads);
   const auto out = call.pointers("pooled", features, pooled);
   int64_t ticket = 0;
   size_t unknown = 0;
@@ -102,8 +106,9 @@ nb::tuple forward(const nb::list& tables, const std::vector<const DeviceFeature*
 
 void backward(const nb::list& tables, const std::vector<const DeviceFeature*>& features,
               const std::vector<DeviceFloats2>& gradients, int64_t ticket,
-              const std::optional<std::vector<float>>& learning_rates, uintptr_t stream) {
-  const DeviceCall call(tables, features);
+              const std::optional<std::vector<float>>& learning_rates, uintptr_t stream,
+              const Threads* threads) {
+  const DeviceCall call(tables, features, threads);
   const auto in = call.pointers("gradients", features, gradients);
   if (learning_rates) check_length("learning_rates", learning_rates->size(), call.tables());
   run([&] {
@@ -116,6 +121,17 @@ void backward(const nb::list& tables, const std::vector<const DeviceFeature*>& f
 }  // namespace
 
 void bind_device(nb::module_& m) {
+  nb::class_<Threads>(m, "Threads", "Threads for the host's part of a step.")
+      .def(
+          "__init__",
+          [](Threads* self, size_t count) {
+            if (count == 0 || count > 1024) {
+              throw nb::value_error(
+                  ("count is " + std::to_string(count) + "; must be in [1, 1024]").c_str());
+            }
+            new (self) Threads(count);
+          },
+          nb::arg("count"));
   nb::class_<DeviceFeature>(m, "DeviceFeature", "The input of a feature, on a GPU.")
       .def(
           "__init__",
@@ -133,8 +149,10 @@ void bind_device(nb::module_& m) {
           nb::arg("weights") = nb::none(), nb::arg("combiner") = 0);
   m.def("device_forward", &forward, nb::arg("tables"), nb::arg("features"), nb::arg("pooled"),
         nb::kw_only(), nb::arg("insert") = true, nb::arg("stream") = 0,
+        nb::arg("threads") = nb::none(),
         "Writes pooled rows of tables on a GPU; returns a ticket and how many keys are unknown.");
   m.def("device_backward", &backward, nb::arg("tables"), nb::arg("features"), nb::arg("gradients"),
         nb::kw_only(), nb::arg("ticket") = 0, nb::arg("learning_rates") = nb::none(),
-        nb::arg("stream") = 0, "Sums gradients by row and applies the optimizers, on a GPU.");
+        nb::arg("stream") = 0, nb::arg("threads") = nb::none(),
+        "Sums gradients by row and applies the optimizers, on a GPU.");
 }
