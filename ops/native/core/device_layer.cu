@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "core/device_keys.h"
 #include "core/device_layer.h"
@@ -82,6 +83,7 @@ class DeviceCall {
       tiers_.push_back(tier);
       caches_.push_back(tier->cache());
     }
+    on_device_.emplace(tiers_[0]->device());
     if (tiers_[0]->workspace == nullptr) {
       tiers_[0]->workspace = std::make_unique<DeviceWorkspace>();
     }
@@ -130,6 +132,7 @@ class DeviceCall {
   const LayerCall& call_;
   DeviceStream stream_;
   TableLocks locks_;
+  std::optional<OnDevice> on_device_;
   std::vector<GpuTier*> tiers_;
   std::vector<DeviceCache> caches_;
   DeviceWorkspace* work_;

@@ -145,14 +145,16 @@ void bind_device(nb::module_& m) {
             new (self) DeviceFeature{table, std::move(keys), std::move(row_splits),
                                      std::move(weights), combiner};
           },
-          nb::arg("keys"), nb::kw_only(), nb::arg("table") = 0, nb::arg("row_splits") = nb::none(),
-          nb::arg("weights") = nb::none(), nb::arg("combiner") = 0);
-  m.def("device_forward", &forward, nb::arg("tables"), nb::arg("features"), nb::arg("pooled"),
-        nb::kw_only(), nb::arg("insert") = true, nb::arg("stream") = 0,
-        nb::arg("threads") = nb::none(),
-        "Writes pooled rows of tables on a GPU; returns a ticket and how many keys are unknown.");
-  m.def("device_backward", &backward, nb::arg("tables"), nb::arg("features"), nb::arg("gradients"),
-        nb::kw_only(), nb::arg("ticket") = 0, nb::arg("learning_rates") = nb::none(),
+          nb::arg("keys").noconvert(), nb::kw_only(), nb::arg("table") = 0,
+          nb::arg("row_splits").noconvert() = nb::none(),
+          nb::arg("weights").noconvert() = nb::none(), nb::arg("combiner") = 0);
+  m.def("device_forward", &forward, nb::arg("tables"), nb::arg("features"),
+        nb::arg("pooled").noconvert(), nb::kw_only(), nb::arg("insert") = true,
         nb::arg("stream") = 0, nb::arg("threads") = nb::none(),
+        "Writes pooled rows of tables on a GPU; returns a ticket and how many keys are unknown.");
+  m.def("device_backward", &backward, nb::arg("tables"), nb::arg("features"),
+        nb::arg("gradients").noconvert(), nb::kw_only(), nb::arg("ticket") = 0,
+        nb::arg("learning_rates") = nb::none(), nb::arg("stream") = 0,
+        nb::arg("threads") = nb::none(),
         "Sums gradients by row and applies the optimizers, on a GPU.");
 }

@@ -320,7 +320,10 @@ class PyTable {
 
 }  // namespace
 
-hr_table* table_of(nb::handle table) { return nb::cast<const PyTable&>(table).get(); }
+hr_table* table_of(nb::handle table) {
+  if (!nb::isinstance<PyTable>(table)) throw nb::type_error("tables: each must be a Table");
+  return nb::cast<const PyTable&>(table).get();
+}
 
 void bind_table(nb::module_& m) {
   nb::class_<PySnapshot>(m, "Snapshot", "Rows of a table as they were, while training goes on.")
