@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <optional>
 
 #include "core/device_keys.h"
@@ -323,6 +324,10 @@ size_t DeviceCall::bring_in(const Answer& answer, Find how, DeviceBatch* batch) 
     batch->lookups[t] = batch->begins[t + 1] - batch->begins[t];
     counts[t].misses = answer.missing_first[t + 1] - answer.missing_first[t];
     counts[t].hits = answer.table_first[t + 1] - answer.table_first[t] - counts[t].misses;
+    const uint32_t* const times = answer.counts;
+    counts[t].hit_lookups =
+        batch->lookups[t] - std::accumulate(times + answer.missing_first[t],
+                                            times + answer.missing_first[t + 1], uint64_t{0});
   }
   size_t absent = 0;
   if (missing > 0) {
@@ -388,7 +393,9 @@ size_t DeviceCall::bring_in(const Answer& answer, Find how, DeviceBatch* batch) 
     }
   }
   for (size_t t = 0; t < tables && training; ++t) {
-    if (how == Find::kTrainUncounted) counts[t].hits = counts[t].misses = 0;
+    if (how == Find::kTrainUncounted) {
+      counts[t].hits = counts[t].hit_lookups = counts[t].misses = 0;
+    }
     counts[t].written_back = tiers_[t]->take_written_back();
     call_.tables[t]->note_cached(counts[t]);
   }

@@ -84,6 +84,7 @@ size_t Table::size() const {
 size_t Table::bytes() const {
   std::shared_lock lock(mutex_);
   size_t total = memory_.bytes() + (cache() == nullptr ? 0 : cache()->bytes());
+  if (tier_ != nullptr) total += tier_->bytes();
   for (const Partition& partition : partitions_) total += partition.bytes();
   if (shape_.log != nullptr) total += shape_.log->bytes();
   return total;

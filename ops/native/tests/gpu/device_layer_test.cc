@@ -318,6 +318,8 @@ void check_case(const std::vector<Kind>& kinds, size_t threads = 1, int steps = 
     const Table::Statistics s = tiered.all[t]->statistics();
     CHECK(s.cache_slots >= kinds[t].cache_rows);
     CHECK(s.cache.hits + s.cache.misses > 0);
+    CHECK(s.cache.hits <= s.cache.hit_lookups);
+    CHECK(s.bytes > s.cache_slots * (sizeof(RowHeader) + tiered.all[t]->line_bytes()));
   }
 }
 
