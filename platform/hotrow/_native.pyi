@@ -156,7 +156,7 @@ class Threads:
     def __init__(self, count: int) -> None: ...
 
 # pooled, gradients: float32 [B, D] of each feature, or [N, D] without a combiner, on the GPU.
-# stream: a cudaStream_t as an integer; arrays must be ready in its order, and live until it is done.
+# stream: a cudaStream_t as an integer; arrays must be ready in its order and live until it is done.
 def device_forward(
     tables: list[Table],
     features: list[DeviceFeature],
