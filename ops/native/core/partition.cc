@@ -261,7 +261,8 @@ void Partition::each_in_turn(uint32_t step, Visit&& visit) {
     if (sweep_place >= places_) sweep_place = 0;
     const uint32_t place = static_cast<uint32_t>(sweep_place++);
     const RowHeader row = newest_header(place);
-    if (expired(row, step)) visit(place, row);
+    // A clock ahead of the table's came with an import; in the device tier the row may be older.
+    if (expired(row, step) || (row.clock > step && row.clock != kFree)) visit(place, row);
   }
 }
 
@@ -277,13 +278,15 @@ void Partition::expire(uint32_t place, uint32_t step) {
 
 void Partition::sweep(uint32_t step, LookAhead* look_ahead) {
   each_in_turn(step, [&](uint32_t place, const RowHeader& row) {
-    // The row in the device tier may be younger, never older.
+    // The row in the device tier is newer.
     const uint32_t slot =
         shape_->cache == nullptr ? RowCache::kNone : shape_->cache->find(hash_at(place), row.key);
     if (slot != RowCache::kNone) {
       if (!expired(shape_->cache->header(slot), step)) return;
       if (shape_->cache->loading(slot)) (void)look_ahead->wait_for(slot);
       shape_->cache->release(slot);
+    } else if (!expired(row, step)) {
+      return;
     }
     expire(place, step);
   });

@@ -485,7 +485,7 @@ void Table::sweep_beside_device() {
     }
   }
   if (keys.empty()) return;
-  // The rows on the device may be younger, never older.
+  // The rows on the device are newer.
   std::vector<RowHeader> newest(keys.size());
   tier_->read_headers(keys.data(), keys.size(), newest.data());
   for (size_t i = 0; i < keys.size(); ++i) {
@@ -493,6 +493,8 @@ void Table::sweep_beside_device() {
     if (newest[i].clock != Partition::kFree) {
       if (!c.partition->expired(newest[i], step_)) continue;
       gone.push_back(keys[i]);
+    } else if (!c.partition->expired(c.partition->header(c.place), step_)) {
+      continue;
     }
     const auto lock = locked(*c.partition);
     c.partition->expire(c.place, step_);

@@ -239,6 +239,26 @@ TEST_CASE("tiers: with shards, threads, policies, types, expiry and admission") 
   }
 }
 
+TEST_CASE("tiers: a row imported with a clock ahead expires by the clock of its last update") {
+  const TemporaryDirectory directory;
+  Case c;
+  c.expiry = true;
+  SUBCASE("lines in memory") {}
+  SUBCASE("lines on disk") { c.disk = directory / ""; }
+  c.cache_rows = 600;
+  Table plain("t", options_of(c, false), 1, false), tiered("t", options_of(c, true), 1, false);
+  for (Table* table : {&plain, &tiered}) {
+    train(*table, {1, 2, 3}, 1.0f);
+    Rows rows = exported(*table);
+    for (Row& row : rows) row.clock = 60;
+    import_all(*table, rows, true);
+    train(*table, {1, 2}, 1.0f);
+    for (int i = 0; i < 20; ++i) train(*table, {9}, 1.0f);
+  }
+  CHECK(plain.size() == 2);  // 3 waits for step 60
+  check_same(plain, tiered);
+}
+
 TEST_CASE("tiers: with look-ahead of any window") {
   for (const size_t window : {size_t{1}, size_t{3}, size_t{8}, size_t{32}}) {
     for (const size_t rows : {size_t{1}, size_t{2000}, size_t{9000}, size_t{40000}}) {
