@@ -111,7 +111,11 @@ void BatchRows::find_in_tiers(size_t g, Missing missing) {
   if (table_->shape().log != nullptr) {
     bring_in_from_disk(group, missed, training);
     if (!training) return;
-    each_partition(g, [&](Partition& p) { group.cached.left += p.leave_bypass() ? 1 : 0; });
+    each_partition(g, [&](Partition& partition) {
+      // Before, since rows may have left when it fails.
+      group.cached.left += partition.bypass.size() > 0 ? 1 : 0;
+      partition.leave_bypass(BypassRows::Keep::kUsed);
+    });
   } else if (training) {
     bring_in(group, missed);
   }

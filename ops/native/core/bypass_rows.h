@@ -41,11 +41,13 @@ class BypassRows {
   }
   // The row is of the lookup under way.
   void use(uint32_t place) { rows_.at(place).used = true; }
-  // Calls leave(place, row) for the rows that were not used since the last call, and removes them.
+  enum class Keep { kUsed, kNone };
+  // Calls leave(place, row) for all rows, or for those that were not used since the last call, and
+  // removes them.
   template <typename Leave>
-  void end_lookup(Leave&& leave) {
+  void end_lookup(Keep keep, Leave&& leave) {
     for (auto at = rows_.begin(); at != rows_.end();) {
-      if (std::exchange(at->second.used, false)) {
+      if (std::exchange(at->second.used, false) && keep == Keep::kUsed) {
         ++at;
         continue;
       }

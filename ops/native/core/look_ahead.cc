@@ -93,10 +93,7 @@ void LookAhead::bring_in(const std::vector<int64_t>& keys) {
   {
     const auto lock = table_->lock_beside_steps();
     open_loaded();
-    while (windows_.size() >= 2) {
-      for (uint32_t slot : windows_.front()) table_->cache()->unpin(slot);
-      windows_.pop_front();
-    }
+    while (windows_.size() >= 2) let_go();
     windows_.emplace_back();
     voided = voided_;
   }
@@ -142,42 +139,50 @@ void LookAhead::plan(size_t first, size_t last) {
   const LineLog* const log = table_->shape().log.get();
   // Victims are written back, which a snapshot must know of.
   const GroupLock lock(*table_, 0, 1);
-  search_host(*table_, keys, hashes, missing_.data(), missing_.size(),
-              [&](size_t u, Partition& partition) {
-                const uint32_t place = partition.find(hashes[u], keys[u]);
-                if (place == Partition::kAbsent) return;
-                const std::byte* const beside = partition.bypass.find(place);
-                // Of a row that a lookup created and then failed to bring in, there is no line yet.
-                if (log != nullptr && beside == nullptr &&
-                    !log->has(static_cast<uint32_t>(partition.number()), place)) {
-                  return;
-                }
-                const uint32_t slot = cache.choose(hashes[u], RowCache::Admit::kAlways);
-                if (slot == RowCache::kNone) return;
-                if (cache.used(slot)) table_->give_up(slot, &counts);
-                ++counts.ahead;
-                if (beside != nullptr) {
-                  // In memory for a lookup, and newer than on disk.
-                  cache.put(slot, hashes[u], keys[u], place);
-                  std::memcpy(cache.line(slot), beside, table_->shape().stride);
-                  cache.set_dirty(slot, true);
-                  partition.bypass.remove(place);
-                } else {
-                  cache.put_loading(slot, hashes[u], partition.header(place),
-                                    static_cast<uint32_t>(planned() + fresh_.size()));
-                  fresh_.push_back({slot, static_cast<uint32_t>(partition.number()), place, false,
-                                    false, partition.at(place) + sizeof(RowHeader),
-                                    cache.line(slot) + sizeof(RowHeader)});
-                }
-                cache.pin(slot);
-                pinned.push_back(slot);
-              });
+  std::exception_ptr error;
+  try {
+    search_host(*table_, keys, hashes, missing_.data(), missing_.size(),
+                [&](size_t u, Partition& partition) {
+                  const uint32_t place = partition.find(hashes[u], keys[u]);
+                  if (place == Partition::kAbsent) return;
+                  const std::byte* const beside = partition.bypass.find(place);
+                  // Of a row that a lookup created and then failed to bring in, there is no line
+                  // yet.
+                  if (log != nullptr && beside == nullptr &&
+                      !log->has(static_cast<uint32_t>(partition.number()), place)) {
+                    return;
+                  }
+                  const uint32_t slot = cache.choose(hashes[u], RowCache::Admit::kAlways);
+                  if (slot == RowCache::kNone) return;
+                  if (cache.used(slot)) table_->give_up(slot, &counts);
+                  ++counts.ahead;
+                  if (beside != nullptr) {
+                    // In memory for a lookup, and newer than on disk.
+                    cache.put(slot, hashes[u], keys[u], place);
+                    std::memcpy(cache.line(slot), beside, table_->shape().stride);
+                    cache.set_dirty(slot, true);
+                    partition.bypass.remove(place);
+                  } else {
+                    cache.put_loading(slot, hashes[u], partition.header(place),
+                                      static_cast<uint32_t>(planned() + fresh_.size()));
+                    fresh_.push_back({slot, static_cast<uint32_t>(partition.number()), place, false,
+                                      false, partition.at(place) + sizeof(RowHeader),
+                                      cache.line(slot) + sizeof(RowHeader)});
+                  }
+                  cache.pin(slot);
+                  pinned.push_back(slot);
+                });
+  } catch (...) {
+    error = std::current_exception();
+  }
   table_->note_cached(counts);
   {
     std::lock_guard progress(progress_);
     loads_.insert(loads_.end(), fresh_.begin(), fresh_.end());
   }
   progressed_.notify_all();
+  // What was given a slot is on its way all the same.
+  if (error != nullptr) std::rethrow_exception(error);
 }
 
 // --- reading ------------------------------------------------------------------------------------
@@ -288,9 +293,19 @@ void LookAhead::finish_loading() {
   open_loaded();
 }
 
+void LookAhead::let_go() {
+  for (uint32_t slot : windows_.front()) table_->cache()->unpin(slot);
+  windows_.pop_front();
+}
+
+void LookAhead::let_go_of_all() {
+  ++voided_;
+  while (!windows_.empty()) let_go();
+}
+
 void LookAhead::forget() {
   ++voided_;
-  for (auto& pinned : windows_) pinned.clear();
+  windows_.clear();
 }
 
 }  // namespace hotrow

@@ -38,6 +38,8 @@ class LookAhead {
   // Waits for the line of a loading slot and opens it. False: it could not be read, and the slot
   // is free. Safe from several threads for slots of different partitions.
   bool wait_for(uint32_t slot);
+  // Gives the pins of all windows back.
+  void let_go_of_all();
   // Waits for all lines on their way and opens their slots.
   void finish_loading();
   // After finish_loading, when the device tier is emptied: what was pinned or planned is void.
@@ -69,6 +71,8 @@ class LookAhead {
   // In the table's lock: opens the slots whose lines were read, and forgets their loads.
   void open_loaded();
   bool open(Load* load);
+  // Of the oldest window.
+  void let_go();
   // In progress_.
   uint64_t planned() const { return first_ + loads_.size(); }
 

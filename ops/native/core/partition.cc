@@ -110,8 +110,8 @@ void Partition::put(int64_t key, const std::byte* line, uint32_t clock, uint32_t
   const uint32_t present = find(hash, key);
   if (present != kAbsent && (place == kAbsent || place == present)) {
     before_write(present);
-    header(present) = {key, clock, count};
     put_line(present, line);
+    header(present) = {key, clock, count};
     return;
   }
   if (present != kAbsent) remove(present);
@@ -122,9 +122,14 @@ void Partition::put(int64_t key, const std::byte* line, uint32_t clock, uint32_t
     add_free_places(place);
     if (places_ == place) (void)append_place();
   }
+  try {
+    put_line(place, line);
+  } catch (...) {
+    make_free(place);
+    throw;
+  }
   if (!tombstones.empty()) tombstones.erase(key);
   header(place) = {key, clock, count};
-  put_line(place, line);
   index_.insert(
       hash, place, [&](uint32_t p) { return hash_at(p); },
       [&](uint32_t p) { __builtin_prefetch(at(p)); });
@@ -188,10 +193,9 @@ bool Partition::write_back(uint32_t place, const std::byte* row) {
 
 // --- lines on disk ------------------------------------------------------------------------------
 
-bool Partition::leave_bypass() {
-  const size_t before = bypass.size();
-  bypass.end_lookup([&](uint32_t place, const std::byte* row) { (void)write_back(place, row); });
-  return bypass.size() != before;
+void Partition::leave_bypass(BypassRows::Keep keep) {
+  bypass.end_lookup(keep,
+                    [&](uint32_t place, const std::byte* row) { (void)write_back(place, row); });
 }
 
 std::byte* Partition::bring_in(uint32_t place) {
@@ -200,11 +204,16 @@ std::byte* Partition::bring_in(uint32_t place) {
   row = bypass.add(place, shape_->stride);
   std::memcpy(row, at(place), sizeof(RowHeader));
   const uint32_t number = static_cast<uint32_t>(number_);
-  if (shape_->log->has(number, place)) {
-    const LineLog::Read read{number, place, row + sizeof(RowHeader)};
-    shape_->log->read(&read, 1);
-  } else {
+  if (!shape_->log->has(number, place)) {
     make_line(header(place).key, row);
+    return row;
+  }
+  const LineLog::Read read{number, place, row + sizeof(RowHeader)};
+  try {
+    shape_->log->read(&read, 1);
+  } catch (...) {
+    bypass.remove(place);
+    throw;
   }
   return row;
 }
@@ -214,10 +223,10 @@ void Partition::copy_rows(const uint32_t* places, size_t count, std::byte* rows)
   std::vector<LineLog::Read> reads;
   for (size_t i = 0; i < count; ++i) {
     std::byte* row = rows + i * shape_->stride;
-    std::memcpy(row, at(places[i]), shape_->host_stride);
-    if (shape_->log != nullptr) reads.push_back({number, places[i], row + sizeof(RowHeader)});
+    std::memcpy(row, at(places[i]), sizeof(RowHeader));
+    reads.push_back({number, places[i], row + sizeof(RowHeader)});
   }
-  if (shape_->log != nullptr) shape_->log->read(reads.data(), reads.size());
+  shape_->log->read(reads.data(), reads.size());
 }
 
 const RowHeader& Partition::newest_header(uint32_t place) const {

@@ -135,11 +135,11 @@ class Partition {
   // Rows in memory beside the device tier; they are written to disk when a later lookup of
   // training does not use them.
   BypassRows bypass;
-  // Writes those that the last lookup did not use to disk. Returns whether there were any.
-  bool leave_bypass();
+  // Writes them to disk: all, or those that the last lookup did not use.
+  void leave_bypass(BypassRows::Keep keep);
   // The row in memory, beside the device tier; read from disk if it was not there.
   std::byte* bring_in(uint32_t place);
-  // Copies header and line of a row that is up to date. row: (stride).
+  // Copies headers and lines of rows that are up to date. rows: (count, stride).
   void copy_rows(const uint32_t* places, size_t count, std::byte* rows) const;
 
   // Looks at its share of the places and removes rows that expired at this step. look_ahead: null

@@ -25,7 +25,7 @@ struct CacheCounts {
   uint64_t evicted = 0;       // rows that gave way to them
   uint64_t written_back = 0;  // rows brought up to date in the host tier
   uint64_t ahead = 0;         // rows that came in by look-ahead, before a batch asked for them
-  uint64_t left = 0;          // partitions with rows that left memory beside the slots
+  uint64_t left = 0;          // partitions whose rows beside the slots may have left memory
   uint64_t stall_ns = 0;      // time that lookups spent on bringing rows in, or waiting for them
 
   CacheCounts& operator+=(const CacheCounts& other) {

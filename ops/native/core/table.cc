@@ -308,7 +308,7 @@ void Table::settle_in_lock() {
     if (partition.bypass.size() == 0) continue;
     std::unique_lock lock(partition.mutex, std::defer_lock);
     if (snapshot_ != nullptr) lock.lock();
-    (void)partition.leave_bypass();
+    partition.leave_bypass(BypassRows::Keep::kNone);
   }
   unsettled_ = false;
   // Plans think that their rows are marked as dirty.
@@ -386,10 +386,11 @@ size_t Table::warm_up(const int64_t* keys, const uint32_t* counts, size_t count,
   const uint64_t before = statistics().cache.ahead;
   look_ahead(best.data(), best.size());
   wait_for_look_ahead();
-  // What it pinned is for no batch.
-  look_ahead(nullptr, 0);
-  look_ahead(nullptr, 0);
-  wait_for_look_ahead();
+  {
+    // What it pinned is for no batch.
+    std::unique_lock lock(mutex_);
+    mover_->let_go_of_all();
+  }
   return statistics().cache.ahead - before;
 }
 

@@ -1,7 +1,9 @@
 // A table with a device tier does what one without does, bit for bit.
 #include <doctest/doctest.h>
+#include <sys/resource.h>
 
 #include <cmath>
+#include <csignal>
 #include <memory>
 #include <random>
 #include <string>
@@ -302,6 +304,51 @@ TEST_CASE("tiers: lines on disk, with any size of cache and window") {
       check_case(c);
     }
   }
+}
+
+TEST_CASE("tiers: while the disk is full steps fail, and nothing is lost") {
+  const TemporaryDirectory directory;
+  Case c;
+  c.disk = directory / "";
+  c.cache_rows = 600;
+  Table plain("t", options_of(c, false), 1, false), tiered("t", options_of(c, true), 1, false);
+  std::mt19937_64 random(17);
+  const auto step = [](Table& table, const StepKeys& keys) {
+    look_up(table, keys.keys, true);
+    update(table, keys.keys, keys.gradients);
+  };
+  // Enough for the log's buffers to be written: steps of thousands of lines of 56 bytes.
+  rlimit before;
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+  const auto old_action = std::signal(SIGXFSZ, SIG_IGN);
+  int failures = 0;
+  for (int round = 0; round < 40; ++round) {
+    StepKeys keys;
+    keys.keys = batch_of(random, 9000, 400000);
+    keys.gradients = gradients_of(random, keys.keys.size() * plain.width());
+    const auto coming = batch_of(random, 9000, 400000);
+    step(plain, keys);
+    const rlimit small{size_t{4} << 20, before.rlim_max};
+    if (round % 4 == 1) REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
+    for (bool done = false; !done;) {
+      // Forward may have brought rows in; a step that failed is done again, as a user would.
+      const Code code = error_code([&] {
+        tiered.look_ahead(coming.data(), coming.size());
+        step(tiered, keys);
+      });
+      done = code == Code::kOk;
+      if (done) break;
+      ++failures;
+      REQUIRE(code == Code::kResourceExhausted);
+      REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
+    }
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
+  }
+  std::signal(SIGXFSZ, old_action);
+  CHECK(failures > 0);
+  (void)error_code([&] { tiered.wait_for_look_ahead(); });
+  (void)error_code([&] { (void)exported(tiered, 1000); });
+  check_same(plain, tiered);
 }
 
 TEST_CASE("tiers: lines on disk need a device tier and a directory") {
