@@ -157,6 +157,8 @@ class Threads:
 
 # pooled, gradients: float32 [B, D] of each feature, or [N, D] without a combiner, on the GPU.
 # stream: a cudaStream_t as an integer; arrays must be ready in its order and live until it is done.
+# what: 0 gradients wait in the slot, below 256, for device_commit; 1 in the slot and applied at
+# once; 2 outside of any step, applied at once. witness: [256], in the host's memory.
 def device_forward(
     tables: list[Table],
     features: list[DeviceFeature],
@@ -173,6 +175,18 @@ def device_backward(
     *,
     ticket: int = 0,
     learning_rates: list[float] | None = None,
+    global_clip_norm: float = 0.0,
+    what: int = 2,
+    slot: int = 0,
+    stream: int = 0,
+    threads: Threads | None = None,
+) -> None: ...
+def device_commit(
+    tables: list[Table],
+    witness: _Floats,
+    *,
+    learning_rates: list[float] | None = None,
+    global_clip_norm: float = 0.0,
     stream: int = 0,
     threads: Threads | None = None,
 ) -> None: ...

@@ -279,12 +279,16 @@ HR_API int hr_commit(hr_table* const* tables, size_t table_count, const float* w
 /* unknown (may be null): how many distinct keys read the default row. */
 HR_API int hr_device_forward(const hr_layer_call* call, int insert, float* const* pooled,
                              int64_t* ticket, size_t* unknown, void* stream);
-/* step 1: in `slot`, and the hr_commit that follows only checks; 0: outside of any step, nothing
- * follows. Gradients are applied at once: waiting ones are refused. learning_rates: (T), or null:
- * the tables' own. */
+/* what 0: gradients wait in `slot` for hr_device_commit; 1: in `slot` and applied at once, the
+ * commit that follows only checks; 2: outside of any step, applied at once. learning_rates: (T), or
+ * null: the tables' own. */
 HR_API int hr_device_backward(const hr_layer_call* call, const float* const* gradients,
-                              int64_t ticket, const float* learning_rates, int step, size_t slot,
-                              void* stream);
+                              int64_t ticket, const float* learning_rates, float global_clip_norm,
+                              int what, size_t slot, void* stream);
+/* As hr_commit; the witness, too, is in the host's memory. */
+HR_API int hr_device_commit(hr_table* const* tables, size_t table_count, const float* witness,
+                            const float* learning_rates, float global_clip_norm,
+                            const hr_executor* executor, void* stream);
 
 /* --- serving ------------------------------------------------------------------------------------
  */

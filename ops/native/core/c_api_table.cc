@@ -115,6 +115,12 @@ hotrow::LayerCall one_table(hr_table* table, const int64_t* keys, size_t count,
   return {{table->table.get()}, one_feature(keys, count), {0}, hotrow::Executor(executor)};
 }
 
+std::vector<hotrow::Table*> to_tables(hr_table* const* tables, size_t count) {
+  std::vector<hotrow::Table*> all;
+  for (size_t t = 0; t < count; ++t) all.push_back(tables[t]->table.get());
+  return all;
+}
+
 hotrow::LayerCall to_call(const hr_layer_call& from) {
   hotrow::LayerCall call;
   for (size_t t = 0; t < from.table_count; ++t) {
@@ -346,9 +352,8 @@ int hr_backward(const hr_layer_call* call, const float* const* gradients, int64_
 int hr_commit(hr_table* const* tables, size_t table_count, const float* witness,
               const float* learning_rates, float global_clip_norm, const hr_executor* executor) {
   return guarded([&] {
-    std::vector<hotrow::Table*> all;
-    for (size_t t = 0; t < table_count; ++t) all.push_back(tables[t]->table.get());
-    hotrow::commit(all, witness, learning_rates, global_clip_norm, hotrow::Executor(executor));
+    hotrow::commit(to_tables(tables, table_count), witness, learning_rates, global_clip_norm,
+                   hotrow::Executor(executor));
   });
 }
 
@@ -362,15 +367,26 @@ int hr_device_forward(const hr_layer_call* call, int insert, float* const* poole
 }
 
 int hr_device_backward(const hr_layer_call* call, const float* const* gradients, int64_t ticket,
-                       const float* learning_rates, int step, size_t slot, void* stream) {
+                       const float* learning_rates, float global_clip_norm, int what, size_t slot,
+                       void* stream) {
   return guarded([&] {
     hotrow::BackwardOptions options;
-    options.what = step != 0 ? hotrow::Backward::kCommit : hotrow::Backward::kUpdate;
+    options.what = to_enum<hotrow::Backward>(what, 2, "what becomes of gradients:");
     options.slot = slot;
     options.ticket = ticket;
     options.learning_rates = learning_rates;
+    options.global_clip_norm = global_clip_norm;
     hotrow::device_backward(to_call(*call),
                             std::vector<const float*>(gradients, gradients + call->feature_count),
                             options, static_cast<hotrow::DeviceStream>(stream));
+  });
+}
+
+int hr_device_commit(hr_table* const* tables, size_t table_count, const float* witness,
+                     const float* learning_rates, float global_clip_norm,
+                     const hr_executor* executor, void* stream) {
+  return guarded([&] {
+    hotrow::device_commit(to_tables(tables, table_count), witness, learning_rates, global_clip_norm,
+                          hotrow::Executor(executor), static_cast<hotrow::DeviceStream>(stream));
   });
 }

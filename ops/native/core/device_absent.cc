@@ -26,4 +26,9 @@ void device_backward(const LayerCall& call, const std::vector<const float*>&,
   refuse(*call.tables.at(0));
 }
 
+void device_commit(const std::vector<Table*>& tables, const float*, const float*, float,
+                   const Executor&, DeviceStream) {
+  refuse(*tables.at(0));
+}
+
 }  // namespace hotrow

@@ -547,4 +547,14 @@ void device_backward(const LayerCall& call, const std::vector<const float*>& gra
   here.end_update(batch);
 }
 
+void device_commit(const std::vector<Table*>& tables, const float* witness, const float*, float,
+                   const Executor& executor, DeviceStream stream) {
+  LayerCall call;
+  call.tables = tables;
+  call.executor = executor;
+  const DeviceCall here(call, stream);
+  // Nothing waits: gradients that would are refused above.
+  for (Table* table : tables) table->passes.end_step(witness);
+}
+
 }  // namespace hotrow

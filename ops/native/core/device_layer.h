@@ -26,4 +26,9 @@ int64_t device_forward(const LayerCall& call, bool insert, const std::vector<flo
 void device_backward(const LayerCall& call, const std::vector<const float*>& gradients,
                      const BackwardOptions& options, DeviceStream stream);
 
+// As commit, on a stream, of tables on a GPU. witness: (kSlots) in the host's memory.
+void device_commit(const std::vector<Table*>& tables, const float* witness,
+                   const float* learning_rates, float global_clip_norm, const Executor& executor,
+                   DeviceStream stream);
+
 }  // namespace hotrow

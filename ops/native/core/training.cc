@@ -471,8 +471,8 @@ const Plan* find_plan(const LayerCall& call, int64_t ticket) {
 }
 
 // Rows of a table on a GPU are newer there, and steps of the CPU would not see them.
-void check_in_memory(const LayerCall& call, bool reads_only) {
-  for (const Table* table : call.tables) {
+void check_in_memory(const std::vector<Table*>& tables, bool reads_only) {
+  for (const Table* table : tables) {
     if (table->tier() == nullptr) continue;
     if (!reads_only) {
       fail(Code::kFailedPrecondition,
@@ -493,7 +493,7 @@ int64_t next_ticket() {
 int64_t forward(const LayerCall& call, bool insert, const std::vector<float*>& pooled,
                 size_t* missing) {
   const Executor executor = executor_for(call);
-  check_in_memory(call, !insert);
+  check_in_memory(call.tables, !insert);
   TableLocks locks(call.tables, insert);
   Plan* plan;
   if (insert) {
@@ -529,7 +529,7 @@ int64_t forward(const LayerCall& call, bool insert, const std::vector<float*>& p
 void backward(const LayerCall& call, const std::vector<const float*>& gradients,
               const BackwardOptions& options) {
   const Executor executor = executor_for(call);
-  check_in_memory(call, false);
+  check_in_memory(call.tables, false);
   TableLocks locks(call.tables, true);
   const Plan* plan = find_plan(call, options.ticket);
   thread_local Plan own;
@@ -588,6 +588,7 @@ void backward(const LayerCall& call, const std::vector<const float*>& gradients,
 
 void commit(const std::vector<Table*>& tables, const float* witness, const float* learning_rates,
             float global_clip_norm, const Executor& executor) {
+  check_in_memory(tables, false);
   TableLocks locks(tables, true);
   std::vector<Due> dues;
   std::vector<std::unique_ptr<SummedGradients>> merged;

@@ -11,6 +11,7 @@
 namespace {
 
 using DeviceInt64s = nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::cuda>;
+using Floats = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using DeviceFloats = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cuda>;
 using DeviceFloats2 = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cuda>;
 using DeviceOut2 = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cuda>;
@@ -90,6 +91,12 @@ class DeviceCall {
   hr_layer_call call_{};
 };
 
+void check_slot(size_t slot) {
+  if (slot < HR_SLOTS) return;
+  throw nb::index_error(
+      ("slot " + std::to_string(slot) + "; must be below " + std::to_string(HR_SLOTS)).c_str());
+}
+
 nb::tuple forward(const nb::list& tables, const std::vector<const DeviceFeature*>& features,
                   const std::vector<DeviceOut2>& pooled, bool insert, uintptr_t stream,
                   const Threads* threads) {
@@ -106,15 +113,32 @@ nb::tuple forward(const nb::list& tables, const std::vector<const DeviceFeature*
 
 void backward(const nb::list& tables, const std::vector<const DeviceFeature*>& features,
               const std::vector<DeviceFloats2>& gradients, int64_t ticket,
-              const std::optional<std::vector<float>>& learning_rates, uintptr_t stream,
-              const Threads* threads) {
+              const std::optional<std::vector<float>>& learning_rates, float global_clip_norm,
+              int what, size_t slot, uintptr_t stream, const Threads* threads) {
   const DeviceCall call(tables, features, threads);
   const auto in = call.pointers("gradients", features, gradients);
+  check_slot(slot);
   if (learning_rates) check_length("learning_rates", learning_rates->size(), call.tables());
   run([&] {
     return hr_device_backward(&call.get(), in.data(), ticket,
-                              learning_rates ? learning_rates->data() : nullptr, 0, 0,
-                              reinterpret_cast<void*>(stream));
+                              learning_rates ? learning_rates->data() : nullptr, global_clip_norm,
+                              what, slot, reinterpret_cast<void*>(stream));
+  });
+}
+
+void commit(const nb::list& tables, const Floats& witness,
+            const std::optional<std::vector<float>>& learning_rates, float global_clip_norm,
+            uintptr_t stream, const Threads* threads) {
+  std::vector<hr_table*> all;
+  for (nb::handle table : tables) all.push_back(table_of(table));
+  if (all.empty()) throw nb::value_error("a commit needs at least one table");
+  check_length("witness", witness.shape(0), HR_SLOTS);
+  if (learning_rates) check_length("learning_rates", learning_rates->size(), all.size());
+  run([&] {
+    return hr_device_commit(all.data(), all.size(), witness.data(),
+                            learning_rates ? learning_rates->data() : nullptr, global_clip_norm,
+                            threads == nullptr ? nullptr : threads->executor(),
+                            reinterpret_cast<void*>(stream));
   });
 }
 
@@ -152,9 +176,15 @@ void bind_device(nb::module_& m) {
         nb::arg("pooled").noconvert(), nb::kw_only(), nb::arg("insert") = true,
         nb::arg("stream") = 0, nb::arg("threads") = nb::none(),
         "Writes pooled rows of tables on a GPU; returns a ticket and how many keys are unknown.");
-  m.def("device_backward", &backward, nb::arg("tables"), nb::arg("features"),
-        nb::arg("gradients").noconvert(), nb::kw_only(), nb::arg("ticket") = 0,
-        nb::arg("learning_rates") = nb::none(), nb::arg("stream") = 0,
-        nb::arg("threads") = nb::none(),
-        "Sums gradients by row and applies the optimizers, on a GPU.");
+  m.def(
+      "device_backward", &backward, nb::arg("tables"), nb::arg("features"),
+      nb::arg("gradients").noconvert(), nb::kw_only(), nb::arg("ticket") = 0,
+      nb::arg("learning_rates") = nb::none(), nb::arg("global_clip_norm") = 0.0f,
+      nb::arg("what") = 2, nb::arg("slot") = 0, nb::arg("stream") = 0,
+      nb::arg("threads") = nb::none(),
+      "Sums gradients by row, on a GPU; what 0: they wait in the slot, 1 and 2: they are applied.");
+  m.def("device_commit", &commit, nb::arg("tables"), nb::arg("witness"), nb::kw_only(),
+        nb::arg("learning_rates") = nb::none(), nb::arg("global_clip_norm") = 0.0f,
+        nb::arg("stream") = 0, nb::arg("threads") = nb::none(),
+        "Ends a step of tables on a GPU: gradients that wait are applied by the witness' factors.");
 }

@@ -218,7 +218,7 @@ TEST_CASE("device layer: two layers share a table, and a step's commit checks") 
     HostSide a(some(plain, 0, 1), inputs, executor), b(some(plain, 2, 1), others, executor);
     DeviceSide c(some(tiered, 0, 1), inputs, executor, one);
     DeviceSide d(some(tiered, 2, 1), others, executor, two);
-    const auto run = [&](const Tables& tables, auto& first, auto& second) {
+    const auto run = [&](const Tables& tables, auto& first, auto& second, auto&& end) {
       first.backward(now(first.forward(true)));
       BackwardOptions options;
       options.what = Backward::kCommit;
@@ -227,10 +227,14 @@ TEST_CASE("device layer: two layers share a table, and a step's commit checks") 
       second.backward(options);
       std::vector<float> witness(GradientPasses::kSlots, 0.0f);
       witness[options.slot] = GradientPasses::kUnit;
-      commit({tables.all[2], tables.all[1]}, witness.data(), nullptr, 0.0f, executor);
+      end(std::vector<Table*>{tables.all[2], tables.all[1]}, witness.data());
     };
-    run(plain, a, b);
-    run(tiered, c, d);
+    run(plain, a, b, [&](const std::vector<Table*>& tables, const float* witness) {
+      commit(tables, witness, nullptr, 0.0f, executor);
+    });
+    run(tiered, c, d, [&](const std::vector<Table*>& tables, const float* witness) {
+      device_commit(tables, witness, nullptr, 0.0f, executor, two.get());
+    });
     REQUIRE(same_bits(b.outputs(), d.outputs()));
     if (step % 4 == 3) check_same(plain, tiered);
   }
@@ -257,6 +261,12 @@ TEST_CASE("device layer: what cannot be is refused by name, and changes nothing"
     HostSide host(tiered, inputs, executor);
     CHECK(code([&] { host.forward(true); }) == Code::kFailedPrecondition);
     CHECK(code([&] { host.backward(now(0)); }) == Code::kFailedPrecondition);
+    const std::vector<float> witness(GradientPasses::kSlots, 0.0f);
+    CHECK(code([&] { commit(tiered.all, witness.data(), nullptr, 0.0f, executor); }) ==
+          Code::kFailedPrecondition);
+    CHECK(code([&] {
+            device_commit(plain.all, witness.data(), nullptr, 0.0f, executor, stream.get());
+          }) == Code::kFailedPrecondition);
     CHECK(code([&] { tiered.all[0]->look_ahead(inputs[0].keys.data(), 3); }) ==
           Code::kUnimplemented);
   }
