@@ -15,13 +15,14 @@ namespace hotrow {
 struct DeviceBatch {
   int64_t ticket = 0;  // 0: it is no pass's
   std::vector<Table*> tables;
-  bool spent = true;                  // its backward pass was there
-  std::vector<uint64_t> epochs;       // (T)
-  std::vector<uint64_t> host_epochs;  // (T)
-  std::vector<size_t> first_key;      // (F) position of each feature's first key
-  std::vector<uint32_t> begins;       // (T + 1) position of each table's first key
-  DeviceUnique unique;                // on the device
-  DevicePlan plan;                    // on the device
+  bool spent = true;                     // its backward pass was there
+  std::vector<uint64_t> epochs;          // (T)
+  std::vector<uint64_t> host_epochs;     // (T)
+  std::vector<size_t> first_key;         // (F) position of each feature's first key
+  std::vector<uint32_t> begins;          // (T + 1) position of each table's first key
+  std::vector<uint32_t> distinct_first;  // (T + 1) distinct keys before each table
+  DeviceUnique unique;                   // on the device
+  DevicePlan plan;                       // on the device
   DeviceBypass bypass;
   std::vector<uint32_t> bypass_places;  // (B)
   std::vector<uint32_t> bypass_first;   // (T + 1)
@@ -60,12 +61,13 @@ class DeviceWorkspace {
   DeviceBlock scratch;    // of one kernel after the other
   DeviceBlock described;  // small arrays that describe a call
   DeviceBlock missing;    // of the missing keys of a batch
+  DeviceBlock terms;      // gradient rows of a backward pass, by distinct key
   PinnedBlock answer, sent;
   DeviceEvent ready;
   size_t expected_missing = 4096;  // so many keys are read back with their number
 
   size_t bytes() const {
-    size_t total = scratch.bytes() + described.bytes() + missing.bytes();
+    size_t total = scratch.bytes() + described.bytes() + missing.bytes() + terms.bytes();
     for (const DeviceBatch& batch : batches) {
       total += batch.memory.bytes() + batch.bypass_memory.bytes();
     }
