@@ -14,7 +14,7 @@ class Pins {
  public:
   Pins(RowCache& cache, std::vector<uint32_t>* slots) : cache_(&cache), slots_(slots) {}
   ~Pins() {
-    for (uint32_t slot : *slots_) cache_->unpin(slot);
+    cache_->unpin(slots_->data(), slots_->size(), RowCache::kLookup);
     slots_->clear();
   }
 
@@ -77,7 +77,12 @@ void BatchRows::find_in_tiers(size_t g, Missing missing) {
   const Pins pins(cache, &group.pinned);
   // First what the device tier has, pinned: so no row of the batch is another's victim.
   in_blocks(
-      distinct, [&](size_t u) __attribute__((always_inline)) { fetch(cache.home(hashes[u])); },
+      distinct,
+      [&](size_t u) __attribute__((always_inline)) {
+        fetch(cache.home(hashes[u]));
+        fetch(cache.uses_of(hashes[u]));
+        fetch(cache.places_of(hashes[u]));
+      },
       [&](size_t u) __attribute__((always_inline)) {
         const uint32_t slot = cache.likely(hashes[u]);
         if (slot != RowCache::kNone) fetch(cache.line(slot));
@@ -126,7 +131,7 @@ void BatchRows::take_slot(Group& group, size_t u, uint32_t slot) {
   group.places[u] = cache.place(slot);
   group.lines[u] = cache.line(slot);
   group.pinned.push_back(slot);
-  cache.pin(slot);
+  cache.pin(slot, RowCache::kLookup);
   cache.set_dirty(slot, true);
 }
 

@@ -5,14 +5,17 @@
 #include <cstring>
 
 #include "core/batch_rows.h"
+#include "core/hash.h"
 #include "core/host_search.h"
 #include "core/table.h"
 
 namespace hotrow {
 namespace {
 
-// Distinct keys planned in one hold of the table's lock: below a millisecond.
+// Keys planned, or pins given back, in one hold of the table's lock: below a millisecond.
 constexpr size_t kPieceKeys = 8192;
+// Keys that are known as repetitions: their hashes fit the second cache.
+constexpr size_t kRecent = 32768;
 // Lines read in one request, and between two reports of progress.
 constexpr size_t kRequest = 16384, kReport = 256;
 constexpr size_t kMostWaiting = 2;
@@ -88,21 +91,27 @@ void LookAhead::run_planner() {
 }
 
 void LookAhead::bring_in(const std::vector<int64_t>& keys) {
-  unique_.run(keys.data(), keys.size());
+  take_in(keys);
   uint64_t voided;
-  {
+  for (bool ready = false; !ready;) {
+    if (stopping()) return;
     const auto lock = table_->lock_beside_steps();
     open_loaded();
-    while (windows_.size() >= 2) let_go();
-    windows_.emplace_back();
+    ready = windows_.size() < 2;
+    if (ready) {
+      windows_.push_back(
+          {next_window_++ % 2 == 0 ? RowCache::kEvenWindow : RowCache::kOddWindow, {}});
+    } else {
+      let_go(kPieceKeys);
+    }
     voided = voided_;
   }
-  for (size_t first = 0; first < unique_.size(); first += kPieceKeys) {
+  for (size_t first = 0; first < kept_; first += kPieceKeys) {
     if (stopping()) return;
     const auto lock = table_->lock_beside_steps();
     if (voided_ != voided) return;
     open_loaded();
-    plan(first, std::min(unique_.size(), first + kPieceKeys));
+    plan(first, std::min(kept_, first + kPieceKeys));
   }
   std::lock_guard lock(progress_);
   if (read_error_ != nullptr) std::rethrow_exception(std::exchange(read_error_, nullptr));
@@ -113,11 +122,33 @@ bool LookAhead::stopping() {
   return stop_;
 }
 
+void LookAhead::take_in(const std::vector<int64_t>& keys) {
+  // At first no hash is where it would be looked for.
+  recent_.resize(kRecent);
+  for (size_t i = 0; i < kRecent; ++i) recent_[i] = i ^ 1;
+  keys_.resize(std::max(keys_.size(), keys.size()));
+  hashes_.resize(keys_.size());
+  size_t kept = 0;
+  for (const int64_t key : keys) {
+    const uint64_t hash = mix64(static_cast<uint64_t>(key));
+    uint64_t& recent = recent_[hash % kRecent];
+    keys_[kept] = key;
+    hashes_[kept] = hash;
+    kept += recent != hash ? 1 : 0;
+    recent = hash;
+  }
+  kept_ = kept;
+}
+
 void LookAhead::plan(size_t first, size_t last) {
   RowCache& cache = *table_->cache();
-  const int64_t* keys = unique_.keys() + first;
-  const uint64_t* hashes = unique_.hashes() + first;
-  std::vector<uint32_t>& pinned = windows_.back();
+  const int64_t* keys = keys_.data() + first;
+  const uint64_t* hashes = hashes_.data() + first;
+  Window& window = windows_.back();
+  const auto keep = [&](uint32_t slot) {
+    cache.pin(slot, window.pin);
+    window.slots.push_back(slot);
+  };
   missing_.clear();
   fresh_.clear();
   in_blocks(
@@ -131,8 +162,7 @@ void LookAhead::plan(size_t first, size_t last) {
         if (slot == RowCache::kNone) {
           missing_.push_back(static_cast<uint32_t>(u));
         } else {
-          cache.pin(slot);
-          pinned.push_back(slot);
+          keep(slot);
         }
       });
   CacheCounts counts;
@@ -143,6 +173,8 @@ void LookAhead::plan(size_t first, size_t last) {
   try {
     search_host(*table_, keys, hashes, missing_.data(), missing_.size(),
                 [&](size_t u, Partition& partition) {
+                  // The key may be twice in the piece.
+                  if (cache.find(hashes[u], keys[u]) != RowCache::kNone) return;
                   const uint32_t place = partition.find(hashes[u], keys[u]);
                   if (place == Partition::kAbsent) return;
                   const std::byte* const beside = partition.bypass.find(place);
@@ -169,8 +201,7 @@ void LookAhead::plan(size_t first, size_t last) {
                                       false, partition.at(place) + sizeof(RowHeader),
                                       cache.line(slot) + sizeof(RowHeader)});
                   }
-                  cache.pin(slot);
-                  pinned.push_back(slot);
+                  keep(slot);
                 });
   } catch (...) {
     error = std::current_exception();
@@ -293,14 +324,17 @@ void LookAhead::finish_loading() {
   open_loaded();
 }
 
-void LookAhead::let_go() {
-  for (uint32_t slot : windows_.front()) table_->cache()->unpin(slot);
-  windows_.pop_front();
+void LookAhead::let_go(size_t most) {
+  Window& oldest = windows_.front();
+  const size_t left = oldest.slots.size() - std::min(most, oldest.slots.size());
+  table_->cache()->unpin(oldest.slots.data() + left, oldest.slots.size() - left, oldest.pin);
+  oldest.slots.resize(left);
+  if (left == 0) windows_.pop_front();
 }
 
 void LookAhead::let_go_of_all() {
   ++voided_;
-  while (!windows_.empty()) let_go();
+  while (!windows_.empty()) let_go(kPieceKeys);
 }
 
 void LookAhead::forget() {

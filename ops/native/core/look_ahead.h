@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/unique.h"
+#include "core/row_cache.h"
 
 namespace hotrow {
 
@@ -60,7 +60,9 @@ class LookAhead {
   void run_planner();
   bool stopping();
   void bring_in(const std::vector<int64_t>& keys);
-  // Plans the window's distinct keys [first, last), in the table's lock.
+  // Leaves most repetitions of keys out, and mixes the others.
+  void take_in(const std::vector<int64_t>& keys);
+  // Plans the window's keys [first, last), in the table's lock.
   void plan(size_t first, size_t last);
 
   void run_reader();
@@ -71,21 +73,29 @@ class LookAhead {
   // In the table's lock: opens the slots whose lines were read, and forgets their loads.
   void open_loaded();
   bool open(Load* load);
-  // Of the oldest window.
-  void let_go();
+  // Gives back up to `most` pins of the oldest window, which ends with its last.
+  void let_go(size_t most);
   // In progress_.
   uint64_t planned() const { return first_ + loads_.size(); }
 
   Table* table_;
 
   // The planner's own.
-  Unique unique_;
+  size_t kept_ = 0;               // keys of the window
+  std::vector<int64_t> keys_;     // (kept_), and room for all
+  std::vector<uint64_t> hashes_;  // (kept_)
+  std::vector<uint64_t> recent_;  // hashes of keys seen lately, by their low bits
   std::vector<uint32_t> missing_;
   std::vector<Load> fresh_;
 
   // In the table's lock.
-  std::deque<std::vector<uint32_t>> windows_;  // the last two: slots that they pin
-  uint64_t voided_ = 0;                        // how often forget was called
+  struct Window {
+    RowCache::Pin pin;
+    std::vector<uint32_t> slots;  // that it pins; some more than once
+  };
+  std::deque<Window> windows_;  // the last two
+  uint64_t next_window_ = 0;
+  uint64_t voided_ = 0;  // how often forget was called
 
   // Loads in the order in which they are read; numbers count from the start. Changed in the
   // table's lock and progress_ both, so either is enough to look.

@@ -143,14 +143,12 @@ void RowCache::set_dirty(uint32_t slot, bool dirty) {
   state = static_cast<uint8_t>(dirty ? state | kDirty : state & ~kDirty);
 }
 
-void RowCache::pin(uint32_t slot) {
-  uint8_t& state = set_at(slot).states[slot % kWays];
-  if ((state & kPins) != kPins) ++state;
-}
-
-void RowCache::unpin(uint32_t slot) {
-  uint8_t& state = set_at(slot).states[slot % kWays];
-  if ((state & kPins) != 0 && (state & kPins) != kPins) --state;
+void RowCache::unpin(const uint32_t* slots, size_t count, Pin who) {
+  constexpr size_t kAhead = 16;
+  for (size_t i = 0; i < count; ++i) {
+    if (i + kAhead < count) __builtin_prefetch(&set_at(slots[i + kAhead]), 1);
+    set_at(slots[i]).states[slots[i] % kWays] &= static_cast<uint8_t>(~who);
+  }
 }
 
 }  // namespace hotrow

@@ -68,6 +68,9 @@ class RowCache {
   // --- looking --------------------------------------------------------------------------------
   // What find reads first.
   const void* home(uint64_t hash) const { return &sets_[set_of(hash)]; }
+  // What note_use and place read.
+  const void* uses_of(uint64_t hash) const { return sets_[set_of(hash)].sketch; }
+  const void* places_of(uint64_t hash) const { return sets_[set_of(hash)].places; }
   // The slot of a key, or kNone.
   uint32_t find(uint64_t hash, int64_t key) const {
     const size_t number = set_of(hash);
@@ -120,13 +123,16 @@ class RowCache {
   // Dirty: the host's copy is older.
   bool dirty(uint32_t slot) const { return (set_at(slot).states[slot % kWays] & kDirty) != 0; }
   void set_dirty(uint32_t slot, bool dirty);
-  // A pinned row is nobody's victim. Pins are counted; 63 of them are never taken back.
+  // A pinned row is nobody's victim. Each of those who pin does it once, however often it asks.
+  enum Pin : uint8_t { kLookup = 1, kEvenWindow = 2, kOddWindow = 4 };
   bool pinned(uint32_t slot) const { return (set_at(slot).states[slot % kWays] & kPins) != 0; }
-  void pin(uint32_t slot);
-  void unpin(uint32_t slot);
+  void pin(uint32_t slot, Pin who) { set_at(slot).states[slot % kWays] |= who; }
+  // Takes the pins of all these slots back.
+  void unpin(const uint32_t* slots, size_t count, Pin who);
 
  private:
-  static constexpr uint8_t kDirty = 0x80, kLoading = 0x40, kPins = 0x3f;
+  static constexpr uint8_t kDirty = 0x80, kLoading = 0x40;
+  static constexpr uint8_t kPins = kLookup | kEvenWindow | kOddWindow;
   static constexpr uint32_t kWords = 7;
   static constexpr uint32_t kCounters = kWords * 16;  // of 4 bits
 

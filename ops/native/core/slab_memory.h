@@ -5,6 +5,8 @@
 #include <mutex>
 #include <vector>
 
+#include "core/mapping.h"
+
 namespace hotrow {
 
 // Bytes of memory that this machine has.
@@ -14,7 +16,6 @@ size_t machine_memory();
 class SlabMemory {
  public:
   SlabMemory() = default;
-  ~SlabMemory() { clear(); }
   SlabMemory(const SlabMemory&) = delete;
 
   // 64-byte aligned, all zero. Fails with ResourceExhausted.
@@ -24,14 +25,10 @@ class SlabMemory {
   void clear();
 
  private:
-  struct Slab {
-    std::byte* mapping;
-    size_t mapped;
-  };
   void map(size_t bytes);
 
   mutable std::mutex mutex_;
-  std::vector<Slab> slabs_;
+  std::vector<Mapping> slabs_;
   std::byte* next_ = nullptr;
   size_t left_ = 0;
   size_t taken_ = 0;
