@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "core/device_call.h"
+#include "core/device_norm.h"
 
 namespace hotrow {
 
@@ -256,9 +257,41 @@ size_t DeviceCall::bring_in(const Answer& answer, Find how, DeviceBatch* batch) 
 
 // --- gradients are applied -----------------------------------------------------------------------
 
+// Sums the gradients first, and scales them down if their norm is too large.
+void DeviceCall::clip(const DeviceBatch& batch, const DeviceDue& due,
+                      std::vector<DeviceStep>* steps) {
+  const size_t count = due.gradients.count, tables = tables_.size();
+  std::vector<DeviceSums> sums(tables);
+  float* factors = nullptr;
+  take_from(work_->sums, [&](DeviceArena& arena) {
+    factors = arena.take<float>(tables);
+    for (size_t t = 0; t < tables; ++t) {
+      const size_t distinct = batch.distinct_first[t + 1] - batch.distinct_first[t];
+      sums[t] = {tables_[t]->width(), arena.take<float>(distinct * tables_[t]->width())};
+    }
+  });
+  std::vector<DeviceNormed> normed;
+  size_t most_width = 0;
+  for (size_t t = 0; t < tables; ++t) {
+    const Table& table = *tables_[t];
+    most_width = std::max(most_width, table.width());
+    normed.push_back({sums[t].sums, table.width(), due.factors[t].value_or(1.0f),
+                      static_cast<int32_t>(table.shard_count()), table.hashed()});
+    (*steps)[t].sums = sums[t].sums;
+    (*steps)[t].scale = factors + t;
+  }
+  const size_t sum_bytes = device_sum_scratch(count, tables, most_width);
+  device_sum(sums.data(), tables, batch.unique.table_first, due.gradients, scratch(sum_bytes),
+             sum_bytes, stream_);
+  const size_t clip_bytes = device_clip_scratch(normed.data(), tables, count);
+  device_clip(normed.data(), tables, batch.unique, count, batch.plan.lines, due.global_clip_norm,
+              factors, scratch(clip_bytes), clip_bytes, stream_);
+}
+
 void DeviceCall::apply(const DeviceBatch& batch, const DeviceDue& due) {
   const size_t count = due.gradients.count, tables = tables_.size();
   std::vector<DeviceStep> steps(tables);
+  if (due.global_clip_norm > 0.0f) clip(batch, due, &steps);
   size_t most_width = 0;
   for (size_t t = 0; t < tables; ++t) {
     Table& table = *tables_[t];

@@ -25,6 +25,7 @@ struct DeviceDue {
   const uint32_t* counts = nullptr;           // (U) lookups, on the device
   std::vector<std::optional<float>> factors;  // (T) of the gradients; none: the table has no step
   const float* learning_rates = nullptr;      // (T), or null: those of the options
+  float global_clip_norm = 0.0f;              // 0: none
 };
 
 class DeviceCall {
@@ -75,6 +76,7 @@ class DeviceCall {
                     std::vector<std::vector<const std::byte*>>* lines);
   size_t bring_in(const Answer& answer, Find how, DeviceBatch* batch);
   void unpin(const DeviceBatch& batch);
+  void clip(const DeviceBatch& batch, const DeviceDue& due, std::vector<DeviceStep>* steps);
 
   const std::vector<Table*> tables_;
   const Executor executor_;

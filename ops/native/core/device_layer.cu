@@ -3,6 +3,7 @@
 
 #include "core/device_call.h"
 #include "core/device_layer.h"
+#include "core/device_passes.h"
 #include "core/device_pooling.h"
 
 namespace hotrow {
@@ -41,6 +42,8 @@ class LayerOnDevice {
   // Of the distinct keys of a batch, from those of the outputs.
   DeviceGradients gradients_of(const DeviceBatch& batch,
                                const std::vector<const float*>& gradients);
+  // They wait in a slot of the tables' passes.
+  void keep(const DeviceBatch& batch, const DeviceGradients& gradients, size_t slot);
   void update(const DeviceBatch& batch, const DeviceGradients& gradients,
               const BackwardOptions& options);
 
@@ -205,6 +208,34 @@ DeviceGradients LayerOnDevice::gradients_of(const DeviceBatch& batch,
   return {terms.rows, terms.shares, positions.begins, positions.order, count};
 }
 
+void LayerOnDevice::keep(const DeviceBatch& batch, const DeviceGradients& gradients, size_t slot) {
+  const size_t tables = call_.tables.size();
+  std::vector<DeviceSummed> summed;
+  std::vector<DeviceSums> sums;
+  size_t most_width = 0;
+  for (size_t t = 0; t < tables; ++t) {
+    const size_t width = call_.tables[t]->width();
+    most_width = std::max(most_width, width);
+    std::shared_ptr<DevicePass>& pass = call_.tables[t]->passes.begin_pass(slot).device;
+    if (pass == nullptr) pass = std::make_shared<DevicePass>();
+    pass->distinct = 0;  // if there is no memory
+    const size_t distinct = batch.distinct_first[t + 1] - batch.distinct_first[t];
+    pass->summed = take_from(pass->memory, [&](DeviceArena& arena) {
+      return DeviceSummed::take(arena, distinct, width);
+    });
+    pass->distinct = distinct;
+    pass->lookups = batch.lookups[t];
+    summed.push_back(pass->summed);
+    sums.push_back({width, pass->summed.sums});
+  }
+  const size_t note_bytes = device_note_keys_scratch(tables);
+  device_note_keys(summed.data(), tables, batch.unique, batch.plan.lines, batch.count(),
+                   here_.scratch(note_bytes), note_bytes, here_.stream());
+  const size_t sum_bytes = device_sum_scratch(batch.count(), tables, most_width);
+  device_sum(sums.data(), tables, batch.unique.table_first, gradients, here_.scratch(sum_bytes),
+             sum_bytes, here_.stream());
+}
+
 void LayerOnDevice::update(const DeviceBatch& batch, const DeviceGradients& gradients,
                            const BackwardOptions& options) {
   DeviceDue due;
@@ -212,6 +243,7 @@ void LayerOnDevice::update(const DeviceBatch& batch, const DeviceGradients& grad
   due.counts = batch.unique.counts;
   due.factors.assign(call_.tables.size(), 1.0f);
   due.learning_rates = options.learning_rates;
+  due.global_clip_norm = options.global_clip_norm;
   here_.apply(batch, due);
   here_.end_update(batch, due);
 }
@@ -241,12 +273,6 @@ int64_t device_forward(const LayerCall& call, bool insert, const std::vector<flo
 
 void device_backward(const LayerCall& call, const std::vector<const float*>& gradients,
                      const BackwardOptions& options, DeviceStream stream) {
-  if (options.what == Backward::kAccumulate || options.global_clip_norm > 0.0f) {
-    fail(Code::kUnimplemented,
-         "table %s: on a GPU gradients are applied at once: no accumulation, no global_clipnorm, "
-         "no second use of a table in a step yet",
-         call.tables.empty() ? "" : call.tables[0]->name().c_str());
-  }
   LayerOnDevice here(call, stream);
   DeviceBatch* batch = here.find_batch(options.ticket);
   DeviceBatch* const before = batch;
@@ -259,14 +285,12 @@ void device_backward(const LayerCall& call, const std::vector<const float*>& gra
   if (options.what == Backward::kCommit) {
     for (Table* table : call.tables) table->passes.begin_immediate(options.slot);
   }
-  here.update(*batch, here.gradients_of(*batch, gradients), options);
-}
-
-void device_commit(const std::vector<Table*>& tables, const float* witness, const float*, float,
-                   const Executor& executor, DeviceStream stream) {
-  const DeviceCall here(tables, executor, stream);
-  // Nothing waits: gradients that would are refused above.
-  for (Table* table : tables) table->passes.end_step(witness);
+  const DeviceGradients summed = here.gradients_of(*batch, gradients);
+  if (options.what == Backward::kAccumulate) {
+    here.keep(*batch, summed, options.slot);
+  } else {
+    here.update(*batch, summed, options);
+  }
 }
 
 }  // namespace hotrow

@@ -21,8 +21,7 @@ namespace hotrow {
 int64_t device_forward(const LayerCall& call, bool insert, const std::vector<float*>& pooled,
                        size_t* missing, DeviceStream stream);
 
-// As backward, for kCommit and kUpdate: sums and optimizers are one pass. Gradients that wait
-// (kAccumulate) or that a norm of all would scale (global_clip_norm) are refused.
+// As backward. Sums and optimizers are one pass unless gradients wait or are clipped.
 void device_backward(const LayerCall& call, const std::vector<const float*>& gradients,
                      const BackwardOptions& options, DeviceStream stream);
 

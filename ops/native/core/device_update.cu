@@ -13,6 +13,7 @@ constexpr unsigned kUpdateThreads = 128;
 // A table's step as kernels see it: layout, and the numbers of kernels_impl.h.
 struct UpdateTable {
   const float* sums;         // (U of the table, D), or null
+  const float* known_scale;  // or null: scale is good
   const float* corrections;  // (corrections_count)
   uint64_t seed;
   uint32_t corrections_count, clock;
@@ -32,6 +33,7 @@ UpdateTable describe(const DeviceStep& given, uint32_t number_of_launch) {
   const Optimizer& o = step.optimizer;
   UpdateTable t = {};
   t.sums = given.sums;
+  t.known_scale = given.scale;
   t.corrections = step.corrections;
   t.seed = step.seed;
   t.corrections_count = static_cast<uint32_t>(step.corrections_count);
@@ -61,6 +63,12 @@ UpdateTable describe(const DeviceStep& given, uint32_t number_of_launch) {
   t.twice_shrinkage = 2.0f * o.l2_shrinkage;
   t.beta = o.beta;
   return t;
+}
+
+__global__ void take_scales(UpdateTable* all, uint32_t tables) {
+  for (size_t t = thread_index(); t < tables; t += thread_stride()) {
+    if (all[t].known_scale != nullptr) all[t].scale = *all[t].known_scale;
+  }
 }
 
 // The gradient as the optimizer sees it, from the sum g and the weight w.
@@ -322,7 +330,7 @@ void device_update(const DeviceStep* steps, size_t tables, const uint32_t* table
   std::vector<UpdateKernel> kernels;
   std::vector<UpdateTable> described;
   std::vector<uint32_t> widths;
-  bool summed = true;
+  bool summed = true, scaled = false;
   for (size_t t = 0; t < tables; ++t) {
     const UpdateKernel kernel = kernel_for(steps[t].step);
     const auto at = std::find(kernels.begin(), kernels.end(), kernel);
@@ -330,11 +338,16 @@ void device_update(const DeviceStep* steps, size_t tables, const uint32_t* table
     if (at == kernels.end()) kernels.push_back(kernel);
     widths.push_back(described.back().width);
     summed = summed && steps[t].sums != nullptr;
+    scaled = scaled || steps[t].scale != nullptr;
   }
   DeviceArena arena(scratch, bytes);
   const UpdateScratch s(arena, gradients.count, tables,
                         *std::max_element(widths.begin(), widths.end()));
   upload(s.described, described.data(), tables, stream);
+  if (scaled) {
+    launch("update: scales", take_scales, 1, kBlockThreads, stream, s.described,
+           static_cast<uint32_t>(tables));
+  }
   if (!summed) {
     upload(s.widths, widths.data(), tables, stream);
     sum_hot_rows(s.widths, tables, table_first, gradients, s.hot, stream);

@@ -61,13 +61,15 @@ class DeviceWorkspace {
   DeviceBlock scratch;    // of one kernel after the other
   DeviceBlock described;  // small arrays that describe a call
   DeviceBlock missing;    // of the missing keys of a batch
-  DeviceBlock terms;      // gradient rows of a backward pass, by distinct key
+  DeviceBlock terms;      // gradient rows of a backward pass or a commit, by distinct key
+  DeviceBlock sums;       // of gradients that are clipped
   PinnedBlock answer, sent;
   DeviceEvent ready;
   size_t expected_missing = 4096;  // so many keys are read back with their number
 
   size_t bytes() const {
-    size_t total = scratch.bytes() + described.bytes() + missing.bytes() + terms.bytes();
+    size_t total =
+        scratch.bytes() + described.bytes() + missing.bytes() + terms.bytes() + sums.bytes();
     for (const DeviceBatch& batch : batches) {
       total += batch.memory.bytes() + batch.bypass_memory.bytes();
     }

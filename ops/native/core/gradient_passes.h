@@ -10,6 +10,8 @@
 
 namespace hotrow {
 
+struct DevicePass;
+
 // Gradients summed per distinct key. The rows of group g lie in [group_begins[g],
 // group_begins[g + 1]) and in partitions that no other group has.
 struct SummedGradients {
@@ -20,6 +22,8 @@ struct SummedGradients {
   std::vector<float> gradients;         // (U, D)
   std::vector<size_t> group_begins{0};  // (G + 1)
   uint64_t epoch = 0;                   // of the table, for lines and places
+  // Of a table on a GPU, instead of all above (device_passes.h).
+  std::shared_ptr<DevicePass> device;
 };
 
 // A backward pass leaves its gradients in a slot and sends kUnit in its slot of a witness along

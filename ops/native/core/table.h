@@ -42,6 +42,7 @@ class Table {
   size_t width() const { return shape_.options.width; }
   size_t line_bytes() const { return shape_.line_bytes; }
   size_t shard_count() const { return shards_; }
+  bool hashed() const { return hashed_; }
   size_t size() const;
   size_t bytes() const;
   uint32_t step() const;

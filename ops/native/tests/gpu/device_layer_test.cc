@@ -251,11 +251,6 @@ TEST_CASE("device layer: what cannot be is refused by name, and changes nothing"
   const auto code = [&](auto&& act) { return error_code(act); };
   {
     DeviceSide device(tiered, inputs, executor, stream);
-    BackwardOptions options;
-    CHECK(code([&] { device.backward(options); }) == Code::kUnimplemented);
-    options = now(0);
-    options.global_clip_norm = 1.0f;
-    CHECK(code([&] { device.backward(options); }) == Code::kUnimplemented);
     DeviceSide in_memory(plain, inputs, executor, stream);
     CHECK(code([&] { in_memory.forward(true); }) == Code::kFailedPrecondition);
     HostSide host(tiered, inputs, executor);
