@@ -17,6 +17,7 @@ import _native  # type: ignore[import-not-found]
 
 WIDTHS = (16, 128, 7)
 STEPS = 12
+UNIT, SLOTS = np.float32(2.0**-20), 256  # of a witness
 
 
 def make_table(name: str, width: int, kind: int, cache_rows: int, weights_type: int) -> Any:
@@ -137,12 +138,77 @@ def check(kind: int, cache_rows: int, weights_type: int, device: TorchArrays | C
         _native.drop_table(table.handle)
 
 
+def check_commits(kind: int, cache_rows: int, device: TorchArrays | CupyArrays) -> None:
+    """Gradients of two passes wait; a norm that is large enough changes no bit."""
+    random = np.random.default_rng(kind * 7 + cache_rows)
+    label = f"c{kind}-{cache_rows}"
+    plain = [make_table(f"p{label}-{w}", w, kind, 0, 0) for w in WIDTHS]
+    tiered = [make_table(f"g{label}-{w}", w, kind, cache_rows, 0) for w in WIDTHS]
+    for step in range(STEPS):
+        witness = np.zeros(SLOTS, np.float32)
+        passes = []
+        for slot, factor in ((step, 0.5), (step + 100, -2.0)):
+            count = int(random.integers(1, 5000))
+            # Each key once, so that the order of its sum is that of the passes.
+            keys = [random.permutation(20000)[:count].astype(np.int64) for _ in WIDTHS]
+            gradients = [random.standard_normal((count, w), np.float32) for w in WIDTHS]
+            features = [_native.DeviceFeature(device.put(k), table=t) for t, k in enumerate(keys)]
+            pooled = [device.put(np.zeros((count, w), np.float32)) for w in WIDTHS]
+            ticket, _unknown = _native.device_forward(
+                tiered, features, pooled, stream=device.stream
+            )
+            there = [device.put(g) for g in gradients]
+            _native.device_backward(
+                tiered, features, there, ticket=ticket, what=0, slot=slot, stream=device.stream
+            )
+            for t, table in enumerate(plain):
+                rows = table.lookup(keys[t], True)
+                assert (device.get(pooled[t]).view(np.uint32) == rows.view(np.uint32)).all()
+            witness[slot] = UNIT * np.float32(factor)
+            passes.append((keys, [np.float32(factor) * g for g in gradients]))
+        _native.device_commit(
+            tiered, witness, global_clip_norm=0.0 if step % 2 == 0 else 1e9, stream=device.stream
+        )
+        for t, table in enumerate(plain):
+            table.update(
+                np.concatenate([keys[t] for keys, _ in passes]),
+                np.concatenate([gradients[t] for _, gradients in passes]),
+            )
+    for a, b in zip(plain, tiered, strict=True):
+        assert a.digest() == b.digest()
+        assert a.step == b.step
+    for table in plain + tiered:
+        _native.drop_table(table.handle)
+
+
+def check_norm(device: TorchArrays | CupyArrays) -> None:
+    """Gradients of two tables are scaled down together."""
+    plain = [make_table(f"pn{w}", w, 0, 0, 0) for w in (16, 7)]
+    tables = [make_table(f"gn{w}", w, 0, 100, 0) for w in (16, 7)]
+    keys = np.arange(500)
+    features = [_native.DeviceFeature(device.put(keys), table=t) for t in range(2)]
+    gradients = [np.full((500, w), 2.0, np.float32) for w in (16, 7)]
+    before = [table.lookup(keys, True) for table in plain]
+    there = [device.put(g) for g in gradients]
+    norm = float(np.sqrt(sum((g.astype(np.float64) ** 2).sum() for g in gradients)))
+    _native.device_backward(
+        tables, features, there, ticket=0, global_clip_norm=norm / 4, stream=device.stream
+    )
+    for table, old in zip(tables, before, strict=True):
+        np.testing.assert_allclose(table.lookup(keys), old - 0.1 * 0.5, rtol=1e-5, atol=1e-6)
+    for table in plain + tables:
+        _native.drop_table(table.handle)
+
+
 def main() -> None:
     device = arrays()
     for kind in range(6):
         for cache_rows in (64, 4000, 100000):
             check(kind, cache_rows, 0, device)
+        for cache_rows in (64, 4000):
+            check_commits(kind, cache_rows, device)
     check(4, 4000, 1, device)
+    check_norm(device)
     call = (
         [make_table("refused", 4, 0, 0, 0)],
         [_native.DeviceFeature(device.put(np.arange(3)))],
