@@ -176,7 +176,7 @@ class Hotrow:
                     "rare_after_steps": 0,
                     "sweep_steps": 1000,
                 },
-                cache={"rows": cache_rows, "bytes": 0, "policy": 0, "disk": "", "device": 1},
+                cache={"rows": cache_rows, "bytes": 0, "policy": 0, "disk": "", "gpu": 0},
             )
             for t in range(TABLES)
         ]

@@ -41,8 +41,8 @@ class Table:
     `l2_shrinkage`, `beta`. admission: `kind` (0 always, 1 counter, 2 Bloom), `sightings`,
     `expected_keys`, `error_rate`. expiry: `after_steps`, `rare_count`, `rare_after_steps`,
     `sweep_steps`. cache: `rows` or `bytes` (both 0: none), `policy` (0 LFU, 1 LRU), `disk`
-    (directory, or "": none), `device` (0 or absent RAM, 1 the current GPU: then steps are
-    `device_forward` and `device_backward`). Types:
+    (directory, or "": none), `gpu` (CUDA's number of the GPU that has it: then steps are
+    `device_forward` and `device_backward`; absent: in RAM). Types:
     0 float32, 1 bfloat16, 2 float16.
     """
 

@@ -59,7 +59,7 @@ def make_table(name: str, width: int, kind: int, cache_rows: int, weights_type: 
             "bytes": 0,
             "policy": 0,
             "disk": "",
-            "device": int(cache_rows > 0),
+            **({"gpu": 0} if cache_rows > 0 else {}),
         },
     )
 

@@ -32,7 +32,7 @@ options = dict(
 cache = dict(rows=2, bytes=0, policy=0, disk="")
 table = _native.Table(handle="t", name="t", cache=cache, **options)
 try:
-    _native.Table(handle="u", name="u", cache=cache | dict(device=1), **options)
+    _native.Table(handle="u", name="u", cache=cache | dict(gpu=0), **options)
 except RuntimeError as err:
     assert "built without CUDA" in str(err), err
 else:

@@ -77,8 +77,11 @@ typedef struct { /* the device tier: rows or bytes of it; both 0: none */
   uint64_t bytes;
   int policy;       /* 0 LFU, 1 LRU */
   const char* disk; /* directory of the lines that are not in it; null or "": they are in memory */
-  int device; /* 0 RAM, 1 the calling thread's GPU: then steps are those of hr_device_forward */
+  int device;       /* HR_RAM, or HR_GPU: then steps are those of hr_device_forward */
+  int gpu;          /* HR_GPU: CUDA's number of the device */
 } hr_cache;
+#define HR_RAM 0
+#define HR_GPU 1
 
 typedef struct {
   size_t width;            /* D */
@@ -276,6 +279,18 @@ HR_API int hr_commit(hr_table* const* tables, size_t table_count, const float* w
  * For tables whose cache is on a GPU. As above with keys, row_splits, weights, pooled values and
  * gradients on that GPU; all work is put on a stream, a cudaStream_t. Fails with FailedPrecondition
  * when the core was built without CUDA. */
+/* Memory of a GPU, of somebody else, for instance of a framework that has taken all of it.
+ * allocate: aligned to 256 bytes; null: there is none, and the call fails with ResourceExhausted.
+ * Both may be called by any thread, as long as there are tables that took memory here. */
+typedef struct {
+  void* context;
+  void* (*allocate)(void* context, size_t bytes);
+  void (*release)(void* context, void* at);
+} hr_device_allocator;
+/* Memory of CUDA's device `device` that the core takes from now on comes from it; null: from CUDA.
+ * The allocator is copied. Taking memory and giving it back waits for the device: at the creation
+ * of a table, and in steps only while their batches are larger than any before. */
+HR_API int hr_device_set_allocator(int device, const hr_device_allocator* allocator);
 /* unknown (may be null): how many distinct keys read the default row. */
 HR_API int hr_device_forward(const hr_layer_call* call, int insert, float* const* pooled,
                              int64_t* ticket, size_t* unknown, void* stream);

@@ -7,6 +7,7 @@
 
 #include "core/c_api.h"
 #include "core/c_api_guard.h"
+#include "core/device_allocator.h"
 #include "core/device_layer.h"
 #include "core/fingerprint.h"
 #include "core/registry.h"
@@ -15,6 +16,8 @@
 #include "core/training.h"
 
 static_assert(HR_SLOTS == hotrow::GradientPasses::kSlots);
+static_assert(HR_RAM == static_cast<int>(hotrow::CacheDevice::kRam));
+static_assert(HR_GPU == static_cast<int>(hotrow::CacheDevice::kGpu));
 static_assert(HR_UNIT == hotrow::GradientPasses::kUnit);
 static_assert(HR_UNCHANGED == hotrow::GradientPasses::kUnchanged);
 
@@ -91,7 +94,8 @@ hotrow::TableOptions to_options(const hr_table_options& from) {
     options.cache.rows = std::max<size_t>(from.cache.bytes / row_bytes, 1);
   }
   if (from.cache.disk != nullptr) options.disk = from.cache.disk;
-  options.cache.device = to_enum<hotrow::CacheDevice>(from.cache.device, 1, "cache device");
+  options.cache.device = to_enum<hotrow::CacheDevice>(from.cache.device, HR_GPU, "cache device");
+  options.cache.gpu = from.cache.gpu;
   options.cache.policy = to_enum<hotrow::CachePolicy>(from.cache.policy, 1, "cache policy");
   return options;
 }
@@ -354,6 +358,12 @@ int hr_commit(hr_table* const* tables, size_t table_count, const float* witness,
   return guarded([&] {
     hotrow::commit(to_tables(tables, table_count), witness, learning_rates, global_clip_norm,
                    hotrow::Executor(executor));
+  });
+}
+
+int hr_device_set_allocator(int device, const hr_device_allocator* allocator) {
+  return guarded([&] {
+    hotrow::set_allocator(device, allocator == nullptr ? hr_device_allocator{} : *allocator);
   });
 }
 

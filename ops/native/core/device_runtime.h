@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "core/device_allocator.h"
 #include "core/device_code.h"
 
 namespace hotrow {
@@ -58,12 +59,24 @@ class DeviceEvent {
 enum class MemoryOf { kDevice, kHost };  // kHost: pinned
 
 // Memory that grows, and then has lost what was in it. Growing waits for the device, so a step does
-// it only while its batches are larger than any before.
+// it only while its batches are larger than any before. Memory of the device is the calling
+// thread's device's, and comes from the caller's allocator where there is one.
+//
+// A framework's allocator gives memory out at once that work on the framework's own stream may
+// still be using, because what it gives it to comes later on that stream; and it expects the same
+// of what it takes back. The core uses memory on several streams, so it waits for the device
+// between taking memory and using it, and between using it and giving it back.
 template <MemoryOf kWhere>
 class GrowingBlock {
  public:
   GrowingBlock() = default;
-  ~GrowingBlock() { release(); }
+  ~GrowingBlock() {
+    try {
+      release();
+    } catch (const Error&) {
+      // The device is lost, and its memory with it.
+    }
+  }
   GrowingBlock(const GrowingBlock&) = delete;
 
   std::byte* data() const { return at_; }
@@ -76,7 +89,9 @@ class GrowingBlock {
     if (most != 0 && wanted > most && bytes <= most) wanted = most;
     void* at = nullptr;
     if constexpr (kWhere == MemoryOf::kDevice) {
-      check(cudaMalloc(&at, wanted), "memory of the device");
+      check(cudaGetDevice(&device_), "the current device");
+      from_ = allocator_of(device_);
+      at = from_.allocate == nullptr ? take(wanted) : take_from_caller(wanted);
     } else {
       check(cudaMallocHost(&at, wanted), "pinned memory");
     }
@@ -86,18 +101,40 @@ class GrowingBlock {
   DeviceArena arena() const { return DeviceArena(at_, bytes_); }
 
  private:
+  static void* take(size_t bytes) {
+    void* at = nullptr;
+    check(cudaMalloc(&at, bytes), "memory of the device");
+    return at;
+  }
+  void* take_from_caller(size_t bytes) const {
+    void* const at = from_.allocate(from_.context, bytes);
+    if (at == nullptr) {
+      fail(Code::kResourceExhausted,
+           "GPU %d: the allocator that was registered for it has no %zu bytes", device_, bytes);
+    }
+    const cudaError_t error = cudaDeviceSynchronize();
+    if (error != cudaSuccess) from_.release(from_.context, at);
+    check(error, "wait for the device");
+    return at;
+  }
   void release() {
     if (at_ == nullptr) return;
-    if constexpr (kWhere == MemoryOf::kDevice) {
-      (void)cudaFree(at_);
-    } else {
-      (void)cudaFreeHost(at_);
-    }
-    at_ = nullptr;
+    void* const at = std::exchange(at_, nullptr);
     bytes_ = 0;
+    if constexpr (kWhere == MemoryOf::kHost) {
+      (void)cudaFreeHost(at);
+    } else if (from_.allocate == nullptr) {
+      (void)cudaFree(at);
+    } else {
+      const OnDevice here(device_);
+      check(cudaDeviceSynchronize(), "wait for the device");
+      from_.release(from_.context, at);
+    }
   }
   std::byte* at_ = nullptr;
   size_t bytes_ = 0;
+  int device_ = 0;
+  hr_device_allocator from_{};  // null functions: CUDA's
 };
 using DeviceBlock = GrowingBlock<MemoryOf::kDevice>;
 using PinnedBlock = GrowingBlock<MemoryOf::kHost>;

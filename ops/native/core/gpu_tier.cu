@@ -15,14 +15,19 @@ constexpr size_t kBlockRows = 512;
 // Slots that are looked through together.
 constexpr size_t kPieceSlots = size_t{1} << 16;
 
+// The GPU of the table's options.
 int present_device(const Table& table) {
-  int count = 0, device = 0;
+  int count = 0;
+  const int device = table.options().cache.gpu;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess || count == 0) {
     fail(Code::kFailedPrecondition, "table %s: its device tier needs a GPU, and there is none: %s",
          table.name().c_str(), error == cudaSuccess ? "no device" : cudaGetErrorString(error));
   }
-  check(cudaGetDevice(&device), "the current device");
+  if (device < 0 || device >= count) {
+    fail(Code::kFailedPrecondition, "table %s: its device tier is on GPU %d; there are 0 to %d",
+         table.name().c_str(), device, count - 1);
+  }
   return device;
 }
 
@@ -53,13 +58,17 @@ struct Found {
 
 }  // namespace
 
-std::unique_ptr<DeviceTier> make_gpu_tier(Table& table) { return std::make_unique<GpuTier>(table); }
+std::unique_ptr<DeviceTier> make_gpu_tier(Table& table) {
+  // Its streams, events and memory belong to the device that is current when they are made.
+  const OnDevice here(present_device(table));
+  return std::make_unique<GpuTier>(table);
+}
 
 GpuTier* gpu_tier_of(const Table& table) { return static_cast<GpuTier*>(table.tier()); }
 
 GpuTier::GpuTier(Table& table)
     : table_(&table),
-      device_(present_device(table)),
+      device_(table.options().cache.gpu),
       row_bytes_(sizeof(RowHeader) + table.line_bytes()) {
   const CacheOptions& options = table.options().cache;
   cache_ = take_from(memory_, [&](DeviceArena& arena) {

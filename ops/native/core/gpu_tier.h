@@ -21,6 +21,7 @@ class DeviceWorkspace;
 
 class GpuTier final : public DeviceTier {
  public:
+  // With the GPU of its options current.
   explicit GpuTier(Table& table);
   ~GpuTier() override;
 

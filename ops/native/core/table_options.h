@@ -30,6 +30,7 @@ struct CacheOptions {
   size_t rows = 0;  // 0: none
   CachePolicy policy = CachePolicy::kLfu;
   CacheDevice device = CacheDevice::kRam;  // kGpu: steps are those of device_layer.h
+  int gpu = 0;                             // kGpu: CUDA's number of it
   size_t staging_bytes = size_t{8} << 20;  // kGpu: of rows that cross the bus together
 };
 

@@ -50,9 +50,10 @@ hr_expiry to_expiry(const nb::dict& from) {
 
 // The text of `disk` lives as long as the dictionary.
 hr_cache to_cache(const nb::dict& from) {
-  return {entry<uint64_t>(from, "rows"), entry<uint64_t>(from, "bytes"), entry<int>(from, "policy"),
-          entry<const char*>(from, "disk"),
-          from.contains("device") ? entry<int>(from, "device") : 0};
+  const bool on_gpu = from.contains("gpu");
+  return {entry<uint64_t>(from, "rows"), entry<uint64_t>(from, "bytes"),
+          entry<int>(from, "policy"),    entry<const char*>(from, "disk"),
+          on_gpu ? HR_GPU : HR_RAM,      on_gpu ? entry<int>(from, "gpu") : 0};
 }
 
 nb::bytes take_bytes(hr_bytes* bytes) {

@@ -18,14 +18,24 @@ struct Work {
   Done waits_for;  // may be null
   Done ends;       // may be null
 };
+// The calling thread's device.
+static thread_local int current_device = 0;
+
 struct CUstream_st {
+  const int device = current_device;
   std::deque<Work> queue;
 };
 struct CUevent_st {
+  const int device = current_device;
   Done last;  // null: never recorded
 };
 
 namespace {
+
+[[noreturn]] void die(const char* what) {
+  std::fprintf(stderr, "simt: %s\n", what);
+  std::abort();
+}
 
 class Device {
  public:
@@ -36,6 +46,7 @@ class Device {
   void add(cudaStream_t stream, Work work) {
     std::lock_guard lock(mutex);
     if (stream != nullptr) {
+      if (stream->device != current_device) die("work for a stream of another device");
       stream->queue.push_back(std::move(work));
       return;
     }
@@ -54,10 +65,7 @@ class Device {
         const Done& wanted = stream->queue.front().waits_for;
         if (wanted == nullptr || *wanted) ready.push_back(stream);
       }
-      if (ready.empty()) {
-        std::fprintf(stderr, "simt: what is waited for never comes\n");
-        std::abort();
-      }
+      if (ready.empty()) die("what is waited for never comes");
       cudaStream_t stream = ready[random_() % ready.size()];
       const Work work = std::move(stream->queue.front());
       stream->queue.pop_front();
@@ -72,6 +80,13 @@ class Device {
     size_t count = 0;
     for (cudaStream_t stream : streams) count += stream->queue.size();
     return count;
+  }
+  bool is_idle(int number) {
+    std::lock_guard lock(mutex);
+    for (cudaStream_t stream : streams) {
+      if (stream->device == number && !stream->queue.empty()) return false;
+    }
+    return true;
   }
 
  private:
@@ -114,6 +129,20 @@ size_t waiting() { return device().waiting(); }
 size_t allocations() { return device().allocations; }
 
 }  // namespace simt
+
+cudaError_t cudaGetDevice(int* device) {
+  *device = current_device;
+  return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int device) {
+  if (device < 0 || device > 1) die("a device that is not there");
+  current_device = device;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceSynchronize() {
+  device().finish([number = current_device] { return device().is_idle(number); });
+  return cudaSuccess;
+}
 
 cudaError_t cudaMalloc(void** at, size_t bytes) { return take(at, bytes); }
 cudaError_t cudaFree(void* at) { return give_back(at); }
@@ -163,6 +192,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  if (stream != nullptr && stream->device != event->device) die("an event of another device");
   event->last = std::make_shared<bool>(false);
   device().add(stream, {nullptr, nullptr, event->last});
   return cudaSuccess;

@@ -1,6 +1,7 @@
 // CUDA's runtime on the CPU, as far as our core uses it: memory, streams and events.
 //
-// Work on the null stream is done at once. Work on other streams waits until somebody waits for it,
+// There are two devices; a stream takes work only from threads that have its device. Work on the
+// null stream is done at once. Work on other streams waits until somebody waits for it,
 // and is then done in a random order that streams and events allow: so a wait that is missing shows
 // as a wrong result. New memory is full of 0xa5.
 #pragma once
@@ -30,9 +31,10 @@ size_t allocations();
 
 inline const char* cudaGetErrorString(cudaError_t) { return "no error"; }
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
-inline cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
-inline cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
-inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+inline cudaError_t cudaGetDeviceCount(int* count) { return *count = 2, cudaSuccess; }
+cudaError_t cudaGetDevice(int* device);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaDeviceSynchronize();
 
 cudaError_t cudaMalloc(void** at, size_t bytes);
 cudaError_t cudaFree(void* at);
