@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from hotrow.errors import InvalidArgumentError
 from hotrow.ops import library
+from hotrow.ops.placement import CPU
 
 SLOTS = 256
 """HR_SLOTS of the native core: backward passes that may wait for a commit."""
@@ -27,8 +28,11 @@ UNCHANGED = -(2.0**-60)
 class AnchorVariable(keras.Variable):  # type: ignore[misc]
     """A float32 vector [SLOTS] that always holds UNCHANGED; to assign it commits the tables.
 
+    It is on the host, wherever the tables are: what a step does by it never waits for a GPU.
+
     Args:
         handles: of the tables in the native registry.
+        device: where the tables' ops run, TensorFlow's name of it.
         learning_rates: returns those of the tables at their next step, float32 [T].
         global_clipnorm: largest norm of all gradients of a step; None: no bound.
     """
@@ -36,19 +40,22 @@ class AnchorVariable(keras.Variable):  # type: ignore[misc]
     def __init__(
         self,
         handles: Sequence[str],
+        device: str,
         learning_rates: Callable[[], Any],
         global_clipnorm: float | None = None,
     ) -> None:
         self._handles = list(handles)
+        self._device = device
         self._learning_rates = learning_rates
         self._global_clipnorm = global_clipnorm or 0.0
-        super().__init__(
-            tf.fill([SLOTS], UNCHANGED),
-            dtype="float32",
-            trainable=True,
-            autocast=False,
-            name="anchor",
-        )
+        with tf.device(CPU):
+            super().__init__(
+                tf.fill([SLOTS], UNCHANGED),
+                dtype="float32",
+                trainable=True,
+                autocast=False,
+                name="anchor",
+            )
 
     @property
     def overwrite_with_gradient(self) -> bool:
@@ -80,9 +87,11 @@ class AnchorVariable(keras.Variable):  # type: ignore[misc]
             raise InvalidArgumentError("the anchor's overwrite_with_gradient must stay True")
 
     def _direct_assign(self, value: Any) -> None:
-        library.load().hotrow_commit(
-            witness=tf.cast(value, tf.float32),
-            learning_rates=self._learning_rates(),
-            tables=self._handles,
-            global_clipnorm=self._global_clipnorm,
-        )
+        learning_rates = self._learning_rates()
+        with tf.device(self._device):
+            library.load().hotrow_commit(
+                witness=tf.cast(value, tf.float32),
+                learning_rates=learning_rates,
+                tables=self._handles,
+                global_clipnorm=self._global_clipnorm,
+            )

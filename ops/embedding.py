@@ -16,6 +16,7 @@ from hotrow.ops.coming_keys import count_keys, keys_in_order
 from hotrow.ops.features import flatten
 from hotrow.ops.learning_rates import LearningRates
 from hotrow.ops.lookup import Lookup, LookupLayout, TrainingLookup
+from hotrow.ops.placement import CPU
 from hotrow.ops.table import Table
 from hotrow.ops.weights_file import read_tables, write_table
 from hotrow.spec import FeatureConfig, TableConfig
@@ -40,6 +41,24 @@ def _layout(features: Sequence[FeatureConfig]) -> LookupLayout:
                 f"{feature.table}); features that share a table must use one TableConfig"
             )
     return LookupLayout(tuple(tables.values()), tuple(features))
+
+
+def _device_of(layer: str, tables: Iterable[Table]) -> str:
+    """Returns where the ops of a layer run; one op looks all its tables up.
+
+    Raises:
+        InvalidArgumentError: the tables are in different places.
+    """
+    first, *others = tables
+    for table in others:
+        if table.placement == first.placement:
+            continue
+        where = [f"{t.name!r} on {t.placement.device}" for t in (first, table)]
+        raise InvalidArgumentError(
+            f"{layer}: the tables of a layer must be in one place; {' and '.join(where)}: give "
+            "both a Cache(device=...) of the same device, or look them up with two layers"
+        )
+    return first.placement.device
 
 
 @keras.saving.register_keras_serializable("hotrow")
@@ -71,7 +90,8 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
 
     Raises:
         InvalidArgumentError: no feature, a name given twice, a table with two configurations,
-            an unknown learning-rate schedule, dtype policy float16.
+            tables in different places, an unknown learning-rate schedule, dtype policy float16.
+        FailedPreconditionError: a table's cache is on a GPU that is not there.
     """
 
     def __init__(
@@ -112,7 +132,8 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         self._global_clipnorm = global_clipnorm
         at_commit = update == "step"
         rates = self._learning_rates if at_commit else self._learning_rates.unscheduled
-        self.anchor = AnchorVariable(self._handles, rates, global_clipnorm)
+        self._device = _device_of(self.name, self._tables.values())
+        self.anchor = AnchorVariable(self._handles, self._device, rates, global_clipnorm)
         self.built = True
 
     @property
@@ -162,7 +183,8 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
             return self._lookup_override
         # A constant anchor means that nothing is watched and no gradient is asked for: Keras
         # computes gradients of frozen layers all the same.
-        anchor = self.anchor.value if self.trainable else tf.fill([SLOTS], UNCHANGED)
+        with tf.device(CPU):
+            anchor = self.anchor.value if self.trainable else tf.fill([SLOTS], UNCHANGED)
         in_backward = self._update == "backward"
         if self.trainable and in_backward:
             learning_rates = self._learning_rates(checked=training)
@@ -170,6 +192,7 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
             learning_rates = self._learning_rates.unscheduled()
         return TrainingLookup(
             self._handles,
+            self._device,
             anchor,
             learning_rates,
             insert=training and self.trainable,

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from hotrow.errors import InvalidArgumentError
 from hotrow.ops import library
+from hotrow.ops.placement import CPU
 from hotrow.ops.table import Table
 from hotrow.spec import KERAS_SCHEDULES, Ftrl, LearningRate, Schedule, TableConfig
 
@@ -58,7 +59,7 @@ def _schedule_class(name: str) -> Any:
 
 
 class LearningRates:
-    """The learning rates of the tables of a layer, each at its table's step.
+    """The learning rates of the tables of a layer, each at its table's step; on the host.
 
     Args:
         tables: in the order of the layer.
@@ -84,19 +85,22 @@ class LearningRates:
             tf.errors.InvalidArgumentError: a schedule gives a negative rate or NaN, or 0 for
                 FTRL, which divides by it.
         """
-        if not any(callable(rate) for rate in self._rates):
-            return tf.constant(self._rates, tf.float32)
-        tables = zip(self._handles, self._configs, self._rates, strict=True)
-        return tf.stack(
-            [
-                _now(handle, config, rate, checked) if callable(rate) else rate
-                for handle, config, rate in tables
-            ]
-        )
+        with tf.device(CPU):
+            if not any(callable(rate) for rate in self._rates):
+                return tf.constant(self._rates, tf.float32)
+            tables = zip(self._handles, self._configs, self._rates, strict=True)
+            return tf.stack(
+                [
+                    _now(handle, config, rate, checked) if callable(rate) else rate
+                    for handle, config, rate in tables
+                ]
+            )
 
     def unscheduled(self) -> Any:
         """Returns float32 [T] without asking schedules, for ops that apply no optimizer."""
-        return tf.constant([0.0 if callable(rate) else rate for rate in self._rates], tf.float32)
+        rates = [0.0 if callable(rate) else rate for rate in self._rates]
+        with tf.device(CPU):
+            return tf.constant(rates, tf.float32)
 
 
 def _now(handle: str, config: TableConfig, schedule: Any, checked: bool) -> Any:

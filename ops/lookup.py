@@ -137,6 +137,7 @@ class TrainingLookup:
 
     Args:
         handles: of the tables, in the order of the layout.
+        device: where the tables' ops run, TensorFlow's name of it.
         anchor: float32 [SLOTS]. The gradient is computed only when it is watched.
         learning_rates: float32 [T], of the step, if the optimizer is applied in backward.
         insert: count sightings, and give keys that are admitted their initial row.
@@ -147,6 +148,7 @@ class TrainingLookup:
     def __init__(
         self,
         handles: Sequence[str],
+        device: str,
         anchor: tf.Tensor,
         learning_rates: tf.Tensor,
         *,
@@ -155,6 +157,7 @@ class TrainingLookup:
         global_clipnorm: float | None,
     ) -> None:
         self._handles = handles
+        self._device = device
         self._inputs = {"anchor": anchor, "learning_rates": learning_rates}
         self._attributes = {
             "insert": insert,
@@ -164,17 +167,26 @@ class TrainingLookup:
 
     def __call__(self, layout: LookupLayout, flat: Sequence[FlatFeature]) -> list[tf.Tensor]:
         """Returns pooled values; see `Lookup`."""
-        pooled: list[tf.Tensor] = (
-            library.load()
-            .hotrow_lookup(
+        with tf.device(self._device):
+            found = library.load().hotrow_lookup(
                 **self._inputs,
                 **self._attributes,
                 **_op_inputs(flat),
                 **layout.op_attributes(self._handles),
             )
-            .pooled
-        )
+        pooled: list[tf.Tensor] = found.pooled
         return pooled
+
+
+_BACKWARD_ATTRIBUTES = (
+    "tables",
+    "features",
+    "table_of",
+    "combiners",
+    "widths",
+    "update_in_backward",
+    "global_clipnorm",
+)
 
 
 @tf.RegisterGradient("HotrowLookup")  # type: ignore[untyped-decorator]
@@ -186,24 +198,15 @@ def _lookup_gradient(op: Any, *gradients: tf.Tensor) -> list[tf.Tensor | None]:
     pooled = gradients[:-1]
     count = len(pooled)
     _, learning_rates, *features = op.inputs
-    witness = library.load().hotrow_backward(
-        keys=features[:count],
-        row_splits=features[count : 2 * count],
-        weights=features[2 * count :],
-        gradients=[tf.cast(g, tf.float32) for g in pooled],
-        learning_rates=learning_rates,
-        ticket=op.outputs[-1],
-        **{
-            name: op.get_attr(name)
-            for name in (
-                "tables",
-                "features",
-                "table_of",
-                "combiners",
-                "widths",
-                "update_in_backward",
-                "global_clipnorm",
-            )
-        },
-    )
+    # Nothing else says where: gradients are computed outside of any device's scope.
+    with tf.device(op.outputs[0].device):
+        witness = library.load().hotrow_backward(
+            keys=features[:count],
+            row_splits=features[count : 2 * count],
+            weights=features[2 * count :],
+            gradients=[tf.cast(g, tf.float32) for g in pooled],
+            learning_rates=learning_rates,
+            ticket=op.outputs[-1],
+            **{name: op.get_attr(name) for name in _BACKWARD_ATTRIBUTES},
+        )
     return [witness, None, *([None] * (3 * count))]

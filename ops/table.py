@@ -16,6 +16,7 @@ import numpy.typing as npt
 from hotrow import _native
 from hotrow.errors import InvalidArgumentError
 from hotrow.line_layout import LineLayout
+from hotrow.ops.placement import placement_of
 from hotrow.spec import (
     COMBINERS,
     DTYPES,
@@ -106,7 +107,9 @@ def _expiry_arguments(expiry: Expiry | None) -> dict[str, int]:
     return {name: value or 0 for name, value in dataclasses.asdict(expiry).items()}
 
 
-def _cache_arguments(cache: Cache | None, vocabulary_size: int | None) -> dict[str, int | str]:
+def _cache_arguments(
+    cache: Cache | None, vocabulary_size: int | None, cuda_device: int | None
+) -> dict[str, int | str]:
     if cache is None:
         return {"rows": 0, "bytes": 0, "policy": 0, "disk": ""}
     rows = cache.device_rows or 0
@@ -117,6 +120,7 @@ def _cache_arguments(cache: Cache | None, vocabulary_size: int | None) -> dict[s
         "bytes": cache.device_bytes or 0,
         "policy": POLICIES.index(cache.policy),
         "disk": cache.disk or "",
+        **({} if cuda_device is None else {"gpu": cuda_device}),
     }
 
 
@@ -156,10 +160,16 @@ class Table:
     Attributes:
         config: what it was made from.
         handle: its unique name in the registry, the attribute of the ops.
+        placement: where its ops run.
+
+    Raises:
+        FailedPreconditionError: its cache is on a GPU that is not there, or the native core was
+            built without CUDA.
     """
 
     def __init__(self, config: TableConfig, seed: int) -> None:
         self.config = config
+        self.placement = placement_of(config)
         # Unique among all processes: a SavedModel carries it into another one.
         self.handle = f"{config.name}#{uuid.uuid4().hex}"
         init_kind, init_scale = _initializer_arguments(config)
@@ -179,7 +189,9 @@ class Table:
             optimizer=_optimizer_arguments(config.optimizer),
             admission=_admission_arguments(config.admission),
             expiry=_expiry_arguments(config.expiry),
-            cache=_cache_arguments(config.cache, config.vocabulary_size),
+            cache=_cache_arguments(
+                config.cache, config.vocabulary_size, self.placement.cuda_device
+            ),
         )
         weakref.finalize(self, _native.drop_table, self.handle)
         self._first_step = 0

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from hotrow.config import RunConfig
+from hotrow.config import CacheConfig, RunConfig
 from hotrow.errors import FailedPreconditionError
 from hotrow.trainer.checkpoint import CheckpointDirectory, Position
 from hotrow.trainer.models import Ranker, build_model
@@ -49,7 +49,10 @@ def load_run(run_dir: str | Path, report: Callable[[str], None] = _print_error) 
     """
     path = Path(run_dir)
     config = read_config(path)
-    model = build_model(config)
+    # Rows are read, not trained: a cache would be in the way, and its GPU is perhaps elsewhere.
+    on_gpu = config.cache.device != "cpu"
+    cache = CacheConfig() if on_gpu else config.cache
+    model = build_model(config.model_copy(update={"cache": cache}))
     checkpoints = CheckpointDirectory(path / CHECKPOINTS, config.checkpoint.keep)
     restored = checkpoints.restore_newest(model, optimizer=None, report=report)
     if restored is None:

@@ -1,73 +1,15 @@
-// HotrowLookup, HotrowBackward, HotrowCommit, HotrowTableStep: the training ops. A table is a
-// handle in an attribute, resolved in the registry of the core when the op runs.
-#include <memory>
-
+// HotrowLookup, HotrowBackward, HotrowCommit, HotrowTableStep: the training ops, and their kernels
+// for tables in RAM. A table is a handle in an attribute, resolved in the registry of the core when
+// the op runs. The sibling for tables on a GPU: device_ops.h.
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tf/op_features.h"
+#include "tf/training_inputs.h"
 
 namespace hotrow_tf {
 namespace tf = tensorflow;
-
-namespace {
-
-// References to the tables of a call.
-class Tables {
- public:
-  ~Tables() {
-    for (hr_table* table : raw_) hr_table_release(table);
-  }
-  absl::Status open(const std::vector<std::string>& handles) {
-    for (const std::string& handle : handles) {
-      hr_table* table = nullptr;
-      TF_RETURN_IF_ERROR(to_status(hr_table_open(handle.c_str(), &table)));
-      raw_.push_back(table);
-    }
-    return absl::OkStatus();
-  }
-  hr_table* const* data() const { return raw_.data(); }
-  size_t size() const { return raw_.size(); }
-
- private:
-  std::vector<hr_table*> raw_;
-};
-
-hr_layer_call call_of(const Tables& tables, const std::vector<size_t>& widths,
-                      const std::vector<hr_feature>& features, const Threads& threads) {
-  return {tables.data(),   widths.data(),   tables.size(),
-          features.data(), features.size(), threads.executor()};
-}
-
-absl::Status check_learning_rates(const tf::Tensor& rates, size_t tables) {
-  if (rates.dims() == 1 && static_cast<size_t>(rates.NumElements()) == tables) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError("learning_rates must have shape [" + std::to_string(tables) +
-                                    "]; it has " + rates.shape().DebugString());
-}
-
-absl::Status check_witness(const tf::Tensor& witness) {
-  if (witness.dims() == 1 && witness.dim_size(0) == HR_SLOTS) return absl::OkStatus();
-  return absl::InvalidArgumentError("the anchor must have shape [256]; it has " +
-                                    witness.shape().DebugString());
-}
-
-// The anchor never changes: whoever writes to it goes past the tables.
-absl::Status check_anchor(const tf::Tensor& anchor) {
-  TF_RETURN_IF_ERROR(check_witness(anchor));
-  for (int slot = 0; slot < HR_SLOTS; ++slot) {
-    if (anchor.flat<float>()(slot) != HR_UNCHANGED) {
-      return absl::FailedPreconditionError(
-          "the anchor of the embedding layer was written to past Keras, so its rows are not "
-          "trained; give the optimizer layer.trainable_variables themselves, not their .value");
-    }
-  }
-  return absl::OkStatus();
-}
-
-}  // namespace
 
 // All three are stateful: with constant keys TensorFlow would else fold a lookup into its first
 // result, and reorder lookup and commit.
@@ -110,19 +52,14 @@ class LookupOp : public tf::OpKernel {
     OP_REQUIRES_OK(ctx, check_anchor(ctx->input(0)));
     std::vector<hr_feature> features;
     OP_REQUIRES_OK(ctx, read_features(ctx, layout_, &features));
-    std::vector<float*> pooled(features.size());
-    for (size_t f = 0; f < features.size(); ++f) {
-      tf::Tensor* out = nullptr;
-      OP_REQUIRES_OK(
-          ctx, ctx->allocate_output(static_cast<int>(f), pooled_shape(layout_, features, f), &out));
-      pooled[f] = out->flat<float>().data();
-    }
+    std::vector<float*> pooled;
+    OP_REQUIRES_OK(ctx, allocate_pooled(ctx, layout_, features, &pooled));
     tf::Tensor* ticket = nullptr;
     OP_REQUIRES_OK(ctx, ctx->allocate_output(static_cast<int>(features.size()), {}, &ticket));
     Tables tables;
     OP_REQUIRES_OK(ctx, tables.open(layout_.tables));
     const Threads threads(ctx);
-    const hr_layer_call call = call_of(tables, layout_.sizes, features, threads);
+    const hr_layer_call call = call_of(tables, layout_, features, threads);
     OP_REQUIRES_OK(
         ctx, to_status(hr_forward(&call, insert_, pooled.data(), &ticket->scalar<int64_t>()())));
   }
@@ -169,36 +106,22 @@ class BackwardOp : public tf::OpKernel {
   void Compute(tf::OpKernelContext* ctx) override {
     std::vector<hr_feature> features;
     OP_REQUIRES_OK(ctx, read_features(ctx, layout_, &features));
-    tf::OpInputList gradients;
-    OP_REQUIRES_OK(ctx, ctx->input_list("gradients", &gradients));
-    for (size_t f = 0; f < features.size(); ++f) {
-      const tf::TensorShape wanted = pooled_shape(layout_, features, f);
-      OP_REQUIRES(
-          ctx, gradients[static_cast<int>(f)].shape() == wanted,
-          absl::InvalidArgumentError("feature " + layout_.features[f] + ": gradient of shape " +
-                                     gradients[static_cast<int>(f)].shape().DebugString() +
-                                     ", must be " + wanted.DebugString()));
-    }
+    std::vector<const float*> gradients;
+    OP_REQUIRES_OK(ctx, read_gradients(ctx, layout_, features, &gradients));
     tf::Tensor* witness = nullptr;
     OP_REQUIRES_OK(ctx, ctx->allocate_output(0, tf::TensorShape({HR_SLOTS}), &witness));
     const tf::Tensor& rates = ctx->input(0);
     OP_REQUIRES_OK(ctx, check_learning_rates(rates, layout_.tables.size()));
-    OP_REQUIRES(ctx, tf::TensorShapeUtils::IsScalar(ctx->input(1).shape()),
-                absl::InvalidArgumentError("ticket must be a scalar"));
-    std::vector<const float*> inputs;
-    for (size_t f = 0; f < features.size(); ++f) {
-      inputs.push_back(gradients[static_cast<int>(f)].flat<float>().data());
-    }
+    OP_REQUIRES_OK(ctx, check_ticket(ctx->input(1)));
     Tables tables;
     OP_REQUIRES_OK(ctx, tables.open(layout_.tables));
     const size_t slot = hr_next_slot(tables.data()[0]);
     const Threads threads(ctx);
-    const hr_layer_call call = call_of(tables, layout_.sizes, features, threads);
+    const hr_layer_call call = call_of(tables, layout_, features, threads);
     OP_REQUIRES_OK(ctx,
-                   to_status(hr_backward(&call, inputs.data(), ctx->input(1).scalar<int64_t>()(),
+                   to_status(hr_backward(&call, gradients.data(), ctx->input(1).scalar<int64_t>()(),
                                          rates.flat<float>().data(), clip_, slot, commit_)));
-    witness->flat<float>().setZero();
-    witness->flat<float>()(static_cast<int64_t>(slot)) = HR_UNIT;
+    write_witness(slot, witness);
   }
 
  private:

@@ -24,6 +24,7 @@ class CacheConfig(Section):
         lookahead: batches of a window whose rows are brought in before they are needed; 0: none.
         warmup: share of each cache that may be filled before the first step; 0: no warm-up.
         warmup_batches: batches that are counted to know the most frequent rows.
+        device: where the caches are: "cpu" in RAM, "gpu" or "gpu:N" in the memory of a GPU.
         disk: directory for the lines of rows that are not in the caches; None: they are in memory.
     """
 
@@ -34,6 +35,7 @@ class CacheConfig(Section):
     lookahead: int = Field(default=1, ge=0, le=1024)
     warmup: float = Field(default=0.7, ge=0, le=1)
     warmup_batches: int = Field(default=64, ge=1)
+    device: str = "cpu"
     disk: str | None = Field(default=None, min_length=1)
 
     @model_validator(mode="after")
@@ -44,11 +46,12 @@ class CacheConfig(Section):
     def as_spec(self) -> Cache | None:
         """Returns it as the tables take it; None: no cache."""
         if self.device_rows is None and self.device_bytes is None and self.cache_ratio is None:
-            if self.disk is not None:
-                raise ValueError(
-                    f"disk is {self.disk!r} without a cache; set device_rows, device_bytes or "
-                    "cache_ratio, too"
-                )
+            for name, unset in (("disk", None), ("device", "cpu")):
+                if getattr(self, name) != unset:
+                    raise ValueError(
+                        f"{name} is {getattr(self, name)!r} without a cache; set device_rows, "
+                        "device_bytes or cache_ratio, too"
+                    )
             return None
         options = {field.name for field in dataclasses.fields(Cache)}
         return from_spec(Cache, self.model_dump(include=options))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,6 +10,8 @@ from hotrow.spec.checks import is_integer, require, require_one_of
 
 POLICIES = ("lfu", "lru")
 """Legal policies; the position is the number that the native core uses."""
+
+_DEVICE = re.compile(r"cpu|gpu(:(0|[1-9][0-9]{0,3}))?")
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,8 @@ class Cache:
         disk: directory for the lines of the rows that are not in the cache, for tables larger than
             memory, which then holds 28 bytes a row beside the cache. Its file has no name, and is
             gone when the process ends; checkpoints go where they always go. None: in memory.
+        device: where the cache is. "gpu" or "gpu:N": in the memory of TensorFlow's GPU N, where
+            the table's lookups and updates run, too; its other rows are in RAM. "cpu": in RAM.
     """
 
     device_rows: int | None = None
@@ -34,6 +39,7 @@ class Cache:
     cache_ratio: float | None = None
     policy: Literal["lfu", "lru"] = "lfu"
     disk: str | None = None
+    device: str = "cpu"
 
     def __post_init__(self) -> None:
         sizes = (self.device_rows, self.device_bytes, self.cache_ratio)
@@ -53,3 +59,18 @@ class Cache:
         require_one_of("Cache.policy", self.policy, POLICIES)
         is_path = self.disk is None or (isinstance(self.disk, str) and self.disk != "")
         require(is_path, "Cache.disk", self.disk, "None or the path of a directory")
+        is_device = isinstance(self.device, str) and _DEVICE.fullmatch(self.device)
+        require(bool(is_device), "Cache.device", self.device, "'cpu', 'gpu' or 'gpu:N'")
+        require(
+            self.disk is None or self.gpu is None,
+            "Cache.disk",
+            self.disk,
+            "None with a cache on a GPU: rows on disk need one in RAM",
+        )
+
+    @property
+    def gpu(self) -> int | None:
+        """The number of TensorFlow's GPU that has the cache; None: it is in RAM."""
+        if self.device == "cpu":
+            return None
+        return int(self.device.partition(":")[2] or 0)

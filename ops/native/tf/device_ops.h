@@ -1,0 +1,152 @@
+// The kernels of the training ops for tables on a GPU. `Place` says where an op's work goes:
+//
+//   explicit Place(OpKernelContext*);  // when the op begins, before its first work
+//   void* stream() const;              // a cudaStream_t
+//   int device() const;                // CUDA's number of the device
+//
+// It is destroyed when the op has put all its work on the stream.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/c_api.h"
+#include "tensorflow/core/framework/allocator.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tf/op_features.h"
+#include "tf/training_inputs.h"
+
+namespace hotrow_tf {
+
+// Registers the allocator of the op's device with the core, and tells CUDA's number of the device.
+template <typename Place>
+class DeviceOp : public tensorflow::OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(tensorflow::OpKernelContext* ctx) override {
+    const Place place(ctx);
+    // TensorFlow's allocators live as long as the process.
+    const hr_device_allocator allocator = {
+        ctx->device()->GetAllocator(tensorflow::AllocatorAttributes()), &allocate, &release};
+    OP_REQUIRES_OK(ctx, to_status(hr_device_set_allocator(place.device(), &allocator)));
+    tensorflow::Tensor* device = nullptr;
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, tensorflow::TensorShape({}), &device));
+    device->scalar<int32_t>()() = place.device();
+  }
+
+ private:
+  static constexpr size_t kAlignment = 256;
+  static void* allocate(void* context, size_t bytes) {
+    return static_cast<tensorflow::Allocator*>(context)->AllocateRaw(kAlignment, bytes);
+  }
+  static void release(void* context, void* at) {
+    static_cast<tensorflow::Allocator*>(context)->DeallocateRaw(at);
+  }
+};
+
+// Host memory: anchor, learning_rates, ticket.
+template <typename Place>
+class DeviceLookupOp : public tensorflow::OpKernel {
+ public:
+  explicit DeviceLookupOp(tensorflow::OpKernelConstruction* ctx) : OpKernel(ctx) {
+    OP_REQUIRES_OK(ctx, Layout::read(ctx, &layout_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("insert", &insert_));
+  }
+
+  void Compute(tensorflow::OpKernelContext* ctx) override {
+    const Place place(ctx);
+    OP_REQUIRES_OK(ctx, check_anchor(ctx->input(0)));
+    std::vector<hr_feature> features;
+    OP_REQUIRES_OK(ctx, read_features(ctx, layout_, &features));
+    std::vector<float*> pooled;
+    OP_REQUIRES_OK(ctx, allocate_pooled(ctx, layout_, features, &pooled));
+    tensorflow::Tensor* ticket = nullptr;
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(static_cast<int>(features.size()), {}, &ticket));
+    Tables tables;
+    OP_REQUIRES_OK(ctx, tables.open(layout_.tables));
+    const Threads threads(ctx);
+    const hr_layer_call call = call_of(tables, layout_, features, threads);
+    OP_REQUIRES_OK(
+        ctx, to_status(hr_device_forward(&call, insert_, pooled.data(),
+                                         &ticket->scalar<int64_t>()(), nullptr, place.stream())));
+  }
+
+ private:
+  Layout layout_;
+  bool insert_;
+};
+
+// Host memory: learning_rates, ticket, witness.
+template <typename Place>
+class DeviceBackwardOp : public tensorflow::OpKernel {
+ public:
+  explicit DeviceBackwardOp(tensorflow::OpKernelConstruction* ctx) : OpKernel(ctx) {
+    OP_REQUIRES_OK(ctx, Layout::read(ctx, &layout_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("update_in_backward", &commit_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("global_clipnorm", &clip_));
+  }
+
+  void Compute(tensorflow::OpKernelContext* ctx) override {
+    const Place place(ctx);
+    std::vector<hr_feature> features;
+    OP_REQUIRES_OK(ctx, read_features(ctx, layout_, &features));
+    std::vector<const float*> gradients;
+    OP_REQUIRES_OK(ctx, read_gradients(ctx, layout_, features, &gradients));
+    tensorflow::Tensor* witness = nullptr;
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, tensorflow::TensorShape({HR_SLOTS}), &witness));
+    const tensorflow::Tensor& rates = ctx->input(0);
+    OP_REQUIRES_OK(ctx, check_learning_rates(rates, layout_.tables.size()));
+    OP_REQUIRES_OK(ctx, check_ticket(ctx->input(1)));
+    Tables tables;
+    OP_REQUIRES_OK(ctx, tables.open(layout_.tables));
+    const size_t slot = hr_next_slot(tables.data()[0]);
+    const Threads threads(ctx);
+    const hr_layer_call call = call_of(tables, layout_, features, threads);
+    const int wait = 0, apply = 1;  // what becomes of the gradients
+    OP_REQUIRES_OK(
+        ctx, to_status(hr_device_backward(
+                 &call, gradients.data(), ctx->input(1).scalar<int64_t>()(),
+                 rates.flat<float>().data(), clip_, commit_ ? apply : wait, slot, place.stream())));
+    write_witness(slot, witness);
+  }
+
+ private:
+  Layout layout_;
+  bool commit_;
+  float clip_;
+};
+
+// Host memory: all.
+template <typename Place>
+class DeviceCommitOp : public tensorflow::OpKernel {
+ public:
+  explicit DeviceCommitOp(tensorflow::OpKernelConstruction* ctx) : OpKernel(ctx) {
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("tables", &handles_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("global_clipnorm", &clip_));
+  }
+
+  void Compute(tensorflow::OpKernelContext* ctx) override {
+    const Place place(ctx);
+    const tensorflow::Tensor& witness = ctx->input(0);
+    OP_REQUIRES_OK(ctx, check_witness(witness));
+    const tensorflow::Tensor& rates = ctx->input(1);
+    OP_REQUIRES_OK(ctx, check_learning_rates(rates, handles_.size()));
+    tensorflow::Tensor* done = nullptr;
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, tensorflow::TensorShape({}), &done));
+    done->scalar<float>()() = 0.0f;
+    Tables tables;
+    OP_REQUIRES_OK(ctx, tables.open(handles_));
+    const Threads threads(ctx);
+    OP_REQUIRES_OK(
+        ctx, to_status(hr_device_commit(tables.data(), tables.size(), witness.flat<float>().data(),
+                                        rates.flat<float>().data(), clip_, threads.executor(),
+                                        place.stream())));
+  }
+
+ private:
+  std::vector<std::string> handles_;
+  float clip_;
+};
+
+}  // namespace hotrow_tf

@@ -1,0 +1,56 @@
+"""Where the ops of a table run: on the CPU, or on the GPU that has the table's cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import tensorflow as tf
+
+from hotrow.errors import FailedPreconditionError
+from hotrow.ops import library
+from hotrow.spec import TableConfig
+
+CPU = "/device:CPU:0"
+"""TensorFlow's name of the host."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A device of TensorFlow.
+
+    Attributes:
+        device: TensorFlow's name of it.
+        cuda_device: CUDA's number of the GPU; None: it is the host.
+    """
+
+    device: str = CPU
+    cuda_device: int | None = None
+
+
+def placement_of(config: TableConfig) -> Placement:
+    """Returns where the ops of a table run.
+
+    For a GPU, the native core takes its memory there from TensorFlow from then on.
+
+    Raises:
+        FailedPreconditionError: TensorFlow has no such GPU.
+    """
+    cache = config.cache
+    if cache is None or cache.gpu is None:
+        return Placement()
+    gpu = cache.gpu
+    advice = (
+        f"table {config.name!r}: its cache is on {cache.device!r}, and TensorFlow has no "
+        f"GPU {gpu} here; make the table with Cache(device='cpu') (cache.device: cpu in a "
+        "configuration): its rows come out the same"
+    )
+    try:
+        with tf.init_scope(), tf.device(f"/device:GPU:{gpu}"):
+            number = library.load().hotrow_device()
+    except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError) as err:
+        raise FailedPreconditionError(advice) from err
+    # Where the op ran: TensorFlow may take another GPU when that one is not there.
+    ran = tf.DeviceSpec.from_string(number.device)
+    if ran.device_index != gpu:
+        raise FailedPreconditionError(advice)
+    return Placement(f"/device:{ran.device_type}:{gpu}", int(number))
