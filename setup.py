@@ -1,7 +1,12 @@
-"""Builds the native part with CMake; everything else is in setup.cfg."""
+"""Builds the native part with CMake; everything else is in setup.cfg.
+
+Options of CMake come from CMAKE_ARGS, as with other packages: "-DHOTROW_CUDA=ON" for a GPU.
+"""
 
 from __future__ import annotations
 
+import os
+import shlex
 import subprocess
 import sys
 import sysconfig
@@ -39,6 +44,7 @@ class CMakeBuild(build_ext):
         configure = [
             "cmake", "-S", str(ROOT / "ops" / "native"), "-B", str(build), "-G", "Ninja",
             f"-DPython_EXECUTABLE={sys.executable}",
+            *shlex.split(os.environ.get("CMAKE_ARGS", "")),
         ]  # fmt: skip
         subprocess.run(configure, check=True)
         subprocess.run(["cmake", "--build", str(build)], check=True)
