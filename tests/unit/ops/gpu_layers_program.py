@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,6 @@ from hotrow.trainer.run_directory import CHECKPOINTS
 
 KEYS = 1500
 BATCHES = 6
-UPDATES = ("backward",)
 
 
 def digest(values: Any) -> str:
@@ -135,6 +135,41 @@ def fit(model: Ranker, **options: Any) -> list[float]:
     return [*losses, float(model.evaluate(data, verbose=0))]
 
 
+def twice_a_step(model: Ranker) -> list[float]:
+    """Trains with two uses of the layer in a step, of other keys."""
+    optimizer = keras.optimizers.SGD(0.05)
+    losses = []
+    for seed in range(BATCHES):
+        with tf.GradientTape() as tape:
+            loss = loss_of(model, *batch(seed)) + loss_of(model, *batch(seed + 1))
+        variables = model.trainable_variables
+        optimizer.apply(tape.gradient(loss, variables), variables)
+        losses.append(float(loss))
+    return losses
+
+
+CASES: dict[str, tuple[dict[str, Any], Callable[[Ranker], list[float]]]] = {
+    "eager": ({}, lambda model: hand_written_loop(model, compiled=False)),
+    "compiled": ({}, lambda model: hand_written_loop(model, compiled=True)),
+    "fit": ({}, fit),
+    "accumulated": ({}, lambda model: fit(model, gradient_accumulation_steps=2)),
+    "clipped": (
+        {"global_clipnorm": 0.01},
+        lambda model: hand_written_loop(model, compiled=True),
+    ),
+    "used twice": ({}, twice_a_step),
+    "eager, in backward": (
+        {"update": "backward"},
+        lambda model: hand_written_loop(model, compiled=False),
+    ),
+    "fit, in backward": ({"update": "backward"}, fit),
+    "clipped, in backward": (
+        {"update": "backward", "global_clipnorm": 0.01},
+        lambda model: hand_written_loop(model, compiled=True),
+    ),
+}
+
+
 def facts(layer: hotrow.DistributedEmbedding) -> dict[str, Any]:
     """Returns what the tables of a layer hold, in every way that there is to see it."""
     told = {}
@@ -173,11 +208,11 @@ def evaluation(model: Ranker) -> dict[str, str]:
 
 def saved_and_restored(caches: list[Any], folder: Path) -> dict[str, Any]:
     """Trains, saves, restores into tables that hold other rows, trains on."""
-    first = Ranker(caches, update="backward")
+    first = Ranker(caches)
     hand_written_loop(first, compiled=True)
     path = folder / "ranker.weights.h5"
     first.save_weights(path)
-    second = Ranker(caches, update="backward")
+    second = Ranker(caches)
     second.embedding.tables["users"].lookup(np.arange(3))
     second((batch(5)[0], batch(5)[1]), training=True)
     second.load_weights(path)
@@ -189,7 +224,7 @@ def saved_and_restored(caches: list[Any], folder: Path) -> dict[str, Any]:
 def exported(caches: list[Any], folder: Path) -> list[str]:
     """Returns what an exported version answers, and the digests of its manifest."""
     table = hotrow.TableConfig("items", 8, optimizer=hotrow.Adam(0.01), cache=caches[1])
-    layer = hotrow.DistributedEmbedding([hotrow.FeatureConfig("items", table)], update="backward")
+    layer = hotrow.DistributedEmbedding([hotrow.FeatureConfig("items", table)])
     inputs = {"items": keras.Input((2,), dtype="int64", name="items")}
     model = keras.Model(inputs, layer(inputs)["items"])
     model.compile("sgd", "mse")
@@ -257,24 +292,19 @@ def main(device: str, folder: Path) -> None:
         section = {"device_rows": 100, "device": "gpu", "lookahead": 0, "warmup": 0}
         check_refusals(caches[0])
     told: dict[str, Any] = {}
-    for update in UPDATES:
-        for name, train in (
-            ("eager", lambda model: hand_written_loop(model, compiled=False)),
-            ("compiled", lambda model: hand_written_loop(model, compiled=True)),
-            ("fit", fit),
-        ):
-            model = Ranker(caches, update=update)
-            losses = train(model)
-            told[f"{name}, update in {update}"] = {
-                "losses": losses,
-                "evaluation": evaluation(model),
-                "tables": facts(model.embedding),
-            }
-            used = [table.statistics() for table in model.embedding.tables.values()]
-            for figures in used if device == "gpu" else ():
-                assert figures["cache_slots"] > 0
-                assert figures["cache_hits"] > 0
-                assert figures["cache_evicted"] > 0
+    for name, (options, train) in CASES.items():
+        model = Ranker(caches, **options)
+        losses = train(model)
+        told[name] = {
+            "losses": losses,
+            "evaluation": evaluation(model),
+            "tables": facts(model.embedding),
+        }
+        for table in model.embedding.tables.values() if device == "gpu" else ():
+            figures = table.statistics()
+            assert figures["cache_slots"] > 0
+            assert figures["cache_hits"] > 0
+            assert figures["cache_evicted"] > 0
     told["saved and restored"] = saved_and_restored(caches, folder)
     told["exported"] = exported(caches, folder)
     told["a run of the command"] = run_of_the_command(section, folder)

@@ -76,11 +76,15 @@ def told(
 @pytest.mark.parametrize(
     "case",
     [
-        *(
-            f"{loop}, update in {update}"
-            for update in ("backward",)
-            for loop in ("eager", "compiled", "fit")
-        ),
+        "eager",
+        "compiled",
+        "fit",
+        "accumulated",
+        "clipped",
+        "used twice",
+        "eager, in backward",
+        "fit, in backward",
+        "clipped, in backward",
         "saved and restored",
         "exported",
         "a run of the command",
@@ -92,6 +96,11 @@ def test_a_layer_over_a_gpu_does_what_one_in_memory_does(told: Any, case: str) -
 
 def test_nothing_else_was_told(told: Any) -> None:
     assert told["gpu"][1] == told["cpu"][1]
+
+
+def test_the_norm_that_clips_is_small_enough_to_clip(told: Any) -> None:
+    answers = told["cpu"][1]
+    assert answers["clipped"]["tables"] != answers["compiled"]["tables"]
 
 
 def test_a_run_on_a_gpu_is_loaded_where_there_is_none(told: Any) -> None:
