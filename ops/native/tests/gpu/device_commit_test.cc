@@ -330,6 +330,42 @@ TEST_CASE("device commit: a snapshot has the rows of before, whenever it is read
   }
 }
 
+TEST_CASE("device commit: rows beside the slots that a commit changed are looked for again") {
+  const Stream stream;
+  Kind kind;
+  kind.cache_rows = 32;
+  Trained<HostSide> plain{Tables({kind}, false), Executor()};
+  Trained<DeviceSide> tiered{Tables({kind}, true), Executor()};
+  tiered.stream = &stream;
+  // The first 32 keys fill the slots, and are used so often that no other key gets one.
+  std::vector<Input> inputs(1);
+  for (int64_t key = 0; key < 40; ++key) inputs[0].keys.push_back(key);
+  inputs[0].samples = inputs[0].keys.size();
+  inputs[0].gradients.assign(inputs[0].samples * kind.width, 0.5f);
+  std::vector<Input> hot = inputs;
+  hot[0].keys.resize(32);
+  hot[0].samples = 32;
+  hot[0].gradients.resize(32 * kind.width);
+  for (const std::vector<Input>* const input : {&hot, &inputs, &inputs}) {
+    plain.passes.push_back(std::make_unique<HostSide>(plain.tables, *input, Executor()));
+    tiered.passes.push_back(
+        std::make_unique<DeviceSide>(tiered.tables, *input, Executor(), stream));
+  }
+  const auto run = [](auto& side) {
+    for (int i = 0; i < 6; ++i) side.passes[0]->forward(true);
+    const int64_t first = side.passes[1]->forward(true), second = side.passes[2]->forward(true);
+    Witness witness = witness_of();
+    witness[side.wait(1, first)] = GradientPasses::kUnit;
+    side.end(witness);
+    side.passes[2]->backward(now(second));
+    side.passes.clear();
+  };
+  run(plain);
+  run(tiered);
+  CHECK(tiered.tables.all[0]->statistics().cache.inserted == 32);
+  check_same(plain.tables, tiered.tables);
+}
+
 TEST_CASE("device commit: batches without keys, and nothing to commit") {
   const Stream stream;
   const std::vector<Kind> kinds(2);
