@@ -147,6 +147,33 @@ __global__ void unpin(const DeviceCache* caches, uint32_t tables, const uint32_t
   }
 }
 
+__global__ void leave_out_free(DeviceCache cache, uint32_t* slots, uint32_t count) {
+  for (size_t i = thread_index(); i < count; i += thread_stride()) {
+    if (slots[i] == kNoSlot) continue;
+    if (cache.sets[slots[i] / kDeviceWays].tags[slots[i] % kDeviceWays] == 0) slots[i] = kNoSlot;
+  }
+}
+
+// Counters only grow here, so the order of threads leaves no trace.
+__global__ void expect(DeviceCache cache, const int64_t* keys, const uint32_t* uses,
+                       uint32_t count) {
+  for (size_t i = thread_index(); i < count; i += thread_stride()) {
+    const uint64_t hash = mix64(static_cast<uint64_t>(keys[i])), mixed = mix64(hash);
+    auto* const words = reinterpret_cast<uint32_t*>(cache.sets[set_of(cache, hash)].sketch);
+    const uint32_t wanted = least(uses[i], kMostCount);
+    for (uint32_t row = 0; row < 2; ++row) {
+      const uint32_t c = counter_of(mixed, row), shift = c % 8 * 4;
+      uint32_t seen = load_relaxed(words + c / 8);
+      while (((seen >> shift) & kMostCount) < wanted) {
+        const uint32_t raised = (seen & ~(kMostCount << shift)) | wanted << shift;
+        const uint32_t found = atomicCAS(words + c / 8, seen, raised);
+        if (found == seen) break;
+        seen = found;
+      }
+    }
+  }
+}
+
 __global__ void drop(DeviceCache cache, const int64_t* keys, uint32_t count) {
   for (size_t i = thread_index(); i < count; i += thread_stride()) {
     const uint64_t hash = mix64(static_cast<uint64_t>(keys[i]));
@@ -283,6 +310,20 @@ void device_cache_unpin(const DeviceCache* caches, size_t tables, const uint32_t
   upload(there, caches, tables, stream);
   launch("cache: unpin", unpin, blocks_for(count), kBlockThreads, stream, there,
          static_cast<uint32_t>(tables), table_first, slots);
+}
+
+void device_cache_leave_out_free(const DeviceCache& cache, uint32_t* slots, size_t count,
+                                 DeviceStream stream) {
+  if (count == 0) return;
+  launch("cache: leave out", leave_out_free, blocks_for(count), kBlockThreads, stream, cache, slots,
+         static_cast<uint32_t>(count));
+}
+
+void device_cache_expect(const DeviceCache& cache, const int64_t* keys, const uint32_t* uses,
+                         size_t count, DeviceStream stream) {
+  if (count == 0) return;
+  launch("cache: expect", expect, blocks_for(count), kBlockThreads, stream, cache, keys, uses,
+         static_cast<uint32_t>(count));
 }
 
 void device_cache_drop(const DeviceCache& cache, const int64_t* keys, size_t count,

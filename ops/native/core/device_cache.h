@@ -86,6 +86,15 @@ void device_cache_unpin(const DeviceCache* caches, size_t tables, const uint32_t
                         DeviceStream stream);
 size_t device_cache_unpin_scratch(size_t tables);
 
+// Of a list of slots, (count), those that are free become kNoSlot.
+void device_cache_leave_out_free(const DeviceCache& cache, uint32_t* slots, size_t count,
+                                 DeviceStream stream);
+
+// Of keys that are going to be used: as if they had been used so often lately. As
+// RowCache::expect. keys, uses: (count) of one table.
+void device_cache_expect(const DeviceCache& cache, const int64_t* keys, const uint32_t* uses,
+                         size_t count, DeviceStream stream);
+
 // --- rows come in ------------------------------------------------------------------------------
 
 // Rows that have no slot during a batch: their lines lie in a buffer of the caller's.

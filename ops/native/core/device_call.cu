@@ -193,7 +193,10 @@ size_t DeviceCall::bring_in(const Answer& answer, Find how, DeviceBatch* batch) 
     find_in_host(answer, how, sent, &lines);
     // All memory before the first slot changes.
     size_t stride = 0;
-    for (GpuTier* tier : tiers_) stride = std::max(stride, tier->stride());
+    for (size_t t = 0; t < tables; ++t) {
+      stride = std::max(stride, tiers_[t]->stride());
+      if (!lines[t].empty()) tiers_[t]->reserve(lines[t].size());
+    }
     batch->bypass_memory.reserve(missing * stride);
     batch->bypass = {batch->bypass_memory.data(), stride};
     uint32_t* places = nullptr;

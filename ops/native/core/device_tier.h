@@ -13,7 +13,7 @@ namespace hotrow {
 class Table;
 
 // A row in a slot is newer than the host tier's; so is one that is on its way from the device. All
-// calls: in the table's lock, alone.
+// calls but those that say otherwise: in the table's lock, alone.
 class DeviceTier {
  public:
   virtual ~DeviceTier() = default;
@@ -31,6 +31,14 @@ class DeviceTier {
   virtual void read_headers(const int64_t* keys, size_t count, RowHeader* headers) = 0;
   // Frees the slots of keys, (count), that lose their rows.
   virtual void drop(const int64_t* keys, size_t count) = 0;
+
+  // As LookAhead::add and wait; without the table's lock.
+  virtual void look_ahead(const int64_t* keys, size_t count) = 0;
+  virtual void wait_for_look_ahead() = 0;
+  // Gives the pins of all windows back.
+  virtual void let_go_of_windows() = 0;
+  // As RowCache::expect, for keys, (count), each of them used uses[i] times.
+  virtual void expect(const int64_t* keys, const uint32_t* uses, size_t count) = 0;
 };
 
 // For the table's options. Fails with FailedPrecondition when there is no GPU or no CUDA.

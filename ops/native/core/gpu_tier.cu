@@ -14,6 +14,8 @@ namespace {
 constexpr size_t kBlockRows = 512;
 // Slots that are looked through together.
 constexpr size_t kPieceSlots = size_t{1} << 16;
+// Keys that are expected together.
+constexpr size_t kPieceKeys = size_t{1} << 16;
 
 // The GPU of the table's options.
 int present_device(const Table& table) {
@@ -56,6 +58,15 @@ struct Found {
   RowHeader* headers;
 };
 
+struct Expected {
+  Expected(DeviceArena& arena, size_t count) {
+    keys = arena.take<int64_t>(count);
+    uses = arena.take<uint32_t>(count);
+  }
+  int64_t* keys;
+  uint32_t* uses;
+};
+
 }  // namespace
 
 std::unique_ptr<DeviceTier> make_gpu_tier(Table& table) {
@@ -94,6 +105,7 @@ GpuTier::GpuTier(Table& table)
 
 GpuTier::~GpuTier() {
   // Memory goes when nothing uses it any more.
+  ahead_.reset();
   try {
     const OnDevice here(device_);
     used_.wait();
@@ -108,11 +120,20 @@ size_t GpuTier::bytes() const {
   size_t total = memory_.bytes() + constants_.bytes() + scratch_.bytes();
   for (const Chunk& chunk : in_) total += chunk.device.bytes();
   for (const Chunk& chunk : out_) total += chunk.device.bytes();
+  if (ahead_ != nullptr) total += ahead_->bytes();
   return total + (workspace == nullptr ? 0 : workspace->bytes());
 }
 
 size_t GpuTier::chunk_rows() const {
   return std::max<size_t>(table_->options().cache.staging_bytes / stride(), 1);
+}
+
+void GpuTier::reserve(size_t rows) {
+  finish();
+  const size_t most = chunk_rows() * stride(), bytes = std::min(rows * stride(), most);
+  for (Chunk* way : {in_, out_}) {
+    for (size_t i = 0; i < 2; ++i) way[i].reserve(bytes, most);
+  }
 }
 
 // --- rows come in --------------------------------------------------------------------------------
@@ -136,8 +157,7 @@ void GpuTier::stage(const Executor& executor) {
   Chunk& chunk = in_[next_stage_++ % 2];
   chunk.filled.wait();
   const size_t first = staged_, rows = std::min(chunk_rows(), incoming_.size() - first);
-  chunk.pinned.reserve(rows * stride(), chunk_rows() * stride());
-  chunk.device.reserve(rows * stride(), chunk_rows() * stride());
+  chunk.reserve(rows * stride(), chunk_rows() * stride());
   executor.run((rows + kBlockRows - 1) / kBlockRows, [&](size_t block) {
     const size_t end = std::min(rows, (block + 1) * kBlockRows);
     for (size_t i = block * kBlockRows; i < end; ++i) {
@@ -171,8 +191,7 @@ void GpuTier::send_back(const DeviceLines& rows, const uint32_t* places, size_t 
     Chunk& chunk = out_[next_out_++ % 2];
     finish(chunk, executor);
     const size_t piece = std::min(chunk_rows(), count - first);
-    chunk.pinned.reserve(piece * stride(), chunk_rows() * stride());
-    chunk.device.reserve(piece * stride(), chunk_rows() * stride());
+    chunk.reserve(piece * stride(), chunk_rows() * stride());
     DeviceLines from = rows;
     if (from.pointers != nullptr) {
       from.pointers += first;
@@ -249,6 +268,7 @@ size_t GpuTier::settle() {
 
 void GpuTier::clear() {
   const OnDevice here(device_);
+  if (ahead_ != nullptr) ahead_->forget();
   for (Chunk& chunk : out_) {
     if (chunk.rows > 0) chunk.filled.wait();
     chunk.rows = 0;
@@ -285,8 +305,46 @@ void GpuTier::drop(const int64_t* keys, size_t count) {
   std::memcpy(host, keys, count * sizeof(int64_t));
   copy_async(device, host, count, stream);
   device_cache_drop(cache_, device, count, stream);
+  if (ahead_ != nullptr) ahead_->leave_out_free(stream);
   used_.record(stream);
   used_.wait();
+}
+
+// --- look-ahead ----------------------------------------------------------------------------------
+
+void GpuTier::look_ahead(const int64_t* keys, size_t count) {
+  {
+    std::unique_lock lock(table_->mutex());
+    const OnDevice here(device_);
+    if (ahead_ == nullptr) ahead_ = std::make_unique<DeviceLookAhead>(*table_, *this);
+  }
+  ahead_->add(keys, count);
+}
+
+void GpuTier::wait_for_look_ahead() {
+  if (ahead_ != nullptr) ahead_->wait();
+}
+
+void GpuTier::let_go_of_windows() {
+  if (ahead_ != nullptr) ahead_->let_go_of_all();
+}
+
+void GpuTier::expect(const int64_t* keys, const uint32_t* uses, size_t count) {
+  const OnDevice here(device_);
+  const DeviceStream stream = out_stream_.get();
+  used_.hold(stream);
+  for (size_t first = 0; first < count; first += kPieceKeys) {
+    const size_t piece = std::min(kPieceKeys, count - first);
+    const auto take = [&](DeviceArena& arena) { return Expected(arena, piece); };
+    const Expected device = take_from(scratch_, take), host = take_from(pinned_, take);
+    std::memcpy(host.keys, keys + first, piece * sizeof(int64_t));
+    std::memcpy(host.uses, uses + first, piece * sizeof(uint32_t));
+    copy_async(device.keys, host.keys, piece, stream);
+    copy_async(device.uses, host.uses, piece, stream);
+    device_cache_expect(cache_, device.keys, device.uses, piece, stream);
+    ready_.record(stream);
+    ready_.wait();
+  }
 }
 
 }  // namespace hotrow

@@ -10,6 +10,7 @@
 
 #include "core/device_cache.h"
 #include "core/device_lines.h"
+#include "core/device_look_ahead.h"
 #include "core/device_runtime.h"
 #include "core/device_tier.h"
 #include "core/executor.h"
@@ -33,8 +34,12 @@ class GpuTier final : public DeviceTier {
   void clear() override;
   void read_headers(const int64_t* keys, size_t count, RowHeader* headers) override;
   void drop(const int64_t* keys, size_t count) override;
+  void look_ahead(const int64_t* keys, size_t count) override;
+  void wait_for_look_ahead() override;
+  void let_go_of_windows() override;
+  void expect(const int64_t* keys, const uint32_t* uses, size_t count) override;
 
-  // --- for the calls of layers (device_layer.h), in the table's lock, alone ----------------------
+  // --- for the calls of layers (device_layer.h) and look-ahead, in the table's lock, alone -------
   int device() const { return device_; }
   const DeviceCache& cache() const { return cache_; }
   const std::byte* default_line() const { return default_line_; }  // on the device
@@ -42,7 +47,16 @@ class GpuTier final : public DeviceTier {
   size_t stride() const { return cache_.stride; }
   // The stream's later work comes after all that used the slots before; end: the opposite.
   void begin(DeviceStream stream) { used_.hold(stream); }
-  void end(DeviceStream stream) { used_.record(stream); }
+  void end(DeviceStream stream) {
+    ++uses_;
+    used_.record(stream);
+  }
+  // How often the slots were used.
+  uint64_t uses() const { return uses_; }
+  // Rows that go together, either way.
+  size_t chunk_rows() const;
+  // Takes the memory that `rows` rows want on their ways; what is on its way out is finished.
+  void reserve(size_t rows);
 
   // Rows come in. First their lines in the host tier, (count), null: none, which must not change
   // until end_bring_in; some of them are copied at once.
@@ -69,11 +83,16 @@ class GpuTier final : public DeviceTier {
     DeviceEvent moved;   // from the other side
     size_t rows = 0;
     std::vector<uint32_t> places;  // outwards
+
+    // bytes: of all its rows; most: of any.
+    void reserve(size_t bytes, size_t most) {
+      pinned.reserve(bytes, most);
+      device.reserve(bytes, most);
+    }
   };
   void stage(const Executor& executor);
   void scatter(std::byte* const* targets, DeviceStream stream);
   void finish(Chunk& chunk, const Executor& executor);
-  size_t chunk_rows() const;
 
   Table* table_;
   int device_ = 0;
@@ -85,6 +104,7 @@ class GpuTier final : public DeviceTier {
   float* corrections_ = nullptr;
   OwnStream in_stream_, out_stream_;
   DeviceEvent used_, ready_;
+  uint64_t uses_ = 0;
 
   Chunk in_[2], out_[2];
   size_t next_out_ = 0;
@@ -93,6 +113,8 @@ class GpuTier final : public DeviceTier {
   size_t staged_ = 0, scattered_ = 0;
   size_t next_stage_ = 0, next_scatter_ = 0;  // numbers of chunks
   size_t written_back_ = 0;
+
+  std::unique_ptr<DeviceLookAhead> ahead_;  // the last: its thread uses all above
 };
 
 // The tier of a table; null when its rows have none on a GPU.

@@ -18,21 +18,17 @@ constexpr size_t kPieceKeys = 8192;
 constexpr size_t kRecent = 32768;
 // Lines read in one request, and between two reports of progress.
 constexpr size_t kRequest = 16384, kReport = 256;
-constexpr size_t kMostWaiting = 2;
 constexpr auto kRetry = std::chrono::milliseconds(1);
 
 }  // namespace
 
 LookAhead::LookAhead(Table& table)
-    : table_(&table), reader_([this] { run_reader(); }), planner_([this] { run_planner(); }) {}
+    : table_(&table),
+      reader_([this] { run_reader(); }),
+      queue_([this](const std::vector<int64_t>& keys) { bring_in(keys); }) {}
 
 LookAhead::~LookAhead() {
-  {
-    std::lock_guard lock(mutex_);
-    stop_ = true;
-  }
-  changed_.notify_all();
-  planner_.join();
+  queue_.stop();
   {
     std::lock_guard lock(progress_);
     stop_reading_ = true;
@@ -41,22 +37,8 @@ LookAhead::~LookAhead() {
   reader_.join();
 }
 
-void LookAhead::add(const int64_t* keys, size_t count) {
-  {
-    std::lock_guard lock(mutex_);
-    if (error_ != nullptr) std::rethrow_exception(std::exchange(error_, nullptr));
-    if (waiting_.size() == kMostWaiting) waiting_.pop_front();
-    waiting_.emplace_back(keys, keys + count);
-  }
-  changed_.notify_all();
-}
-
 void LookAhead::wait() {
-  {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return waiting_.empty() && !busy_; });
-    if (error_ != nullptr) std::rethrow_exception(std::exchange(error_, nullptr));
-  }
+  queue_.wait();
   {
     std::unique_lock lock(progress_);
     progressed_.wait(lock, [&] { return loaded_ == planned(); });
@@ -68,33 +50,11 @@ void LookAhead::wait() {
 
 // --- planning -----------------------------------------------------------------------------------
 
-void LookAhead::run_planner() {
-  std::unique_lock lock(mutex_);
-  for (;;) {
-    changed_.wait(lock, [&] { return stop_ || !waiting_.empty(); });
-    if (stop_) return;
-    const std::vector<int64_t> keys = std::move(waiting_.front());
-    waiting_.pop_front();
-    busy_ = true;
-    lock.unlock();
-    std::exception_ptr error;
-    try {
-      bring_in(keys);
-    } catch (...) {
-      error = std::current_exception();
-    }
-    lock.lock();
-    busy_ = false;
-    if (error != nullptr) error_ = error;
-    changed_.notify_all();
-  }
-}
-
 void LookAhead::bring_in(const std::vector<int64_t>& keys) {
   take_in(keys);
   uint64_t voided;
   for (bool ready = false; !ready;) {
-    if (stopping()) return;
+    if (queue_.stopping()) return;
     const auto lock = table_->lock_beside_steps();
     open_loaded();
     ready = windows_.size() < 2;
@@ -107,7 +67,7 @@ void LookAhead::bring_in(const std::vector<int64_t>& keys) {
     voided = voided_;
   }
   for (size_t first = 0; first < kept_; first += kPieceKeys) {
-    if (stopping()) return;
+    if (queue_.stopping()) return;
     const auto lock = table_->lock_beside_steps();
     if (voided_ != voided) return;
     open_loaded();
@@ -115,11 +75,6 @@ void LookAhead::bring_in(const std::vector<int64_t>& keys) {
   }
   std::lock_guard lock(progress_);
   if (read_error_ != nullptr) std::rethrow_exception(std::exchange(read_error_, nullptr));
-}
-
-bool LookAhead::stopping() {
-  std::lock_guard lock(mutex_);
-  return stop_;
 }
 
 void LookAhead::take_in(const std::vector<int64_t>& keys) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/row_cache.h"
+#include "core/window_queue.h"
 
 namespace hotrow {
 
@@ -30,7 +31,7 @@ class LookAhead {
   // Call it when the first batch of the window before begins: the rows of that window and of
   // this one are pinned from now on, those of earlier ones may go. Of more than two windows that
   // wait, the oldest is left out. Fails with the error of an earlier window.
-  void add(const int64_t* keys, size_t count);
+  void add(const int64_t* keys, size_t count) { queue_.add(keys, count); }
   // Waits until every window was brought in.
   void wait();
 
@@ -57,8 +58,6 @@ class LookAhead {
     std::byte* to;          // its line in the slot
   };
 
-  void run_planner();
-  bool stopping();
   void bring_in(const std::vector<int64_t>& keys);
   // Leaves most repetitions of keys out, and mixes the others.
   void take_in(const std::vector<int64_t>& keys);
@@ -107,15 +106,8 @@ class LookAhead {
   bool stop_reading_ = false;
   std::exception_ptr read_error_;
 
-  // The queue.
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::vector<int64_t>> waiting_;
-  bool busy_ = false, stop_ = false;
-  std::exception_ptr error_;
-
-  // The last: they use all above.
-  std::thread reader_, planner_;
+  std::thread reader_;
+  WindowQueue queue_;  // the last: its thread, the planner, uses all above
 };
 
 }  // namespace hotrow

@@ -271,12 +271,6 @@ std::unique_ptr<Snapshot> Table::open_snapshot(bool due_only) {
   return snapshot;
 }
 
-void Table::refuse_on_gpu(const char* what) const {
-  if (tier_ == nullptr) return;
-  fail(Code::kUnimplemented, "table %s: no %s yet where the device tier is a GPU", name_.c_str(),
-       what);
-}
-
 // --- the device tier ----------------------------------------------------------------------------
 
 void Table::settle() const {
@@ -341,8 +335,8 @@ void Table::give_up(uint32_t slot, CacheCounts* counts) {
 }
 
 void Table::look_ahead(const int64_t* keys, size_t count) {
-  refuse_on_gpu("look-ahead");
   check_keys(keys, count);
+  if (tier_ != nullptr) tier_->look_ahead(keys, count);
   if (cache() == nullptr) return;
   {
     std::unique_lock lock(mutex_);
@@ -352,6 +346,7 @@ void Table::look_ahead(const int64_t* keys, size_t count) {
 }
 
 void Table::wait_for_look_ahead() {
+  if (tier_ != nullptr) tier_->wait_for_look_ahead();
   if (mover_ != nullptr) mover_->wait();
 }
 
@@ -361,22 +356,26 @@ size_t Table::warm_up(const int64_t* keys, const uint32_t* counts, size_t count,
     fail(Code::kInvalidArgument, "table %s: warm-up of %g of the cache; 0 to 1", name_.c_str(),
          share);
   }
-  refuse_on_gpu("warm-up");
-  if (cache() == nullptr || count == 0) return 0;
-  std::vector<uint32_t> order(count);
+  const size_t slots = statistics().cache_slots;
+  if (slots == 0 || count == 0) return 0;
+  std::vector<uint32_t> order(count), uses(count);
   std::iota(order.begin(), order.end(), 0u);
   std::stable_sort(order.begin(), order.end(),
                    [&](uint32_t a, uint32_t b) { return counts[a] > counts[b]; });
   const double total = std::max(std::accumulate(counts, counts + count, 0.0), 1.0);
   // So often would the key be used before its set fades.
-  const double scale = static_cast<double>(cache()->slots()) * RowCache::kUsesToFade / total;
+  const double scale = static_cast<double>(slots) * RowCache::kUsesToFade / total;
+  for (size_t i = 0; i < count; ++i) {
+    uses[i] = static_cast<uint32_t>(std::clamp(counts[i] * scale, 1.0, 255.0));
+  }
   std::vector<int64_t> best;
-  const size_t room = static_cast<size_t>(share * static_cast<double>(cache()->slots()));
+  const size_t room = static_cast<size_t>(share * static_cast<double>(slots));
   {
     std::unique_lock lock(mutex_);
+    if (tier_ != nullptr) tier_->expect(keys, uses.data(), count);
     for (uint32_t i : order) {
       const uint64_t hash = mix64(static_cast<uint64_t>(keys[i]));
-      cache()->expect(hash, static_cast<uint32_t>(std::clamp(counts[i] * scale, 1.0, 255.0)));
+      if (cache() != nullptr) cache()->expect(hash, uses[i]);
       const Partition& partition = partitions_[partition_number(keys[i], hash)];
       if (best.size() < room && partition.find(hash, keys[i]) != Partition::kAbsent) {
         best.push_back(keys[i]);
@@ -389,7 +388,8 @@ size_t Table::warm_up(const int64_t* keys, const uint32_t* counts, size_t count,
   {
     // What it pinned is for no batch.
     std::unique_lock lock(mutex_);
-    mover_->let_go_of_all();
+    if (tier_ != nullptr) tier_->let_go_of_windows();
+    if (mover_ != nullptr) mover_->let_go_of_all();
   }
   return statistics().cache.ahead - before;
 }

@@ -160,7 +160,6 @@ class Table {
  private:
   friend class Snapshot;
   void check_no_snapshot(const char* what) const;
-  void refuse_on_gpu(const char* what) const;
   void settle_in_lock();
   // The same, and empties the device tier.
   void empty_cache();

@@ -262,8 +262,6 @@ TEST_CASE("device layer: what cannot be is refused by name, and changes nothing"
     CHECK(code([&] {
             device_commit(plain.all, witness.data(), nullptr, 0.0f, executor, stream.get());
           }) == Code::kFailedPrecondition);
-    CHECK(code([&] { tiered.all[0]->look_ahead(inputs[0].keys.data(), 3); }) ==
-          Code::kUnimplemented);
   }
   CHECK(tiered.all[0]->size() == 0);
   Input ragged;

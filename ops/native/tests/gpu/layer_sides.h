@@ -38,6 +38,7 @@ struct Kind {
   RowType type = RowType::kFloat32;
   bool expiry = false, admission = false;
   int32_t shards = 1;
+  size_t staging_bytes = 3000;  // several rounds a batch
 };
 
 inline TableOptions options_of(const Kind& kind, bool on_device) {
@@ -63,7 +64,7 @@ inline TableOptions options_of(const Kind& kind, bool on_device) {
     options.cache.rows = kind.cache_rows;
     options.cache.policy = kind.policy;
     options.cache.device = CacheDevice::kGpu;
-    options.cache.staging_bytes = 3000;  // several rounds a batch
+    options.cache.staging_bytes = kind.staging_bytes;
   }
   return options;
 }

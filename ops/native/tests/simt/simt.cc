@@ -11,11 +11,15 @@
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <mutex>
 #include <thread>
 
 #if defined(HOTROW_SIMT_TSAN)
 #include <sanitizer/tsan_interface.h>
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
 #endif
 
 thread_local simt::Index threadIdx, blockIdx, blockDim, gridDim;
@@ -50,6 +54,20 @@ struct Fiber {
 // The threads of a block, on one host thread.
 class Machine {
  public:
+  // Between blocks all fibers wait in live(), where nothing is left to be undone.
+  ~Machine() {
+    for (Fiber& fiber : fibers_) {
+      if (!fiber.made) continue;
+#if defined(__SANITIZE_ADDRESS__)
+      __asan_unpoison_memory_region(fiber.context.uc_stack.ss_sp, kStack);
+#endif
+      munmap(fiber.context.uc_stack.ss_sp, kStack);
+#if defined(HOTROW_SIMT_TSAN)
+      if (fiber.tsan != nullptr) __tsan_destroy_fiber(fiber.tsan);
+#endif
+    }
+  }
+
   void run_block(unsigned block, unsigned blocks, unsigned threads,
                  const std::function<void()>& body, uint64_t seed) {
     if (threads == 0 || threads > kMostThreads) die("a block has 1 to 1024 threads");
@@ -188,8 +206,7 @@ class Machine {
 };
 
 Machine& machine() {
-  // Kept to the end of the process: its fibers are never left for good.
-  static thread_local Machine* const own = new Machine;
+  static thread_local const std::unique_ptr<Machine> own(new Machine);
   return *own;
 }
 
