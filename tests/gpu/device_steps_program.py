@@ -109,15 +109,41 @@ def arrays() -> TorchArrays | CupyArrays:
         return CupyArrays()
 
 
-def check(kind: int, cache_rows: int, weights_type: int, device: TorchArrays | CupyArrays) -> None:
+def check(
+    kind: int,
+    cache_rows: int,
+    weights_type: int,
+    device: TorchArrays | CupyArrays,
+    window: int = 0,
+) -> None:
+    """Trains; window: batches that look-ahead takes together, 0: it is not used."""
     random = np.random.default_rng(kind * 7 + cache_rows)
-    label = f"{kind}-{cache_rows}-{weights_type}"
+    label = f"{kind}-{cache_rows}-{weights_type}-{window}"
     plain = [make_table(f"p{label}-{w}", w, kind, 0, weights_type) for w in WIDTHS]
     tiered = [make_table(f"g{label}-{w}", w, kind, cache_rows, weights_type) for w in WIDTHS]
     threads = _native.Threads(3)
-    for _ in range(STEPS):
-        count = int(random.integers(1, 6000))
-        keys = [np.minimum(random.zipf(1.3, count), 20000).astype(np.int64) for _ in WIDTHS]
+    counts = [int(random.integers(1, 6000)) for _ in range(STEPS)]
+    batches = [
+        [np.minimum(random.zipf(1.3, count), 20000).astype(np.int64) for _ in WIDTHS]
+        for count in counts
+    ]
+
+    def look_ahead(first: int) -> None:
+        for t, table in enumerate(tiered):
+            coming = [batch[t] for batch in batches[first : first + window]]
+            table.look_ahead(np.concatenate([*coming, np.empty(0, np.int64)]))
+
+    if window > 0:
+        look_ahead(0)
+    for step, (count, keys) in enumerate(zip(counts, batches, strict=True)):
+        if window > 0 and step % window == 0:
+            look_ahead(step + window)
+        for table in tiered if window > 0 and step % 3 == 2 else []:
+            table.wait_for_look_ahead()
+        if window > 0 and step == STEPS // 2:
+            for t, table in enumerate(tiered):
+                some, times = np.unique(keys[t], return_counts=True)
+                table.warm_up(some, times.astype(np.uint32), 0.5)
         gradients = [random.standard_normal((count, w), np.float32) for w in WIDTHS]
         features = [_native.DeviceFeature(device.put(k), table=t) for t, k in enumerate(keys)]
         pooled = [device.put(np.full((count, w), np.nan, np.float32)) for w in WIDTHS]
@@ -134,6 +160,7 @@ def check(kind: int, cache_rows: int, weights_type: int, device: TorchArrays | C
         assert a.digest() == b.digest()
         assert a.step == b.step
         assert (a.lookup(keys[0]) == b.lookup(keys[0])).all()
+        assert window == 0 or cache_rows > 64 or b.statistics()["cache_ahead"] > 0
     for table in plain + tiered:
         _native.drop_table(table.handle)
 
@@ -209,6 +236,9 @@ def main() -> None:
             check_commits(kind, cache_rows, device)
     check(4, 4000, 1, device)
     check_norm(device)
+    for window in (1, 4):
+        for cache_rows in (64, 4000, 100000):
+            check(2, cache_rows, 0, device, window)
     call = (
         [make_table("refused", 4, 0, 0, 0)],
         [_native.DeviceFeature(device.put(np.arange(3)))],

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/batch_rows.h"
 #include "core/device_look_ahead.h"
 #include "core/gpu_tier.h"
 #include "core/host_search.h"
@@ -160,17 +159,14 @@ void DeviceLookAhead::bring_in_missing(const Piece& piece, const Answer& answer,
   const uint64_t* hashes = unique_.hashes() + first;
   std::vector<const std::byte*> lines(missing);
   size_t m = 0, found = 0;
-  {
-    const GroupLock lock(*table_, 0, 1);
-    search_host(*table_, keys, hashes, answer.missing, missing,
-                [&](size_t u, const Partition& partition) {
-                  const uint32_t place = partition.find(hashes[u], keys[u]);
-                  const bool exists = place != Partition::kAbsent;
-                  found += exists ? 1 : 0;
-                  answer.places[m] = exists ? place : kNoSlot;
-                  lines[m++] = exists ? partition.at(place) : nullptr;
-                });
-  }
+  search_host(*table_, keys, hashes, answer.missing, missing,
+              [&](size_t u, const Partition& partition) {
+                const uint32_t place = partition.find(hashes[u], keys[u]);
+                const bool exists = place != Partition::kAbsent;
+                found += exists ? 1 : 0;
+                answer.places[m] = exists ? place : kNoSlot;
+                lines[m++] = exists ? partition.at(place) : nullptr;
+              });
   if (found == 0) return;
   // All memory before the first slot changes.
   tier_->reserve(missing);
