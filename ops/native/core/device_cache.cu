@@ -180,9 +180,10 @@ __global__ void drop(DeviceCache cache, const int64_t* keys, uint32_t count) {
     const uint32_t number = set_of(cache, hash);
     DeviceSet& set = cache.sets[number];
     for (uint32_t way = 0; way < kDeviceWays; ++way) {
-      if (set.tags[way] != tag_of(hash)) continue;
+      // Another thread may free another way of the set meanwhile.
+      if (load_relaxed(&set.tags[way]) != tag_of(hash)) continue;
       if (key_of(line_of(cache, number * kDeviceWays + way)) != keys[i]) continue;
-      set.tags[way] = 0;
+      store_relaxed(&set.tags[way], uint8_t{0});
       set.states[way] = 0;
     }
   }

@@ -153,8 +153,6 @@ void DeviceLookAhead::bring_in_missing(const Piece& piece, const Answer& answer,
                                        size_t missing) {
   const DeviceStream stream = stream_.get();
   const Executor executor;
-  // What is on its way from the device is newer than the host tier's.
-  tier_->finish(executor);
   const int64_t* keys = unique_.keys() + first;
   const uint64_t* hashes = unique_.hashes() + first;
   std::vector<const std::byte*> lines(missing);
@@ -168,7 +166,8 @@ void DeviceLookAhead::bring_in_missing(const Piece& piece, const Answer& answer,
                 lines[m++] = exists ? partition.at(place) : nullptr;
               });
   if (found == 0) return;
-  // All memory before the first slot changes.
+  // All memory before the first slot changes. It also brings in what is on its way from the device,
+  // which is newer than the host tier's lines.
   tier_->reserve(missing);
   tier_->begin_bring_in(std::move(lines), executor);
   copy_async(piece.places, answer.places, missing, stream);

@@ -9,6 +9,7 @@
 #include <random>
 #include <vector>
 
+#include "core/gpu_tier.h"
 #include "tests/error_code.h"
 #include "tests/gpu/layer_sides.h"
 
@@ -193,6 +194,54 @@ TEST_CASE("device look-ahead: a window larger than the cache, one without keys, 
   }
   pair.table().wait_for_look_ahead();
   pair.check();
+  const CacheCounts before = counts_of(pair.table());
+  ahead_and_wait(pair.table(), range(1000, 1000));
+  CHECK(counts_of(pair.table()).ahead - before.ahead <= pair.table().statistics().cache_slots);
+}
+
+TEST_CASE("device look-ahead: rows come in clean, with a pin for each window that has them") {
+  Kind kind = kind_of(2000);
+  kind.staging_bytes = 1000;  // many pieces
+  Pair pair(kind);
+  // Slots by the number of their pins, and how many are dirty.
+  struct Slots {
+    size_t pinned[4] = {};
+    size_t dirty = 0;
+  };
+  const auto look = [&] {
+    GpuTier& tier = *gpu_tier_of(pair.table());
+    tier.begin(pair.stream.get());
+    std::vector<DeviceSet> sets(tier.cache().set_count);
+    must(cudaMemcpyAsync(sets.data(), tier.cache().sets, sets.size() * sizeof(DeviceSet),
+                         cudaMemcpyDefault, pair.stream.get()));
+    pair.stream.wait();
+    Slots slots;
+    for (const DeviceSet& set : sets) {
+      for (uint32_t way = 0; way < kDeviceWays; ++way) {
+        if (set.tags[way] == 0) continue;
+        ++slots.pinned[std::min(set.states[way] & 0x7f, 3)];
+        slots.dirty += (set.states[way] & 0x80) != 0 ? 1 : 0;
+      }
+    }
+    return slots;
+  };
+  pair.train(range(0, 4000));
+  const int64_t nobody = 9999;
+  for (const Tables* tables : {&pair.plain, &pair.tiered}) tables->all[0]->remove_rows(&nobody, 1);
+  ahead_and_wait(pair.table(), range(0, 300));
+  ahead_and_wait(pair.table(), range(200, 300));
+  pair.train(range(0, 50));
+  CHECK(look().dirty == 50);
+  pair.check();  // writes rows back, and leaves them pinned
+  CHECK(look().dirty == 0);
+  CHECK(look().pinned[0] == 0);
+  CHECK(look().pinned[1] == 400);
+  CHECK(look().pinned[2] == 100);
+  for (const size_t kept : {300, 0}) {
+    ahead_and_wait(pair.table(), {});
+    CHECK(look().pinned[0] == 500 - kept);
+    CHECK(look().pinned[1] == kept);
+  }
 }
 
 TEST_CASE("device look-ahead: the pins of windows before last are given back") {
@@ -235,6 +284,21 @@ TEST_CASE("device look-ahead: the slot of a row that expired is no window's any 
   const auto expired = [&] { return pair.table().statistics().expired; };
   for (int i = 0; i < 40 && expired() < 32; ++i) pair.train(none);
   REQUIRE(expired() == 32);
+  pair.train(second);
+  ahead_and_wait(pair.table(), second);
+  ahead_and_wait(pair.table(), {});
+  pair.train(range(1000, 100));
+  CHECK(pair.measure(second).hits == 32);
+  pair.check();
+}
+
+TEST_CASE("device look-ahead: where all slots are freed, windows hold none of them") {
+  Pair pair(kind_of(32, CachePolicy::kLru));
+  const auto first = range(0, 32), second = range(200, 32);
+  const int64_t other = 100;
+  pair.train(first);
+  ahead_and_wait(pair.table(), first);
+  for (const Tables* tables : {&pair.plain, &pair.tiered}) tables->all[0]->remove_rows(&other, 1);
   pair.train(second);
   ahead_and_wait(pair.table(), second);
   ahead_and_wait(pair.table(), {});
