@@ -387,14 +387,27 @@ void check_windows(const std::vector<Kind>& kinds, size_t batches, size_t thread
       for (Table* table : tiered.all) table->wait_for_look_ahead();
     }
     HostSide host(plain, all[step], executor);
-    DeviceSide device(tiered, all[step], executor, streams[random() % 2]);
+    const Stream& stream = streams[random() % 2];
+    DeviceSide device(tiered, all[step], executor, stream);
     const bool again = random() % 4 == 0;  // a backward pass that looks its rows up
-    const auto run = [&](auto& side) {
-      const int64_t ticket = side.forward(true);
-      side.backward(now(again ? 0 : ticket));
+    const bool waits = step % 4 == 2;      // gradients wait while windows come in
+    const auto run = [&](const Tables& tables, auto& side, auto&& apply) {
+      BackwardOptions options = now(side.forward(true));
+      if (again) options.ticket = 0;
+      if (!waits) return side.backward(options);
+      options.what = Backward::kAccumulate;
+      options.slot = tables.all[0]->passes.next_slot();
+      side.backward(options);
+      std::vector<float> witness(GradientPasses::kSlots, 0.0f);
+      witness[options.slot] = GradientPasses::kUnit;
+      apply(witness.data());
     };
-    run(host);
-    run(device);
+    run(plain, host,
+        [&](const float* witness) { commit(plain.all, witness, nullptr, 0.0f, executor); });
+    run(tiered, device, [&](const float* witness) {
+      for (Table* table : tiered.all) table->wait_for_look_ahead();
+      device_commit(tiered.all, witness, nullptr, 0.0f, executor, stream.get());
+    });
     REQUIRE(same_bits(host.outputs(), device.outputs()));
     REQUIRE(host.missing == device.missing);
     if (step % 6 == 5) check_same(plain, tiered);
