@@ -261,6 +261,9 @@ def run_of_the_command(cache: dict[str, Any], folder: Path) -> dict[str, Any]:
     values["train"] = {"epochs": 2}
     config = parse_config(values)
     second = train_run(config, folder / "run", resume=True)
+    # Without a cache there are none.
+    for figures in second.tables.values():
+        assert figures["cache_rows_ahead"] > 0
     model = build_model(config)
     checkpoints = CheckpointDirectory(folder / "run" / CHECKPOINTS, keep=3)
     assert checkpoints.restore_newest(model, optimizer=None, report=print) is not None
@@ -289,7 +292,7 @@ def main(device: str, folder: Path) -> None:
             hotrow.Cache(device_rows=48, device="gpu"),
             hotrow.Cache(device_rows=300, policy="lru", device="gpu:0"),
         ]
-        section = {"device_rows": 100, "device": "gpu", "lookahead": 0, "warmup": 0}
+        section = {"device_rows": 100, "device": "gpu", "lookahead": 2, "warmup": 0.5}
         check_refusals(caches[0])
     told: dict[str, Any] = {}
     for name, (options, train) in CASES.items():
