@@ -6,6 +6,7 @@ bit for bit. Everything random has a seed of its own.
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
 import os
@@ -311,6 +312,10 @@ def main(device: str, folder: Path) -> None:
     told["saved and restored"] = saved_and_restored(caches, folder)
     told["exported"] = exported(caches, folder)
     told["a run of the command"] = run_of_the_command(section, folder)
+    if device == "gpu":
+        core = ctypes.CDLL(str(Path(hotrow.__file__).with_name("libhotrow_core.so")))
+        # All of the GPU's memory came from TensorFlow's allocator.
+        assert core.simt_device_allocations() == 0
     print(json.dumps(told))
 
 

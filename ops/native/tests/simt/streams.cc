@@ -41,7 +41,7 @@ class Device {
  public:
   std::recursive_mutex mutex;
   std::vector<cudaStream_t> streams;
-  size_t allocations = 0;
+  size_t allocations = 0, device_allocations = 0;
 
   void add(cudaStream_t stream, Work work) {
     std::lock_guard lock(mutex);
@@ -130,6 +130,8 @@ size_t allocations() { return device().allocations; }
 
 }  // namespace simt
 
+size_t simt_device_allocations() { return device().device_allocations; }
+
 cudaError_t cudaGetDevice(int* device) {
   *device = current_device;
   return cudaSuccess;
@@ -144,7 +146,13 @@ cudaError_t cudaDeviceSynchronize() {
   return cudaSuccess;
 }
 
-cudaError_t cudaMalloc(void** at, size_t bytes) { return take(at, bytes); }
+cudaError_t cudaMalloc(void** at, size_t bytes) {
+  {
+    std::lock_guard lock(device().mutex);
+    ++device().device_allocations;
+  }
+  return take(at, bytes);
+}
 cudaError_t cudaFree(void* at) { return give_back(at); }
 cudaError_t cudaMallocHost(void** at, size_t bytes) { return take(at, bytes); }
 cudaError_t cudaFreeHost(void* at) { return give_back(at); }

@@ -29,6 +29,9 @@ size_t allocations();
 
 }  // namespace simt
 
+// How often the device's memory was taken by cudaMalloc; for programs that load the emulator.
+extern "C" size_t simt_device_allocations();
+
 inline const char* cudaGetErrorString(cudaError_t) { return "no error"; }
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 inline cudaError_t cudaGetDeviceCount(int* count) { return *count = 2, cudaSuccess; }
