@@ -9,17 +9,31 @@
 #include <vector>
 
 #include "core/device_layer.h"
-#include "core/device_runtime.h"
 #include "tests/error_code.h"
 #include "tests/gpu/device_array.h"
+#include "tests/gpu/layer_sides.h"
 #include "tests/one_table.h"
 
 namespace hotrow {
 namespace {
 
-std::unique_ptr<OwnStream> stream_on(int device) {
-  const OnDevice there(device);
-  return std::make_unique<OwnStream>();
+// Makes a GPU the calling thread's for as long as it lives.
+class OnGpu {
+ public:
+  explicit OnGpu(int device) {
+    must(cudaGetDevice(&before_));
+    must(cudaSetDevice(device));
+  }
+  ~OnGpu() { (void)cudaSetDevice(before_); }
+  OnGpu(const OnGpu&) = delete;
+
+ private:
+  int before_ = 0;
+};
+
+std::unique_ptr<Stream> stream_on(int device) {
+  const OnGpu there(device);
+  return std::make_unique<Stream>();
 }
 
 // Gives memory out that work on its own stream is still going to write, and goes on writing to
@@ -32,7 +46,7 @@ class Framework {
   }
   ~Framework() {
     set_allocator(device_, {});
-    const OnDevice here(device_);
+    const OnGpu here(device_);
     must(cudaStreamSynchronize(stream_->get()));
     for (const Piece& piece : pieces_) (void)cudaFree(piece.at);
   }
@@ -52,7 +66,7 @@ class Framework {
     return static_cast<Framework*>(context)->allocate(bytes);
   }
   void* allocate(size_t bytes) {
-    const OnDevice here(device_);
+    const OnGpu here(device_);
     if (used + bytes > most) return nullptr;
     ++taken;
     used += bytes;
@@ -70,7 +84,7 @@ class Framework {
   }
   static void release(void* context, void* at) { static_cast<Framework*>(context)->release(at); }
   void release(void* at) {
-    const OnDevice here(device_);
+    const OnGpu here(device_);
     for (Piece& piece : pieces_) {
       if (piece.at != at) continue;
       REQUIRE(!piece.free);
@@ -84,7 +98,7 @@ class Framework {
   }
 
   const int device_;
-  const std::unique_ptr<OwnStream> stream_;
+  const std::unique_ptr<Stream> stream_;
   std::vector<Piece> pieces_;
 };
 
@@ -148,7 +162,7 @@ void check_same(const Table& plain, const Table& tiered) {
 
 TEST_CASE("device allocator: memory that is in use when it is given, and after it is taken back") {
   Framework framework(0);
-  const OwnStream stream;
+  const Stream stream;
   Table plain("t", options_of(-1), 1, false);
   {
     Table tiered("t", options_of(0), 1, false);
@@ -172,7 +186,7 @@ TEST_CASE("device allocator: memory that is in use when it is given, and after i
 
 TEST_CASE("device allocator: memory goes back to the allocator that it came from") {
   Table plain("t", options_of(-1), 1, false);
-  const OwnStream stream;
+  const Stream stream;
   auto framework = std::make_unique<Framework>(0);
   auto tiered = std::make_unique<Table>("t", options_of(0), 1, false);
   check_step(plain, *tiered, 100, 1, stream.get());
@@ -189,7 +203,7 @@ TEST_CASE("device allocator: memory goes back to the allocator that it came from
 
 TEST_CASE("device allocator: without memory a call fails by name, and the next goes on") {
   Framework framework(0);
-  const OwnStream stream;
+  const Stream stream;
   Table plain("t", options_of(-1), 1, false), tiered("t", options_of(0), 1, false);
   check_step(plain, tiered, 50, 1, stream.get());
   framework.most = framework.used;
@@ -235,6 +249,7 @@ TEST_CASE("device allocator: a table on the second GPU, called by a thread that 
     const auto stream = stream_on(1);
     Table tiered("t", options_of(1), 1, false);
     for (size_t step = 0; step < 4; ++step) {
+      tiered.look_ahead(std::vector<int64_t>{1, 5, 9, 300, 301}.data(), 5);
       check_step(plain, tiered, 50 << step, step, stream->get());
       check_same(plain, tiered);
     }
