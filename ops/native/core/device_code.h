@@ -2,16 +2,11 @@
 // compile the same files with g++ for the CPU, where simt.h (tests/simt) stands in for CUDA.
 #pragma once
 
-#if defined(__CUDACC__)
-#include <cuda_runtime.h>
-#else
-#include "simt.h"
-#endif
-
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
+#include "core/device_api.h"
 #include "core/device_memory.h"
 #include "core/hash.h"
 #include "core/status.h"
@@ -29,12 +24,6 @@ constexpr unsigned kAllLanes = 0xffffffffu;
 constexpr unsigned kBlockThreads = 256;
 // Blocks that fill any of the devices, for kernels whose blocks go on to the next piece of work.
 constexpr unsigned kMostBlocks = 2112;  // 16 a multiprocessor of an H200
-
-inline void check(cudaError_t error, const char* what) {
-  if (error == cudaSuccess) return;
-  fail(error == cudaErrorMemoryAllocation ? Code::kResourceExhausted : Code::kInternal, "%s: %s",
-       what, cudaGetErrorString(error));
-}
 
 // Starts kernel(arguments...) on the stream. blocks: at least 1. name: for messages.
 template <typename... Parameters, typename... Arguments>

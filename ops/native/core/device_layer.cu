@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "core/device_call.h"
+#include "core/device_code.h"
 #include "core/device_layer.h"
 #include "core/device_passes.h"
 #include "core/device_pooling.h"

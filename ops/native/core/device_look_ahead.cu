@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/device_code.h"
 #include "core/device_look_ahead.h"
 #include "core/gpu_tier.h"
 #include "core/host_search.h"

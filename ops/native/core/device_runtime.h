@@ -4,7 +4,8 @@
 #include <utility>
 
 #include "core/device_allocator.h"
-#include "core/device_code.h"
+#include "core/device_api.h"
+#include "core/device_memory.h"
 
 namespace hotrow {
 

@@ -2,6 +2,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "core/device_code.h"
 #include "core/device_sets.h"
 #include "core/device_workspace.h"
 #include "core/gpu_tier.h"
