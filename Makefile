@@ -52,13 +52,12 @@ bench: setup ## the benchmarks; prints tables
 	@for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
 protos: setup ## regenerate the modules of protos/*.proto
-	@if ls protos/*.proto >/dev/null 2>&1; then \
-	  $(BIN)/python -m grpc_tools.protoc -I platform --python_out=platform --pyi_out=platform \
-	    --grpc_python_out=platform hotrow/protos/*.proto; \
-	else echo "protos/: nothing to generate"; fi
+	$(BIN)/python -m grpc_tools.protoc -I platform \
+	  --descriptor_set_in=build/native/server/serving_api.pb --python_out=platform \
+	  --pyi_out=platform --grpc_python_out=platform hotrow/protos/*.proto
 
 gpu-check: ## on a GPU machine without TensorFlow: build the core alone and run tests/gpu
 	@.ci/gpu-check "$(PYTHON)"
 
 clean: ## remove what was built
-	rm -rf build .setup-stamp demo platform/hotrow/*.so platform/*.egg-info
+	rm -rf build .setup-stamp demo platform/hotrow/*.so platform/hotrow/hotrow-server platform/*.egg-info

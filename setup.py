@@ -16,21 +16,22 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
-# Library -> file name. All three are Extensions, or editable installs would lose two of them.
-LIBRARIES = {
+# What is built -> file name. All are Extensions, or editable installs would lose all but one.
+BUILT = {
     "hotrow._native": f"_native{sysconfig.get_config_var('EXT_SUFFIX')}",
     "hotrow.libhotrow_core": "libhotrow_core.so",
     "hotrow.libhotrow_tf": "libhotrow_tf.so",
+    "hotrow.hotrow_server": "hotrow-server",
 }
 
 
 class CMakeBuild(build_ext):
-    """Runs CMake on ops/native once and copies its libraries into the package."""
+    """Runs CMake on ops/native once and copies what it built into the package."""
 
     def get_ext_filename(self, fullname: str) -> str:
-        """Returns the path of a library inside the package tree."""
+        """Returns the path of a file inside the package tree."""
         package, _, name = fullname.rpartition(".")
-        known = LIBRARIES.get(f"hotrow.{name}")
+        known = BUILT.get(f"hotrow.{name}")
         if known is None:
             return str(super().get_ext_filename(fullname))  # type: ignore[no-untyped-call]
         return str(Path(*package.split("."), known))
@@ -57,6 +58,6 @@ class CMakeBuild(build_ext):
 
 
 setup(
-    ext_modules=[Extension(name, sources=[]) for name in LIBRARIES],
+    ext_modules=[Extension(name, sources=[]) for name in BUILT],
     cmdclass={"build_ext": CMakeBuild},
 )

@@ -1,1 +1,1 @@
-"""Our .proto files and the modules made from them; none is needed yet."""
+"""Our .proto files and the modules made from them by `make protos`."""

@@ -2,7 +2,7 @@
 
 The policy is TF Serving's availability preserving one: the newest version is loaded first, the
 one it replaces is unloaded afterwards; a version that fails to load leaves the older one serving.
-One thread polls, loads and unloads; requests never wait for it.
+One thread polls and loads, each unload has one of its own; requests never wait for them.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ import functools
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
@@ -25,7 +24,7 @@ class Closable(Protocol):
     """What a loader returns: something that can be freed."""
 
     def close(self) -> None:
-        """Frees it; no request is using it any more."""
+        """Frees it when the last request that uses it has ended."""
 
 
 T = TypeVar("T", bound=Closable)
@@ -75,7 +74,7 @@ class _Version(Generic[T]):
         self.state = State.START
         self.error: RequestError | None = None
         self.servable: T | None = None
-        self.in_flight = 0
+        self.leaving = False  # its unload has begun
         self.attempts = 0
         self.due = 0.0  # monotonic time of the next attempt to load
         self.aspired = True
@@ -94,6 +93,7 @@ class ModelLifecycle(Generic[T]):
         list_versions: returns the versions that should serve and their directories; None when
             it cannot tell now, which changes nothing.
         load: returns a version, ready to serve; raises to refuse it.
+        publish: takes the versions that requests may use from now on.
         policy: polling and retries.
         log: takes one line for each change an operator cares for.
     """
@@ -103,12 +103,14 @@ class ModelLifecycle(Generic[T]):
         name: str,
         list_versions: Callable[[], Mapping[int, Path] | None],
         load: Callable[[int, Path], T],
+        publish: Callable[[Mapping[int, T]], None],
         policy: LoadPolicy,
         log: Callable[[str], None],
     ) -> None:
         self._name = name
         self._list_versions = list_versions
         self._load = load
+        self._publish = publish
         self._policy = policy
         self._log = log
         self._changed = threading.Condition()
@@ -146,44 +148,13 @@ class ModelLifecycle(Generic[T]):
                 )
             return False
 
-    @contextmanager
-    def acquire(self, version: int | None = None) -> Iterator[T]:
-        """Yields the newest AVAILABLE version, or the one asked for; it stays until the exit.
-
-        Raises:
-            RequestError: NOT_FOUND when there is none.
-        """
-        with self._changed:
-            entry = self._choose(version)
-            servable = entry.servable if entry else None
-            if entry is None or servable is None:
-                wanted = f"Latest({self._name})"
-                if version is not None:
-                    wanted = f"Specific({self._name}, {version})"
-                raise RequestError(Code.NOT_FOUND, f"Servable not found for request: {wanted}")
-            entry.in_flight += 1
-        try:
-            yield servable
-        finally:
-            with self._changed:
-                entry.in_flight -= 1
-                if entry.in_flight == 0 and entry.state is State.UNLOADING:
-                    self._changed.notify_all()
-
     def statuses(self) -> list[VersionStatus]:
         """Returns the status of every version seen since the start, the highest first."""
         with self._changed:
             return [self._versions[number].status() for number in sorted(self._versions)[::-1]]
 
-    def _choose(self, version: int | None) -> _Version[T] | None:
-        if version is None:
-            ready = [e.number for e in self._versions.values() if e.state is State.AVAILABLE]
-            version = max(ready, default=None)
-        entry = self._versions.get(version) if version is not None else None
-        return entry if entry is not None and entry.state is State.AVAILABLE else None
-
     def _served(self) -> bool:
-        return self._choose(None) is not None
+        return any(entry.state is State.AVAILABLE for entry in self._versions.values())
 
     def _failed(self) -> list[_Version[T]]:
         entries = sorted(self._versions.values(), key=lambda entry: entry.number)
@@ -244,10 +215,11 @@ class ModelLifecycle(Generic[T]):
         self._changed.notify_all()
 
     def _next_action(self) -> Callable[[], None] | None:
-        """Returns the next thing to do without the lock: an unload that can end, or a load."""
+        """Returns the next thing to do without the lock: to begin an unload, or a load."""
         for entry in self._versions.values():
-            if entry.state is State.UNLOADING and entry.in_flight == 0:
-                return functools.partial(self._unload_version, entry)
+            if entry.state is State.UNLOADING and not entry.leaving:
+                entry.leaving = True
+                return functools.partial(self._begin_unload, entry)
         now = time.monotonic()
         due = [entry for entry in self._loadable() if entry.due <= now]
         if not due:
@@ -274,12 +246,22 @@ class ModelLifecycle(Generic[T]):
         except Exception as err:
             self._record_failure(entry, as_request_error(err))
             return
+        # Routed to before it is reported: who reads AVAILABLE gets answers of it.
+        self._publish({**self._routed(), entry.number: servable})
         with self._changed:
             entry.servable = servable
             entry.error = None
             entry.state = State.AVAILABLE
             self._changed.notify_all()
         self._log(f"{self._name}: version {entry.number} is available")
+
+    def _routed(self) -> dict[int, T]:
+        with self._changed:
+            return {
+                entry.number: entry.servable
+                for entry in self._versions.values()
+                if entry.state is State.AVAILABLE and entry.servable is not None
+            }
 
     def _record_failure(self, entry: _Version[T], error: RequestError) -> None:
         policy = self._policy
@@ -297,6 +279,15 @@ class ModelLifecycle(Generic[T]):
             f"{self._name}: version {entry.number} failed to load (attempt {entry.attempts} of "
             f"{policy.max_retries + 1}, {then}): {error}"
         )
+
+    def _begin_unload(self, entry: _Version[T]) -> None:
+        self._publish(self._routed())
+        threading.Thread(
+            target=self._unload_version,
+            args=[entry],
+            name=f"unload-{self._name}-{entry.number}",
+            daemon=True,
+        ).start()
 
     def _unload_version(self, entry: _Version[T]) -> None:
         servable, entry.servable = entry.servable, None

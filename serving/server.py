@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import signal
 import sys
 import threading
 from pathlib import Path
 from types import FrameType
 
-from hotrow.serving.catalog import Catalog
-from hotrow.serving.grpc_server import GrpcServer, check_port_is_free
-from hotrow.serving.lifecycle import LoadPolicy, ModelLifecycle
+from hotrow.serving.data_plane import DataPlane, check_port_is_free
+from hotrow.serving.gateway import Gateway
+from hotrow.serving.lifecycle import LoadPolicy, ModelLifecycle, State
+from hotrow.serving.model_service import ModelServer, model_status
 from hotrow.serving.options import ServeOptions
 from hotrow.serving.rest.handler import RestHandler
 from hotrow.serving.rest.http_server import RestServer
-from hotrow.serving.servable import Servable
-from hotrow.serving.service import InferenceService
-from hotrow.serving.session import SessionOptions
+from hotrow.serving.route_table import RouteTable
+from hotrow.serving.servable import Servable, SessionOptions
 from hotrow.serving.status import RequestError
 from hotrow.serving.versions import newest_version, resolve_base_path
 
@@ -43,27 +44,39 @@ def serve(options: ServeOptions) -> None:
             options.rest_api_num_threads,
             options.rest_api_enable_cors_support,
         )
-    lifecycle = _lifecycle(options, base_path)
-    grpc_server = None
+    data_plane = DataPlane(_log)
+    routes = RouteTable(data_plane.set_routes)
+    lifecycle = _lifecycle(options, base_path, data_plane, routes)
+    models = {options.model_name: lifecycle}
+    model_server = None
     lifecycle.start()
     try:
         if not _wait_for_first_version(lifecycle, base_path, options.model_name, stop):
             return
-        service = InferenceService(Catalog({options.model_name: lifecycle}))
-        grpc_server = GrpcServer(service, options.port, options.grpc_max_threads)
+        model_server = ModelServer(models, data_plane.backend)
+        data_plane.listen(port=options.port, max_threads=options.grpc_max_threads or 0)
         if rest is not None:
-            rest.start(RestHandler(service, options.rest_api_timeout_in_ms / 1000))
+            handler = RestHandler(
+                Gateway(data_plane.channel(), routes),
+                functools.partial(model_status, models),
+                options.rest_api_timeout_in_ms / 1000,
+            )
+            rest.start(handler)
         _announce(options, lifecycle)
         stop.wait()
     finally:
         if rest is not None:
             rest.stop(options.drain_seconds)
-        if grpc_server is not None:
-            grpc_server.stop(options.drain_seconds)
+        data_plane.stop(options.drain_seconds)
+        if model_server is not None:
+            model_server.stop()
         lifecycle.stop()
 
 
-def _lifecycle(options: ServeOptions, base_path: Path) -> ModelLifecycle[Servable]:
+def _lifecycle(
+    options: ServeOptions, base_path: Path, data_plane: DataPlane, routes: RouteTable
+) -> ModelLifecycle[Servable]:
+    model = options.model_name
     session = SessionOptions(
         tags=options.saved_model_tags,
         intra_op_threads=options.intra_op_threads,
@@ -75,9 +88,10 @@ def _lifecycle(options: ServeOptions, base_path: Path) -> ModelLifecycle[Servabl
         retry_seconds=options.load_retry_interval_micros / 1e6,
     )
     return ModelLifecycle(
-        options.model_name,
+        model,
         lambda: newest_version(base_path),
-        lambda version, path: Servable(options.model_name, version, path, session, options.store),
+        lambda version, path: Servable(data_plane, model, version, path, session, options.store),
+        functools.partial(routes.set_versions, model),
         policy,
         _log,
     )
@@ -106,13 +120,13 @@ def _wait_for_first_version(
 
 
 def _announce(options: ServeOptions, lifecycle: ModelLifecycle[Servable]) -> None:
-    with lifecycle.acquire() as servable:
-        rest = f"127.0.0.1:{options.rest_api_port}" if options.rest_api_port else "off"
-        print(
-            f"Serving {servable.model} version {servable.version}: "
-            f"gRPC 127.0.0.1:{options.port}, REST {rest}",
-            flush=True,
-        )
+    version = next(s.version for s in lifecycle.statuses() if s.state is State.AVAILABLE)
+    rest = f"127.0.0.1:{options.rest_api_port}" if options.rest_api_port else "off"
+    print(
+        f"Serving {options.model_name} version {version}: "
+        f"gRPC 127.0.0.1:{options.port}, REST {rest}",
+        flush=True,
+    )
 
 
 def _stop_on_signals() -> threading.Event:

@@ -1,4 +1,4 @@
-"""TensorProto to numpy and back, with the rules of TensorFlow's own `Tensor::FromProto`.
+"""TensorProto to numpy, with the rules of TensorFlow's own `Tensor::FromProto`.
 
 `tf.make_ndarray` differs from them: it reads no string `tensor_content` and raises on surplus
 values. Strings are object arrays of bytes.
@@ -58,33 +58,6 @@ def decode_tensor(proto: tensor_pb2.TensorProto) -> Array:
     else:
         raise ValueError(f"data type {proto.dtype} is not supported")
     return flat.reshape(shape)
-
-
-def encode_tensor(value: Any, dtype: int) -> tensor_pb2.TensorProto:
-    """Returns the TensorProto of a session's output, in typed fields as TF Serving answers.
-
-    Args:
-        value: an array, a numpy scalar or (for a string scalar) bytes.
-        dtype: the data type, a number of `DataType` that is no reference type.
-
-    Raises:
-        ValueError: the data type has no typed field.
-    """
-    proto = tensor_pb2.TensorProto(dtype=dtype)
-    array = np.asarray(value, dtype=object if dtype == types_pb2.DT_STRING else None)
-    for size in array.shape:
-        proto.tensor_shape.dim.add(size=size)
-    flat = array.reshape(-1)
-    if dtype == types_pb2.DT_STRING:
-        proto.string_val.extend(flat.tolist())
-    elif dtype in _FIELDS:
-        field, entry, _ = _FIELDS[dtype]
-        if field in _BIT_FIELDS:
-            flat = flat.view(entry)
-        getattr(proto, field).extend(flat.tolist())
-    else:
-        raise ValueError(f"data type {types_pb2.DataType.Name(dtype)} has no wire form")
-    return proto
 
 
 def _shape(proto: tensor_shape_pb2.TensorShapeProto) -> tuple[int, ...]:

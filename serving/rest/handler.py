@@ -19,12 +19,11 @@ from tensorflow_serving.apis import (
     regression_pb2,
 )
 
+from hotrow.serving.gateway import Gateway
 from hotrow.serving.rest.examples_json import read_examples, write_classes, write_values
 from hotrow.serving.rest.json_text import BYTES_IN_STRING, parse_object, write_string
 from hotrow.serving.rest.predict_reply import write_outputs
-from hotrow.serving.rest.predict_request import read_inputs, signature_name
-from hotrow.serving.service import InferenceService
-from hotrow.serving.signature import DEFAULT_SIGNATURE
+from hotrow.serving.rest.predict_request import Form, read_inputs, signature_name
 from hotrow.serving.status import Code, as_request_error, invalid
 
 _MODEL = r"/v1/models/(?P<name>[^/:]+)(?:/versions/(?P<version>\d+)|/labels/(?P<label>[^/:]+))?"
@@ -32,6 +31,7 @@ _INFERENCE = re.compile(_MODEL + r":(?P<method>classify|regress|predict)", re.IG
 _LOOK = re.compile(_MODEL + r"(?P<metadata>/metadata)?", re.IGNORECASE)
 _ALL_MODELS = re.compile(r"/v1/models", re.IGNORECASE)
 
+_DEFAULT_SIGNATURE = "serving_default"
 _MAX_VERSION = 2**63 - 1
 _HTTP_STATUS = {
     Code.OK: 200,
@@ -66,12 +66,22 @@ class RestHandler:
     """Answers requests below /v1/; safe to call from several threads.
 
     Args:
-        service: answers what the paths ask for.
+        gateway: to the data plane.
+        model_status: answers GetModelStatus.
         timeout_seconds: of one run of a model.
     """
 
-    def __init__(self, service: InferenceService, timeout_seconds: float) -> None:
-        self._service = service
+    def __init__(
+        self,
+        gateway: Gateway,
+        model_status: Callable[
+            [get_model_status_pb2.GetModelStatusRequest],
+            get_model_status_pb2.GetModelStatusResponse,
+        ],
+        timeout_seconds: float,
+    ) -> None:
+        self._gateway = gateway
+        self._model_status = model_status
         self._timeout_seconds = timeout_seconds
 
     def answer(self, verb: str, path: str, body: bytes) -> Reply:
@@ -106,17 +116,22 @@ class RestHandler:
     def _predict(self, spec: model_pb2.ModelSpec, body: bytes) -> str:
         parsed = parse_object(body)
         name = signature_name(parsed)
-        signature = self._service.signature(spec, name or DEFAULT_SIGNATURE)
-        if signature is None:
-            raise invalid(
-                f'Serving signature name: "{name or DEFAULT_SIGNATURE}" not found in signature def'
-            )
-        if not signature.inputs:
-            raise invalid(f"Failed to get input map for signature: {name or 'DEFAULT'}")
-        form, inputs = read_inputs(parsed, signature.inputs)
-        request = predict_pb2.PredictRequest(model_spec=spec, inputs=inputs)
+        request = predict_pb2.PredictRequest(model_spec=spec)
         request.model_spec.signature_name = name
-        response = self._service.predict(request, self._timeout_seconds)
+        form = Form.ROW
+
+        def read(declared: Any) -> None:
+            nonlocal form
+            if not declared:
+                raise invalid(f"Failed to get input map for signature: {name or 'DEFAULT'}")
+            form, inputs = read_inputs(parsed, declared)
+            request.inputs.clear()
+            for alias, tensor in inputs.items():
+                request.inputs[alias].CopyFrom(tensor)
+
+        response = self._gateway.predict(
+            request, name or _DEFAULT_SIGNATURE, read, self._timeout_seconds
+        )
         return write_outputs(response.outputs, form)
 
     def _classify(self, spec: model_pb2.ModelSpec, body: bytes) -> str:
@@ -125,23 +140,23 @@ class RestHandler:
         request = classification_pb2.ClassificationRequest(
             model_spec=spec, input=read_examples(parsed)
         )
-        return write_classes(self._service.classify(request, self._timeout_seconds).result)
+        return write_classes(self._gateway.classify(request, self._timeout_seconds).result)
 
     def _regress(self, spec: model_pb2.ModelSpec, body: bytes) -> str:
         parsed = parse_object(body)
         spec.signature_name = signature_name(parsed)
         request = regression_pb2.RegressionRequest(model_spec=spec, input=read_examples(parsed))
-        return write_values(self._service.regress(request, self._timeout_seconds).result)
+        return write_values(self._gateway.regress(request, self._timeout_seconds).result)
 
     def _status(self, spec: model_pb2.ModelSpec) -> str:
         request = get_model_status_pb2.GetModelStatusRequest(model_spec=spec)
-        return json.dumps(_plain(self._service.status(request)), indent=1)
+        return json.dumps(_plain(self._model_status(request)), indent=1)
 
     def _metadata(self, spec: model_pb2.ModelSpec) -> str:
         request = get_model_metadata_pb2.GetModelMetadataRequest(
             model_spec=spec, metadata_field=["signature_def"]
         )
-        response = self._service.metadata(request)
+        response = self._gateway.metadata(request, self._timeout_seconds)
         signatures = get_model_metadata_pb2.SignatureDefMap()
         response.metadata["signature_def"].Unpack(signatures)
         document = {

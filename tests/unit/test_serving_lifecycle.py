@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -16,13 +16,16 @@ WAIT_SECONDS = 30.0
 
 
 class Loaded:
-    """A version, closed or not."""
+    """A version, closed or not; a request may keep it open."""
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.closed = threading.Event()
+        self.unused = threading.Event()
+        self.unused.set()
 
     def close(self) -> None:
+        assert self.unused.wait(WAIT_SECONDS)
         self.closed.set()
 
 
@@ -34,6 +37,7 @@ class Disk:
         self.broken: dict[int, Exception] = {}
         self.loaded: list[int] = []
         self.lines: list[str] = []
+        self.routed: dict[int, Loaded] = {}
         self.changed = threading.Condition()
 
     def list_versions(self) -> dict[int, Path] | None:
@@ -44,6 +48,10 @@ class Disk:
         if number in self.broken:
             raise self.broken[number]
         return Loaded(number)
+
+    def publish(self, versions: Mapping[int, Loaded]) -> None:
+        assert not any(version.closed.is_set() for version in versions.values())
+        self.routed = dict(versions)
 
     def log(self, line: str) -> None:
         with self.changed:
@@ -68,7 +76,7 @@ def disk() -> Disk:
 @pytest.fixture
 def lifecycle(disk: Disk) -> Iterator[ModelLifecycle[Loaded]]:
     policy = LoadPolicy(poll_seconds=0.01, max_retries=2, retry_seconds=0.01)
-    lifecycle = ModelLifecycle("m", disk.list_versions, disk.load, policy, disk.log)
+    lifecycle = ModelLifecycle("m", disk.list_versions, disk.load, disk.publish, policy, disk.log)
     yield lifecycle
     lifecycle.stop()
 
@@ -97,14 +105,17 @@ def test_a_request_keeps_its_version_open(disk: Disk, lifecycle: ModelLifecycle[
     disk.put(1)
     lifecycle.start()
     assert lifecycle.wait_until_served(WAIT_SECONDS)
-    with lifecycle.acquire() as held:
-        disk.put(2)
-        disk.wait_for("version 2 is available")
-        with lifecycle.acquire() as newest:
-            assert newest.number == 2
-        with pytest.raises(RequestError), lifecycle.acquire(1):
-            pass
-        assert not held.closed.is_set()
+    held = disk.routed[1]
+    held.unused.clear()
+    disk.put(2)
+    disk.wait_for("version 2 is available")
+    disk.put(3)
+    # Nor does it keep later versions from being loaded.
+    disk.wait_for("version 3 is available")
+    assert set(disk.routed) <= {2, 3}
+    assert not held.closed.is_set()
+    assert _states(lifecycle)[1] is State.UNLOADING
+    held.unused.set()
     assert held.closed.wait(WAIT_SECONDS)
     disk.wait_for("version 1 is unloaded")
 
@@ -122,8 +133,7 @@ def test_a_failed_load_is_retried_and_then_given_up(
         VersionStatus(2, State.END, Code.UNAVAILABLE, "the store is away"),
         VersionStatus(1, State.AVAILABLE),
     ]
-    with lifecycle.acquire() as serving:
-        assert serving.number == 1
+    assert set(disk.routed) == {1}
     assert disk.loaded == [1, 2, 2, 2]
 
 
@@ -162,23 +172,28 @@ def test_a_version_that_went_away_serves_again_when_it_is_back(
     assert lifecycle.wait_until_served(WAIT_SECONDS)
     disk.put()
     disk.wait_for("version 1 is unloaded")
-    with pytest.raises(RequestError, match=r"Latest\(m\)"), lifecycle.acquire():
-        pass
+    assert not disk.routed
     disk.put(1)
     assert lifecycle.wait_until_served(WAIT_SECONDS)
     assert disk.loaded == [1, 1]
 
 
 def test_stopping_closes_what_is_loaded_after_its_requests(disk: Disk) -> None:
-    lifecycle = ModelLifecycle("m", disk.list_versions, disk.load, LoadPolicy(None), disk.log)
+    lifecycle = ModelLifecycle(
+        "m", disk.list_versions, disk.load, disk.publish, LoadPolicy(None), disk.log
+    )
     disk.put(1)
     lifecycle.start()
     assert lifecycle.wait_until_served(WAIT_SECONDS)
-    with lifecycle.acquire() as held:
-        stopping = threading.Thread(target=lifecycle.stop)
-        stopping.start()
-        stopping.join(0.1)
-        assert not held.closed.is_set()
+    held = disk.routed[1]
+    held.unused.clear()
+    stopping = threading.Thread(target=lifecycle.stop)
+    stopping.start()
+    stopping.join(0.1)
+    assert stopping.is_alive()
+    assert not disk.routed
+    assert not held.closed.is_set()
+    held.unused.set()
     stopping.join(WAIT_SECONDS)
     assert held.closed.is_set()
     assert _states(lifecycle) == {1: State.END}

@@ -1,0 +1,138 @@
+from tensorflow_serving.apis import get_model_metadata_pb2 as _get_model_metadata_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class LoadRequest(_message.Message):
+    __slots__ = ("servable", "model", "version", "path", "tags", "session_config", "manifest", "store")
+    SERVABLE_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    SESSION_CONFIG_FIELD_NUMBER: _ClassVar[int]
+    MANIFEST_FIELD_NUMBER: _ClassVar[int]
+    STORE_FIELD_NUMBER: _ClassVar[int]
+    servable: int
+    model: str
+    version: int
+    path: str
+    tags: _containers.RepeatedScalarFieldContainer[str]
+    session_config: bytes
+    manifest: str
+    store: str
+    def __init__(self, servable: _Optional[int] = ..., model: _Optional[str] = ..., version: _Optional[int] = ..., path: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., session_config: _Optional[bytes] = ..., manifest: _Optional[str] = ..., store: _Optional[str] = ...) -> None: ...
+
+class LoadReply(_message.Message):
+    __slots__ = ("signatures", "load_micros")
+    SIGNATURES_FIELD_NUMBER: _ClassVar[int]
+    LOAD_MICROS_FIELD_NUMBER: _ClassVar[int]
+    signatures: _get_model_metadata_pb2.SignatureDefMap
+    load_micros: int
+    def __init__(self, signatures: _Optional[_Union[_get_model_metadata_pb2.SignatureDefMap, _Mapping]] = ..., load_micros: _Optional[int] = ...) -> None: ...
+
+class UnloadRequest(_message.Message):
+    __slots__ = ("servable",)
+    SERVABLE_FIELD_NUMBER: _ClassVar[int]
+    servable: int
+    def __init__(self, servable: _Optional[int] = ...) -> None: ...
+
+class UnloadReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Routes(_message.Message):
+    __slots__ = ("models",)
+    class Version(_message.Message):
+        __slots__ = ("version", "servable")
+        VERSION_FIELD_NUMBER: _ClassVar[int]
+        SERVABLE_FIELD_NUMBER: _ClassVar[int]
+        version: int
+        servable: int
+        def __init__(self, version: _Optional[int] = ..., servable: _Optional[int] = ...) -> None: ...
+    class Model(_message.Message):
+        __slots__ = ("name", "versions", "labels")
+        class LabelsEntry(_message.Message):
+            __slots__ = ("key", "value")
+            KEY_FIELD_NUMBER: _ClassVar[int]
+            VALUE_FIELD_NUMBER: _ClassVar[int]
+            key: str
+            value: int
+            def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+        NAME_FIELD_NUMBER: _ClassVar[int]
+        VERSIONS_FIELD_NUMBER: _ClassVar[int]
+        LABELS_FIELD_NUMBER: _ClassVar[int]
+        name: str
+        versions: _containers.RepeatedCompositeFieldContainer[Routes.Version]
+        labels: _containers.ScalarMap[str, int]
+        def __init__(self, name: _Optional[str] = ..., versions: _Optional[_Iterable[_Union[Routes.Version, _Mapping]]] = ..., labels: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    MODELS_FIELD_NUMBER: _ClassVar[int]
+    models: _containers.RepeatedCompositeFieldContainer[Routes.Model]
+    def __init__(self, models: _Optional[_Iterable[_Union[Routes.Model, _Mapping]]] = ...) -> None: ...
+
+class SetRoutesReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListenRequest(_message.Message):
+    __slots__ = ("port", "socket_paths", "max_threads", "backend", "tensor_content", "check_method_name")
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    SOCKET_PATHS_FIELD_NUMBER: _ClassVar[int]
+    MAX_THREADS_FIELD_NUMBER: _ClassVar[int]
+    BACKEND_FIELD_NUMBER: _ClassVar[int]
+    TENSOR_CONTENT_FIELD_NUMBER: _ClassVar[int]
+    CHECK_METHOD_NAME_FIELD_NUMBER: _ClassVar[int]
+    port: int
+    socket_paths: _containers.RepeatedScalarFieldContainer[str]
+    max_threads: int
+    backend: str
+    tensor_content: bool
+    check_method_name: bool
+    def __init__(self, port: _Optional[int] = ..., socket_paths: _Optional[_Iterable[str]] = ..., max_threads: _Optional[int] = ..., backend: _Optional[str] = ..., tensor_content: bool = ..., check_method_name: bool = ...) -> None: ...
+
+class ListenReply(_message.Message):
+    __slots__ = ("port",)
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    port: int
+    def __init__(self, port: _Optional[int] = ...) -> None: ...
+
+class DrainRequest(_message.Message):
+    __slots__ = ("most_millis",)
+    MOST_MILLIS_FIELD_NUMBER: _ClassVar[int]
+    most_millis: int
+    def __init__(self, most_millis: _Optional[int] = ...) -> None: ...
+
+class DrainReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class DescribeRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class DescribeReply(_message.Message):
+    __slots__ = ("servables", "routes", "listening")
+    class Servable(_message.Message):
+        __slots__ = ("servable", "model", "version", "path", "signatures")
+        SERVABLE_FIELD_NUMBER: _ClassVar[int]
+        MODEL_FIELD_NUMBER: _ClassVar[int]
+        VERSION_FIELD_NUMBER: _ClassVar[int]
+        PATH_FIELD_NUMBER: _ClassVar[int]
+        SIGNATURES_FIELD_NUMBER: _ClassVar[int]
+        servable: int
+        model: str
+        version: int
+        path: str
+        signatures: _get_model_metadata_pb2.SignatureDefMap
+        def __init__(self, servable: _Optional[int] = ..., model: _Optional[str] = ..., version: _Optional[int] = ..., path: _Optional[str] = ..., signatures: _Optional[_Union[_get_model_metadata_pb2.SignatureDefMap, _Mapping]] = ...) -> None: ...
+    SERVABLES_FIELD_NUMBER: _ClassVar[int]
+    ROUTES_FIELD_NUMBER: _ClassVar[int]
+    LISTENING_FIELD_NUMBER: _ClassVar[int]
+    servables: _containers.RepeatedCompositeFieldContainer[DescribeReply.Servable]
+    routes: Routes
+    listening: ListenRequest
+    def __init__(self, servables: _Optional[_Iterable[_Union[DescribeReply.Servable, _Mapping]]] = ..., routes: _Optional[_Union[Routes, _Mapping]] = ..., listening: _Optional[_Union[ListenRequest, _Mapping]] = ...) -> None: ...

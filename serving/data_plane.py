@@ -1,0 +1,280 @@
+"""The executable that answers predictions: started, told what to do, and started again if it ends.
+
+`serving/native` is its source, `protos/control.proto` what it can be asked for.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import grpc
+
+import hotrow
+from hotrow.errors import FailedPreconditionError, UnavailableError
+from hotrow.protos import control_pb2, control_pb2_grpc
+from hotrow.serving.status import Code, RequestError, from_rpc_error
+
+_START_SECONDS = 60.0
+# After a crash, and again while it keeps ending.
+_RESTART_SECONDS = (0.05, 0.5, 2.0, 5.0)
+_HOST = "0.0.0.0"
+_CHANNEL = (
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    # Whole messages of TensorFlow's errors are longer than what gRPC allows by itself.
+    ("grpc.max_metadata_size", 1 << 20),
+    ("grpc.max_reconnect_backoff_ms", 100),
+)
+
+R = TypeVar("R")
+
+
+def check_port_is_free(port: int, flag: str) -> None:
+    """Refuses a port that cannot be listened on, before anything slow begins.
+
+    Raises:
+        UnavailableError: the port is taken or not allowed.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((_HOST, port))
+            probe.listen(1)
+        except OSError as err:
+            raise UnavailableError(
+                f"{flag} {port} cannot be used: {err.strerror}; choose another port"
+            ) from err
+
+
+class DataPlane:
+    """The process `hotrow-server`.
+
+    When it ends by itself it is started again: it loads what was loaded, gets the same routes and
+    listens on the same ports; calls meanwhile wait for that.
+
+    Args:
+        log: takes one line for each change an operator cares for.
+
+    Attributes:
+        address: where PredictionService answers in this machine, once it listens.
+        backend: where it expects the process that answers all other services.
+    """
+
+    def __init__(self, log: Callable[[str], None]) -> None:
+        """Starts it.
+
+        Raises:
+            FailedPreconditionError: it is not built.
+            UnavailableError: it does not start.
+        """
+        self._log = log
+        self._folder = tempfile.TemporaryDirectory(prefix="hotrow-")
+        folder = Path(self._folder.name)
+        self._control_socket = folder / "control"
+        self._public_socket = folder / "public"
+        self.address = f"unix:{self._public_socket}"
+        self.backend = f"unix:{folder / 'backend'}"
+        self._numbers = itertools.count(1)
+        self._changed = threading.Condition()
+        self._loaded: dict[int, control_pb2.LoadRequest] = {}
+        self._routes = control_pb2.Routes()
+        self._listening: control_pb2.ListenRequest | None = None
+        self._ending = False
+        self._up = True
+        self._process = self._start()
+        self._watch = threading.Thread(target=self._keep_up, name="data-plane", daemon=True)
+        self._watch.start()
+
+    @property
+    def pid(self) -> int:
+        """Of its process, which changes when it is started again."""
+        return self._process.pid
+
+    def load(self, **request: Any) -> tuple[int, Mapping[str, Any]]:
+        """Loads a version; returns the number of its servable and its signatures by name.
+
+        Args:
+            request: fields of LoadRequest but the servable.
+
+        Raises:
+            RequestError: with the code and the message of TensorFlow or the store.
+        """
+        message = control_pb2.LoadRequest(servable=next(self._numbers), **request)
+        reply = self._call(lambda: self._control.Load(message))
+        with self._changed:
+            self._loaded[message.servable] = message
+        return message.servable, reply.signatures.signature_def
+
+    def unload(self, servable: int) -> None:
+        """Frees a servable that no route leads to, when its last request has ended."""
+        with self._changed:
+            self._loaded.pop(servable, None)
+            if self._ending:
+                return
+        message = control_pb2.UnloadRequest(servable=servable)
+        try:
+            self._call(lambda: self._control.Unload(message))
+        except RequestError as err:
+            # The process ended meanwhile, and the servable with it.
+            if err.code is not Code.NOT_FOUND:
+                raise
+
+    def set_routes(self, routes: control_pb2.Routes) -> None:
+        """Requests go where this table leads."""
+        with self._changed:
+            self._routes = routes
+            if self._ending:
+                return
+        self._call(lambda: self._control.SetRoutes(routes))
+
+    def listen(self, **request: Any) -> None:
+        """Opens ports.
+
+        Args:
+            request: fields of ListenRequest but the backend; its own socket is added.
+
+        Raises:
+            UnavailableError: a port is taken or not allowed.
+        """
+        message = control_pb2.ListenRequest(backend=self.backend, **request)
+        message.socket_paths.append(str(self._public_socket))
+        try:
+            self._call(lambda: self._control.Listen(message))
+        except RequestError as err:
+            raise UnavailableError(
+                f"--port {message.port} cannot be used: {err}; choose another port"
+            ) from err
+        with self._changed:
+            self._listening = message
+
+    def channel(self) -> grpc.Channel:
+        """Returns a channel to its PredictionService."""
+        return grpc.insecure_channel(self.address, _CHANNEL)
+
+    def stop(self, drain_seconds: float) -> None:
+        """Takes no new request, and ends it when the running ones ended or the time is up."""
+        with self._changed:
+            self._ending = True
+            self._changed.notify_all()
+        try:
+            self._control.Drain(
+                control_pb2.DrainRequest(most_millis=int(1000 * drain_seconds)),
+                timeout=drain_seconds + _START_SECONDS,
+            )
+            self._process.wait(_START_SECONDS)
+        except (grpc.RpcError, subprocess.TimeoutExpired):
+            self._process.kill()
+        self._watch.join()
+        self._channel.close()
+        self._folder.cleanup()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        """Starts a process, and returns when it answers."""
+        package = Path(hotrow.__file__).parent
+        executable = package / "hotrow-server"
+        if not executable.exists():
+            raise FailedPreconditionError(f"{executable} is not built; run `make setup`")
+        found = importlib.util.find_spec("tensorflow")
+        if found is None or found.origin is None:
+            raise FailedPreconditionError("TensorFlow is not installed")
+        libraries = [str(Path(found.origin).parent), os.environ.get("LD_LIBRARY_PATH", "")]
+        self._control_socket.unlink(missing_ok=True)
+        process = subprocess.Popen(
+            [executable, self._control_socket, package / "libhotrow_tf.so"],
+            env={**os.environ, "LD_LIBRARY_PATH": ":".join(filter(None, libraries))},
+        )
+        self._channel = grpc.insecure_channel(f"unix:{self._control_socket}", _CHANNEL)
+        self._control = control_pb2_grpc.ControlStub(self._channel)  # type: ignore[no-untyped-call]
+        ready = grpc.channel_ready_future(self._channel)
+        waited = 0.0
+        while True:
+            try:
+                ready.result(0.1)
+                return process
+            except grpc.FutureTimeoutError:
+                waited += 0.1
+            if process.poll() is not None or waited > _START_SECONDS:
+                process.kill()
+                self._channel.close()
+                raise UnavailableError(f"hotrow-server does not start (exit {process.wait()})")
+
+    def _call(self, call: Callable[[], R]) -> R:
+        """Calls, and once more for each time that the process ended meanwhile."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._up or self._ending)
+                process = self._process
+            try:
+                return call()
+            except grpc.RpcError as err:
+                if err.code() is not grpc.StatusCode.UNAVAILABLE or self._ending:
+                    raise from_rpc_error(err) from err
+                try:
+                    # Of a process that ends, the connection goes first.
+                    process.wait(1.0)
+                except subprocess.TimeoutExpired:
+                    raise from_rpc_error(err) from err
+                with self._changed:
+                    while self._process is process and not self._ending:
+                        self._changed.wait()
+
+    def _keep_up(self) -> None:
+        attempts = 0
+        while True:
+            code = self._process.wait()
+            with self._changed:
+                if self._ending:
+                    self._changed.notify_all()
+                    return
+                self._up = False
+            pause = _RESTART_SECONDS[min(attempts, len(_RESTART_SECONDS) - 1)]
+            attempts += 1
+            self._log(f"hotrow-server ended ({_exit_text(code)}); starting it again in {pause:g} s")
+            if self._ends_within(pause):
+                return
+            try:
+                self._restore()
+            except Exception as err:
+                self._log(f"hotrow-server could not be started again: {err}")
+                self._process.kill()
+                continue
+            attempts = 0
+            self._log("hotrow-server serves again")
+
+    def _ends_within(self, seconds: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: self._ending, seconds)
+
+    def _restore(self) -> None:
+        """Starts a process that has what the last one had."""
+        self._channel.close()
+        process = self._start()
+        with self._changed:
+            loaded, routes, listening = dict(self._loaded), self._routes, self._listening
+        try:
+            for message in loaded.values():
+                self._control.Load(message)
+            self._control.SetRoutes(routes)
+            if listening is not None:
+                self._control.Listen(listening)
+        except grpc.RpcError as err:
+            process.kill()
+            raise from_rpc_error(err) from err
+        with self._changed:
+            self._process = process
+            self._up = True
+            self._changed.notify_all()
+
+
+def _exit_text(code: int) -> str:
+    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit {code}"

@@ -1,0 +1,107 @@
+"""ModelService, which the data plane forwards here from its port."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import NoReturn, Protocol, TypeVar
+
+import grpc
+from tensorflow_serving.apis import (
+    get_model_status_pb2,
+    model_management_pb2,
+    model_pb2,
+    model_service_pb2_grpc,
+)
+
+from hotrow.serving.lifecycle import VersionStatus
+from hotrow.serving.status import Code, RequestError, as_request_error, cut_message, invalid
+
+_STATUS = {code.value[0]: code for code in grpc.StatusCode}
+_THREADS = 4
+
+R = TypeVar("R")
+
+
+class _Model(Protocol):
+    def statuses(self) -> list[VersionStatus]: ...
+
+
+def model_status(
+    models: Mapping[str, _Model], request: get_model_status_pb2.GetModelStatusRequest
+) -> get_model_status_pb2.GetModelStatusResponse:
+    """Returns the state of one version, or of every version seen, the highest first.
+
+    A label is ignored.
+
+    Raises:
+        RequestError: INVALID_ARGUMENT without a spec, NOT_FOUND when the model or the version was
+            never seen.
+    """
+    if not request.HasField("model_spec"):
+        raise invalid("Missing ModelSpec")
+    response = get_model_status_pb2.GetModelStatusResponse()
+    for status in _statuses(models, request.model_spec):
+        entry = response.model_version_status.add(version=status.version, state=int(status.state))
+        entry.status.error_code = int(status.code)
+        entry.status.error_message = status.message
+    return response
+
+
+def _statuses(models: Mapping[str, _Model], spec: model_pb2.ModelSpec) -> list[VersionStatus]:
+    model = models.get(spec.name)
+    known = model.statuses() if model is not None else []
+    if spec.WhichOneof("version_choice") == "version":
+        version = spec.version.value
+        known = [status for status in known if status.version == version]
+        if not known:
+            raise RequestError(
+                Code.NOT_FOUND, f"Could not find version {version} of model {spec.name}"
+            )
+    if not known:
+        raise RequestError(Code.NOT_FOUND, f"Could not find any versions of model {spec.name}")
+    return known
+
+
+class ModelServer:
+    """Answers on an address until it is stopped."""
+
+    def __init__(self, models: Mapping[str, _Model], address: str) -> None:
+        self._server = grpc.server(ThreadPoolExecutor(_THREADS, thread_name_prefix="models"))
+        model_service_pb2_grpc.add_ModelServiceServicer_to_server(_Servicer(models), self._server)
+        self._server.add_insecure_port(address)
+        self._server.start()
+
+    def stop(self) -> None:
+        """Ends what runs."""
+        self._server.stop(None).wait()
+
+
+class _Servicer(model_service_pb2_grpc.ModelServiceServicer):  # type: ignore[misc]
+    """The methods have the names of the proto; each answers or aborts with a status."""
+
+    def __init__(self, models: Mapping[str, _Model]) -> None:
+        self._models = models
+
+    def GetModelStatus(  # noqa: N802
+        self,
+        request: get_model_status_pb2.GetModelStatusRequest,
+        context: grpc.ServicerContext,
+    ) -> get_model_status_pb2.GetModelStatusResponse:
+        return _answer(context, lambda: model_status(self._models, request))
+
+    def HandleReloadConfigRequest(  # noqa: N802
+        self, request: model_management_pb2.ReloadConfigRequest, context: grpc.ServicerContext
+    ) -> NoReturn:
+        context.abort(grpc.StatusCode.UNIMPLEMENTED, "HandleReloadConfigRequest is not built yet")
+        raise AssertionError("abort returned")
+
+
+def _answer(context: grpc.ServicerContext, answer: Callable[[], R]) -> R:
+    """Returns the answer, or ends the call with the status of what it raised."""
+    try:
+        return answer()
+    except Exception as err:
+        refused = as_request_error(err)
+    context.abort(_STATUS[int(refused.code)], cut_message(str(refused)))
+    raise AssertionError("abort returned")

@@ -1,0 +1,159 @@
+#include "control_service.h"
+
+#include <malloc.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <thread>
+
+#include "answer.h"
+#include "public_server.h"
+
+namespace hotrow_server {
+namespace {
+
+// Between two looks at who still uses a servable.
+constexpr auto kRetry = std::chrono::milliseconds(1);
+// Loading gives way to requests.
+constexpr int kLoadingNice = 10;
+
+// Lowers the calling thread's priority for as long as it lives.
+class GivingWay {
+ public:
+  GivingWay() { set(kLoadingNice); }
+  ~GivingWay() { set(0); }
+  GivingWay(const GivingWay&) = delete;
+
+ private:
+  static void set(int nice) {
+    (void)setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), nice);
+  }
+};
+
+[[noreturn]] void refuse_state(const std::string& message) {
+  throw Refused(grpc::StatusCode::FAILED_PRECONDITION, message);
+}
+
+}  // namespace
+
+ControlService::ControlService(std::string ops) : ops_(std::move(ops)) {}
+ControlService::~ControlService() = default;
+
+grpc::Status ControlService::Load(grpc::ServerContext* context, const hotrow::LoadRequest* request,
+                                  hotrow::LoadReply* reply) {
+  return answer(*context, [&] {
+    const std::string number = std::to_string(request->servable());
+    {
+      const std::lock_guard lock(mutex_);
+      // A place for it, so that nobody loads it twice.
+      if (!servables_.emplace(request->servable(), nullptr).second) {
+        refuse_state("servable " + number + " was loaded before");
+      }
+    }
+    try {
+      const auto started = std::chrono::steady_clock::now();
+      const GivingWay giving_way;
+      auto servable = std::make_shared<Servable>(*request, ops_);
+      reply->set_load_micros(std::chrono::duration_cast<std::chrono::microseconds>(
+                                 std::chrono::steady_clock::now() - started)
+                                 .count());
+      reply->mutable_signatures()->ParseFromString(servable->metadata());
+      const std::lock_guard lock(mutex_);
+      servables_[request->servable()] = std::move(servable);
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      servables_.erase(request->servable());
+      throw;
+    }
+  });
+}
+
+grpc::Status ControlService::Unload(grpc::ServerContext* context,
+                                    const hotrow::UnloadRequest* request,
+                                    hotrow::UnloadReply* /*reply*/) {
+  return answer(*context, [&] {
+    const std::string number = std::to_string(request->servable());
+    std::shared_ptr<Servable> servable;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto found = servables_.find(request->servable());
+      if (found == servables_.end() || found->second == nullptr) {
+        throw Refused(grpc::StatusCode::NOT_FOUND, "no servable " + number + " is loaded");
+      }
+      for (const auto& model : routes_.get()->proto().models()) {
+        for (const auto& version : model.versions()) {
+          if (version.servable() == request->servable()) {
+            refuse_state("routes lead to servable " + number);
+          }
+        }
+      }
+      servable = std::move(found->second);
+      servables_.erase(found);
+    }
+    // Old tables of routes go with the requests that hold them. Freed here, not in a request.
+    while (servable.use_count() > 1) std::this_thread::sleep_for(kRetry);
+    servable.reset();
+    malloc_trim(0);
+  });
+}
+
+grpc::Status ControlService::SetRoutes(grpc::ServerContext* context, const hotrow::Routes* request,
+                                       hotrow::SetRoutesReply* /*reply*/) {
+  return answer(*context, [&] {
+    const std::lock_guard lock(mutex_);
+    routes_.set(std::make_shared<const Routes>(*request, servables_));
+  });
+}
+
+grpc::Status ControlService::Listen(grpc::ServerContext* context,
+                                    const hotrow::ListenRequest* request,
+                                    hotrow::ListenReply* reply) {
+  return answer(*context, [&] {
+    const std::lock_guard lock(mutex_);
+    if (server_ != nullptr) refuse_state("it listens already");
+    if (drained_) refuse_state("it is ending");
+    server_ = std::make_unique<PublicServer>(*request, routes_);
+    reply->set_port(server_->port());
+  });
+}
+
+grpc::Status ControlService::Drain(grpc::ServerContext* context,
+                                   const hotrow::DrainRequest* request,
+                                   hotrow::DrainReply* /*reply*/) {
+  return answer(*context, [&] {
+    const std::lock_guard lock(mutex_);
+    if (server_ != nullptr) {
+      server_->drain(Clock::now() + std::chrono::milliseconds(request->most_millis()));
+    }
+    drained_ = true;
+    changed_.notify_all();
+  });
+}
+
+grpc::Status ControlService::Describe(grpc::ServerContext* context,
+                                      const hotrow::DescribeRequest* /*request*/,
+                                      hotrow::DescribeReply* reply) {
+  return answer(*context, [&] {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [number, servable] : servables_) {
+      if (servable == nullptr) continue;
+      auto* const entry = reply->add_servables();
+      entry->set_servable(number);
+      entry->set_model(servable->request().model());
+      entry->set_version(servable->request().version());
+      entry->set_path(servable->request().path());
+      entry->mutable_signatures()->ParseFromString(servable->metadata());
+    }
+    *reply->mutable_routes() = routes_.get()->proto();
+    if (server_ != nullptr) *reply->mutable_listening() = server_->request();
+  });
+}
+
+void ControlService::wait_until_drained() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return drained_; });
+}
+
+}  // namespace hotrow_server

@@ -1,0 +1,85 @@
+"""Writes the descriptors of TF Serving's API, out of the installed wheels, for protoc.
+
+Messages that a server does not read (whole graphs) are left out, and files that only they need.
+
+    python export_protos.py DESCRIPTORS
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+from google.protobuf import descriptor_pb2
+from google.protobuf.descriptor import FileDescriptor
+from tensorflow_serving.apis import prediction_service_pb2
+
+# Of a file, the messages that are left out.
+LEFT_OUT = {"tensorflow/core/protobuf/meta_graph.proto": {"MetaGraphDef", "CollectionDef"}}
+
+
+def _types(message: descriptor_pb2.DescriptorProto) -> set[str]:
+    """Returns the full names of all types that a message's fields have."""
+    names = {field.type_name for field in message.field if field.type_name}
+    return names.union(*map(_types, message.nested_type)) if message.nested_type else names
+
+
+def _defined(prefix: str, messages: Iterable[descriptor_pb2.DescriptorProto]) -> set[str]:
+    names = set()
+    for message in messages:
+        name = f"{prefix}.{message.name}"
+        names |= {name, *(f"{name}.{e.name}" for e in message.enum_type)}
+        names |= _defined(name, message.nested_type)
+    return names
+
+
+def _pruned(file: FileDescriptor) -> descriptor_pb2.FileDescriptorProto:
+    proto = descriptor_pb2.FileDescriptorProto()
+    file.CopyToProto(proto)
+    left_out = LEFT_OUT.get(file.name, set())
+    if not left_out:
+        return proto
+    kept = [message for message in proto.message_type if message.name not in left_out]
+    del proto.message_type[:]
+    proto.message_type.extend(kept)
+    used = set().union(*map(_types, kept))
+    needed = []
+    for dependency in file.dependencies:
+        other = descriptor_pb2.FileDescriptorProto()
+        dependency.CopyToProto(other)
+        defined = _defined(f".{other.package}", other.message_type)
+        defined |= {f".{other.package}.{enum.name}" for enum in other.enum_type}
+        if defined & used:
+            needed.append(dependency.name)
+    del proto.dependency[:], proto.public_dependency[:]
+    proto.dependency.extend(needed)
+    return proto
+
+
+def collect(file: FileDescriptor, into: dict[str, descriptor_pb2.FileDescriptorProto]) -> None:
+    """Adds a file after those that it needs."""
+    if file.name in into:
+        return
+    proto = _pruned(file)
+    for dependency in file.dependencies:
+        if dependency.name in proto.dependency:
+            collect(dependency, into)
+    into[file.name] = proto
+
+
+def main(path: str) -> None:
+    """Writes a FileDescriptorSet to `path`, and prints the names of its files."""
+    files: dict[str, descriptor_pb2.FileDescriptorProto] = {}
+    collect(prediction_service_pb2.DESCRIPTOR, files)
+    Path(path).write_bytes(
+        descriptor_pb2.FileDescriptorSet(file=files.values()).SerializeToString()
+    )
+    print(*files, sep="\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

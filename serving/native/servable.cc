@@ -1,0 +1,44 @@
+#include "servable.h"
+
+#include "core/c_api.h"
+#include "refused.h"
+#include "tensorflow_serving/apis/get_model_metadata.pb.h"
+
+namespace hotrow_server {
+
+Servable::Servable(const hotrow::LoadRequest& request, const std::string& ops) : request_(request) {
+  if (!request.manifest().empty()) {
+    load_ops(ops);
+    const int code = hr_serving_bind(request.model().c_str(), request.version(),
+                                     request.manifest().c_str(), request.store().c_str());
+    if (code != 0) throw Refused(static_cast<grpc::StatusCode>(code), hr_last_error());
+    bound_ = true;
+  }
+  try {
+    const std::vector<std::string> tags(request.tags().begin(), request.tags().end());
+    session_ = std::make_unique<Session>(request.path(), tags, request.session_config());
+    tensorflow::serving::SignatureDefMap all;
+    for (const auto& [name, def] : session_->signatures()) {
+      (*all.mutable_signature_def())[name] = def;
+      // Those of initialisation are no client's.
+      if (name == "__saved_model_init_op") continue;
+      signatures_[name] = std::make_unique<Signature>(name, def, *session_);
+    }
+    metadata_ = all.SerializeAsString();
+  } catch (...) {
+    if (bound_) hr_serving_unbind(request_.model().c_str(), request_.version());
+    throw;
+  }
+}
+
+Servable::~Servable() {
+  session_.reset();
+  if (bound_) hr_serving_unbind(request_.model().c_str(), request_.version());
+}
+
+const Signature* Servable::signature(const std::string& name) const {
+  const auto found = signatures_.find(name);
+  return found == signatures_.end() ? nullptr : found->second.get();
+}
+
+}  // namespace hotrow_server

@@ -1,0 +1,38 @@
+// A version of a model, loaded: its session, signatures, and the tables behind its lookups.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "hotrow/protos/control.pb.h"
+#include "session.h"
+#include "signature.h"
+
+namespace hotrow_server {
+
+class Servable {
+ public:
+  // Binds the tables, loads the SavedModel and runs each signature that can be run without a
+  // request's data once. ops: the library of our ops.
+  Servable(const hotrow::LoadRequest& request, const std::string& ops);
+  ~Servable();
+  Servable(const Servable&) = delete;
+
+  const hotrow::LoadRequest& request() const { return request_; }
+  const Session& session() const { return *session_; }
+  // Null: it has none of that name.
+  const Signature* signature(const std::string& name) const;
+  // All of them, serialized as a SignatureDefMap.
+  const std::string& metadata() const { return metadata_; }
+
+ private:
+  hotrow::LoadRequest request_;
+  bool bound_ = false;
+  std::unique_ptr<Session> session_;
+  std::map<std::string, std::unique_ptr<Signature>> signatures_;
+  std::string metadata_;
+};
+
+}  // namespace hotrow_server

@@ -1,0 +1,198 @@
+#include "session.h"
+
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/wire_format_lite.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <mutex>
+#include <set>
+
+#include "refused.h"
+
+namespace hotrow_server {
+namespace {
+
+using std::chrono::duration_cast;
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+
+// Runs that take longer go to TensorFlow's threads: several of them may then share a run, and a
+// deadline ends it. That costs 0.1 ms; shorter runs stay in the thread of their request.
+constexpr int64_t kLongNanos = 2'000'000;
+// MetaGraphDef.signature_def
+constexpr int kSignatureDef = 5;
+
+struct StatusOf {
+  StatusOf() : status(TF_NewStatus()) {}
+  ~StatusOf() { TF_DeleteStatus(status); }
+  StatusOf(const StatusOf&) = delete;
+  void check() const {
+    const TF_Code code = TF_GetCode(status);
+    if (code != TF_OK) throw Refused(static_cast<grpc::StatusCode>(code), TF_Message(status));
+  }
+  TF_Status* status;
+};
+
+// A serialized RunOptions{timeout_in_ms, inter_op_thread_pool}.
+class RunOptions {
+ public:
+  RunOptions(int64_t timeout_millis, bool in_this_thread) {
+    namespace io = google::protobuf::io;
+    uint8_t* end = bytes_;
+    if (timeout_millis > 0) {
+      *end++ = 2 << 3;
+      end = io::CodedOutputStream::WriteVarint64ToArray(static_cast<uint64_t>(timeout_millis), end);
+    }
+    if (in_this_thread) {
+      *end++ = 3 << 3;
+      end = io::CodedOutputStream::WriteVarint64ToArray(~uint64_t{0}, end);  // -1
+    }
+    buffer_ = {bytes_, static_cast<size_t>(end - bytes_), nullptr};
+  }
+  const TF_Buffer* get() const { return buffer_.length == 0 ? nullptr : &buffer_; }
+
+ private:
+  uint8_t bytes_[32];
+  TF_Buffer buffer_;
+};
+
+bool same(TF_Output a, TF_Output b) { return a.oper == b.oper && a.index == b.index; }
+
+}  // namespace
+
+Session::Session(const std::string& path, const std::vector<std::string>& tags,
+                 const std::string& session_config) {
+  const StatusOf status;
+  const std::unique_ptr<TF_SessionOptions, void (*)(TF_SessionOptions*)> options(
+      TF_NewSessionOptions(), TF_DeleteSessionOptions);
+  if (!session_config.empty()) {
+    TF_SetConfig(options.get(), session_config.data(), session_config.size(), status.status);
+    status.check();
+  }
+  std::vector<const char*> tag_list;
+  for (const std::string& tag : tags) tag_list.push_back(tag.c_str());
+  const std::unique_ptr<TF_Buffer, void (*)(TF_Buffer*)> meta_graph(TF_NewBuffer(),
+                                                                    TF_DeleteBuffer);
+  graph_ = TF_NewGraph();
+  session_ = TF_LoadSessionFromSavedModel(options.get(), nullptr, path.c_str(), tag_list.data(),
+                                          static_cast<int>(tag_list.size()), graph_,
+                                          meta_graph.get(), status.status);
+  try {
+    status.check();
+    read_signatures(meta_graph.get());
+  } catch (...) {
+    this->~Session();
+    throw;
+  }
+}
+
+Session::~Session() {
+  if (session_ != nullptr) {
+    const StatusOf status;
+    TF_CloseSession(session_, status.status);
+    TF_DeleteSession(session_, status.status);
+  }
+  if (graph_ != nullptr) TF_DeleteGraph(graph_);
+  session_ = nullptr;
+  graph_ = nullptr;
+}
+
+void Session::read_signatures(const TF_Buffer* meta_graph) {
+  // Of a MetaGraphDef only its signatures, by hand: the rest is the graph, which TensorFlow has.
+  using google::protobuf::internal::WireFormatLite;
+  google::protobuf::io::CodedInputStream in(static_cast<const uint8_t*>(meta_graph->data),
+                                            static_cast<int>(meta_graph->length));
+  for (uint32_t tag; (tag = in.ReadTag()) != 0;) {
+    if (tag != WireFormatLite::MakeTag(kSignatureDef, WireFormatLite::WIRETYPE_LENGTH_DELIMITED)) {
+      if (!WireFormatLite::SkipField(&in, tag)) break;
+      continue;
+    }
+    // A map is repeated entries, so SignatureDefMap's own reads one.
+    std::string entry;
+    uint32_t bytes = 0;
+    if (!in.ReadVarint32(&bytes) || !in.ReadString(&entry, static_cast<int>(bytes))) break;
+    google::protobuf::io::CodedInputStream fields(reinterpret_cast<const uint8_t*>(entry.data()),
+                                                  static_cast<int>(entry.size()));
+    std::string name, value;
+    for (uint32_t field; (field = fields.ReadTag()) != 0;) {
+      uint32_t length = 0;
+      if (WireFormatLite::GetTagWireType(field) != WireFormatLite::WIRETYPE_LENGTH_DELIMITED ||
+          !fields.ReadVarint32(&length)) {
+        break;
+      }
+      std::string& into = WireFormatLite::GetTagFieldNumber(field) == 1 ? name : value;
+      if (!fields.ReadString(&into, static_cast<int>(length))) break;
+    }
+    if (!signatures_[name].ParseFromString(value)) {
+      throw Refused(grpc::StatusCode::DATA_LOSS, "the signature " + name + " cannot be read");
+    }
+  }
+}
+
+TF_Output Session::tensor(const std::string& name) const {
+  const size_t colon = name.rfind(':');
+  const std::string operation = name.substr(0, colon);
+  int index = 0;
+  if (colon != std::string::npos) index = std::atoi(name.c_str() + colon + 1);
+  TF_Operation* const found = TF_GraphOperationByName(graph_, operation.c_str());
+  if (found == nullptr || index < 0 || index >= TF_OperationNumOutputs(found)) {
+    throw Refused(grpc::StatusCode::INVALID_ARGUMENT,
+                  "Tensor " + name + " is not in the graph of the SavedModel");
+  }
+  return {found, index};
+}
+
+Results Session::run(const std::vector<TF_Output>& feeds, const std::vector<TF_Tensor*>& inputs,
+                     const std::vector<TF_Output>& fetches, Deadline deadline,
+                     std::atomic<int64_t>* typical_nanos) const {
+  int64_t timeout = 0;
+  if (deadline.has_value()) {
+    timeout = duration_cast<milliseconds>(*deadline - Clock::now()).count();
+    if (*deadline <= Clock::now()) {
+      throw Refused(grpc::StatusCode::DEADLINE_EXCEEDED, "Deadline Exceeded");
+    }
+    timeout = std::max<int64_t>(timeout, 1);
+  }
+  // A session takes each fetch once.
+  std::vector<TF_Output> once;
+  std::vector<size_t> place_of;
+  for (const TF_Output& fetch : fetches) {
+    size_t place = 0;
+    while (place < once.size() && !same(once[place], fetch)) ++place;
+    if (place == once.size()) once.push_back(fetch);
+    place_of.push_back(place);
+  }
+  const int64_t typical = typical_nanos->load(std::memory_order_relaxed);
+  const bool in_this_thread = typical > 0 && typical < kLongNanos;
+  // In this thread nothing could end the run.
+  const RunOptions options(in_this_thread ? 0 : timeout, in_this_thread);
+  std::vector<TF_Tensor*> values(once.size(), nullptr);
+  const StatusOf status;
+  const auto started = std::chrono::steady_clock::now();
+  TF_SessionRun(session_, options.get(), feeds.data(), inputs.data(),
+                static_cast<int>(inputs.size()), once.data(), values.data(),
+                static_cast<int>(once.size()), nullptr, 0, nullptr, status.status);
+  const int64_t taken =
+      duration_cast<nanoseconds>(std::chrono::steady_clock::now() - started).count();
+  Results results;
+  for (TF_Tensor* value : values) results.owned_.emplace_back(value);
+  status.check();
+  typical_nanos->store(typical == 0 ? taken : typical + (taken - typical) / 8,
+                       std::memory_order_relaxed);
+  for (const size_t place : place_of) results.values_.push_back(values[place]);
+  return results;
+}
+
+void load_ops(const std::string& path) {
+  static std::mutex mutex;
+  static std::set<std::string> loaded;
+  const std::lock_guard lock(mutex);
+  if (loaded.count(path) != 0) return;
+  const StatusOf status;
+  TF_LoadLibrary(path.c_str(), status.status);
+  status.check();
+  loaded.insert(path);
+}
+
+}  // namespace hotrow_server

@@ -1,0 +1,116 @@
+#include "signature.h"
+
+#include <algorithm>
+#include <set>
+
+#include "refused.h"
+
+namespace hotrow_server {
+namespace {
+
+using Names = std::set<std::string>;
+
+template <typename Map>
+Names names_of(const Map& map) {
+  Names names;
+  for (const auto& [name, value] : map) names.insert(name);
+  return names;
+}
+
+std::string join(const Names& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ",") + name;
+  return text;
+}
+
+Names without(const Names& names, const Names& others) {
+  Names left;
+  std::set_difference(names.begin(), names.end(), others.begin(), others.end(),
+                      std::inserter(left, left.end()));
+  return left;
+}
+
+void check_input_count(const tensorflow::SignatureDef& def,
+                       const tensorflow::serving::PredictRequest& request) {
+  const size_t sent = request.inputs().size(), declared = def.inputs().size();
+  if (sent == declared || (sent < declared && !def.defaults().empty())) return;
+  const Names given = names_of(request.inputs()), wanted = names_of(def.inputs());
+  refuse("input size does not match signature: " + std::to_string(sent) +
+         "!=" + std::to_string(declared) + " len({" + join(given) + "}) != len({" + join(wanted) +
+         "}). Sent extra: {" + join(without(given, wanted)) + "}. Missing but required: {" +
+         join(without(wanted, given)) + "}.");
+}
+
+}  // namespace
+
+Signature::Signature(std::string name, const tensorflow::SignatureDef& def, const Session& session)
+    : name_(std::move(name)), def_(&def) {
+  for (const std::string& alias : names_of(def.inputs())) {
+    const std::string& tensor_name = def.inputs().at(alias).name();
+    Feed feed{alias, tensor_name, session.tensor(tensor_name), nullptr};
+    if (const auto given = def.defaults().find(alias); given != def.defaults().end()) {
+      feed.fallback = decode(given->second);
+      if (feed.fallback == nullptr) refuse("the default of input " + alias + " cannot be read");
+    }
+    feeds_.push_back(std::move(feed));
+  }
+  for (const std::string& alias : names_of(def.outputs())) {
+    const std::string& tensor_name = def.outputs().at(alias).name();
+    fetches_.push_back({alias, tensor_name, session.tensor(tensor_name)});
+  }
+}
+
+const Signature::Fetch* Signature::fetch(const std::string& alias) const {
+  for (const Fetch& fetch : fetches_) {
+    if (fetch.alias == alias) return &fetch;
+  }
+  return nullptr;
+}
+
+PredictPlan plan_predict(const Signature& signature,
+                         const tensorflow::serving::PredictRequest& request) {
+  check_input_count(signature.def(), request);
+  PredictPlan plan;
+  size_t used = 0;
+  for (const Signature::Feed& feed : signature.feeds()) {
+    const auto given = request.inputs().find(feed.alias);
+    TF_Tensor* value = feed.fallback.get();
+    if (given != request.inputs().end()) {
+      ++used;
+      plan.decoded.push_back(decode(given->second));
+      value = plan.decoded.back().get();
+      if (value == nullptr) refuse("tensor parsing error: " + feed.alias);
+    } else if (value == nullptr) {
+      refuse("Signature input alias: " + feed.alias + "(feed name: " + feed.tensor_name +
+             ") not found in request and no default value provided. Inputs expected to be in the "
+             "request {" +
+             join(names_of(request.inputs())) +
+             "}, or default input alias set: " + join(names_of(signature.def().defaults())));
+    }
+    plan.feeds.push_back(feed.tensor);
+    plan.inputs.push_back(value);
+  }
+  if (used != request.inputs().size()) {
+    const Names given = names_of(request.inputs());
+    const Names unknown = without(given, names_of(signature.def().inputs()));
+    refuse("Inputs contains invalid name. Used request inputs: " + join(without(given, unknown)) +
+           ", request input: " + join(given));
+  }
+  Names seen;
+  for (const std::string& alias : request.output_filter()) {
+    const Signature::Fetch* const fetch = signature.fetch(alias);
+    if (fetch == nullptr) {
+      refuse("output tensor alias not found in signature: " + alias +
+             " Outputs expected to be in the set {" + join(names_of(signature.def().outputs())) +
+             "}.");
+    }
+    if (!seen.insert(alias).second) refuse("duplicate output tensor alias: " + alias);
+    plan.fetches.push_back(fetch);
+  }
+  if (plan.fetches.empty()) {
+    for (const Signature::Fetch& fetch : signature.fetches()) plan.fetches.push_back(&fetch);
+  }
+  return plan;
+}
+
+}  // namespace hotrow_server

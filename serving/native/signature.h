@@ -1,0 +1,62 @@
+// What a request feeds and fetches, checked against a signature. The checks, their order and their
+// texts are those of TF Serving's predict_util.cc, classifier.cc and regressor.cc and TensorFlow's
+// cc/saved_model/util.cc. Declared shapes are never checked: a wrong shape is the op's to refuse.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "session.h"
+#include "tensorflow_serving/apis/predict.pb.h"
+
+namespace hotrow_server {
+
+// A signature with its tensors looked up.
+class Signature {
+ public:
+  Signature(std::string name, const tensorflow::SignatureDef& def, const Session& session);
+
+  const std::string& name() const { return name_; }
+  const tensorflow::SignatureDef& def() const { return *def_; }
+
+  struct Feed {
+    std::string alias, tensor_name;
+    TF_Output tensor;
+    Tensor fallback;  // null: the input is needed
+  };
+  struct Fetch {
+    std::string alias, tensor_name;
+    TF_Output tensor;
+  };
+  // Both by alias.
+  const std::vector<Feed>& feeds() const { return feeds_; }
+  const std::vector<Fetch>& fetches() const { return fetches_; }
+  const Fetch* fetch(const std::string& alias) const;
+
+  std::atomic<int64_t>* typical_nanos() const { return &typical_nanos_; }
+
+ private:
+  std::string name_;
+  const tensorflow::SignatureDef* def_;
+  std::vector<Feed> feeds_;
+  std::vector<Fetch> fetches_;
+  mutable std::atomic<int64_t> typical_nanos_{0};
+};
+
+// One run of a session.
+struct PredictPlan {
+  std::vector<TF_Output> feeds;
+  std::vector<TF_Tensor*> inputs;  // of `decoded`, or of the signature's defaults
+  std::vector<Tensor> decoded;
+  std::vector<const Signature::Fetch*> fetches;
+};
+
+// Fails with INVALID_ARGUMENT for inputs or outputs that the signature does not have, a missing
+// input without a default, or a tensor that cannot be decoded.
+PredictPlan plan_predict(const Signature& signature,
+                         const tensorflow::serving::PredictRequest& request);
+
+}  // namespace hotrow_server

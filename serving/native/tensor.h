@@ -1,0 +1,43 @@
+// TensorProto to TensorFlow's tensors and back, with the rules of Tensor::FromProto.
+#pragma once
+
+#include <tensorflow/c/tf_tensor.h>
+#include <tensorflow/c/tf_tstring.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tensorflow/core/framework/tensor.pb.h"
+
+namespace hotrow_server {
+
+struct DeleteTensor {
+  void operator()(TF_Tensor* tensor) const { TF_DeleteTensor(tensor); }
+};
+using Tensor = std::unique_ptr<TF_Tensor, DeleteTensor>;
+
+// A tensor given as typed fields or as tensor_content. A short list of values repeats its last one,
+// an empty one means zeros or empty strings, surplus values are ignored. Null: it cannot be one
+// (an unknown type, an illegal shape, content of another size).
+Tensor decode(const tensorflow::TensorProto& proto);
+
+// In typed fields, or as tensor_content when it has fixed-size values. False: its type has no wire
+// form.
+bool encode(const TF_Tensor* tensor, bool as_content, tensorflow::TensorProto* proto);
+
+// A vector of strings.
+Tensor strings(const std::vector<std::string>& values);
+// The i-th string of a tensor of strings.
+std::string string_at(const TF_Tensor* tensor, size_t i);
+
+inline std::vector<int64_t> shape_of(const TF_Tensor* tensor) {
+  std::vector<int64_t> shape(static_cast<size_t>(TF_NumDims(tensor)));
+  for (size_t i = 0; i < shape.size(); ++i) shape[i] = TF_Dim(tensor, static_cast<int>(i));
+  return shape;
+}
+// "[2,3]"
+std::string shape_text(const TF_Tensor* tensor);
+
+}  // namespace hotrow_server

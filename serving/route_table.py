@@ -1,0 +1,60 @@
+"""Which version answers a request: the table that the data plane routes by, as kept here."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+
+from tensorflow_serving.apis import model_pb2
+
+from hotrow.protos import control_pb2
+from hotrow.serving.servable import Servable
+from hotrow.serving.status import Code, RequestError, invalid
+
+
+class RouteTable:
+    """The AVAILABLE versions of every model; each change is published as a whole.
+
+    Args:
+        publish: takes the new table.
+    """
+
+    def __init__(self, publish: Callable[[control_pb2.Routes], None]) -> None:
+        self._publish = publish
+        self._changing = threading.Lock()
+        self._models: dict[str, Mapping[int, Servable]] = {}
+
+    def set_versions(self, model: str, versions: Mapping[int, Servable]) -> None:
+        """Requests of a model get these versions from now on."""
+        with self._changing:
+            self._models = {**self._models, model: dict(versions)}
+            routes = control_pb2.Routes()
+            for name, servables in self._models.items():
+                entry = routes.models.add(name=name)
+                for number, servable in servables.items():
+                    entry.versions.add(version=number, servable=servable.number)
+            self._publish(routes)
+
+    def find(self, spec: model_pb2.ModelSpec) -> Servable:
+        """Returns the version that a request's spec asks for.
+
+        Raises:
+            RequestError: INVALID_ARGUMENT for a spec without a name or with an unknown label,
+                NOT_FOUND when no such model or version serves.
+        """
+        if not spec.name:
+            raise invalid("ModelSpec has no name specified.")
+        choice = spec.WhichOneof("version_choice")
+        if choice == "version_label":
+            raise invalid(f"Unrecognized servable version label: {spec.version_label}")
+        versions = self._models.get(spec.name, {})
+        wanted = spec.version.value if choice == "version" else max(versions, default=None)
+        if wanted is None:
+            raise RequestError(
+                Code.NOT_FOUND, f"Servable not found for request: Latest({spec.name})"
+            )
+        if wanted not in versions:
+            raise RequestError(
+                Code.NOT_FOUND, f"Servable not found for request: Specific({spec.name}, {wanted})"
+            )
+        return versions[wanted]

@@ -1,0 +1,68 @@
+"""The process behind `platform serve`: what happens when it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+
+WAIT_SECONDS = 60.0
+X = np.array([1.0, 2.0], np.float32)
+
+
+def _data_plane(server: Any) -> int:
+    """Returns the process of a server that answers predictions."""
+    (number,) = (
+        int(folder.name)
+        for folder in Path("/proc").glob("[0-9]*")
+        if _parent(folder) == server.process.pid
+    )
+    return number
+
+
+def _parent(folder: Path) -> int:
+    """Returns the parent of a process; -1 when it has ended."""
+    try:
+        return int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return -1
+
+
+def test_it_is_started_again_with_what_it_had(testdata: Path, start_server: Any) -> None:
+    server = start_server("half", testdata / "saved_model_half_plus_two_cpu")
+    server.wait_ready()
+    before = _data_plane(server)
+    os.kill(before, signal.SIGKILL)
+    server.wait_for_log("hotrow-server ended (signal SIGKILL); starting it again")
+    server.wait_for_log("hotrow-server serves again")
+    reply = server.predict(x=X)
+    assert list(reply.outputs["y"].float_val) == [2.5, 3.0]
+    assert reply.model_spec.version.value == 123
+    assert server.rest_predict({"instances": [1.0]})[0] == 200
+    assert server.rest("/v1/models/half")[0] == 200
+    assert _data_plane(server) != before
+    assert server.terminate() == 0
+
+
+def test_it_does_not_outlive_the_process_that_started_it(testdata: Path, start_server: Any) -> None:
+    server = start_server("half", testdata / "saved_model_half_plus_two_cpu")
+    server.wait_ready()
+    data_plane = _data_plane(server)
+    server.terminate(signal.SIGKILL)
+    end = time.monotonic() + WAIT_SECONDS
+    while Path(f"/proc/{data_plane}").exists():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_a_method_that_nobody_has_is_unimplemented(half_plus_two: Any) -> None:
+    call = half_plus_two.channel.unary_unary("/tensorflow.serving.Nobody/Ask")
+    with pytest.raises(grpc.RpcError) as refused:
+        call(b"", timeout=30)
+    assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED

@@ -1,0 +1,138 @@
+"""Tensors of every type on their way through the server, in both forms of a TensorProto."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import ml_dtypes
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.core.framework import tensor_pb2, types_pb2
+from tensorflow_serving.apis import predict_pb2
+from tests.integration.serving.conftest import Server
+from typed_tensors import FIELDS, typed_tensor
+
+KINDS: dict[str, Any] = {
+    "float32": np.array([[1.5, -0.0], [np.inf, 1e-45]], np.float32),
+    "float64": np.array([[1 / 3], [-1e308]], np.float64),
+    "int8": np.array([-128, 127], np.int8),
+    "int16": np.array([-32768, 32767], np.int16),
+    "int32": np.array([-(2**31), 2**31 - 1], np.int32),
+    "int64": np.array([-(2**63), 2**63 - 1], np.int64),
+    "uint8": np.array([0, 255], np.uint8),
+    "uint16": np.array([0, 65535], np.uint16),
+    "uint32": np.array([0, 2**32 - 1], np.uint32),
+    "uint64": np.array([0, 2**64 - 1], np.uint64),
+    "bool": np.array([True, False, True]),
+    "float16": np.array([0.1, -65504.0], np.float16),
+    "bfloat16": np.array([0.1, -3e38], ml_dtypes.bfloat16),
+    "complex64": np.array([1 + 2j, -3j], np.complex64),
+    "complex128": np.array([1 / 3 + 2j], np.complex128),
+    "string": np.array([b"", b"\x00\xff" * 40, "Zürich".encode()], object),
+}
+
+
+@pytest.fixture(scope="module")
+def echo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with a signature for each type, which answers what it gets."""
+    signatures = {
+        name: tf.function(
+            lambda x: {"y": tf.identity(x)},
+            input_signature=[tf.TensorSpec(None, tf.as_dtype(name), "x")],
+        )
+        for name in KINDS
+    }
+    module = tf.Module()
+    module.functions = signatures
+    base = tmp_path_factory.mktemp("echo") / "echo"
+    tf.saved_model.save(module, str(base / "1"), signatures=signatures)
+    server = Server("echo", base)
+    try:
+        server.wait_ready()
+        yield server
+    finally:
+        server.close()
+
+
+def _answer(echo: Server, kind: str, proto: tensor_pb2.TensorProto) -> tensor_pb2.TensorProto:
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = "echo"
+    request.model_spec.signature_name = kind
+    request.inputs["x"].CopyFrom(proto)
+    return echo.prediction.Predict(request, timeout=30).outputs["y"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_both_forms_are_understood_and_typed_fields_come_back(echo: Server, kind: str) -> None:
+    array = KINDS[kind]
+    dtype = tf.as_dtype(kind).as_datatype_enum
+    typed = typed_tensor(array, dtype)
+    forms = [typed, tf.make_tensor_proto(array, dtype)]
+    if kind != "string":
+        content = tensor_pb2.TensorProto(
+            dtype=dtype, tensor_shape=typed.tensor_shape, tensor_content=array.tobytes()
+        )
+        forms.append(content)
+    for form in forms:
+        assert _answer(echo, kind, form).SerializeToString() == typed.SerializeToString()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_short_list_repeats_its_last_value_and_an_empty_one_means_zeros(
+    echo: Server, kind: str
+) -> None:
+    first = KINDS[kind].reshape(-1)[-1:]
+    dtype = tf.as_dtype(kind).as_datatype_enum
+    field = FIELDS[dtype]
+    short = typed_tensor(first, dtype)
+    short.tensor_shape.dim[0].size = 3
+    whole = typed_tensor(np.repeat(first, 3), dtype)
+    assert getattr(_answer(echo, kind, short), field) == getattr(whole, field)
+    short.ClearField(field)
+    zero = b"" if kind == "string" else 0
+    assert set(getattr(_answer(echo, kind, short), field)) == {zero}
+    # More than are asked for.
+    whole.tensor_shape.dim[0].size = 1
+    assert getattr(_answer(echo, kind, whole), field) == getattr(typed_tensor(first, dtype), field)
+
+
+def test_scalars_and_empty_tensors_keep_their_shape(echo: Server) -> None:
+    for array in (np.array(2.5, np.float32), np.zeros((0, 3), np.float32)):
+        answer = _answer(echo, "float32", tf.make_tensor_proto(array))
+        assert tf.make_ndarray(answer).shape == array.shape
+        assert list(answer.float_val) == array.reshape(-1).tolist()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param({"dtype": types_pb2.DT_INVALID}, id="no data type"),
+        pytest.param({"dtype": 4711}, id="an unknown data type"),
+        pytest.param({"dtype": types_pb2.DT_RESOURCE}, id="a resource"),
+        pytest.param({"dtype": types_pb2.DT_FLOAT_REF}, id="a reference"),
+        pytest.param({"dtype": types_pb2.DT_INT64, "tensor_content": b"1234567"}, id="7 bytes"),
+        pytest.param({"dtype": types_pb2.DT_STRING, "tensor_content": b"\x02a"}, id="short text"),
+        pytest.param({"dtype": types_pb2.DT_STRING, "tensor_content": b"\xff"}, id="half a length"),
+        pytest.param({"dtype": types_pb2.DT_FLOAT, "sizes": [-1]}, id="a negative size"),
+        pytest.param({"dtype": types_pb2.DT_FLOAT, "sizes": [2**62, 8]}, id="a huge size"),
+        pytest.param({"dtype": types_pb2.DT_FLOAT, "sizes": [2**45]}, id="more than any memory"),
+        pytest.param({"dtype": types_pb2.DT_STRING, "sizes": [2**50]}, id="as many strings"),
+        pytest.param({"dtype": types_pb2.DT_FLOAT, "sizes": [1] * 255}, id="255 dimensions"),
+    ],
+)
+def test_what_is_no_tensor_is_refused_and_the_server_stays(
+    echo: Server, fields: dict[str, Any]
+) -> None:
+    sizes = fields.pop("sizes", [])
+    proto = tensor_pb2.TensorProto(**fields)
+    for size in sizes:
+        proto.tensor_shape.dim.add(size=size)
+    with pytest.raises(grpc.RpcError) as refused:
+        _answer(echo, "float32", proto)
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert refused.value.details() == "tensor parsing error: x"
+    answer = _answer(echo, "float32", typed_tensor(KINDS["float32"], types_pb2.DT_FLOAT))
+    assert len(answer.float_val) == 4
