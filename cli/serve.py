@@ -122,6 +122,13 @@ def _unbuilt_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Store of the embedding rows, instead of the one in the version's manifest.",
 )
 @click.option(
+    "--drain_seconds",
+    type=click.FloatRange(min=0),
+    default=DEFAULTS.drain_seconds,
+    show_default=True,
+    help="How long running requests may take to end after SIGTERM.",
+)
+@click.option(
     "--file_system_poll_wait_seconds",
     type=float,
     default=DEFAULTS.file_system_poll_wait_seconds,
@@ -145,7 +152,7 @@ def _unbuilt_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--grpc_max_threads",
     type=click.IntRange(min=1),
-    help="Concurrent gRPC requests.  [default: 4 for each CPU]",
+    help="Concurrent gRPC requests; more are refused.  [default: 1024]",
 )
 @click.option(
     "--rest_api_num_threads",

@@ -25,6 +25,8 @@ from hotrow.protos import control_pb2, control_pb2_grpc
 from hotrow.serving.status import Code, RequestError, from_rpc_error
 
 _START_SECONDS = 60.0
+# For what comes after the last request.
+_END_SECONDS = 5.0
 # After a crash, and again while it keeps ending.
 _RESTART_SECONDS = (0.05, 0.5, 2.0, 5.0)
 _HOST = "0.0.0.0"
@@ -169,10 +171,11 @@ class DataPlane:
         try:
             self._control.Drain(
                 control_pb2.DrainRequest(most_millis=int(1000 * drain_seconds)),
-                timeout=drain_seconds + _START_SECONDS,
+                timeout=drain_seconds + _END_SECONDS,
             )
-            self._process.wait(_START_SECONDS)
-        except (grpc.RpcError, subprocess.TimeoutExpired):
+            self._process.wait(_END_SECONDS)
+        except (grpc.RpcError, ValueError, subprocess.TimeoutExpired):
+            # A run that does not end; or the process has just ended by itself.
             self._process.kill()
         self._watch.join()
         self._channel.close()
@@ -273,6 +276,8 @@ class DataPlane:
         with self._changed:
             self._process = process
             self._up = True
+            if self._ending:
+                process.kill()
             self._changed.notify_all()
 
 

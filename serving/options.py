@@ -20,7 +20,8 @@ class ServeOptions:
         rest_api_num_threads: None means 4 for each CPU.
         rest_api_timeout_in_ms: longest run of a model for a REST request.
         rest_api_enable_cors_support: whether browsers may read REST replies.
-        grpc_max_threads: None means 4 for each CPU.
+        grpc_max_threads: gRPC requests answered at a time, more are refused; None means 1024
+            (TF Serving: 4 for each CPU, so that a burst of short requests is refused).
         file_system_poll_wait_seconds: time between looks for versions; 0 looks once.
         max_num_load_retries: further attempts after the first failed load of a version.
         load_retry_interval_micros: time between two attempts.

@@ -4,11 +4,14 @@
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server_builder.h>
 
-#include <thread>
-
 #include "refused.h"
 
 namespace hotrow_server {
+namespace {
+
+constexpr int kMostThreads = 1024;
+
+}  // namespace
 
 PublicServer::PublicServer(const hotrow::ListenRequest& request, const CurrentRoutes& routes)
     : request_(request),
@@ -19,9 +22,9 @@ PublicServer::PublicServer(const hotrow::ListenRequest& request, const CurrentRo
   builder.SetMaxSendMessageSize(-1);
   // Otherwise a second server would share the port and take half of the requests.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  // A request that finds no thread is refused (RESOURCE_EXHAUSTED).
   grpc::ResourceQuota quota("requests");
-  quota.SetMaxThreads(request.max_threads() > 0 ? request.max_threads() : 4 * cores);
+  quota.SetMaxThreads(request.max_threads() > 0 ? request.max_threads() : kMostThreads);
   builder.SetResourceQuota(quota);
   const auto credentials = grpc::InsecureServerCredentials();
   if (request.port() > 0) {

@@ -11,6 +11,8 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+import tensorflow as tf
+from tensorflow_serving.apis import predict_pb2
 
 WAIT_SECONDS = 60.0
 X = np.array([1.0, 2.0], np.float32)
@@ -59,6 +61,37 @@ def test_it_does_not_outlive_the_process_that_started_it(testdata: Path, start_s
     while Path(f"/proc/{data_plane}").exists():
         assert time.monotonic() < end
         time.sleep(0.05)
+
+
+def test_a_run_that_never_ends_does_not_keep_it(zoo_dir: Path, start_server: Any) -> None:
+    server = start_server("zoo", zoo_dir, "--drain_seconds=0.5")
+    server.wait_ready()
+    data_plane = _data_plane(server)
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = "zoo"
+    request.model_spec.signature_name = "never"
+    request.inputs["number"].CopyFrom(tf.make_tensor_proto(X))
+    running = server.prediction.Predict.future(request)
+    time.sleep(0.5)  # until it runs
+    assert not running.done()
+    assert server.terminate() == 0
+    assert not Path(f"/proc/{data_plane}").exists()
+    with pytest.raises(grpc.RpcError):
+        running.result()
+
+
+def test_many_clients_at_once_are_all_answered(half_plus_two: Any) -> None:
+    """More of them than TF Serving would have threads."""
+    requests = [half_plus_two.prediction.Predict.future(_half(i), timeout=60) for i in range(400)]
+    answers = [list(request.result().outputs["y"].float_val) for request in requests]
+    assert answers == [[i / 2 + 2] for i in range(400)]
+
+
+def _half(number: int) -> predict_pb2.PredictRequest:
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = "half"
+    request.inputs["x"].CopyFrom(tf.make_tensor_proto(np.array([number], np.float32)))
+    return request
 
 
 def test_a_method_that_nobody_has_is_unimplemented(half_plus_two: Any) -> None:
