@@ -38,7 +38,7 @@ from peers.memory_cgroup import MemoryCgroup
 HERE = Path(__file__).parent
 NATIVE = HERE.parent / "ops" / "native"
 CORE = ("line_log", "line_log_read", "line_log_clean", "read_room", "direct_file")
-HELPERS = ("slab_memory", "status")
+HELPERS = ("mapping", "slab_memory", "status")
 STORES = ("floor", "hotrow", "lmdb", "rocksdb", "file")
 # Of these the number of threads is varied; the others keep many reads under way from one.
 THREADED = ("lmdb", "rocksdb", "file")

@@ -1,0 +1,255 @@
+"""What does a Predict request cost a server, beside the run of its model?
+
+One float input of 429 columns through a 256-128-1 MLP, unbatched. A program in C++ sends requests
+in a closed loop, from several connections; the CPU time is that of the server's processes, from
+/proc, in the same seconds. Systems take turns in one run:
+
+    floor     TF_SessionRun in the caller's thread, tensors there: no server
+    hotrow    `platform serve`: its executable and its control process together
+    grpcio    the plainest grpcio servicer over the loaded signature
+
+    python benchmarks/serving_overhead.py [--rows 1,128,1024] [--clients 1,8,64] [--json F]
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import platform
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import click
+import grpc
+import numpy as np
+import tensorflow as tf
+from tensorflow_serving.apis import predict_pb2
+
+PEERS = Path(__file__).parent / "peers"
+COLUMNS, HIDDEN = 429, (256, 128, 1)
+READY_SECONDS = 120
+# Above the floor, at so many rows: what is aimed at, in microseconds of CPU a request.
+GOALS = {1: 105, 128: 130}
+RATIO_GOAL = 8
+
+
+def build(folder: Path) -> None:
+    """Compiles the client and the floor."""
+    found = importlib.util.find_spec("tensorflow")
+    assert found is not None
+    tensorflow = Path(str(found.origin)).parent
+    flags = subprocess.run(
+        ["pkg-config", "--cflags", "--libs", "grpc++"], stdout=subprocess.PIPE, check=True
+    )
+    compiler = ["g++", "-O2", "-std=c++17"]
+    subprocess.run(
+        [
+            *(*compiler, PEERS / "serving_load.cc", "-o", folder / "serving_load"),
+            *flags.stdout.decode().split(),
+        ],
+        check=True,
+    )
+    libraries = ["libtensorflow_cc.so.2", "libtensorflow_framework.so.2"]
+    subprocess.run(
+        [
+            *(*compiler, f"-I{tensorflow}/include", PEERS / "session_floor.cc"),
+            *(tensorflow / name for name in libraries),
+            *(f"-Wl,-rpath,{tensorflow}", "-o", folder / "session_floor"),
+        ],
+        check=True,
+    )
+
+
+def save_model(base: Path) -> tuple[Path, str, str]:
+    """Writes the model; returns its version's folder and the names of its two operations."""
+    random = np.random.default_rng(0)
+    module = tf.Module()
+    module.weights = []
+    width = COLUMNS
+    for units in HIDDEN:
+        kernel = random.normal(0, width**-0.5, (width, units)).astype(np.float32)
+        module.weights.append((tf.Variable(kernel), tf.Variable(tf.zeros(units))))
+        width = units
+
+    @tf.function(input_signature=[tf.TensorSpec([None, COLUMNS], tf.float32, "x")])  # type: ignore[untyped-decorator]
+    def score(x: tf.Tensor) -> dict[str, tf.Tensor]:
+        for i, (kernel, bias) in enumerate(module.weights):
+            x = tf.matmul(x, kernel) + bias
+            x = tf.nn.relu(x) if i + 1 < len(HIDDEN) else tf.sigmoid(x)
+        return {"scores": x}
+
+    version = base / "1"
+    tf.saved_model.save(module, str(version), signatures={"serving_default": score})
+    signature = tf.compat.v1.saved_model.load(
+        tf.compat.v1.Session(graph=tf.Graph()), ["serve"], str(version)
+    ).signature_def["serving_default"]
+    names = (signature.inputs["x"].name, signature.outputs["scores"].name)
+    return version, *(name.split(":")[0] for name in names)  # type: ignore[return-value]
+
+
+def free_port() -> int:
+    """Returns a TCP port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextmanager
+def server(name: str, base: Path) -> Iterator[tuple[str, list[int]]]:
+    """Starts a server; yields its address and its processes."""
+    port = free_port()
+    command = {
+        "hotrow": [
+            *("-m", "hotrow.cli.main", "serve", "--model_name=mlp", f"--model_base_path={base}"),
+            f"--port={port}",
+        ],
+        "grpcio": [str(PEERS / "grpcio_servicer.py"), str(base / "1"), str(port)],
+    }[name]
+    process = subprocess.Popen([sys.executable, *command], stdout=subprocess.DEVNULL)
+    address = f"127.0.0.1:{port}"
+    try:
+        with grpc.insecure_channel(address) as channel:
+            grpc.channel_ready_future(channel).result(READY_SECONDS)
+        yield address, [process.pid, *children(process.pid)]
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def children(pid: int) -> list[int]:
+    """Returns the processes that a process started."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+        if parent == pid:
+            found.append(int(folder.name))
+    return found
+
+
+def cpu_seconds(pids: list[int]) -> float:
+    """Returns the CPU time that processes have used."""
+    ticks = 0
+    for pid in pids:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def measure(
+    folder: Path, address: str, pids: list[int], request: Path, clients: int, seconds: float
+) -> dict[str, float]:
+    """Returns what a server did under load: requests/s, latencies and CPU microseconds each."""
+    load = [str(folder / "serving_load"), address, str(request), str(clients), "0"]
+    subprocess.run([*load, "1"], stdout=subprocess.DEVNULL, check=True)
+    before, started = cpu_seconds(pids), time.perf_counter()
+    done = subprocess.run([*load, str(seconds)], stdout=subprocess.PIPE, check=True)
+    used, wall = cpu_seconds(pids) - before, time.perf_counter() - started
+    told = json.loads(done.stdout)
+    if told["failures"]:
+        raise click.ClickException(f"{told['failures']} requests failed at {address}")
+    return {
+        "cpu_us": 1e6 * used / told["requests"],
+        "p50_us": told["p50"],
+        "p99_us": told["p99"],
+        "requests_per_s": told["requests"] / wall,
+    }
+
+
+def write_request(path: Path, rows: int) -> None:
+    """Writes a serialized request."""
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = "mlp"
+    values = np.random.default_rng(rows).normal(size=(rows, COLUMNS)).astype(np.float32)
+    request.inputs["x"].CopyFrom(tf.make_tensor_proto(values))
+    path.write_bytes(request.SerializeToString())
+
+
+@click.command()
+@click.option("--rows", default="1,128,1024", show_default=True)
+@click.option("--clients", default="1,8,64", show_default=True)
+@click.option("--seconds", default=5.0, show_default=True, help="Of each measurement.")
+@click.option("--json", "json_path", type=click.Path(path_type=Path))
+def main(rows: str, clients: str, seconds: float, json_path: Path | None) -> None:
+    """Measures the CPU time and latency of Predict, and prints a table."""
+    conditions = {
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}",
+        "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+        "model": f"{COLUMNS}-{'-'.join(map(str, HIDDEN))}, unbatched",
+        "seconds": seconds,
+    }
+    for name, value in conditions.items():
+        click.echo(f"{name:<10} {value}")
+    results: list[dict[str, Any]] = []
+
+    def note(case: str, values: dict[str, float], floor: float) -> None:
+        texts = [f"{values.get(m, float('nan')):>12.1f}" for m in METRICS]
+        click.echo(f"{case:<34}{''.join(texts)}{values['cpu_us'] - floor:>12.1f}")
+        for metric, value in values.items():
+            ratio = value / floor if metric == "cpu_us" else None
+            results.append(
+                {
+                    "case": case,
+                    "metric": metric,
+                    "value": value,
+                    "unit": METRICS[metric],
+                    "baseline": "floor" if ratio else None,
+                    "ratio": ratio,
+                }
+            )
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        build(folder)
+        version, feed, fetch = save_model(folder / "mlp")
+        click.echo(f"\n{'':<34}{''.join(f'{m:>12}' for m in METRICS)}{'- floor':>12}")
+        floors, costs = {}, {}
+        for count in map(int, rows.split(",")):
+            write_request(folder / f"request{count}", count)
+            floor = subprocess.run(
+                [folder / "session_floor", version, feed, fetch, str(count), str(COLUMNS), "3"],
+                stdout=subprocess.PIPE,
+                check=True,
+            )
+            floors[count] = json.loads(floor.stdout)["cpu_us"]
+            note(f"floor, {count} rows", {"cpu_us": floors[count]}, floors[count])
+        for system in ("hotrow", "grpcio"):
+            with server(system, folder / "mlp") as (address, pids):
+                for count, floor_us in floors.items():
+                    for many in map(int, clients.split(",")):
+                        request = folder / f"request{count}"
+                        values = measure(folder, address, pids, request, many, seconds)
+                        costs[system, count, many] = values["cpu_us"]
+                        note(f"{system}, {count} rows, {many} clients", values, floor_us)
+    first = int(clients.split(",")[0])
+    click.echo()
+    for count, floor_us in floors.items():
+        ours, plain = costs["hotrow", count, first], costs["grpcio", count, first]
+        goal = f" (aimed at: {GOALS[count]})" if count in GOALS else ""
+        more = f" (aimed at: {RATIO_GOAL})" if count == 1 else ""
+        click.echo(
+            f"{count} rows, {first} clients: the floor + {ours - floor_us:.0f} us{goal}; "
+            f"{plain / ours:.1f} times the requests of grpcio a CPU second{more}"
+        )
+    if json_path is not None:
+        json_path.write_text(json.dumps({"conditions": conditions, "results": results}, indent=1))
+
+
+METRICS = {"cpu_us": "us", "p50_us": "us", "p99_us": "us", "requests_per_s": "1/s"}
+
+
+if __name__ == "__main__":
+    main()
