@@ -194,7 +194,11 @@ class DataPlane:
         self._control_socket.unlink(missing_ok=True)
         process = subprocess.Popen(
             [executable, self._control_socket, package / "libhotrow_tf.so"],
-            env={**os.environ, "LD_LIBRARY_PATH": ":".join(filter(None, libraries))},
+            env={
+                "TF_CPP_MIN_LOG_LEVEL": "1",  # no greetings, unless the user wants to see them
+                **os.environ,
+                "LD_LIBRARY_PATH": ":".join(filter(None, libraries)),
+            },
         )
         self._channel = grpc.insecure_channel(f"unix:{self._control_socket}", _CHANNEL)
         self._control = control_pb2_grpc.ControlStub(self._channel)  # type: ignore[no-untyped-call]
