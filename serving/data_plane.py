@@ -84,6 +84,7 @@ class DataPlane:
         folder = Path(self._folder.name)
         self._control_socket = folder / "control"
         self._public_socket = folder / "public"
+        self._greetings = folder / "greetings"
         self.address = f"unix:{self._public_socket}"
         self.backend = f"unix:{folder / 'backend'}"
         self._numbers = itertools.count(1)
@@ -192,14 +193,16 @@ class DataPlane:
             raise FailedPreconditionError("TensorFlow is not installed")
         libraries = [str(Path(found.origin).parent), os.environ.get("LD_LIBRARY_PATH", "")]
         self._control_socket.unlink(missing_ok=True)
-        process = subprocess.Popen(
-            [executable, self._control_socket, package / "libhotrow_tf.so"],
-            env={
-                "TF_CPP_MIN_LOG_LEVEL": "1",  # no greetings, unless the user wants to see them
-                **os.environ,
-                "LD_LIBRARY_PATH": ":".join(filter(None, libraries)),
-            },
-        )
+        log = os.dup(2)
+        # What TensorFlow says while it starts is kept, for when it does not.
+        with self._greetings.open("wb") as greetings:
+            process = subprocess.Popen(
+                [executable, self._control_socket, package / "libhotrow_tf.so", str(log)],
+                env={**os.environ, "LD_LIBRARY_PATH": ":".join(filter(None, libraries))},
+                stderr=greetings,
+                pass_fds=[log],
+            )
+        os.close(log)
         self._channel = grpc.insecure_channel(f"unix:{self._control_socket}", _CHANNEL)
         self._control = control_pb2_grpc.ControlStub(self._channel)  # type: ignore[no-untyped-call]
         ready = grpc.channel_ready_future(self._channel)
@@ -213,7 +216,10 @@ class DataPlane:
             if process.poll() is not None or waited > _START_SECONDS:
                 process.kill()
                 self._channel.close()
-                raise UnavailableError(f"hotrow-server does not start (exit {process.wait()})")
+                said = self._greetings.read_text(errors="replace")
+                raise UnavailableError(
+                    f"hotrow-server does not start ({_exit_text(process.wait())}): {said}"
+                )
 
     def _call(self, call: Callable[[], R]) -> R:
         """Calls, and once more for each time that the process ended meanwhile."""

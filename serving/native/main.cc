@@ -1,20 +1,24 @@
 // hotrow-server: the data plane of `platform serve`. The control process starts it and tells it
 // what to load and where to listen.
 //
-//     hotrow-server CONTROL_SOCKET OPS_LIBRARY
+//     hotrow-server CONTROL_SOCKET OPS_LIBRARY LOG
+//
+// LOG: the descriptor of what is to become its standard error, after TensorFlow's greetings.
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server_builder.h>
 #include <sys/prctl.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 
 #include "control_service.h"
+#include "session.h"
 
 int main(int argc, char** argv) {
-  if (argc != 3) {
-    std::fprintf(stderr, "usage: hotrow-server CONTROL_SOCKET OPS_LIBRARY\n");
+  if (argc != 4) {
+    std::fprintf(stderr, "usage: hotrow-server CONTROL_SOCKET OPS_LIBRARY LOG\n");
     return 2;
   }
   // Without the process that started it nobody would end it.
@@ -23,6 +27,10 @@ int main(int argc, char** argv) {
   std::signal(SIGINT, SIG_IGN);
   std::signal(SIGTERM, SIG_IGN);
   std::signal(SIGPIPE, SIG_IGN);
+  hotrow_server::open_devices();
+  const int log = std::atoi(argv[3]);
+  dup2(log, STDERR_FILENO);
+  close(log);
   hotrow_server::ControlService control(argv[2]);
   grpc::ServerBuilder builder;
   builder.SetMaxReceiveMessageSize(-1);

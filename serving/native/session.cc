@@ -184,6 +184,17 @@ Results Session::run(const std::vector<TF_Output>& feeds, const std::vector<TF_T
   return results;
 }
 
+void open_devices() {
+  const StatusOf status;
+  TF_SessionOptions* const options = TF_NewSessionOptions();
+  TF_Graph* const graph = TF_NewGraph();
+  if (TF_Session* session = TF_NewSession(graph, options, status.status)) {
+    TF_DeleteSession(session, status.status);
+  }
+  TF_DeleteGraph(graph);
+  TF_DeleteSessionOptions(options);
+}
+
 void load_ops(const std::string& path) {
   static std::mutex mutex;
   static std::set<std::string> loaded;

@@ -60,6 +60,9 @@ class Session {
   Signatures signatures_;
 };
 
+// Has TensorFlow look for its devices, about which it says much.
+void open_devices();
+
 // Loads a library of ops into the process, once.
 void load_ops(const std::string& path);
 
