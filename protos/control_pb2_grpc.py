@@ -70,7 +70,7 @@ class ControlServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def Load(self, request, context):
-        """Loads a SavedModel and runs it once; answers when it may be routed to.
+        """Loads a SavedModel; answers when it may be routed to.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -98,11 +98,6 @@ class DataPlane:
         self._watch = threading.Thread(target=self._keep_up, name="data-plane", daemon=True)
         self._watch.start()
 
-    @property
-    def pid(self) -> int:
-        """Of its process, which changes when it is started again."""
-        return self._process.pid
-
     def load(self, **request: Any) -> tuple[int, Mapping[str, Any]]:
         """Loads a version; returns the number of its servable and its signatures by name.
 

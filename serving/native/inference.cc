@@ -44,8 +44,8 @@ void check_method(const Signature& signature, const std::string& kind, const cha
 Results run_examples(const Servable& servable, const Signature& signature, const ExamplePlan& plan,
                      const TF_Tensor* input, Deadline deadline) {
   std::vector<TF_Output> fetches;
-  for (const Signature::Fetch* fetch : plan.fetches) fetches.push_back(fetch->tensor);
-  return servable.session().run({plan.input->tensor}, {const_cast<TF_Tensor*>(input)}, fetches,
+  for (const Signature::Fetch* fetch : plan.fetches) fetches.push_back(fetch->tensor());
+  return servable.session().run({plan.input->tensor()}, {const_cast<TF_Tensor*>(input)}, fetches,
                                 deadline, signature.typical_nanos());
 }
 
@@ -76,7 +76,7 @@ void Inference::predict(const serving::PredictRequest& request, Deadline deadlin
   const PredictPlan plan = plan_predict(*signature, request);
   std::vector<TF_Output> fetches;
   fetches.reserve(plan.fetches.size());
-  for (const Signature::Fetch* fetch : plan.fetches) fetches.push_back(fetch->tensor);
+  for (const Signature::Fetch* fetch : plan.fetches) fetches.push_back(fetch->tensor());
   const Results results = way.servable->session().run(plan.feeds, plan.inputs, fetches, deadline,
                                                       signature->typical_nanos());
   name_version(request.model_spec(), way.version, name, response->mutable_model_spec());
@@ -155,10 +155,10 @@ void Inference::multi_inference(const serving::MultiInferenceRequest& request, D
   const Tensor input = serialized_examples(request.input());
   std::vector<TF_Output> fetches;
   for (const Task& task : tasks) {
-    for (const Signature::Fetch* fetch : task.plan.fetches) fetches.push_back(fetch->tensor);
+    for (const Signature::Fetch* fetch : task.plan.fetches) fetches.push_back(fetch->tensor());
   }
   const Results results =
-      way.servable->session().run({tasks[0].plan.input->tensor}, {input.get()}, fetches, deadline,
+      way.servable->session().run({tasks[0].plan.input->tensor()}, {input.get()}, fetches, deadline,
                                   tasks[0].signature->typical_nanos());
   size_t first = 0;
   for (const Task& task : tasks) {

@@ -22,7 +22,7 @@ Routes::Routes(const hotrow::Routes& routes, const Servables& servables) : proto
 Routes::Route Routes::find(const tensorflow::serving::ModelSpec& spec) const {
   if (spec.name().empty()) refuse("ModelSpec has no name specified.");
   const auto model = models_.find(spec.name());
-  const Model none;
+  static const Model none;
   const Model& own = model == models_.end() ? none : model->second;
   bool specific = spec.has_version();
   int64_t version = spec.version().value();

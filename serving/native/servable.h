@@ -14,8 +14,7 @@ namespace hotrow_server {
 
 class Servable {
  public:
-  // Binds the tables, loads the SavedModel and runs each signature that can be run without a
-  // request's data once. ops: the library of our ops.
+  // Binds the tables and loads the SavedModel. ops: the library of our ops.
   Servable(const hotrow::LoadRequest& request, const std::string& ops);
   ~Servable();
   Servable(const Servable&) = delete;

@@ -82,12 +82,12 @@ Session::Session(const std::string& path, const std::vector<std::string>& tags,
     status.check();
     read_signatures(meta_graph.get());
   } catch (...) {
-    this->~Session();
+    close();
     throw;
   }
 }
 
-Session::~Session() {
+void Session::close() {
   if (session_ != nullptr) {
     const StatusOf status;
     TF_CloseSession(session_, status.status);
@@ -136,10 +136,7 @@ TF_Output Session::tensor(const std::string& name) const {
   int index = 0;
   if (colon != std::string::npos) index = std::atoi(name.c_str() + colon + 1);
   TF_Operation* const found = TF_GraphOperationByName(graph_, operation.c_str());
-  if (found == nullptr || index < 0 || index >= TF_OperationNumOutputs(found)) {
-    throw Refused(grpc::StatusCode::INVALID_ARGUMENT,
-                  "Tensor " + name + " is not in the graph of the SavedModel");
-  }
+  if (found == nullptr || index < 0 || index >= TF_OperationNumOutputs(found)) return {nullptr, 0};
   return {found, index};
 }
 

@@ -38,12 +38,12 @@ class Session {
   // the message of TensorFlow.
   Session(const std::string& path, const std::vector<std::string>& tags,
           const std::string& session_config);
-  ~Session();
+  ~Session() { close(); }
   Session(const Session&) = delete;
 
   const Signatures& signatures() const { return signatures_; }
 
-  // The tensor "x:0" or "x" of the graph.
+  // The tensor "x:0" or "x" of the graph; without an operation when it has none.
   TF_Output tensor(const std::string& name) const;
 
   // Runs `fetches` with `inputs` fed to `feeds`; one fetch may come twice. Safe from several
@@ -53,6 +53,7 @@ class Session {
               std::atomic<int64_t>* typical_nanos) const;
 
  private:
+  void close();
   void read_signatures(const TF_Buffer* meta_graph);
 
   TF_Graph* graph_ = nullptr;

@@ -47,7 +47,7 @@ Signature::Signature(std::string name, const tensorflow::SignatureDef& def, cons
     : name_(std::move(name)), def_(&def) {
   for (const std::string& alias : names_of(def.inputs())) {
     const std::string& tensor_name = def.inputs().at(alias).name();
-    Feed feed{alias, tensor_name, session.tensor(tensor_name), nullptr};
+    Feed feed{{alias, tensor_name, session.tensor(tensor_name)}, nullptr};
     if (const auto given = def.defaults().find(alias); given != def.defaults().end()) {
       feed.fallback = decode(given->second);
       if (feed.fallback == nullptr) refuse("the default of input " + alias + " cannot be read");
@@ -58,6 +58,14 @@ Signature::Signature(std::string name, const tensorflow::SignatureDef& def, cons
     const std::string& tensor_name = def.outputs().at(alias).name();
     fetches_.push_back({alias, tensor_name, session.tensor(tensor_name)});
   }
+}
+
+TF_Output Signature::Fetch::tensor() const {
+  if (found.oper == nullptr) {
+    refuse("Tensor " + tensor_name +
+           ", specified in either feed_devices or fetch_devices was not found in the Graph");
+  }
+  return found;
 }
 
 const Signature::Fetch* Signature::fetch(const std::string& alias) const {
@@ -87,7 +95,7 @@ PredictPlan plan_predict(const Signature& signature,
              join(names_of(request.inputs())) +
              "}, or default input alias set: " + join(names_of(signature.def().defaults())));
     }
-    plan.feeds.push_back(feed.tensor);
+    plan.feeds.push_back(feed.tensor());
     plan.inputs.push_back(value);
   }
   if (used != request.inputs().size()) {

@@ -22,14 +22,15 @@ class Signature {
   const std::string& name() const { return name_; }
   const tensorflow::SignatureDef& def() const { return *def_; }
 
-  struct Feed {
-    std::string alias, tensor_name;
-    TF_Output tensor;
-    Tensor fallback;  // null: the input is needed
-  };
   struct Fetch {
     std::string alias, tensor_name;
-    TF_Output tensor;
+    TF_Output found;
+    // Fails with INVALID_ARGUMENT when the graph has none of that name: a sparse input, say. The
+    // other signatures of the model serve all the same.
+    TF_Output tensor() const;
+  };
+  struct Feed : Fetch {
+    Tensor fallback;  // null: the input is needed
   };
   // Both by alias.
   const std::vector<Feed>& feeds() const { return feeds_; }

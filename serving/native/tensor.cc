@@ -32,42 +32,26 @@ bool read_shape(const tensorflow::TensorShapeProto& proto, std::vector<int64_t>*
   return true;
 }
 
-// Entry: of the field. Value: of the tensor, made from `parts` entries by their bits, or from one
-// by conversion.
+// Entry: of the field. Value: of the tensor, an entry or what it converts to.
 template <typename Value, typename Entry>
-bool fill(const pb::RepeatedField<Entry>& field, const std::string& content, size_t count,
-          Value* to) {
-  constexpr bool by_bits = !std::is_same_v<Value, Entry>;
-  if (!content.empty()) {
-    if (content.size() != count * sizeof(Value)) return false;
-    std::memcpy(to, content.data(), content.size());
-    return true;
-  }
+size_t copy_field(const pb::RepeatedField<Entry>& field, size_t count, Value* to) {
   const size_t given = std::min(static_cast<size_t>(field.size()), count);
-  if constexpr (!by_bits) {
+  if constexpr (std::is_same_v<Value, Entry>) {
     if (given > 0) std::memcpy(to, field.data(), given * sizeof(Value));
   } else {
     for (size_t i = 0; i < given; ++i) to[i] = static_cast<Value>(field[static_cast<int>(i)]);
   }
-  std::fill(to + given, to + count, given == 0 ? Value{} : to[given - 1]);
-  return true;
+  return given;
 }
 
 // Two entries a value.
 template <typename Part>
-bool fill_complex(const pb::RepeatedField<Part>& field, const std::string& content, size_t count,
-                  std::complex<Part>* to) {
-  if (!content.empty()) {
-    if (content.size() != count * sizeof(*to)) return false;
-    std::memcpy(reinterpret_cast<char*>(to), content.data(), content.size());
-    return true;
-  }
+size_t copy_field(const pb::RepeatedField<Part>& field, size_t count, std::complex<Part>* to) {
   const size_t given = std::min(static_cast<size_t>(field.size()) / 2, count);
   for (size_t i = 0; i < given; ++i) {
     to[i] = {field[static_cast<int>(2 * i)], field[static_cast<int>(2 * i + 1)]};
   }
-  std::fill(to + given, to + count, given == 0 ? std::complex<Part>{} : to[given - 1]);
-  return true;
+  return given;
 }
 
 // The strings of a tensor_content: all lengths, then all bytes.
@@ -134,13 +118,13 @@ Tensor numbers(const TensorProto& proto, TF_DataType type, const pb::RepeatedFie
   Tensor tensor = allocate(type, shape, bytes);
   if (tensor == nullptr) return nullptr;
   auto* const to = static_cast<Value*>(TF_TensorData(tensor.get()));
-  bool filled;
-  if constexpr (std::is_same_v<Value, std::complex<Entry>>) {
-    filled = fill_complex(field, proto.tensor_content(), count, to);
-  } else {
-    filled = fill(field, proto.tensor_content(), count, to);
+  if (!content.empty()) {
+    std::memcpy(static_cast<void*>(to), content.data(), bytes);
+    return tensor;
   }
-  return filled ? std::move(tensor) : nullptr;
+  const size_t given = copy_field(field, count, to);
+  std::fill(to + given, to + count, given == 0 ? Value{} : to[given - 1]);
+  return tensor;
 }
 
 // --- back ----------------------------------------------------------------------------------------
