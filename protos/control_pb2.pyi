@@ -136,3 +136,37 @@ class DescribeReply(_message.Message):
     routes: Routes
     listening: ListenRequest
     def __init__(self, servables: _Optional[_Iterable[_Union[DescribeReply.Servable, _Mapping]]] = ..., routes: _Optional[_Union[Routes, _Mapping]] = ..., listening: _Optional[_Union[ListenRequest, _Mapping]] = ...) -> None: ...
+
+class StatsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class StatsReply(_message.Message):
+    __slots__ = ("families", "process_id")
+    class Cell(_message.Message):
+        __slots__ = ("labels", "count", "sum", "buckets")
+        LABELS_FIELD_NUMBER: _ClassVar[int]
+        COUNT_FIELD_NUMBER: _ClassVar[int]
+        SUM_FIELD_NUMBER: _ClassVar[int]
+        BUCKETS_FIELD_NUMBER: _ClassVar[int]
+        labels: _containers.RepeatedScalarFieldContainer[str]
+        count: int
+        sum: float
+        buckets: _containers.RepeatedScalarFieldContainer[int]
+        def __init__(self, labels: _Optional[_Iterable[str]] = ..., count: _Optional[int] = ..., sum: _Optional[float] = ..., buckets: _Optional[_Iterable[int]] = ...) -> None: ...
+    class Family(_message.Message):
+        __slots__ = ("name", "label_names", "bounds", "cells")
+        NAME_FIELD_NUMBER: _ClassVar[int]
+        LABEL_NAMES_FIELD_NUMBER: _ClassVar[int]
+        BOUNDS_FIELD_NUMBER: _ClassVar[int]
+        CELLS_FIELD_NUMBER: _ClassVar[int]
+        name: str
+        label_names: _containers.RepeatedScalarFieldContainer[str]
+        bounds: _containers.RepeatedScalarFieldContainer[float]
+        cells: _containers.RepeatedCompositeFieldContainer[StatsReply.Cell]
+        def __init__(self, name: _Optional[str] = ..., label_names: _Optional[_Iterable[str]] = ..., bounds: _Optional[_Iterable[float]] = ..., cells: _Optional[_Iterable[_Union[StatsReply.Cell, _Mapping]]] = ...) -> None: ...
+    FAMILIES_FIELD_NUMBER: _ClassVar[int]
+    PROCESS_ID_FIELD_NUMBER: _ClassVar[int]
+    families: _containers.RepeatedCompositeFieldContainer[StatsReply.Family]
+    process_id: int
+    def __init__(self, families: _Optional[_Iterable[_Union[StatsReply.Family, _Mapping]]] = ..., process_id: _Optional[int] = ...) -> None: ...

@@ -64,6 +64,11 @@ class ControlStub(object):
                 request_serializer=hotrow_dot_protos_dot_control__pb2.DescribeRequest.SerializeToString,
                 response_deserializer=hotrow_dot_protos_dot_control__pb2.DescribeReply.FromString,
                 _registered_method=True)
+        self.Stats = channel.unary_unary(
+                '/hotrow.Control/Stats',
+                request_serializer=hotrow_dot_protos_dot_control__pb2.StatsRequest.SerializeToString,
+                response_deserializer=hotrow_dot_protos_dot_control__pb2.StatsReply.FromString,
+                _registered_method=True)
 
 
 class ControlServicer(object):
@@ -112,6 +117,13 @@ class ControlServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Stats(self, request, context):
+        """What has been counted since the process started.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ControlServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -144,6 +156,11 @@ def add_ControlServicer_to_server(servicer, server):
                     servicer.Describe,
                     request_deserializer=hotrow_dot_protos_dot_control__pb2.DescribeRequest.FromString,
                     response_serializer=hotrow_dot_protos_dot_control__pb2.DescribeReply.SerializeToString,
+            ),
+            'Stats': grpc.unary_unary_rpc_method_handler(
+                    servicer.Stats,
+                    request_deserializer=hotrow_dot_protos_dot_control__pb2.StatsRequest.FromString,
+                    response_serializer=hotrow_dot_protos_dot_control__pb2.StatsReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -308,6 +325,33 @@ class Control(object):
             '/hotrow.Control/Describe',
             hotrow_dot_protos_dot_control__pb2.DescribeRequest.SerializeToString,
             hotrow_dot_protos_dot_control__pb2.DescribeReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Stats(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hotrow.Control/Stats',
+            hotrow_dot_protos_dot_control__pb2.StatsRequest.SerializeToString,
+            hotrow_dot_protos_dot_control__pb2.StatsReply.FromString,
             options,
             channel_credentials,
             insecure,

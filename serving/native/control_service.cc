@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "answer.h"
+#include "metrics.h"
 #include "public_server.h"
 
 namespace hotrow_server {
@@ -149,6 +150,12 @@ grpc::Status ControlService::Describe(grpc::ServerContext* context,
     *reply->mutable_routes() = routes_.get()->proto();
     if (server_ != nullptr) *reply->mutable_listening() = server_->request();
   });
+}
+
+grpc::Status ControlService::Stats(grpc::ServerContext* context,
+                                   const hotrow::StatsRequest* /*request*/,
+                                   hotrow::StatsReply* reply) {
+  return answer(*context, [&] { write_stats(reply); });
 }
 
 void ControlService::wait_until_drained() {

@@ -34,6 +34,8 @@ class ControlService final : public hotrow::Control::Service {
                      hotrow::DrainReply* reply) override;
   grpc::Status Describe(grpc::ServerContext* context, const hotrow::DescribeRequest* request,
                         hotrow::DescribeReply* reply) override;
+  grpc::Status Stats(grpc::ServerContext* context, const hotrow::StatsRequest* request,
+                     hotrow::StatsReply* reply) override;
 
   // Until Drain has been answered for.
   void wait_until_drained();
