@@ -3,6 +3,7 @@
 #include <set>
 
 #include "examples.h"
+#include "predict_wire.h"
 #include "refused.h"
 #include "signature.h"
 
@@ -41,27 +42,44 @@ void check_method(const Signature& signature, const std::string& kind, const cha
          ". Was: " + signature.def().method_name());
 }
 
-Results run_examples(const Servable& servable, const Signature& signature, const ExamplePlan& plan,
-                     const TF_Tensor* input, Deadline deadline) {
-  std::vector<TF_Output> fetches;
-  for (const Signature::Fetch* fetch : plan.fetches) fetches.push_back(fetch->tensor());
-  return servable.session().run({plan.input->tensor()}, {const_cast<TF_Tensor*>(input)}, fetches,
-                                deadline, signature.typical_nanos());
+// Feeds the examples of a request to all the tasks' one input.
+struct Examples {
+  Tensor tensor;
+  int64_t rows;
+};
+
+Examples examples_of(const serving::Input& input) {
+  Tensor tensor = serialized_examples(input);
+  const int64_t rows = TF_Dim(tensor.get(), 0);
+  return {std::move(tensor), rows};
+}
+
+Run run_examples(const Signature& signature, const ExamplePlan& plan, Examples* examples) {
+  Run run;
+  run.feeds = {plan.input->tensor()};
+  run.inputs = {examples->tensor.get()};
+  run.owned.push_back(std::move(examples->tensor));
+  for (const Signature::Fetch* fetch : plan.fetches) run.fetches.push_back(fetch->tensor());
+  run.typical_nanos = signature.typical_nanos();
+  return run;
+}
+
+// The way of a request's spec.
+template <typename Request>
+Routes::Route route(const CurrentRoutes& routes, const Request& request) {
+  if (!request.has_model_spec()) refuse("Missing ModelSpec");
+  return routes.get()->find(request.model_spec());
 }
 
 }  // namespace
 
-template <typename Request>
-Routes::Route Inference::route(const Request& request) const {
-  if (!request.has_model_spec()) refuse("Missing ModelSpec");
-  return routes_->get()->find(request.model_spec());
-}
-
-void Inference::predict(const serving::PredictRequest& request, Deadline deadline,
-                        serving::PredictResponse* response) const {
-  const Routes::Route way = route(request);
-  const std::string name = resolved(request.model_spec().signature_name());
-  const Signature* const signature = way.servable->signature(name);
+Plan Inference::predict(grpc::ByteBuffer* buffer, grpc::ByteBuffer* reply) const {
+  PredictRequest request = read_predict_request(buffer);
+  if (!request.spec.has_value()) refuse("Missing ModelSpec");
+  Plan plan;
+  plan.way = routes_->get()->find(*request.spec);
+  const std::string& name = resolved(request.spec->signature_name());
+  const Signature* const signature = plan.way.servable->signature(name);
   if (signature == nullptr) {
     throw Refused(grpc::StatusCode::FAILED_PRECONDITION,
                   "Serving signature key \"" + name + "\" not found.");
@@ -73,52 +91,61 @@ void Inference::predict(const serving::PredictRequest& request, Deadline deadlin
                   std::string("Expected prediction signature method_name to be one of {") +
                       kPredict + ", " + kClassify + ", " + kRegress + "}. Was: " + method);
   }
-  const PredictPlan plan = plan_predict(*signature, request);
-  std::vector<TF_Output> fetches;
-  fetches.reserve(plan.fetches.size());
-  for (const Signature::Fetch* fetch : plan.fetches) fetches.push_back(fetch->tensor());
-  const Results results = way.servable->session().run(plan.feeds, plan.inputs, fetches, deadline,
-                                                      signature->typical_nanos());
-  name_version(request.model_spec(), way.version, name, response->mutable_model_spec());
-  for (size_t i = 0; i < results.size(); ++i) {
-    tensorflow::TensorProto& output = (*response->mutable_outputs())[plan.fetches[i]->alias];
-    if (!encode(results[i], options_.tensor_content, &output)) {
-      refuse(
-          "output " + plan.fetches[i]->alias + ": data type " +
-          tensorflow::DataType_Name(static_cast<tensorflow::DataType>(TF_TensorType(results[i]))) +
-          " has no wire form");
+  std::vector<const Signature::Fetch*> fetches = plan_predict(*signature, &request, &plan.run);
+  serving::ModelSpec used;
+  name_version(*request.spec, plan.way.version, name, &used);
+  plan.reply = [fetches = std::move(fetches), used = used.SerializeAsString(), reply,
+                as_content = options_.tensor_content](const Results& results) {
+    std::vector<NamedOutput> outputs;
+    for (size_t i = 0; i < results.size(); ++i) {
+      outputs.push_back({&fetches[i]->alias, results[i]});
     }
-  }
+    *reply = write_predict_response(outputs, as_content, used);
+  };
+  return plan;
 }
 
-void Inference::classify(const serving::ClassificationRequest& request, Deadline deadline,
+Plan Inference::classify(const serving::ClassificationRequest& request,
                          serving::ClassificationResponse* response) const {
-  const Routes::Route way = route(request);
-  const Signature& signature = signature_of(*way.servable, request.model_spec().signature_name());
+  Plan plan;
+  plan.way = route(*routes_, request);
+  const Signature& signature =
+      signature_of(*plan.way.servable, request.model_spec().signature_name());
   if (options_.check_method_name) check_method(signature, "classification", kClassify);
-  const ExamplePlan plan = plan_classify(signature);
-  const Tensor input = serialized_examples(request.input());
-  const Results results = run_examples(*way.servable, signature, plan, input.get(), deadline);
-  hotrow_server::classify(plan, results, 0, TF_Dim(input.get(), 0), response->mutable_result());
-  name_version(request.model_spec(), way.version, signature.name(), response->mutable_model_spec());
+  const ExamplePlan task = plan_classify(signature);
+  Examples examples = examples_of(request.input());
+  plan.run = run_examples(signature, task, &examples);
+  name_version(request.model_spec(), plan.way.version, signature.name(),
+               response->mutable_model_spec());
+  plan.reply = [task, response, rows = examples.rows](const Results& results) {
+    hotrow_server::classify(task, results, 0, rows, response->mutable_result());
+  };
+  return plan;
 }
 
-void Inference::regress(const serving::RegressionRequest& request, Deadline deadline,
+Plan Inference::regress(const serving::RegressionRequest& request,
                         serving::RegressionResponse* response) const {
-  const Routes::Route way = route(request);
-  const Signature& signature = signature_of(*way.servable, request.model_spec().signature_name());
+  Plan plan;
+  plan.way = route(*routes_, request);
+  const Signature& signature =
+      signature_of(*plan.way.servable, request.model_spec().signature_name());
   if (options_.check_method_name) check_method(signature, "regression", kRegress);
-  const ExamplePlan plan = plan_regress(signature);
-  const Tensor input = serialized_examples(request.input());
-  const Results results = run_examples(*way.servable, signature, plan, input.get(), deadline);
-  hotrow_server::regress(results, 0, TF_Dim(input.get(), 0), response->mutable_result());
-  name_version(request.model_spec(), way.version, signature.name(), response->mutable_model_spec());
+  const ExamplePlan task = plan_regress(signature);
+  Examples examples = examples_of(request.input());
+  plan.run = run_examples(signature, task, &examples);
+  name_version(request.model_spec(), plan.way.version, signature.name(),
+               response->mutable_model_spec());
+  plan.reply = [response, rows = examples.rows](const Results& results) {
+    hotrow_server::regress(results, 0, rows, response->mutable_result());
+  };
+  return plan;
 }
 
-void Inference::multi_inference(const serving::MultiInferenceRequest& request, Deadline deadline,
+Plan Inference::multi_inference(const serving::MultiInferenceRequest& request,
                                 serving::MultiInferenceResponse* response) const {
   if (request.tasks().empty()) refuse("ModelSpec has no name specified.");
-  const Routes::Route way = routes_->get()->find(request.tasks(0).model_spec());
+  Plan plan;
+  plan.way = routes_->get()->find(request.tasks(0).model_spec());
   struct Task {
     const Signature* signature;
     bool classify;
@@ -134,7 +161,7 @@ void Inference::multi_inference(const serving::MultiInferenceRequest& request, D
     }
     const std::string name = resolved(spec.signature_name());
     if (!seen.insert(name).second) refuse("Duplicate evaluation of signature: " + name);
-    const Signature* const signature = way.servable->signature(name);
+    const Signature* const signature = plan.way.servable->signature(name);
     if (signature == nullptr) refuse("Requested signature not found in model graph: " + name);
     const bool classify = task.method_name() == kClassify;
     if (!classify && task.method_name() != kRegress) {
@@ -152,28 +179,29 @@ void Inference::multi_inference(const serving::MultiInferenceRequest& request, D
     }
   }
   // One run for all.
-  const Tensor input = serialized_examples(request.input());
-  std::vector<TF_Output> fetches;
+  Examples examples = examples_of(request.input());
+  ExamplePlan together{tasks[0].plan.input, {}};
   for (const Task& task : tasks) {
-    for (const Signature::Fetch* fetch : task.plan.fetches) fetches.push_back(fetch->tensor());
+    together.fetches.insert(together.fetches.end(), task.plan.fetches.begin(),
+                            task.plan.fetches.end());
+    name_version(request.tasks(0).model_spec(), plan.way.version, task.signature->name(),
+                 response->add_results()->mutable_model_spec());
   }
-  const Results results =
-      way.servable->session().run({tasks[0].plan.input->tensor()}, {input.get()}, fetches, deadline,
-                                  tasks[0].signature->typical_nanos());
-  size_t first = 0;
-  for (const Task& task : tasks) {
-    serving::InferenceResult* const result = response->add_results();
-    const int64_t rows = TF_Dim(input.get(), 0);
-    if (task.classify) {
-      hotrow_server::classify(task.plan, results, first, rows,
-                              result->mutable_classification_result());
-    } else {
-      hotrow_server::regress(results, first, rows, result->mutable_regression_result());
+  plan.run = run_examples(*tasks[0].signature, together, &examples);
+  plan.reply = [tasks = std::move(tasks), rows = examples.rows, response](const Results& results) {
+    size_t first = 0;
+    for (size_t i = 0; i < tasks.size(); ++i) {
+      serving::InferenceResult* const result = response->mutable_results(static_cast<int>(i));
+      if (tasks[i].classify) {
+        hotrow_server::classify(tasks[i].plan, results, first, rows,
+                                result->mutable_classification_result());
+      } else {
+        hotrow_server::regress(results, first, rows, result->mutable_regression_result());
+      }
+      first += tasks[i].plan.fetches.size();
     }
-    name_version(request.tasks(0).model_spec(), way.version, task.signature->name(),
-                 result->mutable_model_spec());
-    first += task.plan.fetches.size();
-  }
+  };
+  return plan;
 }
 
 void Inference::metadata(const serving::GetModelMetadataRequest& request,

@@ -1,12 +1,15 @@
 // What the server answers: requests and replies are TF Serving's messages.
 #pragma once
 
+#include <grpcpp/support/byte_buffer.h>
+
+#include <functional>
+
 #include "routes.h"
-#include "session.h"
+#include "run.h"
 #include "tensorflow_serving/apis/classification.pb.h"
 #include "tensorflow_serving/apis/get_model_metadata.pb.h"
 #include "tensorflow_serving/apis/inference.pb.h"
-#include "tensorflow_serving/apis/predict.pb.h"
 #include "tensorflow_serving/apis/regression.pb.h"
 
 namespace hotrow_server {
@@ -16,28 +19,31 @@ struct InferenceOptions {
   bool check_method_name = false;  // of signatures, as --enable_signature_method_name_check
 };
 
-// Every method fails with Refused: TF Serving's code and text.
+// What a request has to run, and what makes its reply.
+struct Plan {
+  Routes::Route way;
+  Run run;  // without its deadline
+  std::function<void(const Results&)> reply;
+};
+
+// Every method, and the making of every reply, fails with Refused: TF Serving's code and text.
 class Inference {
  public:
   Inference(const CurrentRoutes& routes, InferenceOptions options)
       : routes_(&routes), options_(options) {}
 
-  void predict(const tensorflow::serving::PredictRequest& request, Deadline deadline,
-               tensorflow::serving::PredictResponse* response) const;
-  void classify(const tensorflow::serving::ClassificationRequest& request, Deadline deadline,
+  // Bytes of a PredictRequest to those of a PredictResponse.
+  Plan predict(grpc::ByteBuffer* request, grpc::ByteBuffer* reply) const;
+  Plan classify(const tensorflow::serving::ClassificationRequest& request,
                 tensorflow::serving::ClassificationResponse* response) const;
-  void regress(const tensorflow::serving::RegressionRequest& request, Deadline deadline,
+  Plan regress(const tensorflow::serving::RegressionRequest& request,
                tensorflow::serving::RegressionResponse* response) const;
-  void multi_inference(const tensorflow::serving::MultiInferenceRequest& request, Deadline deadline,
+  Plan multi_inference(const tensorflow::serving::MultiInferenceRequest& request,
                        tensorflow::serving::MultiInferenceResponse* response) const;
   void metadata(const tensorflow::serving::GetModelMetadataRequest& request,
                 tensorflow::serving::GetModelMetadataResponse* response) const;
 
  private:
-  // The servable of a request's spec.
-  template <typename Request>
-  Routes::Route route(const Request& request) const;
-
   const CurrentRoutes* routes_;
   InferenceOptions options_;
 };

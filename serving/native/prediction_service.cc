@@ -1,9 +1,13 @@
 #include "prediction_service.h"
 
+#include <grpcpp/impl/codegen/proto_utils.h>
+#include <grpcpp/support/proto_buffer_reader.h>
+#include <grpcpp/support/proto_buffer_writer.h>
+
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdlib>
-#include <string>
 
 #include "answer.h"
 
@@ -11,6 +15,11 @@ namespace hotrow_server {
 namespace {
 
 namespace serving = tensorflow::serving;
+
+constexpr std::string_view kService = "/tensorflow.serving.PredictionService/";
+// In the order of Method.
+constexpr std::array<std::string_view, 5> kMethods = {"Predict", "Classify", "Regress",
+                                                      "MultiInference", "GetModelMetadata"};
 
 // Metadata of the REST gateway: how long the run may take. Its call waits a little longer, for what
 // TensorFlow says then.
@@ -28,37 +37,83 @@ Deadline deadline_of(const grpc::ServerContext& context) {
   return deadline;
 }
 
+template <typename Message>
+Message parse(grpc::ByteBuffer* buffer) {
+  Message message;
+  grpc::ProtoBufferReader reader(buffer);
+  if (!reader.status().ok() || !message.ParseFromZeroCopyStream(&reader)) refuse_unparsed();
+  return message;
+}
+
+void serialize(const google::protobuf::Message& message, grpc::ByteBuffer* buffer) {
+  bool own = false;
+  const grpc::Status status =
+      grpc::GenericSerialize<grpc::ProtoBufferWriter, google::protobuf::Message>(message, buffer,
+                                                                                 &own);
+  if (!status.ok()) throw Refused(status.error_code(), status.error_message());
+}
+
+// What is to be run, and what becomes of its results.
+template <typename Request, typename Response>
+Plan plan(const Inference& inference, Plan (Inference::*method)(const Request&, Response*) const,
+          grpc::ByteBuffer* request, grpc::ByteBuffer* reply) {
+  const auto response = std::make_shared<Response>();
+  Plan plan = (inference.*method)(parse<Request>(request), response.get());
+  plan.reply = [response, reply, inner = std::move(plan.reply)](const Results& results) {
+    inner(results);
+    serialize(*response, reply);
+  };
+  return plan;
+}
+
 }  // namespace
 
-grpc::Status PredictionService::Predict(grpc::ServerContext* context,
-                                        const serving::PredictRequest* request,
-                                        serving::PredictResponse* response) {
-  return answer(*context, [&] { inference_.predict(*request, deadline_of(*context), response); });
+std::optional<PredictionService::Method> PredictionService::method(const std::string& path) {
+  if (!path.starts_with(kService)) return std::nullopt;
+  const std::string_view name = std::string_view(path).substr(kService.size());
+  const auto found = std::find(kMethods.begin(), kMethods.end(), name);
+  if (found == kMethods.end()) return std::nullopt;
+  return static_cast<Method>(found - kMethods.begin());
 }
 
-grpc::Status PredictionService::Classify(grpc::ServerContext* context,
-                                         const serving::ClassificationRequest* request,
-                                         serving::ClassificationResponse* response) {
-  return answer(*context, [&] { inference_.classify(*request, deadline_of(*context), response); });
-}
-
-grpc::Status PredictionService::Regress(grpc::ServerContext* context,
-                                        const serving::RegressionRequest* request,
-                                        serving::RegressionResponse* response) {
-  return answer(*context, [&] { inference_.regress(*request, deadline_of(*context), response); });
-}
-
-grpc::Status PredictionService::MultiInference(grpc::ServerContext* context,
-                                               const serving::MultiInferenceRequest* request,
-                                               serving::MultiInferenceResponse* response) {
-  return answer(*context,
-                [&] { inference_.multi_inference(*request, deadline_of(*context), response); });
-}
-
-grpc::Status PredictionService::GetModelMetadata(grpc::ServerContext* context,
-                                                 const serving::GetModelMetadataRequest* request,
-                                                 serving::GetModelMetadataResponse* response) {
-  return answer(*context, [&] { inference_.metadata(*request, response); });
+void PredictionService::answer(Method method, const grpc::ServerContext& context,
+                               grpc::ByteBuffer* request, grpc::ByteBuffer* reply,
+                               Done done) const {
+  Plan to_run;
+  const grpc::Status planned = hotrow_server::answer(context, [&] {
+    switch (method) {
+      case Method::kPredict:
+        to_run = inference_.predict(request, reply);
+        return;
+      case Method::kClassify:
+        to_run = plan(inference_, &Inference::classify, request, reply);
+        return;
+      case Method::kRegress:
+        to_run = plan(inference_, &Inference::regress, request, reply);
+        return;
+      case Method::kMultiInference:
+        to_run = plan(inference_, &Inference::multi_inference, request, reply);
+        return;
+      case Method::kGetModelMetadata: {
+        serving::GetModelMetadataResponse response;
+        inference_.metadata(parse<serving::GetModelMetadataRequest>(request), &response);
+        serialize(response, reply);
+        return;
+      }
+    }
+  });
+  if (!planned.ok() || method == Method::kGetModelMetadata) {
+    done(planned);
+    return;
+  }
+  to_run.run.deadline = deadline_of(context);
+  const std::shared_ptr<const Servable> servable = to_run.way.servable;
+  servable->run(std::move(to_run.run),
+                // The way, too: it holds the servable.
+                [&context, done = std::move(done), way = std::move(to_run.way),
+                 make_reply = std::move(to_run.reply)](const Outcome& outcome) {
+                  done(hotrow_server::answer(context, [&] { make_reply(outcome.get()); }));
+                });
 }
 
 }  // namespace hotrow_server

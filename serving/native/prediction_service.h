@@ -1,30 +1,32 @@
-// PredictionService over gRPC.
+// PredictionService: from the bytes of a request to those of its reply.
 #pragma once
 
+#include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/status.h>
+
+#include <functional>
+#include <optional>
+#include <string>
+
 #include "inference.h"
-#include "tensorflow_serving/apis/prediction_service.grpc.pb.h"
 
 namespace hotrow_server {
 
-class PredictionService final : public tensorflow::serving::PredictionService::Service {
+class PredictionService {
  public:
+  enum class Method { kPredict, kClassify, kRegress, kMultiInference, kGetModelMetadata };
+  using Done = std::function<void(const grpc::Status&)>;
+
   explicit PredictionService(const Inference& inference) : inference_(inference) {}
 
-  grpc::Status Predict(grpc::ServerContext* context,
-                       const tensorflow::serving::PredictRequest* request,
-                       tensorflow::serving::PredictResponse* response) override;
-  grpc::Status Classify(grpc::ServerContext* context,
-                        const tensorflow::serving::ClassificationRequest* request,
-                        tensorflow::serving::ClassificationResponse* response) override;
-  grpc::Status Regress(grpc::ServerContext* context,
-                       const tensorflow::serving::RegressionRequest* request,
-                       tensorflow::serving::RegressionResponse* response) override;
-  grpc::Status MultiInference(grpc::ServerContext* context,
-                              const tensorflow::serving::MultiInferenceRequest* request,
-                              tensorflow::serving::MultiInferenceResponse* response) override;
-  grpc::Status GetModelMetadata(grpc::ServerContext* context,
-                                const tensorflow::serving::GetModelMetadataRequest* request,
-                                tensorflow::serving::GetModelMetadataResponse* response) override;
+  // Of a path "/tensorflow.serving.PredictionService/Predict".
+  static std::optional<Method> method(const std::string& path);
+
+  // Calls `done` once, at once or later from another thread; until then request and reply stay
+  // where they are.
+  void answer(Method method, const grpc::ServerContext& context, grpc::ByteBuffer* request,
+              grpc::ByteBuffer* reply, Done done) const;
 
  private:
   Inference inference_;

@@ -1,31 +1,41 @@
 #include "public_server.h"
 
-#include <grpcpp/resource_quota.h>
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server_builder.h>
+#include <grpcpp/support/channel_arguments.h>
 
 #include "refused.h"
 
 namespace hotrow_server {
 namespace {
 
-constexpr int kMostThreads = 1024;
+constexpr int kMostCalls = 1024;
+// Calls that can arrive at the same time without waiting for a thread.
+constexpr int kArriving = 32;
+
+std::unique_ptr<grpc::GenericStub> backend_at(const std::string& address) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(-1);
+  arguments.SetMaxSendMessageSize(-1);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 200);
+  return std::make_unique<grpc::GenericStub>(
+      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
+}
 
 }  // namespace
 
 PublicServer::PublicServer(const hotrow::ListenRequest& request, const CurrentRoutes& routes)
     : request_(request),
-      prediction_(Inference(routes, {request.tensor_content(), request.check_method_name()})),
-      forwarding_(request.backend()) {
+      reception_(Inference(routes, {request.tensor_content(), request.check_method_name()}),
+                 backend_at(request.backend()),
+                 request.max_threads() > 0 ? request.max_threads() : kMostCalls) {
   grpc::ServerBuilder builder;
   builder.SetMaxReceiveMessageSize(-1);
   builder.SetMaxSendMessageSize(-1);
   // Otherwise a second server would share the port and take half of the requests.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  // A request that finds no thread is refused (RESOURCE_EXHAUSTED).
-  grpc::ResourceQuota quota("requests");
-  quota.SetMaxThreads(request.max_threads() > 0 ? request.max_threads() : kMostThreads);
-  builder.SetResourceQuota(quota);
   const auto credentials = grpc::InsecureServerCredentials();
   if (request.port() > 0) {
     builder.AddListeningPort("0.0.0.0:" + std::to_string(request.port()), credentials, &port_);
@@ -33,13 +43,19 @@ PublicServer::PublicServer(const hotrow::ListenRequest& request, const CurrentRo
   for (const std::string& path : request.socket_paths()) {
     builder.AddListeningPort("unix:" + path, credentials);
   }
-  builder.RegisterService(&prediction_);
-  builder.RegisterCallbackGenericService(&forwarding_);
+  builder.RegisterAsyncGenericService(&reception_.service);
+  queue_ = builder.AddCompletionQueue();
+  reception_.queue = queue_.get();
   server_ = builder.BuildAndStart();
   if (server_ == nullptr || (request.port() > 0 && port_ == 0)) {
+    queue_->Shutdown();
+    void* tag;
+    for (bool ok; queue_->Next(&tag, &ok);) continue;
     throw Refused(grpc::StatusCode::UNAVAILABLE,
                   "port " + std::to_string(request.port()) + " cannot be listened on");
   }
+  for (int i = 0; i < kArriving; ++i) new Call(&reception_);
+  workers_ = std::make_unique<Workers>(queue_.get());
 }
 
 }  // namespace hotrow_server

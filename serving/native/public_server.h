@@ -5,9 +5,9 @@
 
 #include <memory>
 
-#include "forwarding.h"
+#include "call.h"
 #include "hotrow/protos/control.pb.h"
-#include "prediction_service.h"
+#include "workers.h"
 
 namespace hotrow_server {
 
@@ -18,15 +18,16 @@ class PublicServer {
   const hotrow::ListenRequest& request() const { return request_; }
   int port() const { return port_; }
   // Takes no new call; returns when the running ones have ended, or were broken off at the
-  // deadline.
+  // deadline. The process ends then: nothing here is taken apart beneath its threads.
   void drain(Clock::time_point deadline) { server_->Shutdown(deadline); }
 
  private:
   hotrow::ListenRequest request_;
-  PredictionService prediction_;
-  Forwarding forwarding_;
+  Reception reception_;
   int port_ = 0;
+  std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<Workers> workers_;
 };
 
 }  // namespace hotrow_server

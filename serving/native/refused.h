@@ -22,4 +22,8 @@ class Refused : public std::runtime_error {
   throw Refused(grpc::StatusCode::INVALID_ARGUMENT, message);
 }
 
+[[noreturn]] inline void refuse_unparsed() {
+  throw Refused(grpc::StatusCode::INTERNAL, "the request is no message of this method");
+}
+
 }  // namespace hotrow_server

@@ -36,6 +36,17 @@ Servable::~Servable() {
   if (bound_) hr_serving_unbind(request_.model().c_str(), request_.version());
 }
 
+void Servable::run(Run run, Ended ended) const {
+  const auto outcome = [&] {
+    try {
+      return Outcome(session_->run(run));
+    } catch (...) {
+      return Outcome(std::current_exception());
+    }
+  };
+  ended(outcome());
+}
+
 const Signature* Servable::signature(const std::string& name) const {
   const auto found = signatures_.find(name);
   return found == signatures_.end() ? nullptr : found->second.get();

@@ -20,7 +20,8 @@ class Servable {
   Servable(const Servable&) = delete;
 
   const hotrow::LoadRequest& request() const { return request_; }
-  const Session& session() const { return *session_; }
+  // Calls `ended` once, at once or later from another thread; it keeps the servable until then.
+  void run(Run run, Ended ended) const;
   // Null: it has none of that name.
   const Signature* signature(const std::string& name) const;
   // All of them, serialized as a SignatureDefMap.

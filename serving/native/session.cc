@@ -9,6 +9,7 @@
 #include <set>
 
 #include "refused.h"
+#include "workers.h"
 
 namespace hotrow_server {
 namespace {
@@ -20,6 +21,8 @@ using std::chrono::nanoseconds;
 // Runs that take longer go to TensorFlow's threads: several of them may then share a run, and a
 // deadline ends it. That costs 0.1 ms; shorter runs stay in the thread of their request.
 constexpr int64_t kLongNanos = 2'000'000;
+// Before runs that take longer another thread is woken for the next request, which costs 20 us.
+constexpr int64_t kBriefNanos = 200'000;
 // MetaGraphDef.signature_def
 constexpr int kSignatureDef = 5;
 
@@ -140,45 +143,43 @@ TF_Output Session::tensor(const std::string& name) const {
   return {found, index};
 }
 
-Results Session::run(const std::vector<TF_Output>& feeds, const std::vector<TF_Tensor*>& inputs,
-                     const std::vector<TF_Output>& fetches, Deadline deadline,
-                     std::atomic<int64_t>* typical_nanos) const {
+Results Session::run(const Run& run) const {
   int64_t timeout = 0;
-  if (deadline.has_value()) {
-    timeout = duration_cast<milliseconds>(*deadline - Clock::now()).count();
-    if (*deadline <= Clock::now()) {
+  if (run.deadline.has_value()) {
+    timeout = duration_cast<milliseconds>(*run.deadline - Clock::now()).count();
+    if (*run.deadline <= Clock::now()) {
       throw Refused(grpc::StatusCode::DEADLINE_EXCEEDED, "Deadline Exceeded");
     }
     timeout = std::max<int64_t>(timeout, 1);
   }
   // A session takes each fetch once.
   std::vector<TF_Output> once;
-  std::vector<size_t> place_of;
-  for (const TF_Output& fetch : fetches) {
+  std::vector<size_t> places;
+  for (const TF_Output& fetch : run.fetches) {
     size_t place = 0;
     while (place < once.size() && !same(once[place], fetch)) ++place;
     if (place == once.size()) once.push_back(fetch);
-    place_of.push_back(place);
+    places.push_back(place);
   }
-  const int64_t typical = typical_nanos->load(std::memory_order_relaxed);
+  const int64_t typical = run.typical_nanos->load(std::memory_order_relaxed);
   const bool in_this_thread = typical > 0 && typical < kLongNanos;
+  if (typical == 0 || typical > kBriefNanos) Workers::hand_over();
   // In this thread nothing could end the run.
   const RunOptions options(in_this_thread ? 0 : timeout, in_this_thread);
   std::vector<TF_Tensor*> values(once.size(), nullptr);
   const StatusOf status;
   const auto started = std::chrono::steady_clock::now();
-  TF_SessionRun(session_, options.get(), feeds.data(), inputs.data(),
-                static_cast<int>(inputs.size()), once.data(), values.data(),
+  TF_SessionRun(session_, options.get(), run.feeds.data(), run.inputs.data(),
+                static_cast<int>(run.inputs.size()), once.data(), values.data(),
                 static_cast<int>(once.size()), nullptr, 0, nullptr, status.status);
   const int64_t taken =
       duration_cast<nanoseconds>(std::chrono::steady_clock::now() - started).count();
-  Results results;
-  for (TF_Tensor* value : values) results.owned_.emplace_back(value);
+  std::vector<Tensor> owned;
+  for (TF_Tensor* value : values) owned.emplace_back(value);
   status.check();
-  typical_nanos->store(typical == 0 ? taken : typical + (taken - typical) / 8,
-                       std::memory_order_relaxed);
-  for (const size_t place : place_of) results.values_.push_back(values[place]);
-  return results;
+  run.typical_nanos->store(typical == 0 ? taken : typical + (taken - typical) / 8,
+                           std::memory_order_relaxed);
+  return {std::move(owned), places};
 }
 
 void open_devices() {

@@ -3,32 +3,14 @@
 
 #include <tensorflow/c/c_api.h>
 
-#include <atomic>
-#include <chrono>
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "tensor.h"
+#include "run.h"
 #include "tensorflow/core/protobuf/meta_graph.pb.h"
 
 namespace hotrow_server {
-
-using Clock = std::chrono::system_clock;
-using Deadline = std::optional<Clock::time_point>;
-
-// What a run fetched, in the order of the fetches.
-class Results {
- public:
-  size_t size() const { return values_.size(); }
-  const TF_Tensor* operator[](size_t i) const { return values_[i]; }
-
- private:
-  friend class Session;
-  std::vector<Tensor> owned_;
-  std::vector<const TF_Tensor*> values_;
-};
 
 class Session {
  public:
@@ -46,11 +28,8 @@ class Session {
   // The tensor "x:0" or "x" of the graph; without an operation when it has none.
   TF_Output tensor(const std::string& name) const;
 
-  // Runs `fetches` with `inputs` fed to `feeds`; one fetch may come twice. Safe from several
-  // threads. typical: how long such runs took, or 0; kept up to date.
-  Results run(const std::vector<TF_Output>& feeds, const std::vector<TF_Tensor*>& inputs,
-              const std::vector<TF_Output>& fetches, Deadline deadline,
-              std::atomic<int64_t>* typical_nanos) const;
+  // Safe from several threads.
+  Results run(const Run& run) const;
 
  private:
   void close();

@@ -30,11 +30,10 @@ Names without(const Names& names, const Names& others) {
   return left;
 }
 
-void check_input_count(const tensorflow::SignatureDef& def,
-                       const tensorflow::serving::PredictRequest& request) {
-  const size_t sent = request.inputs().size(), declared = def.inputs().size();
+void check_input_count(const tensorflow::SignatureDef& def, const PredictRequest& request) {
+  const size_t sent = request.inputs.size(), declared = def.inputs().size();
   if (sent == declared || (sent < declared && !def.defaults().empty())) return;
-  const Names given = names_of(request.inputs()), wanted = names_of(def.inputs());
+  const Names given = names_of(request.inputs), wanted = names_of(def.inputs());
   refuse("input size does not match signature: " + std::to_string(sent) +
          "!=" + std::to_string(declared) + " len({" + join(given) + "}) != len({" + join(wanted) +
          "}). Sent extra: {" + join(without(given, wanted)) + "}. Missing but required: {" +
@@ -75,37 +74,35 @@ const Signature::Fetch* Signature::fetch(const std::string& alias) const {
   return nullptr;
 }
 
-PredictPlan plan_predict(const Signature& signature,
-                         const tensorflow::serving::PredictRequest& request) {
-  check_input_count(signature.def(), request);
-  PredictPlan plan;
-  size_t used = 0;
+std::vector<const Signature::Fetch*> plan_predict(const Signature& signature,
+                                                  PredictRequest* request, Run* run) {
+  check_input_count(signature.def(), *request);
   for (const Signature::Feed& feed : signature.feeds()) {
-    const auto given = request.inputs().find(feed.alias);
+    const auto input = request->inputs.find(feed.alias);
     TF_Tensor* value = feed.fallback.get();
-    if (given != request.inputs().end()) {
-      ++used;
-      plan.decoded.push_back(decode(given->second));
-      value = plan.decoded.back().get();
+    if (input != request->inputs.end()) {
+      value = input->second.get();
       if (value == nullptr) refuse("tensor parsing error: " + feed.alias);
+      run->owned.push_back(std::move(input->second));
     } else if (value == nullptr) {
       refuse("Signature input alias: " + feed.alias + "(feed name: " + feed.tensor_name +
              ") not found in request and no default value provided. Inputs expected to be in the "
              "request {" +
-             join(names_of(request.inputs())) +
+             join(names_of(request->inputs)) +
              "}, or default input alias set: " + join(names_of(signature.def().defaults())));
     }
-    plan.feeds.push_back(feed.tensor());
-    plan.inputs.push_back(value);
+    run->feeds.push_back(feed.tensor());
+    run->inputs.push_back(value);
   }
-  if (used != request.inputs().size()) {
-    const Names given = names_of(request.inputs());
+  if (run->owned.size() != request->inputs.size()) {
+    const Names given = names_of(request->inputs);
     const Names unknown = without(given, names_of(signature.def().inputs()));
     refuse("Inputs contains invalid name. Used request inputs: " + join(without(given, unknown)) +
            ", request input: " + join(given));
   }
+  std::vector<const Signature::Fetch*> fetches;
   Names seen;
-  for (const std::string& alias : request.output_filter()) {
+  for (const std::string& alias : request->output_filter) {
     const Signature::Fetch* const fetch = signature.fetch(alias);
     if (fetch == nullptr) {
       refuse("output tensor alias not found in signature: " + alias +
@@ -113,12 +110,14 @@ PredictPlan plan_predict(const Signature& signature,
              "}.");
     }
     if (!seen.insert(alias).second) refuse("duplicate output tensor alias: " + alias);
-    plan.fetches.push_back(fetch);
+    fetches.push_back(fetch);
   }
-  if (plan.fetches.empty()) {
-    for (const Signature::Fetch& fetch : signature.fetches()) plan.fetches.push_back(&fetch);
+  if (fetches.empty()) {
+    for (const Signature::Fetch& fetch : signature.fetches()) fetches.push_back(&fetch);
   }
-  return plan;
+  for (const Signature::Fetch* fetch : fetches) run->fetches.push_back(fetch->tensor());
+  run->typical_nanos = signature.typical_nanos();
+  return fetches;
 }
 
 }  // namespace hotrow_server

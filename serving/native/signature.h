@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "predict_wire.h"
 #include "session.h"
-#include "tensorflow_serving/apis/predict.pb.h"
 
 namespace hotrow_server {
 
@@ -47,17 +47,10 @@ class Signature {
   mutable std::atomic<int64_t> typical_nanos_{0};
 };
 
-// One run of a session.
-struct PredictPlan {
-  std::vector<TF_Output> feeds;
-  std::vector<TF_Tensor*> inputs;  // of `decoded`, or of the signature's defaults
-  std::vector<Tensor> decoded;
-  std::vector<const Signature::Fetch*> fetches;
-};
-
+// Says what a request runs, and returns what it fetches; the request's inputs go into the run.
 // Fails with INVALID_ARGUMENT for inputs or outputs that the signature does not have, a missing
 // input without a default, or a tensor that cannot be decoded.
-PredictPlan plan_predict(const Signature& signature,
-                         const tensorflow::serving::PredictRequest& request);
+std::vector<const Signature::Fetch*> plan_predict(const Signature& signature,
+                                                  PredictRequest* request, Run* run);
 
 }  // namespace hotrow_server

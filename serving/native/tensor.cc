@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <complex>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <new>
 
 namespace hotrow_server {
 namespace {
@@ -71,29 +73,46 @@ bool split_content(const std::string& content, size_t count, std::vector<std::st
   return static_cast<size_t>(in.CurrentPosition()) == content.size();
 }
 
-Tensor allocate(TF_DataType type, const std::vector<int64_t>& shape, size_t bytes) {
-  return Tensor(TF_AllocateTensor(type, shape.data(), static_cast<int>(shape.size()), bytes));
+// A few bytes must not ask for terabytes: a tensor is small, or not much larger than what was sent.
+bool is_plausible(size_t bytes, size_t sent) {
+  constexpr size_t kLarge = size_t{1} << 32, kMostRatio = 16;
+  return bytes <= kLarge || bytes / kMostRatio <= sent;
 }
 
-// What is sent bounds what is taken: a few bytes must not ask for terabytes.
-bool is_plausible(size_t bytes, size_t given, size_t count, const std::string& content) {
-  constexpr size_t kLarge = size_t{1} << 32;
-  return bytes <= kLarge || given >= count || !content.empty();
+// The strings go with their tensor; TensorFlow only frees what they lie in.
+void delete_strings(void* data, size_t bytes, void* /*unused*/) {
+  auto* const strings = static_cast<TF_TString*>(data);
+  for (size_t i = 0; i < bytes / sizeof(TF_TString); ++i) TF_TString_Dealloc(&strings[i]);
+  std::free(data);
+}
+
+Tensor allocate_strings(const std::vector<int64_t>& shape, size_t count) {
+  const size_t bytes = count * sizeof(TF_TString);
+  auto* const data = static_cast<TF_TString*>(std::malloc(std::max<size_t>(bytes, 1)));
+  if (data == nullptr) throw std::bad_alloc();
+  for (size_t i = 0; i < count; ++i) TF_TString_Init(&data[i]);
+  return Tensor(TF_NewTensor(TF_STRING, shape.data(), static_cast<int>(shape.size()), data, bytes,
+                             delete_strings, nullptr));
+}
+
+Tensor allocate(TF_DataType type, const std::vector<int64_t>& shape, size_t count, size_t sent) {
+  const size_t size = type == TF_STRING ? sizeof(TF_TString) : TF_DataTypeSize(type);
+  size_t bytes;
+  if (size == 0 || __builtin_mul_overflow(count, size, &bytes) || !is_plausible(bytes, sent)) {
+    return nullptr;
+  }
+  if (type == TF_STRING) return allocate_strings(shape, count);
+  return Tensor(TF_AllocateTensor(type, shape.data(), static_cast<int>(shape.size()), bytes));
 }
 
 // One string for each of `count` places; the last one repeats.
 template <typename Values>
 Tensor make_strings(const std::vector<int64_t>& shape, size_t count, const Values& values) {
-  size_t bytes;
-  if (__builtin_mul_overflow(count, sizeof(TF_TString), &bytes)) return nullptr;
-  if (!is_plausible(bytes, static_cast<size_t>(values.size()), count, {})) return nullptr;
-  Tensor tensor = allocate(TF_STRING, shape, bytes);
-  if (tensor == nullptr) return nullptr;
+  const auto given = std::min(static_cast<size_t>(values.size()), count);
+  Tensor tensor = allocate(TF_STRING, shape, count, given * sizeof(TF_TString));
+  if (tensor == nullptr || given == 0) return tensor;
   auto* const to = static_cast<TF_TString*>(TF_TensorData(tensor.get()));
-  const size_t given = std::min(static_cast<size_t>(values.size()), count);
   for (size_t i = 0; i < count; ++i) {
-    TF_TString_Init(&to[i]);
-    if (given == 0) continue;
     const std::string& value = values[static_cast<int>(std::min(i, given - 1))];
     TF_TString_Copy(&to[i], value.data(), value.size());
   }
@@ -110,16 +129,15 @@ Tensor decode_strings(const TensorProto& proto, const std::vector<int64_t>& shap
 template <typename Value, typename Entry>
 Tensor numbers(const TensorProto& proto, TF_DataType type, const pb::RepeatedField<Entry>& field,
                const std::vector<int64_t>& shape, size_t count) {
-  size_t bytes;
-  if (__builtin_mul_overflow(count, sizeof(Value), &bytes)) return nullptr;
   const std::string& content = proto.tensor_content();
-  if (!content.empty() && content.size() != bytes) return nullptr;
-  if (!is_plausible(bytes, static_cast<size_t>(field.size()), count, content)) return nullptr;
-  Tensor tensor = allocate(type, shape, bytes);
+  const size_t sent =
+      content.empty() ? static_cast<size_t>(field.size()) * sizeof(Value) : content.size();
+  Tensor tensor = allocate(type, shape, count, sent);
   if (tensor == nullptr) return nullptr;
   auto* const to = static_cast<Value*>(TF_TensorData(tensor.get()));
   if (!content.empty()) {
-    std::memcpy(static_cast<void*>(to), content.data(), bytes);
+    if (content.size() != count * sizeof(Value)) return nullptr;
+    std::memcpy(static_cast<void*>(to), content.data(), content.size());
     return tensor;
   }
   const size_t given = copy_field(field, count, to);
@@ -127,23 +145,41 @@ Tensor numbers(const TensorProto& proto, TF_DataType type, const pb::RepeatedFie
   return tensor;
 }
 
-// --- back ----------------------------------------------------------------------------------------
+}  // namespace
 
-template <typename Value, typename Entry>
-void write(const TF_Tensor* tensor, pb::RepeatedField<Entry>* field) {
-  const auto* const from = static_cast<const Value*>(TF_TensorData(tensor));
-  constexpr size_t parts = sizeof(Value) > sizeof(Entry) ? sizeof(Value) / sizeof(Entry) : 1;
-  const size_t count = static_cast<size_t>(TF_TensorElementCount(tensor)) * parts;
-  field->Resize(static_cast<int>(count), Entry{});
-  Entry* const to = field->mutable_data();
-  if constexpr (parts > 1 || std::is_same_v<Value, Entry>) {
-    if (count > 0) std::memcpy(to, from, count * sizeof(Entry));
-  } else {
-    for (size_t i = 0; i < count; ++i) to[i] = static_cast<Entry>(from[i]);
+int value_field(TF_DataType type) {
+  switch (type) {
+    case TF_FLOAT:
+      return TensorProto::kFloatValFieldNumber;
+    case TF_DOUBLE:
+      return TensorProto::kDoubleValFieldNumber;
+    case TF_INT8:
+    case TF_INT16:
+    case TF_INT32:
+    case TF_UINT8:
+    case TF_UINT16:
+      return TensorProto::kIntValFieldNumber;
+    case TF_INT64:
+      return TensorProto::kInt64ValFieldNumber;
+    case TF_UINT32:
+      return TensorProto::kUint32ValFieldNumber;
+    case TF_UINT64:
+      return TensorProto::kUint64ValFieldNumber;
+    case TF_BOOL:
+      return TensorProto::kBoolValFieldNumber;
+    case TF_HALF:
+    case TF_BFLOAT16:
+      return TensorProto::kHalfValFieldNumber;
+    case TF_COMPLEX64:
+      return TensorProto::kScomplexValFieldNumber;
+    case TF_COMPLEX128:
+      return TensorProto::kDcomplexValFieldNumber;
+    case TF_STRING:
+      return TensorProto::kStringValFieldNumber;
+    default:
+      return 0;
   }
 }
-
-}  // namespace
 
 Tensor decode(const TensorProto& proto) {
   std::vector<int64_t> shape;
@@ -187,68 +223,11 @@ Tensor decode(const TensorProto& proto) {
   }
 }
 
-bool encode(const TF_Tensor* tensor, bool as_content, TensorProto* proto) {
-  const TF_DataType type = TF_TensorType(tensor);
-  proto->set_dtype(static_cast<tensorflow::DataType>(type));
-  auto* const shape = proto->mutable_tensor_shape();
-  for (int i = 0; i < TF_NumDims(tensor); ++i) shape->add_dim()->set_size(TF_Dim(tensor, i));
-  if (as_content && type != TF_STRING && TF_DataTypeSize(type) > 0) {
-    proto->set_tensor_content(TF_TensorData(tensor), TF_TensorByteSize(tensor));
-    return true;
-  }
-  switch (type) {
-    case TF_FLOAT:
-      write<float>(tensor, proto->mutable_float_val());
-      return true;
-    case TF_DOUBLE:
-      write<double>(tensor, proto->mutable_double_val());
-      return true;
-    case TF_INT8:
-      write<int8_t>(tensor, proto->mutable_int_val());
-      return true;
-    case TF_INT16:
-      write<int16_t>(tensor, proto->mutable_int_val());
-      return true;
-    case TF_INT32:
-      write<int32_t>(tensor, proto->mutable_int_val());
-      return true;
-    case TF_UINT8:
-      write<uint8_t>(tensor, proto->mutable_int_val());
-      return true;
-    case TF_UINT16:
-      write<uint16_t>(tensor, proto->mutable_int_val());
-      return true;
-    case TF_INT64:
-      write<int64_t>(tensor, proto->mutable_int64_val());
-      return true;
-    case TF_UINT32:
-      write<uint32_t>(tensor, proto->mutable_uint32_val());
-      return true;
-    case TF_UINT64:
-      write<uint64_t>(tensor, proto->mutable_uint64_val());
-      return true;
-    case TF_BOOL:
-      write<bool>(tensor, proto->mutable_bool_val());
-      return true;
-    case TF_HALF:
-    case TF_BFLOAT16:
-      write<uint16_t>(tensor, proto->mutable_half_val());
-      return true;
-    case TF_COMPLEX64:
-      write<std::complex<float>>(tensor, proto->mutable_scomplex_val());
-      return true;
-    case TF_COMPLEX128:
-      write<std::complex<double>>(tensor, proto->mutable_dcomplex_val());
-      return true;
-    case TF_STRING: {
-      const size_t count = static_cast<size_t>(TF_TensorElementCount(tensor));
-      proto->mutable_string_val()->Reserve(static_cast<int>(count));
-      for (size_t i = 0; i < count; ++i) proto->add_string_val(string_at(tensor, i));
-      return true;
-    }
-    default:
-      return false;
-  }
+Tensor allocate(const TensorProto& head, size_t sent, size_t* count) {
+  std::vector<int64_t> shape;
+  if (value_field(static_cast<TF_DataType>(head.dtype())) == 0) return nullptr;
+  if (!read_shape(head.tensor_shape(), &shape, count)) return nullptr;
+  return allocate(static_cast<TF_DataType>(head.dtype()), shape, *count, sent);
 }
 
 Tensor strings(const std::vector<std::string>& values) {

@@ -18,14 +18,17 @@ struct DeleteTensor {
 };
 using Tensor = std::unique_ptr<TF_Tensor, DeleteTensor>;
 
+// The field of TensorProto that has a type's values; 0: the type has no wire form.
+int value_field(TF_DataType type);
+
 // A tensor given as typed fields or as tensor_content. A short list of values repeats its last one,
 // an empty one means zeros or empty strings, surplus values are ignored. Null: it cannot be one
 // (an unknown type, an illegal shape, content of another size).
 Tensor decode(const tensorflow::TensorProto& proto);
 
-// In typed fields, or as tensor_content when it has fixed-size values. False: its type has no wire
-// form.
-bool encode(const TF_Tensor* tensor, bool as_content, tensorflow::TensorProto* proto);
+// A tensor of a message's type and shape, its *count values not set (strings: empty). Null: an
+// unknown type, an illegal shape, or one that is not plausible for the `sent` bytes of its values.
+Tensor allocate(const tensorflow::TensorProto& head, size_t sent, size_t* count);
 
 // A vector of strings.
 Tensor strings(const std::vector<std::string>& values);

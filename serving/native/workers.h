@@ -1,0 +1,44 @@
+// The threads of a completion queue.
+//
+// One thread waits for events and handles them, one after the other, as long as they are brief:
+// another thread is woken only when there is work for it, since waking costs more than a small
+// model's run. Before something long a thread hands the queue over; while events keep coming
+// without a pause more threads take them.
+#pragma once
+
+#include <grpcpp/completion_queue.h>
+
+#include <condition_variable>
+#include <mutex>
+
+namespace hotrow_server {
+
+class Workers {
+ public:
+  // Begins. The threads go on until the process ends.
+  explicit Workers(grpc::CompletionQueue* queue);
+  Workers(const Workers&) = delete;
+
+  // Called while an event is handled: what comes now may take long or wait. In other threads
+  // nothing happens.
+  static void hand_over();
+
+ private:
+  void work();
+  // Handles events until this thread is not to wait for them any more.
+  void take_events();
+  // Whether it waits for events again.
+  bool come_back();
+  // Has one more thread wait for events. With the lock.
+  void add_taker();
+
+  grpc::CompletionQueue* queue_;
+  const int most_takers_;
+  std::mutex mutex_;
+  std::condition_variable called_;
+  int takers_ = 0;  // threads that wait for events, or handle a brief one
+  int idle_ = 0;    // threads that wait to be called
+  int calls_ = 0;   // of idle threads, not yet answered
+};
+
+}  // namespace hotrow_server
