@@ -54,7 +54,7 @@ bench: setup ## the benchmarks; prints tables
 protos: setup ## regenerate the modules of protos/*.proto
 	$(BIN)/python -m grpc_tools.protoc -I platform \
 	  --descriptor_set_in=build/native/server/serving_api.pb --python_out=platform \
-	  --pyi_out=platform --grpc_python_out=platform $(patsubst %,hotrow/%,$(wildcard protos/*.proto))
+	  --pyi_out=platform $(patsubst %,hotrow/%,$(wildcard protos/*.proto))
 
 gpu-check: ## on a GPU machine without TensorFlow: build the core alone and run tests/gpu
 	@.ci/gpu-check "$(PYTHON)"

@@ -7,6 +7,40 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class Request(_message.Message):
+    __slots__ = ("load", "unload", "set_routes", "listen", "drain", "describe", "stats")
+    LOAD_FIELD_NUMBER: _ClassVar[int]
+    UNLOAD_FIELD_NUMBER: _ClassVar[int]
+    SET_ROUTES_FIELD_NUMBER: _ClassVar[int]
+    LISTEN_FIELD_NUMBER: _ClassVar[int]
+    DRAIN_FIELD_NUMBER: _ClassVar[int]
+    DESCRIBE_FIELD_NUMBER: _ClassVar[int]
+    STATS_FIELD_NUMBER: _ClassVar[int]
+    load: LoadRequest
+    unload: UnloadRequest
+    set_routes: Routes
+    listen: ListenRequest
+    drain: DrainRequest
+    describe: DescribeRequest
+    stats: StatsRequest
+    def __init__(self, load: _Optional[_Union[LoadRequest, _Mapping]] = ..., unload: _Optional[_Union[UnloadRequest, _Mapping]] = ..., set_routes: _Optional[_Union[Routes, _Mapping]] = ..., listen: _Optional[_Union[ListenRequest, _Mapping]] = ..., drain: _Optional[_Union[DrainRequest, _Mapping]] = ..., describe: _Optional[_Union[DescribeRequest, _Mapping]] = ..., stats: _Optional[_Union[StatsRequest, _Mapping]] = ...) -> None: ...
+
+class Reply(_message.Message):
+    __slots__ = ("code", "message", "load", "listen", "describe", "stats")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
+    LISTEN_FIELD_NUMBER: _ClassVar[int]
+    DESCRIBE_FIELD_NUMBER: _ClassVar[int]
+    STATS_FIELD_NUMBER: _ClassVar[int]
+    code: int
+    message: str
+    load: LoadReply
+    listen: ListenReply
+    describe: DescribeReply
+    stats: StatsReply
+    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., load: _Optional[_Union[LoadReply, _Mapping]] = ..., listen: _Optional[_Union[ListenReply, _Mapping]] = ..., describe: _Optional[_Union[DescribeReply, _Mapping]] = ..., stats: _Optional[_Union[StatsReply, _Mapping]] = ...) -> None: ...
+
 class LoadRequest(_message.Message):
     __slots__ = ("servable", "model", "version", "path", "tags", "session_config", "manifest", "store")
     SERVABLE_FIELD_NUMBER: _ClassVar[int]
@@ -41,10 +75,6 @@ class UnloadRequest(_message.Message):
     servable: int
     def __init__(self, servable: _Optional[int] = ...) -> None: ...
 
-class UnloadReply(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
-
 class Routes(_message.Message):
     __slots__ = ("models",)
     class Version(_message.Message):
@@ -74,10 +104,6 @@ class Routes(_message.Message):
     models: _containers.RepeatedCompositeFieldContainer[Routes.Model]
     def __init__(self, models: _Optional[_Iterable[_Union[Routes.Model, _Mapping]]] = ...) -> None: ...
 
-class SetRoutesReply(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
-
 class ListenRequest(_message.Message):
     __slots__ = ("port", "socket_paths", "max_threads", "backend", "tensor_content", "check_method_name")
     PORT_FIELD_NUMBER: _ClassVar[int]
@@ -105,10 +131,6 @@ class DrainRequest(_message.Message):
     MOST_MILLIS_FIELD_NUMBER: _ClassVar[int]
     most_millis: int
     def __init__(self, most_millis: _Optional[int] = ...) -> None: ...
-
-class DrainReply(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
 
 class DescribeRequest(_message.Message):
     __slots__ = ()

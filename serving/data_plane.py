@@ -13,18 +13,22 @@ import socket
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import grpc
 
 import hotrow
 from hotrow.errors import FailedPreconditionError, UnavailableError
-from hotrow.protos import control_pb2, control_pb2_grpc
-from hotrow.serving.status import Code, RequestError, from_rpc_error
+from hotrow.protos import control_pb2
+from hotrow.serving.control_socket import ask
+from hotrow.serving.status import Code, RequestError
 
 _START_SECONDS = 60.0
+# Between two looks at whether it answers.
+_LOOK_SECONDS = 0.02
 # For what comes after the last request.
 _END_SECONDS = 5.0
 # After a crash, and again while it keeps ending.
@@ -37,8 +41,6 @@ _CHANNEL = (
     ("grpc.max_metadata_size", 1 << 20),
     ("grpc.max_reconnect_backoff_ms", 100),
 )
-
-R = TypeVar("R")
 
 
 def check_port_is_free(port: int, flag: str) -> None:
@@ -108,10 +110,10 @@ class DataPlane:
             RequestError: with the code and the message of TensorFlow or the store.
         """
         message = control_pb2.LoadRequest(servable=next(self._numbers), **request)
-        reply = self._call(lambda: self._control.Load(message))
+        reply = self._call(control_pb2.Request(load=message))
         with self._changed:
             self._loaded[message.servable] = message
-        return message.servable, reply.signatures.signature_def
+        return message.servable, reply.load.signatures.signature_def
 
     def unload(self, servable: int) -> None:
         """Frees a servable that no route leads to, when its last request has ended."""
@@ -121,7 +123,7 @@ class DataPlane:
                 return
         message = control_pb2.UnloadRequest(servable=servable)
         try:
-            self._call(lambda: self._control.Unload(message))
+            self._call(control_pb2.Request(unload=message))
         except RequestError as err:
             # The process ended meanwhile, and the servable with it.
             if err.code is not Code.NOT_FOUND:
@@ -133,7 +135,7 @@ class DataPlane:
             self._routes = routes
             if self._ending:
                 return
-        self._call(lambda: self._control.SetRoutes(routes))
+        self._call(control_pb2.Request(set_routes=routes))
 
     def listen(self, **request: Any) -> None:
         """Opens ports.
@@ -147,7 +149,7 @@ class DataPlane:
         message = control_pb2.ListenRequest(backend=self.backend, **request)
         message.socket_paths.append(str(self._public_socket))
         try:
-            self._call(lambda: self._control.Listen(message))
+            self._call(control_pb2.Request(listen=message))
         except RequestError as err:
             raise UnavailableError(
                 f"--port {message.port} cannot be used: {err}; choose another port"
@@ -165,16 +167,17 @@ class DataPlane:
             self._ending = True
             self._changed.notify_all()
         try:
-            self._control.Drain(
-                control_pb2.DrainRequest(most_millis=int(1000 * drain_seconds)),
-                timeout=drain_seconds + _END_SECONDS,
+            drain = control_pb2.DrainRequest(most_millis=int(1000 * drain_seconds))
+            ask(
+                self._control_socket,
+                control_pb2.Request(drain=drain),
+                timeout_seconds=drain_seconds + _END_SECONDS,
             )
             self._process.wait(_END_SECONDS)
-        except (grpc.RpcError, ValueError, subprocess.TimeoutExpired):
+        except (OSError, RequestError, subprocess.TimeoutExpired):
             # A run that does not end; or the process has just ended by itself.
             self._process.kill()
         self._watch.join()
-        self._channel.close()
         self._folder.cleanup()
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -198,40 +201,36 @@ class DataPlane:
                 pass_fds=[log],
             )
         os.close(log)
-        self._channel = grpc.insecure_channel(f"unix:{self._control_socket}", _CHANNEL)
-        self._control = control_pb2_grpc.ControlStub(self._channel)  # type: ignore[no-untyped-call]
-        ready = grpc.channel_ready_future(self._channel)
         waited = 0.0
-        while True:
-            try:
-                ready.result(0.1)
-                return process
-            except grpc.FutureTimeoutError:
-                waited += 0.1
+        while not self._answers():
             if process.poll() is not None or waited > _START_SECONDS:
                 process.kill()
-                self._channel.close()
                 said = self._greetings.read_text(errors="replace")
                 raise UnavailableError(
                     f"hotrow-server does not start ({_exit_text(process.wait())}): {said}"
                 )
+            time.sleep(_LOOK_SECONDS)
+            waited += _LOOK_SECONDS
+        return process
 
-    def _call(self, call: Callable[[], R]) -> R:
+    def _answers(self) -> bool:
+        try:
+            ask(self._control_socket, control_pb2.Request(describe=control_pb2.DescribeRequest()))
+        except OSError:
+            return False
+        return True
+
+    def _call(self, request: control_pb2.Request) -> control_pb2.Reply:
         """Calls, and once more for each time that the process ended meanwhile."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._up or self._ending)
                 process = self._process
             try:
-                return call()
-            except grpc.RpcError as err:
-                if err.code() is not grpc.StatusCode.UNAVAILABLE or self._ending:
-                    raise from_rpc_error(err) from err
-                try:
-                    # Of a process that ends, the connection goes first.
-                    process.wait(1.0)
-                except subprocess.TimeoutExpired:
-                    raise from_rpc_error(err) from err
+                return ask(self._control_socket, request)
+            except OSError as err:
+                if self._ending:
+                    raise RequestError(Code.UNAVAILABLE, f"the server is ending: {err}") from err
                 with self._changed:
                     while self._process is process and not self._ending:
                         self._changed.wait()
@@ -265,19 +264,18 @@ class DataPlane:
 
     def _restore(self) -> None:
         """Starts a process that has what the last one had."""
-        self._channel.close()
         process = self._start()
         with self._changed:
             loaded, routes, listening = dict(self._loaded), self._routes, self._listening
         try:
             for message in loaded.values():
-                self._control.Load(message)
-            self._control.SetRoutes(routes)
+                ask(self._control_socket, control_pb2.Request(load=message))
+            ask(self._control_socket, control_pb2.Request(set_routes=routes))
             if listening is not None:
-                self._control.Listen(listening)
-        except grpc.RpcError as err:
+                ask(self._control_socket, control_pb2.Request(listen=listening))
+        except (OSError, RequestError):
             process.kill()
-            raise from_rpc_error(err) from err
+            raise
         with self._changed:
             self._process = process
             self._up = True

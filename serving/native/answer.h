@@ -23,25 +23,26 @@ inline std::string cut_message(std::string message) {
 inline constexpr char kWholeMessages[] = "x-hotrow-whole-messages";
 
 template <typename Work>
-grpc::Status answer(const grpc::ServerContext& context, Work&& work) {
-  grpc::StatusCode code;
-  std::string message;
+grpc::Status status_of(Work&& work) {
   try {
     work();
     return grpc::Status::OK;
   } catch (const Refused& refused) {
-    code = refused.code();
-    message = refused.what();
+    return {refused.code(), refused.what()};
   } catch (const std::bad_alloc&) {
-    code = grpc::StatusCode::RESOURCE_EXHAUSTED;
-    message = "no memory for this request";
+    return {grpc::StatusCode::RESOURCE_EXHAUSTED, "no memory for this request"};
   } catch (const std::exception& error) {
-    code = grpc::StatusCode::INTERNAL;
-    message = error.what();
+    return {grpc::StatusCode::INTERNAL, error.what()};
   }
+}
+
+template <typename Work>
+grpc::Status answer(const grpc::ServerContext& context, Work&& work) {
+  const grpc::Status status = status_of(work);
+  if (status.ok()) return status;
   const auto& metadata = context.client_metadata();
-  const bool whole = metadata.find(kWholeMessages) != metadata.end();
-  return {code, whole ? message : cut_message(message)};
+  if (metadata.find(kWholeMessages) != metadata.end()) return status;
+  return {status.error_code(), cut_message(status.error_message())};
 }
 
 }  // namespace hotrow_server

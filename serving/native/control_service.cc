@@ -42,125 +42,142 @@ class GivingWay {
 ControlService::ControlService(std::string ops) : ops_(std::move(ops)) {}
 ControlService::~ControlService() = default;
 
-grpc::Status ControlService::Load(grpc::ServerContext* context, const hotrow::LoadRequest* request,
-                                  hotrow::LoadReply* reply) {
-  return answer(*context, [&] {
-    const std::string number = std::to_string(request->servable());
-    {
-      const std::lock_guard lock(mutex_);
-      // A place for it, so that nobody loads it twice.
-      if (!servables_.emplace(request->servable(), nullptr).second) {
-        refuse_state("servable " + number + " was loaded before");
-      }
-    }
-    try {
-      const auto started = std::chrono::steady_clock::now();
-      const GivingWay giving_way;
-      auto servable = std::make_shared<Servable>(*request, ops_);
-      reply->set_load_micros(std::chrono::duration_cast<std::chrono::microseconds>(
-                                 std::chrono::steady_clock::now() - started)
-                                 .count());
-      reply->mutable_signatures()->ParseFromString(servable->metadata());
-      const std::lock_guard lock(mutex_);
-      servables_[request->servable()] = std::move(servable);
-    } catch (...) {
-      const std::lock_guard lock(mutex_);
-      servables_.erase(request->servable());
-      throw;
+hotrow::Reply ControlService::answer(const hotrow::Request& request) {
+  hotrow::Reply reply;
+  const grpc::Status status = status_of([&] {
+    switch (request.call_case()) {
+      case hotrow::Request::kLoad:
+        *reply.mutable_load() = load(request.load());
+        return;
+      case hotrow::Request::kUnload:
+        unload(request.unload());
+        return;
+      case hotrow::Request::kSetRoutes:
+        set_routes(request.set_routes());
+        return;
+      case hotrow::Request::kListen:
+        *reply.mutable_listen() = listen(request.listen());
+        return;
+      case hotrow::Request::kDrain:
+        drain(request.drain());
+        return;
+      case hotrow::Request::kDescribe:
+        *reply.mutable_describe() = describe();
+        return;
+      case hotrow::Request::kStats:
+        write_stats(reply.mutable_stats());
+        return;
+      case hotrow::Request::CALL_NOT_SET:
+        throw Refused(grpc::StatusCode::UNIMPLEMENTED, "a call that this server does not know");
     }
   });
+  reply.set_code(status.error_code());
+  reply.set_message(status.error_message());
+  return reply;
 }
 
-grpc::Status ControlService::Unload(grpc::ServerContext* context,
-                                    const hotrow::UnloadRequest* request,
-                                    hotrow::UnloadReply* /*reply*/) {
-  return answer(*context, [&] {
-    const std::string number = std::to_string(request->servable());
-    std::shared_ptr<Servable> servable;
-    {
-      const std::lock_guard lock(mutex_);
-      const auto found = servables_.find(request->servable());
-      if (found == servables_.end() || found->second == nullptr) {
-        throw Refused(grpc::StatusCode::NOT_FOUND, "no servable " + number + " is loaded");
-      }
-      for (const auto& model : routes_.get()->proto().models()) {
-        for (const auto& version : model.versions()) {
-          if (version.servable() == request->servable()) {
-            refuse_state("routes lead to servable " + number);
-          }
+hotrow::LoadReply ControlService::load(const hotrow::LoadRequest& request) {
+  const std::string number = std::to_string(request.servable());
+  {
+    const std::lock_guard lock(mutex_);
+    // A place for it, so that nobody loads it twice.
+    if (!servables_.emplace(request.servable(), nullptr).second) {
+      refuse_state("servable " + number + " was loaded before");
+    }
+  }
+  try {
+    const auto started = std::chrono::steady_clock::now();
+    const GivingWay giving_way;
+    auto servable = std::make_shared<Servable>(request, ops_);
+    hotrow::LoadReply reply;
+    reply.set_load_micros(std::chrono::duration_cast<std::chrono::microseconds>(
+                              std::chrono::steady_clock::now() - started)
+                              .count());
+    reply.mutable_signatures()->ParseFromString(servable->metadata());
+    const std::lock_guard lock(mutex_);
+    servables_[request.servable()] = std::move(servable);
+    return reply;
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    servables_.erase(request.servable());
+    throw;
+  }
+}
+
+void ControlService::unload(const hotrow::UnloadRequest& request) {
+  const std::string number = std::to_string(request.servable());
+  std::shared_ptr<Servable> servable;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = servables_.find(request.servable());
+    if (found == servables_.end() || found->second == nullptr) {
+      throw Refused(grpc::StatusCode::NOT_FOUND, "no servable " + number + " is loaded");
+    }
+    for (const auto& model : routes_.get()->proto().models()) {
+      for (const auto& version : model.versions()) {
+        if (version.servable() == request.servable()) {
+          refuse_state("routes lead to servable " + number);
         }
       }
-      servable = std::move(found->second);
-      servables_.erase(found);
     }
-    // Old tables of routes go with the requests that hold them. Freed here, not in a request.
-    while (servable.use_count() > 1) std::this_thread::sleep_for(kRetry);
-    servable.reset();
-    malloc_trim(0);
-  });
+    servable = std::move(found->second);
+    servables_.erase(found);
+  }
+  // Old tables of routes go with the requests that hold them. Freed here, not in a request.
+  while (servable.use_count() > 1) std::this_thread::sleep_for(kRetry);
+  servable.reset();
+  malloc_trim(0);
 }
 
-grpc::Status ControlService::SetRoutes(grpc::ServerContext* context, const hotrow::Routes* request,
-                                       hotrow::SetRoutesReply* /*reply*/) {
-  return answer(*context, [&] {
-    const std::lock_guard lock(mutex_);
-    routes_.set(std::make_shared<const Routes>(*request, servables_));
-  });
+void ControlService::set_routes(const hotrow::Routes& routes) {
+  const std::lock_guard lock(mutex_);
+  routes_.set(std::make_shared<const Routes>(routes, servables_));
 }
 
-grpc::Status ControlService::Listen(grpc::ServerContext* context,
-                                    const hotrow::ListenRequest* request,
-                                    hotrow::ListenReply* reply) {
-  return answer(*context, [&] {
-    const std::lock_guard lock(mutex_);
-    if (server_ != nullptr) refuse_state("it listens already");
-    if (drained_) refuse_state("it is ending");
-    server_ = std::make_unique<PublicServer>(*request, routes_);
-    reply->set_port(server_->port());
-  });
+hotrow::ListenReply ControlService::listen(const hotrow::ListenRequest& request) {
+  const std::lock_guard lock(mutex_);
+  if (server_ != nullptr) refuse_state("it listens already");
+  if (drained_) refuse_state("it is ending");
+  server_ = std::make_unique<PublicServer>(request, routes_);
+  hotrow::ListenReply reply;
+  reply.set_port(server_->port());
+  return reply;
 }
 
-grpc::Status ControlService::Drain(grpc::ServerContext* context,
-                                   const hotrow::DrainRequest* request,
-                                   hotrow::DrainReply* /*reply*/) {
-  return answer(*context, [&] {
-    const std::lock_guard lock(mutex_);
-    if (server_ != nullptr) {
-      server_->drain(Clock::now() + std::chrono::milliseconds(request->most_millis()));
-    }
-    drained_ = true;
-    changed_.notify_all();
-  });
+void ControlService::drain(const hotrow::DrainRequest& request) {
+  const std::lock_guard lock(mutex_);
+  if (server_ != nullptr) {
+    server_->drain(Clock::now() + std::chrono::milliseconds(request.most_millis()));
+  }
+  drained_ = true;
 }
 
-grpc::Status ControlService::Describe(grpc::ServerContext* context,
-                                      const hotrow::DescribeRequest* /*request*/,
-                                      hotrow::DescribeReply* reply) {
-  return answer(*context, [&] {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [number, servable] : servables_) {
-      if (servable == nullptr) continue;
-      auto* const entry = reply->add_servables();
-      entry->set_servable(number);
-      entry->set_model(servable->request().model());
-      entry->set_version(servable->request().version());
-      entry->set_path(servable->request().path());
-      entry->mutable_signatures()->ParseFromString(servable->metadata());
-    }
-    *reply->mutable_routes() = routes_.get()->proto();
-    if (server_ != nullptr) *reply->mutable_listening() = server_->request();
-  });
+hotrow::DescribeReply ControlService::describe() {
+  const std::lock_guard lock(mutex_);
+  hotrow::DescribeReply reply;
+  for (const auto& [number, servable] : servables_) {
+    if (servable == nullptr) continue;
+    auto* const entry = reply.add_servables();
+    entry->set_servable(number);
+    entry->set_model(servable->request().model());
+    entry->set_version(servable->request().version());
+    entry->set_path(servable->request().path());
+    entry->mutable_signatures()->ParseFromString(servable->metadata());
+  }
+  *reply.mutable_routes() = routes_.get()->proto();
+  if (server_ != nullptr) *reply.mutable_listening() = server_->request();
+  return reply;
 }
 
-grpc::Status ControlService::Stats(grpc::ServerContext* context,
-                                   const hotrow::StatsRequest* /*request*/,
-                                   hotrow::StatsReply* reply) {
-  return answer(*context, [&] { write_stats(reply); });
+void ControlService::end() {
+  const std::lock_guard lock(mutex_);
+  ended_ = true;
+  changed_.notify_all();
 }
 
-void ControlService::wait_until_drained() {
+void ControlService::wait_until_ended() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return drained_; });
+  changed_.wait(lock, [&] { return ended_; });
 }
 
 }  // namespace hotrow_server

@@ -1,14 +1,12 @@
 // What the control process asks for: versions come and go, routes change, ports open.
 #pragma once
 
-#include <grpcpp/server.h>
-
 #include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <string>
 
-#include "hotrow/protos/control.grpc.pb.h"
+#include "hotrow/protos/control.pb.h"
 #include "routes.h"
 
 namespace hotrow_server {
@@ -16,31 +14,28 @@ namespace hotrow_server {
 // The server on the public ports, with what it needs.
 class PublicServer;
 
-class ControlService final : public hotrow::Control::Service {
+class ControlService {
  public:
   // ops: the library of our ops.
   explicit ControlService(std::string ops);
-  ~ControlService() override;
+  ~ControlService();
 
-  grpc::Status Load(grpc::ServerContext* context, const hotrow::LoadRequest* request,
-                    hotrow::LoadReply* reply) override;
-  grpc::Status Unload(grpc::ServerContext* context, const hotrow::UnloadRequest* request,
-                      hotrow::UnloadReply* reply) override;
-  grpc::Status SetRoutes(grpc::ServerContext* context, const hotrow::Routes* request,
-                         hotrow::SetRoutesReply* reply) override;
-  grpc::Status Listen(grpc::ServerContext* context, const hotrow::ListenRequest* request,
-                      hotrow::ListenReply* reply) override;
-  grpc::Status Drain(grpc::ServerContext* context, const hotrow::DrainRequest* request,
-                     hotrow::DrainReply* reply) override;
-  grpc::Status Describe(grpc::ServerContext* context, const hotrow::DescribeRequest* request,
-                        hotrow::DescribeReply* reply) override;
-  grpc::Status Stats(grpc::ServerContext* context, const hotrow::StatsRequest* request,
-                     hotrow::StatsReply* reply) override;
+  // Safe from several threads.
+  hotrow::Reply answer(const hotrow::Request& request);
 
-  // Until Drain has been answered for.
-  void wait_until_drained();
+  // After it was drained, and who asked for it has been answered.
+  void end();
+  void wait_until_ended();
 
  private:
+  // Fail with Refused.
+  hotrow::LoadReply load(const hotrow::LoadRequest& request);
+  void unload(const hotrow::UnloadRequest& request);
+  void set_routes(const hotrow::Routes& routes);
+  hotrow::ListenReply listen(const hotrow::ListenRequest& request);
+  void drain(const hotrow::DrainRequest& request);
+  hotrow::DescribeReply describe();
+
   std::string ops_;
   CurrentRoutes routes_;
   std::mutex mutex_;
@@ -48,6 +43,7 @@ class ControlService final : public hotrow::Control::Service {
   Routes::Servables servables_;
   std::unique_ptr<PublicServer> server_;
   bool drained_ = false;
+  bool ended_ = false;
 };
 
 }  // namespace hotrow_server

@@ -4,16 +4,16 @@
 //     hotrow-server CONTROL_SOCKET OPS_LIBRARY LOG
 //
 // LOG: the descriptor of what is to become its standard error, after TensorFlow's greetings.
-#include <grpcpp/security/server_credentials.h>
-#include <grpcpp/server_builder.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <system_error>
 
 #include "control_service.h"
+#include "control_socket.h"
 #include "session.h"
 
 int main(int argc, char** argv) {
@@ -32,17 +32,13 @@ int main(int argc, char** argv) {
   dup2(log, STDERR_FILENO);
   close(log);
   hotrow_server::ControlService control(argv[2]);
-  grpc::ServerBuilder builder;
-  builder.SetMaxReceiveMessageSize(-1);
-  builder.AddListeningPort(std::string("unix:") + argv[1], grpc::InsecureServerCredentials());
-  builder.RegisterService(&control);
-  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  if (server == nullptr) {
-    std::fprintf(stderr, "hotrow-server: cannot listen on %s\n", argv[1]);
+  try {
+    hotrow_server::serve_control(argv[1], &control);
+  } catch (const std::system_error& error) {
+    std::fprintf(stderr, "hotrow-server: cannot listen on %s\n", error.what());
     return 1;
   }
-  control.wait_until_drained();
-  server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
+  control.wait_until_ended();
   // Nothing is left to be written. Threads of TensorFlow and gRPC may be at work, and what they use
   // is not to be taken apart beneath them.
   std::_Exit(0);
