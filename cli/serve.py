@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
+from hotrow.cli.ineffective_flags import ineffective_flags
 from hotrow.cli.quiet_start import import_tensorflow_quietly
-from hotrow.errors import UnimplementedError
+from hotrow.errors import HotrowError, UnimplementedError
 from hotrow.serving.options import ServeOptions
 from hotrow.version import __version__
 
@@ -17,41 +18,46 @@ DEFAULTS = ServeOptions(model_base_path="-")
 # Flags of tensorflow_model_server (and `device_cache_rows`, ours) without a part behind them yet,
 # with TF Serving's defaults. Giving the default is harmless, another value is refused by name.
 UNBUILT: dict[str, str] = {
-    "allow_version_labels_for_unavailable_models": "false",
     "batching_parameters_file": "",
     "device_cache_rows": "",
     "enable_batching": "false",
     "enable_grpc_healthcheck_service": "false",
     "enable_model_warmup": "true",
     "enable_per_model_batching_parameters": "false",
-    "enable_profiler": "true",
     "enable_serialization_as_tensor_content": "false",
     "enable_signature_method_name_check": "false",
-    "flush_filesystem_caches": "true",
     "grpc_channel_arguments": "",
     "grpc_socket_path": "",
-    "mixed_precision": "",
-    "model_config_file": "",
-    "model_config_file_poll_wait_seconds": "0",
     "monitoring_config_file": "",
-    "num_load_threads": "0",
     "num_request_iterations_for_warmup": "0",
-    "num_tflite_interpreters_per_pool": "1",
-    "num_tflite_pools": "",
-    "num_unload_threads": "0",
-    "per_process_gpu_memory_fraction": "0",
-    "platform_config_file": "",
-    "prefer_tflite_model": "false",
-    "remove_unused_fields_from_bundle_metagraph": "true",
-    "skip_initialize_tpu": "false",
     "ssl_config_file": "",
-    "tensorflow_session_config_file": "",
-    "thread_pool_factory_config_file": "",
     "use_alts_credentials": "false",
-    "xla_cpu_compilation_enabled": "false",
-    "xla_gpu_compilation_enabled": "false",
 }
 _SAME_VALUE = {"1": "true", "0": "false", "0.0": "false"}
+# What tensorflow_model_server ends with, whatever is wrong.
+_EXIT_FAILURE = 255
+
+
+class _BadFlag(click.UsageError):
+    exit_code = _EXIT_FAILURE
+
+
+class _ServeCommand(click.Command):
+    """A command whose flags are read as tensorflow_model_server reads its own.
+
+    An unknown flag is named and left alone; a value that cannot be read shows the usage and ends
+    with 255.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            left = super().parse_args(ctx, args)
+        except click.UsageError as err:
+            click.echo(ctx.get_help())
+            raise _BadFlag(err.format_message(), ctx) from err
+        for argument in ctx.args:
+            click.echo(f"unknown argument: {argument} (see 'platform serve --help')", err=True)
+        return left
 
 
 def _with_underscores(token: str) -> str:
@@ -70,13 +76,15 @@ def _print_versions(ctx: click.Context, _param: click.Parameter, wanted: bool) -
 
 
 def _refuse_unbuilt(ctx: click.Context, param: click.Parameter, value: str) -> None:
-    """Raises UnimplementedError for a value other than the default."""
+    """Ends the command for a value other than the default."""
     default = UNBUILT[str(param.name)]
     given = value.lower()
     if _SAME_VALUE.get(given, given) != _SAME_VALUE.get(default, default):
-        raise UnimplementedError(
-            f"--{param.name}={value} is not built yet; leave it out"
-            + (f", or at its default {default}" if default else "")
+        _fail(
+            UnimplementedError(
+                f"--{param.name}={value} is not built yet; leave it out"
+                + (f", or at its default {default}" if default else "")
+            )
         )
 
 
@@ -96,16 +104,43 @@ def _unbuilt_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command(
     "serve",
-    context_settings={"token_normalize_func": _with_underscores},
-    epilog="Flags of tensorflow_model_server that are not listed are refused by name when they "
-    "have another value than their default.",
+    cls=_ServeCommand,
+    context_settings={
+        "token_normalize_func": _with_underscores,
+        "ignore_unknown_options": True,
+        "allow_extra_args": True,
+    },
+    epilog="The other flags of tensorflow_model_server are known, too, and have no effect or are "
+    "refused by name when they have another value than their default.",
 )
 @click.option("--model_name", default=DEFAULTS.model_name, show_default=True)
 @click.option(
     "--model_base_path",
-    required=True,
+    default="",
     metavar="DIR",
     help="Directory of the numbered version directories; the newest one serves.",
+)
+@click.option(
+    "--model_config_file",
+    default=DEFAULTS.model_config_file,
+    metavar="FILE",
+    help="Text ModelServerConfig: several models, version policies, labels. Takes the place of "
+    "the two flags above.",
+)
+@click.option(
+    "--model_config_file_poll_wait_seconds",
+    type=float,
+    default=DEFAULTS.model_config_file_poll_wait_seconds,
+    show_default=True,
+    help="Time between two looks into the file; 0 reads it once.",
+)
+@click.option(
+    "--allow_version_labels_for_unavailable_models",
+    type=bool,
+    is_flag=False,
+    flag_value="true",
+    default=DEFAULTS.allow_version_labels_for_unavailable_models,
+    help="Let a new label point to a version that does not serve.",
 )
 @click.option("--port", type=int, default=DEFAULTS.port, show_default=True, help="gRPC port.")
 @click.option(
@@ -134,6 +169,20 @@ def _unbuilt_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     default=DEFAULTS.file_system_poll_wait_seconds,
     show_default=True,
     help="Time between two looks for versions; 0 looks once.",
+)
+@click.option(
+    "--num_load_threads",
+    type=int,
+    default=DEFAULTS.num_load_threads,
+    show_default=True,
+    help="Versions that load at a time, of all models; 0 means one of each model.",
+)
+@click.option(
+    "--num_unload_threads",
+    type=int,
+    default=DEFAULTS.num_unload_threads,
+    show_default=True,
+    help="Versions that unload at a time; 0 means no limit.",
 )
 @click.option(
     "--max_num_load_retries",
@@ -200,6 +249,25 @@ def _unbuilt_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Threads between ops.  [default: one for each CPU]",
 )
 @click.option(
+    "--tensorflow_session_config_file",
+    default=DEFAULTS.tensorflow_session_config_file,
+    metavar="FILE",
+    help="Text ConfigProto of TensorFlow's sessions; flags go before it.",
+)
+@click.option(
+    "--per_process_gpu_memory_fraction",
+    type=float,
+    default=DEFAULTS.per_process_gpu_memory_fraction,
+    help="Share of a GPU's memory that TensorFlow may take.  [default: its own choice]",
+)
+@click.option(
+    "--mixed_precision",
+    default=DEFAULTS.mixed_precision,
+    metavar="TYPE",
+    help="bfloat16: let TensorFlow compute in it where that is safe.",
+)
+@click.option("--platform_config_file", default=DEFAULTS.platform_config_file, hidden=True)
+@click.option(
     "--version",
     is_flag=True,
     is_eager=True,
@@ -207,32 +275,26 @@ def _unbuilt_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     callback=_print_versions,
     help="Print the versions and exit.",
 )
+@ineffective_flags
 @_unbuilt_flags
-def command(
-    saved_model_tags: str,
-    tensorflow_session_parallelism: int,
-    tensorflow_intra_op_parallelism: int,
-    tensorflow_inter_op_parallelism: int,
-    **flags: Any,
-) -> None:
-    """Serve a model with TensorFlow Serving's gRPC and REST API.
+def command(saved_model_tags: str, **flags: Any) -> None:
+    """Serve models with TensorFlow Serving's gRPC and REST API.
 
     Serves any SavedModel, exported by `platform export` or not. A new version directory is loaded
     as soon as it appears, then the older one is unloaded. SIGTERM lets running requests end.
     """
-    shared = tensorflow_session_parallelism
-    if shared and tensorflow_intra_op_parallelism and tensorflow_inter_op_parallelism:
-        raise click.UsageError(
-            "--tensorflow_session_parallelism has no effect when --tensorflow_intra_op_parallelism "
-            "and --tensorflow_inter_op_parallelism are both given; leave one of them out"
-        )
-    options = ServeOptions(
-        saved_model_tags=tuple(tag for tag in saved_model_tags.split(",") if tag),
-        intra_op_threads=tensorflow_intra_op_parallelism or shared,
-        inter_op_threads=tensorflow_inter_op_parallelism or shared,
-        **flags,
-    )
-    import_tensorflow_quietly()
-    from hotrow.serving.server import serve
+    tags = tuple(tag for tag in saved_model_tags.split(",") if tag)
+    try:
+        options = ServeOptions(saved_model_tags=tags, **flags)
+        import_tensorflow_quietly()
+        from hotrow.serving.server import serve
 
-    serve(options)
+        serve(options)
+    except HotrowError as err:
+        _fail(err)
+
+
+def _fail(err: HotrowError) -> NoReturn:
+    text = " ".join(str(err).split())
+    click.echo(f"Failed to start server. Error: {text}", err=True)
+    raise SystemExit(_EXIT_FAILURE) from err

@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -60,11 +61,20 @@ def check_port_is_free(port: int, flag: str) -> None:
             ) from err
 
 
+@dataclass(frozen=True)
+class _Loaded:
+    """A version that the process has loaded, and whom to tell when it cannot have it again."""
+
+    request: control_pb2.LoadRequest
+    lost: Callable[[RequestError], None]
+
+
 class DataPlane:
     """The process `hotrow-server`.
 
     When it ends by itself it is started again: it loads what was loaded, gets the same routes and
-    listens on the same ports; calls meanwhile wait for that.
+    listens on the same ports; calls meanwhile wait for that. A version that it cannot load again
+    is reported, and the others serve.
 
     Args:
         log: takes one line for each change an operator cares for.
@@ -91,7 +101,7 @@ class DataPlane:
         self.backend = f"unix:{folder / 'backend'}"
         self._numbers = itertools.count(1)
         self._changed = threading.Condition()
-        self._loaded: dict[int, control_pb2.LoadRequest] = {}
+        self._loaded: dict[int, _Loaded] = {}
         self._routes = control_pb2.Routes()
         self._listening: control_pb2.ListenRequest | None = None
         self._ending = False
@@ -100,10 +110,13 @@ class DataPlane:
         self._watch = threading.Thread(target=self._keep_up, name="data-plane", daemon=True)
         self._watch.start()
 
-    def load(self, **request: Any) -> tuple[int, Mapping[str, Any]]:
+    def load(
+        self, lost: Callable[[RequestError], None], **request: Any
+    ) -> tuple[int, Mapping[str, Any]]:
         """Loads a version; returns the number of its servable and its signatures by name.
 
         Args:
+            lost: called when the process was started again and could not load it once more.
             request: fields of LoadRequest but the servable.
 
         Raises:
@@ -112,7 +125,7 @@ class DataPlane:
         message = control_pb2.LoadRequest(servable=next(self._numbers), **request)
         reply = self._call(control_pb2.Request(load=message))
         with self._changed:
-            self._loaded[message.servable] = message
+            self._loaded[message.servable] = _Loaded(message, lost)
         return message.servable, reply.load.signatures.signature_def
 
     def unload(self, servable: int) -> None:
@@ -135,7 +148,19 @@ class DataPlane:
             self._routes = routes
             if self._ending:
                 return
-        self._call(control_pb2.Request(set_routes=routes))
+        self._call(control_pb2.Request(set_routes=self._loaded_routes(routes)))
+
+    def _loaded_routes(self, routes: control_pb2.Routes) -> control_pb2.Routes:
+        """Returns the routes without those to versions that were lost."""
+        kept = control_pb2.Routes()
+        kept.CopyFrom(routes)
+        with self._changed:
+            for model in kept.models:
+                versions = [v for v in model.versions if v.servable in self._loaded]
+                if len(versions) < len(model.versions):
+                    del model.versions[:]
+                    model.versions.extend(versions)
+        return kept
 
     def listen(self, **request: Any) -> None:
         """Opens ports.
@@ -268,9 +293,18 @@ class DataPlane:
         with self._changed:
             loaded, routes, listening = dict(self._loaded), self._routes, self._listening
         try:
-            for message in loaded.values():
-                ask(self._control_socket, control_pb2.Request(load=message))
-            ask(self._control_socket, control_pb2.Request(set_routes=routes))
+            for number, entry in loaded.items():
+                try:
+                    ask(self._control_socket, control_pb2.Request(load=entry.request))
+                except RequestError as err:
+                    with self._changed:
+                        self._loaded.pop(number, None)
+                    # Who is told will ask for other routes, which waits for the end of this.
+                    threading.Thread(target=entry.lost, args=[err], daemon=True).start()
+            ask(
+                self._control_socket,
+                control_pb2.Request(set_routes=self._loaded_routes(routes)),
+            )
             if listening is not None:
                 ask(self._control_socket, control_pb2.Request(listen=listening))
         except (OSError, RequestError):

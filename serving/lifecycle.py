@@ -1,8 +1,8 @@
 """The life of a model's versions: which are loaded, which serve, which are on their way out.
 
-The policy is TF Serving's availability preserving one: the newest version is loaded first, the
-one it replaces is unloaded afterwards; a version that fails to load leaves the older one serving.
-One thread polls and loads, each unload has one of its own; requests never wait for them.
+`availability` decides what is loaded and unloaded, and in which order; a version that fails to
+load leaves the older one serving. One thread for each model polls and decides; loads and unloads
+have threads of their own, so that neither holds up the polling, another model, or a request.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
+from hotrow.serving.availability import Candidate, Stage, version_to_load, version_to_unload
+from hotrow.serving.limited_threads import LimitedThreads
 from hotrow.serving.status import Code, RequestError, as_request_error
+from hotrow.serving.versions import FindVersions
 
 
 class Closable(Protocol):
@@ -55,7 +58,7 @@ class LoadPolicy:
     """How often to look for versions and to try to load one.
 
     Attributes:
-        poll_seconds: time between two looks at the base path; None looks once.
+        poll_seconds: time between two looks at the base path; None looks once at each source.
         max_retries: further attempts after the first failed load.
         retry_seconds: time between two attempts.
     """
@@ -74,7 +77,7 @@ class _Version(Generic[T]):
         self.state = State.START
         self.error: RequestError | None = None
         self.servable: T | None = None
-        self.leaving = False  # its unload has begun
+        self.busy = False  # a thread loads or unloads it, or is about to
         self.attempts = 0
         self.due = 0.0  # monotonic time of the next attempt to load
         self.aspired = True
@@ -84,176 +87,203 @@ class _Version(Generic[T]):
             return VersionStatus(self.number, self.state)
         return VersionStatus(self.number, self.state, self.error.code, str(self.error))
 
+    def candidate(self) -> Candidate:
+        stages = {State.START: Stage.NEW, State.AVAILABLE: Stage.READY}
+        return Candidate(self.number, stages.get(self.state, Stage.OTHER), self.aspired)
+
+    def waits(self) -> bool:
+        """Whether a load has failed and another attempt will follow."""
+        return self.state is State.LOADING and not self.busy
+
+
+Lost = Callable[[RequestError], None]
+"""Called when a version that was loaded is gone without being unloaded, with the reason."""
+
 
 class ModelLifecycle(Generic[T]):
     """Loads and unloads the versions of one model as they appear and go.
 
     Args:
         name: the model's name, for messages.
-        list_versions: returns the versions that should serve and their directories; None when
-            it cannot tell now, which changes nothing.
         load: returns a version, ready to serve; raises to refuse it.
         publish: takes the versions that requests may use from now on.
         policy: polling and retries.
+        loading: runs loads; without a limit, the versions of the model load one after the other.
+        unloading: runs unloads.
+        changed: the lock of all lifecycles, notified of every change.
         log: takes one line for each change an operator cares for.
     """
 
     def __init__(
         self,
         name: str,
-        list_versions: Callable[[], Mapping[int, Path] | None],
-        load: Callable[[int, Path], T],
+        load: Callable[[int, Path, Lost], T],
         publish: Callable[[Mapping[int, T]], None],
         policy: LoadPolicy,
+        loading: LimitedThreads,
+        unloading: LimitedThreads,
+        changed: threading.Condition,
         log: Callable[[str], None],
     ) -> None:
         self._name = name
-        self._list_versions = list_versions
         self._load = load
         self._publish = publish
         self._policy = policy
+        self._loading = loading
+        self._unloading = unloading
+        self._changed = changed
         self._log = log
-        self._changed = threading.Condition()
+        self._find: FindVersions | None = None
+        self._next_poll = math.inf
+        self._aspired: Mapping[int, Path] = {}
         self._versions: dict[int, _Version[T]] = {}
         self._stopping = False
+        # Held from a look at what is routed until that is published.
+        self._publishing = threading.Lock()
         self._thread = threading.Thread(target=self._run, name=f"lifecycle-{name}", daemon=True)
-
-    def start(self) -> None:
-        """Begins to poll, in a thread of its own."""
         self._thread.start()
+
+    def aspire(self, find: FindVersions) -> None:
+        """From now on, what this finds should serve; it is asked at once, and then at each poll."""
+        with self._changed:
+            self._find = find
+            self._next_poll = 0.0
+            self._changed.notify_all()
+
+    def retire(self) -> None:
+        """From now on no version should serve; all unload."""
+        with self._changed:
+            self._find = None
+            self._next_poll = math.inf
+            self._aspired = {}
+            self._reconcile()
 
     def stop(self) -> None:
         """Unloads every version, after its last request, and ends the thread."""
         with self._changed:
             self._stopping = True
-            self._changed.notify_all()
+            self.retire()
         self._thread.join()
 
-    def wait_until_served(self, timeout_seconds: float) -> bool:
-        """Returns whether a version is AVAILABLE, waiting for one up to the timeout.
+    def outcome(self) -> VersionStatus | None:
+        """Returns a version that is AVAILABLE, or that failed for good; None while there is none.
 
-        Raises:
-            RequestError: UNKNOWN, when every version found so far failed for good.
+        As in TF Serving, the highest version that is one of both decides for the model.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._served() or self._failed(), timeout_seconds)
-            if self._served():
-                return True
-            failed = self._failed()
-            if failed:
-                raise RequestError(
-                    Code.UNKNOWN,
-                    f"{len(failed)} model(s) did not become available: {{{{{{name: {self._name} "
-                    f"version: {failed[-1].number}}} due to error: {failed[-1].error}}}, }}",
-                )
-            return False
+            for number in sorted(self._versions)[::-1]:
+                entry = self._versions[number]
+                failed = entry.state is State.END and entry.error is not None
+                if entry.aspired and (entry.state is State.AVAILABLE or failed):
+                    return entry.status()
+        return None
 
     def statuses(self) -> list[VersionStatus]:
         """Returns the status of every version seen since the start, the highest first."""
         with self._changed:
             return [self._versions[number].status() for number in sorted(self._versions)[::-1]]
 
-    def _served(self) -> bool:
-        return any(entry.state is State.AVAILABLE for entry in self._versions.values())
-
-    def _failed(self) -> list[_Version[T]]:
-        entries = sorted(self._versions.values(), key=lambda entry: entry.number)
-        if any(entry.state is not State.END for entry in entries):
-            return []
-        return [entry for entry in entries if entry.error is not None and entry.aspired]
-
     # From here on: the lifecycle's own thread.
 
     def _run(self) -> None:
-        next_poll = 0.0
         while True:
-            if time.monotonic() >= next_poll:
-                self._poll()
-                wait = self._policy.poll_seconds
-                next_poll = math.inf if wait is None else time.monotonic() + wait
             with self._changed:
-                self._retire()
-                action = self._next_action()
-                if action is None:
-                    if self._stopping and self._all_ended():
-                        return
-                    self._changed.wait(self._idle_seconds(next_poll))
-                    continue
-            action()
+                find = self._find if time.monotonic() >= self._next_poll else None
+            if find is not None:
+                self._poll(find)
+            with self._changed:
+                self._reconcile()
+                while self._begin_next():
+                    pass
+                if self._stopping and self._all_ended():
+                    return
+                self._changed.wait(self._idle_seconds())
 
-    def _poll(self) -> None:
+    def _poll(self, find: FindVersions) -> None:
         """Takes over which versions are aspired now."""
-        found = self._list_versions()
+        try:
+            found = find()
+        except Exception as err:
+            self._log(f"{self._name}: its versions cannot be listed: {as_request_error(err)}")
+            found = None
         with self._changed:
-            if found is None or self._stopping:
+            if self._find is not find:
                 return
-            for number, path in found.items():
-                known = self._versions.get(number)
-                if known is None or (
-                    # It came back; one that failed is not tried again while it stays there.
-                    known.state is State.END and (known.error is None or not known.aspired)
-                ):
-                    self._versions[number] = _Version(number, path)
-            for number, entry in self._versions.items():
-                entry.aspired = number in found
+            wait = self._policy.poll_seconds
+            self._next_poll = math.inf if wait is None else time.monotonic() + wait
+            if found is not None:
+                self._aspired = found
 
-    def _retire(self) -> None:
-        """Takes un-aspired versions out of service, once they are not needed any more."""
-        entries = self._versions.values()
-        if self._stopping:
-            for entry in entries:
-                entry.aspired = False
-        wanted = any(entry.aspired for entry in entries)
-        replaced = any(entry.aspired and entry.state is State.AVAILABLE for entry in entries)
-        for entry in entries:
-            if entry.aspired:
-                continue
-            if entry.state is State.AVAILABLE and (replaced or not wanted):
-                entry.state = State.UNLOADING
-            elif entry.state in (State.START, State.LOADING):
+    def _reconcile(self) -> None:
+        """Brings the versions in line with which are aspired."""
+        for number, path in self._aspired.items():
+            known = self._versions.get(number)
+            if known is None or (
+                # It came back; one that failed is not tried again while it stays there.
+                known.state is State.END and (known.error is None or not known.aspired)
+            ):
+                self._versions[number] = _Version(number, path)
+        for number, entry in self._versions.items():
+            entry.aspired = number in self._aspired
+            if not entry.aspired and (entry.state is State.START or entry.waits()):
                 entry.state = State.END
         self._changed.notify_all()
 
-    def _next_action(self) -> Callable[[], None] | None:
-        """Returns the next thing to do without the lock: to begin an unload, or a load."""
-        for entry in self._versions.values():
-            if entry.state is State.UNLOADING and not entry.leaving:
-                entry.leaving = True
-                return functools.partial(self._begin_unload, entry)
+    def _begin_next(self) -> bool:
+        """Begins one unload or load, if there is one to begin."""
+        candidates = [entry.candidate() for entry in self._versions.values()]
+        number = version_to_unload(candidates)
+        if number is not None:
+            entry = self._versions[number]
+            entry.state = State.UNLOADING
+            entry.busy = True
+            self._unloading.run(functools.partial(self._unload_version, entry))
+            return True
+        if not self._loading.limited and self._loads():
+            return False
         now = time.monotonic()
-        due = [entry for entry in self._loadable() if entry.due <= now]
-        if not due:
-            return None
-        newest = max(due, key=lambda entry: entry.number)
-        newest.state = State.LOADING
-        return functools.partial(self._load_version, newest)
+        due = [e.number for e in self._versions.values() if e.waits() and e.due <= now]
+        new = version_to_load(candidates)
+        number = max(due if new is None else [*due, new], default=None)
+        if number is None:
+            return False
+        entry = self._versions[number]
+        entry.state = State.LOADING
+        entry.busy = True
+        self._loading.run(functools.partial(self._load_version, entry))
+        return True
 
-    def _loadable(self) -> list[_Version[T]]:
-        # A LOADING one that this thread sees waits for its next attempt.
-        states = (State.START, State.LOADING)
-        return [entry for entry in self._versions.values() if entry.state in states]
+    def _loads(self) -> bool:
+        return any(e.busy and e.state is State.LOADING for e in self._versions.values())
 
     def _all_ended(self) -> bool:
         return all(entry.state is State.END for entry in self._versions.values())
 
-    def _idle_seconds(self, next_poll: float) -> float | None:
-        next_event = min([next_poll, *(entry.due for entry in self._loadable())])
+    def _idle_seconds(self) -> float | None:
+        dues = [entry.due for entry in self._versions.values() if entry.waits()]
+        if not self._loading.limited and self._loads():
+            dues = []
+        next_event = min([self._next_poll, *dues])
         return None if math.isinf(next_event) else max(0.0, next_event - time.monotonic())
+
+    # From here on: threads of loads and unloads.
 
     def _load_version(self, entry: _Version[T]) -> None:
         try:
-            servable = self._load(entry.number, entry.path)
+            servable = self._load(entry.number, entry.path, functools.partial(self._lose, entry))
+            with self._publishing:
+                # Routed to before it is reported: who reads AVAILABLE gets answers of it.
+                self._publish({**self._routed(), entry.number: servable})
+                with self._changed:
+                    entry.servable = servable
+                    entry.error = None
+                    entry.state = State.AVAILABLE
+                    entry.busy = False
+                    self._changed.notify_all()
         except Exception as err:
             self._record_failure(entry, as_request_error(err))
-            return
-        # Routed to before it is reported: who reads AVAILABLE gets answers of it.
-        self._publish({**self._routed(), entry.number: servable})
-        with self._changed:
-            entry.servable = servable
-            entry.error = None
-            entry.state = State.AVAILABLE
-            self._changed.notify_all()
-        self._log(f"{self._name}: version {entry.number} is available")
+        else:
+            self._log(f"{self._name}: version {entry.number} is available")
 
     def _routed(self) -> dict[int, T]:
         with self._changed:
@@ -268,11 +298,10 @@ class ModelLifecycle(Generic[T]):
         with self._changed:
             entry.error = error
             entry.attempts += 1
-            last = entry.attempts > policy.max_retries
-            if last:
-                entry.state = State.END
-            else:
-                entry.due = time.monotonic() + policy.retry_seconds
+            entry.busy = False
+            last = entry.attempts > policy.max_retries or not entry.aspired
+            entry.state = State.END if last else State.LOADING
+            entry.due = time.monotonic() + policy.retry_seconds
             self._changed.notify_all()
         then = "gave up" if last else f"next in {policy.retry_seconds:g} s"
         self._log(
@@ -280,23 +309,32 @@ class ModelLifecycle(Generic[T]):
             f"{policy.max_retries + 1}, {then}): {error}"
         )
 
-    def _begin_unload(self, entry: _Version[T]) -> None:
-        self._publish(self._routed())
-        threading.Thread(
-            target=self._unload_version,
-            args=[entry],
-            name=f"unload-{self._name}-{entry.number}",
-            daemon=True,
-        ).start()
+    def _lose(self, entry: _Version[T], error: RequestError) -> None:
+        """Takes a version out of service that is gone; another attempt to load it may follow."""
+        with self._publishing:
+            with self._changed:
+                if entry.state is not State.AVAILABLE:
+                    return
+                entry.state = State.LOADING
+                entry.busy = True
+                entry.servable = None
+                entry.attempts = 0
+            self._publish(self._routed())
+        self._record_failure(entry, error)
 
     def _unload_version(self, entry: _Version[T]) -> None:
         servable, entry.servable = entry.servable, None
+        error = None
         try:
+            with self._publishing:
+                self._publish(self._routed())
             if servable is not None:
                 servable.close()
         except Exception as err:
-            entry.error = as_request_error(err)
+            error = as_request_error(err)
         with self._changed:
+            entry.error = error
             entry.state = State.END
+            entry.busy = False
             self._changed.notify_all()
         self._log(f"{self._name}: version {entry.number} is unloaded")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import NoReturn, Protocol, TypeVar
+from typing import TypeVar
 
 import grpc
 from tensorflow_serving.apis import (
@@ -12,23 +13,22 @@ from tensorflow_serving.apis import (
     model_management_pb2,
     model_pb2,
     model_service_pb2_grpc,
+    status_pb2,
 )
 
 from hotrow.serving.lifecycle import VersionStatus
+from hotrow.serving.served_models import ServedModels
 from hotrow.serving.status import Code, RequestError, as_request_error, cut_message, invalid
 
 _STATUS = {code.value[0]: code for code in grpc.StatusCode}
-_THREADS = 4
+# A reload takes one for as long as its models load.
+_THREADS = 16
 
 R = TypeVar("R")
 
 
-class _Model(Protocol):
-    def statuses(self) -> list[VersionStatus]: ...
-
-
 def model_status(
-    models: Mapping[str, _Model], request: get_model_status_pb2.GetModelStatusRequest
+    models: ServedModels, request: get_model_status_pb2.GetModelStatusRequest
 ) -> get_model_status_pb2.GetModelStatusResponse:
     """Returns the state of one version, or of every version seen, the highest first.
 
@@ -48,9 +48,8 @@ def model_status(
     return response
 
 
-def _statuses(models: Mapping[str, _Model], spec: model_pb2.ModelSpec) -> list[VersionStatus]:
-    model = models.get(spec.name)
-    known = model.statuses() if model is not None else []
+def _statuses(models: ServedModels, spec: model_pb2.ModelSpec) -> list[VersionStatus]:
+    known = models.statuses(spec.name)
     if spec.WhichOneof("version_choice") == "version":
         version = spec.version.value
         known = [status for status in known if status.version == version]
@@ -63,10 +62,35 @@ def _statuses(models: Mapping[str, _Model], spec: model_pb2.ModelSpec) -> list[V
     return known
 
 
+def reload_config(
+    models: ServedModels,
+    request: model_management_pb2.ReloadConfigRequest,
+    ended: threading.Event,
+) -> model_management_pb2.ReloadConfigResponse:
+    """Serves the models of a configuration instead of those before; waits for the new ones.
+
+    Args:
+        models: of the server.
+        request: with the configuration.
+        ended: set when nobody waits for the answer any more.
+
+    Raises:
+        RequestError: the configuration is refused, or one of its new models failed to load.
+    """
+    if request.config.WhichOneof("config") != "model_config_list":
+        raise invalid(
+            "ServerModelConfig type not supported by HandleReloadConfigRequest. Only "
+            "ModelConfigList is currently supported"
+        )
+    models.wait_until_available(models.apply(request.config), ended.is_set)
+    # Of its metrics none is ours: a status of OK is all that there is to say.
+    return model_management_pb2.ReloadConfigResponse(status=status_pb2.StatusProto())
+
+
 class ModelServer:
     """Answers on an address until it is stopped."""
 
-    def __init__(self, models: Mapping[str, _Model], address: str) -> None:
+    def __init__(self, models: ServedModels, address: str) -> None:
         self._server = grpc.server(ThreadPoolExecutor(_THREADS, thread_name_prefix="models"))
         model_service_pb2_grpc.add_ModelServiceServicer_to_server(_Servicer(models), self._server)
         self._server.add_insecure_port(address)
@@ -80,7 +104,7 @@ class ModelServer:
 class _Servicer(model_service_pb2_grpc.ModelServiceServicer):  # type: ignore[misc]
     """The methods have the names of the proto; each answers or aborts with a status."""
 
-    def __init__(self, models: Mapping[str, _Model]) -> None:
+    def __init__(self, models: ServedModels) -> None:
         self._models = models
 
     def GetModelStatus(  # noqa: N802
@@ -92,9 +116,10 @@ class _Servicer(model_service_pb2_grpc.ModelServiceServicer):  # type: ignore[mi
 
     def HandleReloadConfigRequest(  # noqa: N802
         self, request: model_management_pb2.ReloadConfigRequest, context: grpc.ServicerContext
-    ) -> NoReturn:
-        context.abort(grpc.StatusCode.UNIMPLEMENTED, "HandleReloadConfigRequest is not built yet")
-        raise AssertionError("abort returned")
+    ) -> model_management_pb2.ReloadConfigResponse:
+        ended = threading.Event()
+        context.add_callback(ended.set)
+        return _answer(context, lambda: reload_config(self._models, request, ended))
 
 
 def _answer(context: grpc.ServicerContext, answer: Callable[[], R]) -> R:

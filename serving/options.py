@@ -1,10 +1,10 @@
-"""Options of a serving process: the flags of tensorflow_model_server that are built, and ours."""
+"""Options of a serving process: flags of tensorflow_model_server, and ours."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hotrow.errors import InvalidArgumentError
+from hotrow.errors import InvalidArgumentError, UnimplementedError
 from hotrow.store_url import check_store_url
 
 
@@ -13,8 +13,12 @@ class ServeOptions:
     """What `platform serve` serves, where and how; names and defaults are TF Serving's.
 
     Attributes:
-        model_name: what requests call the model.
-        model_base_path: directory of the numbered version directories.
+        model_name: what requests call the model; of no effect with a model_config_file.
+        model_base_path: directory of the numbered version directories; likewise.
+        model_config_file: text ModelServerConfig, for several models; "" means none.
+        model_config_file_poll_wait_seconds: time between two looks into it; 0 reads it once.
+        allow_version_labels_for_unavailable_models: whether a new label may point to a version
+            that does not serve.
         port: TCP port of gRPC.
         rest_api_port: TCP port of REST; 0 means no REST.
         rest_api_num_threads: None means 4 for each CPU.
@@ -22,18 +26,31 @@ class ServeOptions:
         rest_api_enable_cors_support: whether browsers may read REST replies.
         grpc_max_threads: gRPC requests answered at a time, more are refused; None means 1024
             (TF Serving: 4 for each CPU, so that a burst of short requests is refused).
-        file_system_poll_wait_seconds: time between looks for versions; 0 looks once.
+        file_system_poll_wait_seconds: time between looks for versions; 0 looks once, a negative
+            one never.
+        num_load_threads: versions that load at a time, of all models, once the first ones serve;
+            0 means one of each model.
+        num_unload_threads: versions that unload at a time; 0 means no limit.
         max_num_load_retries: further attempts after the first failed load of a version.
-        load_retry_interval_micros: time between two attempts.
+        load_retry_interval_micros: time between two attempts; a negative one means none.
         saved_model_tags: tags of the graph to load.
-        intra_op_threads: 0 lets TensorFlow choose.
-        inter_op_threads: 0 lets TensorFlow choose.
+        tensorflow_session_parallelism: threads inside an op and between ops, where neither of the
+            next two is given; 0 lets TensorFlow choose.
+        tensorflow_intra_op_parallelism: threads inside an op.
+        tensorflow_inter_op_parallelism: threads between ops.
+        tensorflow_session_config_file: text ConfigProto of every session; "" means none.
+        per_process_gpu_memory_fraction: of the memory of a GPU; 0 lets TensorFlow choose.
+        mixed_precision: "bfloat16" lets TensorFlow compute in it where that is safe.
+        platform_config_file: refused, see the user's page.
         store: URL of the rows of our exports; "" means the store in the version's manifest.
         drain_seconds: how long running requests may take to end after SIGTERM.
     """
 
     model_name: str = "default"
     model_base_path: str = ""
+    model_config_file: str = ""
+    model_config_file_poll_wait_seconds: float = 0.0
+    allow_version_labels_for_unavailable_models: bool = False
     port: int = 8500
     rest_api_port: int = 0
     rest_api_num_threads: int | None = None
@@ -41,11 +58,18 @@ class ServeOptions:
     rest_api_enable_cors_support: bool = False
     grpc_max_threads: int | None = None
     file_system_poll_wait_seconds: float = 1.0
+    num_load_threads: int = 0
+    num_unload_threads: int = 0
     max_num_load_retries: int = 5
     load_retry_interval_micros: int = 60_000_000
     saved_model_tags: tuple[str, ...] = ("serve",)
-    intra_op_threads: int = 0
-    inter_op_threads: int = 0
+    tensorflow_session_parallelism: int = 0
+    tensorflow_intra_op_parallelism: int = 0
+    tensorflow_inter_op_parallelism: int = 0
+    tensorflow_session_config_file: str = ""
+    per_process_gpu_memory_fraction: float = 0.0
+    mixed_precision: str = ""
+    platform_config_file: str = ""
     store: str = ""
     drain_seconds: float = 30.0
 
@@ -55,12 +79,12 @@ class ServeOptions:
         Raises:
             InvalidArgumentError: names the flag, the value and what is allowed.
         """
-        if not self.model_base_path:
+        if not self.model_base_path and not self.model_config_file:
             raise InvalidArgumentError(
-                "--model_base_path is empty; give the directory that holds the numbered version "
-                "directories"
+                "Both server_options.model_base_path and server_options.model_config_file are "
+                "empty!"
             )
-        if not self.model_name:
+        if not self.model_name and not self.model_config_file:
             raise InvalidArgumentError("--model_name is empty; give the name requests will use")
         if self.store:
             check_store_url("--store", self.store)
@@ -70,17 +94,31 @@ class ServeOptions:
             raise InvalidArgumentError(
                 f"--port and --rest_api_port are both {self.port}; gRPC and REST need a port each"
             )
-        if self.file_system_poll_wait_seconds < 0:
-            raise InvalidArgumentError(
-                f"--file_system_poll_wait_seconds {self.file_system_poll_wait_seconds:g} is "
-                "negative; give the seconds between two looks, or 0 to look once"
-            )
         _check_range("max_num_load_retries", self.max_num_load_retries, 0, 2**31 - 1)
-        _check_range("load_retry_interval_micros", self.load_retry_interval_micros, 0, 2**63 - 1)
         _check_range("rest_api_timeout_in_ms", self.rest_api_timeout_in_ms, 1, 2**31 - 1)
+        _check_range("num_load_threads", self.num_load_threads, 0, 2**31 - 1)
+        _check_range("num_unload_threads", self.num_unload_threads, 0, 2**31 - 1)
+        _check_range("per_process_gpu_memory_fraction", self.per_process_gpu_memory_fraction, 0, 1)
+        if (
+            self.tensorflow_session_parallelism
+            and self.tensorflow_intra_op_parallelism
+            and self.tensorflow_inter_op_parallelism
+        ):
+            raise InvalidArgumentError(
+                "Either configure server_options.tensorflow_session_parallelism or "
+                "(server_options.tensorflow_intra_op_parallelism, "
+                "server_options.tensorflow_inter_op_parallelism) separately. "
+                "You cannot configure all."
+            )
+        if self.platform_config_file:
+            raise UnimplementedError(
+                f"--platform_config_file {self.platform_config_file}: a PlatformConfigMap is not "
+                "read; what it can say of SavedModels have flags of their own, such as "
+                "--tensorflow_session_config_file and --saved_model_tags"
+            )
 
 
-def _check_range(flag: str, value: int, least: int, greatest: int) -> None:
+def _check_range(flag: str, value: float, least: float, greatest: float) -> None:
     if not least <= value <= greatest:
         raise InvalidArgumentError(
             f"--{flag} {value} is out of range; give a number from {least} to {greatest}"

@@ -23,17 +23,27 @@ class RouteTable:
         self._publish = publish
         self._changing = threading.Lock()
         self._models: dict[str, Mapping[int, Servable]] = {}
+        self._labels: Mapping[str, Mapping[str, int]] = {}
 
     def set_versions(self, model: str, versions: Mapping[int, Servable]) -> None:
         """Requests of a model get these versions from now on."""
         with self._changing:
             self._models = {**self._models, model: dict(versions)}
-            routes = control_pb2.Routes()
-            for name, servables in self._models.items():
-                entry = routes.models.add(name=name)
-                for number, servable in servables.items():
-                    entry.versions.add(version=number, servable=servable.number)
-            self._publish(routes)
+            self._publish_all()
+
+    def set_labels(self, labels: Mapping[str, Mapping[str, int]]) -> None:
+        """Labels of all models, by model; a version that does not serve may have one, too."""
+        with self._changing:
+            self._labels = {model: dict(versions) for model, versions in labels.items()}
+            self._publish_all()
+
+    def _publish_all(self) -> None:
+        routes = control_pb2.Routes()
+        for name in sorted({*self._models, *self._labels}):
+            entry = routes.models.add(name=name, labels=self._labels.get(name, {}))
+            for number, servable in self._models.get(name, {}).items():
+                entry.versions.add(version=number, servable=servable.number)
+        self._publish(routes)
 
     def find(self, spec: model_pb2.ModelSpec) -> Servable:
         """Returns the version that a request's spec asks for.
@@ -45,10 +55,14 @@ class RouteTable:
         if not spec.name:
             raise invalid("ModelSpec has no name specified.")
         choice = spec.WhichOneof("version_choice")
-        if choice == "version_label":
-            raise invalid(f"Unrecognized servable version label: {spec.version_label}")
         versions = self._models.get(spec.name, {})
-        wanted = spec.version.value if choice == "version" else max(versions, default=None)
+        wanted = max(versions, default=None)
+        if choice == "version":
+            wanted = spec.version.value
+        elif choice == "version_label":
+            wanted = self._labels.get(spec.name, {}).get(spec.version_label)
+            if wanted is None:
+                raise invalid(f"Unrecognized servable version label: {spec.version_label}")
         if wanted is None:
             raise RequestError(
                 Code.NOT_FOUND, f"Servable not found for request: Latest({spec.name})"

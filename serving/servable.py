@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,15 +12,15 @@ from tensorflow.core.protobuf import config_pb2
 from hotrow.errors import NotFoundError
 from hotrow.serving.data_plane import DataPlane
 from hotrow.serving.lookup import checked_manifest
+from hotrow.serving.status import RequestError
 
 
 @dataclass(frozen=True)
 class SessionOptions:
-    """How a session is made. A number of threads of 0 lets TensorFlow choose."""
+    """How a session is made: the tags of its graph and its configuration."""
 
-    tags: tuple[str, ...] = ("serve",)
-    intra_op_threads: int = 0
-    inter_op_threads: int = 0
+    tags: tuple[str, ...]
+    config: config_pb2.ConfigProto
 
 
 class Servable:
@@ -40,9 +40,19 @@ class Servable:
         version: int,
         path: Path,
         options: SessionOptions,
-        store_url: str = "",
+        store_url: str,
+        lost: Callable[[RequestError], None],
     ) -> None:
         """Loads it, with the tables of its manifest if it has one.
+
+        Args:
+            data_plane: where.
+            model: its name.
+            version: its number.
+            path: of the SavedModel.
+            options: of its session.
+            store_url: of its rows; "" means the manifest's own store.
+            lost: called when the data plane was started again and could not load it once more.
 
         Raises:
             NotFoundError: `path` holds no SavedModel.
@@ -56,16 +66,15 @@ class Servable:
                 f"{path} holds no SavedModel: it has no saved_model.pb; "
                 "export the model again, or remove the directory"
             )
-        config = config_pb2.ConfigProto(
-            intra_op_parallelism_threads=options.intra_op_threads,
-            inter_op_parallelism_threads=options.inter_op_threads,
-        )
+        config = config_pb2.ConfigProto()
+        config.CopyFrom(options.config)
         # Kernels see it: our lookups find the version's tables by it.
         config.experimental.session_metadata.name = model
         config.experimental.session_metadata.version = version
         self.number: int
         self.signatures: Mapping[str, Any]
         self.number, self.signatures = data_plane.load(
+            lost,
             model=model,
             version=version,
             path=str(path),

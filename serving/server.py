@@ -3,39 +3,43 @@
 from __future__ import annotations
 
 import functools
+import os
 import signal
 import sys
 import threading
 from pathlib import Path
 from types import FrameType
 
+from hotrow.serving.config_file import ConfigFilePolling, initial_config
 from hotrow.serving.data_plane import DataPlane, check_port_is_free
 from hotrow.serving.gateway import Gateway
-from hotrow.serving.lifecycle import LoadPolicy, ModelLifecycle, State
+from hotrow.serving.lifecycle import LoadPolicy, Lost, ModelLifecycle
+from hotrow.serving.limited_threads import LimitedThreads
 from hotrow.serving.model_service import ModelServer, model_status
 from hotrow.serving.options import ServeOptions
 from hotrow.serving.rest.handler import RestHandler
 from hotrow.serving.rest.http_server import RestServer
 from hotrow.serving.route_table import RouteTable
 from hotrow.serving.servable import Servable, SessionOptions
-from hotrow.serving.status import RequestError
-from hotrow.serving.versions import newest_version, resolve_base_path
+from hotrow.serving.served_models import ServedModels
+from hotrow.serving.session_config import session_config
 
-# How often the wait for the first version looks for a signal.
-_WAIT_SECONDS = 0.2
+# Of loads, for each CPU, until the first models serve.
+_FIRST_LOADS = 4
 
 
 def serve(options: ServeOptions) -> None:
-    """Serves a model until SIGTERM or SIGINT; then running requests end, and it returns.
+    """Serves models until SIGTERM or SIGINT; then running requests end, and it returns.
 
-    Both ports are taken at once and listened on when the first version is ready. One line on
-    stdout says so; what happens to versions goes to stderr.
+    Both ports are taken at once and listened on when every model is ready. One line on stdout
+    says so; what happens to versions goes to stderr.
 
     Raises:
-        HotrowError: the base path is missing, a port is taken, or the first version fails.
+        HotrowError: the configuration is wrong, a port is taken, or a model cannot be loaded.
     """
     stop = _stop_on_signals()
-    base_path = resolve_base_path(options.model_base_path, options.model_name)
+    config = initial_config(options, _log)
+    session = SessionOptions(options.saved_model_tags, session_config(options, _log))
     check_port_is_free(options.port, "--port")
     rest = None
     if options.rest_api_port:
@@ -46,13 +50,15 @@ def serve(options: ServeOptions) -> None:
         )
     data_plane = DataPlane(_log)
     routes = RouteTable(data_plane.set_routes)
-    lifecycle = _lifecycle(options, base_path, data_plane, routes)
-    models = {options.model_name: lifecycle}
+    loading = LimitedThreads("load", _FIRST_LOADS * (os.cpu_count() or 1))
+    models = _models(options, session, data_plane, routes, loading)
     model_server = None
-    lifecycle.start()
+    polling = None
     try:
-        if not _wait_for_first_version(lifecycle, base_path, options.model_name, stop):
+        if not models.wait_until_available(models.apply(config), stop.is_set):
             return
+        loading.set_most(options.num_load_threads)
+        polling = ConfigFilePolling(options, models, _log)
         model_server = ModelServer(models, data_plane.backend)
         data_plane.listen(port=options.port, max_threads=options.grpc_max_threads or 0)
         if rest is not None:
@@ -62,7 +68,7 @@ def serve(options: ServeOptions) -> None:
                 options.rest_api_timeout_in_ms / 1000,
             )
             rest.start(handler)
-        _announce(options, lifecycle)
+        _announce(options, models)
         stop.wait()
     finally:
         if rest is not None:
@@ -70,61 +76,48 @@ def serve(options: ServeOptions) -> None:
         data_plane.stop(options.drain_seconds)
         if model_server is not None:
             model_server.stop()
-        lifecycle.stop()
+        if polling is not None:
+            polling.stop()
+        models.stop()
 
 
-def _lifecycle(
-    options: ServeOptions, base_path: Path, data_plane: DataPlane, routes: RouteTable
-) -> ModelLifecycle[Servable]:
-    model = options.model_name
-    session = SessionOptions(
-        tags=options.saved_model_tags,
-        intra_op_threads=options.intra_op_threads,
-        inter_op_threads=options.inter_op_threads,
-    )
+def _models(
+    options: ServeOptions,
+    session: SessionOptions,
+    data_plane: DataPlane,
+    routes: RouteTable,
+    loading: LimitedThreads,
+) -> ServedModels:
     policy = LoadPolicy(
         poll_seconds=options.file_system_poll_wait_seconds or None,
         max_retries=options.max_num_load_retries,
-        retry_seconds=options.load_retry_interval_micros / 1e6,
+        retry_seconds=max(0.0, options.load_retry_interval_micros / 1e6),
     )
-    return ModelLifecycle(
-        model,
-        lambda: newest_version(base_path),
-        lambda version, path: Servable(data_plane, model, version, path, session, options.store),
-        functools.partial(routes.set_versions, model),
-        policy,
-        _log,
+    unloading = LimitedThreads("unload", options.num_unload_threads)
+    changed = threading.Condition()
+
+    def make_lifecycle(model: str) -> ModelLifecycle[Servable]:
+        def load(version: int, path: Path, lost: Lost) -> Servable:
+            return Servable(data_plane, model, version, path, session, options.store, lost)
+
+        publish = functools.partial(routes.set_versions, model)
+        return ModelLifecycle(model, load, publish, policy, loading, unloading, changed, _log)
+
+    return ServedModels(
+        make_lifecycle,
+        routes.set_labels,
+        any_label=options.allow_version_labels_for_unavailable_models,
+        looks=options.file_system_poll_wait_seconds >= 0,
+        changed=changed,
+        log=_log,
     )
 
 
-def _wait_for_first_version(
-    lifecycle: ModelLifecycle[Servable], base_path: Path, model: str, stop: threading.Event
-) -> bool:
-    """Returns whether a version serves; False after a signal.
-
-    Raises:
-        HotrowError: the version cannot be loaded.
-    """
-    if not newest_version(base_path):
-        _log(
-            f"No versions of servable {model} found under base path {base_path}, waiting for one; "
-            "did you forget to name your leaf directory as a number (eg. '/1/')?"
-        )
-    while not stop.is_set():
-        try:
-            if lifecycle.wait_until_served(_WAIT_SECONDS):
-                return True
-        except RequestError as err:
-            raise RequestError(err.code, f"Failed to start server. Error: {err}") from err
-    return False
-
-
-def _announce(options: ServeOptions, lifecycle: ModelLifecycle[Servable]) -> None:
-    version = next(s.version for s in lifecycle.statuses() if s.state is State.AVAILABLE)
+def _announce(options: ServeOptions, models: ServedModels) -> None:
+    named = [f"{name} version {version}" for name, version in models.serving().items()]
     rest = f"127.0.0.1:{options.rest_api_port}" if options.rest_api_port else "off"
     print(
-        f"Serving {options.model_name} version {version}: "
-        f"gRPC 127.0.0.1:{options.port}, REST {rest}",
+        f"Serving {', '.join(named) or 'no model'}: gRPC 127.0.0.1:{options.port}, REST {rest}",
         flush=True,
     )
 

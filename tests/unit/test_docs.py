@@ -16,6 +16,7 @@ import yaml
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
+from hotrow.cli.ineffective_flags import INEFFECTIVE
 from hotrow.cli.main import Invocation, group
 from hotrow.cli.serve import UNBUILT
 from hotrow.config import RunConfig, ScheduleConfig, parse_config
@@ -110,15 +111,16 @@ def test_every_command_line_parses(line: str) -> None:
 
 def test_the_flags_of_serve_are_told_apart_as_the_command_does() -> None:
     page = (DOCS / "serving.md").read_text()
-    working, unbuilt = (
-        set(re.findall(r"`(\w+)`", line))
-        for line in re.findall(r"^(`model_name`.*|Every other flag.*)$", page, re.MULTILINE)
+    lines = r"^(`model_name`.*|No effect has .*|Not built are .*)$"
+    working, ineffective, unbuilt = (
+        set(re.findall(r"`(\w+)`", line)) for line in re.findall(lines, page, re.MULTILINE)
     )
     command = group.get_command(click.Context(group), "serve")
     assert command is not None
-    flags = {parameter.name for parameter in command.params} - UNBUILT.keys()
-    assert working == flags
-    assert unbuilt - {"tensorflow_model_server"} <= UNBUILT.keys()
+    flags = {parameter.name for parameter in command.params}
+    assert ineffective == INEFFECTIVE.keys()
+    assert unbuilt == UNBUILT.keys() | {"platform_config_file"}
+    assert working == flags - ineffective - unbuilt
 
 
 @pytest.mark.parametrize("text", blocks("python"))

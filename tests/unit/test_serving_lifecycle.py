@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from hotrow.errors import UnavailableError
-from hotrow.serving.lifecycle import LoadPolicy, ModelLifecycle, State, VersionStatus
+from hotrow.serving.lifecycle import LoadPolicy, Lost, ModelLifecycle, State, VersionStatus
+from hotrow.serving.limited_threads import LimitedThreads
 from hotrow.serving.status import Code, RequestError
 
 WAIT_SECONDS = 30.0
@@ -38,13 +39,20 @@ class Disk:
         self.loaded: list[int] = []
         self.lines: list[str] = []
         self.routed: dict[int, Loaded] = {}
+        self.lost: dict[int, Lost] = {}
+        self.held: dict[int, threading.Event] = {}
         self.changed = threading.Condition()
 
     def list_versions(self) -> dict[int, Path] | None:
         return self.versions
 
-    def load(self, number: int, path: Path) -> Loaded:
-        self.loaded.append(number)
+    def load(self, number: int, path: Path, lost: Lost) -> Loaded:
+        with self.changed:
+            self.loaded.append(number)
+            self.lost[number] = lost
+            self.changed.notify_all()
+        if number in self.held:
+            assert self.held[number].wait(WAIT_SECONDS)
         if number in self.broken:
             raise self.broken[number]
         return Loaded(number)
@@ -64,6 +72,12 @@ class Disk:
                 lambda: any(part in line for line in self.lines), WAIT_SECONDS
             ), self.lines
 
+    def wait_for_loads(self, *numbers: int) -> None:
+        with self.changed:
+            assert self.changed.wait_for(lambda: self.loaded == list(numbers), WAIT_SECONDS), (
+                self.loaded
+            )
+
     def put(self, *numbers: int) -> None:
         self.versions = {number: Path(str(number)) for number in numbers}
 
@@ -73,10 +87,25 @@ def disk() -> Disk:
     return Disk()
 
 
+def _lifecycle(disk: Disk, policy: LoadPolicy, loads: int = 0) -> ModelLifecycle[Loaded]:
+    return ModelLifecycle(
+        "m",
+        disk.load,
+        disk.publish,
+        policy,
+        LimitedThreads("load", loads),
+        LimitedThreads("unload", 0),
+        threading.Condition(),
+        disk.log,
+    )
+
+
+POLICY = LoadPolicy(poll_seconds=0.01, max_retries=2, retry_seconds=0.01)
+
+
 @pytest.fixture
 def lifecycle(disk: Disk) -> Iterator[ModelLifecycle[Loaded]]:
-    policy = LoadPolicy(poll_seconds=0.01, max_retries=2, retry_seconds=0.01)
-    lifecycle = ModelLifecycle("m", disk.list_versions, disk.load, disk.publish, policy, disk.log)
+    lifecycle = _lifecycle(disk, POLICY)
     yield lifecycle
     lifecycle.stop()
 
@@ -89,8 +118,8 @@ def test_the_newest_version_is_loaded_before_the_old_one_is_closed(
     disk: Disk, lifecycle: ModelLifecycle[Loaded]
 ) -> None:
     disk.put(1)
-    lifecycle.start()
-    assert lifecycle.wait_until_served(WAIT_SECONDS)
+    lifecycle.aspire(disk.list_versions)
+    disk.wait_for("version 1 is available")
     disk.put(2)
     disk.wait_for("version 1 is unloaded")
     assert disk.lines == [
@@ -103,8 +132,8 @@ def test_the_newest_version_is_loaded_before_the_old_one_is_closed(
 
 def test_a_request_keeps_its_version_open(disk: Disk, lifecycle: ModelLifecycle[Loaded]) -> None:
     disk.put(1)
-    lifecycle.start()
-    assert lifecycle.wait_until_served(WAIT_SECONDS)
+    lifecycle.aspire(disk.list_versions)
+    disk.wait_for("version 1 is available")
     held = disk.routed[1]
     held.unused.clear()
     disk.put(2)
@@ -124,8 +153,8 @@ def test_a_failed_load_is_retried_and_then_given_up(
     disk: Disk, lifecycle: ModelLifecycle[Loaded]
 ) -> None:
     disk.put(1)
-    lifecycle.start()
-    assert lifecycle.wait_until_served(WAIT_SECONDS)
+    lifecycle.aspire(disk.list_versions)
+    disk.wait_for("version 1 is available")
     disk.broken[2] = UnavailableError("the store is away")
     disk.put(2)
     disk.wait_for("version 2 failed to load (attempt 3 of 3, gave up): the store is away")
@@ -142,10 +171,10 @@ def test_a_version_that_failed_is_tried_again_after_it_was_away(
 ) -> None:
     disk.broken[1] = ValueError("half a file")
     disk.put(1)
-    lifecycle.start()
+    lifecycle.aspire(disk.list_versions)
     disk.wait_for("gave up): ValueError: half a file")
-    with pytest.raises(RequestError, match=r"\{\{\{name: m version: 1\} due to error: ValueError"):
-        lifecycle.wait_until_served(WAIT_SECONDS)
+    failed = VersionStatus(1, State.END, Code.INTERNAL, "ValueError: half a file")
+    assert lifecycle.outcome() == failed
     disk.broken.clear()
     disk.put(2)
     disk.wait_for("version 2 is available")
@@ -157,8 +186,8 @@ def test_a_disk_that_cannot_be_read_changes_nothing(
     disk: Disk, lifecycle: ModelLifecycle[Loaded]
 ) -> None:
     disk.put(1)
-    lifecycle.start()
-    assert lifecycle.wait_until_served(WAIT_SECONDS)
+    lifecycle.aspire(disk.list_versions)
+    disk.wait_for("version 1 is available")
     disk.versions = None
     assert not threading.Event().wait(0.1)  # several polls
     assert _states(lifecycle) == {1: State.AVAILABLE}
@@ -168,23 +197,20 @@ def test_a_version_that_went_away_serves_again_when_it_is_back(
     disk: Disk, lifecycle: ModelLifecycle[Loaded]
 ) -> None:
     disk.put(1)
-    lifecycle.start()
-    assert lifecycle.wait_until_served(WAIT_SECONDS)
+    lifecycle.aspire(disk.list_versions)
+    disk.wait_for("version 1 is available")
     disk.put()
     disk.wait_for("version 1 is unloaded")
     assert not disk.routed
     disk.put(1)
-    assert lifecycle.wait_until_served(WAIT_SECONDS)
-    assert disk.loaded == [1, 1]
+    disk.wait_for_loads(1, 1)
 
 
 def test_stopping_closes_what_is_loaded_after_its_requests(disk: Disk) -> None:
-    lifecycle = ModelLifecycle(
-        "m", disk.list_versions, disk.load, disk.publish, LoadPolicy(None), disk.log
-    )
+    lifecycle = _lifecycle(disk, LoadPolicy(None))
     disk.put(1)
-    lifecycle.start()
-    assert lifecycle.wait_until_served(WAIT_SECONDS)
+    lifecycle.aspire(disk.list_versions)
+    disk.wait_for("version 1 is available")
     held = disk.routed[1]
     held.unused.clear()
     stopping = threading.Thread(target=lifecycle.stop)
@@ -197,3 +223,113 @@ def test_stopping_closes_what_is_loaded_after_its_requests(disk: Disk) -> None:
     stopping.join(WAIT_SECONDS)
     assert held.closed.is_set()
     assert _states(lifecycle) == {1: State.END}
+
+
+def test_versions_load_one_after_the_other_the_highest_first(
+    disk: Disk, lifecycle: ModelLifecycle[Loaded]
+) -> None:
+    disk.held[3] = threading.Event()
+    disk.put(1, 3, 2)
+    lifecycle.aspire(disk.list_versions)
+    disk.wait_for_loads(3)
+    assert not threading.Event().wait(0.05)  # several polls
+    assert disk.loaded == [3]
+    disk.held[3].set()
+    disk.wait_for_loads(3, 2, 1)
+
+
+def test_with_threads_for_it_versions_load_at_the_same_time(disk: Disk) -> None:
+    lifecycle = _lifecycle(disk, POLICY, loads=2)
+    for number in (2, 3):
+        disk.held[number] = threading.Event()
+    disk.put(1, 2, 3)
+    lifecycle.aspire(disk.list_versions)
+    with disk.changed:
+        assert disk.changed.wait_for(lambda: set(disk.loaded) == {2, 3}, WAIT_SECONDS)
+    disk.held[2].set()
+    disk.wait_for("version 1 is available")
+    assert _states(lifecycle) == {3: State.LOADING, 2: State.AVAILABLE, 1: State.AVAILABLE}
+    disk.held[3].set()
+    lifecycle.stop()
+
+
+def test_a_slow_load_does_not_hold_up_the_polling(
+    disk: Disk, lifecycle: ModelLifecycle[Loaded]
+) -> None:
+    disk.put(1)
+    lifecycle.aspire(disk.list_versions)
+    disk.wait_for("version 1 is available")
+    disk.held[2] = threading.Event()
+    disk.put(2)
+    disk.wait_for_loads(1, 2)
+    disk.put()
+    disk.wait_for("version 1 is unloaded")
+    disk.held[2].set()
+    disk.wait_for("version 2 is unloaded")
+    assert not disk.routed
+
+
+def test_a_failed_new_version_leaves_every_aspired_older_one_serving(
+    disk: Disk, lifecycle: ModelLifecycle[Loaded]
+) -> None:
+    disk.put(1, 2)
+    lifecycle.aspire(disk.list_versions)
+    disk.wait_for("version 1 is available")
+    disk.broken[3] = ValueError("half a file")
+    disk.put(2, 3)
+    disk.wait_for("gave up")
+    disk.wait_for("version 1 is unloaded")
+    assert set(disk.routed) == {2}
+
+
+def test_a_version_that_is_lost_is_loaded_again(
+    disk: Disk, lifecycle: ModelLifecycle[Loaded]
+) -> None:
+    disk.put(1)
+    lifecycle.aspire(disk.list_versions)
+    disk.wait_for("version 1 is available")
+    disk.held[1] = threading.Event()
+    disk.lost[1](RequestError(Code.UNAVAILABLE, "the store is away"))
+    assert not disk.routed
+    waiting = VersionStatus(1, State.LOADING, Code.UNAVAILABLE, "the store is away")
+    assert lifecycle.statuses() == [waiting]
+    disk.held[1].set()
+    disk.wait_for_loads(1, 1)
+    disk.wait_for("attempt 1 of 3, next in 0.01 s): the store is away")
+
+
+def test_a_version_that_stays_lost_ends_with_its_error(disk: Disk) -> None:
+    lifecycle = _lifecycle(disk, LoadPolicy(0.01, max_retries=0))
+    disk.put(1)
+    lifecycle.aspire(disk.list_versions)
+    disk.wait_for("version 1 is available")
+    disk.lost[1](RequestError(Code.NOT_FOUND, "no such directory"))
+    gone = VersionStatus(1, State.END, Code.NOT_FOUND, "no such directory")
+    assert lifecycle.statuses() == [gone]
+    assert lifecycle.outcome() == gone
+    lifecycle.stop()
+
+
+def test_a_retired_model_unloads_and_comes_back(
+    disk: Disk, lifecycle: ModelLifecycle[Loaded]
+) -> None:
+    disk.put(1)
+    lifecycle.aspire(disk.list_versions)
+    disk.wait_for("version 1 is available")
+    lifecycle.retire()
+    disk.wait_for("version 1 is unloaded")
+    assert lifecycle.outcome() is None
+    assert _states(lifecycle) == {1: State.END}
+    lifecycle.aspire(disk.list_versions)
+    disk.wait_for_loads(1, 1)
+
+
+def test_the_disk_may_fail_in_any_way(disk: Disk, lifecycle: ModelLifecycle[Loaded]) -> None:
+    def fail() -> None:
+        raise ValueError("a name that is no text")
+
+    lifecycle.aspire(fail)
+    disk.wait_for("m: its versions cannot be listed: ValueError: a name that is no text")
+    disk.put(1)
+    lifecycle.aspire(disk.list_versions)
+    disk.wait_for("version 1 is available")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -12,6 +14,7 @@ import grpc
 import numpy as np
 import pytest
 import tensorflow as tf
+from integration.serving.model_configs import ask, model, refusal, wait_for, write_config
 from tensorflow_serving.apis import predict_pb2
 
 WAIT_SECONDS = 60.0
@@ -50,6 +53,46 @@ def test_it_is_started_again_with_what_it_had(testdata: Path, start_server: Any)
     assert server.rest("/v1/models/half")[0] == 200
     assert _data_plane(server) != before
     assert server.terminate() == 0
+
+
+def test_a_version_that_cannot_be_loaded_again_leaves_the_others_serving(
+    testdata: Path, tmp_path: Path, start_server: Any
+) -> None:
+    two, three = tmp_path / "two", tmp_path / "three"
+    shutil.copytree(testdata / "saved_model_half_plus_two_cpu", two)
+    shutil.copytree(testdata / "saved_model_half_plus_three", three)
+    path = write_config(tmp_path / "models.txt", model("two", two), model("three", three))
+    server = start_server("ignored", "", f"--model_config_file={path}", "--max_num_load_retries=0")
+    server.wait_ready()
+    (two / "00000123" / "saved_model.pb").unlink()
+    os.kill(_data_plane(server), signal.SIGKILL)
+    server.wait_for_log("two: version 123 failed to load (attempt 1 of 1, gave up): ")
+    server.wait_for_log("hotrow-server serves again")
+    assert ask(server, "three") == (4.0, 123)
+    wait_for(server, "two", {123: "END"})
+    assert refusal(lambda: ask(server, "two")) == (
+        "NOT_FOUND",
+        "Servable not found for request: Latest(two)",
+    )
+    _, body = server.rest("/v1/models/two")
+    status = json.loads(body)["model_version_status"][0]["status"]
+    assert status["error_code"] == "NOT_FOUND"
+    assert "Could not find SavedModel" in status["error_message"]
+
+
+def test_a_version_that_could_not_be_loaded_again_serves_when_it_can(
+    testdata: Path, tmp_path: Path, start_server: Any
+) -> None:
+    base = tmp_path / "half"
+    shutil.copytree(testdata / "saved_model_half_plus_two_cpu", base)
+    server = start_server("half", base, "--load_retry_interval_micros=100000")
+    server.wait_ready()
+    base.rename(tmp_path / "away")
+    os.kill(_data_plane(server), signal.SIGKILL)
+    server.wait_for_log("half: version 123 failed to load (attempt 1 of 6, next in 0.1 s): ")
+    (tmp_path / "away").rename(base)
+    wait_for(server, "half", {123: "AVAILABLE"})
+    assert list(server.predict(x=X).outputs["y"].float_val) == [2.5, 3.0]
 
 
 def test_it_does_not_outlive_the_process_that_started_it(testdata: Path, start_server: Any) -> None:

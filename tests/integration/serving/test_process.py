@@ -46,7 +46,7 @@ def test_running_requests_end_before_the_process_does(zoo_dir: Path, start_serve
 
 
 @pytest.mark.parametrize("flag", ["port", "rest_api_port"])
-def test_a_port_in_use_is_one_line_and_exit_code_1(
+def test_a_port_in_use_is_one_line_and_exit_code_255(
     base: Path, start_server: Any, flag: str
 ) -> None:
     with socket.socket() as taken:
@@ -54,9 +54,10 @@ def test_a_port_in_use_is_one_line_and_exit_code_1(
         taken.listen()
         port = taken.getsockname()[1]
         server = start_server("half", base, f"--{flag}={port}")
-        assert server.wait_exit() == 1
+        assert server.wait_exit() == 255
     assert server.log[-1] == (
-        f"Error: --{flag} {port} cannot be used: Address already in use; choose another port"
+        f"Failed to start server. Error: --{flag} {port} cannot be used: Address already in use; "
+        "choose another port"
     )
 
 
@@ -64,16 +65,96 @@ def test_a_second_server_does_not_share_a_port(base: Path, start_server: Any) ->
     first = start_server("half", base)
     first.wait_ready()
     second = start_server("half", base, f"--port={first.port}")
-    assert second.wait_exit() == 1
+    assert second.wait_exit() == 255
     assert f"--port {first.port} cannot be used" in second.log[-1]
 
 
-def test_a_missing_base_path_is_one_line_and_exit_code_1(tmp_path: Path, start_server: Any) -> None:
-    server = start_server("half", tmp_path / "nowhere")
-    assert server.wait_exit() == 1
-    assert server.log[-1].startswith(
-        f"Error: Could not find base path {tmp_path}/nowhere for servable half; "
+def test_a_missing_base_path_is_waited_for(base: Path, tmp_path: Path, start_server: Any) -> None:
+    later = tmp_path / "later"
+    server = start_server("half", later)
+    server.wait_for_log(
+        f"Could not find base path {later} for servable half with error No such file or directory"
     )
+    shutil.copytree(base, tmp_path / "copy")
+    (tmp_path / "copy").rename(later)
+    assert server.wait_ready().startswith("Serving half version 123: ")
+
+
+def test_neither_base_path_nor_config_file_ends_it(start_server: Any) -> None:
+    server = start_server("half", "")
+    assert server.wait_exit() == 255
+    assert server.log[-1] == (
+        "Failed to start server. Error: Both server_options.model_base_path and "
+        "server_options.model_config_file are empty!"
+    )
+
+
+def test_a_value_that_cannot_be_read_shows_the_usage_and_ends_with_255(
+    base: Path, start_server: Any
+) -> None:
+    server = start_server("half", base, "--max_num_load_retries=many")
+    assert server.wait_ready().startswith("Usage: platform serve")
+    assert server.wait_exit() == 255
+    assert server.log[-1].startswith(
+        "Error: Invalid value for '--max_num_load_retries': 'many' is not a valid integer"
+    )
+
+
+def test_an_unknown_flag_is_named_and_left_alone(base: Path, start_server: Any) -> None:
+    server = start_server("half", base, "--no_such_flag=7")
+    server.wait_ready()
+    assert server.log[0] == "unknown argument: --no_such_flag=7 (see 'platform serve --help')"
+
+
+def test_a_flag_without_effect_is_named_once(base: Path, start_server: Any) -> None:
+    server = start_server(
+        "half", base, "--prefer_tflite_model", "--flush_filesystem_caches=1", "--enable_profiler=0"
+    )
+    server.wait_ready()
+    named = [line for line in server.log if "has no effect" in line]
+    assert sorted(named) == [
+        "--enable_profiler=0 has no effect: there is no profiler service",
+        "--prefer_tflite_model=true has no effect: TensorFlow Lite models are not run, "
+        "saved_model.pb is used",
+    ]
+
+
+def test_a_platform_config_file_is_refused(base: Path, start_server: Any) -> None:
+    server = start_server("half", base, "--platform_config_file=platforms.txt")
+    assert server.wait_exit() == 255
+    assert "--platform_config_file platforms.txt: a PlatformConfigMap is not read" in server.log[-1]
+
+
+def test_three_ways_to_choose_threads_are_one_too_many(base: Path, start_server: Any) -> None:
+    flags = [f"--tensorflow_{kind}_parallelism=1" for kind in ("session", "intra_op", "inter_op")]
+    server = start_server("half", base, *flags)
+    assert server.wait_exit() == 255
+    assert server.log[-1].startswith(
+        "Failed to start server. Error: Either configure "
+        "server_options.tensorflow_session_parallelism or "
+    )
+
+
+def test_sessions_have_the_configuration_of_a_file(
+    base: Path, tmp_path: Path, start_server: Any
+) -> None:
+    path = tmp_path / "session.txt"
+    path.write_text('experimental { executor_type: "an unheard-of executor" }')
+    flags = (f"--tensorflow_session_config_file={path}", "--max_num_load_retries=0")
+    server = start_server("half", base, *flags)
+    assert server.wait_exit() == 255
+    assert "an unheard-of executor" in server.log[-1]
+
+
+def test_a_session_configuration_that_is_none_ends_it(
+    base: Path, tmp_path: Path, start_server: Any
+) -> None:
+    path = tmp_path / "session.txt"
+    path.write_text("inter_op: 3")
+    server = start_server("half", base, f"--tensorflow_session_config_file={path}")
+    assert server.wait_exit() == 255
+    assert server.log[-2].startswith("Error parsing text-format tensorflow.ConfigProto: 1:1 :")
+    assert server.log[-1] == f"Failed to start server. Error: Invalid protobuf file: '{path}'"
 
 
 def test_a_relative_base_path_is_resolved(
@@ -104,18 +185,20 @@ def test_a_first_version_that_cannot_be_loaded_ends_it(tmp_path: Path, start_ser
     (tmp_path / "3").mkdir()
     (tmp_path / "3" / "saved_model.pb").write_bytes(b"no protobuf at all")
     server = start_server("half", tmp_path, "--max_num_load_retries=0")
-    assert server.wait_exit() == 1
+    assert server.wait_exit() == 255
     assert server.log[-1].startswith(
-        "Error: Failed to start server. Error: 1 model(s) did not become available: "
+        "Failed to start server. Error: 1 model(s) did not become available: "
         "{{{name: half version: 3} due to error: "
     )
+    assert server.log[-1].endswith("}, }")
 
 
 def test_a_flag_that_is_not_built_yet_is_named(base: Path, start_server: Any) -> None:
     server = start_server("half", base, "--enable-batching")
-    assert server.wait_exit() == 2
+    assert server.wait_exit() == 255
     assert server.log[-1] == (
-        "Error: --enable_batching=true is not built yet; leave it out, or at its default false"
+        "Failed to start server. Error: --enable_batching=true is not built yet; leave it out, or "
+        "at its default false"
     )
 
 
@@ -126,5 +209,5 @@ def test_a_flag_that_is_not_built_yet_may_have_its_default(base: Path, start_ser
 
 def test_one_port_for_both_wires_is_refused(base: Path, start_server: Any) -> None:
     server = start_server("half", base, "--port=9000", "--rest_api_port=9000")
-    assert server.wait_exit() == 2
+    assert server.wait_exit() == 255
     assert "--port and --rest_api_port are both 9000" in server.log[-1]

@@ -1,0 +1,47 @@
+"""The configuration of TensorFlow's sessions, from the flags."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
+
+from hotrow.serving.options import ServeOptions
+from hotrow.serving.text_proto import read_text_proto
+
+_BFLOAT16 = "bfloat16"
+
+
+def session_config(options: ServeOptions, log: Callable[[str], None]) -> config_pb2.ConfigProto:
+    """Returns what every session gets: the file's configuration, and the flags over it.
+
+    Args:
+        options: of the server.
+        log: takes what an operator should know.
+
+    Raises:
+        HotrowError: the file cannot be read or is no ConfigProto.
+    """
+    config = config_pb2.ConfigProto()
+    if options.tensorflow_session_config_file:
+        read_text_proto(options.tensorflow_session_config_file, config, log)
+    intra = options.tensorflow_intra_op_parallelism
+    inter = options.tensorflow_inter_op_parallelism
+    if not intra and not inter:
+        intra = inter = options.tensorflow_session_parallelism
+    if intra:
+        config.intra_op_parallelism_threads = intra
+    if inter:
+        config.inter_op_parallelism_threads = inter
+    if options.per_process_gpu_memory_fraction:
+        gpu = config.gpu_options
+        gpu.per_process_gpu_memory_fraction = options.per_process_gpu_memory_fraction
+    if options.mixed_precision == _BFLOAT16:
+        rewrites = config.graph_options.rewrite_options
+        rewrites.auto_mixed_precision_onednn_bfloat16 = rewriter_config_pb2.RewriterConfig.ON
+    elif options.mixed_precision:
+        log(
+            f"{options.mixed_precision} auto mixed precision is not supported. Valid option: "
+            f"{_BFLOAT16}"
+        )
+    return config
