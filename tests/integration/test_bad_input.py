@@ -381,15 +381,15 @@ def test_a_server_without_its_store_ends_and_names_it(
         *("--max_num_load_retries=0", *options),
         cwd=tmp_path,
     )
-    assert result.returncode == 1
+    assert result.returncode == 255
     assert "Traceback" not in result.stderr
     *log, last = result.stderr.splitlines()
-    reason = f"store {store} cannot be opened: No such file or directory"
+    code, reason = "NOT_FOUND", f"store {store} cannot be opened: No such file or directory"
     if not options:
-        reason = f"{store}/data.mdb cannot be read: No such file or directory"
+        code, reason = "DATA_LOSS", f"{store}/data.mdb cannot be read: No such file or directory"
     assert last == (
-        "Error: Failed to start server. Error: 1 model(s) did not become available: "
-        f"{{{{{{name: m version: 1}} due to error: {reason}}}, }}"
+        "Failed to start server. Error: 1 model(s) did not become available: "
+        f"{{{{{{name: m version: 1}} due to error: {code}: {reason}}}, }}"
     )
     assert log == [f"m: version 1 failed to load (attempt 1 of 1, gave up): {reason}"]
 

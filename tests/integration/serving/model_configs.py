@@ -77,10 +77,19 @@ def states(server: Any, name: str) -> dict[int, str]:
     return {entry.version: state(entry.state) for entry in response.model_version_status}
 
 
+def _states_so_far(server: Any, name: str) -> dict[int, str]:
+    try:
+        return states(server, name)
+    except grpc.RpcError as err:
+        if err.code() is not grpc.StatusCode.NOT_FOUND:
+            raise
+        return {}
+
+
 def wait_for(server: Any, name: str, expected: dict[int, str]) -> None:
     """Waits until the versions of a model have these states."""
     end = time.monotonic() + WAIT_SECONDS
-    while (seen := states(server, name)) != expected:
+    while (seen := _states_so_far(server, name)) != expected:
         assert time.monotonic() < end, f"{seen}: " + "\n".join(server.log)
         time.sleep(0.05)
 
