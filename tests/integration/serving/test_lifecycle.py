@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -153,6 +154,33 @@ def test_a_missing_base_path_unloads_nothing(
     base.rename(tmp_path / "away")
     time.sleep(0.5)  # several polls
     assert server.predict(x=X).model_spec.version.value == 1
+
+
+def test_without_polling_the_disk_is_looked_at_once(
+    source: Path, tmp_path: Path, start_server: Any
+) -> None:
+    base = tmp_path / "model"
+    _publish(source, base, "1")
+    server = start_server("half", base, "--file_system_poll_wait_seconds=0")
+    server.wait_ready()
+    _publish(source, base, "2")
+    time.sleep(0.5)
+    assert _states(server) == {1: "AVAILABLE"}
+
+
+def test_a_negative_time_between_looks_means_none_at_all(
+    source: Path, tmp_path: Path, start_server: Any
+) -> None:
+    base = tmp_path / "model"
+    _publish(source, base, "1")
+    server = start_server(
+        "half", base, "--file_system_poll_wait_seconds=-1", "--prefer_tflite_model"
+    )
+    server.wait_for_log("--prefer_tflite_model=true has no effect")
+    with pytest.raises(subprocess.TimeoutExpired):
+        server.process.wait(5)  # it waits
+    assert server.log[1:] == []
+    assert server.terminate() == 0
 
 
 def test_a_running_request_keeps_its_version(
