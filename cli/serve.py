@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 import click
 
+from hotrow.cli.batching_flags import batching_flags
 from hotrow.cli.ineffective_flags import ineffective_flags
 from hotrow.cli.quiet_start import import_tensorflow_quietly
 from hotrow.errors import HotrowError, UnimplementedError
@@ -18,18 +19,13 @@ DEFAULTS = ServeOptions(model_base_path="-")
 # Flags of tensorflow_model_server (and `device_cache_rows`, ours) without a part behind them yet,
 # with TF Serving's defaults. Giving the default is harmless, another value is refused by name.
 UNBUILT: dict[str, str] = {
-    "batching_parameters_file": "",
     "device_cache_rows": "",
-    "enable_batching": "false",
     "enable_grpc_healthcheck_service": "false",
-    "enable_model_warmup": "true",
-    "enable_per_model_batching_parameters": "false",
     "enable_serialization_as_tensor_content": "false",
     "enable_signature_method_name_check": "false",
     "grpc_channel_arguments": "",
     "grpc_socket_path": "",
     "monitoring_config_file": "",
-    "num_request_iterations_for_warmup": "0",
     "ssl_config_file": "",
     "use_alts_credentials": "false",
 }
@@ -223,6 +219,7 @@ def _unbuilt_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     default=DEFAULTS.rest_api_enable_cors_support,
     help="Let browsers of other origins read REST replies.",
 )
+@batching_flags
 @click.option(
     "--saved_model_tags",
     default=",".join(DEFAULTS.saved_model_tags),

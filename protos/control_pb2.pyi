@@ -1,5 +1,6 @@
 from tensorflow_serving.apis import get_model_metadata_pb2 as _get_model_metadata_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
@@ -8,7 +9,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Request(_message.Message):
-    __slots__ = ("load", "unload", "set_routes", "listen", "drain", "describe", "stats")
+    __slots__ = ("load", "unload", "set_routes", "listen", "drain", "describe", "stats", "set_batching")
     LOAD_FIELD_NUMBER: _ClassVar[int]
     UNLOAD_FIELD_NUMBER: _ClassVar[int]
     SET_ROUTES_FIELD_NUMBER: _ClassVar[int]
@@ -16,6 +17,7 @@ class Request(_message.Message):
     DRAIN_FIELD_NUMBER: _ClassVar[int]
     DESCRIBE_FIELD_NUMBER: _ClassVar[int]
     STATS_FIELD_NUMBER: _ClassVar[int]
+    SET_BATCHING_FIELD_NUMBER: _ClassVar[int]
     load: LoadRequest
     unload: UnloadRequest
     set_routes: Routes
@@ -23,7 +25,8 @@ class Request(_message.Message):
     drain: DrainRequest
     describe: DescribeRequest
     stats: StatsRequest
-    def __init__(self, load: _Optional[_Union[LoadRequest, _Mapping]] = ..., unload: _Optional[_Union[UnloadRequest, _Mapping]] = ..., set_routes: _Optional[_Union[Routes, _Mapping]] = ..., listen: _Optional[_Union[ListenRequest, _Mapping]] = ..., drain: _Optional[_Union[DrainRequest, _Mapping]] = ..., describe: _Optional[_Union[DescribeRequest, _Mapping]] = ..., stats: _Optional[_Union[StatsRequest, _Mapping]] = ...) -> None: ...
+    set_batching: SetBatching
+    def __init__(self, load: _Optional[_Union[LoadRequest, _Mapping]] = ..., unload: _Optional[_Union[UnloadRequest, _Mapping]] = ..., set_routes: _Optional[_Union[Routes, _Mapping]] = ..., listen: _Optional[_Union[ListenRequest, _Mapping]] = ..., drain: _Optional[_Union[DrainRequest, _Mapping]] = ..., describe: _Optional[_Union[DescribeRequest, _Mapping]] = ..., stats: _Optional[_Union[StatsRequest, _Mapping]] = ..., set_batching: _Optional[_Union[SetBatching, _Mapping]] = ...) -> None: ...
 
 class Reply(_message.Message):
     __slots__ = ("code", "message", "load", "listen", "describe", "stats")
@@ -42,7 +45,7 @@ class Reply(_message.Message):
     def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., load: _Optional[_Union[LoadReply, _Mapping]] = ..., listen: _Optional[_Union[ListenReply, _Mapping]] = ..., describe: _Optional[_Union[DescribeReply, _Mapping]] = ..., stats: _Optional[_Union[StatsReply, _Mapping]] = ...) -> None: ...
 
 class LoadRequest(_message.Message):
-    __slots__ = ("servable", "model", "version", "path", "tags", "session_config", "manifest", "store")
+    __slots__ = ("servable", "model", "version", "path", "tags", "session_config", "manifest", "store", "batching", "warm_ups")
     SERVABLE_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -51,6 +54,8 @@ class LoadRequest(_message.Message):
     SESSION_CONFIG_FIELD_NUMBER: _ClassVar[int]
     MANIFEST_FIELD_NUMBER: _ClassVar[int]
     STORE_FIELD_NUMBER: _ClassVar[int]
+    BATCHING_FIELD_NUMBER: _ClassVar[int]
+    WARM_UPS_FIELD_NUMBER: _ClassVar[int]
     servable: int
     model: str
     version: int
@@ -59,7 +64,68 @@ class LoadRequest(_message.Message):
     session_config: bytes
     manifest: str
     store: str
-    def __init__(self, servable: _Optional[int] = ..., model: _Optional[str] = ..., version: _Optional[int] = ..., path: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., session_config: _Optional[bytes] = ..., manifest: _Optional[str] = ..., store: _Optional[str] = ...) -> None: ...
+    batching: Batching
+    warm_ups: _containers.RepeatedCompositeFieldContainer[WarmUp]
+    def __init__(self, servable: _Optional[int] = ..., model: _Optional[str] = ..., version: _Optional[int] = ..., path: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., session_config: _Optional[bytes] = ..., manifest: _Optional[str] = ..., store: _Optional[str] = ..., batching: _Optional[_Union[Batching, _Mapping]] = ..., warm_ups: _Optional[_Iterable[_Union[WarmUp, _Mapping]]] = ...) -> None: ...
+
+class WarmUp(_message.Message):
+    __slots__ = ("method", "request", "runs", "may_fail", "most_millis")
+    class Method(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        PREDICT: _ClassVar[WarmUp.Method]
+        CLASSIFY: _ClassVar[WarmUp.Method]
+        REGRESS: _ClassVar[WarmUp.Method]
+        MULTI_INFERENCE: _ClassVar[WarmUp.Method]
+    PREDICT: WarmUp.Method
+    CLASSIFY: WarmUp.Method
+    REGRESS: WarmUp.Method
+    MULTI_INFERENCE: WarmUp.Method
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    RUNS_FIELD_NUMBER: _ClassVar[int]
+    MAY_FAIL_FIELD_NUMBER: _ClassVar[int]
+    MOST_MILLIS_FIELD_NUMBER: _ClassVar[int]
+    method: WarmUp.Method
+    request: bytes
+    runs: int
+    may_fail: bool
+    most_millis: int
+    def __init__(self, method: _Optional[_Union[WarmUp.Method, str]] = ..., request: _Optional[bytes] = ..., runs: _Optional[int] = ..., may_fail: bool = ..., most_millis: _Optional[int] = ...) -> None: ...
+
+class Batching(_message.Message):
+    __slots__ = ("max_batch_size", "batch_timeout_micros", "max_enqueued_batches", "allowed_batch_sizes", "pad_variable_length_inputs", "split_large_batches", "max_execution_batch_size", "thread_pool_name")
+    MAX_BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
+    BATCH_TIMEOUT_MICROS_FIELD_NUMBER: _ClassVar[int]
+    MAX_ENQUEUED_BATCHES_FIELD_NUMBER: _ClassVar[int]
+    ALLOWED_BATCH_SIZES_FIELD_NUMBER: _ClassVar[int]
+    PAD_VARIABLE_LENGTH_INPUTS_FIELD_NUMBER: _ClassVar[int]
+    SPLIT_LARGE_BATCHES_FIELD_NUMBER: _ClassVar[int]
+    MAX_EXECUTION_BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
+    THREAD_POOL_NAME_FIELD_NUMBER: _ClassVar[int]
+    max_batch_size: int
+    batch_timeout_micros: int
+    max_enqueued_batches: int
+    allowed_batch_sizes: _containers.RepeatedScalarFieldContainer[int]
+    pad_variable_length_inputs: bool
+    split_large_batches: bool
+    max_execution_batch_size: int
+    thread_pool_name: str
+    def __init__(self, max_batch_size: _Optional[int] = ..., batch_timeout_micros: _Optional[int] = ..., max_enqueued_batches: _Optional[int] = ..., allowed_batch_sizes: _Optional[_Iterable[int]] = ..., pad_variable_length_inputs: bool = ..., split_large_batches: bool = ..., max_execution_batch_size: _Optional[int] = ..., thread_pool_name: _Optional[str] = ...) -> None: ...
+
+class SetBatching(_message.Message):
+    __slots__ = ("threads", "servables")
+    class ServablesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: Batching
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[_Union[Batching, _Mapping]] = ...) -> None: ...
+    THREADS_FIELD_NUMBER: _ClassVar[int]
+    SERVABLES_FIELD_NUMBER: _ClassVar[int]
+    threads: int
+    servables: _containers.MessageMap[int, Batching]
+    def __init__(self, threads: _Optional[int] = ..., servables: _Optional[_Mapping[int, Batching]] = ...) -> None: ...
 
 class LoadReply(_message.Message):
     __slots__ = ("signatures", "load_micros")

@@ -104,6 +104,7 @@ class DataPlane:
         self._loaded: dict[int, _Loaded] = {}
         self._routes = control_pb2.Routes()
         self._listening: control_pb2.ListenRequest | None = None
+        self._batch_threads = 0
         self._ending = False
         self._up = True
         self._process = self._start()
@@ -149,6 +150,33 @@ class DataPlane:
             if self._ending:
                 return
         self._call(control_pb2.Request(set_routes=self._loaded_routes(routes)))
+
+    def set_batching(self, threads: int, servables: Mapping[int, control_pb2.Batching]) -> None:
+        """Batches are made like this from now on.
+
+        Args:
+            threads: that run them.
+            servables: those that batch, with parameters other than before.
+        """
+        batching = control_pb2.SetBatching(threads=threads)
+        with self._changed:
+            self._batch_threads = threads
+            for number, parameters in servables.items():
+                batching.servables[number].CopyFrom(parameters)
+                if number in self._loaded:
+                    known = self._loaded[number]
+                    request = control_pb2.LoadRequest()
+                    request.CopyFrom(known.request)
+                    request.batching.CopyFrom(parameters)
+                    self._loaded[number] = _Loaded(request, known.lost)
+            if self._ending:
+                return
+        self._call(control_pb2.Request(set_batching=batching))
+
+    def loaded(self) -> dict[int, control_pb2.LoadRequest]:
+        """Returns the requests by which the servables of now were loaded, by their numbers."""
+        with self._changed:
+            return {number: loaded.request for number, loaded in self._loaded.items()}
 
     def _loaded_routes(self, routes: control_pb2.Routes) -> control_pb2.Routes:
         """Returns the routes without those to versions that were lost."""
@@ -292,7 +320,9 @@ class DataPlane:
         process = self._start()
         with self._changed:
             loaded, routes, listening = dict(self._loaded), self._routes, self._listening
+            batching = control_pb2.SetBatching(threads=self._batch_threads)
         try:
+            ask(self._control_socket, control_pb2.Request(set_batching=batching))
             for number, entry in loaded.items():
                 try:
                     ask(self._control_socket, control_pb2.Request(load=entry.request))

@@ -33,6 +33,12 @@ class ServeOptions:
         num_unload_threads: versions that unload at a time; 0 means no limit.
         max_num_load_retries: further attempts after the first failed load of a version.
         load_retry_interval_micros: time between two attempts; a negative one means none.
+        enable_batching: whether requests of a version run together.
+        batching_parameters_file: text BatchingParameters; "" means TF Serving's defaults.
+        enable_per_model_batching_parameters: whether batching_params.pbtxt in a version's directory
+            says how it batches; without that file it does not.
+        enable_model_warmup: whether a version runs its warm-up requests before it serves.
+        num_request_iterations_for_warmup: runs of each of them; 0 means 1.
         saved_model_tags: tags of the graph to load.
         tensorflow_session_parallelism: threads inside an op and between ops, where neither of the
             next two is given; 0 lets TensorFlow choose.
@@ -62,6 +68,11 @@ class ServeOptions:
     num_unload_threads: int = 0
     max_num_load_retries: int = 5
     load_retry_interval_micros: int = 60_000_000
+    enable_batching: bool = False
+    batching_parameters_file: str = ""
+    enable_per_model_batching_parameters: bool = False
+    enable_model_warmup: bool = True
+    num_request_iterations_for_warmup: int = 0
     saved_model_tags: tuple[str, ...] = ("serve",)
     tensorflow_session_parallelism: int = 0
     tensorflow_intra_op_parallelism: int = 0
@@ -109,6 +120,11 @@ class ServeOptions:
                 "(server_options.tensorflow_intra_op_parallelism, "
                 "server_options.tensorflow_inter_op_parallelism) separately. "
                 "You cannot configure all."
+            )
+        if self.batching_parameters_file and not self.enable_batching:
+            raise InvalidArgumentError(
+                "server_options.batching_parameters_file is set without setting "
+                "server_options.enable_batching to true."
             )
         if self.platform_config_file:
             raise UnimplementedError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from tensorflow.core.protobuf import config_pb2
 
 from hotrow.errors import NotFoundError
+from hotrow.protos import control_pb2
 from hotrow.serving.data_plane import DataPlane
 from hotrow.serving.lookup import checked_manifest
 from hotrow.serving.status import RequestError
@@ -41,6 +42,8 @@ class Servable:
         path: Path,
         options: SessionOptions,
         store_url: str,
+        batching: control_pb2.Batching | None,
+        warm_ups: Sequence[control_pb2.WarmUp],
         lost: Callable[[RequestError], None],
     ) -> None:
         """Loads it, with the tables of its manifest if it has one.
@@ -52,6 +55,8 @@ class Servable:
             path: of the SavedModel.
             options: of its session.
             store_url: of its rows; "" means the manifest's own store.
+            batching: how its requests run together; None: each has a run of its own.
+            warm_ups: requests that it answers before it is returned.
             lost: called when the data plane was started again and could not load it once more.
 
         Raises:
@@ -82,6 +87,8 @@ class Servable:
             session_config=config.SerializeToString(),
             manifest=checked_manifest(path, store_url),
             store=store_url,
+            batching=batching,
+            warm_ups=warm_ups,
         )
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 from types import FrameType
 
+from hotrow.serving.batching import Batching
 from hotrow.serving.config_file import ConfigFilePolling, initial_config
 from hotrow.serving.data_plane import DataPlane, check_port_is_free
 from hotrow.serving.gateway import Gateway
@@ -23,6 +24,7 @@ from hotrow.serving.route_table import RouteTable
 from hotrow.serving.servable import Servable, SessionOptions
 from hotrow.serving.served_models import ServedModels
 from hotrow.serving.session_config import session_config
+from hotrow.serving.warm_up import WarmUpOptions, warm_ups
 
 # Of loads, for each CPU, until the first models serve.
 _FIRST_LOADS = 4
@@ -51,10 +53,13 @@ def serve(options: ServeOptions) -> None:
     data_plane = DataPlane(_log)
     routes = RouteTable(data_plane.set_routes)
     loading = LimitedThreads("load", _FIRST_LOADS * (os.cpu_count() or 1))
-    models = _models(options, session, data_plane, routes, loading)
     model_server = None
     polling = None
+    batching = None
+    models = None
     try:
+        batching = Batching(options, data_plane, _log)
+        models = _models(options, session, data_plane, routes, batching, loading)
         if not models.wait_until_available(models.apply(config), stop.is_set):
             return
         loading.set_most(options.num_load_threads)
@@ -78,7 +83,10 @@ def serve(options: ServeOptions) -> None:
             model_server.stop()
         if polling is not None:
             polling.stop()
-        models.stop()
+        if batching is not None:
+            batching.stop()
+        if models is not None:
+            models.stop()
 
 
 def _models(
@@ -86,6 +94,7 @@ def _models(
     session: SessionOptions,
     data_plane: DataPlane,
     routes: RouteTable,
+    batching: Batching,
     loading: LimitedThreads,
 ) -> ServedModels:
     policy = LoadPolicy(
@@ -93,12 +102,25 @@ def _models(
         max_retries=options.max_num_load_retries,
         retry_seconds=max(0.0, options.load_retry_interval_micros / 1e6),
     )
+    warming = WarmUpOptions(
+        options.enable_model_warmup, max(1, options.num_request_iterations_for_warmup)
+    )
     unloading = LimitedThreads("unload", options.num_unload_threads)
     changed = threading.Condition()
 
     def make_lifecycle(model: str) -> ModelLifecycle[Servable]:
         def load(version: int, path: Path, lost: Lost) -> Servable:
-            return Servable(data_plane, model, version, path, session, options.store, lost)
+            return Servable(
+                data_plane,
+                model,
+                version,
+                path,
+                session,
+                options.store,
+                batching.of_version(path),
+                warm_ups(warming, model, path, session.tags, _log),
+                lost,
+            )
 
         publish = functools.partial(routes.set_versions, model)
         return ModelLifecycle(model, load, publish, policy, loading, unloading, changed, _log)

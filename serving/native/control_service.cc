@@ -11,6 +11,7 @@
 #include "answer.h"
 #include "metrics.h"
 #include "public_server.h"
+#include "warm_up.h"
 
 namespace hotrow_server {
 namespace {
@@ -67,6 +68,9 @@ hotrow::Reply ControlService::answer(const hotrow::Request& request) {
       case hotrow::Request::kStats:
         write_stats(reply.mutable_stats());
         return;
+      case hotrow::Request::kSetBatching:
+        set_batching(request.set_batching());
+        return;
       case hotrow::Request::CALL_NOT_SET:
         throw Refused(grpc::StatusCode::UNIMPLEMENTED, "a call that this server does not know");
     }
@@ -88,7 +92,8 @@ hotrow::LoadReply ControlService::load(const hotrow::LoadRequest& request) {
   try {
     const auto started = std::chrono::steady_clock::now();
     const GivingWay giving_way;
-    auto servable = std::make_shared<Servable>(request, ops_);
+    auto servable = std::make_shared<Servable>(request, ops_, &batch_threads_);
+    warm_up(request, servable);
     hotrow::LoadReply reply;
     reply.set_load_micros(std::chrono::duration_cast<std::chrono::microseconds>(
                               std::chrono::steady_clock::now() - started)
@@ -132,6 +137,17 @@ void ControlService::unload(const hotrow::UnloadRequest& request) {
 void ControlService::set_routes(const hotrow::Routes& routes) {
   const std::lock_guard lock(mutex_);
   routes_.set(std::make_shared<const Routes>(routes, servables_));
+}
+
+void ControlService::set_batching(const hotrow::SetBatching& batching) {
+  batch_threads_.resize(batching.threads());
+  const std::lock_guard lock(mutex_);
+  for (const auto& [number, options] : batching.servables()) {
+    const auto found = servables_.find(number);
+    if (found != servables_.end() && found->second != nullptr) {
+      found->second->set_batching(options);
+    }
+  }
 }
 
 hotrow::ListenReply ControlService::listen(const hotrow::ListenRequest& request) {

@@ -32,11 +32,13 @@ class ControlService {
   hotrow::LoadReply load(const hotrow::LoadRequest& request);
   void unload(const hotrow::UnloadRequest& request);
   void set_routes(const hotrow::Routes& routes);
+  void set_batching(const hotrow::SetBatching& batching);
   hotrow::ListenReply listen(const hotrow::ListenRequest& request);
   void drain(const hotrow::DrainRequest& request);
   hotrow::DescribeReply describe();
 
   std::string ops_;
+  BatchThreads batch_threads_;
   CurrentRoutes routes_;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -4,6 +4,7 @@
 //     hotrow-server CONTROL_SOCKET OPS_LIBRARY LOG
 //
 // LOG: the descriptor of what is to become its standard error, after TensorFlow's greetings.
+#include <absl/synchronization/mutex.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -27,6 +28,8 @@ int main(int argc, char** argv) {
   std::signal(SIGINT, SIG_IGN);
   std::signal(SIGTERM, SIG_IGN);
   std::signal(SIGPIPE, SIG_IGN);
+  // Debian builds Abseil with its search for deadlocks, in every lock that is taken.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   hotrow_server::open_devices();
   const int log = std::atoi(argv[3]);
   dup2(log, STDERR_FILENO);

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -35,11 +36,17 @@ class Results {
   Results(std::vector<Tensor> owned, const std::vector<size_t>& places) : owned_(std::move(owned)) {
     for (const size_t place : places) values_.push_back(owned_[place].get());
   }
+  // Those of others, which it keeps.
+  Results(std::shared_ptr<const Results> others, const std::vector<size_t>& places)
+      : others_(std::move(others)) {
+    for (const size_t place : places) values_.push_back((*others_)[place]);
+  }
   size_t size() const { return values_.size(); }
   const TF_Tensor* operator[](size_t i) const { return values_[i]; }
 
  private:
   std::vector<Tensor> owned_;
+  std::shared_ptr<const Results> others_;
   std::vector<const TF_Tensor*> values_;
 };
 
@@ -57,6 +64,16 @@ class Outcome {
   Results results_;
   std::exception_ptr failure_;
 };
+
+// How work that returns results, or throws, ended.
+template <typename Work>
+Outcome outcome_of(Work&& work) {
+  try {
+    return Outcome(work());
+  } catch (...) {
+    return Outcome(std::current_exception());
+  }
+}
 
 // Takes it once, in some thread.
 using Ended = std::function<void(const Outcome&)>;

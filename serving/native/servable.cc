@@ -6,7 +6,9 @@
 
 namespace hotrow_server {
 
-Servable::Servable(const hotrow::LoadRequest& request, const std::string& ops) : request_(request) {
+Servable::Servable(const hotrow::LoadRequest& request, const std::string& ops,
+                   BatchThreads* threads)
+    : request_(request) {
   if (!request.manifest().empty()) {
     load_ops(ops);
     const int code = hr_serving_bind(request.model().c_str(), request.version(),
@@ -25,6 +27,9 @@ Servable::Servable(const hotrow::LoadRequest& request, const std::string& ops) :
       signatures_[name] = std::make_unique<Signature>(name, def, *session_);
     }
     metadata_ = all.SerializeAsString();
+    if (request.has_batching()) {
+      batcher_ = std::make_unique<Batcher>(session_.get(), threads, request.batching());
+    }
   } catch (...) {
     if (bound_) hr_serving_unbind(request_.model().c_str(), request_.version());
     throw;
@@ -32,19 +37,29 @@ Servable::Servable(const hotrow::LoadRequest& request, const std::string& ops) :
 }
 
 Servable::~Servable() {
+  batcher_.reset();
   session_.reset();
   if (bound_) hr_serving_unbind(request_.model().c_str(), request_.version());
 }
 
 void Servable::run(Run run, Ended ended) const {
-  const auto outcome = [&] {
-    try {
-      return Outcome(session_->run(run));
-    } catch (...) {
-      return Outcome(std::current_exception());
-    }
-  };
-  ended(outcome());
+  if (batcher_ == nullptr) {
+    ended(outcome_of([&] { return session_->run(run); }));
+    return;
+  }
+  try {
+    batcher_->run(std::move(run), ended);
+  } catch (const Refused&) {
+    ended(Outcome(std::current_exception()));
+  }
+}
+
+void Servable::set_batching(const hotrow::Batching& options) {
+  if (batcher_ == nullptr) {
+    throw Refused(grpc::StatusCode::FAILED_PRECONDITION,
+                  request_.model() + " does not batch requests");
+  }
+  batcher_->set_options(options);
 }
 
 const Signature* Servable::signature(const std::string& name) const {

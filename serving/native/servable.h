@@ -1,11 +1,11 @@
 // A version of a model, loaded: its session, signatures, and the tables behind its lookups.
 #pragma once
 
-#include <atomic>
 #include <map>
 #include <memory>
 #include <string>
 
+#include "batcher.h"
 #include "hotrow/protos/control.pb.h"
 #include "session.h"
 #include "signature.h"
@@ -14,14 +14,19 @@ namespace hotrow_server {
 
 class Servable {
  public:
-  // Binds the tables and loads the SavedModel. ops: the library of our ops.
-  Servable(const hotrow::LoadRequest& request, const std::string& ops);
+  // Binds the tables and loads the SavedModel. ops: the library of our ops. threads: for batches;
+  // they outlive it.
+  Servable(const hotrow::LoadRequest& request, const std::string& ops, BatchThreads* threads);
   ~Servable();
   Servable(const Servable&) = delete;
 
   const hotrow::LoadRequest& request() const { return request_; }
   // Calls `ended` once, at once or later from another thread; it keeps the servable until then.
   void run(Run run, Ended ended) const;
+  // Runs alone, in this thread. Fails with the code and the message of TensorFlow.
+  Results run_alone(const Run& run) const { return session_->run(run); }
+  // Fails with FAILED_PRECONDITION when its requests are not batched.
+  void set_batching(const hotrow::Batching& options);
   // Null: it has none of that name.
   const Signature* signature(const std::string& name) const;
   // All of them, serialized as a SignatureDefMap.
@@ -31,6 +36,7 @@ class Servable {
   hotrow::LoadRequest request_;
   bool bound_ = false;
   std::unique_ptr<Session> session_;
+  std::unique_ptr<Batcher> batcher_;  // null: each request has a run of its own
   std::map<std::string, std::unique_ptr<Signature>> signatures_;
   std::string metadata_;
 };

@@ -22,7 +22,9 @@ using std::chrono::nanoseconds;
 // deadline ends it. That costs 0.1 ms; shorter runs stay in the thread of their request.
 constexpr int64_t kLongNanos = 2'000'000;
 // Before runs that take longer another thread is woken for the next request, which costs 20 us.
-constexpr int64_t kBriefNanos = 200'000;
+constexpr int64_t kBriefNanos = 1'000'000;
+// Instead of how long runs take, of which there was one.
+constexpr int64_t kRanOnce = 1;
 // MetaGraphDef.signature_def
 constexpr int kSignatureDef = 5;
 
@@ -59,6 +61,13 @@ class RunOptions {
   uint8_t bytes_[32];
   TF_Buffer buffer_;
 };
+
+// The first run prepares what later ones use, and tells nothing of them.
+int64_t next_typical(int64_t typical, int64_t taken) {
+  if (typical == 0) return kRanOnce;
+  if (typical == kRanOnce) return std::max(taken, kRanOnce + 1);
+  return typical + (taken - typical) / 8;
+}
 
 bool same(TF_Output a, TF_Output b) { return a.oper == b.oper && a.index == b.index; }
 
@@ -162,8 +171,8 @@ Results Session::run(const Run& run) const {
     places.push_back(place);
   }
   const int64_t typical = run.typical_nanos->load(std::memory_order_relaxed);
-  const bool in_this_thread = typical > 0 && typical < kLongNanos;
-  if (typical == 0 || typical > kBriefNanos) Workers::hand_over();
+  const bool in_this_thread = typical > kRanOnce && typical < kLongNanos;
+  if (typical <= kRanOnce || typical > kBriefNanos) Workers::hand_over();
   // In this thread nothing could end the run.
   const RunOptions options(in_this_thread ? 0 : timeout, in_this_thread);
   std::vector<TF_Tensor*> values(once.size(), nullptr);
@@ -177,8 +186,7 @@ Results Session::run(const Run& run) const {
   std::vector<Tensor> owned;
   for (TF_Tensor* value : values) owned.emplace_back(value);
   status.check();
-  run.typical_nanos->store(typical == 0 ? taken : typical + (taken - typical) / 8,
-                           std::memory_order_relaxed);
+  run.typical_nanos->store(next_typical(typical, taken), std::memory_order_relaxed);
   return {std::move(owned), places};
 }
 

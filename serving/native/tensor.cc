@@ -230,6 +230,14 @@ Tensor allocate(const TensorProto& head, size_t sent, size_t* count) {
   return allocate(static_cast<TF_DataType>(head.dtype()), shape, *count, sent);
 }
 
+Tensor make_tensor(TF_DataType type, const std::vector<int64_t>& shape) {
+  size_t count = 1;
+  for (const int64_t size : shape) count *= static_cast<size_t>(size);
+  if (type == TF_STRING) return allocate_strings(shape, count);
+  return Tensor(TF_AllocateTensor(type, shape.data(), static_cast<int>(shape.size()),
+                                  count * TF_DataTypeSize(type)));
+}
+
 Tensor strings(const std::vector<std::string>& values) {
   return make_strings({static_cast<int64_t>(values.size())}, values.size(), values);
 }

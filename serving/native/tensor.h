@@ -30,6 +30,9 @@ Tensor decode(const tensorflow::TensorProto& proto);
 // unknown type, an illegal shape, or one that is not plausible for the `sent` bytes of its values.
 Tensor allocate(const tensorflow::TensorProto& head, size_t sent, size_t* count);
 
+// Its values are not set (strings: empty).
+Tensor make_tensor(TF_DataType type, const std::vector<int64_t>& shape);
+
 // A vector of strings.
 Tensor strings(const std::vector<std::string>& values);
 // The i-th string of a tensor of strings.

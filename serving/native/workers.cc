@@ -13,8 +13,12 @@ namespace {
 constexpr int kMostIdle = 64;
 // Events without a pause, about four requests, after which another thread helps.
 constexpr int kBusyEvents = 12;
-// Without an event a thread that helps stops to wait for one.
-constexpr auto kHelps = std::chrono::milliseconds(5);
+// A thread that helps and had to wait so often, never busy in between, helps no more.
+constexpr int kIdleWaits = 16;
+// Nor does one that waits longer than this.
+constexpr auto kHelps = std::chrono::milliseconds(100);
+
+using Clock = std::chrono::system_clock;
 
 // The workers whose event this thread handles, while they depend on it for the next one.
 thread_local Workers* depending = nullptr;
@@ -53,27 +57,20 @@ void Workers::work() {
 }
 
 void Workers::take_events() {
-  int without_pause = 0;
+  int without_pause = 0, waits = 0;
   for (;;) {
     void* tag;
     bool ok;
     auto got = queue_->AsyncNext(&tag, &ok, gpr_inf_past(GPR_CLOCK_MONOTONIC));
     if (got == grpc::CompletionQueue::TIMEOUT) {
       without_pause = 0;
-      got = queue_->AsyncNext(&tag, &ok, std::chrono::system_clock::now() + kHelps);
-      while (got == grpc::CompletionQueue::TIMEOUT) {
-        {
-          const std::lock_guard lock(mutex_);
-          if (takers_ > 1) {
-            --takers_;
-            return;
-          }
-        }
-        got = queue_->AsyncNext(&tag, &ok,
-                                std::chrono::system_clock::now() + std::chrono::seconds(1));
+      if (++waits > kIdleWaits && leave()) return;
+      while ((got = queue_->AsyncNext(&tag, &ok, Clock::now() + kHelps)) ==
+             grpc::CompletionQueue::TIMEOUT) {
+        if (leave()) return;
       }
     } else if (++without_pause >= kBusyEvents) {
-      without_pause = 0;
+      without_pause = waits = 0;
       const std::lock_guard lock(mutex_);
       if (takers_ < most_takers_) add_taker();
     }
@@ -82,6 +79,13 @@ void Workers::take_events() {
     if (depending == nullptr) return;
     depending = nullptr;
   }
+}
+
+bool Workers::leave() {
+  const std::lock_guard lock(mutex_);
+  if (takers_ <= 1) return false;
+  --takers_;
+  return true;
 }
 
 bool Workers::come_back() {

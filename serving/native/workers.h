@@ -27,6 +27,8 @@ class Workers {
   void work();
   // Handles events until this thread is not to wait for them any more.
   void take_events();
+  // Whether others take the events, so that this thread need not.
+  bool leave();
   // Whether it waits for events again.
   bool come_back();
   // Has one more thread wait for events. With the lock.

@@ -133,9 +133,7 @@ class Server:
 StartServer = Callable[..., Server]
 
 
-@pytest.fixture
-def start_server() -> Iterator[StartServer]:
-    """Starts servers, `start_server(model, base_path, *flags)`; they end with the test."""
+def _servers() -> Iterator[StartServer]:
     servers: list[Server] = []
 
     def start(model: str, base_path: Path, *flags: str) -> Server:
@@ -145,6 +143,18 @@ def start_server() -> Iterator[StartServer]:
     yield start
     for server in servers:
         server.close()
+
+
+@pytest.fixture
+def start_server() -> Iterator[StartServer]:
+    """Starts servers, `start_server(model, base_path, *flags)`; they end with the test."""
+    yield from _servers()
+
+
+@pytest.fixture(scope="module")
+def start_shared_server() -> Iterator[StartServer]:
+    """The same for servers that end with the module."""
+    yield from _servers()
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,179 @@
+"""Warm-up: requests that a version answers before it serves."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
+
+X = np.array([1.0, 2.0], np.float32)
+Write = Callable[..., None]
+
+
+class Visits(tf.Module):
+    """Counts its own runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = tf.Variable(0, dtype=tf.int64)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, "x")])  # type: ignore[untyped-decorator]
+    def visit(self, x: Any) -> Any:
+        with tf.control_dependencies([self.count.assign_add(tf.size(x, tf.int64))]):
+            return {"count": self.count.read_value()}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, "x")])  # type: ignore[untyped-decorator]
+    def look(self, x: Any) -> Any:
+        return {"count": self.count.read_value() + 0 * tf.size(x, tf.int64)}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "inputs")])  # type: ignore[untyped-decorator]
+    def classify(self, inputs: Any) -> Any:
+        with tf.control_dependencies([self.count.assign_add(1000 * tf.size(inputs, tf.int64))]):
+            return {"scores": tf.zeros([tf.size(inputs), 1])}
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A version of `Visits`."""
+    module = Visits()
+    signatures = {
+        "serving_default": module.visit,
+        "look": module.look,
+        "classify": module.classify,
+    }
+    path = tmp_path_factory.mktemp("visits") / "1"
+    tf.saved_model.save(module, str(path), signatures=signatures)
+    return path
+
+
+@pytest.fixture
+def base(saved: Path, tmp_path: Path) -> Path:
+    """A base path with a copy of it."""
+    shutil.copytree(saved, tmp_path / "visits" / "1")
+    return tmp_path / "visits"
+
+
+def _predict_log(**spec: Any) -> prediction_log_pb2.PredictionLog:
+    log = prediction_log_pb2.PredictionLog()
+    request = log.predict_log.request
+    request.model_spec.name = "another"
+    request.inputs["x"].CopyFrom(tf.make_tensor_proto(X))
+    return log
+
+
+def _classify_log() -> prediction_log_pb2.PredictionLog:
+    log = prediction_log_pb2.PredictionLog()
+    request = log.classify_log.request
+    request.model_spec.version.value = 77
+    request.model_spec.signature_name = "classify"
+    request.input.example_list.examples.add()
+    return log
+
+
+def _write(base: Path, records: Iterable[bytes]) -> None:
+    path = base / "1" / "assets.extra" / "tf_serving_warmup_requests"
+    path.parent.mkdir()
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for record in records:
+            writer.write(record)
+
+
+def _count(server: Any) -> int:
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = "visits"
+    request.model_spec.signature_name = "look"
+    request.inputs["x"].CopyFrom(tf.make_tensor_proto(X))
+    return int(server.prediction.Predict(request, timeout=30).outputs["count"].int64_val[0])
+
+
+def test_the_requests_of_the_file_run_before_it_serves(base: Path, start_server: Any) -> None:
+    records = [_predict_log(), _classify_log()]
+    _write(base, [record.SerializeToString() for record in records])
+    server = start_server("visits", base, "--num_request_iterations_for_warmup=3")
+    server.wait_ready()
+    assert _count(server) == 3 * (2 + 1000)
+
+
+def test_nothing_runs_when_the_flag_says_so(base: Path, start_server: Any) -> None:
+    _write(base, [_predict_log().SerializeToString()])
+    server = start_server("visits", base, "--enable_model_warmup=false")
+    server.wait_ready()
+    assert _count(server) == 0
+
+
+def test_without_a_file_signatures_that_change_something_do_not_run(
+    base: Path, start_server: Any
+) -> None:
+    server = start_server("visits", base)
+    server.wait_ready()
+    assert _count(server) == 0
+
+
+def _failing() -> bytes:
+    log = _predict_log()
+    log.predict_log.request.output_filter.append("nothing")
+    return log.SerializeToString()
+
+
+def _session_run() -> bytes:
+    log = prediction_log_pb2.PredictionLog()
+    log.session_run_log.request.feed.add(name="x")
+    return log.SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("records", "text"),
+    [
+        ([_failing()], "output tensor alias not found in signature: nothing"),
+        ([b"\xff\xff"], "Failed to parse warmup record: "),
+        ([_session_run()], "Unsupported log_type for warmup: 5 (session_run_log)"),
+        (
+            [_predict_log().SerializeToString()] * 1001,
+            "Number of warmup records exceeds the maximum (1000) at ",
+        ),
+    ],
+    ids=["one fails", "no record", "another kind", "too many"],
+)
+def test_a_version_whose_warm_up_fails_does_not_serve(
+    base: Path, start_server: Any, records: list[bytes], text: str
+) -> None:
+    _write(base, records)
+    server = start_server("visits", base, "--max_num_load_retries=0")
+    assert server.wait_exit() == 255
+    assert any(text in line for line in server.log)
+
+
+def test_a_damaged_file_fails_the_load(base: Path, start_server: Any) -> None:
+    _write(base, [_predict_log().SerializeToString()])
+    path = base / "1" / "assets.extra" / "tf_serving_warmup_requests"
+    path.write_bytes(path.read_bytes()[:-2] + b"xx")
+    server = start_server("visits", base, "--max_num_load_retries=0")
+    assert server.wait_exit() == 255
+    assert any(
+        "Please verify your warmup data is in TFRecord format." in line for line in server.log
+    )
+
+
+def test_a_version_that_does_not_warm_up_leaves_the_older_one(
+    base: Path, saved: Path, start_server: Any
+) -> None:
+    server = start_server("visits", base, "--max_num_load_retries=0")
+    server.wait_ready()
+    new = base / ".2"
+    shutil.copytree(saved, new)
+    extra = new / "assets.extra"
+    extra.mkdir()
+    with tf.io.TFRecordWriter(str(extra / "tf_serving_warmup_requests")) as writer:
+        writer.write(_failing())
+    new.rename(base / "2")
+    server.wait_for_log("version 2 failed to load")
+    assert server.predict(x=X).model_spec.version.value == 1
+    with pytest.raises(grpc.RpcError):
+        server.predict(y=X)
