@@ -81,6 +81,7 @@ class _Version(Generic[T]):
         self.attempts = 0
         self.due = 0.0  # monotonic time of the next attempt to load
         self.aspired = True
+        self.lost: RequestError | None = None  # while a load of it ends
 
     def status(self) -> VersionStatus:
         if self.error is None:
@@ -157,6 +158,7 @@ class ModelLifecycle(Generic[T]):
             self._next_poll = math.inf
             self._aspired = {}
             self._reconcile()
+            self._changed.notify_all()
 
     def stop(self) -> None:
         """Unloads every version, after its last request, and ends the thread."""
@@ -216,6 +218,7 @@ class ModelLifecycle(Generic[T]):
 
     def _reconcile(self) -> None:
         """Brings the versions in line with which are aspired."""
+        before = self.statuses()
         for number, path in self._aspired.items():
             known = self._versions.get(number)
             if known is None or (
@@ -227,7 +230,9 @@ class ModelLifecycle(Generic[T]):
             entry.aspired = number in self._aspired
             if not entry.aspired and (entry.state is State.START or entry.waits()):
                 entry.state = State.END
-        self._changed.notify_all()
+        # Everybody's threads wake up by it, this one's as well.
+        if self.statuses() != before:
+            self._changed.notify_all()
 
     def _begin_next(self) -> bool:
         """Begins one unload or load, if there is one to begin."""
@@ -269,9 +274,12 @@ class ModelLifecycle(Generic[T]):
     # From here on: threads of loads and unloads.
 
     def _load_version(self, entry: _Version[T]) -> None:
+        entry.lost = None
         try:
             servable = self._load(entry.number, entry.path, functools.partial(self._lose, entry))
             with self._publishing:
+                if entry.lost is not None:
+                    raise entry.lost
                 # Routed to before it is reported: who reads AVAILABLE gets answers of it.
                 self._publish({**self._routed(), entry.number: servable})
                 with self._changed:
@@ -314,6 +322,7 @@ class ModelLifecycle(Generic[T]):
         with self._publishing:
             with self._changed:
                 if entry.state is not State.AVAILABLE:
+                    entry.lost = error
                     return
                 entry.state = State.LOADING
                 entry.busy = True

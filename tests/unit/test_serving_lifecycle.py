@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -87,7 +88,12 @@ def disk() -> Disk:
     return Disk()
 
 
-def _lifecycle(disk: Disk, policy: LoadPolicy, loads: int = 0) -> ModelLifecycle[Loaded]:
+def _lifecycle(
+    disk: Disk,
+    policy: LoadPolicy,
+    loads: int = 0,
+    changed: threading.Condition | None = None,
+) -> ModelLifecycle[Loaded]:
     return ModelLifecycle(
         "m",
         disk.load,
@@ -95,7 +101,7 @@ def _lifecycle(disk: Disk, policy: LoadPolicy, loads: int = 0) -> ModelLifecycle
         policy,
         LimitedThreads("load", loads),
         LimitedThreads("unload", 0),
-        threading.Condition(),
+        changed or threading.Condition(),
         disk.log,
     )
 
@@ -333,3 +339,35 @@ def test_the_disk_may_fail_in_any_way(disk: Disk, lifecycle: ModelLifecycle[Load
     disk.put(1)
     lifecycle.aspire(disk.list_versions)
     disk.wait_for("version 1 is available")
+
+
+class CountingCondition(threading.Condition):
+    """Counts how often everybody is woken up."""
+
+    wakes = 0
+
+    def notify_all(self) -> None:
+        self.wakes += 1
+        super().notify_all()
+
+
+def test_models_do_not_keep_each_other_awake() -> None:
+    changed = CountingCondition()
+    disks = [Disk(), Disk()]
+    lifecycles = [_lifecycle(disk, POLICY, changed=changed) for disk in disks]
+    polls = threading.Semaphore(0)
+
+    def find(disk: Disk) -> dict[int, Path] | None:
+        polls.release()
+        return disk.versions
+
+    for disk, lifecycle in zip(disks, lifecycles, strict=True):
+        disk.put(1)
+        lifecycle.aspire(functools.partial(find, disk))
+        disk.wait_for("version 1 is available")
+    before = changed.wakes
+    for _ in range(20 + len(lifecycles)):
+        assert polls.acquire(timeout=WAIT_SECONDS)
+    assert changed.wakes == before
+    for lifecycle in lifecycles:
+        lifecycle.stop()
