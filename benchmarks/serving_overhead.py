@@ -121,10 +121,18 @@ def server(name: str, base: Path) -> Iterator[tuple[str, list[int]]]:
     try:
         with grpc.insecure_channel(address) as channel:
             grpc.channel_ready_future(channel).result(READY_SECONDS)
-        yield address, [process.pid, *children(process.pid)]
+        yield address, descendants(process.pid)
     finally:
         process.terminate()
         process.wait()
+
+
+def descendants(pid: int) -> list[int]:
+    """Returns a process and all that it and those started."""
+    found = [pid]
+    for parent in found:
+        found += children(parent)
+    return found
 
 
 def children(pid: int) -> list[int]:

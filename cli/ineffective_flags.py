@@ -33,6 +33,8 @@ INEFFECTIVE: dict[str, tuple[str, str]] = {
 def _report(ctx: click.Context, param: click.Parameter, value: str) -> None:
     default, reason = INEFFECTIVE[str(param.name)]
     given = value.lower()
+    if ctx.params["control_folder"]:
+        return  # its supervisor has said it
     if given != default and _PLAIN.get(given, given) != default:
         click.echo(f"--{param.name}={value} has no effect: {reason}", err=True)
 

@@ -26,9 +26,10 @@ COMMANDS = {
 
 @dataclass
 class Invocation:
-    """What the options of the group set for this call of `main`."""
+    """What the options of the group set for this call of `main`, and its arguments."""
 
     debug: bool = False
+    arguments: Sequence[str] = ()
 
 
 def _set_debug(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
@@ -64,8 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: of the command line; None: those of the process.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow's greetings on every start
-    invocation = Invocation()
     args = list(sys.argv[1:] if arguments is None else arguments)
+    invocation = Invocation(arguments=args)
     try:
         code = group.main(args, prog_name="platform", standalone_mode=False, obj=invocation)
     except (Exception, SystemExit, KeyboardInterrupt) as err:

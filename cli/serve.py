@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -12,6 +13,7 @@ from hotrow.cli.ineffective_flags import ineffective_flags
 from hotrow.cli.quiet_start import import_tensorflow_quietly
 from hotrow.errors import HotrowError, UnimplementedError
 from hotrow.serving.options import ServeOptions
+from hotrow.serving.supervisor import Supervision, as_arguments, supervise, this_command
 from hotrow.version import __version__
 
 DEFAULTS = ServeOptions(model_base_path="-")
@@ -51,7 +53,8 @@ class _ServeCommand(click.Command):
         except click.UsageError as err:
             click.echo(ctx.get_help())
             raise _BadFlag(err.format_message(), ctx) from err
-        for argument in ctx.args:
+        # The supervisor has said it before its control process does.
+        for argument in [] if ctx.params["control_folder"] else ctx.args:
             click.echo(f"unknown argument: {argument} (see 'platform serve --help')", err=True)
         return left
 
@@ -272,9 +275,20 @@ def _unbuilt_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     callback=_print_versions,
     help="Print the versions and exit.",
 )
+# Given by the supervisor to the control process.
+@click.option("--control_folder", default="", hidden=True, is_eager=True)
+@click.option("--lifeline", type=int, default=-1, hidden=True)
 @ineffective_flags
 @_unbuilt_flags
-def command(saved_model_tags: str, **flags: Any) -> None:
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    saved_model_tags: str,
+    control_folder: str,
+    lifeline: int,
+    **flags: Any,
+) -> None:
     """Serve models with TensorFlow Serving's gRPC and REST API.
 
     Serves any SavedModel, exported by `platform export` or not. A new version directory is loaded
@@ -283,12 +297,21 @@ def command(saved_model_tags: str, **flags: Any) -> None:
     tags = tuple(tag for tag in saved_model_tags.split(",") if tag)
     try:
         options = ServeOptions(saved_model_tags=tags, **flags)
+        if not control_folder:
+            raise SystemExit(_supervise(ctx.obj.arguments))
         import_tensorflow_quietly()
         from hotrow.serving.server import serve
 
-        serve(options)
+        serve(options, Supervision(Path(control_folder), lifeline))
     except HotrowError as err:
         _fail(err)
+
+
+def _supervise(arguments: Sequence[str]) -> int:
+    def command(supervision: Supervision) -> list[str]:
+        return this_command([*arguments, *as_arguments(supervision)])
+
+    return supervise(command, lambda line: click.echo(line, err=True))
 
 
 def _fail(err: HotrowError) -> NoReturn:

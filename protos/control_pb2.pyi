@@ -203,27 +203,23 @@ class DescribeRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class DescribeReply(_message.Message):
-    __slots__ = ("servables", "routes", "listening")
+    __slots__ = ("servables", "routes", "listening", "process_id")
     class Servable(_message.Message):
-        __slots__ = ("servable", "model", "version", "path", "signatures")
-        SERVABLE_FIELD_NUMBER: _ClassVar[int]
-        MODEL_FIELD_NUMBER: _ClassVar[int]
-        VERSION_FIELD_NUMBER: _ClassVar[int]
-        PATH_FIELD_NUMBER: _ClassVar[int]
+        __slots__ = ("load", "signatures")
+        LOAD_FIELD_NUMBER: _ClassVar[int]
         SIGNATURES_FIELD_NUMBER: _ClassVar[int]
-        servable: int
-        model: str
-        version: int
-        path: str
+        load: LoadRequest
         signatures: _get_model_metadata_pb2.SignatureDefMap
-        def __init__(self, servable: _Optional[int] = ..., model: _Optional[str] = ..., version: _Optional[int] = ..., path: _Optional[str] = ..., signatures: _Optional[_Union[_get_model_metadata_pb2.SignatureDefMap, _Mapping]] = ...) -> None: ...
+        def __init__(self, load: _Optional[_Union[LoadRequest, _Mapping]] = ..., signatures: _Optional[_Union[_get_model_metadata_pb2.SignatureDefMap, _Mapping]] = ...) -> None: ...
     SERVABLES_FIELD_NUMBER: _ClassVar[int]
     ROUTES_FIELD_NUMBER: _ClassVar[int]
     LISTENING_FIELD_NUMBER: _ClassVar[int]
+    PROCESS_ID_FIELD_NUMBER: _ClassVar[int]
     servables: _containers.RepeatedCompositeFieldContainer[DescribeReply.Servable]
     routes: Routes
     listening: ListenRequest
-    def __init__(self, servables: _Optional[_Iterable[_Union[DescribeReply.Servable, _Mapping]]] = ..., routes: _Optional[_Union[Routes, _Mapping]] = ..., listening: _Optional[_Union[ListenRequest, _Mapping]] = ...) -> None: ...
+    process_id: int
+    def __init__(self, servables: _Optional[_Iterable[_Union[DescribeReply.Servable, _Mapping]]] = ..., routes: _Optional[_Union[Routes, _Mapping]] = ..., listening: _Optional[_Union[ListenRequest, _Mapping]] = ..., process_id: _Optional[int] = ...) -> None: ...
 
 class StatsRequest(_message.Message):
     __slots__ = ()

@@ -5,27 +5,22 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
-import os
-import signal
 import socket
-import subprocess
-import tempfile
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import grpc
 
-import hotrow
-from hotrow.errors import FailedPreconditionError, UnavailableError
+from hotrow.errors import UnavailableError
 from hotrow.protos import control_pb2
+from hotrow.serving.adoption import Adoption
 from hotrow.serving.control_socket import ask
+from hotrow.serving.server_process import ServerProcess, start_server
 from hotrow.serving.status import Code, RequestError
+from hotrow.serving.supervisor import Supervision
 
 _START_SECONDS = 60.0
 # Between two looks at whether it answers.
@@ -77,6 +72,7 @@ class DataPlane:
     is reported, and the others serve.
 
     Args:
+        supervision: of this process; the executable outlives it.
         log: takes one line for each change an operator cares for.
 
     Attributes:
@@ -84,22 +80,20 @@ class DataPlane:
         backend: where it expects the process that answers all other services.
     """
 
-    def __init__(self, log: Callable[[str], None]) -> None:
-        """Starts it.
+    def __init__(self, supervision: Supervision, log: Callable[[str], None]) -> None:
+        """Starts it, or finds the one of a control process before this one.
 
         Raises:
             FailedPreconditionError: it is not built.
             UnavailableError: it does not start.
         """
         self._log = log
-        self._folder = tempfile.TemporaryDirectory(prefix="hotrow-")
-        folder = Path(self._folder.name)
-        self._control_socket = folder / "control"
-        self._public_socket = folder / "public"
-        self._greetings = folder / "greetings"
+        self._lifeline = supervision.lifeline
+        self._control_socket = supervision.folder / "control"
+        self._public_socket = supervision.folder / "public"
+        self._greetings = supervision.folder / "greetings"
         self.address = f"unix:{self._public_socket}"
-        self.backend = f"unix:{folder / 'backend'}"
-        self._numbers = itertools.count(1)
+        self.backend = f"unix:{supervision.folder / 'backend'}"
         self._changed = threading.Condition()
         self._loaded: dict[int, _Loaded] = {}
         self._routes = control_pb2.Routes()
@@ -107,9 +101,24 @@ class DataPlane:
         self._batch_threads = 0
         self._ending = False
         self._up = True
-        self._process = self._start()
+        left = self._described()
+        self._adoption = None if left is None else Adoption(left)
+        self._numbers = itertools.count(1 + (self._adoption.highest if self._adoption else 0))
+        self._process = self._start() if left is None else ServerProcess(left.process_id)
         self._watch = threading.Thread(target=self._keep_up, name="data-plane", daemon=True)
         self._watch.start()
+
+    def begin(self) -> None:
+        """The first versions are there: requests go where the routes of now lead.
+
+        Until then those of an executable that was found go where they went before.
+        """
+        adoption, self._adoption = self._adoption, None
+        if adoption is None:
+            return
+        self.set_routes(self._routes)
+        for servable in adoption.rest():
+            self.unload(servable)
 
     def load(
         self, lost: Callable[[RequestError], None], **request: Any
@@ -124,6 +133,12 @@ class DataPlane:
             RequestError: with the code and the message of TensorFlow or the store.
         """
         message = control_pb2.LoadRequest(servable=next(self._numbers), **request)
+        adopted = self._adoption.take(message) if self._adoption is not None else None
+        if adopted is not None:
+            known, signatures = adopted
+            with self._changed:
+                self._loaded[known.servable] = _Loaded(known, lost)
+            return known.servable, signatures
         reply = self._call(control_pb2.Request(load=message))
         with self._changed:
             self._loaded[message.servable] = _Loaded(message, lost)
@@ -147,7 +162,7 @@ class DataPlane:
         """Requests go where this table leads."""
         with self._changed:
             self._routes = routes
-            if self._ending:
+            if self._ending or self._adoption is not None:
                 return
         self._call(control_pb2.Request(set_routes=self._loaded_routes(routes)))
 
@@ -201,8 +216,10 @@ class DataPlane:
         """
         message = control_pb2.ListenRequest(backend=self.backend, **request)
         message.socket_paths.append(str(self._public_socket))
+        left = self._described()
         try:
-            self._call(control_pb2.Request(listen=message))
+            if left is None or not left.HasField("listening"):
+                self._call(control_pb2.Request(listen=message))
         except RequestError as err:
             raise UnavailableError(
                 f"--port {message.port} cannot be used: {err}; choose another port"
@@ -226,52 +243,35 @@ class DataPlane:
                 control_pb2.Request(drain=drain),
                 timeout_seconds=drain_seconds + _END_SECONDS,
             )
-            self._process.wait(_END_SECONDS)
-        except (OSError, RequestError, subprocess.TimeoutExpired):
+            if not self._process.wait(_END_SECONDS):
+                self._process.kill()
+        except (OSError, RequestError):
             # A run that does not end; or the process has just ended by itself.
             self._process.kill()
         self._watch.join()
-        self._folder.cleanup()
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> ServerProcess:
         """Starts a process, and returns when it answers."""
-        package = Path(hotrow.__file__).parent
-        executable = package / "hotrow-server"
-        if not executable.exists():
-            raise FailedPreconditionError(f"{executable} is not built; run `make setup`")
-        found = importlib.util.find_spec("tensorflow")
-        if found is None or found.origin is None:
-            raise FailedPreconditionError("TensorFlow is not installed")
-        libraries = [str(Path(found.origin).parent), os.environ.get("LD_LIBRARY_PATH", "")]
-        self._control_socket.unlink(missing_ok=True)
-        log = os.dup(2)
         # What TensorFlow says while it starts is kept, for when it does not.
-        with self._greetings.open("wb") as greetings:
-            process = subprocess.Popen(
-                [executable, self._control_socket, package / "libhotrow_tf.so", str(log)],
-                env={**os.environ, "LD_LIBRARY_PATH": ":".join(filter(None, libraries))},
-                stderr=greetings,
-                pass_fds=[log],
-            )
-        os.close(log)
+        process = start_server(self._control_socket, self._greetings, self._lifeline)
         waited = 0.0
-        while not self._answers():
-            if process.poll() is not None or waited > _START_SECONDS:
+        while self._described() is None:
+            if process.wait(_LOOK_SECONDS) or waited > _START_SECONDS:
                 process.kill()
                 said = self._greetings.read_text(errors="replace")
                 raise UnavailableError(
-                    f"hotrow-server does not start ({_exit_text(process.wait())}): {said}"
+                    f"hotrow-server does not start ({process.exit_text()}): {said}"
                 )
-            time.sleep(_LOOK_SECONDS)
             waited += _LOOK_SECONDS
         return process
 
-    def _answers(self) -> bool:
+    def _described(self) -> control_pb2.DescribeReply | None:
+        """Returns what a process has that answers; None when none does."""
+        request = control_pb2.Request(describe=control_pb2.DescribeRequest())
         try:
-            ask(self._control_socket, control_pb2.Request(describe=control_pb2.DescribeRequest()))
+            return ask(self._control_socket, request).describe
         except OSError:
-            return False
-        return True
+            return None
 
     def _call(self, request: control_pb2.Request) -> control_pb2.Reply:
         """Calls, and once more for each time that the process ended meanwhile."""
@@ -291,7 +291,7 @@ class DataPlane:
     def _keep_up(self) -> None:
         attempts = 0
         while True:
-            code = self._process.wait()
+            self._process.wait()
             with self._changed:
                 if self._ending:
                     self._changed.notify_all()
@@ -299,7 +299,10 @@ class DataPlane:
                 self._up = False
             pause = _RESTART_SECONDS[min(attempts, len(_RESTART_SECONDS) - 1)]
             attempts += 1
-            self._log(f"hotrow-server ended ({_exit_text(code)}); starting it again in {pause:g} s")
+            self._log(
+                f"hotrow-server ended ({self._process.exit_text()}); starting it again in "
+                f"{pause:g} s"
+            )
             if self._ends_within(pause):
                 return
             try:
@@ -346,7 +349,3 @@ class DataPlane:
             if self._ending:
                 process.kill()
             self._changed.notify_all()
-
-
-def _exit_text(code: int) -> str:
-    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit {code}"

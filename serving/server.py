@@ -24,13 +24,14 @@ from hotrow.serving.route_table import RouteTable
 from hotrow.serving.servable import Servable, SessionOptions
 from hotrow.serving.served_models import ServedModels
 from hotrow.serving.session_config import session_config
+from hotrow.serving.supervisor import Supervision
 from hotrow.serving.warm_up import WarmUpOptions, warm_ups
 
 # Of loads, for each CPU, until the first models serve.
 _FIRST_LOADS = 4
 
 
-def serve(options: ServeOptions) -> None:
+def serve(options: ServeOptions, supervision: Supervision) -> None:
     """Serves models until SIGTERM or SIGINT; then running requests end, and it returns.
 
     Both ports are taken at once and listened on when every model is ready. One line on stdout
@@ -39,10 +40,13 @@ def serve(options: ServeOptions) -> None:
     Raises:
         HotrowError: the configuration is wrong, a port is taken, or a model cannot be loaded.
     """
+    supervision.end_with_supervisor()
+    resumed = supervision.is_resumed()
     stop = _stop_on_signals()
     config = initial_config(options, _log)
     session = SessionOptions(options.saved_model_tags, session_config(options, _log))
-    check_port_is_free(options.port, "--port")
+    if not resumed:
+        check_port_is_free(options.port, "--port")
     rest = None
     if options.rest_api_port:
         rest = RestServer(
@@ -50,7 +54,7 @@ def serve(options: ServeOptions) -> None:
             options.rest_api_num_threads,
             options.rest_api_enable_cors_support,
         )
-    data_plane = DataPlane(_log)
+    data_plane = DataPlane(supervision, _log)
     routes = RouteTable(data_plane.set_routes)
     loading = LimitedThreads("load", _FIRST_LOADS * (os.cpu_count() or 1))
     model_server = None
@@ -62,6 +66,7 @@ def serve(options: ServeOptions) -> None:
         models = _models(options, session, data_plane, routes, batching, loading)
         if not models.wait_until_available(models.apply(config), stop.is_set):
             return
+        data_plane.begin()
         loading.set_most(options.num_load_threads)
         polling = ConfigFilePolling(options, models, _log)
         model_server = ModelServer(models, data_plane.backend)
@@ -73,7 +78,11 @@ def serve(options: ServeOptions) -> None:
                 options.rest_api_timeout_in_ms / 1000,
             )
             rest.start(handler)
-        _announce(options, models)
+        if resumed:
+            _log("the control process serves again")
+        else:
+            _announce(options, models)
+            supervision.has_begun_to_serve()
         stop.wait()
     finally:
         if rest is not None:

@@ -174,12 +174,10 @@ hotrow::DescribeReply ControlService::describe() {
   for (const auto& [number, servable] : servables_) {
     if (servable == nullptr) continue;
     auto* const entry = reply.add_servables();
-    entry->set_servable(number);
-    entry->set_model(servable->request().model());
-    entry->set_version(servable->request().version());
-    entry->set_path(servable->request().path());
+    *entry->mutable_load() = servable->request();
     entry->mutable_signatures()->ParseFromString(servable->metadata());
   }
+  reply.set_process_id(getpid());
   *reply.mutable_routes() = routes_.get()->proto();
   if (server_ != nullptr) *reply.mutable_listening() = server_->request();
   return reply;

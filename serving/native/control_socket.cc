@@ -39,16 +39,26 @@ bool write_all(int connection, std::string_view bytes) {
   return true;
 }
 
+bool send_reply(int connection, const hotrow::Reply& reply) {
+  const std::string bytes = reply.SerializeAsString();
+  const auto size = static_cast<uint32_t>(bytes.size());
+  return write_all(connection, {reinterpret_cast<const char*>(&size), sizeof(size)}) &&
+         write_all(connection, bytes);
+}
+
 void answer_one(int connection, ControlService* control) {
   uint32_t size;
   hotrow::Request request;
   if (read_all(connection, &size, sizeof(size))) {
     std::string bytes(size, '\0');
     if (read_all(connection, bytes.data(), size) && request.ParseFromString(bytes)) {
-      bytes = control->answer(request).SerializeAsString();
-      size = static_cast<uint32_t>(bytes.size());
-      write_all(connection, {reinterpret_cast<const char*>(&size), sizeof(size)}) &&
-          write_all(connection, bytes);
+      const hotrow::Reply reply = control->answer(request);
+      if (!send_reply(connection, reply) && request.has_load() && reply.code() == 0) {
+        // Who asked for it has ended, and nobody else knows of it.
+        hotrow::Request unload;
+        unload.mutable_unload()->set_servable(request.load().servable());
+        control->answer(unload);
+      }
     }
   }
   close(connection);

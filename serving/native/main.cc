@@ -1,29 +1,35 @@
 // hotrow-server: the data plane of `platform serve`. The control process starts it and tells it
 // what to load and where to listen.
 //
-//     hotrow-server CONTROL_SOCKET OPS_LIBRARY LOG
+//     hotrow-server CONTROL_SOCKET OPS_LIBRARY LOG LIFELINE
 //
 // LOG: the descriptor of what is to become its standard error, after TensorFlow's greetings.
+// LIFELINE: a descriptor; the process ends when that is readable. It outlives the control process
+// that started it, for the next one, and ends with their supervisor, who holds the other end.
 #include <absl/synchronization/mutex.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <system_error>
+#include <thread>
 
 #include "control_service.h"
 #include "control_socket.h"
 #include "session.h"
 
 int main(int argc, char** argv) {
-  if (argc != 4) {
-    std::fprintf(stderr, "usage: hotrow-server CONTROL_SOCKET OPS_LIBRARY LOG\n");
+  if (argc != 5) {
+    std::fprintf(stderr, "usage: hotrow-server CONTROL_SOCKET OPS_LIBRARY LOG LIFELINE\n");
     return 2;
   }
-  // Without the process that started it nobody would end it.
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  std::thread([lifeline = std::atoi(argv[4])] {
+    char byte;
+    while (read(lifeline, &byte, 1) < 0 && errno == EINTR) continue;
+    std::_Exit(1);
+  }).detach();
   // The control process decides when it ends; a terminal's interrupt reaches that one, too.
   std::signal(SIGINT, SIG_IGN);
   std::signal(SIGTERM, SIG_IGN);

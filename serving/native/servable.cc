@@ -9,6 +9,7 @@ namespace hotrow_server {
 Servable::Servable(const hotrow::LoadRequest& request, const std::string& ops,
                    BatchThreads* threads)
     : request_(request) {
+  request_.clear_warm_ups();
   if (!request.manifest().empty()) {
     load_ops(ops);
     const int code = hr_serving_bind(request.model().c_str(), request.version(),
@@ -59,6 +60,7 @@ void Servable::set_batching(const hotrow::Batching& options) {
     throw Refused(grpc::StatusCode::FAILED_PRECONDITION,
                   request_.model() + " does not batch requests");
   }
+  *request_.mutable_batching() = options;
   batcher_->set_options(options);
 }
 

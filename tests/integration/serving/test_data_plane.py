@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -21,14 +22,38 @@ WAIT_SECONDS = 60.0
 X = np.array([1.0, 2.0], np.float32)
 
 
+def _control(server: Any) -> int:
+    """Returns the control process of a server."""
+    (number,) = _children(server.process.pid, "python")
+    return number
+
+
 def _data_plane(server: Any) -> int:
-    """Returns the process of a server that answers predictions."""
-    (number,) = (
+    """Returns the process of a server that answers predictions.
+
+    It is a child of the control process, or of the supervisor when that one has ended.
+    """
+    found = _children(server.process.pid, "hotrow-server")
+    for control in _children(server.process.pid, "python"):
+        found += _children(control, "hotrow-server")
+    (number,) = found
+    return number
+
+
+def _children(parent: int, name: str) -> list[int]:
+    return [
         int(folder.name)
         for folder in Path("/proc").glob("[0-9]*")
-        if _parent(folder) == server.process.pid
-    )
-    return number
+        if _parent(folder) == parent and _name(folder).startswith(name)
+    ]
+
+
+def _name(folder: Path) -> str:
+    """Returns the name of a process; "" when it has ended."""
+    try:
+        return (folder / "comm").read_text()
+    except OSError:
+        return ""
 
 
 def _parent(folder: Path) -> int:
@@ -95,15 +120,80 @@ def test_a_version_that_could_not_be_loaded_again_serves_when_it_can(
     assert list(server.predict(x=X).outputs["y"].float_val) == [2.5, 3.0]
 
 
-def test_it_does_not_outlive_the_process_that_started_it(testdata: Path, start_server: Any) -> None:
+def test_nothing_outlives_the_process_that_started_all(testdata: Path, start_server: Any) -> None:
     server = start_server("half", testdata / "saved_model_half_plus_two_cpu")
     server.wait_ready()
-    data_plane = _data_plane(server)
+    processes = [_data_plane(server), _control(server)]
     server.terminate(signal.SIGKILL)
     end = time.monotonic() + WAIT_SECONDS
-    while Path(f"/proc/{data_plane}").exists():
+    while any(Path(f"/proc/{process}").exists() for process in processes):
         assert time.monotonic() < end
         time.sleep(0.05)
+
+
+def test_predictions_go_on_while_the_control_process_is_started_again(
+    testdata: Path, tmp_path: Path, start_server: Any
+) -> None:
+    base = tmp_path / "half"
+    shutil.copytree(testdata / "saved_model_half_plus_two_cpu", base)
+    server = start_server("half", base)
+    server.wait_ready()
+    data_plane, control = _data_plane(server), _control(server)
+    refused: list[grpc.RpcError] = []
+    answered = 0
+    ending = threading.Event()
+
+    def ask() -> None:
+        nonlocal answered
+        while not ending.is_set():
+            try:
+                assert list(server.predict(x=X).outputs["y"].float_val) == [2.5, 3.0]
+                answered += 1
+            except grpc.RpcError as err:
+                refused.append(err)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    os.kill(control, signal.SIGKILL)
+    server.wait_for_log("the control process ended (signal SIGKILL); predictions over gRPC go on")
+    server.wait_for_log("the control process serves again")
+    ending.set()
+    asking.join()
+    assert refused == []
+    assert answered > 100
+    # It was found, not started again, and nothing was loaded once more.
+    assert _data_plane(server) == data_plane
+    assert _control(server) != control
+    assert server.rest("/v1/models/half")[0] == 200
+    assert server.rest_predict({"instances": [1.0]})[0] == 200
+    # The new one is in charge: it swaps versions, and starts the executable again.
+    shutil.copytree(base / "00000123", base / ".new")
+    (base / ".new").rename(base / "124")
+    server.wait_for_log("half: version 123 is unloaded")
+    assert server.predict(x=X).model_spec.version.value == 124
+    os.kill(data_plane, signal.SIGKILL)
+    server.wait_for_log("hotrow-server serves again")
+    assert server.predict(x=X).model_spec.version.value == 124
+    assert server.terminate() == 0
+
+
+def test_versions_change_while_there_is_no_control_process(
+    testdata: Path, tmp_path: Path, start_server: Any
+) -> None:
+    base = tmp_path / "half"
+    shutil.copytree(testdata / "saved_model_half_plus_two_cpu", base)
+    server = start_server("half", base)
+    server.wait_ready()
+    control = _control(server)
+    os.kill(control, signal.SIGSTOP)
+    shutil.copytree(base / "00000123", base / ".new")
+    (base / ".new").rename(base / "124")
+    os.kill(control, signal.SIGKILL)
+    server.wait_for_log("the control process serves again")
+    assert server.predict(x=X).model_spec.version.value == 124
+    status = json.loads(server.rest("/v1/models/half")[1])["model_version_status"]
+    assert [one["version"] for one in status] == ["124"]
+    assert server.terminate() == 0
 
 
 def test_a_run_that_never_ends_does_not_keep_it(zoo_dir: Path, start_server: Any) -> None:

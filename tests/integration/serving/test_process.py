@@ -194,16 +194,15 @@ def test_a_first_version_that_cannot_be_loaded_ends_it(tmp_path: Path, start_ser
 
 
 def test_a_flag_that_is_not_built_yet_is_named(base: Path, start_server: Any) -> None:
-    server = start_server("half", base, "--enable-batching")
+    server = start_server("half", base, "--device-cache-rows=5")
     assert server.wait_exit() == 255
     assert server.log[-1] == (
-        "Failed to start server. Error: --enable_batching=true is not built yet; leave it out, or "
-        "at its default false"
+        "Failed to start server. Error: --device_cache_rows=5 is not built yet; leave it out"
     )
 
 
 def test_a_flag_that_is_not_built_yet_may_have_its_default(base: Path, start_server: Any) -> None:
-    server = start_server("half", base, "--enable_batching=false", "--model-config-file=")
+    server = start_server("half", base, "--device_cache_rows=", "--model-config-file=")
     server.wait_ready()
 
 
