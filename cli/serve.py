@@ -11,6 +11,7 @@ import click
 from hotrow.cli.batching_flags import batching_flags
 from hotrow.cli.ineffective_flags import ineffective_flags
 from hotrow.cli.quiet_start import import_tensorflow_quietly
+from hotrow.cli.transport_flags import take_transport, transport_flags
 from hotrow.errors import HotrowError, UnimplementedError
 from hotrow.serving.options import ServeOptions
 from hotrow.serving.supervisor import Supervision, as_arguments, supervise, this_command
@@ -22,14 +23,6 @@ DEFAULTS = ServeOptions(model_base_path="-")
 # with TF Serving's defaults. Giving the default is harmless, another value is refused by name.
 UNBUILT: dict[str, str] = {
     "device_cache_rows": "",
-    "enable_grpc_healthcheck_service": "false",
-    "enable_serialization_as_tensor_content": "false",
-    "enable_signature_method_name_check": "false",
-    "grpc_channel_arguments": "",
-    "grpc_socket_path": "",
-    "monitoring_config_file": "",
-    "ssl_config_file": "",
-    "use_alts_credentials": "false",
 }
 _SAME_VALUE = {"1": "true", "0": "false", "0.0": "false"}
 # What tensorflow_model_server ends with, whatever is wrong.
@@ -278,6 +271,7 @@ def _unbuilt_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 # Given by the supervisor to the control process.
 @click.option("--control_folder", default="", hidden=True, is_eager=True)
 @click.option("--lifeline", type=int, default=-1, hidden=True)
+@transport_flags
 @ineffective_flags
 @_unbuilt_flags
 @click.pass_context
@@ -296,7 +290,7 @@ def command(
     """
     tags = tuple(tag for tag in saved_model_tags.split(",") if tag)
     try:
-        options = ServeOptions(saved_model_tags=tags, **flags)
+        options = ServeOptions(saved_model_tags=tags, transport=take_transport(flags), **flags)
         if not control_folder:
             raise SystemExit(_supervise(ctx.obj.arguments))
         import_tensorflow_quietly()

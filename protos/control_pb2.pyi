@@ -171,20 +171,46 @@ class Routes(_message.Message):
     def __init__(self, models: _Optional[_Iterable[_Union[Routes.Model, _Mapping]]] = ...) -> None: ...
 
 class ListenRequest(_message.Message):
-    __slots__ = ("port", "socket_paths", "max_threads", "backend", "tensor_content", "check_method_name")
+    __slots__ = ("port", "socket_paths", "max_threads", "backend", "tensor_content", "check_method_name", "tls", "channel_arguments", "health", "reflection")
+    class Tls(_message.Message):
+        __slots__ = ("server_key", "server_cert", "custom_ca", "client_verify")
+        SERVER_KEY_FIELD_NUMBER: _ClassVar[int]
+        SERVER_CERT_FIELD_NUMBER: _ClassVar[int]
+        CUSTOM_CA_FIELD_NUMBER: _ClassVar[int]
+        CLIENT_VERIFY_FIELD_NUMBER: _ClassVar[int]
+        server_key: str
+        server_cert: str
+        custom_ca: str
+        client_verify: bool
+        def __init__(self, server_key: _Optional[str] = ..., server_cert: _Optional[str] = ..., custom_ca: _Optional[str] = ..., client_verify: bool = ...) -> None: ...
+    class ChannelArgument(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     PORT_FIELD_NUMBER: _ClassVar[int]
     SOCKET_PATHS_FIELD_NUMBER: _ClassVar[int]
     MAX_THREADS_FIELD_NUMBER: _ClassVar[int]
     BACKEND_FIELD_NUMBER: _ClassVar[int]
     TENSOR_CONTENT_FIELD_NUMBER: _ClassVar[int]
     CHECK_METHOD_NAME_FIELD_NUMBER: _ClassVar[int]
+    TLS_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
+    HEALTH_FIELD_NUMBER: _ClassVar[int]
+    REFLECTION_FIELD_NUMBER: _ClassVar[int]
     port: int
     socket_paths: _containers.RepeatedScalarFieldContainer[str]
     max_threads: int
     backend: str
     tensor_content: bool
     check_method_name: bool
-    def __init__(self, port: _Optional[int] = ..., socket_paths: _Optional[_Iterable[str]] = ..., max_threads: _Optional[int] = ..., backend: _Optional[str] = ..., tensor_content: bool = ..., check_method_name: bool = ...) -> None: ...
+    tls: ListenRequest.Tls
+    channel_arguments: _containers.RepeatedCompositeFieldContainer[ListenRequest.ChannelArgument]
+    health: bool
+    reflection: bool
+    def __init__(self, port: _Optional[int] = ..., socket_paths: _Optional[_Iterable[str]] = ..., max_threads: _Optional[int] = ..., backend: _Optional[str] = ..., tensor_content: bool = ..., check_method_name: bool = ..., tls: _Optional[_Union[ListenRequest.Tls, _Mapping]] = ..., channel_arguments: _Optional[_Iterable[_Union[ListenRequest.ChannelArgument, _Mapping]]] = ..., health: bool = ..., reflection: bool = ...) -> None: ...
 
 class ListenReply(_message.Message):
     __slots__ = ("port",)

@@ -29,6 +29,7 @@ _LOOK_SECONDS = 0.02
 _END_SECONDS = 5.0
 # After a crash, and again while it keeps ending.
 _RESTART_SECONDS = (0.05, 0.5, 2.0, 5.0)
+_STATS_SECONDS = 5.0
 _HOST = "0.0.0.0"
 _CHANNEL = (
     ("grpc.max_receive_message_length", -1),
@@ -212,7 +213,7 @@ class DataPlane:
             request: fields of ListenRequest but the backend; its own socket is added.
 
         Raises:
-            UnavailableError: a port is taken or not allowed.
+            UnavailableError: a port or a socket is taken or not allowed.
         """
         message = control_pb2.ListenRequest(backend=self.backend, **request)
         message.socket_paths.append(str(self._public_socket))
@@ -221,11 +222,24 @@ class DataPlane:
             if left is None or not left.HasField("listening"):
                 self._call(control_pb2.Request(listen=message))
         except RequestError as err:
-            raise UnavailableError(
-                f"--port {message.port} cannot be used: {err}; choose another port"
-            ) from err
+            raise UnavailableError(f"gRPC cannot start: {err}; choose another one") from err
         with self._changed:
             self._listening = message
+
+    def serves(self) -> bool:
+        """Returns whether the process is there; it is not while it is started again."""
+        with self._changed:
+            return self._up and not self._ending
+
+    def stats(self) -> control_pb2.StatsReply | None:
+        """Returns what the process has counted; None when it does not answer now."""
+        if not self.serves():
+            return None
+        request = control_pb2.Request(stats=control_pb2.StatsRequest())
+        try:
+            return ask(self._control_socket, request, _STATS_SECONDS).stats
+        except (OSError, RequestError):
+            return None
 
     def channel(self) -> grpc.Channel:
         """Returns a channel to its PredictionService."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -40,8 +40,15 @@ def model_status(
     """
     if not request.HasField("model_spec"):
         raise invalid("Missing ModelSpec")
+    return status_response(_statuses(models, request.model_spec))
+
+
+def status_response(
+    statuses: Iterable[VersionStatus],
+) -> get_model_status_pb2.GetModelStatusResponse:
+    """Returns the message that says the state of these versions."""
     response = get_model_status_pb2.GetModelStatusResponse()
-    for status in _statuses(models, request.model_spec):
+    for status in statuses:
         entry = response.model_version_status.add(version=status.version, state=int(status.state))
         entry.status.error_code = int(status.code)
         entry.status.error_message = status.message

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hotrow.errors import InvalidArgumentError, UnimplementedError
+from hotrow.serving.transport_options import TransportOptions
 from hotrow.store_url import check_store_url
 
 
@@ -19,7 +20,7 @@ class ServeOptions:
         model_config_file_poll_wait_seconds: time between two looks into it; 0 reads it once.
         allow_version_labels_for_unavailable_models: whether a new label may point to a version
             that does not serve.
-        port: TCP port of gRPC.
+        port: TCP port of gRPC; 0 means none, beside a socket.
         rest_api_port: TCP port of REST; 0 means no REST.
         rest_api_num_threads: None means 4 for each CPU.
         rest_api_timeout_in_ms: longest run of a model for a REST request.
@@ -50,6 +51,7 @@ class ServeOptions:
         platform_config_file: refused, see the user's page.
         store: URL of the rows of our exports; "" means the store in the version's manifest.
         drain_seconds: how long running requests may take to end after SIGTERM.
+        transport: how clients reach it besides the ports.
     """
 
     model_name: str = "default"
@@ -83,6 +85,7 @@ class ServeOptions:
     platform_config_file: str = ""
     store: str = ""
     drain_seconds: float = 30.0
+    transport: TransportOptions = field(default_factory=TransportOptions)
 
     def __post_init__(self) -> None:
         """Refuses values that cannot be served.
@@ -99,9 +102,13 @@ class ServeOptions:
             raise InvalidArgumentError("--model_name is empty; give the name requests will use")
         if self.store:
             check_store_url("--store", self.store)
-        _check_range("port", self.port, 1, 65535)
+        _check_range("port", self.port, 0, 65535)
+        if self.port == 0 and not self.transport.grpc_socket_path:
+            raise InvalidArgumentError(
+                "--port is 0 and --grpc_socket_path is empty; give one of them for gRPC"
+            )
         _check_range("rest_api_port", self.rest_api_port, 0, 65535)
-        if self.port == self.rest_api_port:
+        if self.port and self.port == self.rest_api_port:
             raise InvalidArgumentError(
                 f"--port and --rest_api_port are both {self.port}; gRPC and REST need a port each"
             )

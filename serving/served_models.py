@@ -126,6 +126,10 @@ class ServedModels:
         lifecycle = self._lifecycles.get(model)
         return [] if lifecycle is None else lifecycle.statuses()
 
+    def configured(self) -> dict[str, list[VersionStatus]]:
+        """Returns the configured models and the status of their versions, highest first."""
+        return {name: self.statuses(name) for name in sorted(self._sources)}
+
     def serving(self) -> dict[str, int]:
         """Returns the configured models and the highest version of each that serves."""
         return {

@@ -10,6 +10,8 @@ import threading
 from pathlib import Path
 from types import FrameType
 
+import tensorflow as tf
+
 from hotrow.serving.batching import Batching
 from hotrow.serving.config_file import ConfigFilePolling, initial_config
 from hotrow.serving.data_plane import DataPlane, check_port_is_free
@@ -17,15 +19,21 @@ from hotrow.serving.gateway import Gateway
 from hotrow.serving.lifecycle import LoadPolicy, Lost, ModelLifecycle
 from hotrow.serving.limited_threads import LimitedThreads
 from hotrow.serving.model_service import ModelServer, model_status
+from hotrow.serving.monitoring import Monitoring, read_metrics_path
+from hotrow.serving.native_counts import NativeCounts
 from hotrow.serving.options import ServeOptions
+from hotrow.serving.rest.app import RestApp, RestLimits
 from hotrow.serving.rest.handler import RestHandler
+from hotrow.serving.rest.health import Health
 from hotrow.serving.rest.http_server import RestServer
 from hotrow.serving.route_table import RouteTable
 from hotrow.serving.servable import Servable, SessionOptions
 from hotrow.serving.served_models import ServedModels
 from hotrow.serving.session_config import session_config
 from hotrow.serving.supervisor import Supervision
+from hotrow.serving.transport import Transport
 from hotrow.serving.warm_up import WarmUpOptions, warm_ups
+from hotrow.version import __version__
 
 # Of loads, for each CPU, until the first models serve.
 _FIRST_LOADS = 4
@@ -45,15 +53,13 @@ def serve(options: ServeOptions, supervision: Supervision) -> None:
     stop = _stop_on_signals()
     config = initial_config(options, _log)
     session = SessionOptions(options.saved_model_tags, session_config(options, _log))
+    transport = Transport.read(options.transport, _log)
+    metrics_path = read_metrics_path(options.transport.monitoring_config_file, _log)
     if not resumed:
-        check_port_is_free(options.port, "--port")
-    rest = None
-    if options.rest_api_port:
-        rest = RestServer(
-            options.rest_api_port,
-            options.rest_api_num_threads,
-            options.rest_api_enable_cors_support,
-        )
+        transport.check_socket()
+        if options.port:
+            check_port_is_free(options.port, "--port")
+    rest = RestServer(options.rest_api_port) if options.rest_api_port else None
     data_plane = DataPlane(supervision, _log)
     routes = RouteTable(data_plane.set_routes)
     loading = LimitedThreads("load", _FIRST_LOADS * (os.cpu_count() or 1))
@@ -70,14 +76,14 @@ def serve(options: ServeOptions, supervision: Supervision) -> None:
         loading.set_most(options.num_load_threads)
         polling = ConfigFilePolling(options, models, _log)
         model_server = ModelServer(models, data_plane.backend)
-        data_plane.listen(port=options.port, max_threads=options.grpc_max_threads or 0)
+        data_plane.listen(
+            port=options.port,
+            max_threads=options.grpc_max_threads or 0,
+            **transport.listen_fields(),
+        )
         if rest is not None:
-            handler = RestHandler(
-                Gateway(data_plane.channel(), routes),
-                functools.partial(model_status, models),
-                options.rest_api_timeout_in_ms / 1000,
-            )
-            rest.start(handler)
+            app = _rest_app(options, models, data_plane, routes, metrics_path)
+            rest.start(app, app.limits.read_seconds, transport.rest_tls)
         if resumed:
             _log("the control process serves again")
         else:
@@ -144,11 +150,44 @@ def _models(
     )
 
 
+def _rest_app(
+    options: ServeOptions,
+    models: ServedModels,
+    data_plane: DataPlane,
+    routes: RouteTable,
+    metrics_path: str | None,
+) -> RestApp:
+    counts = NativeCounts(data_plane.stats)
+    monitoring = Monitoring(counts.families, models.configured, (__version__, tf.__version__))
+    handler = RestHandler(
+        Gateway(data_plane.channel(), routes),
+        functools.partial(model_status, models),
+        models.configured,
+        options.rest_api_timeout_in_ms / 1000,
+        monitoring.count_rest,
+    )
+    limits = RestLimits(
+        options.rest_api_num_threads,
+        options.transport.rest_api_max_body_bytes,
+        options.transport.rest_api_read_timeout_in_ms / 1000,
+    )
+    return RestApp(
+        handler,
+        Health(models.configured, data_plane.serves),
+        limits,
+        options.rest_api_enable_cors_support,
+        (metrics_path, monitoring.page) if metrics_path is not None else None,
+    )
+
+
 def _announce(options: ServeOptions, models: ServedModels) -> None:
     named = [f"{name} version {version}" for name, version in models.serving().items()]
     rest = f"127.0.0.1:{options.rest_api_port}" if options.rest_api_port else "off"
+    path = options.transport.grpc_socket_path
+    grpc = [f"127.0.0.1:{options.port}"] if options.port else []
+    grpc += [f"unix:{path}"] if path else []
     print(
-        f"Serving {', '.join(named) or 'no model'}: gRPC 127.0.0.1:{options.port}, REST {rest}",
+        f"Serving {', '.join(named) or 'no model'}: gRPC {' and '.join(grpc)}, REST {rest}",
         flush=True,
     )
 

@@ -22,6 +22,10 @@ inline std::string cut_message(std::string message) {
 // Metadata of a caller that wants whole messages: the REST gateway's.
 inline constexpr char kWholeMessages[] = "x-hotrow-whole-messages";
 
+inline bool from_gateway(const grpc::ServerContext& context) {
+  return context.client_metadata().contains(kWholeMessages);
+}
+
 template <typename Work>
 grpc::Status status_of(Work&& work) {
   try {
@@ -39,9 +43,7 @@ grpc::Status status_of(Work&& work) {
 template <typename Work>
 grpc::Status answer(const grpc::ServerContext& context, Work&& work) {
   const grpc::Status status = status_of(work);
-  if (status.ok()) return status;
-  const auto& metadata = context.client_metadata();
-  if (metadata.find(kWholeMessages) != metadata.end()) return status;
+  if (status.ok() || from_gateway(context)) return status;
   return {status.error_code(), cut_message(status.error_message())};
 }
 

@@ -1,5 +1,7 @@
 #include "call.h"
 
+#include "answer.h"
+
 namespace hotrow_server {
 
 Call::Call(Reception* reception) : reception_(reception), stream_(&context_) {
@@ -40,11 +42,12 @@ void Call::take_request() {
     return;
   }
   counted_ = true;
+  facts_.emplace(PredictionService::name(*method), from_gateway(context_));
   if (reception_->calls.fetch_add(1, std::memory_order_relaxed) >= reception_->most_calls) {
     finish({grpc::StatusCode::RESOURCE_EXHAUSTED, "Server Threadpool Exhausted"});
     return;
   }
-  reception_->prediction.answer(*method, context_, &request_, &reply_,
+  reception_->prediction.answer(*method, context_, &request_, &reply_, &*facts_,
                                 [this](const grpc::Status& status) { finish(status); });
 }
 
@@ -65,6 +68,7 @@ void Call::forward() {
 }
 
 void Call::finish(const grpc::Status& status) {
+  if (facts_.has_value()) count_request(*facts_, status.error_code());
   if (counted_) reception_->calls.fetch_sub(1, std::memory_order_relaxed);
   request_.Clear();
   step_ = Step::kFinishing;

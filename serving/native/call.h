@@ -9,10 +9,12 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "event.h"
 #include "prediction_service.h"
+#include "request_metrics.h"
 
 namespace hotrow_server {
 
@@ -50,6 +52,7 @@ class Call final : public Event {
   grpc::GenericServerAsyncReaderWriter stream_;
   grpc::ByteBuffer request_, reply_;
   bool counted_ = false;
+  std::optional<RequestFacts> facts_;  // of PredictionService
 
   // Of a call that is passed on.
   struct Asked {

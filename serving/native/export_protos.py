@@ -16,7 +16,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor import FileDescriptor
-from tensorflow_serving.apis import prediction_service_pb2
+from tensorflow_serving.apis import model_service_pb2, prediction_service_pb2
 
 # Of a file, the messages that are left out.
 LEFT_OUT = {"tensorflow/core/protobuf/meta_graph.proto": {"MetaGraphDef", "CollectionDef"}}
@@ -75,6 +75,8 @@ def main(path: str) -> None:
     """Writes a FileDescriptorSet to `path`, and prints the names of its files."""
     files: dict[str, descriptor_pb2.FileDescriptorProto] = {}
     collect(prediction_service_pb2.DESCRIPTOR, files)
+    # Answered by the control process; reflection tells of it.
+    collect(model_service_pb2.DESCRIPTOR, files)
     Path(path).write_bytes(
         descriptor_pb2.FileDescriptorSet(file=files.values()).SerializeToString()
     )

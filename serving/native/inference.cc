@@ -64,26 +64,37 @@ Run run_examples(const Signature& signature, const ExamplePlan& plan, Examples* 
   return run;
 }
 
+// The way of a spec.
+Routes::Route find(const CurrentRoutes& routes, const serving::ModelSpec& spec,
+                   RequestFacts* facts) {
+  facts->model = spec.name();
+  Routes::Route way = routes.get()->find(spec);
+  facts->version = std::to_string(way.version);
+  return way;
+}
+
 // The way of a request's spec.
 template <typename Request>
-Routes::Route route(const CurrentRoutes& routes, const Request& request) {
+Routes::Route route(const CurrentRoutes& routes, const Request& request, RequestFacts* facts) {
   if (!request.has_model_spec()) refuse("Missing ModelSpec");
-  return routes.get()->find(request.model_spec());
+  return find(routes, request.model_spec(), facts);
 }
 
 }  // namespace
 
-Plan Inference::predict(grpc::ByteBuffer* buffer, grpc::ByteBuffer* reply) const {
+Plan Inference::predict(grpc::ByteBuffer* buffer, RequestFacts* facts,
+                        grpc::ByteBuffer* reply) const {
   PredictRequest request = read_predict_request(buffer);
   if (!request.spec.has_value()) refuse("Missing ModelSpec");
   Plan plan;
-  plan.way = routes_->get()->find(*request.spec);
+  plan.way = find(*routes_, *request.spec, facts);
   const std::string& name = resolved(request.spec->signature_name());
   const Signature* const signature = plan.way.servable->signature(name);
   if (signature == nullptr) {
     throw Refused(grpc::StatusCode::FAILED_PRECONDITION,
                   "Serving signature key \"" + name + "\" not found.");
   }
+  facts->signature = name;
   const std::string& method = signature->def().method_name();
   if (options_.check_method_name && method != kPredict && method != kClassify &&
       method != kRegress) {
@@ -105,15 +116,17 @@ Plan Inference::predict(grpc::ByteBuffer* buffer, grpc::ByteBuffer* reply) const
   return plan;
 }
 
-Plan Inference::classify(const serving::ClassificationRequest& request,
+Plan Inference::classify(const serving::ClassificationRequest& request, RequestFacts* facts,
                          serving::ClassificationResponse* response) const {
   Plan plan;
-  plan.way = route(*routes_, request);
+  plan.way = route(*routes_, request, facts);
   const Signature& signature =
       signature_of(*plan.way.servable, request.model_spec().signature_name());
+  facts->signature = signature.name();
   if (options_.check_method_name) check_method(signature, "classification", kClassify);
   const ExamplePlan task = plan_classify(signature);
   Examples examples = examples_of(request.input());
+  facts->examples = examples.rows;
   plan.run = run_examples(signature, task, &examples);
   name_version(request.model_spec(), plan.way.version, signature.name(),
                response->mutable_model_spec());
@@ -123,15 +136,17 @@ Plan Inference::classify(const serving::ClassificationRequest& request,
   return plan;
 }
 
-Plan Inference::regress(const serving::RegressionRequest& request,
+Plan Inference::regress(const serving::RegressionRequest& request, RequestFacts* facts,
                         serving::RegressionResponse* response) const {
   Plan plan;
-  plan.way = route(*routes_, request);
+  plan.way = route(*routes_, request, facts);
   const Signature& signature =
       signature_of(*plan.way.servable, request.model_spec().signature_name());
+  facts->signature = signature.name();
   if (options_.check_method_name) check_method(signature, "regression", kRegress);
   const ExamplePlan task = plan_regress(signature);
   Examples examples = examples_of(request.input());
+  facts->examples = examples.rows;
   plan.run = run_examples(signature, task, &examples);
   name_version(request.model_spec(), plan.way.version, signature.name(),
                response->mutable_model_spec());
@@ -141,11 +156,11 @@ Plan Inference::regress(const serving::RegressionRequest& request,
   return plan;
 }
 
-Plan Inference::multi_inference(const serving::MultiInferenceRequest& request,
+Plan Inference::multi_inference(const serving::MultiInferenceRequest& request, RequestFacts* facts,
                                 serving::MultiInferenceResponse* response) const {
   if (request.tasks().empty()) refuse("ModelSpec has no name specified.");
   Plan plan;
-  plan.way = routes_->get()->find(request.tasks(0).model_spec());
+  plan.way = find(*routes_, request.tasks(0).model_spec(), facts);
   struct Task {
     const Signature* signature;
     bool classify;
@@ -187,6 +202,8 @@ Plan Inference::multi_inference(const serving::MultiInferenceRequest& request,
     name_version(request.tasks(0).model_spec(), plan.way.version, task.signature->name(),
                  response->add_results()->mutable_model_spec());
   }
+  facts->signature = tasks[0].signature->name();
+  facts->examples = examples.rows;
   plan.run = run_examples(*tasks[0].signature, together, &examples);
   plan.reply = [tasks = std::move(tasks), rows = examples.rows, response](const Results& results) {
     size_t first = 0;
@@ -204,7 +221,7 @@ Plan Inference::multi_inference(const serving::MultiInferenceRequest& request,
   return plan;
 }
 
-void Inference::metadata(const serving::GetModelMetadataRequest& request,
+void Inference::metadata(const serving::GetModelMetadataRequest& request, RequestFacts* facts,
                          serving::GetModelMetadataResponse* response) const {
   if (!request.has_model_spec()) refuse("Missing ModelSpec");
   if (request.metadata_field().empty()) {
@@ -213,7 +230,7 @@ void Inference::metadata(const serving::GetModelMetadataRequest& request,
   for (const std::string& field : request.metadata_field()) {
     if (field != kSignatures) refuse("Metadata field " + field + " is not supported");
   }
-  const Routes::Route way = routes_->get()->find(request.model_spec());
+  const Routes::Route way = find(*routes_, request.model_spec(), facts);
   name_version(request.model_spec(), way.version, "", response->mutable_model_spec());
   google::protobuf::Any& signatures = (*response->mutable_metadata())[kSignatures];
   signatures.set_type_url("type.googleapis.com/tensorflow.serving.SignatureDefMap");

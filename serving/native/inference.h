@@ -5,6 +5,7 @@
 
 #include <functional>
 
+#include "request_metrics.h"
 #include "routes.h"
 #include "run.h"
 #include "tensorflow_serving/apis/classification.pb.h"
@@ -32,15 +33,17 @@ class Inference {
   Inference(const CurrentRoutes& routes, InferenceOptions options)
       : routes_(&routes), options_(options) {}
 
-  // Bytes of a PredictRequest to those of a PredictResponse.
-  Plan predict(grpc::ByteBuffer* request, grpc::ByteBuffer* reply) const;
-  Plan classify(const tensorflow::serving::ClassificationRequest& request,
+  // Bytes of a PredictRequest to those of a PredictResponse. facts: are filled in as they become
+  // known, also by the others.
+  Plan predict(grpc::ByteBuffer* request, RequestFacts* facts, grpc::ByteBuffer* reply) const;
+  Plan classify(const tensorflow::serving::ClassificationRequest& request, RequestFacts* facts,
                 tensorflow::serving::ClassificationResponse* response) const;
-  Plan regress(const tensorflow::serving::RegressionRequest& request,
+  Plan regress(const tensorflow::serving::RegressionRequest& request, RequestFacts* facts,
                tensorflow::serving::RegressionResponse* response) const;
   Plan multi_inference(const tensorflow::serving::MultiInferenceRequest& request,
+                       RequestFacts* facts,
                        tensorflow::serving::MultiInferenceResponse* response) const;
-  void metadata(const tensorflow::serving::GetModelMetadataRequest& request,
+  void metadata(const tensorflow::serving::GetModelMetadataRequest& request, RequestFacts* facts,
                 tensorflow::serving::GetModelMetadataResponse* response) const;
 
  private:

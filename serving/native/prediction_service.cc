@@ -18,8 +18,8 @@ namespace serving = tensorflow::serving;
 
 constexpr std::string_view kService = "/tensorflow.serving.PredictionService/";
 // In the order of Method.
-constexpr std::array<std::string_view, 5> kMethods = {"Predict", "Classify", "Regress",
-                                                      "MultiInference", "GetModelMetadata"};
+constexpr std::array<const char*, 5> kMethods = {"Predict", "Classify", "Regress", "MultiInference",
+                                                 "GetModelMetadata"};
 
 // Metadata of the REST gateway: how long the run may take. Its call waits a little longer, for what
 // TensorFlow says then.
@@ -55,10 +55,11 @@ void serialize(const google::protobuf::Message& message, grpc::ByteBuffer* buffe
 
 // What is to be run, and what becomes of its results.
 template <typename Request, typename Response>
-Plan plan(const Inference& inference, Plan (Inference::*method)(const Request&, Response*) const,
-          grpc::ByteBuffer* request, grpc::ByteBuffer* reply) {
+Plan plan(const Inference& inference,
+          Plan (Inference::*method)(const Request&, RequestFacts*, Response*) const,
+          grpc::ByteBuffer* request, RequestFacts* facts, grpc::ByteBuffer* reply) {
   const auto response = std::make_shared<Response>();
-  Plan plan = (inference.*method)(parse<Request>(request), response.get());
+  Plan plan = (inference.*method)(parse<Request>(request), facts, response.get());
   plan.reply = [response, reply, inner = std::move(plan.reply)](const Results& results) {
     inner(results);
     serialize(*response, reply);
@@ -76,27 +77,29 @@ std::optional<PredictionService::Method> PredictionService::method(const std::st
   return static_cast<Method>(found - kMethods.begin());
 }
 
+const char* PredictionService::name(Method method) { return kMethods[static_cast<size_t>(method)]; }
+
 void PredictionService::answer(Method method, const grpc::ServerContext& context,
                                grpc::ByteBuffer* request, grpc::ByteBuffer* reply,
-                               Done done) const {
+                               RequestFacts* facts, Done done) const {
   Plan to_run;
   const grpc::Status planned = hotrow_server::answer(context, [&] {
     switch (method) {
       case Method::kPredict:
-        to_run = inference_.predict(request, reply);
+        to_run = inference_.predict(request, facts, reply);
         return;
       case Method::kClassify:
-        to_run = plan(inference_, &Inference::classify, request, reply);
+        to_run = plan(inference_, &Inference::classify, request, facts, reply);
         return;
       case Method::kRegress:
-        to_run = plan(inference_, &Inference::regress, request, reply);
+        to_run = plan(inference_, &Inference::regress, request, facts, reply);
         return;
       case Method::kMultiInference:
-        to_run = plan(inference_, &Inference::multi_inference, request, reply);
+        to_run = plan(inference_, &Inference::multi_inference, request, facts, reply);
         return;
       case Method::kGetModelMetadata: {
         serving::GetModelMetadataResponse response;
-        inference_.metadata(parse<serving::GetModelMetadataRequest>(request), &response);
+        inference_.metadata(parse<serving::GetModelMetadataRequest>(request), facts, &response);
         serialize(response, reply);
         return;
       }
@@ -111,8 +114,13 @@ void PredictionService::answer(Method method, const grpc::ServerContext& context
   servable->run(std::move(to_run.run),
                 // The way, too: it holds the servable.
                 [&context, done = std::move(done), way = std::move(to_run.way),
-                 make_reply = std::move(to_run.reply)](const Outcome& outcome) {
-                  done(hotrow_server::answer(context, [&] { make_reply(outcome.get()); }));
+                 make_reply = std::move(to_run.reply), facts,
+                 started = Stopwatch::now()](const Outcome& outcome) {
+                  done(hotrow_server::answer(context, [&] {
+                    const Results& results = outcome.get();
+                    count_run(*facts, micros_since(started));
+                    make_reply(results);
+                  }));
                 });
 }
 

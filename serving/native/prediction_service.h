@@ -22,11 +22,12 @@ class PredictionService {
 
   // Of a path "/tensorflow.serving.PredictionService/Predict".
   static std::optional<Method> method(const std::string& path);
+  static const char* name(Method method);
 
   // Calls `done` once, at once or later from another thread; until then request and reply stay
-  // where they are.
+  // where they are. facts: are filled in.
   void answer(Method method, const grpc::ServerContext& context, grpc::ByteBuffer* request,
-              grpc::ByteBuffer* reply, Done done) const;
+              grpc::ByteBuffer* reply, RequestFacts* facts, Done done) const;
 
  private:
   Inference inference_;

@@ -2,11 +2,8 @@
 
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
-#include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server_builder.h>
 #include <grpcpp/support/channel_arguments.h>
-
-#include "refused.h"
 
 namespace hotrow_server {
 namespace {
@@ -28,32 +25,24 @@ std::unique_ptr<grpc::GenericStub> backend_at(const std::string& address) {
 
 PublicServer::PublicServer(const hotrow::ListenRequest& request, const CurrentRoutes& routes)
     : request_(request),
+      listening_(request_),
       reception_(Inference(routes, {request.tensor_content(), request.check_method_name()}),
                  backend_at(request.backend()),
                  request.max_threads() > 0 ? request.max_threads() : kMostCalls) {
   grpc::ServerBuilder builder;
   builder.SetMaxReceiveMessageSize(-1);
   builder.SetMaxSendMessageSize(-1);
-  // Otherwise a second server would share the port and take half of the requests.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  const auto credentials = grpc::InsecureServerCredentials();
-  if (request.port() > 0) {
-    builder.AddListeningPort("0.0.0.0:" + std::to_string(request.port()), credentials, &port_);
-  }
-  for (const std::string& path : request.socket_paths()) {
-    builder.AddListeningPort("unix:" + path, credentials);
-  }
+  listening_.prepare(&builder);
   builder.RegisterAsyncGenericService(&reception_.service);
   queue_ = builder.AddCompletionQueue();
   reception_.queue = queue_.get();
   server_ = builder.BuildAndStart();
-  if (server_ == nullptr || (request.port() > 0 && port_ == 0)) {
+  if (server_ == nullptr) {
     queue_->Shutdown();
     void* tag;
     for (bool ok; queue_->Next(&tag, &ok);) continue;
-    throw Refused(grpc::StatusCode::UNAVAILABLE,
-                  "port " + std::to_string(request.port()) + " cannot be listened on");
   }
+  listening_.check(server_.get());
   for (int i = 0; i < kArriving; ++i) new Call(&reception_);
   workers_ = std::make_unique<Workers>(queue_.get());
 }

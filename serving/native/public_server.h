@@ -7,6 +7,7 @@
 
 #include "call.h"
 #include "hotrow/protos/control.pb.h"
+#include "listening.h"
 #include "workers.h"
 
 namespace hotrow_server {
@@ -16,15 +17,15 @@ class PublicServer {
   // Listens at once. Fails with UNAVAILABLE when a port is taken or not allowed.
   PublicServer(const hotrow::ListenRequest& request, const CurrentRoutes& routes);
   const hotrow::ListenRequest& request() const { return request_; }
-  int port() const { return port_; }
+  int port() const { return listening_.port(); }
   // Takes no new call; returns when the running ones have ended, or were broken off at the
   // deadline. The process ends then: nothing here is taken apart beneath its threads.
   void drain(Clock::time_point deadline) { server_->Shutdown(deadline); }
 
  private:
   hotrow::ListenRequest request_;
+  Listening listening_;
   Reception reception_;
-  int port_ = 0;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<Workers> workers_;

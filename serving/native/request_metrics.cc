@@ -42,6 +42,11 @@ const char* code_name(grpc::StatusCode code) {
   return kNames[code];
 }
 
+// Not MultiInference and GetModelMetadata.
+bool counted_by_tf_serving(std::string_view api) {
+  return api == "Predict" || api == "Classify" || api == "Regress";
+}
+
 }  // namespace
 
 void count_request(const RequestFacts& request, grpc::StatusCode code) {
@@ -57,14 +62,14 @@ void count_request(const RequestFacts& request, grpc::StatusCode code) {
       example_count_total.at({model}).add(examples);
     }
   }
-  // TF Serving does not count this one.
-  if (rest || std::string_view(api) == "MultiInference") return;
+  if (rest || !counted_by_tf_serving(api)) return;
   request_count.at({model, code_name(code)}).add();
   if (ok) request_latency.at({model, api, entrypoint}).add(micros);
 }
 
-void count_run(const std::string& model, const char* api, int64_t micros) {
-  runtime_latency.at({model, api, "TF1"}).add(static_cast<double>(micros));
+void count_run(const RequestFacts& request, int64_t micros) {
+  if (!counted_by_tf_serving(request.api)) return;
+  runtime_latency.at({request.model, request.api, "TF1"}).add(static_cast<double>(micros));
 }
 
 }  // namespace hotrow_server

@@ -13,12 +13,13 @@ namespace serving = tensorflow::serving;
 
 // With a reply that nobody reads.
 template <typename Request, typename Response>
-Plan planned(const Inference& inference, Plan (Inference::*method)(const Request&, Response*) const,
-             const std::string& bytes) {
+Plan planned(const Inference& inference,
+             Plan (Inference::*method)(const Request&, RequestFacts*, Response*) const,
+             const std::string& bytes, RequestFacts* facts) {
   Request request;
   if (!request.ParseFromString(bytes)) refuse_unparsed();
   const auto response = std::make_shared<Response>();
-  Plan plan = (inference.*method)(request, response.get());
+  Plan plan = (inference.*method)(request, facts, response.get());
   plan.reply = [response, inner = std::move(plan.reply)](const Results& results) {
     inner(results);
   };
@@ -26,17 +27,18 @@ Plan planned(const Inference& inference, Plan (Inference::*method)(const Request
 }
 
 Plan plan_of(const hotrow::WarmUp& warm_up, const Inference& inference, grpc::ByteBuffer* reply) {
+  RequestFacts facts("", false);  // nobody counts it
   switch (warm_up.method()) {
     case hotrow::WarmUp::CLASSIFY:
-      return planned(inference, &Inference::classify, warm_up.request());
+      return planned(inference, &Inference::classify, warm_up.request(), &facts);
     case hotrow::WarmUp::REGRESS:
-      return planned(inference, &Inference::regress, warm_up.request());
+      return planned(inference, &Inference::regress, warm_up.request(), &facts);
     case hotrow::WarmUp::MULTI_INFERENCE:
-      return planned(inference, &Inference::multi_inference, warm_up.request());
+      return planned(inference, &Inference::multi_inference, warm_up.request(), &facts);
     default: {
       const grpc::Slice slice(warm_up.request());
       grpc::ByteBuffer buffer(&slice, 1);
-      return inference.predict(&buffer, reply);
+      return inference.predict(&buffer, &facts, reply);
     }
   }
 }

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -20,6 +21,8 @@ from tensorflow_serving.apis import (
 )
 
 from hotrow.serving.gateway import Gateway
+from hotrow.serving.lifecycle import VersionStatus
+from hotrow.serving.model_service import status_response
 from hotrow.serving.rest.examples_json import read_examples, write_classes, write_values
 from hotrow.serving.rest.json_text import BYTES_IN_STRING, parse_object, write_string
 from hotrow.serving.rest.predict_reply import write_outputs
@@ -62,13 +65,23 @@ class Reply:
     body: bytes
 
 
+@dataclass
+class _Asked:
+    """What a request is for, as far as its path says."""
+
+    model: str = ""
+    method: str = ""
+
+
 class RestHandler:
     """Answers requests below /v1/; safe to call from several threads.
 
     Args:
         gateway: to the data plane.
         model_status: answers GetModelStatus.
+        statuses: returns the versions of each model.
         timeout_seconds: of one run of a model.
+        count: takes model, method, code and microseconds of each request, for the metrics.
     """
 
     def __init__(
@@ -78,11 +91,15 @@ class RestHandler:
             [get_model_status_pb2.GetModelStatusRequest],
             get_model_status_pb2.GetModelStatusResponse,
         ],
+        statuses: Callable[[], Mapping[str, Sequence[VersionStatus]]],
         timeout_seconds: float,
+        count: Callable[[str, str, Code, float], None],
     ) -> None:
         self._gateway = gateway
         self._model_status = model_status
+        self._statuses = statuses
         self._timeout_seconds = timeout_seconds
+        self._count = count
 
     def answer(self, verb: str, path: str, body: bytes) -> Reply:
         """Returns the reply to a request; never raises.
@@ -92,25 +109,32 @@ class RestHandler:
             path: as it was sent, percent-encoded and with its query string.
             body: uncompressed.
         """
+        asked = _Asked()
+        started = time.perf_counter()
+        code = Code.OK
         try:
-            return Reply(200, _encode(self._dispatch(verb, path, body)))
+            text = self._dispatch(verb, path, body, asked)
         except Exception as err:
             refused = as_request_error(err)
-            text = f'{{ "error": {write_string(str(refused))} }}'
-            return Reply(_HTTP_STATUS[refused.code], _encode(text))
+            code = refused.code
+            text = error_text(str(refused))
+        self._count(asked.model, asked.method, code, int(1e6 * (time.perf_counter() - started)))
+        return Reply(_HTTP_STATUS[code], _encode(text))
 
-    def _dispatch(self, verb: str, path: str, body: bytes) -> str:
+    def _dispatch(self, verb: str, path: str, body: bytes, asked: _Asked) -> str:
         if verb == "POST" and (found := _INFERENCE.fullmatch(path)):
             methods: dict[str, Callable[[model_pb2.ModelSpec, bytes], str]] = {
                 "predict": self._predict,
                 "classify": self._classify,
                 "regress": self._regress,
             }
-            return methods[found["method"].lower()](_spec(found), body)
+            asked.model, asked.method = unquote(found["name"]), found["method"].lower()
+            return methods[asked.method](_spec(found), body)
         if verb == "GET" and (found := _LOOK.fullmatch(path)):
+            asked.model = unquote(found["name"])
             return self._metadata(_spec(found)) if found["metadata"] else self._status(_spec(found))
         if verb == "GET" and _ALL_MODELS.fullmatch(path):
-            raise invalid("Missing model name in request.")
+            return self._models()
         raise invalid(f"Malformed request: {verb} {path}")
 
     def _predict(self, spec: model_pb2.ModelSpec, body: bytes) -> str:
@@ -152,6 +176,16 @@ class RestHandler:
         request = get_model_status_pb2.GetModelStatusRequest(model_spec=spec)
         return json.dumps(_plain(self._model_status(request)), indent=1)
 
+    def _models(self) -> str:
+        """Lists every model; TF Serving has no such request."""
+        document = {
+            "models": [
+                {"name": name, **_plain(status_response(statuses))}
+                for name, statuses in self._statuses().items()
+            ]
+        }
+        return json.dumps(document, indent=1)
+
     def _metadata(self, spec: model_pb2.ModelSpec) -> str:
         request = get_model_metadata_pb2.GetModelMetadataRequest(
             model_spec=spec, metadata_field=["signature_def"]
@@ -183,6 +217,11 @@ def _plain(message: Any) -> Any:
     return json_format.MessageToDict(
         message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
+
+
+def error_text(message: str) -> str:
+    """Returns the JSON of a refusal."""
+    return f'{{ "error": {write_string(message)} }}'
 
 
 def _encode(text: str) -> bytes:

@@ -2,66 +2,58 @@
 
 from __future__ import annotations
 
-import gzip
-import os
-import re
 import socket
+import ssl
+import tempfile
 import threading
 import time
-import zlib
+from pathlib import Path
+from typing import Any
 
-import anyio
 import uvicorn
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, Response
-from starlette.types import Receive, Scope, Send
 
 from hotrow.errors import UnavailableError
-from hotrow.serving.rest.handler import RestHandler
+from hotrow.serving.rest.app import RestApp
+from hotrow.serving.rest.http_protocol import protocol_with_header_timeout
+from hotrow.serving.tls import Tls
 
-_HOST = "0.0.0.0"
 _BACKLOG = 1024
-_CORS = {
-    "Access-Control-Allow-Origin": "*",
-    "Access-Control-Allow-Methods": "POST, GET",
-    "Access-Control-Allow-Headers": "Content-Type",
-}
-_NOT_FOUND_PAGE = "<html><head><title>404 Not Found</title></head><body><h1>Not Found</h1></body>"
+# Of a connection between two requests; clients keep some open and do not expect them to go.
+_IDLE_SECONDS = 75
 
 
 class RestServer:
     """Listens on a port from `start` to `stop`."""
 
-    def __init__(self, port: int, max_threads: int | None, cors: bool) -> None:
+    def __init__(self, port: int) -> None:
         """Takes the port without listening on it yet.
 
         Args:
             port: TCP port, on every interface.
-            max_threads: requests answered at a time; None means 4 for each CPU.
-            cors: whether every reply carries the headers that let browsers read it.
 
         Raises:
             UnavailableError: the port is taken or not allowed.
         """
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            self._socket.bind((_HOST, port))
+            self._socket = _bound_socket(port)
         except OSError as err:
-            self._socket.close()
             raise UnavailableError(
                 f"--rest_api_port {port} cannot be used: {err.strerror}; choose another port"
             ) from err
-        self._max_threads = max_threads or 4 * (os.cpu_count() or 1)
-        self._cors = cors
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
 
-    def start(self, handler: RestHandler) -> None:
+    def start(self, app: RestApp, header_seconds: float, tls: Tls | None) -> None:
         """Listens, and returns when requests are answered.
 
+        Args:
+            app: answers them.
+            header_seconds: within which the headers of a request must have come.
+            tls: None for plain HTTP.
+
         Raises:
-            UnavailableError: another process listens on the port since it was taken.
+            UnavailableError: another process listens on the port since it was taken, or the
+                server does not start.
         """
         try:
             self._socket.listen(_BACKLOG)
@@ -69,20 +61,26 @@ class RestServer:
             raise UnavailableError(
                 f"the REST port cannot be listened on: {err.strerror}; choose another port"
             ) from err
-        config = uvicorn.Config(
-            _RestApp(handler, self._max_threads, self._cors),
-            log_level="warning",
-            access_log=False,
-            lifespan="off",
-            server_header=False,
-        )
-        server = uvicorn.Server(config)
-        thread = threading.Thread(
-            target=server.run, kwargs={"sockets": [self._socket]}, name="rest", daemon=True
-        )
-        thread.start()
-        while not server.started and thread.is_alive():
-            time.sleep(0.005)
+        with tempfile.TemporaryDirectory(prefix="hotrow-") as folder:
+            config = uvicorn.Config(
+                app,
+                http=protocol_with_header_timeout(header_seconds),
+                log_level="warning",
+                access_log=False,
+                lifespan="off",
+                server_header=False,
+                timeout_keep_alive=_IDLE_SECONDS,
+                **_tls_files(tls, Path(folder)),
+            )
+            server = uvicorn.Server(config)
+            thread = threading.Thread(
+                target=server.run, kwargs={"sockets": [self._socket]}, name="rest", daemon=True
+            )
+            thread.start()
+            while not server.started and thread.is_alive():
+                time.sleep(0.005)
+        if not server.started:
+            raise UnavailableError("the REST server does not start; its log says why")
         self._server, self._thread = server, thread
 
     def stop(self, drain_seconds: float) -> None:
@@ -93,55 +91,37 @@ class RestServer:
         self._socket.close()
 
 
-class _RestApp:
-    """ASGI application: reads a request whole and hands it to the handler in a thread."""
-
-    def __init__(self, handler: RestHandler, max_threads: int, cors: bool) -> None:
-        self._handler = handler
-        self._max_threads = max_threads
-        self._cors = cors
-        self._limiter: anyio.CapacityLimiter | None = None
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
-        request = Request(scope, receive)
-        try:
-            response = await self._respond(request, _sent_path(scope))
-        except ClientDisconnect:
-            return
-        await response(scope, receive, send)
-
-    async def _respond(self, request: Request, path: str) -> Response:
-        if not path.lower().startswith("/v1/"):
-            return HTMLResponse(_NOT_FOUND_PAGE, status_code=404)
-        if request.method == "OPTIONS":
-            origin = request.headers.get("origin", "")
-            return self._reply(200 if re.match(r"https?://", origin) else 400, b"")
-        body = await request.body()
-        if request.headers.get("content-encoding", "").lower() == "gzip":
-            try:
-                body = gzip.decompress(body)
-            except (OSError, EOFError, zlib.error):
-                return self._reply(400, b'{ "error": "Failed to uncompress the gzipped body" }')
-        if self._limiter is None:
-            self._limiter = anyio.CapacityLimiter(self._max_threads)
-        reply = await anyio.to_thread.run_sync(
-            self._handler.answer, request.method, path, body, limiter=self._limiter
-        )
-        return self._reply(reply.status, reply.body)
-
-    def _reply(self, status: int, body: bytes) -> Response:
-        return Response(
-            body,
-            status_code=status,
-            media_type="application/json",
-            headers=_CORS if self._cors else None,
-        )
+def _bound_socket(port: int) -> socket.socket:
+    """Returns a socket at a port of every interface: of IPv6 and IPv4, or of what there is."""
+    if socket.has_dualstack_ipv6():
+        return _bound(socket.AF_INET6, "::", port)
+    return _bound(socket.AF_INET, "0.0.0.0", port)
 
 
-def _sent_path(scope: Scope) -> str:
-    """Returns the path as the client sent it, with its query string."""
-    path: str = scope.get("raw_path", scope["path"].encode()).decode("latin-1")
-    query: str = scope["query_string"].decode("latin-1")
-    return f"{path}?{query}" if query else path
+def _bound(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
+    taken = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            taken.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        taken.bind((host, port))
+    except OSError:
+        taken.close()
+        raise
+    return taken
+
+
+def _tls_files(tls: Tls | None, folder: Path) -> dict[str, Any]:
+    """Returns uvicorn's settings; it reads files, and only while it starts."""
+    if tls is None:
+        return {}
+    texts = {"ssl_keyfile": tls.server_key, "ssl_certfile": tls.server_cert}
+    if tls.client_verify:
+        texts["ssl_ca_certs"] = tls.custom_ca
+    settings: dict[str, Any] = {}
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+        settings[name] = str(folder / name)
+    if tls.client_verify:
+        settings["ssl_cert_reqs"] = ssl.CERT_REQUIRED
+    return settings

@@ -119,7 +119,7 @@ def test_the_flags_of_serve_are_told_apart_as_the_command_does() -> None:
     assert command is not None
     flags = {parameter.name for parameter in command.params}
     assert ineffective == INEFFECTIVE.keys()
-    assert unbuilt == UNBUILT.keys() | {"platform_config_file"}
+    assert unbuilt == UNBUILT.keys() | {"platform_config_file", "use_alts_credentials"}
     assert working == flags - ineffective - unbuilt
 
 

@@ -16,58 +16,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from integration.serving.model_configs import ask, model, refusal, wait_for, write_config
+from integration.serving.server_processes import control_of, data_plane_of
 from tensorflow_serving.apis import predict_pb2
 
 WAIT_SECONDS = 60.0
 X = np.array([1.0, 2.0], np.float32)
 
 
-def _control(server: Any) -> int:
-    """Returns the control process of a server."""
-    (number,) = _children(server.process.pid, "python")
-    return number
-
-
-def _data_plane(server: Any) -> int:
-    """Returns the process of a server that answers predictions.
-
-    It is a child of the control process, or of the supervisor when that one has ended.
-    """
-    found = _children(server.process.pid, "hotrow-server")
-    for control in _children(server.process.pid, "python"):
-        found += _children(control, "hotrow-server")
-    (number,) = found
-    return number
-
-
-def _children(parent: int, name: str) -> list[int]:
-    return [
-        int(folder.name)
-        for folder in Path("/proc").glob("[0-9]*")
-        if _parent(folder) == parent and _name(folder).startswith(name)
-    ]
-
-
-def _name(folder: Path) -> str:
-    """Returns the name of a process; "" when it has ended."""
-    try:
-        return (folder / "comm").read_text()
-    except OSError:
-        return ""
-
-
-def _parent(folder: Path) -> int:
-    """Returns the parent of a process; -1 when it has ended."""
-    try:
-        return int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:
-        return -1
-
-
 def test_it_is_started_again_with_what_it_had(testdata: Path, start_server: Any) -> None:
     server = start_server("half", testdata / "saved_model_half_plus_two_cpu")
     server.wait_ready()
-    before = _data_plane(server)
+    before = data_plane_of(server)
     os.kill(before, signal.SIGKILL)
     server.wait_for_log("hotrow-server ended (signal SIGKILL); starting it again")
     server.wait_for_log("hotrow-server serves again")
@@ -76,7 +35,7 @@ def test_it_is_started_again_with_what_it_had(testdata: Path, start_server: Any)
     assert reply.model_spec.version.value == 123
     assert server.rest_predict({"instances": [1.0]})[0] == 200
     assert server.rest("/v1/models/half")[0] == 200
-    assert _data_plane(server) != before
+    assert data_plane_of(server) != before
     assert server.terminate() == 0
 
 
@@ -90,7 +49,7 @@ def test_a_version_that_cannot_be_loaded_again_leaves_the_others_serving(
     server = start_server("ignored", "", f"--model_config_file={path}", "--max_num_load_retries=0")
     server.wait_ready()
     (two / "00000123" / "saved_model.pb").unlink()
-    os.kill(_data_plane(server), signal.SIGKILL)
+    os.kill(data_plane_of(server), signal.SIGKILL)
     server.wait_for_log("two: version 123 failed to load (attempt 1 of 1, gave up): ")
     server.wait_for_log("hotrow-server serves again")
     assert ask(server, "three") == (4.0, 123)
@@ -113,7 +72,7 @@ def test_a_version_that_could_not_be_loaded_again_serves_when_it_can(
     server = start_server("half", base, "--load_retry_interval_micros=100000")
     server.wait_ready()
     base.rename(tmp_path / "away")
-    os.kill(_data_plane(server), signal.SIGKILL)
+    os.kill(data_plane_of(server), signal.SIGKILL)
     server.wait_for_log("half: version 123 failed to load (attempt 1 of 6, next in 0.1 s): ")
     (tmp_path / "away").rename(base)
     wait_for(server, "half", {123: "AVAILABLE"})
@@ -123,7 +82,7 @@ def test_a_version_that_could_not_be_loaded_again_serves_when_it_can(
 def test_nothing_outlives_the_process_that_started_all(testdata: Path, start_server: Any) -> None:
     server = start_server("half", testdata / "saved_model_half_plus_two_cpu")
     server.wait_ready()
-    processes = [_data_plane(server), _control(server)]
+    processes = [data_plane_of(server), control_of(server)]
     server.terminate(signal.SIGKILL)
     end = time.monotonic() + WAIT_SECONDS
     while any(Path(f"/proc/{process}").exists() for process in processes):
@@ -138,7 +97,7 @@ def test_predictions_go_on_while_the_control_process_is_started_again(
     shutil.copytree(testdata / "saved_model_half_plus_two_cpu", base)
     server = start_server("half", base)
     server.wait_ready()
-    data_plane, control = _data_plane(server), _control(server)
+    data_plane, control = data_plane_of(server), control_of(server)
     refused: list[grpc.RpcError] = []
     answered = 0
     ending = threading.Event()
@@ -162,8 +121,8 @@ def test_predictions_go_on_while_the_control_process_is_started_again(
     assert refused == []
     assert answered > 100
     # It was found, not started again, and nothing was loaded once more.
-    assert _data_plane(server) == data_plane
-    assert _control(server) != control
+    assert data_plane_of(server) == data_plane
+    assert control_of(server) != control
     assert server.rest("/v1/models/half")[0] == 200
     assert server.rest_predict({"instances": [1.0]})[0] == 200
     # The new one is in charge: it swaps versions, and starts the executable again.
@@ -184,7 +143,7 @@ def test_versions_change_while_there_is_no_control_process(
     shutil.copytree(testdata / "saved_model_half_plus_two_cpu", base)
     server = start_server("half", base)
     server.wait_ready()
-    control = _control(server)
+    control = control_of(server)
     os.kill(control, signal.SIGSTOP)
     shutil.copytree(base / "00000123", base / ".new")
     (base / ".new").rename(base / "124")
@@ -199,7 +158,7 @@ def test_versions_change_while_there_is_no_control_process(
 def test_a_run_that_never_ends_does_not_keep_it(zoo_dir: Path, start_server: Any) -> None:
     server = start_server("zoo", zoo_dir, "--drain_seconds=0.5")
     server.wait_ready()
-    data_plane = _data_plane(server)
+    data_plane = data_plane_of(server)
     request = predict_pb2.PredictRequest()
     request.model_spec.name = "zoo"
     request.model_spec.signature_name = "never"

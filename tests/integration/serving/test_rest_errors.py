@@ -190,7 +190,11 @@ def test_a_body_is_refused_when(zoo: Any, body: str, text: str) -> None:
             id="version and label are given",
         ),
         pytest.param(
-            "GET", "/v1/models", 400, "Missing model name in request.", id="the model is missing"
+            "GET",
+            "/v1/models/",
+            400,
+            "Malformed request: GET /v1/models/",
+            id="the model is missing",
         ),
         pytest.param(
             "POST",

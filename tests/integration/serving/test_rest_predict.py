@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import urllib.request
 from typing import Any
@@ -85,14 +84,6 @@ def test_a_model_is_found_at(half_plus_two: Any, path: str) -> None:
     assert (status, json.loads(body)) == (200, {"predictions": [3.0]})
 
 
-def test_a_compressed_request_is_accepted(half_plus_two: Any) -> None:
-    body = gzip.compress(b'{"instances": [2]}')
-    status, reply = half_plus_two.rest(
-        "/v1/models/half:predict", body, headers={"Content-Encoding": "gzip"}
-    )
-    assert (status, json.loads(reply)) == (200, {"predictions": [3.0]})
-
-
 def test_classify_gives_label_and_score_of_each_class(half_plus_two: Any) -> None:
     status, body = half_plus_two.rest_predict(
         {"signature_name": "classify_x_to_y", "examples": [{"x": 2.0}, {"x": [3.5]}]}, "classify"
@@ -106,20 +97,3 @@ def test_regress_gives_a_value_for_each_example_and_uses_the_context(half_plus_t
         "regress",
     )
     assert (status, json.loads(body)) == (200, {"results": [6.0, 3.0]})
-
-
-def test_browsers_may_read_replies_when_the_flag_allows_it(zoo_dir: Any, start_server: Any) -> None:
-    server = start_server("zoo", zoo_dir, "--rest_api_enable_cors_support")
-    server.wait_ready()
-    url = f"http://127.0.0.1:{server.rest_port}/v1/models/zoo"
-    with urllib.request.urlopen(url, timeout=60) as reply:
-        assert reply.headers["Access-Control-Allow-Origin"] == "*"
-        assert reply.headers["Access-Control-Allow-Methods"] == "POST, GET"
-
-
-@pytest.mark.parametrize(("origin", "status"), [("https://shop.example", 200), ("file://x", 400)])
-def test_options_answers_by_the_origin(half_plus_two: Any, origin: str, status: int) -> None:
-    code, body = half_plus_two.rest(
-        "/v1/models/half:predict", method="OPTIONS", headers={"Origin": origin}
-    )
-    assert (code, body) == (status, "")

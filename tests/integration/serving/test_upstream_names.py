@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 import tensorflow as tf
 from integration.serving.model_configs import model, write_config
@@ -22,6 +23,7 @@ from tensorflow_serving.apis import (
     inference_pb2,
     input_pb2,
     predict_pb2,
+    prediction_service_pb2_grpc,
     regression_pb2,
 )
 
@@ -229,6 +231,36 @@ def testGetModelMetadataREST(tf1: Any, testdata: Path) -> None:
     expected = json.loads((testdata / "half_plus_two_model_metadata.json").read_text())
     expected["model_spec"]["name"] = tf1.model
     assert (status, json.loads(text)) == (200, expected)
+
+
+def testGoodGrpcChannelArgs(testdata: Path, start_server: Any) -> None:
+    arguments = "grpc.max_connection_age_ms=2000,grpc.lb_policy_name=grpclb"
+    server = start_server(
+        NAME, testdata / "saved_model_half_plus_two_cpu", f"--grpc_channel_arguments={arguments}"
+    )
+    server.wait_ready()
+    _verify_predict(server, 3.0)
+
+
+def testPrometheusEndpoint(testdata: Path, start_server: Any) -> None:
+    config = testdata / "monitoring_config.txt"
+    server = start_server(
+        NAME, testdata / "saved_model_half_plus_two_cpu", f"--monitoring_config_file={config}"
+    )
+    server.wait_ready()
+    status, text = server.rest("/monitoring/prometheus/metrics")
+    assert (status, "# TYPE" in text) == (200, True)
+
+
+def testPredictUDS(testdata: Path, tmp_path: Path, start_server: Any) -> None:
+    path = tmp_path / "tf-serving.sock"
+    server = start_server(
+        NAME, testdata / "saved_model_half_plus_two_cpu", f"--grpc_socket_path={path}"
+    )
+    server.wait_ready()
+    with grpc.insecure_channel(f"unix:{path}") as channel:
+        server.prediction = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+        _verify_predict(server, 3.0)
 
 
 def test_tf_saved_model_save(tmp_path: Path, start_server: Any) -> None:

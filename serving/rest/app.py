@@ -1,0 +1,143 @@
+"""The ASGI application of the REST port: what is about HTTP, not about a request's meaning."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import anyio
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from hotrow.serving.rest.body_limit import BodyTooLongError, read_body
+from hotrow.serving.rest.content_coding import decoded, encoded
+from hotrow.serving.rest.handler import RestHandler, error_text
+from hotrow.serving.rest.health import LIVE, READY, Health
+from hotrow.serving.status import RequestError
+
+_CORS = {
+    "Access-Control-Allow-Origin": "*",
+    "Access-Control-Allow-Methods": "POST, GET",
+    "Access-Control-Allow-Headers": "Content-Type",
+}
+_NOT_FOUND_PAGE = "<html><head><title>404 Not Found</title></head><body><h1>Not Found</h1></body>"
+_CLOSE = {"Connection": "close"}
+
+
+@dataclass(frozen=True)
+class RestLimits:
+    """What one client may ask for.
+
+    Attributes:
+        max_threads: requests answered at a time; None means 4 for each CPU.
+        max_body_bytes: longest body, uncompressed.
+        read_seconds: within which a body must have come, and a second more for each 1000 bytes.
+    """
+
+    max_threads: int | None
+    max_body_bytes: int
+    read_seconds: float
+
+
+class RestApp:
+    """Reads a request whole and hands it to the handler in a thread.
+
+    Args:
+        handler: knows what paths below /v1/ mean.
+        health: answers beside it, also when all threads are busy.
+        limits: of requests.
+        cors: whether every reply carries the headers that let browsers read it.
+        metrics: path of the metrics and what returns the page; None without them.
+
+    Attributes:
+        limits: of requests.
+    """
+
+    def __init__(
+        self,
+        handler: RestHandler,
+        health: Health,
+        limits: RestLimits,
+        cors: bool,
+        metrics: tuple[str, Callable[[], str]] | None,
+    ) -> None:
+        self._handler = handler
+        self._health = {LIVE: health.live, READY: health.ready}
+        self.limits = limits
+        self._cors = cors
+        self._metrics = metrics
+        self._limiter: anyio.CapacityLimiter | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        if scope["type"] != "http":
+            return
+        request = Request(scope, receive)
+        try:
+            response = await self._respond(request, _sent_path(scope))
+        except ClientDisconnect:
+            return
+        await response(scope, receive, send)
+
+    async def _respond(self, request: Request, path: str) -> Response:
+        if self._metrics is not None and path == self._metrics[0]:
+            page = await anyio.to_thread.run_sync(self._metrics[1])
+            return Response(page, headers={"Content-Type": "text/plain"})
+        if not path.lower().startswith("/v1/"):
+            return HTMLResponse(_NOT_FOUND_PAGE, status_code=404)
+        if request.method == "OPTIONS":
+            origin = request.headers.get("origin", "")
+            return self._reply(200 if re.match(r"https?://", origin) else 400, b"")
+        if request.method == "GET" and path.lower() in self._health:
+            return self._reply(*self._health[path.lower()]())
+        try:
+            body = await read_body(request, self.limits.max_body_bytes, self.limits.read_seconds)
+        except BodyTooLongError as err:
+            return self._refusal(413, str(err))
+        except TimeoutError:
+            return self._refusal(408, "The request body did not come in time")
+        if self._limiter is None:
+            self._limiter = anyio.CapacityLimiter(
+                self.limits.max_threads or 4 * (os.cpu_count() or 1)
+            )
+        return await anyio.to_thread.run_sync(
+            self._answer, request, path, body, limiter=self._limiter
+        )
+
+    def _answer(self, request: Request, path: str, body: bytes) -> Response:
+        headers = request.headers
+        try:
+            body = decoded(body, headers.get("content-encoding", ""), self.limits.max_body_bytes)
+        except BodyTooLongError as err:
+            return self._refusal(413, str(err))
+        except RequestError as err:
+            return self._reply(400, error_text(str(err)).encode())
+        reply = self._handler.answer(request.method, path, body)
+        content, coding = encoded(reply.body, headers.get("accept-encoding", ""))
+        if not coding:
+            return self._reply(reply.status, content)
+        return self._reply(
+            reply.status, content, {"Content-Encoding": coding, "Vary": "Accept-Encoding"}
+        )
+
+    def _refusal(self, status: int, message: str) -> Response:
+        # What is left of the body is not read.
+        return self._reply(status, error_text(message).encode(), _CLOSE)
+
+    def _reply(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> Response:
+        return Response(
+            body,
+            status_code=status,
+            media_type="application/json",
+            headers={**(_CORS if self._cors else {}), **(headers or {})},
+        )
+
+
+def _sent_path(scope: Scope) -> str:
+    """Returns the path as the client sent it, with its query string."""
+    path: str = scope.get("raw_path", scope["path"].encode()).decode("latin-1")
+    query: str = scope["query_string"].decode("latin-1")
+    return f"{path}?{query}" if query else path

@@ -1,0 +1,49 @@
+"""The body of a request, read with a limit to its length and to its slowness."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.requests import Request
+
+# Of a body that takes longer than the time all requests have.
+_LEAST_BYTES_PER_SECOND = 1000
+
+
+class BodyTooLongError(Exception):
+    """A body has more bytes than the server takes."""
+
+    def __init__(self, most_bytes: int) -> None:
+        super().__init__(
+            f"The request body is longer than {most_bytes} bytes; send less at a time, or start "
+            "the server with a larger --rest_api_max_body_bytes"
+        )
+
+
+async def read_body(request: Request, most_bytes: int, seconds: float) -> bytes:
+    """Returns the body as it was sent.
+
+    Args:
+        request: whose body has not been read.
+        most_bytes: that it may have.
+        seconds: within which it must have come, and one more for each 1000 bytes.
+
+    Raises:
+        BodyTooLongError: it is longer; not all of it has been read.
+        TimeoutError: it comes too slowly.
+        ClientDisconnect: the client has gone.
+    """
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > most_bytes:
+        raise BodyTooLongError(most_bytes)
+    chunks: list[bytes] = []
+    length = 0
+    start = asyncio.get_running_loop().time()
+    async with asyncio.timeout(seconds) as limit:
+        async for chunk in request.stream():
+            chunks.append(chunk)
+            length += len(chunk)
+            if length > most_bytes:
+                raise BodyTooLongError(most_bytes)
+            limit.reschedule(start + seconds + length / _LEAST_BYTES_PER_SECOND)
+    return b"".join(chunks)

@@ -1,0 +1,46 @@
+"""`/v1/health/live` and `/v1/health/ready`, which TF Serving does not have."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+
+from hotrow.serving.lifecycle import State, VersionStatus
+
+LIVE = "/v1/health/live"
+READY = "/v1/health/ready"
+
+
+class Health:
+    """Answers at once, whatever other requests do.
+
+    Args:
+        statuses: returns the versions of each model.
+        answers: whether the process that answers predictions is there.
+    """
+
+    def __init__(
+        self,
+        statuses: Callable[[], Mapping[str, Sequence[VersionStatus]]],
+        answers: Callable[[], bool],
+    ) -> None:
+        self._statuses = statuses
+        self._answers = answers
+
+    def live(self) -> tuple[int, bytes]:
+        """Returns HTTP status and body: this process works."""
+        return 200, b'{"live": true}'
+
+    def ready(self) -> tuple[int, bytes]:
+        """Returns HTTP status and body: 200 when every model has a version that serves."""
+        waiting = [
+            name
+            for name, versions in self._statuses().items()
+            if not any(status.state == State.AVAILABLE for status in versions)
+        ]
+        if waiting:
+            text = {"ready": False, "models_without_an_available_version": waiting}
+            return 503, json.dumps(text).encode()
+        if not self._answers():
+            return 503, b'{"ready": false, "reason": "hotrow-server is being started again"}'
+        return 200, b'{"ready": true}'

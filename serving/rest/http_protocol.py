@@ -1,0 +1,53 @@
+"""HTTP/1.1 of uvicorn, with an end to connections whose headers do not come."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+_TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+
+def protocol_with_header_timeout(seconds: float) -> type[H11Protocol]:
+    """Returns a protocol that closes a connection when a request's headers take longer.
+
+    uvicorn itself limits only the time between two requests.
+    """
+
+    class PunctualProtocol(H11Protocol):
+        _timer: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._watch_headers()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._stop_watching()
+            super().connection_lost(exc)
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self._watch_headers()
+
+        def _watch_headers(self) -> None:
+            if self.conn.their_state is not h11.IDLE:
+                self._stop_watching()
+            elif self._timer is None:
+                self._timer = self.loop.call_later(seconds, self._give_up)
+
+        def _stop_watching(self) -> None:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+
+        def _give_up(self) -> None:
+            self._timer = None
+            # A request may have ended meanwhile; the time between two is uvicorn's to watch.
+            if self.conn.their_state is h11.IDLE and self.timeout_keep_alive_task is None:
+                self.transport.write(_TOO_SLOW)
+                self.transport.close()
+
+    return PunctualProtocol

@@ -1,0 +1,221 @@
+"""Metrics for Prometheus: TF Serving's names, labels and buckets, and ours."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from integration.serving.server_processes import data_plane_of
+from tensorflow_serving.apis import classification_pb2, predict_pb2
+
+PATH = "/monitoring/prometheus/metrics"
+_SAMPLE = re.compile(r'([\w:]+)\{((?:\w+="(?:[^"\\]|\\.)*",?)*)\} (\S+)')
+
+
+@pytest.fixture(scope="module")
+def base(testdata: Path) -> Path:
+    return testdata / "saved_model_half_plus_two_cpu"
+
+
+@pytest.fixture
+def monitored(base: Path, tmp_path: Path, start_server: Any) -> Any:
+    """A server of half_plus_two with metrics at the usual path."""
+    (tmp_path / "monitoring").write_text("prometheus_config { enable: true }")
+    server = start_server("half", base, f"--monitoring_config_file={tmp_path}/monitoring")
+    server.wait_ready()
+    return server
+
+
+def _page(server: Any, path: str = PATH) -> str:
+    status, page = server.rest(path)
+    assert status == 200
+    return page
+
+
+def _samples(server: Any) -> dict[str, float]:
+    """Returns value by `name{labels}`; every line must be a type or a sample."""
+    values = {}
+    for line in _page(server).splitlines():
+        if re.fullmatch(r"# TYPE [\w:]+ (counter|gauge|histogram)", line):
+            continue
+        sample = _SAMPLE.fullmatch(line)
+        assert sample, line
+        values[f"{sample[1]}{{{sample[2]}}}"] = float(sample[3])
+    return values
+
+
+def _ask(server: Any, times: int = 1) -> None:
+    for _ in range(times):
+        server.predict(x=np.array([1.0], np.float32))
+
+
+def test_requests_are_counted_as_tf_serving_counts_them(monitored: Any) -> None:
+    _ask(monitored, 3)
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = "half"
+    request.model_spec.signature_name = "nobody"
+    with pytest.raises(grpc.RpcError):
+        monitored.prediction.Predict(request, timeout=20)
+    examples = classification_pb2.ClassificationRequest()
+    examples.model_spec.name = "half"
+    examples.model_spec.signature_name = "classify_x_to_y"
+    for _ in range(5):
+        example = examples.input.example_list.examples.add()
+        example.features.feature["x"].float_list.value.append(1.0)
+    monitored.prediction.Classify(examples, timeout=20)
+    assert monitored.rest_predict({"instances": [1.0, 2.0]})[0] == 200
+    assert monitored.rest("/v1/models/half/metadata")[0] == 200
+    assert monitored.rest("/v1/models/nope")[0] == 404
+    assert monitored.rest("/v1/nonsense")[0] == 400
+    samples = _samples(monitored)
+    name = ":tensorflow:serving:request_count"
+    assert {key: value for key, value in samples.items() if key.startswith(name)} == {
+        # 3 Predict and 1 Classify over gRPC, predict and metadata over REST.
+        f'{name}{{model_name="half",status="OK"}}': 6,
+        f'{name}{{model_name="half",status="FAILED_PRECONDITION"}}': 1,
+        f'{name}{{model_name="nope",status="NOT_FOUND"}}': 1,
+        f'{name}{{model_name="",status="INVALID_ARGUMENT"}}': 1,
+    }
+    latency = ":tensorflow:serving:request_latency_count"
+    assert {key: value for key, value in samples.items() if key.startswith(latency)} == {
+        f'{latency}{{model_name="half",API="Predict",entrypoint="GRPC"}}': 3,
+        f'{latency}{{model_name="half",API="Classify",entrypoint="GRPC"}}': 1,
+        f'{latency}{{model_name="half",API="predict",entrypoint="REST"}}': 1,
+        f'{latency}{{model_name="half",API="",entrypoint="REST"}}': 1,
+    }
+    runtime = ":tensorflow:serving:runtime_latency_count"
+    # REST's runs are runs of the same API.
+    assert samples[f'{runtime}{{model_name="half",API="Predict",runtime="TF1"}}'] == 4
+    assert samples[f'{runtime}{{model_name="half",API="Classify",runtime="TF1"}}'] == 1
+    assert samples[':tensorflow:serving:request_example_count_total{model="half"}'] == 5
+    counts = ":tensorflow:serving:request_example_counts_bucket"
+    assert samples[f'{counts}{{model="half",le="4"}}'] == 0
+    assert samples[f'{counts}{{model="half",le="8"}}'] == 1
+    assert samples[f'{counts}{{model="half",le="+Inf"}}'] == 1
+
+
+def test_buckets_are_tf_servings_and_cumulative(monitored: Any) -> None:
+    _ask(monitored, 2)
+    labels = 'model_name="half",API="Predict",entrypoint="GRPC"'
+    name = ":tensorflow:serving:request_latency"
+    page = _page(monitored)
+    assert f"# TYPE {name} histogram\n" in page
+    assert "# HELP" not in page
+    found = re.findall(rf'{name}_bucket\{{{labels},le="([^"]+)"\}} (\d+)', page)
+    limits = [limit for limit, _ in found]
+    assert limits[:6] == ["10", "18", "32.4", "58.32", "104.976", "188.957"]
+    assert limits[-1] == "+Inf"
+    assert len(limits) == 34
+    counts = [int(count) for _, count in found]
+    assert counts == sorted(counts)
+    assert counts[-1] == 2
+    samples = _samples(monitored)
+    assert samples[f"{name}_count{{{labels}}}"] == 2
+    assert samples[f"{name}_sum{{{labels}}}"] > 0
+
+
+def test_versions_and_signatures_are_told_apart(monitored: Any) -> None:
+    _ask(monitored)
+    assert monitored.rest_predict({"instances": [1.0]})[0] == 200
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = "half"
+    request.model_spec.version.value = 9
+    with pytest.raises(grpc.RpcError):
+        monitored.prediction.Predict(request, timeout=20)
+    request.model_spec.version.value = 123
+    with pytest.raises(grpc.RpcError):  # its input is missing
+        monitored.prediction.Predict(request, timeout=20)
+    samples = _samples(monitored)
+
+    def requests(version: str, signature: str, entrypoint: str, status: str) -> float:
+        return samples[
+            f'hotrow_requests_total{{model_name="half",version="{version}",'
+            f'signature_name="{signature}",API="Predict",entrypoint="{entrypoint}",'
+            f'status="{status}"}}'
+        ]
+
+    assert requests("123", "serving_default", "GRPC", "OK") == 1
+    assert requests("123", "serving_default", "REST", "OK") == 1
+    assert requests("123", "serving_default", "GRPC", "INVALID_ARGUMENT") == 1
+    # A version that clients make up is no label.
+    assert requests("", "", "GRPC", "NOT_FOUND") == 1
+    state = 'hotrow_model_version_state{model_name="half",version="123",state="AVAILABLE"}'
+    assert samples[state] == 1
+    (build,) = (key for key in samples if key.startswith("hotrow_build_info"))
+    assert re.fullmatch(r'hotrow_build_info\{version="[^"]+",tensorflow="2\.21\.\d+"\}', build)
+
+
+def test_names_that_clients_make_up_do_not_fill_the_memory(monitored: Any) -> None:
+    pending = []
+    for number in range(5000):
+        request = predict_pb2.PredictRequest()
+        request.model_spec.name = f"made-up-{number}"
+        pending.append(monitored.prediction.Predict.future(request, timeout=60))
+        if len(pending) == 200:
+            assert all(call.code() is grpc.StatusCode.NOT_FOUND for call in pending)
+            pending.clear()
+    samples = _samples(monitored)
+    name = ":tensorflow:serving:request_count"
+    assert samples[f'{name}{{model_name="other",status="other"}}'] >= 5000 - 4096
+    assert len([key for key in samples if key.startswith(name)]) <= 4097
+
+
+def test_names_in_labels_are_escaped(monitored: Any) -> None:
+    assert monitored.rest("/v1/models/a%22b%5Cc%0Ad")[0] == 404
+    name = r'request_count{model_name="a\"b\\c\nd",status="NOT_FOUND"} 1'
+    assert f":tensorflow:serving:{name}\n" in _page(monitored)
+
+
+def test_counts_go_on_when_the_executable_starts_again(monitored: Any) -> None:
+    key = ':tensorflow:serving:request_count{model_name="half",status="OK"}'
+    _ask(monitored, 4)
+    assert _samples(monitored)[key] == 4
+    os.kill(data_plane_of(monitored), signal.SIGKILL)
+    monitored.wait_for_log("hotrow-server ended")
+    assert _samples(monitored)[key] == 4  # also while it is away
+    monitored.wait_for_log("hotrow-server serves again")
+    _ask(monitored, 2)
+    assert _samples(monitored)[key] == 6
+
+
+def test_the_path_is_the_files(base: Path, tmp_path: Path, start_server: Any) -> None:
+    (tmp_path / "monitoring").write_text('prometheus_config { enable: true path: "/metrics" }')
+    server = start_server("half", base, f"--monitoring_config_file={tmp_path}/monitoring")
+    server.wait_ready()
+    url = f"http://127.0.0.1:{server.rest_port}/metrics"
+    with urllib.request.urlopen(url, timeout=20) as reply:
+        assert reply.headers["Content-Type"] == "text/plain"
+        assert reply.read().startswith(b"# TYPE ")
+    assert server.rest(PATH)[0] == 404
+    # Exactly this path.
+    assert server.rest("/metrics/")[0] == 404
+
+
+@pytest.mark.parametrize("text", ["", 'prometheus_config { enable: false path: "/metrics" }'])
+def test_metrics_are_off_unless_enabled(
+    base: Path, tmp_path: Path, start_server: Any, text: str
+) -> None:
+    (tmp_path / "monitoring").write_text(text)
+    server = start_server("half", base, f"--monitoring_config_file={tmp_path}/monitoring")
+    server.wait_ready()
+    assert server.rest(PATH)[0] == 404
+    assert server.rest("/metrics")[0] == 404
+
+
+def test_a_file_that_is_no_monitoring_config_is_refused(
+    base: Path, tmp_path: Path, start_server: Any
+) -> None:
+    (tmp_path / "monitoring").write_text("prometheus_config { on: true }")
+    server = start_server("half", base, f"--monitoring_config_file={tmp_path}/monitoring")
+    assert server.wait_exit() == 255
+    assert (
+        server.log[-1]
+        == f"Failed to start server. Error: Invalid protobuf file: '{tmp_path}/monitoring'"
+    )

@@ -1,0 +1,219 @@
+"""TLS on the gRPC and the REST port, with and without certificates of clients."""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+
+from hotrow.protos import ssl_config_pb2
+
+
+class Certificates:
+    """PEM files of an authority, of a server on this machine, and of a client."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._openssl("req", "-x509", *self._key("ca"), "-subj", "/CN=test", "-days", "2")
+        for name in ("server", "client"):
+            self._openssl("req", *self._key(name), "-subj", f"/CN={name}")
+            (folder / "names").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1")
+            self._openssl(
+                *("x509", "-req", "-in", f"{name}.cert", "-out", f"{name}.cert", "-days", "2"),
+                *("-CA", "ca.cert", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "names"),
+            )
+
+    def text(self, name: str) -> str:
+        return (self.folder / name).read_text()
+
+    def config(self, path: Path, **changes: Any) -> Path:
+        """Writes an SSLConfig and returns its path."""
+        fields = {"server_key": self.text("server.key"), "server_cert": self.text("server.cert")}
+        path.write_text(str(ssl_config_pb2.SSLConfig(**{**fields, **changes})))
+        return path
+
+    def mutual(self, path: Path) -> Path:
+        """Writes one that asks clients for certificates."""
+        return self.config(path, custom_ca=self.text("ca.cert"), client_verify=True)
+
+    def _key(self, name: str) -> list[str]:
+        curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+        return [*curve, "-keyout", f"{name}.key", "-out", f"{name}.cert"]
+
+    def _openssl(self, *arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], cwd=self.folder, check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def base(testdata: Path) -> Path:
+    return testdata / "saved_model_half_plus_two_cpu"
+
+
+@pytest.fixture
+def predict() -> Iterator[Callable[..., Any]]:
+    """Asks for half_plus_two of 1 over a channel, which is closed after the test."""
+    channels = []
+
+    def ask(channel: grpc.Channel) -> list[float]:
+        channels.append(channel)
+        request = predict_pb2.PredictRequest()
+        request.model_spec.name = "half"
+        request.inputs["x"].CopyFrom(tf.make_tensor_proto(np.array([1.0], np.float32)))
+        stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+        return list(stub.Predict(request, timeout=20).outputs["y"].float_val)
+
+    yield ask
+    for channel in channels:
+        channel.close()
+
+
+def _secure(port: int, certificates: Certificates, client: bool = False) -> grpc.Channel:
+    files = ["ca.cert", *(["client.key", "client.cert"] if client else [])]
+    parts = [certificates.text(file).encode() for file in files]
+    return grpc.secure_channel(f"localhost:{port}", grpc.ssl_channel_credentials(*parts))
+
+
+def _refused(predict: Callable[..., Any], channel: grpc.Channel) -> None:
+    with pytest.raises(grpc.RpcError) as refused:
+        predict(channel)
+    assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+def _rest_status(port: int, context: ssl.SSLContext) -> int:
+    connection = http.client.HTTPSConnection("localhost", port, context=context, timeout=20)
+    try:
+        connection.request("POST", "/v1/models/half:predict", b'{"instances": [1.0]}')
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+def test_the_grpc_port_speaks_tls_and_a_socket_does_not(
+    base: Path, certificates: Certificates, tmp_path: Path, start_server: Any, predict: Any
+) -> None:
+    config = certificates.config(tmp_path / "ssl")
+    server = start_server(
+        "half", base, f"--ssl_config_file={config}", f"--grpc_socket_path={tmp_path}/socket"
+    )
+    server.wait_ready()
+    assert predict(_secure(server.port, certificates)) == [2.5]
+    assert predict(grpc.insecure_channel(f"unix:{tmp_path}/socket")) == [2.5]
+    _refused(predict, grpc.insecure_channel(f"localhost:{server.port}"))
+    # REST is the gateway to the same, over a socket of its own.
+    assert server.rest_predict({"instances": [1.0]})[0] == 200
+
+
+def test_both_ports_ask_for_certificates_of_clients(
+    base: Path, certificates: Certificates, tmp_path: Path, start_server: Any, predict: Any
+) -> None:
+    config = certificates.mutual(tmp_path / "ssl")
+    server = start_server(
+        "half", base, f"--ssl_config_file={config}", f"--rest_api_ssl_config_file={config}"
+    )
+    server.wait_ready()
+    assert predict(_secure(server.port, certificates, client=True)) == [2.5]
+    _refused(predict, _secure(server.port, certificates))
+    context = ssl.create_default_context(cafile=str(certificates.folder / "ca.cert"))
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        _rest_status(server.rest_port, context)
+    files = (certificates.folder / "client.cert", certificates.folder / "client.key")
+    context.load_cert_chain(*files)
+    assert _rest_status(server.rest_port, context) == 200
+
+
+def test_the_rest_port_speaks_tls(
+    base: Path, certificates: Certificates, tmp_path: Path, start_server: Any, predict: Any
+) -> None:
+    config = certificates.config(tmp_path / "ssl")
+    server = start_server("half", base, f"--rest_api_ssl_config_file={config}")
+    server.wait_ready()
+    context = ssl.create_default_context(cafile=str(certificates.folder / "ca.cert"))
+    assert _rest_status(server.rest_port, context) == 200
+    # The gRPC port is not its business.
+    assert predict(grpc.insecure_channel(f"localhost:{server.port}")) == [2.5]
+
+
+@pytest.mark.parametrize("flag", ["ssl_config_file", "rest_api_ssl_config_file"])
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        pytest.param({"server_key": "no key"}, "cannot be used", id="the key is no PEM"),
+        pytest.param({"server_cert": ""}, "cannot be used", id="there is no certificate"),
+        pytest.param(
+            {"client_verify": True},
+            "client_verify is true and custom_ca is empty",
+            id="no client could come in",
+        ),
+        pytest.param(
+            {"client_verify": True, "custom_ca": "no certificate"},
+            "cannot be used",
+            id="the authority is no PEM",
+        ),
+    ],
+)
+def test_it_does_not_start_when(
+    base: Path,
+    certificates: Certificates,
+    tmp_path: Path,
+    start_server: Any,
+    flag: str,
+    changes: dict[str, Any],
+    text: str,
+) -> None:
+    config = certificates.config(tmp_path / "ssl", **changes)
+    server = start_server("half", base, f"--{flag}={config}")
+    assert server.wait_exit() == 255
+    assert server.log[-1].startswith(f"Failed to start server. Error: --{flag} {config}: ")
+    assert text in server.log[-1]
+
+
+def test_another_certificates_key_is_refused(
+    base: Path, certificates: Certificates, tmp_path: Path, start_server: Any
+) -> None:
+    config = certificates.config(tmp_path / "ssl", server_key=certificates.text("client.key"))
+    server = start_server("half", base, f"--ssl_config_file={config}")
+    assert server.wait_exit() == 255
+    assert "KEY_VALUES_MISMATCH" in server.log[-1]
+
+
+def test_a_file_that_is_no_text_proto_is_refused(
+    base: Path, tmp_path: Path, start_server: Any
+) -> None:
+    (tmp_path / "ssl").write_text('server_key: "a" unknown: 1')
+    server = start_server("half", base, f"--ssl_config_file={tmp_path}/ssl")
+    assert server.wait_exit() == 255
+    assert (
+        server.log[-1] == f"Failed to start server. Error: Invalid protobuf file: '{tmp_path}/ssl'"
+    )
+    assert 'has no field named "unknown"' in server.log[-2]
+
+
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        pytest.param([], "ALTS works between machines of Google Cloud only", id="alone"),
+        pytest.param(
+            ["--ssl_config_file=a"],
+            "--use_alts_credentials and --ssl_config_file exclude each other",
+            id="beside TLS",
+        ),
+    ],
+)
+def test_alts_is_refused(base: Path, start_server: Any, flags: list[str], text: str) -> None:
+    server = start_server("half", base, "--use_alts_credentials", *flags)
+    assert server.wait_exit() == 255
+    assert text in server.log[-1]
