@@ -79,6 +79,14 @@ class Family:
             cell.sum += other.sum
             cell.buckets = [a + b for a, b in zip(cell.buckets, other.buckets, strict=True)]
 
+    def negated(self) -> Family:
+        """Returns what takes these counts away when it is added."""
+        cells = {
+            labels: Cell(-cell.count, -cell.sum, [-count for count in cell.buckets])
+            for labels, cell in self.cells.items()
+        }
+        return Family(self.name, self.kind, self.label_names, self.bounds, cells)
+
     def _cell(self, labels: Labels) -> Cell:
         if labels not in self.cells and len(self.cells) >= _MOST_CELLS:
             labels = (_OTHER,) * len(labels)

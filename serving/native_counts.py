@@ -16,14 +16,23 @@ class NativeCounts:
 
     Args:
         ask: returns the counts of the process that runs now; None when it does not answer.
+        from_now: whether to leave out what it has counted so far. REST's counts begin anew with
+            the control process, and what is half of a sum must not go on when the other half
+            begins anew.
     """
 
-    def __init__(self, ask: Callable[[], control_pb2.StatsReply | None]) -> None:
+    def __init__(
+        self, ask: Callable[[], control_pb2.StatsReply | None], from_now: bool = False
+    ) -> None:
         self._ask = ask
         self._lock = threading.Lock()
         self._process_id = 0
         self._now: list[Family] = []
         self._before: list[Family] = []
+        reply = ask() if from_now else None
+        if reply is not None:
+            self._process_id = reply.process_id
+            self._before = [_family(family).negated() for family in reply.families]
 
     def families(self) -> list[Family]:
         """Returns all counts so far."""

@@ -82,7 +82,8 @@ def serve(options: ServeOptions, supervision: Supervision) -> None:
             **transport.listen_fields(),
         )
         if rest is not None:
-            app = _rest_app(options, models, data_plane, routes, metrics_path)
+            counts = NativeCounts(data_plane.stats, from_now=resumed)
+            app = _rest_app(options, models, data_plane, routes, counts, metrics_path)
             rest.start(app, app.limits.read_seconds, transport.rest_tls)
         if resumed:
             _log("the control process serves again")
@@ -155,9 +156,9 @@ def _rest_app(
     models: ServedModels,
     data_plane: DataPlane,
     routes: RouteTable,
+    counts: NativeCounts,
     metrics_path: str | None,
 ) -> RestApp:
-    counts = NativeCounts(data_plane.stats)
     monitoring = Monitoring(counts.families, models.configured, (__version__, tf.__version__))
     handler = RestHandler(
         Gateway(data_plane.channel(), routes),

@@ -63,6 +63,12 @@ def test_counts_of_a_process_that_ended_are_kept() -> None:
     assert seen == [5, 8, 8, 9, 9, 11]
 
 
+def test_counts_of_before_may_be_left_out() -> None:
+    replies = [_stats(1, 5), _stats(1, 8), _stats(2, 1)]
+    counts = NativeCounts(lambda: replies.pop(0), from_now=True)
+    assert [counts.families()[0].cells[("x",)].count for _ in range(2)] == [3, 4]
+
+
 def _stats(process_id: int, count: int) -> control_pb2.StatsReply:
     reply = control_pb2.StatsReply(process_id=process_id)
     family = reply.families.add(name="c", label_names=["a"])

@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-from integration.serving.server_processes import data_plane_of
+from integration.serving.server_processes import control_of, data_plane_of
 from tensorflow_serving.apis import classification_pb2, predict_pb2
 
 PATH = "/monitoring/prometheus/metrics"
@@ -183,6 +183,18 @@ def test_counts_go_on_when_the_executable_starts_again(monitored: Any) -> None:
     monitored.wait_for_log("hotrow-server serves again")
     _ask(monitored, 2)
     assert _samples(monitored)[key] == 6
+
+
+def test_all_counts_begin_anew_with_the_control_process(monitored: Any) -> None:
+    key = ':tensorflow:serving:request_count{model_name="half",status="OK"}'
+    _ask(monitored, 4)
+    assert monitored.rest_predict({"instances": [1.0]})[0] == 200
+    assert _samples(monitored)[key] == 5
+    os.kill(control_of(monitored), signal.SIGKILL)
+    monitored.wait_for_log("the control process serves again")
+    _ask(monitored, 2)
+    assert monitored.rest_predict({"instances": [1.0]})[0] == 200
+    assert _samples(monitored)[key] == 3
 
 
 def test_the_path_is_the_files(base: Path, tmp_path: Path, start_server: Any) -> None:
