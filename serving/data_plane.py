@@ -140,10 +140,14 @@ class DataPlane:
             with self._changed:
                 self._loaded[known.servable] = _Loaded(known, lost)
             return known.servable, signatures
-        reply = self._call(control_pb2.Request(load=message))
-        with self._changed:
-            self._loaded[message.servable] = _Loaded(message, lost)
-        return message.servable, reply.load.signatures.signature_def
+        while True:
+            reply, process = self._call_process(control_pb2.Request(load=message))
+            with self._changed:
+                # Else the process has ended meanwhile, and the next one does not know of it.
+                if self._process is process and (self._up or self._ending):
+                    self._loaded[message.servable] = _Loaded(message, lost)
+                    return message.servable, reply.load.signatures.signature_def
+            message = control_pb2.LoadRequest(servable=next(self._numbers), **request)
 
     def unload(self, servable: int) -> None:
         """Frees a servable that no route leads to, when its last request has ended."""
@@ -165,7 +169,16 @@ class DataPlane:
             self._routes = routes
             if self._ending or self._adoption is not None:
                 return
-        self._call(control_pb2.Request(set_routes=self._loaded_routes(routes)))
+        while True:
+            kept = self._loaded_routes(routes)
+            try:
+                self._call(control_pb2.Request(set_routes=kept))
+            except RequestError:
+                # Unless another version was lost meanwhile, by a process that was started again.
+                if self._loaded_routes(routes) == kept:
+                    raise
+            else:
+                return
 
     def set_batching(self, threads: int, servables: Mapping[int, control_pb2.Batching]) -> None:
         """Batches are made like this from now on.
@@ -289,12 +302,18 @@ class DataPlane:
 
     def _call(self, request: control_pb2.Request) -> control_pb2.Reply:
         """Calls, and once more for each time that the process ended meanwhile."""
+        return self._call_process(request)[0]
+
+    def _call_process(
+        self, request: control_pb2.Request
+    ) -> tuple[control_pb2.Reply, ServerProcess]:
+        """Calls like `_call`; returns the process that answered, too."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._up or self._ending)
                 process = self._process
             try:
-                return ask(self._control_socket, request)
+                return ask(self._control_socket, request), process
             except OSError as err:
                 if self._ending:
                     raise RequestError(Code.UNAVAILABLE, f"the server is ending: {err}") from err

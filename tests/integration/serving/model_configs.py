@@ -72,7 +72,7 @@ def states(server: Any, name: str) -> dict[int, str]:
     """Returns the states of a model's versions, in the order of the answer."""
     request = get_model_status_pb2.GetModelStatusRequest()
     request.model_spec.name = name
-    response = server.models.GetModelStatus(request, timeout=30)
+    response = server.models.GetModelStatus(request, timeout=30, wait_for_ready=True)
     state = get_model_status_pb2.ModelVersionStatus.State.Name
     return {entry.version: state(entry.state) for entry in response.model_version_status}
 

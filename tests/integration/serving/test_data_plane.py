@@ -15,7 +15,7 @@ import grpc
 import numpy as np
 import pytest
 import tensorflow as tf
-from integration.serving.model_configs import ask, model, refusal, wait_for, write_config
+from integration.serving.model_configs import ask, model, publish, refusal, wait_for, write_config
 from integration.serving.server_processes import control_of, data_plane_of
 from tensorflow_serving.apis import predict_pb2
 
@@ -77,6 +77,24 @@ def test_a_version_that_could_not_be_loaded_again_serves_when_it_can(
     (tmp_path / "away").rename(base)
     wait_for(server, "half", {123: "AVAILABLE"})
     assert list(server.predict(x=X).outputs["y"].float_val) == [2.5, 3.0]
+
+
+def test_crashes_while_versions_load_lose_none_of_them(
+    testdata: Path, tmp_path: Path, start_server: Any
+) -> None:
+    source = testdata / "saved_model_half_plus_two_cpu" / "00000123"
+    base = publish(source, tmp_path / "half", 1)
+    every = "model_version_policy { all {} }"
+    path = write_config(tmp_path / "models.txt", model("half", base, every))
+    server = start_server("half", "", f"--model_config_file={path}", "--num_load_threads=2")
+    server.wait_ready()
+    for first in (2, 5):
+        publish(source, base, *range(first, first + 3))
+        server.wait_for_log(f"half: version {first + 2} is available")
+        os.kill(data_plane_of(server), signal.SIGKILL)
+    wait_for(server, "half", dict.fromkeys(range(7, 0, -1), "AVAILABLE"))
+    for version in range(1, 8):
+        assert ask(server, "half", version=version) == (3.0, version)
 
 
 def test_nothing_outlives_the_process_that_started_all(testdata: Path, start_server: Any) -> None:
