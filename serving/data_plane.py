@@ -121,6 +121,16 @@ class DataPlane:
         for servable in adoption.rest():
             self.unload(servable)
 
+    def routed_before(self) -> dict[str, set[int]]:
+        """Returns the versions, by model, that an executable that was found routes to."""
+        if self._adoption is None:
+            return {}
+        return {
+            model.name: {version.version for version in model.versions}
+            for model in self._adoption.routes.models
+            if model.versions
+        }
+
     def load(
         self, lost: Callable[[RequestError], None], **request: Any
     ) -> tuple[int, Mapping[str, Any]]:

@@ -137,6 +137,7 @@ class ModelLifecycle(Generic[T]):
         self._find: FindVersions | None = None
         self._next_poll = math.inf
         self._aspired: Mapping[int, Path] = {}
+        self._looked = False
         self._versions: dict[int, _Version[T]] = {}
         self._stopping = False
         # Held from a look at what is routed until that is published.
@@ -180,6 +181,17 @@ class ModelLifecycle(Generic[T]):
                     return entry.status()
         return None
 
+    def settled(self, versions: set[int]) -> bool:
+        """Returns whether one version serves, and each of these that should; or has failed."""
+        with self._changed:
+            if not self._looked or (self._aspired and self.outcome() is None):
+                return False
+            known = [self._versions[number] for number in versions if number in self._versions]
+            return not any(
+                entry.state is State.START or (entry.state is State.LOADING and entry.busy)
+                for entry in known
+            )
+
     def statuses(self) -> list[VersionStatus]:
         """Returns the status of every version seen since the start, the highest first."""
         with self._changed:
@@ -215,6 +227,8 @@ class ModelLifecycle(Generic[T]):
             self._next_poll = math.inf if wait is None else time.monotonic() + wait
             if found is not None:
                 self._aspired = found
+                self._looked = True
+                self._reconcile()
 
     def _reconcile(self) -> None:
         """Brings the versions in line with which are aspired."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -26,6 +27,7 @@ class _Lifecycle(Protocol):
     def retire(self) -> None: ...
     def stop(self) -> None: ...
     def outcome(self) -> VersionStatus | None: ...
+    def settled(self, versions: set[int]) -> bool: ...
     def statuses(self) -> list[VersionStatus]: ...
 
 
@@ -35,6 +37,7 @@ class ServedModels:
     Args:
         make_lifecycle: makes the lifecycle of a model that was not configured before.
         set_labels: takes the labels of all models.
+        keep: takes each configuration that is applied.
         any_label: whether a new label may point to a version that does not serve.
         looks: whether base paths are looked at, at all.
         changed: the lock of the lifecycles, notified of every change.
@@ -45,6 +48,7 @@ class ServedModels:
         self,
         make_lifecycle: Callable[[str], _Lifecycle],
         set_labels: Callable[[Labels], None],
+        keep: Callable[[ModelServerConfig], None],
         *,
         any_label: bool,
         looks: bool,
@@ -53,6 +57,7 @@ class ServedModels:
     ) -> None:
         self._make_lifecycle = make_lifecycle
         self._set_labels = set_labels
+        self._keep = keep
         self._any_label = any_label
         self._looks = looks
         self._changed = changed
@@ -64,10 +69,14 @@ class ServedModels:
         self._sources: dict[str, tuple[Path, VersionPolicy]] = {}
         self._lifecycles: dict[str, _Lifecycle] = {}
 
-    def apply(self, config: ModelServerConfig) -> list[str]:
+    def apply(self, config: ModelServerConfig, *, resumed: bool = False) -> list[str]:
         """Serves these models instead of those before; returns the names of the new ones.
 
         Returns at once: models load and unload meanwhile.
+
+        Args:
+            config: with all of them.
+            resumed: a control process before this one has applied it, labels and all.
 
         Raises:
             RequestError: nothing changed, since the configuration is wrong or a label points to a
@@ -77,7 +86,8 @@ class ServedModels:
             check_transition(self._config, config)
             if config.WhichOneof("config") is None:
                 return []
-            labels = self._checked_labels(config)
+            labels = self._checked_labels(config, resumed)
+            self._keep(config)
             self._config = config
             self._labels = labels
             self._set_labels(labels)
@@ -121,6 +131,31 @@ class ServedModels:
                 self._changed.wait(_LOOK_SECONDS)
         return False
 
+    def wait_until_settled(
+        self, routed: Mapping[str, set[int]], given_up: Callable[[], bool], most_seconds: float
+    ) -> None:
+        """Waits until what served under a control process before this one does so again.
+
+        Args:
+            routed: the versions, by model; none when nothing is left of them.
+            given_up: ends the wait when it returns True.
+            most_seconds: the longest wait; versions that fail or are gone end it, too.
+        """
+        end = time.monotonic() + most_seconds
+        with self._changed:
+            while not given_up() and time.monotonic() < end and not self._settled(routed):
+                self._changed.wait(_LOOK_SECONDS)
+
+    def _settled(self, routed: Mapping[str, set[int]]) -> bool:
+        models = [self._lifecycles[name] for name in self._sources]
+        if not routed:
+            return all(lifecycle.outcome() is not None for lifecycle in models)
+        return all(
+            self._lifecycles[name].settled(versions)
+            for name, versions in routed.items()
+            if name in self._sources
+        )
+
     def statuses(self, model: str) -> list[VersionStatus]:
         """Returns the status of every version of a model seen since the start, highest first."""
         lifecycle = self._lifecycles.get(model)
@@ -160,7 +195,7 @@ class ServedModels:
         states = {status.version: status.state for status in self.statuses(name)}
         return {version for version, state in states.items() if state is State.AVAILABLE}
 
-    def _checked_labels(self, config: ModelServerConfig) -> Labels:
+    def _checked_labels(self, config: ModelServerConfig, resumed: bool) -> Labels:
         labels = {
             model.name: dict(model.version_labels) for model in config.model_config_list.config
         }
@@ -169,7 +204,7 @@ class ServedModels:
                 before = self._labels.get(name, {}).get(label, version)
                 # A label never moves to a version that does not serve.
                 free = self._any_label and before == version
-                if not free and version not in self._available(name):
+                if not free and not resumed and version not in self._available(name):
                     raise RequestError(
                         Code.FAILED_PRECONDITION,
                         f"Request to assign label to version {version} of model {name}, which is "

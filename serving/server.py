@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from hotrow.serving.batching import Batching
 from hotrow.serving.config_file import ConfigFilePolling, initial_config
+from hotrow.serving.config_memory import ConfigMemory
 from hotrow.serving.data_plane import DataPlane, check_port_is_free
 from hotrow.serving.gateway import Gateway
 from hotrow.serving.lifecycle import LoadPolicy, Lost, ModelLifecycle
@@ -37,6 +38,8 @@ from hotrow.version import __version__
 
 # Of loads, for each CPU, until the first models serve.
 _FIRST_LOADS = 4
+# For the versions that served under a control process before this one.
+_RESUME_SECONDS = 30.0
 
 
 def serve(options: ServeOptions, supervision: Supervision) -> None:
@@ -51,7 +54,8 @@ def serve(options: ServeOptions, supervision: Supervision) -> None:
     supervision.end_with_supervisor()
     resumed = supervision.is_resumed()
     stop = _stop_on_signals()
-    config = initial_config(options, _log)
+    memory = ConfigMemory(supervision.folder)
+    config = (memory.last() if resumed else None) or initial_config(options, _log)
     session = SessionOptions(options.saved_model_tags, session_config(options, _log))
     transport = Transport.read(options.transport, _log)
     metrics_path = read_metrics_path(options.transport.monitoring_config_file, _log)
@@ -69,8 +73,11 @@ def serve(options: ServeOptions, supervision: Supervision) -> None:
     models = None
     try:
         batching = Batching(options, data_plane, _log)
-        models = _models(options, session, data_plane, routes, batching, loading)
-        if not models.wait_until_available(models.apply(config), stop.is_set):
+        models = _models(options, session, data_plane, routes, batching, loading, memory)
+        new = models.apply(config, resumed=resumed)
+        if resumed:
+            models.wait_until_settled(data_plane.routed_before(), stop.is_set, _RESUME_SECONDS)
+        elif not models.wait_until_available(new, stop.is_set):
             return
         data_plane.begin()
         loading.set_most(options.num_load_threads)
@@ -112,6 +119,7 @@ def _models(
     routes: RouteTable,
     batching: Batching,
     loading: LimitedThreads,
+    memory: ConfigMemory,
 ) -> ServedModels:
     policy = LoadPolicy(
         poll_seconds=options.file_system_poll_wait_seconds or None,
@@ -144,6 +152,7 @@ def _models(
     return ServedModels(
         make_lifecycle,
         routes.set_labels,
+        memory.keep,
         any_label=options.allow_version_labels_for_unavailable_models,
         looks=options.file_system_poll_wait_seconds >= 0,
         changed=changed,

@@ -15,7 +15,18 @@ import grpc
 import numpy as np
 import pytest
 import tensorflow as tf
-from integration.serving.model_configs import ask, model, publish, refusal, wait_for, write_config
+from integration.serving.model_configs import (
+    ask,
+    label,
+    model,
+    publish,
+    refusal,
+    reload,
+    specific,
+    states,
+    wait_for,
+    write_config,
+)
 from integration.serving.server_processes import control_of, data_plane_of
 from tensorflow_serving.apis import predict_pb2
 
@@ -170,6 +181,30 @@ def test_versions_change_while_there_is_no_control_process(
     assert server.predict(x=X).model_spec.version.value == 124
     status = json.loads(server.rest("/v1/models/half")[1])["model_version_status"]
     assert [one["version"] for one in status] == ["124"]
+    assert server.terminate() == 0
+
+
+def test_what_was_configured_meanwhile_outlives_the_control_process(
+    testdata: Path, tmp_path: Path, start_server: Any
+) -> None:
+    source = testdata / "saved_model_half_plus_two_cpu" / "00000123"
+    base = publish(source, tmp_path / "half", 1, 2)
+    path = write_config(tmp_path / "models.txt", model("half", base, specific(1, 2)))
+    server = start_server("half", "", f"--model_config_file={path}")
+    server.wait_ready()
+    wait_for(server, "half", {2: "AVAILABLE", 1: "AVAILABLE"})
+    three = testdata / "saved_model_half_plus_three"
+    labelled = model("half", base, specific(1, 2), label("stable", 1))
+    reload(server, labelled, model("three", three))
+    path.write_text("improperly formatted file")
+    data_plane = data_plane_of(server)
+    os.kill(control_of(server), signal.SIGKILL)
+    server.wait_for_log("the control process serves again")
+    assert ask(server, "three") == (4.0, 123)
+    assert ask(server, "half", label="stable") == (3.0, 1)
+    assert ask(server, "half") == (3.0, 2)
+    assert states(server, "half") == {2: "AVAILABLE", 1: "AVAILABLE"}
+    assert data_plane_of(server) == data_plane
     assert server.terminate() == 0
 
 

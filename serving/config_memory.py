@@ -1,0 +1,26 @@
+"""The configuration that was applied last, for the control process after this one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
+
+
+class ConfigMemory:
+    """A file in a folder that outlives the control process."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "models"
+
+    def keep(self, config: ModelServerConfig) -> None:
+        """Keeps a configuration in place of the one before."""
+        new = self._path.with_suffix(".new")
+        new.write_bytes(config.SerializeToString())
+        new.rename(self._path)
+
+    def last(self) -> ModelServerConfig | None:
+        """Returns the configuration that was kept last; None when none was."""
+        if not self._path.exists():
+            return None
+        return ModelServerConfig.FromString(self._path.read_bytes())
