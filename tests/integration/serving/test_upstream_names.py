@@ -197,6 +197,14 @@ def testModelConfigReloadWithZeroPollPeriod(
     _verify_predict(server, 3.0, name="half_plus_two")
 
 
+def testPredictBatching(testdata: Path, start_server: Any) -> None:
+    base = testdata / "saved_model_half_plus_two_cpu"
+    parameters = f"--batching_parameters_file={testdata / 'batching_config.txt'}"
+    server = start_server(NAME, base, "--enable_batching", parameters)
+    server.wait_ready()
+    _verify_predict(server, 3.0)
+
+
 def testClassifyREST(tf1: Any) -> None:
     body = {"signature_name": "classify_x_to_y", "examples": [{"x": 2.0}]}
     status, text = tf1.rest_predict(body, "classify")
