@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -44,21 +44,24 @@ RATIO_GOAL = 8
 
 
 def build(folder: Path) -> None:
-    """Compiles the client and the floor."""
+    """Compiles the clients and the floor."""
     found = importlib.util.find_spec("tensorflow")
     assert found is not None
     tensorflow = Path(str(found.origin)).parent
     flags = subprocess.run(
-        ["pkg-config", "--cflags", "--libs", "grpc++"], stdout=subprocess.PIPE, check=True
-    )
-    compiler = ["g++", "-O2", "-std=c++17"]
-    subprocess.run(
-        [
-            *(*compiler, PEERS / "serving_load.cc", "-o", folder / "serving_load"),
-            *flags.stdout.decode().split(),
-        ],
+        ["pkg-config", "--cflags", "--libs", "grpc++", "protobuf"],
+        stdout=subprocess.PIPE,
         check=True,
     )
+    compiler = ["g++", "-O2", "-std=c++17"]
+    for client in ("serving_load", "paced_load"):
+        subprocess.run(
+            [
+                *(*compiler, PEERS / f"{client}.cc", "-o", folder / client),
+                *flags.stdout.decode().split(),
+            ],
+            check=True,
+        )
     libraries = ["libtensorflow_cc.so.2", "libtensorflow_framework.so.2"]
     subprocess.run(
         [
@@ -106,13 +109,15 @@ def free_port() -> int:
 
 
 @contextmanager
-def server(name: str, base: Path) -> Iterator[tuple[str, list[int]]]:
+def server(
+    name: str, base: Path, model: str = "mlp", flags: Sequence[str] = ()
+) -> Iterator[tuple[str, list[int]]]:
     """Starts a server; yields its address and its processes."""
     port = free_port()
     command = {
         "hotrow": [
-            *("-m", "hotrow.cli.main", "serve", "--model_name=mlp", f"--model_base_path={base}"),
-            f"--port={port}",
+            *("-m", "hotrow.cli.main", "serve", f"--model_name={model}"),
+            *(f"--model_base_path={base}", f"--port={port}", *flags),
         ],
         "grpcio": [str(PEERS / "grpcio_servicer.py"), str(base / "1"), str(port)],
     }[name]

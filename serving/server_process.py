@@ -14,6 +14,10 @@ import hotrow
 from hotrow.errors import FailedPreconditionError
 from hotrow.exit_text import exit_text
 
+# TensorFlow's allocator of large tensors keeps what is freed: with it the memory of a version that
+# was unloaded does not come back.
+_ENVIRONMENT = {"TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1"}
+
 
 class ServerProcess:
     """A process that may be no child of this one.
@@ -72,14 +76,16 @@ def start_server(socket: Path, greetings: Path, lifeline: int) -> ServerProcess:
     found = importlib.util.find_spec("tensorflow")
     if found is None or found.origin is None:
         raise FailedPreconditionError("TensorFlow is not installed")
-    libraries = [str(Path(found.origin).parent), os.environ.get("LD_LIBRARY_PATH", "")]
+    libraries = [str(Path(found.origin).parent)]
+    if "LD_LIBRARY_PATH" in os.environ:
+        libraries.append(os.environ["LD_LIBRARY_PATH"])
     socket.unlink(missing_ok=True)
     log = os.dup(2)
     try:
         with greetings.open("wb") as file:
             child = subprocess.Popen(
                 [executable, socket, package / "libhotrow_tf.so", str(log), str(lifeline)],
-                env={**os.environ, "LD_LIBRARY_PATH": ":".join(filter(None, libraries))},
+                env={**_ENVIRONMENT, **os.environ, "LD_LIBRARY_PATH": ":".join(libraries)},
                 stderr=file,
                 pass_fds=[log, lifeline],
                 # An interrupt from the terminal is the supervisor's to handle.

@@ -18,21 +18,13 @@ namespace {
 
 // Between two looks at who still uses a servable.
 constexpr auto kRetry = std::chrono::milliseconds(1);
-// Loading gives way to requests.
-constexpr int kLoadingNice = 10;
+// Loading and freeing give way to requests. For good: the thread is one call's, and those that it
+// makes for reading have its priority, too.
+constexpr int kGivingWayNice = 19;
 
-// Lowers the calling thread's priority for as long as it lives.
-class GivingWay {
- public:
-  GivingWay() { set(kLoadingNice); }
-  ~GivingWay() { set(0); }
-  GivingWay(const GivingWay&) = delete;
-
- private:
-  static void set(int nice) {
-    (void)setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), nice);
-  }
-};
+void give_way() {
+  (void)setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), kGivingWayNice);
+}
 
 [[noreturn]] void refuse_state(const std::string& message) {
   throw Refused(grpc::StatusCode::FAILED_PRECONDITION, message);
@@ -91,7 +83,7 @@ hotrow::LoadReply ControlService::load(const hotrow::LoadRequest& request) {
   }
   try {
     const auto started = std::chrono::steady_clock::now();
-    const GivingWay giving_way;
+    give_way();
     auto servable = std::make_shared<Servable>(request, ops_, &batch_threads_);
     warm_up(request, servable);
     hotrow::LoadReply reply;
@@ -128,6 +120,7 @@ void ControlService::unload(const hotrow::UnloadRequest& request) {
     servable = std::move(found->second);
     servables_.erase(found);
   }
+  give_way();
   // Old tables of routes go with the requests that hold them. Freed here, not in a request.
   while (servable.use_count() > 1) std::this_thread::sleep_for(kRetry);
   servable.reset();

@@ -189,9 +189,6 @@ Plan Inference::multi_inference(const serving::MultiInferenceRequest& request, R
     }
     tasks.push_back(
         {signature, classify, classify ? plan_classify(*signature) : plan_regress(*signature)});
-    if (tasks[0].plan.input->tensor_name != tasks.back().plan.input->tensor_name) {
-      refuse("Input tensor must be the same for all Signatures.");
-    }
   }
   // One run for all.
   Examples examples = examples_of(request.input());
@@ -205,6 +202,13 @@ Plan Inference::multi_inference(const serving::MultiInferenceRequest& request, R
   facts->signature = tasks[0].signature->name();
   facts->examples = examples.rows;
   plan.run = run_examples(*tasks[0].signature, together, &examples);
+  // Signatures of TensorFlow 2 have an input tensor each: the same examples go to all of them.
+  std::set<std::string> fed{tasks[0].plan.input->tensor_name};
+  for (const Task& task : tasks) {
+    if (!fed.insert(task.plan.input->tensor_name).second) continue;
+    plan.run.feeds.push_back(task.plan.input->tensor());
+    plan.run.inputs.push_back(plan.run.inputs[0]);
+  }
   plan.reply = [tasks = std::move(tasks), rows = examples.rows, response](const Results& results) {
     size_t first = 0;
     for (size_t i = 0; i < tasks.size(); ++i) {

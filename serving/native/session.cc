@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
 #include <set>
+#include <string_view>
 
 #include "refused.h"
 #include "workers.h"
@@ -69,6 +71,17 @@ int64_t next_typical(int64_t typical, int64_t taken) {
   return typical + (taken - typical) / 8;
 }
 
+// Whether a serialized graph has a loop, whose runs may take any time: a NodeDef with such an `op`,
+// its field 2.
+bool has_loop(std::string_view graph) {
+  using namespace std::string_view_literals;
+  for (const std::string_view op :
+       {"\x12\x05While"sv, "\x12\x0eStatelessWhile"sv, "\x12\x08LoopCond"sv}) {
+    if (memmem(graph.data(), graph.size(), op.data(), op.size()) != nullptr) return true;
+  }
+  return false;
+}
+
 bool same(TF_Output a, TF_Output b) { return a.oper == b.oper && a.index == b.index; }
 
 }  // namespace
@@ -87,12 +100,15 @@ Session::Session(const std::string& path, const std::vector<std::string>& tags,
   const std::unique_ptr<TF_Buffer, void (*)(TF_Buffer*)> meta_graph(TF_NewBuffer(),
                                                                     TF_DeleteBuffer);
   graph_ = TF_NewGraph();
-  session_ = TF_LoadSessionFromSavedModel(options.get(), nullptr, path.c_str(), tag_list.data(),
-                                          static_cast<int>(tag_list.size()), graph_,
-                                          meta_graph.get(), status.status);
+  // Restored in this thread, which may have been told to give way; not in those of the requests.
+  const RunOptions in_this_thread(0, true);
+  session_ = TF_LoadSessionFromSavedModel(options.get(), in_this_thread.get(), path.c_str(),
+                                          tag_list.data(), static_cast<int>(tag_list.size()),
+                                          graph_, meta_graph.get(), status.status);
   try {
     status.check();
     read_signatures(meta_graph.get());
+    may_loop_ = has_loop({static_cast<const char*>(meta_graph->data), meta_graph->length});
   } catch (...) {
     close();
     throw;
@@ -171,9 +187,10 @@ Results Session::run(const Run& run) const {
     places.push_back(place);
   }
   const int64_t typical = run.typical_nanos->load(std::memory_order_relaxed);
-  const bool in_this_thread = typical > kRanOnce && typical < kLongNanos;
-  if (typical <= kRanOnce || typical > kBriefNanos) Workers::hand_over();
   // In this thread nothing could end the run.
+  const bool endless = may_loop_ && run.deadline.has_value();
+  const bool in_this_thread = typical > kRanOnce && typical < kLongNanos && !endless;
+  if (typical <= kRanOnce || typical > kBriefNanos) Workers::hand_over();
   const RunOptions options(in_this_thread ? 0 : timeout, in_this_thread);
   std::vector<TF_Tensor*> values(once.size(), nullptr);
   const StatusOf status;

@@ -38,6 +38,7 @@ class Session {
   TF_Graph* graph_ = nullptr;
   TF_Session* session_ = nullptr;
   Signatures signatures_;
+  bool may_loop_ = false;  // a run may take any time
 };
 
 // Has TensorFlow look for its devices, about which it says much.

@@ -18,26 +18,45 @@ constexpr int kIdleWaits = 16;
 // Nor does one that waits longer than this.
 constexpr auto kHelps = std::chrono::milliseconds(100);
 
-using Clock = std::chrono::system_clock;
+// Between two looks at threads, and how long an event is brief.
+constexpr auto kWatch = std::chrono::milliseconds(20);
 
-// The workers whose event this thread handles, while they depend on it for the next one.
-thread_local Workers* depending = nullptr;
+using Clock = std::chrono::system_clock;
+using Steady = std::chrono::steady_clock;
 
 }  // namespace
+
+thread_local Workers::Taker* Workers::own_taker_ = nullptr;
 
 Workers::Workers(grpc::CompletionQueue* queue)
     : queue_(queue),
       most_takers_(static_cast<int>(std::max(1u, std::thread::hardware_concurrency()))) {
   const std::lock_guard lock(mutex_);
   add_taker();
+  std::thread([this] { watch(); }).detach();
 }
 
 void Workers::hand_over() {
-  Workers* const workers = depending;
-  if (workers == nullptr) return;
-  depending = nullptr;
+  if (own_taker_ == nullptr || !own_taker_->in_charge.load(std::memory_order_relaxed)) return;
+  Workers* const workers = own_taker_->workers;
   const std::lock_guard lock(workers->mutex_);
-  if (--workers->takers_ == 0) workers->add_taker();
+  workers->replace(own_taker_);
+}
+
+void Workers::replace(Taker* taker) {
+  if (!taker->in_charge.exchange(false)) return;
+  if (--takers_ == 0) add_taker();
+}
+
+void Workers::watch() {
+  for (;;) {
+    std::this_thread::sleep_for(kWatch);
+    const Time now = Steady::now();
+    const std::lock_guard lock(mutex_);
+    for (Taker* const taker : all_) {
+      if (now - taker->since.load(std::memory_order_relaxed) > kWatch) replace(taker);
+    }
+  }
 }
 
 void Workers::add_taker() {
@@ -51,12 +70,21 @@ void Workers::add_taker() {
 }
 
 void Workers::work() {
+  Taker taker{this};
+  own_taker_ = &taker;
+  std::list<Taker*>::iterator place;
+  {
+    const std::lock_guard lock(mutex_);
+    place = all_.insert(all_.end(), &taker);
+  }
   do {
-    take_events();
+    take_events(&taker);
   } while (come_back());
+  const std::lock_guard lock(mutex_);
+  all_.erase(place);
 }
 
-void Workers::take_events() {
+void Workers::take_events(Taker* taker) {
   int without_pause = 0, waits = 0;
   for (;;) {
     void* tag;
@@ -74,10 +102,10 @@ void Workers::take_events() {
       const std::lock_guard lock(mutex_);
       if (takers_ < most_takers_) add_taker();
     }
-    depending = this;
+    taker->since.store(Steady::now(), std::memory_order_relaxed);
+    taker->in_charge = true;
     static_cast<Event*>(tag)->happen(ok);
-    if (depending == nullptr) return;
-    depending = nullptr;
+    if (!taker->in_charge.exchange(false)) return;
   }
 }
 

@@ -14,7 +14,6 @@ from tensorflow_serving.apis import (
     classification_pb2,
     get_model_metadata_pb2,
     get_model_status_pb2,
-    model_management_pb2,
     predict_pb2,
     regression_pb2,
 )
@@ -313,9 +312,3 @@ def test_status_is_refused_when(
 ) -> None:
     request = text_format.Parse(request_text, get_model_status_pb2.GetModelStatusRequest())
     assert _refusal(half_plus_two.models.GetModelStatus, request) == (code, text)
-
-
-def test_what_is_not_built_yet_says_so(half_plus_two: Any) -> None:
-    assert _refusal(
-        half_plus_two.models.HandleReloadConfigRequest, model_management_pb2.ReloadConfigRequest()
-    ) == (grpc.StatusCode.UNIMPLEMENTED, "HandleReloadConfigRequest is not built yet")
