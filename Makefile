@@ -31,6 +31,7 @@ lint: setup ## style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/clang-format --dry-run --Werror $$(git ls-files '*.cc' '*.h' '*.cu' '*.cuh')
 	$(BIN)/mypy
+	$(BIN)/hadolint docker/*.Dockerfile
 
 test: setup ## the whole test suite
 	$(BIN)/python -m pytest -q
