@@ -1,6 +1,7 @@
 // From what a call throws to the status that its client gets.
 #pragma once
 
+#include <google/protobuf/stubs/common.h>
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/status.h>
 
@@ -12,11 +13,27 @@
 
 namespace hotrow_server {
 
+inline bool is_utf8(const std::string& text) {
+  return google::protobuf::internal::IsStructurallyValidUTF8(text.data(),
+                                                             static_cast<int>(text.size()));
+}
+
+// What TensorFlow says may quote bytes of a request; clients expect text.
+inline std::string as_text(std::string message) {
+  if (is_utf8(message)) return message;
+  for (char& byte : message) {
+    if (static_cast<unsigned char>(byte) >= 0x80) byte = '?';
+  }
+  return message;
+}
+
 // A longer message is cut here, as TF Serving's grpc_status_util.cc does.
 inline std::string cut_message(std::string message) {
-  constexpr size_t kMost = 1024;
-  if (message.size() > kMost) message = message.substr(0, kMost) + "...TRUNCATED";
-  return message;
+  size_t most = 1024;
+  if (message.size() <= most) return message;
+  // Not in the middle of a character.
+  while (most > 0 && (static_cast<unsigned char>(message[most]) & 0xC0) == 0x80) --most;
+  return message.substr(0, most) + "...TRUNCATED";
 }
 
 // Metadata of a caller that wants whole messages: the REST gateway's.
@@ -43,8 +60,9 @@ grpc::Status status_of(Work&& work) {
 template <typename Work>
 grpc::Status answer(const grpc::ServerContext& context, Work&& work) {
   const grpc::Status status = status_of(work);
-  if (status.ok() || from_gateway(context)) return status;
-  return {status.error_code(), cut_message(status.error_message())};
+  if (status.ok()) return status;
+  const std::string message = as_text(status.error_message());
+  return {status.error_code(), from_gateway(context) ? message : cut_message(message)};
 }
 
 }  // namespace hotrow_server

@@ -4,6 +4,7 @@
 #include <google/protobuf/wire_format_lite.h>
 #include <grpcpp/support/proto_buffer_reader.h>
 
+#include "answer.h"
 #include "refused.h"
 #include "tensor_reader.h"
 #include "tensor_writer.h"
@@ -26,9 +27,11 @@ constexpr uint32_t delimited(int field) {
   return WireFormatLite::MakeTag(field, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
 }
 
+// As protobuf's: text that is no UTF-8 is refused.
 bool read_string(CodedInputStream* in, std::string* value) {
   uint32_t bytes;
-  return in->ReadVarint32(&bytes) && in->ReadString(value, static_cast<int>(bytes));
+  return in->ReadVarint32(&bytes) && in->ReadString(value, static_cast<int>(bytes)) &&
+         is_utf8(*value);
 }
 
 // The input at the stream's place, an entry of a map.
@@ -57,9 +60,12 @@ bool read_input(CodedInputStream* in, grpc::ByteBuffer* buffer, PredictRequest* 
 bool read(CodedInputStream* in, grpc::ByteBuffer* buffer, PredictRequest* request) {
   for (uint32_t tag; (tag = in->ReadTag()) != 0;) {
     if (tag == delimited(kSpec)) {
-      std::string bytes;
+      uint32_t bytes;
       if (!request->spec.has_value()) request->spec.emplace();
-      if (!read_string(in, &bytes) || !request->spec->MergeFromString(bytes)) return false;
+      if (!in->ReadVarint32(&bytes)) return false;
+      const auto limit = in->PushLimit(static_cast<int>(bytes));
+      if (!request->spec->MergeFromCodedStream(in) || in->BytesUntilLimit() != 0) return false;
+      in->PopLimit(limit);
     } else if (tag == delimited(kInputs)) {
       if (!read_input(in, buffer, request)) return false;
     } else if (tag == delimited(kFilter)) {

@@ -22,15 +22,16 @@ constexpr int kMostDimensions = 254;
 bool read_shape(const tensorflow::TensorShapeProto& proto, std::vector<int64_t>* shape,
                 size_t* count) {
   if (proto.unknown_rank() || proto.dim_size() > kMostDimensions) return false;
-  uint64_t product = 1;
+  int64_t product = 1;
   shape->reserve(static_cast<size_t>(proto.dim_size()));
   for (const auto& dim : proto.dim()) {
     if (dim.size() < 0) return false;
     shape->push_back(dim.size());
-    if (__builtin_mul_overflow(product, static_cast<uint64_t>(dim.size()), &product)) return false;
+    // After each one, as TensorFlow counts: a 0 that follows makes no difference, and there it
+    // would end the process.
+    if (__builtin_mul_overflow(product, dim.size(), &product)) return false;
   }
-  if (product > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return false;
-  *count = product;
+  *count = static_cast<size_t>(product);
   return true;
 }
 
@@ -75,7 +76,7 @@ bool split_content(const std::string& content, size_t count, std::vector<std::st
 
 // A few bytes must not ask for terabytes: a tensor is small, or not much larger than what was sent.
 bool is_plausible(size_t bytes, size_t sent) {
-  constexpr size_t kLarge = size_t{1} << 32, kMostRatio = 16;
+  constexpr size_t kLarge = size_t{1} << 28, kMostRatio = 16;
   return bytes <= kLarge || bytes / kMostRatio <= sent;
 }
 

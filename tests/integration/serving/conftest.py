@@ -248,9 +248,8 @@ _TYPES = {
 _SHAPES: dict[str, Any] = {"turns": [], "x": None}
 
 
-@pytest.fixture(scope="session")
-def zoo_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Base path of a SavedModel with the functions of `Zoo` as signatures."""
+def save_zoo(base: Path) -> Path:
+    """Writes a SavedModel with the functions of `Zoo` as signatures; returns its base path."""
     signatures = {}
     for name, method in inspect.getmembers(Zoo(), inspect.ismethod):
         specs = [
@@ -260,9 +259,14 @@ def zoo_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
         signatures[name] = tf.function(method, input_signature=specs)
     module = tf.Module()
     module.functions = signatures
-    base = tmp_path_factory.mktemp("zoo") / "zoo"
     tf.saved_model.save(module, str(base / "1"), signatures=signatures)
     return base
+
+
+@pytest.fixture(scope="session")
+def zoo_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Base path of the zoo."""
+    return save_zoo(tmp_path_factory.mktemp("zoo") / "zoo")
 
 
 @pytest.fixture(scope="module")

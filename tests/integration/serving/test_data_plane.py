@@ -28,7 +28,7 @@ from integration.serving.model_configs import (
     write_config,
 )
 from integration.serving.server_processes import control_of, data_plane_of
-from tensorflow_serving.apis import predict_pb2
+from tensorflow_serving.apis import get_model_status_pb2, predict_pb2
 
 WAIT_SECONDS = 60.0
 X = np.array([1.0, 2.0], np.float32)
@@ -237,6 +237,45 @@ def _half(number: int) -> predict_pb2.PredictRequest:
     request.model_spec.name = "half"
     request.inputs["x"].CopyFrom(tf.make_tensor_proto(np.array([number], np.float32)))
     return request
+
+
+def test_more_than_may_run_at_once_are_refused_at_once(zoo_dir: Path, start_server: Any) -> None:
+    server = start_server("zoo", zoo_dir, "--grpc_max_threads=2", "--drain_seconds=0")
+    server.wait_ready()
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = "zoo"
+    request.model_spec.signature_name = "spin"
+    request.inputs["turns"].CopyFrom(tf.make_tensor_proto(np.int64(2**60)))
+    running = [server.prediction.Predict.future(request, timeout=60) for _ in range(2)]
+    time.sleep(0.5)  # until they run
+    with pytest.raises(grpc.RpcError) as refused:
+        server.prediction.Predict(request, timeout=60)
+    assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    # What is not a prediction is answered all the same.
+    status = get_model_status_pb2.GetModelStatusRequest()
+    status.model_spec.name = "zoo"
+    assert server.models.GetModelStatus(status, timeout=30).model_version_status[0].version == 1
+    for future in running:
+        assert not future.done()
+        future.cancel()
+
+
+def test_a_run_that_takes_longer_than_others_keeps_none_waiting(zoo: Any) -> None:
+    """Short runs stay in the thread that takes the next request, and this one was short before."""
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = "zoo"
+    request.model_spec.signature_name = "spin"
+    request.inputs["turns"].CopyFrom(tf.make_tensor_proto(np.int64(1)))
+    for _ in range(20):
+        # Without a deadline it may run in the thread of its request.
+        zoo.prediction.Predict(request)
+    request.inputs["turns"].CopyFrom(tf.make_tensor_proto(np.int64(3_000_000)))
+    long = zoo.prediction.Predict.future(request)
+    time.sleep(0.2)  # until it runs
+    for _ in range(10):
+        assert list(zoo.predict(x=X).outputs["y"].float_val) == [1.0, 2.0]
+    assert not long.done()
+    assert list(long.result().outputs["turned"].int64_val) == [3_000_000]
 
 
 def test_a_method_that_nobody_has_is_unimplemented(half_plus_two: Any) -> None:

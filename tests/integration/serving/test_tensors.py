@@ -118,6 +118,7 @@ def test_scalars_and_empty_tensors_keep_their_shape(echo: Server) -> None:
         pytest.param({"dtype": types_pb2.DT_STRING, "tensor_content": b"\xff"}, id="half a length"),
         pytest.param({"dtype": types_pb2.DT_FLOAT, "sizes": [-1]}, id="a negative size"),
         pytest.param({"dtype": types_pb2.DT_FLOAT, "sizes": [2**62, 8]}, id="a huge size"),
+        pytest.param({"dtype": types_pb2.DT_FLOAT, "sizes": [2**62, 2, 0]}, id="huge, then none"),
         pytest.param({"dtype": types_pb2.DT_FLOAT, "sizes": [2**45]}, id="more than any memory"),
         pytest.param({"dtype": types_pb2.DT_STRING, "sizes": [2**50]}, id="as many strings"),
         pytest.param({"dtype": types_pb2.DT_FLOAT, "sizes": [1] * 255}, id="255 dimensions"),
@@ -136,3 +137,63 @@ def test_what_is_no_tensor_is_refused_and_the_server_stays(
     assert refused.value.details() == "tensor parsing error: x"
     answer = _answer(echo, "float32", typed_tensor(KINDS["float32"], types_pb2.DT_FLOAT))
     assert len(answer.float_val) == 4
+
+
+def _answer_bytes(echo: Server, kind: str, tensor: bytes) -> tensor_pb2.TensorProto:
+    """Asks with a tensor in these bytes, which may be none that a client would write."""
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = "echo"
+    request.model_spec.signature_name = kind
+    entry = b"\x0a\x01x\x12" + _varint(len(tensor)) + tensor
+    message = request.SerializeToString() + b"\x12" + _varint(len(entry)) + entry
+    call = echo.channel.unary_unary(
+        "/tensorflow.serving.PredictionService/Predict",
+        response_deserializer=predict_pb2.PredictResponse.FromString,
+    )
+    return call(message, timeout=30).outputs["y"]
+
+
+def _varint(value: int) -> bytes:
+    parts = bytearray()
+    while value >= 0x80:
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*parts, value])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_order_of_fields_and_the_number_of_pieces_make_no_difference(
+    echo: Server, kind: str
+) -> None:
+    dtype = tf.as_dtype(kind).as_datatype_enum
+    whole = typed_tensor(KINDS[kind], dtype)
+    field = FIELDS[dtype]
+    values = list(getattr(whole, field))
+    step = 2 if kind.startswith("complex") else 1
+    head = tensor_pb2.TensorProto(dtype=dtype, tensor_shape=whole.tensor_shape).SerializeToString()
+    pieces = [
+        tensor_pb2.TensorProto(**{field: part}).SerializeToString()
+        for part in (values[:step], values[step:])
+    ]
+    for tensor in (head + b"".join(pieces), b"".join(pieces) + head, pieces[0] + head + pieces[1]):
+        assert _answer_bytes(echo, kind, tensor).SerializeToString() == whole.SerializeToString()
+
+
+@pytest.mark.parametrize("kind", ["float32", "int64", "string"])
+def test_large_tensors_come_back_as_they_were(echo: Server, kind: str) -> None:
+    random = np.random.default_rng(0)
+    array: Any = random.integers(-(2**63), 2**63 - 1, 300_000)
+    if kind == "float32":
+        array = random.normal(size=900_000).astype(np.float32)
+    elif kind == "string":
+        array = np.array([b"%d" % value * (value % 5) for value in array[:50_000]], object)
+    answer = tf.make_ndarray(_answer(echo, kind, tf.make_tensor_proto(array)))
+    assert (answer == array).all()
+
+
+def test_a_name_that_is_no_text_is_refused(echo: Server) -> None:
+    call = echo.channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
+    with pytest.raises(grpc.RpcError) as refused:
+        call(b"\x12\x05\x0a\x01\xff\x12\x00", timeout=30)
+    assert refused.value.code() is grpc.StatusCode.INTERNAL
+    assert refused.value.details() == "the request is no message of this method"

@@ -146,6 +146,10 @@ def testMultiInference(tf1: Any) -> None:
     _verify_multi_inference(tf1)
 
 
+def testMultiInferenceTf2(tf2: Any) -> None:
+    _verify_multi_inference(tf2)
+
+
 def testPredictSavedModel(tf1: Any) -> None:
     _verify_predict(tf1, 3.0)
 
