@@ -1,11 +1,12 @@
 """What does a Predict request cost a server, beside the run of its model?
 
-One float input of 429 columns through a 256-128-1 MLP, unbatched. A program in C++ sends requests
+One float input of 429 columns through a 256-128-1 MLP. A program in C++ sends requests
 in a closed loop, from several connections; the CPU time is that of the server's processes, from
 /proc, in the same seconds. Systems take turns in one run:
 
     floor     TF_SessionRun in the caller's thread, tensors there: no server
     hotrow    `platform serve`: its executable and its control process together
+    batched   the same with --enable_batching: at most 1024 rows a batch, no waiting
     grpcio    the plainest grpcio servicer over the loaded signature
 
     python benchmarks/serving_overhead.py [--rows 1,128,1024] [--clients 1,8,64] [--json F]
@@ -41,6 +42,7 @@ READY_SECONDS = 120
 # Above the floor, at so many rows: what is aimed at, in microseconds of CPU a request.
 GOALS = {1: 105, 128: 130}
 RATIO_GOAL = 8
+BATCHING = "max_batch_size { value: 1024 } max_enqueued_batches { value: 1000 }"
 
 
 def build(folder: Path) -> None:
@@ -201,7 +203,7 @@ def main(rows: str, clients: str, seconds: float, json_path: Path | None) -> Non
     conditions = {
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}",
         "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
-        "model": f"{COLUMNS}-{'-'.join(map(str, HIDDEN))}, unbatched",
+        "model": f"{COLUMNS}-{'-'.join(map(str, HIDDEN))}",
         "seconds": seconds,
     }
     for name, value in conditions.items():
@@ -224,8 +226,8 @@ def main(rows: str, clients: str, seconds: float, json_path: Path | None) -> Non
                 }
             )
 
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
         build(folder)
         version, feed, fetch = save_model(folder / "mlp")
         click.echo(f"\n{'':<34}{''.join(f'{m:>12}' for m in METRICS)}{'- floor':>12}")
@@ -239,8 +241,12 @@ def main(rows: str, clients: str, seconds: float, json_path: Path | None) -> Non
             )
             floors[count] = json.loads(floor.stdout)["cpu_us"]
             note(f"floor, {count} rows", {"cpu_us": floors[count]}, floors[count])
-        for system in ("hotrow", "grpcio"):
-            with server(system, folder / "mlp") as (address, pids):
+        (folder / "batching").write_text(BATCHING)
+        batched = ["--enable_batching", f"--batching_parameters_file={folder / 'batching'}"]
+        for system in ("hotrow", "batched", "grpcio"):
+            flags = batched if system == "batched" else []
+            name = system.replace("batched", "hotrow")
+            with server(name, folder / "mlp", flags=flags) as (address, pids):
                 for count, floor_us in floors.items():
                     for many in map(int, clients.split(",")):
                         request = folder / f"request{count}"
