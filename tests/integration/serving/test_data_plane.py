@@ -278,8 +278,11 @@ def test_a_run_that_takes_longer_than_others_keeps_none_waiting(zoo: Any) -> Non
     assert list(long.result().outputs["turned"].int64_val) == [3_000_000]
 
 
-def test_a_method_that_nobody_has_is_unimplemented(half_plus_two: Any) -> None:
-    call = half_plus_two.channel.unary_unary("/tensorflow.serving.Nobody/Ask")
+@pytest.mark.parametrize(
+    "method", ["Nobody/Ask", "SessionService/SessionRun", "PredictionService/PredictStreamed"]
+)
+def test_a_method_that_nobody_has_is_unimplemented(half_plus_two: Any, method: str) -> None:
+    call = half_plus_two.channel.unary_unary(f"/tensorflow.serving.{method}")
     with pytest.raises(grpc.RpcError) as refused:
         call(b"", timeout=30)
     assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED

@@ -231,3 +231,26 @@ def test_a_file_that_is_no_monitoring_config_is_refused(
         server.log[-1]
         == f"Failed to start server. Error: Invalid protobuf file: '{tmp_path}/monitoring'"
     )
+
+
+def test_batches_are_measured(base: Path, tmp_path: Path, start_server: Any) -> None:
+    (tmp_path / "monitoring").write_text("prometheus_config { enable: true }")
+    (tmp_path / "batching").write_text(
+        'max_batch_size { value: 4 } allowed_batch_sizes: 4 thread_pool_name { value: "the_pool" }'
+    )
+    server = start_server(
+        "half",
+        base,
+        f"--monitoring_config_file={tmp_path}/monitoring",
+        "--enable_batching",
+        f"--batching_parameters_file={tmp_path}/batching",
+    )
+    server.wait_ready()
+    _ask(server, 2)
+    samples = _samples(server)
+    name = ":tensorflow:serving:batching_session"
+    assert samples[f'{name}:queuing_latency_count{{thread_pool_name="the_pool"}}'] == 2
+    assert samples[f"{name}:wrapped_run_count{{}}"] == 2
+    assert samples[f'{name}:padding_size_sum{{execution_batch_size="4"}}'] == 6
+    assert samples[f"{name}:input_batch_size_sum{{}}"] == 2
+    assert samples[f"{name}:processed_batch_size_sum{{}}"] == 8

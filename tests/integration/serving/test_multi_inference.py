@@ -87,3 +87,14 @@ def test_all_tasks_have_one_model(half_plus_two: Any) -> None:
     with pytest.raises(grpc.RpcError) as refused:
         half_plus_two.prediction.MultiInference(request, timeout=30)
     assert refused.value.details() == "Found ModelSpec with an empty model name."
+
+
+def test_the_first_task_chooses_the_version(half_plus_two: Any) -> None:
+    request = _request(("regress_x_to_y", REGRESS), ("classify_x_to_y", CLASSIFY))
+    request.tasks[1].model_spec.version.value = 9
+    reply = half_plus_two.prediction.MultiInference(request, timeout=30)
+    assert [result.model_spec.version.value for result in reply.results] == [123, 123]
+    request.tasks[0].model_spec.version.value = 9
+    with pytest.raises(grpc.RpcError) as refused:
+        half_plus_two.prediction.MultiInference(request, timeout=30)
+    assert refused.value.details() == "Servable not found for request: Specific(half, 9)"

@@ -89,6 +89,15 @@ def test_messages_larger_than_grpcs_default_pass_both_ways(half_plus_two: Any) -
     assert len(response.outputs["y"].float_val) == rows
 
 
+def test_a_call_may_be_compressed(half_plus_two: Any) -> None:
+    request = _request("half", x=np.ones((1000, 1), np.float32))
+    plain = half_plus_two.prediction.Predict(request, timeout=30)
+    compressed = half_plus_two.prediction.Predict(
+        request, timeout=30, compression=grpc.Compression.Gzip
+    )
+    assert compressed == plain
+
+
 def test_the_clients_deadline_ends_the_run(zoo: Any) -> None:
     request = _request("zoo", "spin", turns=np.int64(2**60))
     with pytest.raises(grpc.RpcError) as caught:

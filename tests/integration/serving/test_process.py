@@ -210,3 +210,17 @@ def test_one_port_for_both_wires_is_refused(base: Path, start_server: Any) -> No
     server = start_server("half", base, "--port=9000", "--rest_api_port=9000")
     assert server.wait_exit() == 255
     assert "--port and --rest_api_port are both 9000" in server.log[-1]
+
+
+def test_the_versions_are_printed(start_server: Any) -> None:
+    server = start_server("half", "", "--version")
+    assert server.wait_ready().startswith("TensorFlow ModelServer: hotrow ")
+    assert server.process.stdout.readline() == f"TensorFlow Library: {tf.__version__}\n"
+    assert server.wait_exit() == 0
+
+
+def test_the_graph_is_found_by_its_tags(base: Path, start_server: Any) -> None:
+    flags = ("--saved_model_tags=serve,gpu", "--max_num_load_retries=0")
+    server = start_server("half", base, *flags)
+    assert server.wait_exit() == 255
+    assert "Could not find meta graph def matching supplied tags" in server.log[-1]

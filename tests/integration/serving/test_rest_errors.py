@@ -170,6 +170,13 @@ def test_a_body_is_refused_when(zoo: Any, body: str, text: str) -> None:
         ),
         pytest.param(
             "POST",
+            "/v1/models/half:multiInference",
+            400,
+            "Malformed request: POST /v1/models/half:multiInference",
+            id="the method is one of gRPC",
+        ),
+        pytest.param(
+            "POST",
             "/v1/models/half:predict?x",
             400,
             "Malformed request: POST /v1/models/half:predict?x",
@@ -328,3 +335,9 @@ def test_a_connection_is_kept_after_an_error(half_plus_two: Any) -> None:
             reply.read()
     finally:
         connection.close()
+
+
+def test_a_long_message_is_whole_over_rest(zoo: Any) -> None:
+    status, body = zoo.rest_predict({"signature_name": "complain", "instances": [1]})
+    assert status == 400
+    assert "x" * 3000 in json.loads(body)["error"]

@@ -197,3 +197,20 @@ def test_a_name_that_is_no_text_is_refused(echo: Server) -> None:
         call(b"\x12\x05\x0a\x01\xff\x12\x00", timeout=30)
     assert refused.value.code() is grpc.StatusCode.INTERNAL
     assert refused.value.details() == "the request is no message of this method"
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "status", "text"),
+    [
+        ("int32", 2**31, 400, "is not of expected type: int32"),
+        ("uint8", -(2**31) - 1, 400, "is not of expected type: uint8"),
+        ("int64", 2**63, 400, "is not of expected type: int64"),
+        ("bool", 1, 400, "is not of expected type: bool"),
+        ("string", 1, 400, "is not of expected type: string"),
+        ("float16", 1, 501, "Conversion of JSON Value: 1 to type: half"),
+        ("complex64", 1, 501, "Conversion of JSON Value: 1 to type: complex64"),
+    ],
+)
+def test_rest_refuses_a_value(echo: Server, kind: str, value: Any, status: int, text: str) -> None:
+    got, body = echo.rest_predict({"signature_name": kind, "instances": [value]})
+    assert (got, text in body) == (status, True), body

@@ -1,0 +1,207 @@
+"""What the methods of both gRPC services do."""
+
+from __future__ import annotations
+
+from integration.serving.contract.row import differs, kept, not_built
+
+TITLE = "gRPC: methods"
+
+ROWS = (
+    kept(
+        "PredictionService and ModelService on one gRPC port",
+        "test_upstream_names.py::testGetModelStatus",
+        "test_upstream_names.py::testPredictSavedModel",
+    ),
+    not_built(
+        "ProfilerService",
+        "a profiler of TensorFlow's C++ runtime; `--enable_profiler` has no effect",
+        "test_process.py::test_a_flag_without_effect_is_named_once",
+    ),
+    kept(
+        "SessionRun and PredictStreamed are not served",
+        "test_data_plane.py::test_a_method_that_nobody_has_is_unimplemented",
+    ),
+    kept(
+        "grpc.health.v1, off by default",
+        "test_health.py::test_grpc_health_says_serving_and_tells_watchers_of_the_end",
+        "test_health.py::test_grpc_health_is_off_without_its_flag",
+    ),
+    kept(
+        "health is tied to no model",
+    ),
+    differs(
+        "no server reflection",
+        "off by default here too; `--enable_grpc_reflection` answers it",
+        "test_reflection.py::test_services_and_their_messages_are_told",
+        "test_reflection.py::test_it_is_off_without_its_flag",
+    ),
+    kept(
+        "messages above gRPC's usual 4 MB",
+        "test_tensors.py::test_large_tensors_come_back_as_they_were",
+        "test_predict.py::test_messages_larger_than_grpcs_default_pass_both_ways",
+    ),
+    kept(
+        "listens on every interface",
+    ),
+    kept(
+        "a Unix socket in addition to the port, or alone",
+        "test_grpc_flags.py::test_a_socket_answers_beside_the_port",
+        "test_grpc_flags.py::test_a_socket_answers_alone",
+        "test_upstream_names.py::testPredictUDS",
+    ),
+    kept(
+        "long error details are cut at 1024 characters and marked",
+        "test_request_errors.py::test_a_long_message_is_cut_and_marked",
+    ),
+    kept(
+        "the client's deadline ends the run",
+        "test_predict.py::test_the_clients_deadline_ends_the_run",
+    ),
+    kept(
+        "Predict: values and the version and signature that answered",
+        "test_predict.py::test_a_tensorflow_1_model_answers_with_values_and_what_answered",
+        "test_upstream_names.py::testPredictSavedModel",
+    ),
+    kept(
+        "Predict: an empty signature name means `serving_default`",
+        "test_predict.py::test_a_tensorflow_1_model_answers_with_values_and_what_answered",
+    ),
+    kept(
+        "Predict: a signature is chosen by name",
+        "test_upstream_names.py::test_tf_saved_model_save_multiple_signatures",
+    ),
+    kept(
+        "Predict: an absent input takes the signature's default",
+        "test_predict.py::test_a_tensorflow_2_model_takes_its_default_for_an_absent_input",
+    ),
+    kept(
+        "Predict: `output_filter` chooses outputs",
+        "test_predict.py::test_an_output_filter_chooses_the_outputs",
+    ),
+    kept(
+        "Predict: the method name of the signature is not checked unless a flag asks for it",
+        "test_grpc_flags.py::test_the_check_refuses_signatures_of_another_kind",
+    ),
+    kept(
+        "Predict: a graph may keep state between requests",
+        "test_predict.py::test_state_of_a_model_is_kept_between_requests",
+    ),
+    kept(
+        "models saved by TensorFlow 1, TensorFlow 2 and Keras",
+        "test_upstream_names.py::test_tf_saved_model_save",
+        "test_upstream_names.py::test_sequential_keras_saved_model_save",
+        "test_predict.py::test_a_tensorflow_1_model_answers_with_values_and_what_answered",
+    ),
+    not_built(
+        "a Keras model made under a MirroredStrategy",
+        "Keras 3 saves it so that no TensorFlow 1 session has its values",
+    ),
+    kept(
+        "Classify: label and score of each class",
+        "test_upstream_names.py::testClassify",
+        "test_upstream_names.py::testClassifyTf2",
+    ),
+    kept(
+        "Classify: a missing label is empty",
+        "test_rest_predict.py::test_classify_gives_label_and_score_of_each_class",
+    ),
+    kept(
+        "Classify: a missing score is 0",
+    ),
+    kept(
+        "Regress: a value for each example",
+        "test_upstream_names.py::testRegress",
+        "test_upstream_names.py::testRegressTf2",
+    ),
+    kept(
+        "Classify and Regress: the context is merged into each example",
+        ("test_rest_predict.py::test_regress_gives_a_value_for_each_example_and_uses_the_context"),
+    ),
+    kept(
+        "MultiInference: tasks are answered in their order",
+        "test_multi_inference.py::test_each_task_is_answered_in_its_order",
+        "test_upstream_names.py::testMultiInference",
+        "test_upstream_names.py::testMultiInferenceTf2",
+    ),
+    kept(
+        "MultiInference: the first task chooses the version",
+        "test_multi_inference.py::test_the_first_task_chooses_the_version",
+    ),
+    kept(
+        "GetModelMetadata: `signature_def`, packed, with an empty signature name",
+        ("test_model_metadata.py::test_grpc_metadata_names_the_version_and_packs_the_signatures"),
+        "test_upstream_names.py::testGetModelMetadata",
+    ),
+    kept(
+        "GetModelStatus: every version since the start, the highest first",
+        "test_lifecycle.py::test_a_new_version_takes_over_under_load_without_a_failed_request",
+        "test_reload.py::test_status_keeps_the_versions_of_every_model_there_was",
+        "test_upstream_names.py::testGetModelStatus",
+    ),
+    kept(
+        "GetModelStatus: one version; a label does not matter",
+        "test_model_status.py::test_a_version_may_be_asked_for_and_a_label_does_not_matter",
+    ),
+    kept(
+        "GetModelStatus: states START to END",
+        "test_lifecycle.py::test_a_running_request_keeps_its_version",
+        "test_several_models.py::test_a_slow_load_of_one_model_holds_up_no_other",
+    ),
+    kept(
+        "HandleReloadConfigRequest: answered when new models serve",
+        "test_reload.py::test_a_new_model_serves_when_the_call_returns",
+    ),
+    kept(
+        "HandleReloadConfigRequest: removed models unload after the reply",
+        "test_reload.py::test_a_model_that_is_left_out_unloads",
+    ),
+    differs(
+        "HandleReloadConfigRequest: waits for a model without versions",
+        (
+            "it waits, but holds up no other reload; a model that is removed meanwhile ends "
+            "the wait with ABORTED"
+        ),
+        ("test_reload.py::test_a_new_model_without_versions_is_waited_for_until_the_caller_leaves"),
+        "test_reload.py::test_a_wait_ends_when_its_model_is_removed_again",
+    ),
+    kept(
+        "HandleReloadConfigRequest: a failed new model is the error of the call",
+        "test_reload.py::test_a_new_model_that_cannot_be_loaded_is_the_answer",
+    ),
+    kept(
+        "HandleReloadConfigRequest: not written to the configuration file",
+        "test_reload.py::test_what_a_call_configured_lasts_until_the_file_is_read_again",
+    ),
+    not_built(
+        "HandleReloadConfigRequest: `metric_names` and the metrics of its reply",
+        "the reply's metrics are empty",
+    ),
+    kept(
+        "ModelSpec: version, label, or neither for the newest",
+        "test_predict.py::test_a_version_may_be_asked_for",
+        "test_labels.py::test_a_label_chooses_a_version_over_both_wires",
+    ),
+    kept(
+        "outputs in typed fields; `tensor_content` with a flag",
+        "test_tensors.py::test_both_forms_are_understood_and_typed_fields_come_back",
+        "test_grpc_flags.py::test_outputs_may_be_one_piece_of_bytes",
+    ),
+    kept(
+        "inputs in typed fields or `tensor_content`; a short list repeats its last value",
+        ("test_tensors.py::test_the_order_of_fields_and_the_number_of_pieces_make_no_difference"),
+        ("test_tensors.py::test_a_short_list_repeats_its_last_value_and_an_empty_one_means_zeros"),
+        "test_predict.py::test_typed_values_and_tensor_content_mean_the_same",
+    ),
+    kept(
+        "strings of any bytes",
+        "test_predict.py::test_strings_come_back_as_they_went",
+    ),
+    kept(
+        "scalars and empty tensors",
+        "test_tensors.py::test_scalars_and_empty_tensors_keep_their_shape",
+    ),
+    kept(
+        "compression of calls",
+        "test_predict.py::test_a_call_may_be_compressed",
+    ),
+)

@@ -1,0 +1,99 @@
+"""When versions are loaded and unloaded."""
+
+from __future__ import annotations
+
+from integration.serving.contract.row import added, differs, kept
+
+TITLE = "Versions"
+
+ROWS = (
+    kept(
+        "the highest new version is loaded first",
+        "test_serving_availability.py::test_the_highest_new_aspired_version_is_loaded_first",
+        "test_serving_lifecycle.py::test_versions_load_one_after_the_other_the_highest_first",
+    ),
+    kept(
+        "a version is unloaded only when another serves, or none should",
+        "test_serving_availability.py::test_a_version_is_unloaded_when",
+        (
+            ""
+            "test_serving_lifecycle.py::test_the_newest_version_is_loaded_before_the_old_one_is_closed"
+        ),
+    ),
+    kept(
+        "no request fails while versions or models change",
+        "test_lifecycle.py::test_a_new_version_takes_over_under_load_without_a_failed_request",
+        "test_reload.py::test_nothing_is_lost_while_models_are_exchanged",
+    ),
+    kept(
+        "unloading waits for running requests",
+        "test_lifecycle.py::test_a_running_request_keeps_its_version",
+        "test_serving_lifecycle.py::test_a_request_keeps_its_version_open",
+    ),
+    kept(
+        "a failed load is tried again, then ends with its error",
+        "test_lifecycle.py::test_a_version_that_cannot_be_loaded_leaves_the_older_one_serving",
+        "test_serving_lifecycle.py::test_a_failed_load_is_retried_and_then_given_up",
+    ),
+    kept(
+        "an older version serves meanwhile",
+        "test_lifecycle.py::test_a_version_that_cannot_be_loaded_leaves_the_older_one_serving",
+        (
+            ""
+            "test_serving_lifecycle.py::test_a_failed_new_version_leaves_every_aspired_older_one_serving"
+        ),
+    ),
+    kept(
+        "a failed version is tried again after it was away",
+        ("test_serving_lifecycle.py::test_a_version_that_failed_is_tried_again_after_it_was_away"),
+    ),
+    kept(
+        "a version that went away may come back",
+        "test_lifecycle.py::test_the_last_version_gone_means_not_found",
+        ("test_serving_lifecycle.py::test_a_version_that_went_away_serves_again_when_it_is_back"),
+    ),
+    differs(
+        "a slow load holds up other models",
+        "it holds up neither other models nor the looks at the disk",
+        "test_several_models.py::test_a_slow_load_of_one_model_holds_up_no_other",
+        "test_serving_lifecycle.py::test_a_slow_load_does_not_hold_up_the_polling",
+    ),
+    kept(
+        "memory is not limited",
+    ),
+    differs(
+        "SIGTERM ends at once",
+        "running requests end first, for up to `--drain_seconds`",
+        "test_process.py::test_a_signal_ends_it_with_exit_code_0",
+        "test_process.py::test_running_requests_end_before_the_process_does",
+        "test_process.py::test_a_signal_ends_the_wait_for_a_version",
+    ),
+    kept(
+        "ports open when all models of the start serve",
+        "test_several_models.py::test_ports_open_when_every_model_serves",
+        "test_several_models.py::test_one_version_of_each_model_opens_the_ports",
+    ),
+    kept(
+        "a model that fails at the start ends it",
+        "test_process.py::test_a_first_version_that_cannot_be_loaded_ends_it",
+        "test_several_models.py::test_every_model_that_fails_is_named",
+    ),
+    added(
+        "the executable that answers is started again when it ends",
+        "test_data_plane.py::test_it_is_started_again_with_what_it_had",
+        (
+            ""
+            "test_data_plane.py::test_a_version_that_cannot_be_loaded_again_leaves_the_others_serving"
+        ),
+        "test_data_plane.py::test_a_version_that_could_not_be_loaded_again_serves_when_it_can",
+        "test_data_plane.py::test_crashes_while_versions_load_lose_none_of_them",
+        "test_grpc_flags.py::test_everything_is_there_again_after_the_executable_ended",
+    ),
+    added(
+        "predictions over gRPC go on while the control process is started again",
+        ("test_data_plane.py::test_predictions_go_on_while_the_control_process_is_started_again"),
+        "test_data_plane.py::test_versions_change_while_there_is_no_control_process",
+        "test_data_plane.py::test_what_was_configured_meanwhile_outlives_the_control_process",
+        "test_data_plane.py::test_nothing_outlives_the_process_that_started_all",
+    ),
+)

@@ -1,0 +1,70 @@
+"""What Prometheus reads."""
+
+from __future__ import annotations
+
+from integration.serving.contract.row import added, differs, kept, not_built
+
+TITLE = "Metrics"
+
+ROWS = (
+    kept(
+        "names, types and the absence of help lines",
+        "test_metrics.py::test_buckets_are_tf_servings_and_cumulative",
+        ("test_serving_metrics.py::test_a_family_without_labels_has_empty_braces_as_tf_servings"),
+    ),
+    kept(
+        "`:tensorflow:serving:request_count`",
+        "test_metrics.py::test_requests_are_counted_as_tf_serving_counts_them",
+    ),
+    kept(
+        "`:tensorflow:serving:request_latency`, with its buckets",
+        "test_metrics.py::test_requests_are_counted_as_tf_serving_counts_them",
+        "test_metrics.py::test_buckets_are_tf_servings_and_cumulative",
+        "test_serving_metrics.py::test_a_value_is_in_the_bucket_that_ends_after_it",
+    ),
+    kept(
+        "`:tensorflow:serving:runtime_latency`",
+        "test_metrics.py::test_requests_are_counted_as_tf_serving_counts_them",
+    ),
+    kept(
+        "`:tensorflow:serving:request_example_counts`, `:request_example_count_total`",
+        "test_metrics.py::test_requests_are_counted_as_tf_serving_counts_them",
+    ),
+    not_built(
+        "`:request_log_count`",
+        "requests are not logged",
+    ),
+    not_built(
+        "`:model_warmup_latency`, `:model_warmup_records_read`",
+        "warm-up is not measured",
+    ),
+    not_built(
+        "`:mlmd_map`",
+        "nothing here has ML metadata",
+    ),
+    kept(
+        "batching: queuing latency, runs, padding, sizes",
+        "test_metrics.py::test_batches_are_measured",
+    ),
+    not_built(
+        "TensorFlow's own metrics (`:tensorflow:core:..`, `:tensorflow:cc:..`)",
+        "they are not read from TensorFlow",
+    ),
+    differs(
+        "names that clients make up",
+        "at most 4,096 sets of labels, further ones are counted together",
+        "test_metrics.py::test_names_that_clients_make_up_do_not_fill_the_memory",
+        "test_serving_metrics.py::test_further_labels_are_counted_together",
+        "test_metrics.py::test_names_in_labels_are_escaped",
+    ),
+    added(
+        "counts by version and signature, state of versions, build",
+        "test_metrics.py::test_versions_and_signatures_are_told_apart",
+    ),
+    added(
+        "counts go on when the executable is started again",
+        "test_metrics.py::test_counts_go_on_when_the_executable_starts_again",
+        "test_metrics.py::test_all_counts_begin_anew_with_the_control_process",
+        "test_serving_metrics.py::test_counts_of_a_process_that_ended_are_kept",
+    ),
+)

@@ -1,0 +1,67 @@
+"""One promise of TensorFlow Serving, what became of it here, and the tests that show it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class State(StrEnum):
+    """What became of a promise."""
+
+    KEPT = "kept"
+    DIFFERS = "differs"
+    ADDED = "added"
+    NOT_BUILT = "not built"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the page.
+
+    Attributes:
+        what: the promise in a few words, as Markdown.
+        state: what became of it.
+        why: the reason of a difference or of what is missing; empty otherwise.
+        tests: the tests that show it, `test_file.py::test_name` or `...[id]`. A file whose name
+            begins with `test_serving_` is in tests/unit, any other in tests/integration/serving.
+            None is said as such on the page.
+    """
+
+    what: str
+    state: State
+    tests: tuple[str, ...] = ()
+    why: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuses a row that could mislead.
+
+        Raises:
+            ValueError: a difference without its reason, a reason without a difference, or an
+                addition without a test.
+        """
+        needs_reason = self.state in (State.DIFFERS, State.NOT_BUILT)
+        if needs_reason != bool(self.why):
+            raise ValueError(f"{self.what!r} is {self.state}: its reason is {self.why!r}")
+        if self.state is State.ADDED and not self.tests:
+            raise ValueError(f"{self.what!r} is added; name the tests that show it")
+
+
+def kept(what: str, *tests: str) -> Row:
+    """Returns a row of what is as in TensorFlow Serving."""
+    return Row(what, State.KEPT, tests)
+
+
+def differs(what: str, why: str, *tests: str) -> Row:
+    """Returns a row of what is otherwise here, and how."""
+    return Row(what, State.DIFFERS, tests, why)
+
+
+def added(what: str, *tests: str) -> Row:
+    """Returns a row of what TensorFlow Serving does not have."""
+    return Row(what, State.ADDED, tests)
+
+
+def not_built(what: str, why: str, *tests: str) -> Row:
+    """Returns a row of what is missing here; its tests show how it is refused."""
+    return Row(what, State.NOT_BUILT, tests, why)
