@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -214,3 +215,11 @@ def test_a_name_that_is_no_text_is_refused(echo: Server) -> None:
 def test_rest_refuses_a_value(echo: Server, kind: str, value: Any, status: int, text: str) -> None:
     got, body = echo.rest_predict({"signature_name": kind, "instances": [value]})
     assert (got, text in body) == (status, True), body
+
+
+@pytest.mark.parametrize(("kind", "value"), [("int8", 44), ("uint8", 44), ("int16", 300)])
+def test_rest_holds_small_integers_to_the_range_of_int32_only(
+    echo: Server, kind: str, value: int
+) -> None:
+    status, body = echo.rest_predict({"signature_name": kind, "instances": [300]})
+    assert (status, json.loads(body)) == (200, {"predictions": [value]})

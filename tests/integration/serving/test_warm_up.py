@@ -128,10 +128,28 @@ def _session_run() -> bytes:
     return log.SerializeToString()
 
 
+def _regression() -> bytes:
+    log = prediction_log_pb2.PredictionLog()
+    log.regress_log.request.model_spec.signature_name = "look"
+    log.regress_log.request.input.example_list.examples.add()
+    return log.SerializeToString()
+
+
+def _several_inferences() -> bytes:
+    log = prediction_log_pb2.PredictionLog()
+    task = log.multi_inference_log.request.tasks.add(method_name="tensorflow/serving/regress")
+    task.model_spec.name = "visits"
+    task.model_spec.signature_name = "absent"
+    log.multi_inference_log.request.input.example_list.examples.add()
+    return log.SerializeToString()
+
+
 @pytest.mark.parametrize(
     ("records", "text"),
     [
         ([_failing()], "output tensor alias not found in signature: nothing"),
+        ([_regression()], "No regression inputs found in SignatureDef"),
+        ([_several_inferences()], "Requested signature not found in model graph: absent"),
         ([b"\xff\xff"], "Failed to parse warmup record: "),
         ([_session_run()], "Unsupported log_type for warmup: 5 (session_run_log)"),
         (
@@ -139,7 +157,14 @@ def _session_run() -> bytes:
             "Number of warmup records exceeds the maximum (1000) at ",
         ),
     ],
-    ids=["one fails", "no record", "another kind", "too many"],
+    ids=[
+        "one fails",
+        "a regression",
+        "several inferences",
+        "no record",
+        "another kind",
+        "too many",
+    ],
 )
 def test_a_version_whose_warm_up_fails_does_not_serve(
     base: Path, start_server: Any, records: list[bytes], text: str

@@ -67,10 +67,7 @@ ROWS = (
     differs(
         "two directories of one number",
         "one is taken, and both are named",
-        (
-            ""
-            "test_serving_versions.py::test_of_two_directories_of_a_number_one_is_taken_and_both_are_named"
-        ),
+        "test_serving_versions.py::test_of_two_directories_of_a_number_one_is_taken_and_both_are_named",
     ),
     kept(
         "policies `latest` (1 by default), `all`, `specific`",
@@ -83,7 +80,7 @@ ROWS = (
         "and holds up no other model",
         "test_several_models.py::test_a_base_path_that_is_gone_unloads_nothing",
         "test_lifecycle.py::test_a_missing_base_path_unloads_nothing",
-        ("test_serving_versions.py::test_no_version_differs_from_a_base_path_that_cannot_be_read"),
+        "test_serving_versions.py::test_no_version_differs_from_a_base_path_that_cannot_be_read",
     ),
     kept(
         "a base path without versions unloads all",
@@ -106,10 +103,7 @@ ROWS = (
     ),
     kept(
         "labels: only versions that serve already",
-        (
-            ""
-            "test_labels.py::test_a_label_of_a_version_that_does_not_serve_is_refused_with_the_whole_configuration"
-        ),
+        "test_labels.py::test_a_label_of_a_version_that_does_not_serve_is_refused_with_the_whole_configuration",
         (
             "test_several_models.py::test_it_does_not_start_with[a label of a version that "
             "does not serve yet]"
@@ -121,10 +115,7 @@ ROWS = (
     ),
     kept(
         "labels: none moves to a version that does not serve",
-        (
-            ""
-            "test_labels.py::test_even_with_the_flag_a_label_does_not_move_to_a_version_that_does_not_serve"
-        ),
+        "test_labels.py::test_even_with_the_flag_a_label_does_not_move_to_a_version_that_does_not_serve",
     ),
     kept(
         "labels: replaced as a whole",
@@ -134,10 +125,7 @@ ROWS = (
     differs(
         "labels: a configuration refused for them is remembered",
         "what is refused changes nothing",
-        (
-            ""
-            "test_labels.py::test_a_label_of_a_version_that_does_not_serve_is_refused_with_the_whole_configuration"
-        ),
+        "test_labels.py::test_a_label_of_a_version_that_does_not_serve_is_refused_with_the_whole_configuration",
     ),
     differs(
         "a reload with `file_system_poll_wait_seconds` 0",
@@ -176,7 +164,7 @@ ROWS = (
     ),
     kept(
         "`batch_timeout_micros` (0)",
-        ("test_batching.py::test_a_batch_that_is_not_full_goes_when_its_first_request_has_waited"),
+        "test_batching.py::test_a_batch_that_is_not_full_goes_when_its_first_request_has_waited",
     ),
     kept(
         "`max_enqueued_batches` (10); more are refused",
@@ -242,7 +230,10 @@ ROWS = (
         "test_warm_up.py::test_the_requests_of_the_file_run_before_it_serves",
     ),
     kept(
-        "warm-up: Regress and MultiInference records",
+        "warm-up: Classify, Regress and MultiInference records",
+        "test_warm_up.py::test_the_requests_of_the_file_run_before_it_serves",
+        "test_warm_up.py::test_a_version_whose_warm_up_fails_does_not_serve[a regression]",
+        ("test_warm_up.py::test_a_version_whose_warm_up_fails_does_not_serve[several inferences]"),
     ),
     kept(
         "warm-up: other records are UNIMPLEMENTED",

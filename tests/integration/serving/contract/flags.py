@@ -102,10 +102,7 @@ ROWS = (
     kept(
         "`allow_version_labels_for_unavailable_models` (false)",
         "test_labels.py::test_with_the_flag_a_new_label_may_point_anywhere_from_the_start",
-        (
-            ""
-            "test_labels.py::test_even_with_the_flag_a_label_does_not_move_to_a_version_that_does_not_serve"
-        ),
+        "test_labels.py::test_even_with_the_flag_a_label_does_not_move_to_a_version_that_does_not_serve",
     ),
     kept(
         (
@@ -271,10 +268,7 @@ ROWS = (
     ),
     added(
         "`store`, `drain_seconds`",
-        (
-            ""
-            "test_exported_model.py::test_an_export_scores_the_same_with_its_store_another_store_and_none"
-        ),
+        "test_exported_model.py::test_an_export_scores_the_same_with_its_store_another_store_and_none",
         "test_data_plane.py::test_a_run_that_never_ends_does_not_keep_it",
     ),
     added(

@@ -60,10 +60,7 @@ ROWS = (
     ),
     kept(
         "an unknown name beside defaults",
-        (
-            ""
-            "test_request_errors.py::test_predict_names_the_inputs_it_used_when_a_default_hides_a_wrong_name"
-        ),
+        "test_request_errors.py::test_predict_names_the_inputs_it_used_when_a_default_hides_a_wrong_name",
     ),
     kept(
         "a tensor that cannot be decoded",
@@ -201,10 +198,7 @@ ROWS = (
     ),
     kept(
         "reload: a label of a version that does not serve",
-        (
-            ""
-            "test_labels.py::test_a_label_of_a_version_that_does_not_serve_is_refused_with_the_whole_configuration"
-        ),
+        "test_labels.py::test_a_label_of_a_version_that_does_not_serve_is_refused_with_the_whole_configuration",
     ),
     kept(
         "reload or start: a model failed to load, UNKNOWN",

@@ -119,7 +119,7 @@ ROWS = (
     ),
     kept(
         "Classify and Regress: the context is merged into each example",
-        ("test_rest_predict.py::test_regress_gives_a_value_for_each_example_and_uses_the_context"),
+        "test_rest_predict.py::test_regress_gives_a_value_for_each_example_and_uses_the_context",
     ),
     kept(
         "MultiInference: tasks are answered in their order",
@@ -133,7 +133,7 @@ ROWS = (
     ),
     kept(
         "GetModelMetadata: `signature_def`, packed, with an empty signature name",
-        ("test_model_metadata.py::test_grpc_metadata_names_the_version_and_packs_the_signatures"),
+        "test_model_metadata.py::test_grpc_metadata_names_the_version_and_packs_the_signatures",
         "test_upstream_names.py::testGetModelMetadata",
     ),
     kept(
@@ -165,7 +165,7 @@ ROWS = (
             "it waits, but holds up no other reload; a model that is removed meanwhile ends "
             "the wait with ABORTED"
         ),
-        ("test_reload.py::test_a_new_model_without_versions_is_waited_for_until_the_caller_leaves"),
+        "test_reload.py::test_a_new_model_without_versions_is_waited_for_until_the_caller_leaves",
         "test_reload.py::test_a_wait_ends_when_its_model_is_removed_again",
     ),
     kept(
@@ -192,8 +192,8 @@ ROWS = (
     ),
     kept(
         "inputs in typed fields or `tensor_content`; a short list repeats its last value",
-        ("test_tensors.py::test_the_order_of_fields_and_the_number_of_pieces_make_no_difference"),
-        ("test_tensors.py::test_a_short_list_repeats_its_last_value_and_an_empty_one_means_zeros"),
+        "test_tensors.py::test_the_order_of_fields_and_the_number_of_pieces_make_no_difference",
+        "test_tensors.py::test_a_short_list_repeats_its_last_value_and_an_empty_one_means_zeros",
         "test_predict.py::test_typed_values_and_tensor_content_mean_the_same",
     ),
     differs(

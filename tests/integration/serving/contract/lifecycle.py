@@ -15,10 +15,7 @@ ROWS = (
     kept(
         "a version is unloaded only when another serves, or none should",
         "test_serving_availability.py::test_a_version_is_unloaded_when",
-        (
-            ""
-            "test_serving_lifecycle.py::test_the_newest_version_is_loaded_before_the_old_one_is_closed"
-        ),
+        "test_serving_lifecycle.py::test_the_newest_version_is_loaded_before_the_old_one_is_closed",
     ),
     kept(
         "no request fails while versions or models change",
@@ -38,19 +35,16 @@ ROWS = (
     kept(
         "an older version serves meanwhile",
         "test_lifecycle.py::test_a_version_that_cannot_be_loaded_leaves_the_older_one_serving",
-        (
-            ""
-            "test_serving_lifecycle.py::test_a_failed_new_version_leaves_every_aspired_older_one_serving"
-        ),
+        "test_serving_lifecycle.py::test_a_failed_new_version_leaves_every_aspired_older_one_serving",
     ),
     kept(
         "a failed version is tried again after it was away",
-        ("test_serving_lifecycle.py::test_a_version_that_failed_is_tried_again_after_it_was_away"),
+        "test_serving_lifecycle.py::test_a_version_that_failed_is_tried_again_after_it_was_away",
     ),
     kept(
         "a version that went away may come back",
         "test_lifecycle.py::test_the_last_version_gone_means_not_found",
-        ("test_serving_lifecycle.py::test_a_version_that_went_away_serves_again_when_it_is_back"),
+        "test_serving_lifecycle.py::test_a_version_that_went_away_serves_again_when_it_is_back",
     ),
     differs(
         "a slow load holds up other models",
@@ -81,17 +75,14 @@ ROWS = (
     added(
         "the executable that answers is started again when it ends",
         "test_data_plane.py::test_it_is_started_again_with_what_it_had",
-        (
-            ""
-            "test_data_plane.py::test_a_version_that_cannot_be_loaded_again_leaves_the_others_serving"
-        ),
+        "test_data_plane.py::test_a_version_that_cannot_be_loaded_again_leaves_the_others_serving",
         "test_data_plane.py::test_a_version_that_could_not_be_loaded_again_serves_when_it_can",
         "test_data_plane.py::test_crashes_while_versions_load_lose_none_of_them",
         "test_grpc_flags.py::test_everything_is_there_again_after_the_executable_ended",
     ),
     added(
         "predictions over gRPC go on while the control process is started again",
-        ("test_data_plane.py::test_predictions_go_on_while_the_control_process_is_started_again"),
+        "test_data_plane.py::test_predictions_go_on_while_the_control_process_is_started_again",
         "test_data_plane.py::test_versions_change_while_there_is_no_control_process",
         "test_data_plane.py::test_what_was_configured_meanwhile_outlives_the_control_process",
         "test_data_plane.py::test_nothing_outlives_the_process_that_started_all",

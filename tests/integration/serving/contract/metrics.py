@@ -10,7 +10,7 @@ ROWS = (
     kept(
         "names, types and the absence of help lines",
         "test_metrics.py::test_buckets_are_tf_servings_and_cumulative",
-        ("test_serving_metrics.py::test_a_family_without_labels_has_empty_braces_as_tf_servings"),
+        "test_serving_metrics.py::test_a_family_without_labels_has_empty_braces_as_tf_servings",
     ),
     kept(
         "`:tensorflow:serving:request_count`",

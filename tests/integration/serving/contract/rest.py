@@ -62,10 +62,7 @@ ROWS = (
     kept(
         "GET `/metadata`",
         "test_upstream_names.py::testGetModelMetadataREST",
-        (
-            ""
-            "test_model_metadata.py::test_rest_metadata_of_a_tensorflow_1_model_equals_the_golden_file"
-        ),
+        "test_model_metadata.py::test_rest_metadata_of_a_tensorflow_1_model_equals_the_golden_file",
     ),
     kept(
         "GET of the Prometheus path, exactly",
@@ -132,10 +129,7 @@ ROWS = (
     ),
     kept(
         "replies are laid out as TensorFlow Serving's",
-        (
-            ""
-            "test_rest_predict.py::test_row_form_with_plain_values_is_laid_out_as_tensorflow_serving_does"
-        ),
+        "test_rest_predict.py::test_row_form_with_plain_values_is_laid_out_as_tensorflow_serving_does",
     ),
     kept(
         "HTTP codes by gRPC code",
@@ -152,15 +146,12 @@ ROWS = (
     ),
     kept(
         "Predict: rows of plain values",
-        (
-            ""
-            "test_rest_predict.py::test_row_form_with_plain_values_is_laid_out_as_tensorflow_serving_does"
-        ),
+        "test_rest_predict.py::test_row_form_with_plain_values_is_laid_out_as_tensorflow_serving_does",
         "test_upstream_names.py::testPredictREST",
     ),
     kept(
         "Predict: rows of objects; bare values for one output",
-        ("test_rest_predict.py::test_row_form_with_named_inputs_gives_bare_values_for_one_output"),
+        "test_rest_predict.py::test_row_form_with_named_inputs_gives_bare_values_for_one_output",
     ),
     kept(
         "Predict: several inputs and outputs",
@@ -181,6 +172,7 @@ ROWS = (
     ),
     kept(
         "Predict: int8, int16 and uint8 are only held to the range of int32",
+        "test_tensors.py::test_rest_holds_small_integers_to_the_range_of_int32_only",
     ),
     kept(
         "Predict: other data types, 501",
@@ -262,7 +254,7 @@ ROWS = (
     kept(
         "Classify and Regress: bodies and replies",
         "test_rest_predict.py::test_classify_gives_label_and_score_of_each_class",
-        ("test_rest_predict.py::test_regress_gives_a_value_for_each_example_and_uses_the_context"),
+        "test_rest_predict.py::test_regress_gives_a_value_for_each_example_and_uses_the_context",
     ),
     kept(
         "Classify and Regress: errors of `examples`",
@@ -283,14 +275,8 @@ ROWS = (
     ),
     kept(
         "JSON of the metadata",
-        (
-            ""
-            "test_model_metadata.py::test_rest_metadata_of_a_tensorflow_1_model_equals_the_golden_file"
-        ),
-        (
-            ""
-            "test_model_metadata.py::test_rest_metadata_of_a_tensorflow_2_model_equals_the_golden_file"
-        ),
+        "test_model_metadata.py::test_rest_metadata_of_a_tensorflow_1_model_equals_the_golden_file",
+        "test_model_metadata.py::test_rest_metadata_of_a_tensorflow_2_model_equals_the_golden_file",
     ),
     kept(
         "CORS by a flag",
