@@ -216,4 +216,6 @@ def _stop_on_signals() -> threading.Event:
 
 
 def _log(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    # In one piece: other threads, and other processes, write there, too.
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
