@@ -11,6 +11,7 @@ import click
 from hotrow.cli.batching_flags import batching_flags
 from hotrow.cli.ineffective_flags import ineffective_flags
 from hotrow.cli.quiet_start import import_tensorflow_quietly
+from hotrow.cli.switch import switch
 from hotrow.cli.transport_flags import take_transport, transport_flags
 from hotrow.errors import HotrowError, UnimplementedError
 from hotrow.serving.options import ServeOptions
@@ -126,13 +127,10 @@ def _unbuilt_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     show_default=True,
     help="Time between two looks into the file; 0 reads it once.",
 )
-@click.option(
-    "--allow_version_labels_for_unavailable_models",
-    type=bool,
-    is_flag=False,
-    flag_value="true",
-    default=DEFAULTS.allow_version_labels_for_unavailable_models,
-    help="Let a new label point to a version that does not serve.",
+@switch(
+    "allow_version_labels_for_unavailable_models",
+    DEFAULTS.allow_version_labels_for_unavailable_models,
+    "Let a new label point to a version that does not serve.",
 )
 @click.option("--port", type=int, default=DEFAULTS.port, show_default=True, help="gRPC port.")
 @click.option(
@@ -207,13 +205,10 @@ def _unbuilt_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     show_default=True,
     help="Longest run of the model for one REST request.",
 )
-@click.option(
-    "--rest_api_enable_cors_support",
-    type=bool,
-    is_flag=False,
-    flag_value="true",
-    default=DEFAULTS.rest_api_enable_cors_support,
-    help="Let browsers of other origins read REST replies.",
+@switch(
+    "rest_api_enable_cors_support",
+    DEFAULTS.rest_api_enable_cors_support,
+    "Let browsers of other origins read REST replies.",
 )
 @batching_flags
 @click.option(

@@ -8,21 +8,10 @@ from typing import Any
 
 import click
 
+from hotrow.cli.switch import switch
 from hotrow.serving.transport_options import TransportOptions
 
 DEFAULTS = TransportOptions()
-
-
-def _switch(name: str, text: str) -> Callable[..., Any]:
-    """Returns an option that may be given as `--name`, `--name=true` or `--name=false`."""
-    return click.option(
-        f"--{name}",
-        type=bool,
-        is_flag=False,
-        flag_value="true",
-        default=getattr(DEFAULTS, name),
-        help=text,
-    )
 
 
 def _file(name: str, text: str) -> Callable[..., Any]:
@@ -43,12 +32,28 @@ _OPTIONS = [
         help="Settings of gRPC's server.",
     ),
     _file("ssl_config_file", "Text SSLConfig: TLS on the gRPC port."),
-    _switch("use_alts_credentials", "Is refused; use --ssl_config_file."),
-    _switch("enable_grpc_healthcheck_service", "Answer grpc.health.v1 on the gRPC port."),
-    _switch("enable_grpc_reflection", "Tell gRPC's clients of services and messages."),
-    _switch("enable_serialization_as_tensor_content", "Send outputs over gRPC as tensor_content."),
-    _switch(
-        "enable_signature_method_name_check", "Refuse requests whose signature is of another kind."
+    switch(
+        "use_alts_credentials", DEFAULTS.use_alts_credentials, "Is refused; use --ssl_config_file."
+    ),
+    switch(
+        "enable_grpc_healthcheck_service",
+        DEFAULTS.enable_grpc_healthcheck_service,
+        "Answer grpc.health.v1 on the gRPC port.",
+    ),
+    switch(
+        "enable_grpc_reflection",
+        DEFAULTS.enable_grpc_reflection,
+        "Tell gRPC's clients of services and messages.",
+    ),
+    switch(
+        "enable_serialization_as_tensor_content",
+        DEFAULTS.enable_serialization_as_tensor_content,
+        "Send outputs over gRPC as tensor_content.",
+    ),
+    switch(
+        "enable_signature_method_name_check",
+        DEFAULTS.enable_signature_method_name_check,
+        "Refuse requests whose signature is of another kind.",
     ),
     _file("monitoring_config_file", "Text MonitoringConfig: metrics on the REST port."),
     _file("rest_api_ssl_config_file", "Text SSLConfig: TLS on the REST port."),
