@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import time
 from collections.abc import Callable
@@ -24,6 +25,10 @@ NEVER_MICROS = 600_000_000
 class Rows(tf.Module):
     """Tells each request of the batch that it was part of."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.runs = tf.Variable(0)
+
     @tf.function(input_signature=[tf.TensorSpec(None, tf.float32, "x")])  # type: ignore[untyped-decorator]
     def look(self, x: Any) -> Any:
         count = tf.shape(x)[0]
@@ -44,6 +49,19 @@ class Rows(tf.Module):
     def pair(self, a: Any, b: Any) -> Any:
         return {"b": tf.strings.join([b, tf.strings.as_string(a)])}
 
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, "x")])  # type: ignore[untyped-decorator]
+    def count(self, x: Any) -> Any:
+        """Tells how many batches ran so far."""
+        return {"x": x + 0.0, "turn": tf.fill(tf.shape(x), self.runs.assign_add(1))}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "file")])  # type: ignore[untyped-decorator]
+    def read(self, file: Any) -> Any:
+        return {"text": tf.map_fn(tf.io.read_file, file)}
+
+    @tf.function(input_signature=[])  # type: ignore[untyped-decorator]
+    def nothing(self) -> Any:
+        return {"x": tf.constant([1.0])}
+
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "inputs")])  # type: ignore[untyped-decorator]
     def classify(self, inputs: Any) -> Any:
         x = tf.io.parse_example(inputs, {"x": tf.io.FixedLenFeature([1], tf.float32)})["x"]
@@ -55,7 +73,8 @@ def rows_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Base path of a SavedModel with the functions of `Rows`."""
     module = Rows()
     base = tmp_path_factory.mktemp("rows") / "rows"
-    signatures = {"serving_default": module.look, "pair": module.pair, "classify": module.classify}
+    names = ("pair", "count", "read", "nothing", "classify")
+    signatures = {"serving_default": module.look, **{name: getattr(module, name) for name in names}}
     tf.saved_model.save(module, str(base / "1"), signatures=signatures)
     return base
 
@@ -125,10 +144,11 @@ def start(batched: Batched) -> Callable[[str], Batched]:
 
 
 def _request(
-    x: Any, outputs: tuple[str, ...] = ("x", "rows", "sum"), **inputs: Any
+    x: Any, outputs: tuple[str, ...] = ("x", "rows", "sum"), signature: str = "", **inputs: Any
 ) -> predict_pb2.PredictRequest:
     request = predict_pb2.PredictRequest()
     request.model_spec.name = "rows"
+    request.model_spec.signature_name = signature
     for name, value in {"x": x, **inputs}.items():
         if value is not None:
             request.inputs[name].CopyFrom(tf.make_tensor_proto(value))
@@ -170,9 +190,8 @@ def test_strings_and_several_inputs_run_together(start: Any) -> None:
     texts = [["a", long], ["b", ""]]
     asked = []
     for at, text in enumerate(texts):
-        request = _request(None, ("b",), a=np.array([at, 10 + at], np.int64), b=text)
-        request.model_spec.signature_name = "pair"
-        asked.append(server.ask(request))
+        ids = np.array([at, 10 + at], np.int64)
+        asked.append(server.ask(_request(None, ("b",), "pair", a=ids, b=text)))
     assert _outputs(asked[0])["b"] == [b"a0", long.encode() + b"10"]
     assert _outputs(asked[1])["b"] == [b"b1", b"11"]
 
@@ -205,6 +224,26 @@ def test_other_outputs_have_a_queue_of_their_own(start: Any) -> None:
     assert not alone.done()
     assert _outputs(server.ask(_request([2.0], ("x",)))) == {"x": [2.0]}
     assert _outputs(alone) == {"x": [1.0]}
+
+
+def test_queues_take_turns(start: Any, tmp_path: Path) -> None:
+    server = start(_parameters(1))
+    gates = [tmp_path / "first", tmp_path / "second"]
+    for gate in gates:
+        os.mkfifo(gate)  # who opens it waits for somebody to write
+    held = [server.ask(_request(None, (), "read", file=[str(gate)])) for gate in gates]
+    time.sleep(0.5)  # until both threads wait
+    queues = [("turn",), ("turn", "x")]
+    asked = {outputs: [_request([1.0], outputs, "count") for _ in range(3)] for outputs in queues}
+    waiting = {k: [server.ask(request) for request in v] for k, v in asked.items()}
+    time.sleep(0.5)  # until all batches do
+    gates[0].write_text("")
+    turns = [sorted(_outputs(one)["turn"][0] for one in waiting[outputs]) for outputs in queues]
+    gates[1].write_text("")
+    # TensorFlow opens pipes, and does not read them.
+    assert all("Illegal seek" in _refusal(one)[1] for one in held)
+    # One thread has run all, a batch of this queue and a batch of that.
+    assert sorted(turns) == [[1, 3, 5], [2, 4, 6]]
 
 
 def test_a_batch_is_padded_with_the_first_row_of_its_last_request(start: Any) -> None:
@@ -253,6 +292,11 @@ def test_a_request_whose_time_is_up_in_the_queue_is_refused(start: Any) -> None:
     ("request_of", "code", "text"),
     [
         (
+            lambda: _request(None, (), "nothing"),
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "Batching Run() must have at least one input tensor",
+        ),
+        (
             lambda: _request(1.0),
             grpc.StatusCode.INVALID_ARGUMENT,
             "Batching Run() input tensors must have at least one dimension",
@@ -269,7 +313,7 @@ def test_a_request_whose_time_is_up_in_the_queue_is_refused(start: Any) -> None:
             "sizes of the input tensors",
         ),
     ],
-    ids=["a scalar input", "a scalar output", "an output of another size"],
+    ids=["no input", "a scalar input", "a scalar output", "an output of another size"],
 )
 def test_what_cannot_be_part_of_a_batch_is_refused(
     start: Any, request_of: Any, code: grpc.StatusCode, text: str
@@ -280,8 +324,7 @@ def test_what_cannot_be_part_of_a_batch_is_refused(
 
 def test_inputs_of_different_sizes_are_refused(start: Any) -> None:
     server = start(_parameters(4, timeout=0))
-    request = _request(None, ("b",), a=np.array([1], np.int64), b=["a", "b"])
-    request.model_spec.signature_name = "pair"
+    request = _request(None, ("b",), "pair", a=np.array([1], np.int64), b=["a", "b"])
     assert _refusal(server.ask(request)) == (
         grpc.StatusCode.INVALID_ARGUMENT,
         "Batching Run() input tensors must have equal 0th-dimension size",

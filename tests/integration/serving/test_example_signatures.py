@@ -1,4 +1,4 @@
-"""Classify and Regress when a signature, or what it gives, is not of their form."""
+"""Classify and Regress when a signature, or what it gives, is not of their usual form."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from typing import Any
 
 import grpc
 import pytest
+import tensorflow as tf
 from integration.serving.conftest import Server
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import classification_pb2, regression_pb2
 
+# What the graph always gives, for as many examples as LABELS has rows.
+LABELS = [["low", "high"], ["few", "many"], ["", "all"]]
+CONSTANTS = {"labels": LABELS, "two_labels": LABELS[:2], "two_scores": [[0.5, 0.5], [1.0, 0.0]]}
 # Aliases and tensors of half_plus_two's graph, of which `a` is a scalar.
 EXAMPLES = {"inputs": "tf_example:0"}
 SIGNATURES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
@@ -21,6 +25,9 @@ SIGNATURES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
     "scalar": (EXAMPLES, {"scores": "a/read:0"}),
     "scalar_value": (EXAMPLES, {"outputs": "a/read:0"}),
     "labels": (EXAMPLES, {"classes": "y:0"}),
+    "labels_only": (EXAMPLES, {"classes": "labels:0"}),
+    "other_rows_labels": (EXAMPLES, {"classes": "two_labels:0"}),
+    "other_rows_scores": (EXAMPLES, {"scores": "two_scores:0"}),
     "other_rows_value": (EXAMPLES, {"outputs": "save/RestoreV2/tensor_names:0"}),
 }
 
@@ -32,6 +39,11 @@ def server(testdata: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     shutil.copytree(testdata / "saved_model_half_plus_two_cpu" / "00000123", version)
     path = version / "saved_model.pb"
     saved = saved_model_pb2.SavedModel.FromString(path.read_bytes())
+    for name, values in CONSTANTS.items():
+        constant = tf.make_tensor_proto(values)
+        node = saved.meta_graphs[0].graph_def.node.add(name=name, op="Const")
+        node.attr["value"].tensor.CopyFrom(constant)
+        node.attr["dtype"].type = constant.dtype
     for name, tensors in SIGNATURES.items():
         signature = saved.meta_graphs[0].signature_def[name]
         for infos, named in zip((signature.inputs, signature.outputs), tensors, strict=True):
@@ -47,18 +59,30 @@ def server(testdata: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         server.close()
 
 
-def _refusal(server: Server, request: Any, signature: str) -> str:
+def _fill(request: Any, signature: str) -> None:
     request.model_spec.name = "half"
     request.model_spec.signature_name = signature
-    for _ in range(3):
+    for _ in LABELS:
         feature = request.input.example_list.examples.add().features.feature["x"]
         feature.float_list.value.append(2.0)
+
+
+def _refusal(server: Server, request: Any, signature: str) -> str:
+    _fill(request, signature)
     is_classify = isinstance(request, classification_pb2.ClassificationRequest)
     method = server.prediction.Classify if is_classify else server.prediction.Regress
     with pytest.raises(grpc.RpcError) as refused:
         method(request, timeout=30)
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     return str(refused.value.details())
+
+
+def test_classify_gives_labels_without_scores_the_score_0(server: Server) -> None:
+    request = classification_pb2.ClassificationRequest()
+    _fill(request, "labels_only")
+    result = server.prediction.Classify(request, timeout=30).result
+    assert [[c.label for c in one.classes] for one in result.classifications] == LABELS
+    assert {c.score for one in result.classifications for c in one.classes} == {0.0}
 
 
 @pytest.mark.parametrize(
@@ -75,6 +99,16 @@ def _refusal(server: Server, request: Any, signature: str) -> str:
         ),
         pytest.param(
             "labels", "Expected classes Tensor of DT_STRING. Got: DT_FLOAT", id="labels are numbers"
+        ),
+        pytest.param(
+            "other_rows_scores",
+            "Expected scores output batch size of 3. Got: 2",
+            id="there are other rows of scores",
+        ),
+        pytest.param(
+            "other_rows_labels",
+            "Expected classes output batch size of 3. Got: 2",
+            id="there are other rows of labels",
         ),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -109,6 +110,24 @@ def test_a_socket_is_refused_when(
         f"Failed to start server. Error: --grpc_socket_path {tmp_path / path} "
     )
     assert text in server.log[-1]
+
+
+def _own_addresses() -> list[str]:
+    """Returns IPv4 addresses of this machine, each of another interface."""
+    found = ["127.0.0.1"]
+    # There may be no other interface.
+    with socket.socket(type=socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
+        probe.connect(("192.0.2.1", 9))  # nothing is sent
+        found.append(probe.getsockname()[0])
+    return found
+
+
+def test_every_interface_is_listened_on(half_plus_two: Any) -> None:
+    # A server at 127.0.0.1 alone would not answer at 127.0.0.2.
+    for address in [*_own_addresses(), "127.0.0.2"]:
+        with grpc.insecure_channel(f"{address}:{half_plus_two.port}") as channel:
+            stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+            assert list(stub.Predict(_request(), timeout=20).outputs["y"].float_val) == [2.5]
 
 
 def test_without_port_and_socket_it_does_not_start(base: Path, start_server: Any) -> None:

@@ -73,9 +73,11 @@ def test_grpc_health_is_off_without_its_flag(half_plus_two: Any) -> None:
     assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
-def test_rest_health_follows_the_model(base: Path, tmp_path: Path, start_server: Any) -> None:
+def test_rest_health_follows_the_model_and_grpcs_does_not(
+    base: Path, tmp_path: Path, start_server: Any
+) -> None:
     shutil.copytree(base / "00000123", tmp_path / "m" / "1")
-    server = start_server("half", tmp_path / "m")
+    server = start_server("half", tmp_path / "m", "--enable_grpc_healthcheck_service")
     server.wait_ready()
     assert server.rest("/v1/health/live") == (200, '{"live": true}')
     assert server.rest("/v1/health/ready") == (200, '{"ready": true}')
@@ -85,6 +87,9 @@ def test_rest_health_follows_the_model(base: Path, tmp_path: Path, start_server:
     _, body = server.rest("/v1/health/ready")
     assert json.loads(body) == {"ready": False, "models_without_an_available_version": ["half"]}
     assert server.rest("/v1/health/live")[0] == 200
+    check = server.channel.unary_unary("/grpc.health.v1.Health/Check")
+    for service in ("", "PredictionService"):
+        assert check(_named(service), timeout=20) == SERVING
     (tmp_path / "elsewhere").rename(tmp_path / "m" / "2")
     _until(lambda: server.rest("/v1/health/ready")[0] == 200)
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
+from urllib.error import URLError
 
 import pytest
 from integration.serving.model_configs import (
+    WAIT_SECONDS,
     ask,
     label,
     model,
@@ -100,11 +103,28 @@ def test_a_label_of_a_version_that_does_not_serve_is_refused_with_the_whole_conf
     assert ask(server, "m", label="canary") == (3.0, 2)
 
 
+def _first_answer(server: Any, path: str) -> tuple[int, str]:
+    end = time.monotonic() + WAIT_SECONDS
+    while True:
+        try:
+            status, body = server.rest(path, b'{"instances": [2.0]}')
+        except URLError:  # nobody listens yet
+            assert time.monotonic() < end, server.log
+            time.sleep(0.01)
+        else:
+            return status, body
+
+
 def test_with_the_flag_a_new_label_may_point_anywhere_from_the_start(
     base: Path, config: Path, start_server: Any
 ) -> None:
     write_config(config, model("m", base, specific(1), label("stable", 1), label("later", 9)))
-    server = _serve(start_server, config, ANY_LABEL)
+    server = start_server("ignored", "", f"--model_config_file={config}", ANY_LABEL)
+    # Whoever is answered at all is answered by label: ports open after the configuration.
+    assert _first_answer(server, "/v1/models/m/labels/stable:predict") == (
+        200,
+        '{\n    "predictions": [3.0\n    ]\n}',
+    )
     assert ask(server, "m", label="stable") == (3.0, 1)
     assert refusal(lambda: ask(server, "m", label="later")) == (
         "NOT_FOUND",

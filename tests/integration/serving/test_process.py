@@ -106,17 +106,28 @@ def test_an_unknown_flag_is_named_and_left_alone(base: Path, start_server: Any) 
     assert server.log[0] == "unknown argument: --no_such_flag=7 (see 'platform serve --help')"
 
 
-def test_a_flag_without_effect_is_named_once(base: Path, start_server: Any) -> None:
-    server = start_server(
-        "half", base, "--prefer_tflite_model", "--flush_filesystem_caches=1", "--enable_profiler=0"
-    )
+NO_LITE = "TensorFlow Lite models are not run, saved_model.pb is used"
+COMPILED = "functions to be compiled always are"
+INEFFECTIVE = {
+    "--enable_profiler=0": "there is no profiler service",
+    "--flush_filesystem_caches=false": "local file systems have no such cache",
+    "--num_tflite_pools=3": NO_LITE,
+    "--prefer_tflite_model=true": NO_LITE,
+    "--remove_unused_fields_from_bundle_metagraph=false": "whole graphs are never kept",
+    "--skip_initialize_tpu=true": "there are no TPUs",
+    "--thread_pool_factory_config_file=pools.txt": "runs have TensorFlow's own threads",
+    "--xla_cpu_compilation_enabled=true": COMPILED,
+    "--xla_gpu_compilation_enabled=1": COMPILED,
+}
+
+
+def test_each_flag_without_effect_is_named_once(base: Path, start_server: Any) -> None:
+    at_default = "--num_tflite_interpreters_per_pool=1"
+    server = start_server("half", base, *INEFFECTIVE, at_default)
     server.wait_ready()
     named = [line for line in server.log if "has no effect" in line]
-    assert sorted(named) == [
-        "--enable_profiler=0 has no effect: there is no profiler service",
-        "--prefer_tflite_model=true has no effect: TensorFlow Lite models are not run, "
-        "saved_model.pb is used",
-    ]
+    assert sorted(named) == [f"{flag} has no effect: {why}" for flag, why in INEFFECTIVE.items()]
+    assert list(server.predict(x=np.array([1.0], np.float32)).outputs["y"].float_val) == [2.5]
 
 
 def test_a_platform_config_file_is_refused(base: Path, start_server: Any) -> None:

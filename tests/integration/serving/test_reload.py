@@ -254,6 +254,9 @@ def test_the_file_is_read_again_every_period(
         "ignored", "", f"--model_config_file={path}", "--model_config_file_poll_wait_seconds=0.1"
     )
     server.wait_ready()
+    # Nobody waits for a model of the file that has no version.
+    write_config(path, model("two", two.parent), model("empty", tmp_path))
+    server.wait_for_log("No versions of servable empty found")
     write_config(path, model("three", three_base))
     wait_for(server, "two", {123: "END"})
     server.wait_for_log("three: version 123 is available")

@@ -246,6 +246,20 @@ def test_a_body_is_refused_when(zoo: Any, body: str, text: str) -> None:
             id="metadata of a model that is not served",
         ),
         pytest.param(
+            "POST",
+            "/v1/models/half:reload",
+            400,
+            "Malformed request: POST /v1/models/half:reload",
+            id="a reload is asked for",
+        ),
+        pytest.param(
+            "PUT",
+            "/v1/models/half",
+            400,
+            "Malformed request: PUT /v1/models/half",
+            id="another configuration is put",
+        ),
+        pytest.param(
             "GET",
             "/v1/models/half/versions/99999999999999999999",
             400,

@@ -52,6 +52,7 @@ ROWS = (
     differs(
         "polling waits for the models of the new file",
         "it does not: the next look comes in time",
+        "test_reload.py::test_the_file_is_read_again_every_period",
     ),
     kept(
         ("version directories: names that are numbers, leading zeros allowed; others are ignored"),
@@ -79,7 +80,7 @@ ROWS = (
         "a base path that is missing while polling unloads nothing",
         "and holds up no other model",
         "test_several_models.py::test_a_base_path_that_is_gone_unloads_nothing",
-        "test_lifecycle.py::test_a_missing_base_path_unloads_nothing",
+        "test_lifecycle.py::test_other_files_of_a_version_and_a_missing_base_path_change_nothing",
         "test_serving_versions.py::test_no_version_differs_from_a_base_path_that_cannot_be_read",
     ),
     kept(
@@ -100,6 +101,7 @@ ROWS = (
     ),
     kept(
         "other files under the same version number are not noticed",
+        "test_lifecycle.py::test_other_files_of_a_version_and_a_missing_base_path_change_nothing",
     ),
     kept(
         "labels: only versions that serve already",
@@ -129,7 +131,11 @@ ROWS = (
     ),
     differs(
         "a reload with `file_system_poll_wait_seconds` 0",
-        "base paths that are new are looked at",
+        (
+            "each base path that is new is looked at once; there none is, and a new model is "
+            "waited for until the caller leaves"
+        ),
+        "test_lifecycle.py::test_without_polling_each_base_path_is_looked_at_once",
     ),
     kept(
         "a reload exchanges base path and policy",
@@ -177,6 +183,7 @@ ROWS = (
     ),
     kept(
         "`num_batch_threads`: round robin over the queues",
+        "test_batching.py::test_queues_take_turns",
     ),
     kept(
         "`thread_pool_name`",
@@ -220,6 +227,7 @@ ROWS = (
     ),
     kept(
         "a run without inputs in a batch",
+        "test_batching.py::test_what_cannot_be_part_of_a_batch_is_refused[no input]",
     ),
     kept(
         "a request whose time is up in the queue, 429",

@@ -96,7 +96,7 @@ ROWS = (
     ),
     kept(
         "`file_system_poll_wait_seconds` (1); 0 once, less never",
-        "test_lifecycle.py::test_without_polling_the_disk_is_looked_at_once",
+        "test_lifecycle.py::test_without_polling_each_base_path_is_looked_at_once",
         "test_lifecycle.py::test_a_negative_time_between_looks_means_none_at_all",
     ),
     kept(
@@ -137,7 +137,7 @@ ROWS = (
     differs(
         "`flush_filesystem_caches` (true)",
         "no effect: local file systems have no such cache",
-        "test_process.py::test_a_flag_without_effect_is_named_once",
+        "test_process.py::test_each_flag_without_effect_is_named_once",
     ),
     kept(
         "`enable_model_warmup` (true), `num_request_iterations_for_warmup` (0)",
@@ -204,20 +204,22 @@ ROWS = (
     not_built(
         "`enable_profiler` (true)",
         "there is no profiler service; the flag has no effect",
-        "test_process.py::test_a_flag_without_effect_is_named_once",
+        "test_process.py::test_each_flag_without_effect_is_named_once",
     ),
     not_built(
         "`prefer_tflite_model`, `num_tflite_pools`, `num_tflite_interpreters_per_pool`",
         "TensorFlow Lite models are not run; the flags have no effect",
-        "test_process.py::test_a_flag_without_effect_is_named_once",
+        "test_process.py::test_each_flag_without_effect_is_named_once",
     ),
     differs(
         "`remove_unused_fields_from_bundle_metagraph` (true)",
         "no effect: whole graphs are never kept",
+        "test_process.py::test_each_flag_without_effect_is_named_once",
     ),
     not_built(
         "`xla_cpu_compilation_enabled`, `xla_gpu_compilation_enabled`",
         "no effect: functions marked for compilation are compiled, others are not",
+        "test_process.py::test_each_flag_without_effect_is_named_once",
     ),
     kept(
         "`mixed_precision` (empty)",
@@ -227,10 +229,12 @@ ROWS = (
     not_built(
         "`skip_initialize_tpu`",
         "there are no TPUs; the flag has no effect",
+        "test_process.py::test_each_flag_without_effect_is_named_once",
     ),
     not_built(
         "`thread_pool_factory_config_file`",
         "runs have TensorFlow's own threads; the flag has no effect",
+        "test_process.py::test_each_flag_without_effect_is_named_once",
     ),
     kept(
         "`version`",

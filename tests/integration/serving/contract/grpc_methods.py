@@ -15,7 +15,7 @@ ROWS = (
     not_built(
         "ProfilerService",
         "a profiler of TensorFlow's C++ runtime; `--enable_profiler` has no effect",
-        "test_process.py::test_a_flag_without_effect_is_named_once",
+        "test_process.py::test_each_flag_without_effect_is_named_once",
     ),
     kept(
         "SessionRun and PredictStreamed are not served",
@@ -28,6 +28,7 @@ ROWS = (
     ),
     kept(
         "health is tied to no model",
+        "test_health.py::test_rest_health_follows_the_model_and_grpcs_does_not",
     ),
     differs(
         "no server reflection",
@@ -42,6 +43,7 @@ ROWS = (
     ),
     kept(
         "listens on every interface",
+        "test_grpc_flags.py::test_every_interface_is_listened_on",
     ),
     kept(
         "a Unix socket in addition to the port, or alone",
@@ -111,6 +113,7 @@ ROWS = (
     ),
     kept(
         "Classify: a missing score is 0",
+        "test_example_signatures.py::test_classify_gives_labels_without_scores_the_score_0",
     ),
     kept(
         "Regress: a value for each example",

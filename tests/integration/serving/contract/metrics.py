@@ -40,7 +40,10 @@ ROWS = (
     ),
     not_built(
         "`:mlmd_map`",
-        "nothing here has ML metadata",
+        (
+            "the value, the UUID of ML Metadata in `assets.extra/mlmd_uuid`, is a text, of which "
+            "TensorFlow Serving's page shows 0"
+        ),
     ),
     kept(
         "batching: queuing latency, runs, padding, sizes",

@@ -79,6 +79,8 @@ ROWS = (
     ),
     kept(
         "no reload over REST",
+        "test_rest_errors.py::test_a_path_is_refused_when[a reload is asked for]",
+        "test_rest_errors.py::test_a_path_is_refused_when[another configuration is put]",
     ),
     differs(
         "no list of models: GET `/v1/models` is refused",
@@ -88,7 +90,7 @@ ROWS = (
     differs(
         "no readiness",
         "GET `/v1/health/live` and `/v1/health/ready`",
-        "test_health.py::test_rest_health_follows_the_model",
+        "test_health.py::test_rest_health_follows_the_model_and_grpcs_does_not",
         "test_health.py::test_rest_is_not_ready_while_the_executable_starts_again",
         "test_health.py::test_rest_health_answers_while_all_threads_are_busy",
     ),
