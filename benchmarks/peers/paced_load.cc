@@ -10,9 +10,6 @@
 // due to its answer, and the version that answered; -1 for a failure.
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/wire_format_lite.h>
-#include <grpcpp/create_channel.h>
-#include <grpcpp/generic/generic_stub.h>
-#include <grpcpp/security/credentials.h>
 #include <grpcpp/support/proto_buffer_reader.h>
 
 #include <atomic>
@@ -20,10 +17,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
-#include <iterator>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "predict_client.h"
 
 namespace {
 
@@ -64,42 +62,27 @@ int64_t version_of(grpc::ByteBuffer* reply) {
   return static_cast<int64_t>(value);
 }
 
-int64_t ask(grpc::GenericStub* stub, const grpc::ByteBuffer& request) {
-  grpc::ClientContext context;
+// The version that answered; -1: it failed.
+int64_t ask(PredictClient* client) {
   grpc::ByteBuffer reply;
-  grpc::Status status;
-  grpc::CompletionQueue queue;
-  const auto reader = stub->PrepareUnaryCall(
-      &context, "/tensorflow.serving.PredictionService/Predict", request, &queue);
-  reader->StartCall();
-  reader->Finish(&reply, &status, nullptr);
-  void* event;
-  bool ok;
-  queue.Next(&event, &ok);
-  if (!status.ok()) {
-    std::fprintf(stderr, "refused: %s\n", status.error_message().c_str());
-    return -1;
-  }
-  return version_of(&reply);
+  const grpc::Status status = client->ask(&reply);
+  if (status.ok()) return version_of(&reply);
+  std::fprintf(stderr, "refused: %s\n", status.error_message().c_str());
+  return -1;
 }
 
 int64_t nanos(Clock::time_point time) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
 }
 
-void run(const std::string& address, const std::string& bytes, int number, Clock::time_point first,
-         std::chrono::nanoseconds period, const std::atomic<bool>* ending,
+void run(const std::string& address, const std::string& request, int number,
+         Clock::time_point first, std::chrono::nanoseconds period, const std::atomic<bool>* ending,
          std::vector<Record>* records) {
-  grpc::ChannelArguments arguments;
-  arguments.SetInt("client", number);  // so that channels do not share a connection
-  grpc::GenericStub stub(
-      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
-  const grpc::Slice slice(bytes);
-  const grpc::ByteBuffer request(&slice, 1);
+  PredictClient client(address, number, request);
   for (Clock::time_point due = first; !ending->load(); due += period) {
     std::this_thread::sleep_until(due);
     const Clock::time_point sent = Clock::now();
-    const int64_t version = ask(&stub, request);
+    const int64_t version = ask(&client);
     records->push_back({nanos(due), nanos(sent), nanos(Clock::now()) - nanos(due), version});
   }
 }
@@ -112,8 +95,7 @@ int main(int argc, char** argv) {
                  "usage: paced_load ADDRESS REQUEST_FILE CLIENTS REQUESTS_PER_SECOND RECORDS\n");
     return 2;
   }
-  std::ifstream file(argv[2], std::ios::binary);
-  const std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  const std::string request = read_request(argv[2]);
   const int clients = std::atoi(argv[3]);
   const auto period = std::chrono::nanoseconds(
       static_cast<int64_t>(1e9 * static_cast<double>(clients) / std::atof(argv[4])));
@@ -122,7 +104,7 @@ int main(int argc, char** argv) {
   std::vector<std::thread> threads;
   const Clock::time_point start = Clock::now() + std::chrono::milliseconds(100);
   for (int i = 0; i < clients; ++i) {
-    threads.emplace_back(run, argv[1], bytes, i, start + i * period / clients, period, &ending,
+    threads.emplace_back(run, argv[1], request, i, start + i * period / clients, period, &ending,
                          &records[static_cast<size_t>(i)]);
   }
   while (std::getchar() != EOF) continue;

@@ -1,28 +1,21 @@
 // Clients of a Predict service in a closed loop: each has a connection of its own, sends the same
-// serialized PredictRequest again and again, and waits for the answer. Messages are not parsed, so
-// that the clients take as little of the machine as they can.
+// serialized PredictRequest again and again, and waits for the answer.
 //
 //     serving_load ADDRESS REQUEST_FILE CLIENTS WARM_SECONDS SECONDS
 //
 // Prints what was counted after the warm seconds, as JSON: requests, failures, and the latencies
 // in microseconds.
-#include <grpcpp/create_channel.h>
-#include <grpcpp/generic/generic_stub.h>
-#include <grpcpp/security/credentials.h>
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "predict_client.h"
 
 namespace {
 
@@ -37,36 +30,16 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// One call; whether it was answered.
-bool call(grpc::GenericStub* stub, const grpc::ByteBuffer& request) {
-  grpc::ClientContext context;
-  grpc::ByteBuffer reply;
-  grpc::Status status;
-  grpc::CompletionQueue queue;
-  const auto reader = stub->PrepareUnaryCall(
-      &context, "/tensorflow.serving.PredictionService/Predict", request, &queue);
-  reader->StartCall();
-  reader->Finish(&reply, &status, nullptr);
-  void* tag;
-  bool ok;
-  queue.Next(&tag, &ok);
-  return status.ok();
-}
-
-Counted run(const std::string& address, const std::string& bytes, int number, double warm,
+Counted run(const std::string& address, const std::string& request, int number, double warm,
             double seconds) {
-  grpc::ChannelArguments arguments;
-  arguments.SetInt("client", number);  // so that channels do not share a connection
-  grpc::GenericStub stub(
-      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
-  const grpc::Slice slice(bytes);
-  const grpc::ByteBuffer request(&slice, 1);
+  PredictClient client(address, number, request);
   Counted counted;
   const Clock::time_point start = Clock::now();
   while (seconds_since(start) < warm + seconds) {
     const bool counts = seconds_since(start) >= warm;
     const Clock::time_point sent = Clock::now();
-    const bool answered = call(&stub, request);
+    grpc::ByteBuffer reply;
+    const bool answered = client.ask(&reply).ok();
     if (!counts) continue;
     if (answered) {
       counted.micros.push_back(1e6 * seconds_since(sent));
@@ -89,15 +62,14 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: serving_load ADDRESS REQUEST_FILE CLIENTS WARM_SECONDS SECONDS\n");
     return 2;
   }
-  std::ifstream file(argv[2], std::ios::binary);
-  const std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  const std::string request = read_request(argv[2]);
   const int clients = std::atoi(argv[3]);
   const double warm = std::atof(argv[4]), seconds = std::atof(argv[5]);
   std::vector<Counted> counted(static_cast<size_t>(clients));
   std::vector<std::thread> threads;
   for (int i = 0; i < clients; ++i) {
     threads.emplace_back(
-        [&, i] { counted[static_cast<size_t>(i)] = run(argv[1], bytes, i, warm, seconds); });
+        [&, i] { counted[static_cast<size_t>(i)] = run(argv[1], request, i, warm, seconds); });
   }
   for (std::thread& thread : threads) thread.join();
   std::vector<double> micros;

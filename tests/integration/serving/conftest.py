@@ -163,6 +163,24 @@ def testdata(shared: Path) -> Path:
     return shared / "data" / "tfserving_testdata"
 
 
+@pytest.fixture(scope="module")
+def base(testdata: Path) -> Path:
+    """A base path of half_plus_two, a TensorFlow 1 SavedModel, with version 123."""
+    return testdata / "saved_model_half_plus_two_cpu"
+
+
+@pytest.fixture(scope="module")
+def two(testdata: Path) -> Path:
+    """Its version directory: 2.0 becomes 3.0."""
+    return testdata / "saved_model_half_plus_two_cpu" / "00000123"
+
+
+@pytest.fixture(scope="module")
+def three(testdata: Path) -> Path:
+    """A version directory of half_plus_three: 2.0 becomes 4.0."""
+    return testdata / "saved_model_half_plus_three" / "00000123"
+
+
 def _copied_server(source: Path, base: Path, model: str) -> Iterator[Server]:
     shutil.copytree(source, base)
     server = Server(model, base)

@@ -34,8 +34,14 @@ WAIT_SECONDS = 60.0
 X = np.array([1.0, 2.0], np.float32)
 
 
-def test_it_is_started_again_with_what_it_had(testdata: Path, start_server: Any) -> None:
-    server = start_server("half", testdata / "saved_model_half_plus_two_cpu")
+@pytest.fixture
+def copied(base: Path, tmp_path: Path) -> Path:
+    """A base path that a test may change, with version 123."""
+    return Path(shutil.copytree(base, tmp_path / "half"))
+
+
+def test_it_is_started_again_with_what_it_had(base: Path, start_server: Any) -> None:
+    server = start_server("half", base)
     server.wait_ready()
     before = data_plane_of(server)
     os.kill(before, signal.SIGKILL)
@@ -51,15 +57,13 @@ def test_it_is_started_again_with_what_it_had(testdata: Path, start_server: Any)
 
 
 def test_a_version_that_cannot_be_loaded_again_leaves_the_others_serving(
-    testdata: Path, tmp_path: Path, start_server: Any
+    copied: Path, three: Path, tmp_path: Path, start_server: Any
 ) -> None:
-    two, three = tmp_path / "two", tmp_path / "three"
-    shutil.copytree(testdata / "saved_model_half_plus_two_cpu", two)
-    shutil.copytree(testdata / "saved_model_half_plus_three", three)
-    path = write_config(tmp_path / "models.txt", model("two", two), model("three", three))
+    models = model("two", copied), model("three", three.parent)
+    path = write_config(tmp_path / "models.txt", *models)
     server = start_server("ignored", "", f"--model_config_file={path}", "--max_num_load_retries=0")
     server.wait_ready()
-    (two / "00000123" / "saved_model.pb").unlink()
+    (copied / "00000123" / "saved_model.pb").unlink()
     os.kill(data_plane_of(server), signal.SIGKILL)
     server.wait_for_log("two: version 123 failed to load (attempt 1 of 1, gave up): ")
     server.wait_for_log("hotrow-server serves again")
@@ -76,31 +80,28 @@ def test_a_version_that_cannot_be_loaded_again_leaves_the_others_serving(
 
 
 def test_a_version_that_could_not_be_loaded_again_serves_when_it_can(
-    testdata: Path, tmp_path: Path, start_server: Any
+    copied: Path, tmp_path: Path, start_server: Any
 ) -> None:
-    base = tmp_path / "half"
-    shutil.copytree(testdata / "saved_model_half_plus_two_cpu", base)
-    server = start_server("half", base, "--load_retry_interval_micros=100000")
+    server = start_server("half", copied, "--load_retry_interval_micros=100000")
     server.wait_ready()
-    base.rename(tmp_path / "away")
+    copied.rename(tmp_path / "away")
     os.kill(data_plane_of(server), signal.SIGKILL)
     server.wait_for_log("half: version 123 failed to load (attempt 1 of 6, next in 0.1 s): ")
-    (tmp_path / "away").rename(base)
+    (tmp_path / "away").rename(copied)
     wait_for(server, "half", {123: "AVAILABLE"})
     assert list(server.predict(x=X).outputs["y"].float_val) == [2.5, 3.0]
 
 
 def test_crashes_while_versions_load_lose_none_of_them(
-    testdata: Path, tmp_path: Path, start_server: Any
+    two: Path, tmp_path: Path, start_server: Any
 ) -> None:
-    source = testdata / "saved_model_half_plus_two_cpu" / "00000123"
-    base = publish(source, tmp_path / "half", 1)
+    base = publish(two, tmp_path / "half", 1)
     every = "model_version_policy { all {} }"
     path = write_config(tmp_path / "models.txt", model("half", base, every))
     server = start_server("half", "", f"--model_config_file={path}", "--num_load_threads=2")
     server.wait_ready()
     for first in (2, 5):
-        publish(source, base, *range(first, first + 3))
+        publish(two, base, *range(first, first + 3))
         server.wait_for_log(f"half: version {first + 2} is available")
         os.kill(data_plane_of(server), signal.SIGKILL)
     wait_for(server, "half", dict.fromkeys(range(7, 0, -1), "AVAILABLE"))
@@ -108,8 +109,8 @@ def test_crashes_while_versions_load_lose_none_of_them(
         assert ask(server, "half", version=version) == (3.0, version)
 
 
-def test_nothing_outlives_the_process_that_started_all(testdata: Path, start_server: Any) -> None:
-    server = start_server("half", testdata / "saved_model_half_plus_two_cpu")
+def test_nothing_outlives_the_process_that_started_all(base: Path, start_server: Any) -> None:
+    server = start_server("half", base)
     server.wait_ready()
     processes = [data_plane_of(server), control_of(server)]
     server.terminate(signal.SIGKILL)
@@ -120,11 +121,9 @@ def test_nothing_outlives_the_process_that_started_all(testdata: Path, start_ser
 
 
 def test_predictions_go_on_while_the_control_process_is_started_again(
-    testdata: Path, tmp_path: Path, start_server: Any
+    copied: Path, start_server: Any
 ) -> None:
-    base = tmp_path / "half"
-    shutil.copytree(testdata / "saved_model_half_plus_two_cpu", base)
-    server = start_server("half", base)
+    server = start_server("half", copied)
     server.wait_ready()
     data_plane, control = data_plane_of(server), control_of(server)
     refused: list[grpc.RpcError] = []
@@ -155,8 +154,7 @@ def test_predictions_go_on_while_the_control_process_is_started_again(
     assert server.rest("/v1/models/half")[0] == 200
     assert server.rest_predict({"instances": [1.0]})[0] == 200
     # The new one is in charge: it swaps versions, and starts the executable again.
-    shutil.copytree(base / "00000123", base / ".new")
-    (base / ".new").rename(base / "124")
+    publish(copied / "00000123", copied, 124)
     server.wait_for_log("half: version 123 is unloaded")
     assert server.predict(x=X).model_spec.version.value == 124
     os.kill(data_plane, signal.SIGKILL)
@@ -165,17 +163,12 @@ def test_predictions_go_on_while_the_control_process_is_started_again(
     assert server.terminate() == 0
 
 
-def test_versions_change_while_there_is_no_control_process(
-    testdata: Path, tmp_path: Path, start_server: Any
-) -> None:
-    base = tmp_path / "half"
-    shutil.copytree(testdata / "saved_model_half_plus_two_cpu", base)
-    server = start_server("half", base)
+def test_versions_change_while_there_is_no_control_process(copied: Path, start_server: Any) -> None:
+    server = start_server("half", copied)
     server.wait_ready()
     control = control_of(server)
     os.kill(control, signal.SIGSTOP)
-    shutil.copytree(base / "00000123", base / ".new")
-    (base / ".new").rename(base / "124")
+    publish(copied / "00000123", copied, 124)
     os.kill(control, signal.SIGKILL)
     server.wait_for_log("the control process serves again")
     assert server.predict(x=X).model_spec.version.value == 124
@@ -185,17 +178,15 @@ def test_versions_change_while_there_is_no_control_process(
 
 
 def test_what_was_configured_meanwhile_outlives_the_control_process(
-    testdata: Path, tmp_path: Path, start_server: Any
+    two: Path, three: Path, tmp_path: Path, start_server: Any
 ) -> None:
-    source = testdata / "saved_model_half_plus_two_cpu" / "00000123"
-    base = publish(source, tmp_path / "half", 1, 2)
+    base = publish(two, tmp_path / "half", 1, 2)
     path = write_config(tmp_path / "models.txt", model("half", base, specific(1, 2)))
     server = start_server("half", "", f"--model_config_file={path}")
     server.wait_ready()
     wait_for(server, "half", {2: "AVAILABLE", 1: "AVAILABLE"})
-    three = testdata / "saved_model_half_plus_three"
     labelled = model("half", base, specific(1, 2), label("stable", 1))
-    reload(server, labelled, model("three", three))
+    reload(server, labelled, model("three", three.parent))
     path.write_text("improperly formatted file")
     data_plane = data_plane_of(server)
     os.kill(control_of(server), signal.SIGKILL)

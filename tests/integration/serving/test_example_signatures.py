@@ -33,10 +33,10 @@ SIGNATURES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
 
 
 @pytest.fixture(scope="module")
-def server(testdata: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(two: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server of half_plus_two with these signatures beside its own."""
     version = tmp_path_factory.mktemp("examples") / "half" / "1"
-    shutil.copytree(testdata / "saved_model_half_plus_two_cpu" / "00000123", version)
+    shutil.copytree(two, version)
     path = version / "saved_model.pb"
     saved = saved_model_pb2.SavedModel.FromString(path.read_bytes())
     for name, values in CONSTANTS.items():

@@ -25,11 +25,6 @@ from tensorflow_serving.apis import (
 )
 
 
-@pytest.fixture(scope="module")
-def base(testdata: Path) -> Path:
-    return testdata / "saved_model_half_plus_two_cpu"
-
-
 @pytest.fixture
 def socket_stub(tmp_path: Path) -> Iterator[Any]:
     """PredictionService at the socket in the folder of the test."""

@@ -34,11 +34,6 @@ def _until(condition: Any) -> None:
         time.sleep(0.05)
 
 
-@pytest.fixture(scope="module")
-def base(testdata: Path) -> Path:
-    return testdata / "saved_model_half_plus_two_cpu"
-
-
 def test_grpc_health_says_serving_and_tells_watchers_of_the_end(
     base: Path, start_server: Any
 ) -> None:

@@ -37,10 +37,9 @@ def _unknown(name: str) -> tuple[str, str]:
 
 
 @pytest.fixture
-def base(testdata: Path, tmp_path: Path) -> Path:
+def base(two: Path, tmp_path: Path) -> Path:
     """A base path with the versions 1, 2 and 3."""
-    source = testdata / "saved_model_half_plus_two_cpu" / "00000123"
-    return publish(source, tmp_path / "m", 1, 2, 3)
+    return publish(two, tmp_path / "m", 1, 2, 3)
 
 
 @pytest.fixture

@@ -20,16 +20,11 @@ from tensorflow_serving.apis import predict_pb2
 X = np.array([[2.0]], np.float32)
 
 
-@pytest.fixture
-def source(testdata: Path) -> Path:
-    return testdata / "saved_model_half_plus_two_cpu" / "00000123"
-
-
 def test_a_new_version_takes_over_under_load_without_a_failed_request(
-    source: Path, tmp_path: Path, start_server: Any
+    two: Path, tmp_path: Path, start_server: Any
 ) -> None:
     base = tmp_path / "model"
-    publish(source, base, 1)
+    publish(two, base, 1)
     server = start_server("half", base)
     assert server.wait_ready() == (
         f"Serving half version 1: gRPC 127.0.0.1:{server.port}, REST 127.0.0.1:{server.rest_port}"
@@ -53,7 +48,7 @@ def test_a_new_version_takes_over_under_load_without_a_failed_request(
         client.start()
     try:
         for version in (2, 3):
-            publish(source, base, version)
+            publish(two, base, version)
             ended = dict.fromkeys(range(1, version), "END")
             wait_for(server, "half", {version: "AVAILABLE", **ended})
     finally:
@@ -66,10 +61,10 @@ def test_a_new_version_takes_over_under_load_without_a_failed_request(
 
 
 def test_status_over_rest_lists_the_highest_version_first(
-    source: Path, tmp_path: Path, start_server: Any
+    two: Path, tmp_path: Path, start_server: Any
 ) -> None:
     base = tmp_path / "model"
-    publish(source, base, "0007", 12)
+    publish(two, base, "0007", 12)
     (base / "notes").mkdir()
     (base / "13").write_text("a file, no directory")
     server = start_server("half", base)
@@ -86,10 +81,10 @@ def test_status_over_rest_lists_the_highest_version_first(
 
 
 def test_a_version_that_cannot_be_loaded_leaves_the_older_one_serving(
-    source: Path, tmp_path: Path, start_server: Any
+    two: Path, tmp_path: Path, start_server: Any
 ) -> None:
     base = tmp_path / "model"
-    publish(source, base, 1)
+    publish(two, base, 1)
     flags = ("--max_num_load_retries=1", "--load_retry_interval_micros=1000")
     server = start_server("half", base, *flags)
     server.wait_ready()
@@ -104,10 +99,10 @@ def test_a_version_that_cannot_be_loaded_leaves_the_older_one_serving(
 
 
 def test_the_last_version_gone_means_not_found(
-    source: Path, tmp_path: Path, start_server: Any
+    two: Path, tmp_path: Path, start_server: Any
 ) -> None:
     base = tmp_path / "model"
-    publish(source, base, 1)
+    publish(two, base, 1)
     server = start_server("half", base)
     server.wait_ready()
     (base / "1").rename(base / "away")
@@ -122,11 +117,11 @@ def test_the_last_version_gone_means_not_found(
 
 
 def test_other_files_of_a_version_and_a_missing_base_path_change_nothing(
-    source: Path, testdata: Path, tmp_path: Path, start_server: Any
+    two: Path, testdata: Path, tmp_path: Path, start_server: Any
 ) -> None:
     base = tmp_path / "model"
     base.mkdir()
-    (base / "1").symlink_to(source)
+    (base / "1").symlink_to(two)
     server = start_server("half", base)
     server.wait_ready()
     (tmp_path / "new").symlink_to(testdata / "saved_model_half_plus_three" / "00000123")
@@ -139,18 +134,18 @@ def test_other_files_of_a_version_and_a_missing_base_path_change_nothing(
 
 
 def test_without_polling_each_base_path_is_looked_at_once(
-    source: Path, tmp_path: Path, start_server: Any
+    two: Path, tmp_path: Path, start_server: Any
 ) -> None:
     base = tmp_path / "model"
-    publish(source, base, 1)
+    publish(two, base, 1)
     server = start_server("half", base, "--file_system_poll_wait_seconds=0")
     server.wait_ready()
-    publish(source, base, 2)
+    publish(two, base, 2)
     # A reload returns when the versions of its new base paths serve.
-    publish(source, tmp_path / "second", 7)
+    publish(two, tmp_path / "second", 7)
     reload(server, model("half", base), model("second", tmp_path / "second"))
     assert ask(server, "second") == (3.0, 7)
-    publish(source, tmp_path / "second", 8)
+    publish(two, tmp_path / "second", 8)
     time.sleep(0.5)
     assert states(server, "half") == {1: "AVAILABLE"}
     assert states(server, "second") == {7: "AVAILABLE"}
@@ -159,10 +154,10 @@ def test_without_polling_each_base_path_is_looked_at_once(
 
 
 def test_a_negative_time_between_looks_means_none_at_all(
-    source: Path, tmp_path: Path, start_server: Any
+    two: Path, tmp_path: Path, start_server: Any
 ) -> None:
     base = tmp_path / "model"
-    publish(source, base, 1)
+    publish(two, base, 1)
     server = start_server(
         "half", base, "--file_system_poll_wait_seconds=-1", "--prefer_tflite_model"
     )

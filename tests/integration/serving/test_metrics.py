@@ -19,11 +19,6 @@ PATH = "/monitoring/prometheus/metrics"
 _SAMPLE = re.compile(r'([\w:]+)\{((?:\w+="(?:[^"\\]|\\.)*",?)*)\} (\S+)')
 
 
-@pytest.fixture(scope="module")
-def base(testdata: Path) -> Path:
-    return testdata / "saved_model_half_plus_two_cpu"
-
-
 @pytest.fixture
 def monitored(base: Path, tmp_path: Path, start_server: Any) -> Any:
     """A server of half_plus_two with metrics at the usual path."""

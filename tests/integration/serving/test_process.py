@@ -16,11 +16,6 @@ import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2
 
 
-@pytest.fixture
-def base(testdata: Path) -> Path:
-    return testdata / "saved_model_half_plus_two_cpu"
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
 def test_a_signal_ends_it_with_exit_code_0(base: Path, start_server: Any, number: int) -> None:
     server = start_server("half", base)
@@ -169,9 +164,9 @@ def test_a_session_configuration_that_is_none_ends_it(
 
 
 def test_a_relative_base_path_is_resolved(
-    testdata: Path, start_server: Any, monkeypatch: pytest.MonkeyPatch
+    base: Path, start_server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    relative = os.path.relpath(testdata / "saved_model_half_plus_two_cpu")
+    relative = os.path.relpath(base)
     server = start_server("half", Path(relative))
     assert server.wait_ready().startswith("Serving half version 123: ")
 

@@ -23,8 +23,7 @@ def _file_of(symbol: str) -> bytes:
 
 
 @pytest.fixture
-def reflecting(testdata: Path, start_server: Any) -> Any:
-    base = testdata / "saved_model_half_plus_two_cpu"
+def reflecting(base: Path, start_server: Any) -> Any:
     server = start_server("half", base, "--enable_grpc_reflection")
     server.wait_ready()
     return server

@@ -32,18 +32,6 @@ GONE = ("NOT_FOUND", "Servable not found for request: Latest(two)")
 
 
 @pytest.fixture
-def two(testdata: Path) -> Path:
-    """A version directory of half_plus_two: 2.0 becomes 3.0."""
-    return testdata / "saved_model_half_plus_two_cpu" / "00000123"
-
-
-@pytest.fixture
-def three_base(testdata: Path) -> Path:
-    """A base path of half_plus_three: 2.0 becomes 4.0."""
-    return testdata / "saved_model_half_plus_three"
-
-
-@pytest.fixture
 def server(two: Path, start_server: Any) -> Any:
     """A server of one model, `two`."""
     server = start_server("two", two.parent, NO_RETRY)
@@ -51,15 +39,15 @@ def server(two: Path, start_server: Any) -> Any:
     return server
 
 
-def test_a_new_model_serves_when_the_call_returns(server: Any, two: Path, three_base: Path) -> None:
-    reply = reload(server, model("two", two.parent), model("three", three_base))
+def test_a_new_model_serves_when_the_call_returns(server: Any, two: Path, three: Path) -> None:
+    reply = reload(server, model("two", two.parent), model("three", three.parent))
     assert (reply.status.error_code, reply.status.error_message) == (0, "")
     assert ask(server, "three") == (4.0, 123)
     assert ask(server, "two") == (3.0, 123)
 
 
-def test_a_model_that_is_left_out_unloads(server: Any, three_base: Path) -> None:
-    reload(server, model("three", three_base))
+def test_a_model_that_is_left_out_unloads(server: Any, three: Path) -> None:
+    reload(server, model("three", three.parent))
     wait_for(server, "two", {123: "END"})
     assert refusal(lambda: ask(server, "two")) == GONE
     assert states(server, "three") == {123: "AVAILABLE"}
@@ -107,7 +95,7 @@ def test_nothing_is_lost_while_models_are_exchanged(server: Any, two: Path, tmp_
 
 
 def test_a_new_model_that_cannot_be_loaded_is_the_answer(
-    server: Any, two: Path, three_base: Path, tmp_path: Path
+    server: Any, two: Path, three: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "bad" / "5").mkdir(parents=True)
     code, text = refusal(
@@ -115,7 +103,7 @@ def test_a_new_model_that_cannot_be_loaded_is_the_answer(
             server,
             model("two", two.parent),
             model("bad", tmp_path / "bad"),
-            model("three", three_base),
+            model("three", three.parent),
         )
     )
     assert code == "UNKNOWN"
@@ -129,14 +117,14 @@ def test_a_new_model_that_cannot_be_loaded_is_the_answer(
 
 
 def test_a_new_model_without_versions_is_waited_for_until_the_caller_leaves(
-    server: Any, two: Path, three_base: Path, tmp_path: Path
+    server: Any, two: Path, three: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "empty").mkdir()
     empty = model("empty", tmp_path / "empty")
     waits = refusal(lambda: reload(server, model("two", two.parent), empty, timeout=0.5))
     assert waits[0] == "DEADLINE_EXCEEDED"
     # Others need not wait for it, nor for each other.
-    reload(server, model("two", two.parent), empty, model("three", three_base))
+    reload(server, model("two", two.parent), empty, model("three", three.parent))
     assert ask(server, "three") == (4.0, 123)
     publish(two, tmp_path / "empty", 1)
     wait_for(server, "empty", {1: "AVAILABLE"})
@@ -247,7 +235,7 @@ def test_status_keeps_the_versions_of_every_model_there_was(
 
 
 def test_the_file_is_read_again_every_period(
-    two: Path, three_base: Path, tmp_path: Path, start_server: Any
+    two: Path, three: Path, tmp_path: Path, start_server: Any
 ) -> None:
     path = write_config(tmp_path / "models.txt", model("two", two.parent))
     server = start_server(
@@ -257,14 +245,14 @@ def test_the_file_is_read_again_every_period(
     # Nobody waits for a model of the file that has no version.
     write_config(path, model("two", two.parent), model("empty", tmp_path))
     server.wait_for_log("No versions of servable empty found")
-    write_config(path, model("three", three_base))
+    write_config(path, model("three", three.parent))
     wait_for(server, "two", {123: "END"})
     server.wait_for_log("three: version 123 is available")
     assert ask(server, "three") == (4.0, 123)
 
 
 def test_a_file_that_is_bad_meanwhile_is_reported_and_ignored(
-    two: Path, three_base: Path, tmp_path: Path, start_server: Any
+    two: Path, three: Path, tmp_path: Path, start_server: Any
 ) -> None:
     path = write_config(tmp_path / "models.txt", model("two", two.parent))
     server = start_server(
@@ -288,19 +276,19 @@ def test_a_file_that_is_bad_meanwhile_is_reported_and_ignored(
     )
     assert ask(server, "two") == (3.0, 123)
     assert server.log.count(bad) == 1
-    write_config(path, model("three", three_base))
+    write_config(path, model("three", three.parent))
     server.wait_for_log("three: version 123 is available")
 
 
 def test_what_a_call_configured_lasts_until_the_file_is_read_again(
-    two: Path, three_base: Path, tmp_path: Path, start_server: Any
+    two: Path, three: Path, tmp_path: Path, start_server: Any
 ) -> None:
     path = write_config(tmp_path / "models.txt", model("two", two.parent))
     server = start_server(
         "ignored", "", f"--model_config_file={path}", "--model_config_file_poll_wait_seconds=1"
     )
     server.wait_ready()
-    reload(server, model("three", three_base))
+    reload(server, model("three", three.parent))
     server.wait_for_log("three: version 123 is unloaded")
     end = time.monotonic() + WAIT_SECONDS
     while _refused(server, "two"):

@@ -39,11 +39,6 @@ def ask() -> Iterator[Any]:
         connection.close()
 
 
-@pytest.fixture(scope="module")
-def base(testdata: Path) -> Path:
-    return testdata / "saved_model_half_plus_two_cpu"
-
-
 def _zstd(body: bytes) -> bytes:
     return pyarrow.compress(body, "zstd", asbytes=True)
 

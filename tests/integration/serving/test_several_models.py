@@ -26,18 +26,6 @@ NO_RETRY = "--max_num_load_retries=0"
 
 
 @pytest.fixture
-def two(testdata: Path) -> Path:
-    """A version directory of half_plus_two: 2.0 becomes 3.0."""
-    return testdata / "saved_model_half_plus_two_cpu" / "00000123"
-
-
-@pytest.fixture
-def three(testdata: Path) -> Path:
-    """A version directory of half_plus_three: 2.0 becomes 4.0."""
-    return testdata / "saved_model_half_plus_three" / "00000123"
-
-
-@pytest.fixture
 def serve(start_server: Any, tmp_path: Path) -> Callable[..., Any]:
     """Starts a server of these models."""
 

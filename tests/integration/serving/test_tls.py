@@ -58,11 +58,6 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
-@pytest.fixture(scope="module")
-def base(testdata: Path) -> Path:
-    return testdata / "saved_model_half_plus_two_cpu"
-
-
 @pytest.fixture
 def predict() -> Iterator[Callable[..., Any]]:
     """Asks for half_plus_two of 1 over a channel, which is closed after the test."""
