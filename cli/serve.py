@@ -10,12 +10,12 @@ import click
 
 from hotrow.cli.batching_flags import batching_flags
 from hotrow.cli.ineffective_flags import ineffective_flags
-from hotrow.cli.quiet_start import import_tensorflow_quietly
 from hotrow.cli.switch import switch
 from hotrow.cli.transport_flags import take_transport, transport_flags
 from hotrow.errors import HotrowError, UnimplementedError
 from hotrow.serving.options import ServeOptions
 from hotrow.serving.supervisor import Supervision, as_arguments, supervise, this_command
+from hotrow.serving.tensorflow_protos import import_no_tensorflow, tensorflow_version
 from hotrow.version import __version__
 
 DEFAULTS = ServeOptions(model_base_path="-")
@@ -60,11 +60,8 @@ def _with_underscores(token: str) -> str:
 def _print_versions(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
     if not wanted:
         return
-    import_tensorflow_quietly()
-    import tensorflow as tf
-
     click.echo(f"TensorFlow ModelServer: hotrow {__version__}")
-    click.echo(f"TensorFlow Library: {tf.__version__}")
+    click.echo(f"TensorFlow Library: {tensorflow_version()}")
     ctx.exit()
 
 
@@ -288,7 +285,7 @@ def command(
         options = ServeOptions(saved_model_tags=tags, transport=take_transport(flags), **flags)
         if not control_folder:
             raise SystemExit(_supervise(ctx.obj.arguments))
-        import_tensorflow_quietly()
+        import_no_tensorflow()
         from hotrow.serving.server import serve
 
         serve(options, Supervision(Path(control_folder), lifeline))

@@ -45,7 +45,7 @@ class Reply(_message.Message):
     def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., load: _Optional[_Union[LoadReply, _Mapping]] = ..., listen: _Optional[_Union[ListenReply, _Mapping]] = ..., describe: _Optional[_Union[DescribeReply, _Mapping]] = ..., stats: _Optional[_Union[StatsReply, _Mapping]] = ...) -> None: ...
 
 class LoadRequest(_message.Message):
-    __slots__ = ("servable", "model", "version", "path", "tags", "session_config", "manifest", "store", "batching", "warm_ups")
+    __slots__ = ("servable", "model", "version", "path", "tags", "session_config", "manifest", "store", "batching", "warm_up")
     SERVABLE_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -55,7 +55,7 @@ class LoadRequest(_message.Message):
     MANIFEST_FIELD_NUMBER: _ClassVar[int]
     STORE_FIELD_NUMBER: _ClassVar[int]
     BATCHING_FIELD_NUMBER: _ClassVar[int]
-    WARM_UPS_FIELD_NUMBER: _ClassVar[int]
+    WARM_UP_FIELD_NUMBER: _ClassVar[int]
     servable: int
     model: str
     version: int
@@ -65,11 +65,11 @@ class LoadRequest(_message.Message):
     manifest: str
     store: str
     batching: Batching
-    warm_ups: _containers.RepeatedCompositeFieldContainer[WarmUp]
-    def __init__(self, servable: _Optional[int] = ..., model: _Optional[str] = ..., version: _Optional[int] = ..., path: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., session_config: _Optional[bytes] = ..., manifest: _Optional[str] = ..., store: _Optional[str] = ..., batching: _Optional[_Union[Batching, _Mapping]] = ..., warm_ups: _Optional[_Iterable[_Union[WarmUp, _Mapping]]] = ...) -> None: ...
+    warm_up: WarmUp
+    def __init__(self, servable: _Optional[int] = ..., model: _Optional[str] = ..., version: _Optional[int] = ..., path: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., session_config: _Optional[bytes] = ..., manifest: _Optional[str] = ..., store: _Optional[str] = ..., batching: _Optional[_Union[Batching, _Mapping]] = ..., warm_up: _Optional[_Union[WarmUp, _Mapping]] = ...) -> None: ...
 
 class WarmUp(_message.Message):
-    __slots__ = ("method", "request", "runs", "may_fail", "most_millis")
+    __slots__ = ("requests", "zeros")
     class Method(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         PREDICT: _ClassVar[WarmUp.Method]
@@ -80,17 +80,20 @@ class WarmUp(_message.Message):
     CLASSIFY: WarmUp.Method
     REGRESS: WarmUp.Method
     MULTI_INFERENCE: WarmUp.Method
-    METHOD_FIELD_NUMBER: _ClassVar[int]
-    REQUEST_FIELD_NUMBER: _ClassVar[int]
-    RUNS_FIELD_NUMBER: _ClassVar[int]
-    MAY_FAIL_FIELD_NUMBER: _ClassVar[int]
-    MOST_MILLIS_FIELD_NUMBER: _ClassVar[int]
-    method: WarmUp.Method
-    request: bytes
-    runs: int
-    may_fail: bool
-    most_millis: int
-    def __init__(self, method: _Optional[_Union[WarmUp.Method, str]] = ..., request: _Optional[bytes] = ..., runs: _Optional[int] = ..., may_fail: bool = ..., most_millis: _Optional[int] = ...) -> None: ...
+    class Request(_message.Message):
+        __slots__ = ("method", "request", "runs")
+        METHOD_FIELD_NUMBER: _ClassVar[int]
+        REQUEST_FIELD_NUMBER: _ClassVar[int]
+        RUNS_FIELD_NUMBER: _ClassVar[int]
+        method: WarmUp.Method
+        request: bytes
+        runs: int
+        def __init__(self, method: _Optional[_Union[WarmUp.Method, str]] = ..., request: _Optional[bytes] = ..., runs: _Optional[int] = ...) -> None: ...
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    ZEROS_FIELD_NUMBER: _ClassVar[int]
+    requests: _containers.RepeatedCompositeFieldContainer[WarmUp.Request]
+    zeros: bool
+    def __init__(self, requests: _Optional[_Iterable[_Union[WarmUp.Request, _Mapping]]] = ..., zeros: bool = ...) -> None: ...
 
 class Batching(_message.Message):
     __slots__ = ("max_batch_size", "batch_timeout_micros", "max_enqueued_batches", "allowed_batch_sizes", "pad_variable_length_inputs", "split_large_batches", "max_execution_batch_size", "thread_pool_name")

@@ -49,6 +49,6 @@ def _same(left: control_pb2.LoadRequest, wanted: control_pb2.LoadRequest) -> boo
         copy = control_pb2.LoadRequest()
         copy.CopyFrom(request)
         copy.ClearField("servable")
-        copy.ClearField("warm_ups")
+        copy.ClearField("warm_up")
         compared.append(copy)
     return compared[0] == compared[1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ class Servable:
         options: SessionOptions,
         store_url: str,
         batching: control_pb2.Batching | None,
-        warm_ups: Sequence[control_pb2.WarmUp],
+        warm_up: control_pb2.WarmUp,
         lost: Callable[[RequestError], None],
     ) -> None:
         """Loads it, with the tables of its manifest if it has one.
@@ -56,7 +56,7 @@ class Servable:
             options: of its session.
             store_url: of its rows; "" means the manifest's own store.
             batching: how its requests run together; None: each has a run of its own.
-            warm_ups: requests that it answers before it is returned.
+            warm_up: what it answers before it is returned.
             lost: called when the data plane was started again and could not load it once more.
 
         Raises:
@@ -88,7 +88,7 @@ class Servable:
             manifest=checked_manifest(path, store_url),
             store=store_url,
             batching=batching,
-            warm_ups=warm_ups,
+            warm_up=warm_up,
         )
 
     def close(self) -> None:

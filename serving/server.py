@@ -10,8 +10,6 @@ import threading
 from pathlib import Path
 from types import FrameType
 
-import tensorflow as tf
-
 from hotrow.serving.batching import Batching
 from hotrow.serving.config_file import ConfigFilePolling, initial_config
 from hotrow.serving.config_memory import ConfigMemory
@@ -32,8 +30,9 @@ from hotrow.serving.servable import Servable, SessionOptions
 from hotrow.serving.served_models import ServedModels
 from hotrow.serving.session_config import session_config
 from hotrow.serving.supervisor import Supervision
+from hotrow.serving.tensorflow_protos import tensorflow_version
 from hotrow.serving.transport import Transport
-from hotrow.serving.warm_up import WarmUpOptions, warm_ups
+from hotrow.serving.warm_up import WarmUpOptions, warm_up
 from hotrow.version import __version__
 
 # Of loads, for each CPU, until the first models serve.
@@ -142,7 +141,7 @@ def _models(
                 session,
                 options.store,
                 batching.of_version(path),
-                warm_ups(warming, model, path, session.tags, _log),
+                warm_up(warming, model, path),
                 lost,
             )
 
@@ -168,7 +167,7 @@ def _rest_app(
     counts: NativeCounts,
     metrics_path: str | None,
 ) -> RestApp:
-    monitoring = Monitoring(counts.families, models.configured, (__version__, tf.__version__))
+    monitoring = Monitoring(counts.families, models.configured, (__version__, tensorflow_version()))
     handler = RestHandler(
         Gateway(data_plane.channel(), routes),
         functools.partial(model_status, models),

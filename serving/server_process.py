@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import select
 import signal
@@ -13,6 +12,7 @@ from pathlib import Path
 import hotrow
 from hotrow.errors import FailedPreconditionError
 from hotrow.exit_text import exit_text
+from hotrow.serving.tensorflow_protos import tensorflow_folder
 
 # TensorFlow's allocator of large tensors keeps what is freed: with it the memory of a version that
 # was unloaded does not come back.
@@ -73,10 +73,7 @@ def start_server(socket: Path, greetings: Path, lifeline: int) -> ServerProcess:
     executable = package / "hotrow-server"
     if not executable.exists():
         raise FailedPreconditionError(f"{executable} is not built; run `make setup`")
-    found = importlib.util.find_spec("tensorflow")
-    if found is None or found.origin is None:
-        raise FailedPreconditionError("TensorFlow is not installed")
-    libraries = [str(Path(found.origin).parent)]
+    libraries = [str(tensorflow_folder())]
     if "LD_LIBRARY_PATH" in os.environ:
         libraries.append(os.environ["LD_LIBRARY_PATH"])
     socket.unlink(missing_ok=True)

@@ -1,6 +1,7 @@
 """Writes the descriptors of TF Serving's API, out of the installed wheels, for protoc.
 
-Messages that a server does not read (whole graphs) are left out, and files that only they need.
+Messages that a server does not read (whole graphs) are left out, and files that only they need;
+nodes and functions are there.
 
     python export_protos.py DESCRIPTORS
 """
@@ -16,6 +17,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor import FileDescriptor
+from tensorflow.core.framework import function_pb2
 from tensorflow_serving.apis import model_service_pb2, prediction_service_pb2
 
 # Of a file, the messages that are left out.
@@ -77,6 +79,8 @@ def main(path: str) -> None:
     collect(prediction_service_pb2.DESCRIPTOR, files)
     # Answered by the control process; reflection tells of it.
     collect(model_service_pb2.DESCRIPTOR, files)
+    # Looked through for what could change something.
+    collect(function_pb2.DESCRIPTOR, files)
     Path(path).write_bytes(
         descriptor_pb2.FileDescriptorSet(file=files.values()).SerializeToString()
     )

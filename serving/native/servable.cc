@@ -9,7 +9,7 @@ namespace hotrow_server {
 Servable::Servable(const hotrow::LoadRequest& request, const std::string& ops,
                    BatchThreads* threads)
     : request_(request) {
-  request_.clear_warm_ups();
+  request_.clear_warm_up();
   if (!request.manifest().empty()) {
     load_ops(ops);
     const int code = hr_serving_bind(request.model().c_str(), request.version(),

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "batcher.h"
@@ -29,6 +30,8 @@ class Servable {
   void set_batching(const hotrow::Batching& options);
   // Null: it has none of that name.
   const Signature* signature(const std::string& name) const;
+  // Names of those that change nothing.
+  std::set<std::string> pure_signatures() const { return session_->pure_signatures(); }
   // All of them, serialized as a SignatureDefMap.
   const std::string& metadata() const { return metadata_; }
 

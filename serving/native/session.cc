@@ -7,9 +7,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
-#include <set>
 #include <string_view>
 
+#include "pure_signatures.h"
 #include "refused.h"
 #include "workers.h"
 
@@ -156,6 +156,10 @@ void Session::read_signatures(const TF_Buffer* meta_graph) {
       throw Refused(grpc::StatusCode::DATA_LOSS, "the signature " + name + " cannot be read");
     }
   }
+}
+
+std::set<std::string> Session::pure_signatures() const {
+  return hotrow_server::pure_signatures(graph_, signatures_);
 }
 
 TF_Output Session::tensor(const std::string& name) const {

@@ -1,9 +1,11 @@
-// A SavedModel in a TensorFlow session: the only part of the server that talks to TensorFlow.
+// A SavedModel in a TensorFlow session. With `pure_signatures`, which looks into its graph, the
+// only part of the server that talks to TensorFlow.
 #pragma once
 
 #include <tensorflow/c/c_api.h>
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -24,6 +26,8 @@ class Session {
   Session(const Session&) = delete;
 
   const Signatures& signatures() const { return signatures_; }
+  // Names of those that may run without anybody's asking.
+  std::set<std::string> pure_signatures() const;
 
   // The tensor "x:0" or "x" of the graph; without an operation when it has none.
   TF_Output tensor(const std::string& name) const;

@@ -5,11 +5,17 @@
 #include "inference.h"
 #include "metrics.h"
 #include "refused.h"
+#include "tensorflow_serving/apis/predict.pb.h"
 
 namespace hotrow_server {
 namespace {
 
 namespace serving = tensorflow::serving;
+
+// Of a run with zeros: a model that takes longer is not waited for.
+constexpr std::chrono::milliseconds kZerosTime(1000);
+// The first run prepares, the second one tells how long later ones take.
+constexpr int kZerosRuns = 2;
 
 // With a reply that nobody reads.
 template <typename Request, typename Response>
@@ -26,30 +32,61 @@ Plan planned(const Inference& inference,
   return plan;
 }
 
-Plan plan_of(const hotrow::WarmUp& warm_up, const Inference& inference, grpc::ByteBuffer* reply) {
+Plan plan_of(const hotrow::WarmUp::Request& request, const Inference& inference,
+             grpc::ByteBuffer* reply) {
   RequestFacts facts("", false);  // nobody counts it
-  switch (warm_up.method()) {
+  switch (request.method()) {
     case hotrow::WarmUp::CLASSIFY:
-      return planned(inference, &Inference::classify, warm_up.request(), &facts);
+      return planned(inference, &Inference::classify, request.request(), &facts);
     case hotrow::WarmUp::REGRESS:
-      return planned(inference, &Inference::regress, warm_up.request(), &facts);
+      return planned(inference, &Inference::regress, request.request(), &facts);
     case hotrow::WarmUp::MULTI_INFERENCE:
-      return planned(inference, &Inference::multi_inference, warm_up.request(), &facts);
+      return planned(inference, &Inference::multi_inference, request.request(), &facts);
     default: {
-      const grpc::Slice slice(warm_up.request());
+      const grpc::Slice slice(request.request());
       grpc::ByteBuffer buffer(&slice, 1);
       return inference.predict(&buffer, &facts, reply);
     }
   }
 }
 
-void answer_once(const hotrow::WarmUp& warm_up, const Inference& inference) {
+void answer_once(const hotrow::WarmUp::Request& request, const Inference& inference,
+                 Deadline deadline) {
   grpc::ByteBuffer reply;
-  Plan plan = plan_of(warm_up, inference, &reply);
-  if (warm_up.most_millis() > 0) {
-    plan.run.deadline = Clock::now() + std::chrono::milliseconds(warm_up.most_millis());
-  }
+  Plan plan = plan_of(request, inference, &reply);
+  plan.run.deadline = deadline;
   plan.reply(plan.way.servable->run_alone(plan.run));
+}
+
+// Zeros or empty strings for all inputs: one row, and one of all that is not declared.
+hotrow::WarmUp::Request zeros(const std::string& model, const Signature& signature) {
+  serving::PredictRequest request;
+  request.mutable_model_spec()->set_name(model);
+  request.mutable_model_spec()->set_signature_name(signature.name());
+  for (const auto& [alias, info] : signature.def().inputs()) {
+    tensorflow::TensorProto& tensor = (*request.mutable_inputs())[alias];
+    tensor.set_dtype(info.dtype());
+    for (const auto& dim : info.tensor_shape().dim()) {
+      tensor.mutable_tensor_shape()->add_dim()->set_size(dim.size() < 0 ? 1 : dim.size());
+    }
+    if (info.tensor_shape().unknown_rank()) tensor.mutable_tensor_shape()->add_dim()->set_size(1);
+  }
+  hotrow::WarmUp::Request warm_up;
+  warm_up.set_request(request.SerializeAsString());
+  return warm_up;
+}
+
+void answer_zeros(const std::string& model, const Servable& servable, const Inference& inference) {
+  for (const std::string& name : servable.pure_signatures()) {
+    try {
+      const hotrow::WarmUp::Request request = zeros(model, *servable.signature(name));
+      for (int run = 0; run < kZerosRuns; ++run) {
+        answer_once(request, inference, Clock::now() + kZerosTime);
+      }
+    } catch (const Refused&) {
+      // It is no more than a courtesy to the first clients.
+    }
+  }
 }
 
 }  // namespace
@@ -64,13 +101,10 @@ void warm_up(const hotrow::LoadRequest& load, const std::shared_ptr<Servable>& s
   CurrentRoutes routes;
   routes.set(std::make_shared<const Routes>(table, Routes::Servables{{load.servable(), servable}}));
   const Inference inference(routes, {});
-  for (const hotrow::WarmUp& one : load.warm_ups()) {
-    try {
-      for (int run = 0; run < one.runs(); ++run) answer_once(one, inference);
-    } catch (const Refused&) {
-      if (!one.may_fail()) throw;
-    }
+  for (const hotrow::WarmUp::Request& request : load.warm_up().requests()) {
+    for (int run = 0; run < request.runs(); ++run) answer_once(request, inference, std::nullopt);
   }
+  if (load.warm_up().zeros()) answer_zeros(load.model(), *servable, inference);
 }
 
 }  // namespace hotrow_server

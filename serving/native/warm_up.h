@@ -9,7 +9,8 @@
 
 namespace hotrow_server {
 
-// Answers the warm-up requests of a load. Fails as the first one does that must not.
+// Answers the warm-up requests of a load, and fails as the first one does; then those of zeros, if
+// it wants them, of which none fails it.
 void warm_up(const hotrow::LoadRequest& load, const std::shared_ptr<Servable>& servable);
 
 }  // namespace hotrow_server

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from integration.serving.server_processes import control_of, data_plane_of
 from tensorflow_serving.apis import predict_pb2
 
 
@@ -38,6 +39,15 @@ def test_running_requests_end_before_the_process_does(zoo_dir: Path, start_serve
     assert not running.done()
     assert server.terminate() == 0
     assert list(running.result().outputs["turned"].int64_val) == [turns]
+
+
+def test_tensorflow_is_in_the_process_that_answers_alone(base: Path, start_server: Any) -> None:
+    server = start_server("half", base)
+    server.wait_ready()
+    assert server.rest_predict({"instances": [1.0]})[0] == 200
+    processes = (data_plane_of(server), control_of(server), server.process.pid)
+    mapped = ["libtensorflow" in Path(f"/proc/{one}/maps").read_text() for one in processes]
+    assert mapped == [True, False, False]
 
 
 @pytest.mark.parametrize("flag", ["port", "rest_api_port"])

@@ -108,12 +108,120 @@ def test_nothing_runs_when_the_flag_says_so(base: Path, start_server: Any) -> No
     assert _count(server) == 0
 
 
-def test_without_a_file_signatures_that_change_something_do_not_run(
-    base: Path, start_server: Any
-) -> None:
-    server = start_server("visits", base)
+class Signatures(tf.Module):
+    """Some read and some write, deep in loops and functions.
+
+    A run that reads takes the next number of a sequence that is the same in each process, which
+    tells how many there were.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state = tf.Variable(1.0)
+        self.written = tf.Variable(1.0)
+        self.table = tf.lookup.StaticHashTable(
+            tf.lookup.KeyValueTensorInitializer(["", "a"], [5.0, 7.0]), default_value=0.0
+        )
+
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([None, 3], tf.float32, "x"),
+            tf.TensorSpec([None], tf.string, "word"),
+        ]
+    )  # type: ignore[untyped-decorator]
+    def read(self, x: Any, word: Any) -> Any:
+        score = tf.while_loop(lambda i, _: i < 2, lambda i, s: [i + 1, s + self.state], [0, x])[1]
+        number = tf.random.uniform([], seed=7)
+        return {"y": score + self.table.lookup(word)[:, None], "number": number}
+
+    @tf.function(input_signature=[tf.TensorSpec(None, tf.int64, "x")])  # type: ignore[untyped-decorator]
+    def write(self, x: Any) -> Any:
+        def body(i: Any) -> Any:
+            with tf.control_dependencies([self.written.assign_add(1.0)]):
+                return [i + 1]
+
+        number = tf.random.uniform([], seed=7)
+        return {"y": tf.while_loop(lambda i: i <= tf.size(x), body, [0])[0], "number": number}
+
+    @tf.function(input_signature=[tf.TensorSpec(None, tf.int64, "x")])  # type: ignore[untyped-decorator]
+    def speak(self, x: Any) -> Any:
+        tf.print("it spoke")
+        return {"y": x + 1, "number": tf.random.uniform([], seed=7)}
+
+    @tf.function(input_signature=[tf.TensorSpec(None, tf.int64, "x")])  # type: ignore[untyped-decorator]
+    def refuse(self, x: Any) -> Any:
+        with tf.control_dependencies([tf.debugging.Assert(False, ["always"])]):
+            return {"y": x + 1, "number": tf.random.uniform([], seed=7)}
+
+
+@pytest.fixture(scope="module")
+def signatures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A base path of `Signatures`."""
+    base = tmp_path_factory.mktemp("signatures")
+    module = Signatures()
+    names = ("read", "write", "speak", "refuse")
+    tf.saved_model.save(
+        module, str(base / "1"), signatures={name: getattr(module, name) for name in names}
+    )
+    return base
+
+
+@pytest.fixture(scope="module")
+def cold(signatures: Path, start_shared_server: Any) -> Any:
+    """A server of it that warms nothing up."""
+    server = start_shared_server("cold", signatures, "--enable_model_warmup=false")
     server.wait_ready()
-    assert _count(server) == 0
+    return server
+
+
+@pytest.fixture(scope="module")
+def warm(signatures: Path, start_shared_server: Any) -> Any:
+    """One that does. Each test has a signature of its own."""
+    server = start_shared_server("warm", signatures)
+    server.wait_ready()
+    return server
+
+
+def _run(server: Any, signature: str, **inputs: Any) -> Any:
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = server.model
+    request.model_spec.signature_name = signature
+    for name, value in inputs.items():
+        request.inputs[name].CopyFrom(tf.make_tensor_proto(value))
+    return server.prediction.Predict(request, timeout=30).outputs
+
+
+def _numbers(server: Any, signature: str, count: int) -> list[float]:
+    rows = {"x": [[0.0] * 3], "word": ["a"]} if signature == "read" else {"x": np.int64(1)}
+    return [_run(server, signature, **rows)["number"].float_val[0] for _ in range(count)]
+
+
+def test_without_a_file_signatures_that_change_nothing_run_twice(cold: Any, warm: Any) -> None:
+    first, second, third = _numbers(cold, "read", 3)
+    assert third not in (first, second)
+    assert _numbers(warm, "read", 1) == [third]
+    for server in (cold, warm):
+        assert list(_run(server, "read", x=[[0.0] * 3], word=["a"])["y"].float_val) == [9.0] * 3
+
+
+def test_without_a_file_signatures_that_change_something_do_not_run(cold: Any, warm: Any) -> None:
+    assert not any("it spoke" in line for line in warm.log)
+    for signature in ("write", "speak"):
+        assert _numbers(cold, signature, 1) == _numbers(warm, signature, 1)
+    warm.wait_for_log("it spoke")
+
+
+def test_without_a_file_a_version_of_tensorflow_1_keeps_its_variables(
+    testdata: Path, start_server: Any
+) -> None:
+    server = start_server("counter", testdata / "saved_model_counter")
+    server.wait_ready()
+    assert list(_run(server, "get_counter")["output"].float_val) == [0.0]
+
+
+def test_without_a_file_a_signature_that_fails_keeps_no_version_from_serving(warm: Any) -> None:
+    with pytest.raises(grpc.RpcError, match="always"):
+        _run(warm, "refuse", x=np.int64(1))
 
 
 def _failing() -> bytes:

@@ -1,0 +1,19 @@
+// Which signatures of a graph may run without anybody's asking: those that change nothing.
+#pragma once
+
+#include <tensorflow/c/c_api.h>
+
+#include <map>
+#include <set>
+#include <string>
+
+#include "tensorflow/core/protobuf/meta_graph.pb.h"
+
+namespace hotrow_server {
+
+// Returns the names of signatures whose outputs depend on no op that could change something: a
+// variable, a table, a file, the log. What cannot be looked into counts as such.
+std::set<std::string> pure_signatures(
+    TF_Graph* graph, const std::map<std::string, tensorflow::SignatureDef>& signatures);
+
+}  // namespace hotrow_server
