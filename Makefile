@@ -53,8 +53,10 @@ bench: setup ## the benchmarks; prints tables
 	@for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
 protos: setup ## regenerate the modules of protos/*.proto
+	$(BIN)/python serving/native/export_protos.py build/descriptors.pb tensorflow.core.protobuf.config_pb2 \
+	  tensorflow.core.protobuf.named_tensor_pb2 >build/descriptors.txt
 	$(BIN)/python -m grpc_tools.protoc -I platform \
-	  --descriptor_set_in=build/native/server/serving_api.pb --python_out=platform \
+	  --descriptor_set_in=build/descriptors.pb --python_out=platform \
 	  --pyi_out=platform $(patsubst %,hotrow/%,$(wildcard protos/*.proto))
 
 gpu-check: ## on a GPU machine without TensorFlow: build the core alone and run tests/gpu

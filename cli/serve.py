@@ -251,7 +251,13 @@ def _unbuilt_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     metavar="TYPE",
     help="bfloat16: let TensorFlow compute in it where that is safe.",
 )
-@click.option("--platform_config_file", default=DEFAULTS.platform_config_file, hidden=True)
+@click.option(
+    "--platform_config_file",
+    default=DEFAULTS.platform_config_file,
+    metavar="FILE",
+    help="Text PlatformConfigMap; takes the place of the flags about batches, warm-up, tags and "
+    "TensorFlow's sessions.",
+)
 @click.option(
     "--version",
     is_flag=True,

@@ -8,43 +8,52 @@ from pathlib import Path
 
 from hotrow.errors import HotrowError
 from hotrow.protos import control_pb2
-from hotrow.serving.batching_parameters import Parameters, default_parameters, read_parameters
+from hotrow.serving.batching_parameters import read_parameters
 from hotrow.serving.data_plane import DataPlane
-from hotrow.serving.options import ServeOptions
+from hotrow.serving.platform_config import Platform
 
 PER_MODEL_FILE = "batching_params.pbtxt"
 """In a version's directory, with --enable_per_model_batching_parameters."""
 
 
 class Batching:
-    """The parameters of the flags, and of each version where it has its own.
+    """The parameters of the server, and of each version where it has its own.
 
     Files are read again every look at the file system. One that cannot be read or is not legal is
     reported once, and what held goes on.
     """
 
     def __init__(
-        self, options: ServeOptions, data_plane: DataPlane, log: Callable[[str], None]
+        self,
+        platform: Platform,
+        look_seconds: float,
+        data_plane: DataPlane,
+        log: Callable[[str], None],
     ) -> None:
-        """Reads the file, if there is one.
+        """Reads the parameters.
+
+        Args:
+            platform: says where they are.
+            look_seconds: time between two looks at files; 0 or less: they are read once.
+            data_plane: runs the batches.
+            log: takes what an operator should know.
 
         Raises:
-            HotrowError: the file cannot be read or is not legal.
+            HotrowError: a file cannot be read or is not legal.
         """
-        self._enabled = options.enable_batching
-        self._file = options.batching_parameters_file
-        self._per_model = options.enable_per_model_batching_parameters
-        self._seconds = options.file_system_poll_wait_seconds
+        self._read = platform.batching
+        self._per_model = platform.batching_by_version
+        self._seconds = look_seconds
         self._data_plane = data_plane
         self._log = log
         self._said = ""
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        if not self._enabled:
+        if self._read is None:
             return
         self._common = self._read()
         data_plane.set_batching(self._common.threads, {})
-        if self._seconds > 0 and (self._file or self._per_model):
+        if self._seconds > 0 and (platform.batching_changes or self._per_model):
             self._thread = threading.Thread(target=self._run, name="batching", daemon=True)
             self._thread.start()
 
@@ -54,7 +63,7 @@ class Batching:
         Raises:
             HotrowError: the version's own file is not legal.
         """
-        if not self._enabled:
+        if self._read is None:
             return None
         if not self._per_model:
             return self._common.batching
@@ -66,9 +75,6 @@ class Batching:
         self._stopping.set()
         if self._thread is not None:
             self._thread.join()
-
-    def _read(self) -> Parameters:
-        return read_parameters(self._file, self._log) if self._file else default_parameters()
 
     def _run(self) -> None:
         while not self._stopping.wait(self._seconds):
@@ -82,6 +88,7 @@ class Batching:
             self._said = said
 
     def _apply(self) -> None:
+        assert self._read is not None
         common = self._read()
         servables = {}
         changed = common != self._common

@@ -29,7 +29,7 @@ def default_parameters() -> Parameters:
     """Returns what holds without a file."""
     given = batching_parameters_pb2.BatchingParameters()
     given.thread_pool_name.value = _POOL_WITHOUT_FILE
-    return _checked(given, "")
+    return as_parameters(given, "")
 
 
 def read_parameters(path: str, log: Callable[[str], None]) -> Parameters:
@@ -40,10 +40,16 @@ def read_parameters(path: str, log: Callable[[str], None]) -> Parameters:
         InvalidArgumentError: it is no BatchingParameters, or a value is not legal.
     """
     given = read_text_proto(path, batching_parameters_pb2.BatchingParameters(), log)
-    return _checked(given, f"{path}: ")
+    return as_parameters(given, f"{path}: ")
 
 
-def _checked(given: batching_parameters_pb2.BatchingParameters, where: str) -> Parameters:
+def as_parameters(given: batching_parameters_pb2.BatchingParameters, where: str) -> Parameters:
+    """Returns what a message says, with defaults; `where` begins what is said of it.
+
+    Raises:
+        InvalidArgumentError: a value is not legal.
+    """
+
     def value(name: str, default: int, least: int) -> int:
         number = int(getattr(given, name).value) if given.HasField(name) else default
         if number < least:

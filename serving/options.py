@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hotrow.errors import InvalidArgumentError, UnimplementedError
+from hotrow.errors import InvalidArgumentError
 from hotrow.serving.transport_options import TransportOptions
 from hotrow.store_url import check_store_url
 
@@ -48,7 +48,8 @@ class ServeOptions:
         tensorflow_session_config_file: text ConfigProto of every session; "" means none.
         per_process_gpu_memory_fraction: of the memory of a GPU; 0 lets TensorFlow choose.
         mixed_precision: "bfloat16" lets TensorFlow compute in it where that is safe.
-        platform_config_file: refused, see the user's page.
+        platform_config_file: text PlatformConfigMap, which takes the place of all flags about
+            batches, warm-up and sessions; "" means none.
         store: URL of the rows of our exports; "" means the store in the version's manifest.
         drain_seconds: how long running requests may take to end after SIGTERM.
         transport: how clients reach it besides the ports.
@@ -128,16 +129,11 @@ class ServeOptions:
                 "server_options.tensorflow_inter_op_parallelism) separately. "
                 "You cannot configure all."
             )
-        if self.batching_parameters_file and not self.enable_batching:
+        batches = self.enable_batching or self.platform_config_file
+        if self.batching_parameters_file and not batches:
             raise InvalidArgumentError(
                 "server_options.batching_parameters_file is set without setting "
                 "server_options.enable_batching to true."
-            )
-        if self.platform_config_file:
-            raise UnimplementedError(
-                f"--platform_config_file {self.platform_config_file}: a PlatformConfigMap is not "
-                "read; what it can say of SavedModels have flags of their own, such as "
-                "--tensorflow_session_config_file and --saved_model_tags"
             )
 
 

@@ -21,18 +21,18 @@ from hotrow.serving.model_service import ModelServer, model_status
 from hotrow.serving.monitoring import Monitoring, read_metrics_path
 from hotrow.serving.native_counts import NativeCounts
 from hotrow.serving.options import ServeOptions
+from hotrow.serving.platform_config import Platform, read_platform
 from hotrow.serving.rest.app import RestApp, RestLimits
 from hotrow.serving.rest.handler import RestHandler
 from hotrow.serving.rest.health import Health
 from hotrow.serving.rest.http_server import RestServer
 from hotrow.serving.route_table import RouteTable
-from hotrow.serving.servable import Servable, SessionOptions
+from hotrow.serving.servable import Servable
 from hotrow.serving.served_models import ServedModels
-from hotrow.serving.session_config import session_config
 from hotrow.serving.supervisor import Supervision
 from hotrow.serving.tensorflow_protos import tensorflow_version
 from hotrow.serving.transport import Transport
-from hotrow.serving.warm_up import WarmUpOptions, warm_up
+from hotrow.serving.warm_up import warm_up
 from hotrow.version import __version__
 
 # Of loads, for each CPU, until the first models serve.
@@ -55,7 +55,7 @@ def serve(options: ServeOptions, supervision: Supervision) -> None:
     stop = _stop_on_signals()
     memory = ConfigMemory(supervision.folder)
     config = (memory.last() if resumed else None) or initial_config(options, _log)
-    session = SessionOptions(options.saved_model_tags, session_config(options, _log))
+    platform = read_platform(options, _log)
     transport = Transport.read(options.transport, _log)
     metrics_path = read_metrics_path(options.transport.monitoring_config_file, _log)
     if not resumed:
@@ -71,8 +71,8 @@ def serve(options: ServeOptions, supervision: Supervision) -> None:
     batching = None
     models = None
     try:
-        batching = Batching(options, data_plane, _log)
-        models = _models(options, session, data_plane, routes, batching, loading, memory)
+        batching = Batching(platform, options.file_system_poll_wait_seconds, data_plane, _log)
+        models = _models(options, platform, data_plane, routes, batching, loading, memory)
         new = models.apply(config, resumed=resumed)
         if resumed:
             models.wait_until_settled(data_plane.routed_before(), stop.is_set, _RESUME_SECONDS)
@@ -113,7 +113,7 @@ def serve(options: ServeOptions, supervision: Supervision) -> None:
 
 def _models(
     options: ServeOptions,
-    session: SessionOptions,
+    platform: Platform,
     data_plane: DataPlane,
     routes: RouteTable,
     batching: Batching,
@@ -125,9 +125,6 @@ def _models(
         max_retries=options.max_num_load_retries,
         retry_seconds=max(0.0, options.load_retry_interval_micros / 1e6),
     )
-    warming = WarmUpOptions(
-        options.enable_model_warmup, max(1, options.num_request_iterations_for_warmup)
-    )
     unloading = LimitedThreads("unload", options.num_unload_threads)
     changed = threading.Condition()
 
@@ -138,10 +135,10 @@ def _models(
                 model,
                 version,
                 path,
-                session,
+                platform.session,
                 options.store,
                 batching.of_version(path),
-                warm_up(warming, model, path),
+                warm_up(platform.warming, model, path),
                 lost,
             )
 

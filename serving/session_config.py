@@ -36,12 +36,17 @@ def session_config(options: ServeOptions, log: Callable[[str], None]) -> config_
     if options.per_process_gpu_memory_fraction:
         gpu = config.gpu_options
         gpu.per_process_gpu_memory_fraction = options.per_process_gpu_memory_fraction
-    if options.mixed_precision == _BFLOAT16:
+    if options.mixed_precision:
+        set_mixed_precision(config, options.mixed_precision, log)
+    return config
+
+
+def set_mixed_precision(
+    config: config_pb2.ConfigProto, kind: str, log: Callable[[str], None]
+) -> None:
+    """Lets sessions compute in this type where that is safe; one that is not legal is reported."""
+    if kind == _BFLOAT16:
         rewrites = config.graph_options.rewrite_options
         rewrites.auto_mixed_precision_onednn_bfloat16 = rewriter_config_pb2.RewriterConfig.ON
-    elif options.mixed_precision:
-        log(
-            f"{options.mixed_precision} auto mixed precision is not supported. Valid option: "
-            f"{_BFLOAT16}"
-        )
-    return config
+    else:
+        log(f"{kind} auto mixed precision is not supported. Valid option: {_BFLOAT16}")

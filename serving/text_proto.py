@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from google.protobuf import text_format
+from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import Message
 
 from hotrow.errors import InvalidArgumentError, NotFoundError
@@ -14,13 +15,16 @@ from hotrow.errors import InvalidArgumentError, NotFoundError
 M = TypeVar("M", bound=Message)
 
 
-def read_text_proto(path: str, message: M, log: Callable[[str], None]) -> M:
+def read_text_proto(
+    path: str, message: M, log: Callable[[str], None], types: DescriptorPool | None = None
+) -> M:
     """Fills an empty message from a file and returns it.
 
     Args:
         path: of the file.
         message: of the type that the file holds.
         log: takes the line that says what is wrong with the text.
+        types: of messages in `Any`; None: those that are known by their own names.
 
     Raises:
         NotFoundError: the file cannot be read.
@@ -34,7 +38,7 @@ def read_text_proto(path: str, message: M, log: Callable[[str], None]) -> M:
         log(f"{path} is no UTF-8 text: {err}")
         raise InvalidArgumentError(f"Invalid protobuf file: '{path}'") from err
     try:
-        text_format.Parse(text, message)
+        text_format.Parse(text, message, descriptor_pool=types)
     except text_format.ParseError as err:
         log(f"Error parsing text-format {message.DESCRIPTOR.full_name}: {err}")
         raise InvalidArgumentError(f"Invalid protobuf file: '{path}'") from err

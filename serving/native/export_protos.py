@@ -3,11 +3,14 @@
 Messages that a server does not read (whole graphs) are left out, and files that only they need;
 nodes and functions are there.
 
-    python export_protos.py DESCRIPTORS
+    python export_protos.py DESCRIPTORS [MODULE ...]
+
+Each module, such as tensorflow.core.protobuf.config_pb2, adds its messages.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Iterable
@@ -73,7 +76,7 @@ def collect(file: FileDescriptor, into: dict[str, descriptor_pb2.FileDescriptorP
     into[file.name] = proto
 
 
-def main(path: str) -> None:
+def main(path: str, modules: Iterable[str]) -> None:
     """Writes a FileDescriptorSet to `path`, and prints the names of its files."""
     files: dict[str, descriptor_pb2.FileDescriptorProto] = {}
     collect(prediction_service_pb2.DESCRIPTOR, files)
@@ -81,6 +84,8 @@ def main(path: str) -> None:
     collect(model_service_pb2.DESCRIPTOR, files)
     # Looked through for what could change something.
     collect(function_pb2.DESCRIPTOR, files)
+    for module in modules:
+        collect(importlib.import_module(module).DESCRIPTOR, files)
     Path(path).write_bytes(
         descriptor_pb2.FileDescriptorSet(file=files.values()).SerializeToString()
     )
@@ -88,4 +93,4 @@ def main(path: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], sys.argv[2:])

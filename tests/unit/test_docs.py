@@ -120,7 +120,7 @@ def test_the_flags_of_serve_are_told_apart_as_the_command_does() -> None:
     # The last two are the supervisor's own.
     flags = {parameter.name for parameter in command.params} - {"control_folder", "lifeline"}
     assert ineffective == INEFFECTIVE.keys()
-    assert unbuilt == UNBUILT.keys() | {"platform_config_file", "use_alts_credentials"}
+    assert unbuilt == UNBUILT.keys() | {"use_alts_credentials"}
     assert working == flags - ineffective - unbuilt
 
 

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -135,10 +136,40 @@ def test_each_flag_without_effect_is_named_once(base: Path, start_server: Any) -
     assert list(server.predict(x=np.array([1.0], np.float32)).outputs["y"].float_val) == [2.5]
 
 
-def test_a_platform_config_file_is_refused(base: Path, start_server: Any) -> None:
-    server = start_server("half", base, "--platform_config_file=platforms.txt")
+def _platforms(path: Path, config: str) -> str:
+    """Writes a PlatformConfigMap and returns the flag that names it."""
+    adapter = "type.googleapis.com/tensorflow.serving.SavedModelBundleSourceAdapterConfig"
+    path.write_text(
+        'platform_configs { key: "tensorflow" value { source_adapter_config { '
+        f"[{adapter}] {{ legacy_config {{ {config} }} }} }} }} }}"
+    )
+    return f"--platform_config_file={path}"
+
+
+def test_a_platform_config_file_takes_the_place_of_flags(
+    base: Path, tmp_path: Path, start_server: Any
+) -> None:
+    platforms = _platforms(
+        tmp_path / "platforms.txt", "batching_parameters { max_batch_size { value: 2 } }"
+    )
+    server = start_server("half", base, platforms, "--saved_model_tags=nobodys")
+    server.wait_ready()
+    taken = "--saved_model_tags has no effect: --platform_config_file takes its place"
+    assert taken in server.log
+    assert list(server.predict(x=np.ones(2, np.float32)).outputs["y"].float_val) == [2.5, 2.5]
+    with pytest.raises(grpc.RpcError) as refused:
+        server.predict(x=np.ones(3, np.float32))
+    assert refused.value.details() == "Task size 3 is larger than maximum input batch size 2"
+
+
+def test_sessions_have_the_configuration_of_a_platform_config_file(
+    base: Path, tmp_path: Path, start_server: Any
+) -> None:
+    session = 'session_config { experimental { executor_type: "an unheard-of executor" } }'
+    platforms = _platforms(tmp_path / "platforms.txt", session)
+    server = start_server("half", base, platforms, "--max_num_load_retries=0")
     assert server.wait_exit() == 255
-    assert "--platform_config_file platforms.txt: a PlatformConfigMap is not read" in server.log[-1]
+    assert "an unheard-of executor" in server.log[-1]
 
 
 def test_three_ways_to_choose_threads_are_one_too_many(base: Path, start_server: Any) -> None:

@@ -175,10 +175,18 @@ ROWS = (
         "test_process.py::test_a_session_configuration_that_is_none_ends_it",
         "test_serving_session_config.py::test_flags_go_before_the_file",
     ),
-    not_built(
-        "`platform_config_file` (empty)",
-        "a PlatformConfigMap is not read; what it says of SavedModels has flags",
-        "test_process.py::test_a_platform_config_file_is_refused",
+    differs(
+        "`platform_config_file` (empty); takes the place of flags about batches, sessions, warm-up",
+        (
+            "flags that it replaces and fields without effect are named; fixed inputs, sessions on "
+            "other machines and a map without the platform `tensorflow` end the start"
+        ),
+        "test_process.py::test_a_platform_config_file_takes_the_place_of_flags",
+        "test_process.py::test_sessions_have_the_configuration_of_a_platform_config_file",
+        "test_serving_platform_config.py::test_it_says_how_models_are_loaded_and_run",
+        "test_serving_platform_config.py::test_flags_that_it_replaces_are_named",
+        "test_serving_platform_config.py::test_fields_and_platforms_without_effect_are_named",
+        "test_serving_platform_config.py::test_it_is_refused_for",
     ),
     kept(
         "`per_process_gpu_memory_fraction` (0)",
