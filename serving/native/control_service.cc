@@ -1,14 +1,13 @@
 #include "control_service.h"
 
 #include <malloc.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <thread>
 
 #include "answer.h"
+#include "give_way.h"
 #include "metrics.h"
 #include "public_server.h"
 #include "warm_up.h"
@@ -18,13 +17,6 @@ namespace {
 
 // Between two looks at who still uses a servable.
 constexpr auto kRetry = std::chrono::milliseconds(1);
-// Loading and freeing give way to requests. For good: the thread is one call's, and those that it
-// makes for reading have its priority, too.
-constexpr int kGivingWayNice = 19;
-
-void give_way() {
-  (void)setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), kGivingWayNice);
-}
 
 [[noreturn]] void refuse_state(const std::string& message) {
   throw Refused(grpc::StatusCode::FAILED_PRECONDITION, message);

@@ -251,7 +251,8 @@ std::string string_at(const TF_Tensor* tensor, size_t i) {
 std::string shape_text(const TF_Tensor* tensor) {
   std::string text = "[";
   for (const int64_t size : shape_of(tensor)) {
-    text += (text.size() > 1 ? "," : "") + std::to_string(size);
+    if (text.size() > 1) text += ',';
+    text += std::to_string(size);
   }
   return text + "]";
 }
