@@ -10,6 +10,7 @@ import click
 
 from hotrow.cli.batching_flags import batching_flags
 from hotrow.cli.ineffective_flags import ineffective_flags
+from hotrow.cli.request_log_flags import request_log_flags, take_request_log
 from hotrow.cli.switch import switch
 from hotrow.cli.transport_flags import take_transport, transport_flags
 from hotrow.errors import HotrowError, UnimplementedError
@@ -270,6 +271,7 @@ def _unbuilt_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--control_folder", default="", hidden=True, is_eager=True)
 @click.option("--lifeline", type=int, default=-1, hidden=True)
 @transport_flags
+@request_log_flags
 @ineffective_flags
 @_unbuilt_flags
 @click.pass_context
@@ -288,7 +290,12 @@ def command(
     """
     tags = tuple(tag for tag in saved_model_tags.split(",") if tag)
     try:
-        options = ServeOptions(saved_model_tags=tags, transport=take_transport(flags), **flags)
+        options = ServeOptions(
+            saved_model_tags=tags,
+            transport=take_transport(flags),
+            request_log=take_request_log(flags),
+            **flags,
+        )
         if not control_folder:
             raise SystemExit(_supervise(ctx.obj.arguments))
         import_no_tensorflow()

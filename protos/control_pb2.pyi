@@ -1,4 +1,5 @@
 from tensorflow_serving.apis import get_model_metadata_pb2 as _get_model_metadata_pb2
+from tensorflow_serving.config import logging_config_pb2 as _logging_config_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -145,7 +146,7 @@ class UnloadRequest(_message.Message):
     def __init__(self, servable: _Optional[int] = ...) -> None: ...
 
 class Routes(_message.Message):
-    __slots__ = ("models",)
+    __slots__ = ("models", "request_logs")
     class Version(_message.Message):
         __slots__ = ("version", "servable")
         VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -154,7 +155,7 @@ class Routes(_message.Message):
         servable: int
         def __init__(self, version: _Optional[int] = ..., servable: _Optional[int] = ...) -> None: ...
     class Model(_message.Message):
-        __slots__ = ("name", "versions", "labels")
+        __slots__ = ("name", "versions", "labels", "logging")
         class LabelsEntry(_message.Message):
             __slots__ = ("key", "value")
             KEY_FIELD_NUMBER: _ClassVar[int]
@@ -165,13 +166,27 @@ class Routes(_message.Message):
         NAME_FIELD_NUMBER: _ClassVar[int]
         VERSIONS_FIELD_NUMBER: _ClassVar[int]
         LABELS_FIELD_NUMBER: _ClassVar[int]
+        LOGGING_FIELD_NUMBER: _ClassVar[int]
         name: str
         versions: _containers.RepeatedCompositeFieldContainer[Routes.Version]
         labels: _containers.ScalarMap[str, int]
-        def __init__(self, name: _Optional[str] = ..., versions: _Optional[_Iterable[_Union[Routes.Version, _Mapping]]] = ..., labels: _Optional[_Mapping[str, int]] = ...) -> None: ...
+        logging: _logging_config_pb2.LoggingConfig
+        def __init__(self, name: _Optional[str] = ..., versions: _Optional[_Iterable[_Union[Routes.Version, _Mapping]]] = ..., labels: _Optional[_Mapping[str, int]] = ..., logging: _Optional[_Union[_logging_config_pb2.LoggingConfig, _Mapping]] = ...) -> None: ...
     MODELS_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_LOGS_FIELD_NUMBER: _ClassVar[int]
     models: _containers.RepeatedCompositeFieldContainer[Routes.Model]
-    def __init__(self, models: _Optional[_Iterable[_Union[Routes.Model, _Mapping]]] = ...) -> None: ...
+    request_logs: RequestLogLimits
+    def __init__(self, models: _Optional[_Iterable[_Union[Routes.Model, _Mapping]]] = ..., request_logs: _Optional[_Union[RequestLogLimits, _Mapping]] = ...) -> None: ...
+
+class RequestLogLimits(_message.Message):
+    __slots__ = ("file_bytes", "file_seconds", "queue_bytes")
+    FILE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FILE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    file_bytes: int
+    file_seconds: int
+    queue_bytes: int
+    def __init__(self, file_bytes: _Optional[int] = ..., file_seconds: _Optional[int] = ..., queue_bytes: _Optional[int] = ...) -> None: ...
 
 class ListenRequest(_message.Message):
     __slots__ = ("port", "socket_paths", "max_threads", "backend", "tensor_content", "check_method_name", "tls", "channel_arguments", "health", "reflection")

@@ -14,6 +14,7 @@ from tensorflow_serving.config.model_server_config_pb2 import (
     ModelServerConfig,
 )
 
+from hotrow.serving.request_logging import check_logging
 from hotrow.serving.status import Code, RequestError, invalid
 
 PLATFORM = "tensorflow"
@@ -33,7 +34,7 @@ def check_transition(old: ModelServerConfig, new: ModelServerConfig) -> None:
     Raises:
         RequestError: FAILED_PRECONDITION when a list of models would be replaced by something
             else, INVALID_ARGUMENT for a list that is wrong, UNIMPLEMENTED for a base path that is
-            a URI.
+            a URI, NOT_FOUND for a log collector that is not known.
     """
     first = old.WhichOneof("config") is None
     if not first and new.WhichOneof("config") != "model_config_list":
@@ -51,6 +52,7 @@ def check_transition(old: ModelServerConfig, new: ModelServerConfig) -> None:
             raise invalid(f"Illegal to list model {name} multiple times in config list")
     for model in models:
         local_base_path(model)
+        check_logging(model)
     _check_platforms(old, new)
 
 

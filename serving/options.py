@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from hotrow.errors import InvalidArgumentError
+from hotrow.serving.request_log_options import RequestLogOptions
 from hotrow.serving.transport_options import TransportOptions
 from hotrow.store_url import check_store_url
 
@@ -53,6 +54,7 @@ class ServeOptions:
         store: URL of the rows of our exports; "" means the store in the version's manifest.
         drain_seconds: how long running requests may take to end after SIGTERM.
         transport: how clients reach it besides the ports.
+        request_log: bounds of logged requests.
     """
 
     model_name: str = "default"
@@ -87,6 +89,7 @@ class ServeOptions:
     store: str = ""
     drain_seconds: float = 30.0
     transport: TransportOptions = field(default_factory=TransportOptions)
+    request_log: RequestLogOptions = field(default_factory=RequestLogOptions)
 
     def __post_init__(self) -> None:
         """Refuses values that cannot be served.

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from tensorflow_serving.apis import model_pb2
 
 from hotrow.protos import control_pb2
+from hotrow.serving.request_log_options import RequestLogOptions
+from hotrow.serving.request_logging import Logging
 from hotrow.serving.servable import Servable
 from hotrow.serving.status import Code, RequestError, invalid
 
@@ -17,13 +19,22 @@ class RouteTable:
 
     Args:
         publish: takes the new table.
+        log_options: bounds of logged requests.
     """
 
-    def __init__(self, publish: Callable[[control_pb2.Routes], None]) -> None:
+    def __init__(
+        self, publish: Callable[[control_pb2.Routes], None], log_options: RequestLogOptions
+    ) -> None:
         self._publish = publish
+        self._log_limits = control_pb2.RequestLogLimits(
+            file_bytes=log_options.request_log_file_bytes,
+            file_seconds=log_options.request_log_file_seconds,
+            queue_bytes=log_options.request_log_queue_bytes,
+        )
         self._changing = threading.Lock()
         self._models: dict[str, Mapping[int, Servable]] = {}
         self._labels: Mapping[str, Mapping[str, int]] = {}
+        self._logging: Logging = {}
 
     def set_versions(self, model: str, versions: Mapping[int, Servable]) -> None:
         """Requests of a model get these versions from now on."""
@@ -31,16 +42,24 @@ class RouteTable:
             self._models = {**self._models, model: dict(versions)}
             self._publish_all()
 
-    def set_labels(self, labels: Mapping[str, Mapping[str, int]]) -> None:
-        """Labels of all models, by model; a version that does not serve may have one, too."""
+    def configure(self, labels: Mapping[str, Mapping[str, int]], logging: Logging) -> None:
+        """Takes what a configuration says of all models.
+
+        Args:
+            labels: by model; a version that does not serve may have one, too.
+            logging: of the models whose requests are logged.
+        """
         with self._changing:
             self._labels = {model: dict(versions) for model, versions in labels.items()}
+            self._logging = logging
             self._publish_all()
 
     def _publish_all(self) -> None:
-        routes = control_pb2.Routes()
+        routes = control_pb2.Routes(request_logs=self._log_limits)
         for name in sorted({*self._models, *self._labels}):
-            entry = routes.models.add(name=name, labels=self._labels.get(name, {}))
+            entry = routes.models.add(
+                name=name, labels=self._labels.get(name, {}), logging=self._logging.get(name)
+            )
             for number, servable in self._models.get(name, {}).items():
                 entry.versions.add(version=number, servable=servable.number)
         self._publish(routes)

@@ -12,6 +12,7 @@ from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
 from hotrow.serving.lifecycle import State, VersionStatus
 from hotrow.serving.model_config import check_transition, local_base_path
+from hotrow.serving.request_logging import Logging, logging_of
 from hotrow.serving.status import Code, RequestError
 from hotrow.serving.versions import FindVersions, VersionPolicy, VersionSource
 
@@ -36,7 +37,7 @@ class ServedModels:
 
     Args:
         make_lifecycle: makes the lifecycle of a model that was not configured before.
-        set_labels: takes the labels of all models.
+        configure: takes the labels of all models, and how their requests are logged.
         keep: takes each configuration that is applied.
         any_label: whether a new label may point to a version that does not serve.
         looks: whether base paths are looked at, at all.
@@ -47,7 +48,7 @@ class ServedModels:
     def __init__(
         self,
         make_lifecycle: Callable[[str], _Lifecycle],
-        set_labels: Callable[[Labels], None],
+        configure: Callable[[Labels, Logging], None],
         keep: Callable[[ModelServerConfig], None],
         *,
         any_label: bool,
@@ -56,7 +57,7 @@ class ServedModels:
         log: Callable[[str], None],
     ) -> None:
         self._make_lifecycle = make_lifecycle
-        self._set_labels = set_labels
+        self._configure = configure
         self._keep = keep
         self._any_label = any_label
         self._looks = looks
@@ -90,7 +91,7 @@ class ServedModels:
             self._keep(config)
             self._config = config
             self._labels = labels
-            self._set_labels(labels)
+            self._configure(labels, logging_of(config))
             models = {model.name: model for model in config.model_config_list.config}
             sources = {
                 name: (local_base_path(model), model.model_version_policy)

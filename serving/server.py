@@ -64,7 +64,7 @@ def serve(options: ServeOptions, supervision: Supervision) -> None:
             check_port_is_free(options.port, "--port")
     rest = RestServer(options.rest_api_port) if options.rest_api_port else None
     data_plane = DataPlane(supervision, _log)
-    routes = RouteTable(data_plane.set_routes)
+    routes = RouteTable(data_plane.set_routes, options.request_log)
     loading = LimitedThreads("load", _FIRST_LOADS * (os.cpu_count() or 1))
     model_server = None
     polling = None
@@ -147,7 +147,7 @@ def _models(
 
     return ServedModels(
         make_lifecycle,
-        routes.set_labels,
+        routes.configure,
         memory.keep,
         any_label=options.allow_version_labels_for_unavailable_models,
         looks=options.file_system_poll_wait_seconds >= 0,

@@ -17,6 +17,8 @@ namespace {
 
 // Between two looks at who still uses a servable.
 constexpr auto kRetry = std::chrono::milliseconds(1);
+// For the records of the last requests, after the end of those.
+constexpr auto kWriting = std::chrono::seconds(2);
 
 [[noreturn]] void refuse_state(const std::string& message) {
   throw Refused(grpc::StatusCode::FAILED_PRECONDITION, message);
@@ -121,7 +123,8 @@ void ControlService::unload(const hotrow::UnloadRequest& request) {
 
 void ControlService::set_routes(const hotrow::Routes& routes) {
   const std::lock_guard lock(mutex_);
-  routes_.set(std::make_shared<const Routes>(routes, servables_));
+  routes_.set(
+      std::make_shared<const Routes>(routes, servables_, request_logs(routes, &record_writer_)));
 }
 
 void ControlService::set_batching(const hotrow::SetBatching& batching) {
@@ -150,6 +153,7 @@ void ControlService::drain(const hotrow::DrainRequest& request) {
   if (server_ != nullptr) {
     server_->drain(Clock::now() + std::chrono::milliseconds(request.most_millis()));
   }
+  record_writer_.flush(kWriting);
   drained_ = true;
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "hotrow/protos/control.pb.h"
+#include "record_writer.h"
 #include "routes.h"
 
 namespace hotrow_server {
@@ -39,6 +40,7 @@ class ControlService {
 
   std::string ops_;
   BatchThreads batch_threads_;
+  RecordWriter record_writer_;
   CurrentRoutes routes_;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -34,6 +34,8 @@ int main(int argc, char** argv) {
   std::signal(SIGINT, SIG_IGN);
   std::signal(SIGTERM, SIG_IGN);
   std::signal(SIGPIPE, SIG_IGN);
+  // A file at the limit of its length is a full disk to what writes it.
+  std::signal(SIGXFSZ, SIG_IGN);
   // Debian builds Abseil with its search for deadlocks, in every lock that is taken.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   hotrow_server::open_devices();

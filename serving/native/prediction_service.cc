@@ -21,6 +21,9 @@ constexpr std::string_view kService = "/tensorflow.serving.PredictionService/";
 constexpr std::array<const char*, 5> kMethods = {"Predict", "Classify", "Regress", "MultiInference",
                                                  "GetModelMetadata"};
 
+// Of a PredictionLog, for the methods before GetModelMetadata.
+constexpr std::array<int, 4> kLogFields = {6, 2, 3, 4};
+
 // Metadata of the REST gateway: how long the run may take. Its call waits a little longer, for what
 // TensorFlow says then.
 constexpr char kRunMillis[] = "x-hotrow-run-millis";
@@ -35,6 +38,16 @@ Deadline deadline_of(const grpc::ServerContext& context) {
   }
   if (deadline == Clock::time_point::max()) return std::nullopt;
   return deadline;
+}
+
+void log_request(PredictionService::Method method, const Routes::Route& way,
+                 const RequestFacts& facts, const grpc::ByteBuffer& request,
+                 const grpc::ByteBuffer& reply) {
+  // Several signatures answer a MultiInferenceRequest.
+  const bool several = method == PredictionService::Method::kMultiInference;
+  way.log->add(kLogFields[static_cast<size_t>(method)],
+               {way.version, several ? "" : facts.signature, way.servable->request().tags()},
+               request, reply);
 }
 
 template <typename Message>
@@ -114,12 +127,13 @@ void PredictionService::answer(Method method, const grpc::ServerContext& context
   servable->run(std::move(to_run.run),
                 // The way, too: it holds the servable.
                 [&context, done = std::move(done), way = std::move(to_run.way),
-                 make_reply = std::move(to_run.reply), facts,
+                 make_reply = std::move(to_run.reply), method, request, reply, facts,
                  started = Stopwatch::now()](const Outcome& outcome) {
                   done(hotrow_server::answer(context, [&] {
                     const Results& results = outcome.get();
                     count_run(*facts, micros_since(started));
                     make_reply(results);
+                    if (way.log != nullptr) log_request(method, way, *facts, *request, *reply);
                   }));
                 });
 }

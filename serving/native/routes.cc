@@ -4,10 +4,12 @@
 
 namespace hotrow_server {
 
-Routes::Routes(const hotrow::Routes& routes, const Servables& servables) : proto_(routes) {
+Routes::Routes(const hotrow::Routes& routes, const Servables& servables, const RequestLogs& logs)
+    : proto_(routes) {
   for (const auto& model : routes.models()) {
     Model& own = models_[model.name()];
     own.labels.insert(model.labels().begin(), model.labels().end());
+    if (const auto log = logs.find(model.name()); log != logs.end()) own.log = log->second;
     for (const auto& version : model.versions()) {
       const auto found = servables.find(version.servable());
       if (found == servables.end()) {
@@ -46,7 +48,7 @@ Routes::Route Routes::find(const tensorflow::serving::ModelSpec& spec) const {
                       (specific ? "Specific(" + spec.name() + ", " + std::to_string(version) + ")"
                                 : "Latest(" + spec.name() + ")"));
   }
-  return {found->second, found->first};
+  return {found->second, found->first, own.log};
 }
 
 }  // namespace hotrow_server

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "hotrow/protos/control.pb.h"
+#include "request_log.h"
 #include "servable.h"
 #include "tensorflow_serving/apis/model.pb.h"
 
@@ -16,13 +17,15 @@ class Routes {
   using Servables = std::map<uint64_t, std::shared_ptr<Servable>>;
 
   Routes() = default;
-  // Fails with NOT_FOUND when a servable is not among them.
-  Routes(const hotrow::Routes& routes, const Servables& servables);
+  // logs: of the models whose requests are logged. Fails with NOT_FOUND when a servable is not
+  // among them.
+  Routes(const hotrow::Routes& routes, const Servables& servables, const RequestLogs& logs = {});
 
   // A route to a version. It holds the servable.
   struct Route {
     std::shared_ptr<const Servable> servable;
     int64_t version = 0;
+    std::shared_ptr<const RequestLog> log;  // null: its requests are not logged
   };
   // Fails with INVALID_ARGUMENT for a spec without a name or with an unknown label, NOT_FOUND when
   // no such model or version serves.
@@ -34,6 +37,7 @@ class Routes {
   struct Model {
     std::map<int64_t, std::shared_ptr<const Servable>> versions;
     std::map<std::string, int64_t> labels;
+    std::shared_ptr<const RequestLog> log;
   };
   hotrow::Routes proto_;
   std::map<std::string, Model> models_;

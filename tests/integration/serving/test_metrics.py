@@ -12,11 +12,9 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from integration.serving.metrics_page import PATH, page_of, samples_of
 from integration.serving.server_processes import control_of, data_plane_of
 from tensorflow_serving.apis import classification_pb2, predict_pb2
-
-PATH = "/monitoring/prometheus/metrics"
-_SAMPLE = re.compile(r'([\w:]+)\{((?:\w+="(?:[^"\\]|\\.)*",?)*)\} (\S+)')
 
 
 @pytest.fixture
@@ -26,24 +24,6 @@ def monitored(base: Path, tmp_path: Path, start_server: Any) -> Any:
     server = start_server("half", base, f"--monitoring_config_file={tmp_path}/monitoring")
     server.wait_ready()
     return server
-
-
-def _page(server: Any, path: str = PATH) -> str:
-    status, page = server.rest(path)
-    assert status == 200
-    return page
-
-
-def _samples(server: Any) -> dict[str, float]:
-    """Returns value by `name{labels}`; every line must be a type or a sample."""
-    values = {}
-    for line in _page(server).splitlines():
-        if re.fullmatch(r"# TYPE [\w:]+ (counter|gauge|histogram)", line):
-            continue
-        sample = _SAMPLE.fullmatch(line)
-        assert sample, line
-        values[f"{sample[1]}{{{sample[2]}}}"] = float(sample[3])
-    return values
 
 
 def _ask(server: Any, times: int = 1) -> None:
@@ -69,7 +49,7 @@ def test_requests_are_counted_as_tf_serving_counts_them(monitored: Any) -> None:
     assert monitored.rest("/v1/models/half/metadata")[0] == 200
     assert monitored.rest("/v1/models/nope")[0] == 404
     assert monitored.rest("/v1/nonsense")[0] == 400
-    samples = _samples(monitored)
+    samples = samples_of(monitored)
     name = ":tensorflow:serving:request_count"
     assert {key: value for key, value in samples.items() if key.startswith(name)} == {
         # 3 Predict and 1 Classify over gRPC, predict and metadata over REST.
@@ -100,7 +80,7 @@ def test_buckets_are_tf_servings_and_cumulative(monitored: Any) -> None:
     _ask(monitored, 2)
     labels = 'model_name="half",API="Predict",entrypoint="GRPC"'
     name = ":tensorflow:serving:request_latency"
-    page = _page(monitored)
+    page = page_of(monitored)
     assert f"# TYPE {name} histogram\n" in page
     assert "# HELP" not in page
     found = re.findall(rf'{name}_bucket\{{{labels},le="([^"]+)"\}} (\d+)', page)
@@ -111,7 +91,7 @@ def test_buckets_are_tf_servings_and_cumulative(monitored: Any) -> None:
     counts = [int(count) for _, count in found]
     assert counts == sorted(counts)
     assert counts[-1] == 2
-    samples = _samples(monitored)
+    samples = samples_of(monitored)
     assert samples[f"{name}_count{{{labels}}}"] == 2
     assert samples[f"{name}_sum{{{labels}}}"] > 0
 
@@ -127,7 +107,7 @@ def test_versions_and_signatures_are_told_apart(monitored: Any) -> None:
     request.model_spec.version.value = 123
     with pytest.raises(grpc.RpcError):  # its input is missing
         monitored.prediction.Predict(request, timeout=20)
-    samples = _samples(monitored)
+    samples = samples_of(monitored)
 
     def requests(version: str, signature: str, entrypoint: str, status: str) -> float:
         return samples[
@@ -156,7 +136,7 @@ def test_names_that_clients_make_up_do_not_fill_the_memory(monitored: Any) -> No
         if len(pending) == 200:
             assert all(call.code() is grpc.StatusCode.NOT_FOUND for call in pending)
             pending.clear()
-    samples = _samples(monitored)
+    samples = samples_of(monitored)
     name = ":tensorflow:serving:request_count"
     assert samples[f'{name}{{model_name="other",status="other"}}'] >= 5000 - 4096
     assert len([key for key in samples if key.startswith(name)]) <= 4097
@@ -165,31 +145,31 @@ def test_names_that_clients_make_up_do_not_fill_the_memory(monitored: Any) -> No
 def test_names_in_labels_are_escaped(monitored: Any) -> None:
     assert monitored.rest("/v1/models/a%22b%5Cc%0Ad")[0] == 404
     name = r'request_count{model_name="a\"b\\c\nd",status="NOT_FOUND"} 1'
-    assert f":tensorflow:serving:{name}\n" in _page(monitored)
+    assert f":tensorflow:serving:{name}\n" in page_of(monitored)
 
 
 def test_counts_go_on_when_the_executable_starts_again(monitored: Any) -> None:
     key = ':tensorflow:serving:request_count{model_name="half",status="OK"}'
     _ask(monitored, 4)
-    assert _samples(monitored)[key] == 4
+    assert samples_of(monitored)[key] == 4
     os.kill(data_plane_of(monitored), signal.SIGKILL)
     monitored.wait_for_log("hotrow-server ended")
-    assert _samples(monitored)[key] == 4  # also while it is away
+    assert samples_of(monitored)[key] == 4  # also while it is away
     monitored.wait_for_log("hotrow-server serves again")
     _ask(monitored, 2)
-    assert _samples(monitored)[key] == 6
+    assert samples_of(monitored)[key] == 6
 
 
 def test_all_counts_begin_anew_with_the_control_process(monitored: Any) -> None:
     key = ':tensorflow:serving:request_count{model_name="half",status="OK"}'
     _ask(monitored, 4)
     assert monitored.rest_predict({"instances": [1.0]})[0] == 200
-    assert _samples(monitored)[key] == 5
+    assert samples_of(monitored)[key] == 5
     os.kill(control_of(monitored), signal.SIGKILL)
     monitored.wait_for_log("the control process serves again")
     _ask(monitored, 2)
     assert monitored.rest_predict({"instances": [1.0]})[0] == 200
-    assert _samples(monitored)[key] == 3
+    assert samples_of(monitored)[key] == 3
 
 
 def test_the_path_is_the_files(base: Path, tmp_path: Path, start_server: Any) -> None:
@@ -242,7 +222,7 @@ def test_batches_are_measured(base: Path, tmp_path: Path, start_server: Any) -> 
     )
     server.wait_ready()
     _ask(server, 2)
-    samples = _samples(server)
+    samples = samples_of(server)
     name = ":tensorflow:serving:batching_session"
     assert samples[f'{name}:queuing_latency_count{{thread_pool_name="the_pool"}}'] == 2
     assert samples[f"{name}:wrapped_run_count{{}}"] == 2

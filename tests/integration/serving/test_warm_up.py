@@ -11,46 +11,17 @@ import grpc
 import numpy as np
 import pytest
 import tensorflow as tf
+from integration.serving.visits import save_visits, visits_of
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
 X = np.array([1.0, 2.0], np.float32)
 Write = Callable[..., None]
 
 
-class Visits(tf.Module):
-    """Counts its own runs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.count = tf.Variable(0, dtype=tf.int64)
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, "x")])  # type: ignore[untyped-decorator]
-    def visit(self, x: Any) -> Any:
-        with tf.control_dependencies([self.count.assign_add(tf.size(x, tf.int64))]):
-            return {"count": self.count.read_value()}
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, "x")])  # type: ignore[untyped-decorator]
-    def look(self, x: Any) -> Any:
-        return {"count": self.count.read_value() + 0 * tf.size(x, tf.int64)}
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "inputs")])  # type: ignore[untyped-decorator]
-    def classify(self, inputs: Any) -> Any:
-        with tf.control_dependencies([self.count.assign_add(1000 * tf.size(inputs, tf.int64))]):
-            return {"scores": tf.zeros([tf.size(inputs), 1])}
-
-
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A version of `Visits`."""
-    module = Visits()
-    signatures = {
-        "serving_default": module.visit,
-        "look": module.look,
-        "classify": module.classify,
-    }
-    path = tmp_path_factory.mktemp("visits") / "1"
-    tf.saved_model.save(module, str(path), signatures=signatures)
-    return path
+    return save_visits(tmp_path_factory.mktemp("visits") / "1")
 
 
 @pytest.fixture
@@ -85,27 +56,19 @@ def _write(base: Path, records: Iterable[bytes]) -> None:
             writer.write(record)
 
 
-def _count(server: Any) -> int:
-    request = predict_pb2.PredictRequest()
-    request.model_spec.name = "visits"
-    request.model_spec.signature_name = "look"
-    request.inputs["x"].CopyFrom(tf.make_tensor_proto(X))
-    return int(server.prediction.Predict(request, timeout=30).outputs["count"].int64_val[0])
-
-
 def test_the_requests_of_the_file_run_before_it_serves(base: Path, start_server: Any) -> None:
     records = [_predict_log(), _classify_log()]
     _write(base, [record.SerializeToString() for record in records])
     server = start_server("visits", base, "--num_request_iterations_for_warmup=3")
     server.wait_ready()
-    assert _count(server) == 3 * (2 + 1000)
+    assert visits_of(server) == 3 * (2 + 1000)
 
 
 def test_nothing_runs_when_the_flag_says_so(base: Path, start_server: Any) -> None:
     _write(base, [_predict_log().SerializeToString()])
     server = start_server("visits", base, "--enable_model_warmup=false")
     server.wait_ready()
-    assert _count(server) == 0
+    assert visits_of(server) == 0
 
 
 class Signatures(tf.Module):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from integration.serving.contract.row import differs, kept, not_built
+from integration.serving.contract.row import added, differs, kept
 
 TITLE = "Configuration files"
 
@@ -35,9 +35,52 @@ ROWS = (
         "unknown keys end the start",
         "test_several_models.py::test_a_file_that_is_no_configuration_ends_it",
     ),
-    not_built(
-        "`logging_config`",
-        "requests are not logged; the field has no effect",
+    differs(
+        "`logging_config`: a sample of the requests that succeed is logged",
+        "the stock binary has no collector and refuses it; here one writes TFRecord files at "
+        "`filename_prefix`",
+        "test_request_logging.py::test_requests_are_logged_with_what_answered_them",
+        "test_request_logging.py::test_requests_over_rest_are_logged_too",
+        "test_request_logging.py::test_what_has_no_answer_of_a_model_is_not_logged",
+        (
+            "test_request_logging.py::"
+            "test_a_sample_of_the_requests_is_logged_and_nothing_at_a_rate_of_0"
+        ),
+        "test_request_logging.py::test_models_with_the_same_prefix_share_its_files",
+        "test_serving_request_logging.py::test_only_models_with_a_rate_are_logged",
+    ),
+    kept(
+        "`logging_config`: an unknown type of collector is NOT_FOUND",
+        "test_request_logging.py::test_what_cannot_be_done_is_refused_and_what_was_goes_on",
+        "test_request_logging.py::test_a_server_does_not_start_with_an_unknown_type",
+        "test_serving_request_logging.py::test_a_configuration_is_refused_for",
+    ),
+    kept(
+        "`logging_config`: changed by a reload and by the polled file",
+        "test_request_logging.py::test_a_reload_begins_it_moves_it_and_ends_it",
+        "test_request_logging.py::test_the_file_that_is_read_again_begins_and_ends_it",
+    ),
+    added(
+        "logged requests are warm-up files",
+        "test_request_logging.py::test_a_logged_file_warms_up_the_next_version",
+    ),
+    added(
+        "logged requests: files by length and age, none written over",
+        (
+            "test_request_logging.py::"
+            "test_long_files_are_followed_by_others_and_none_is_written_over"
+        ),
+        "test_request_logging.py::test_old_files_and_removed_ones_are_followed_by_others",
+    ),
+    added(
+        "logged requests: a full disk, a folder that is not there or a full queue fails no request",
+        "test_request_logging.py::test_a_folder_that_is_not_there_costs_records_and_no_request",
+        "test_request_logging.py::test_a_full_disk_costs_records_and_no_request",
+        "test_request_logging.py::test_what_does_not_fit_in_memory_is_dropped_and_counted",
+    ),
+    added(
+        "logged requests: either process may be started again",
+        "test_request_logging.py::test_it_goes_on_when_a_process_is_started_again",
     ),
     differs(
         "polling: a file that cannot be read or applied is reported and ignored",

@@ -289,6 +289,16 @@ ROWS = (
         "test_reflection.py::test_it_takes_nothing_from_the_services",
     ),
     added(
+        "`request_log_file_bytes`, `request_log_file_seconds`, `request_log_queue_bytes`",
+        (
+            "test_request_logging.py::"
+            "test_long_files_are_followed_by_others_and_none_is_written_over"
+        ),
+        "test_request_logging.py::test_old_files_and_removed_ones_are_followed_by_others",
+        "test_request_logging.py::test_what_does_not_fit_in_memory_is_dropped_and_counted",
+        "test_serving_request_logging.py::test_bounds_are_at_least_1",
+    ),
+    added(
         "`rest_api_ssl_config_file`",
         "test_tls.py::test_the_rest_port_speaks_tls",
     ),

@@ -30,9 +30,11 @@ ROWS = (
         "`:tensorflow:serving:request_example_counts`, `:request_example_count_total`",
         "test_metrics.py::test_requests_are_counted_as_tf_serving_counts_them",
     ),
-    not_built(
-        "`:request_log_count`",
-        "requests are not logged",
+    kept(
+        "`:tensorflow:serving:request_log_count`",
+        "test_request_logging.py::test_requests_are_logged_with_what_answered_them",
+        "test_request_logging.py::test_a_folder_that_is_not_there_costs_records_and_no_request",
+        "test_request_logging.py::test_what_does_not_fit_in_memory_is_dropped_and_counted",
     ),
     not_built(
         "`:model_warmup_latency`, `:model_warmup_records_read`",

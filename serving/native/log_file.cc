@@ -1,0 +1,105 @@
+#include "log_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <ctime>
+#include <system_error>
+
+namespace hotrow_server {
+namespace {
+
+using Steady = std::chrono::steady_clock;
+
+constexpr auto kRetry = std::chrono::seconds(1);
+
+std::string name_now(const std::string& prefix, int number) {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts;
+  gmtime_r(&now, &parts);
+  std::array<char, 32> time, end;
+  std::strftime(time.data(), time.size(), "-%Y%m%dT%H%M%SZ", &parts);
+  std::snprintf(end.data(), end.size(), "-%04d.tfrecord", number);
+  return prefix + time.data() + end.data();
+}
+
+}  // namespace
+
+LogFile::~LogFile() { close_file(); }
+
+bool LogFile::append(std::string_view records, int64_t count, const LogFileLimits& limits) {
+  if (failing_ && Steady::now() < next_try_) {
+    lost_ += count;
+    return false;
+  }
+  try {
+    write(records, limits);
+  } catch (const std::system_error& error) {
+    if (!failing_) {
+      std::fprintf(stderr,
+                   "requests are not logged: %s; make room, or a folder that can be written to\n",
+                   error.what());
+    }
+    failing_ = true;
+    lost_ += count;
+    next_try_ = Steady::now() + kRetry;
+    return false;
+  }
+  if (failing_) {
+    std::fprintf(stderr, "requests are logged again: %s; %lld records are lost\n", path_.c_str(),
+                 static_cast<long long>(lost_));
+  }
+  failing_ = false;
+  lost_ = 0;
+  return true;
+}
+
+void LogFile::write(std::string_view records, const LogFileLimits& limits) {
+  if (descriptor_ >= 0 && is_over(records.size(), limits)) close_file();
+  if (descriptor_ < 0) begin_next();
+  for (std::string_view left = records; !left.empty();) {
+    const ssize_t written = ::write(descriptor_, left.data(), left.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) {
+      const int error = errno;
+      // Without what came before the failure; or another file is begun next time.
+      if (ftruncate(descriptor_, bytes_) != 0) close_file();
+      errno = error;
+      fail();
+    }
+    left.remove_prefix(static_cast<size_t>(written));
+  }
+  bytes_ += static_cast<int64_t>(records.size());
+}
+
+void LogFile::begin_next() {
+  for (int number = 0;; ++number) {
+    path_ = name_now(prefix_, number);
+    descriptor_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644);
+    if (descriptor_ >= 0) break;
+    if (errno != EEXIST) fail();
+  }
+  bytes_ = 0;
+  begun_ = Steady::now();
+}
+
+void LogFile::fail() const { throw std::system_error(errno, std::generic_category(), path_); }
+
+bool LogFile::is_over(size_t more_bytes, const LogFileLimits& limits) const {
+  if (bytes_ > 0 && bytes_ + static_cast<int64_t>(more_bytes) > limits.bytes) return true;
+  if (Steady::now() - begun_ >= std::chrono::seconds(limits.seconds)) return true;
+  // Somebody has removed it.
+  struct stat status;
+  return fstat(descriptor_, &status) == 0 && status.st_nlink == 0;
+}
+
+void LogFile::close_file() {
+  if (descriptor_ >= 0) close(descriptor_);
+  descriptor_ = -1;
+}
+
+}  // namespace hotrow_server

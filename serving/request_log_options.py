@@ -1,0 +1,34 @@
+"""Flags about the files and the memory of logged requests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hotrow.errors import InvalidArgumentError
+
+
+@dataclass(frozen=True)
+class RequestLogOptions:
+    """Bounds of what is logged; flags of ours.
+
+    Attributes:
+        request_log_file_bytes: a file that would be longer is followed by another one.
+        request_log_file_seconds: likewise one that is older.
+        request_log_queue_bytes: of records that wait to be written; more are dropped.
+    """
+
+    request_log_file_bytes: int = 256 << 20
+    request_log_file_seconds: int = 3600
+    request_log_queue_bytes: int = 64 << 20
+
+    def __post_init__(self) -> None:
+        """Refuses bounds that are none.
+
+        Raises:
+            InvalidArgumentError: names the flag, the value and what is allowed.
+        """
+        for flag, value in vars(self).items():
+            if not 1 <= value <= 2**53:
+                raise InvalidArgumentError(
+                    f"--{flag} {value} is out of range; give a number from 1 to {2**53}"
+                )
