@@ -6,6 +6,7 @@ The text is TF Serving's (`prometheus_exporter.cc`): `# TYPE` lines, no help; fa
 from __future__ import annotations
 
 import enum
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -105,6 +106,18 @@ def merged(families: Iterable[Family]) -> list[Family]:
         )
         own.merge(family.cells)
     return [by_name[name] for name in sorted(by_name)]
+
+
+def prometheus_name(name: str) -> str:
+    """Returns what Prometheus calls a metric of TensorFlow: `:a:b` for `/a/b`."""
+    return re.sub(r"[^A-Za-z0-9_]", ":", name)
+
+
+def sum_of(family: Family | None) -> int:
+    """Returns a counter's or a gauge's value under all labels; 0 for any other, and for None."""
+    if family is None or family.kind is Kind.HISTOGRAM:
+        return 0
+    return sum(cell.count for cell in family.cells.values())
 
 
 def prometheus_text(families: Iterable[Family]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -17,6 +17,7 @@ from tensorflow_serving.apis import (
 )
 
 from hotrow.serving.lifecycle import VersionStatus
+from hotrow.serving.metrics import Family, prometheus_name, sum_of
 from hotrow.serving.served_models import ServedModels
 from hotrow.serving.status import Code, RequestError, as_request_error, cut_message, invalid
 
@@ -25,6 +26,9 @@ _STATUS = {code.value[0]: code for code in grpc.StatusCode}
 _THREADS = 16
 
 R = TypeVar("R")
+
+Families = Callable[[], Sequence[Family]]
+"""Returns all metrics as they are now."""
 
 
 def model_status(
@@ -72,13 +76,15 @@ def _statuses(models: ServedModels, spec: model_pb2.ModelSpec) -> list[VersionSt
 def reload_config(
     models: ServedModels,
     request: model_management_pb2.ReloadConfigRequest,
+    families: Families,
     ended: threading.Event,
 ) -> model_management_pb2.ReloadConfigResponse:
     """Serves the models of a configuration instead of those before; waits for the new ones.
 
     Args:
         models: of the server.
-        request: with the configuration.
+        request: with the configuration, and names of metrics whose increase is wanted.
+        families: tells the metrics.
         ended: set when nobody waits for the answer any more.
 
     Raises:
@@ -89,17 +95,30 @@ def reload_config(
             "ServerModelConfig type not supported by HandleReloadConfigRequest. Only "
             "ModelConfigList is currently supported"
         )
+    names = list(dict.fromkeys(request.metric_names))
+    before = _values(names, families)
     models.wait_until_available(models.apply(request.config), ended.is_set)
-    # Of its metrics none is ours: a status of OK is all that there is to say.
-    return model_management_pb2.ReloadConfigResponse(status=status_pb2.StatusProto())
+    after = _values(names, families)
+    response = model_management_pb2.ReloadConfigResponse(status=status_pb2.StatusProto())
+    for name in names:
+        response.metric.add(name=name, int64_value_increase=after[name] - before[name])
+    return response
+
+
+def _values(names: Sequence[str], families: Families) -> dict[str, int]:
+    """Returns the values of metrics by the names that a client calls them, `/a/b` or `:a:b`."""
+    known = {family.name: family for family in families()} if names else {}
+    return {name: sum_of(known.get(prometheus_name(name))) for name in names}
 
 
 class ModelServer:
     """Answers on an address until it is stopped."""
 
-    def __init__(self, models: ServedModels, address: str) -> None:
+    def __init__(self, models: ServedModels, families: Families, address: str) -> None:
         self._server = grpc.server(ThreadPoolExecutor(_THREADS, thread_name_prefix="models"))
-        model_service_pb2_grpc.add_ModelServiceServicer_to_server(_Servicer(models), self._server)
+        model_service_pb2_grpc.add_ModelServiceServicer_to_server(
+            _Servicer(models, families), self._server
+        )
         self._server.add_insecure_port(address)
         self._server.start()
 
@@ -111,8 +130,9 @@ class ModelServer:
 class _Servicer(model_service_pb2_grpc.ModelServiceServicer):  # type: ignore[misc]
     """The methods have the names of the proto; each answers or aborts with a status."""
 
-    def __init__(self, models: ServedModels) -> None:
+    def __init__(self, models: ServedModels, families: Families) -> None:
         self._models = models
+        self._families = families
 
     def GetModelStatus(  # noqa: N802
         self,
@@ -126,7 +146,7 @@ class _Servicer(model_service_pb2_grpc.ModelServiceServicer):  # type: ignore[mi
     ) -> model_management_pb2.ReloadConfigResponse:
         ended = threading.Event()
         context.add_callback(ended.set)
-        return _answer(context, lambda: reload_config(self._models, request, ended))
+        return _answer(context, lambda: reload_config(self._models, request, self._families, ended))
 
 
 def _answer(context: grpc.ServicerContext, answer: Callable[[], R]) -> R:

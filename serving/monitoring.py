@@ -81,13 +81,16 @@ class Monitoring:
             if code is Code.OK:
                 self._latency.add((model, method, "REST"), micros)
 
-    def page(self) -> str:
-        """Returns everything in Prometheus' text format."""
+    def families(self) -> list[Family]:
+        """Returns everything, by name."""
         native = self._native()
         states = self._version_states()
         with self._lock:
-            families = merged([*native, self._requests, self._latency, self._build, states])
-        return prometheus_text(families)
+            return merged([*native, self._requests, self._latency, self._build, states])
+
+    def page(self) -> str:
+        """Returns everything in Prometheus' text format."""
+        return prometheus_text(self.families())
 
     def _version_states(self) -> Family:
         """Returns 1 for the state that each version is in."""

@@ -81,15 +81,18 @@ def serve(options: ServeOptions, supervision: Supervision) -> None:
         data_plane.begin()
         loading.set_most(options.num_load_threads)
         polling = ConfigFilePolling(options, models, _log)
-        model_server = ModelServer(models, data_plane.backend)
+        counts = NativeCounts(data_plane.stats, from_now=resumed)
+        monitoring = Monitoring(
+            counts.families, models.configured, (__version__, tensorflow_version())
+        )
+        model_server = ModelServer(models, monitoring.families, data_plane.backend)
         data_plane.listen(
             port=options.port,
             max_threads=options.grpc_max_threads or 0,
             **transport.listen_fields(),
         )
         if rest is not None:
-            counts = NativeCounts(data_plane.stats, from_now=resumed)
-            app = _rest_app(options, models, data_plane, routes, counts, metrics_path)
+            app = _rest_app(options, models, data_plane, routes, monitoring, metrics_path)
             rest.start(app, app.limits.read_seconds, transport.rest_tls)
         if resumed:
             _log("the control process serves again")
@@ -161,10 +164,9 @@ def _rest_app(
     models: ServedModels,
     data_plane: DataPlane,
     routes: RouteTable,
-    counts: NativeCounts,
+    monitoring: Monitoring,
     metrics_path: str | None,
 ) -> RestApp:
-    monitoring = Monitoring(counts.families, models.configured, (__version__, tensorflow_version()))
     handler = RestHandler(
         Gateway(data_plane.channel(), routes),
         functools.partial(model_status, models),

@@ -21,6 +21,13 @@ Histograms latency("hotrow_request_latency_microseconds",
                    {"model_name", "version", "signature_name", "API", "entrypoint"},
                    latency_buckets());
 
+// Not MultiInference and GetModelMetadata.
+bool counted_by_tf_serving(std::string_view api) {
+  return api == "Predict" || api == "Classify" || api == "Regress";
+}
+
+}  // namespace
+
 const char* code_name(grpc::StatusCode code) {
   static constexpr const char* kNames[] = {"OK",
                                            "CANCELLED",
@@ -41,13 +48,6 @@ const char* code_name(grpc::StatusCode code) {
                                            "UNAUTHENTICATED"};
   return kNames[code];
 }
-
-// Not MultiInference and GetModelMetadata.
-bool counted_by_tf_serving(std::string_view api) {
-  return api == "Predict" || api == "Classify" || api == "Regress";
-}
-
-}  // namespace
 
 void count_request(const RequestFacts& request, grpc::StatusCode code) {
   const auto& [api, rest, model, version, signature, examples, started] = request;

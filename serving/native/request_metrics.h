@@ -27,6 +27,9 @@ struct RequestFacts {
   RequestFacts(const char* api, bool rest) : api(api), rest(rest) {}
 };
 
+// As in labels: "OK", "INVALID_ARGUMENT", ...
+const char* code_name(grpc::StatusCode code);
+
 // A request has ended.
 void count_request(const RequestFacts& request, grpc::StatusCode code);
 

@@ -12,6 +12,11 @@ namespace {
 
 namespace serving = tensorflow::serving;
 
+// Of files of requests; zeros are not counted.
+Histograms latency(":tensorflow:serving:model_warmup_latency", {"model_path", "status"},
+                   latency_buckets());
+Counters records_read(":tensorflow:serving:model_warmup_records_read", {"model_path"});
+
 // Of a run with zeros: a model that takes longer is not waited for.
 constexpr std::chrono::milliseconds kZerosTime(1000);
 // The first run prepares, the second one tells how long later ones take.
@@ -76,6 +81,23 @@ hotrow::WarmUp::Request zeros(const std::string& model, const Signature& signatu
   return warm_up;
 }
 
+void answer_file(const hotrow::LoadRequest& load, const Inference& inference) {
+  const Stopwatch::time_point started = Stopwatch::now();
+  const auto count = [&](grpc::StatusCode code) {
+    latency.at({load.path(), code_name(code)}).add(static_cast<double>(micros_since(started)));
+  };
+  try {
+    for (const hotrow::WarmUp::Request& request : load.warm_up().requests()) {
+      records_read.at({load.path()}).add();
+      for (int run = 0; run < request.runs(); ++run) answer_once(request, inference, std::nullopt);
+    }
+  } catch (const Refused& refused) {
+    count(refused.code());
+    throw;
+  }
+  count(grpc::StatusCode::OK);
+}
+
 void answer_zeros(const std::string& model, const Servable& servable, const Inference& inference) {
   for (const std::string& name : servable.pure_signatures()) {
     try {
@@ -101,9 +123,7 @@ void warm_up(const hotrow::LoadRequest& load, const std::shared_ptr<Servable>& s
   CurrentRoutes routes;
   routes.set(std::make_shared<const Routes>(table, Routes::Servables{{load.servable(), servable}}));
   const Inference inference(routes, {});
-  for (const hotrow::WarmUp::Request& request : load.warm_up().requests()) {
-    for (int run = 0; run < request.runs(); ++run) answer_once(request, inference, std::nullopt);
-  }
+  if (!load.warm_up().requests().empty()) answer_file(load, inference);
   if (load.warm_up().zeros()) answer_zeros(load.model(), *servable, inference);
 }
 

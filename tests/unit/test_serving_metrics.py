@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from hotrow.protos import control_pb2
-from hotrow.serving.metrics import Family, Kind, merged, prometheus_text
+from hotrow.serving.metrics import (
+    Family,
+    Kind,
+    merged,
+    prometheus_name,
+    prometheus_text,
+    sum_of,
+)
 from hotrow.serving.native_counts import NativeCounts
 
 
@@ -74,3 +81,17 @@ def _stats(process_id: int, count: int) -> control_pb2.StatsReply:
     family = reply.families.add(name="c", label_names=["a"])
     family.cells.add(labels=["x"], count=count)
     return reply
+
+
+def test_a_metric_has_the_sum_of_its_labels() -> None:
+    counter = Family("a", Kind.COUNTER, ("model",))
+    counter.add(("one",), 2)
+    counter.add(("two",), 3)
+    assert sum_of(counter) == 5
+    histogram = Family("b", Kind.HISTOGRAM, ("model",), (1.0,))
+    histogram.add(("one",), 2)
+    assert sum_of(histogram) == 0
+    assert sum_of(None) == 0
+    assert prometheus_name("/tensorflow/serving/request_count") == (
+        ":tensorflow:serving:request_count"
+    )

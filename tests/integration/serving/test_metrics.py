@@ -12,9 +12,12 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+import tensorflow as tf
 from integration.serving.metrics_page import PATH, page_of, samples_of
+from integration.serving.model_configs import model, reload
 from integration.serving.server_processes import control_of, data_plane_of
-from tensorflow_serving.apis import classification_pb2, predict_pb2
+from integration.serving.visits import save_visits
+from tensorflow_serving.apis import classification_pb2, predict_pb2, prediction_log_pb2
 
 
 @pytest.fixture
@@ -229,3 +232,44 @@ def test_batches_are_measured(base: Path, tmp_path: Path, start_server: Any) -> 
     assert samples[f'{name}:padding_size_sum{{execution_batch_size="4"}}'] == 6
     assert samples[f"{name}:input_batch_size_sum{{}}"] == 2
     assert samples[f"{name}:processed_batch_size_sum{{}}"] == 8
+
+
+def test_warm_up_is_measured(tmp_path: Path, start_server: Any) -> None:
+    (tmp_path / "monitoring").write_text("prometheus_config { enable: true }")
+    for version, signature in ((1, ""), (2, "nobody")):
+        path = save_visits(tmp_path / "visits" / str(version))
+        log = prediction_log_pb2.PredictionLog()
+        log.predict_log.request.model_spec.signature_name = signature
+        log.predict_log.request.inputs["x"].CopyFrom(tf.make_tensor_proto([1.0], tf.float32))
+        (path / "assets.extra").mkdir(exist_ok=True)
+        with tf.io.TFRecordWriter(
+            str(path / "assets.extra" / "tf_serving_warmup_requests")
+        ) as writer:
+            for _ in range(4):
+                writer.write(log.SerializeToString())
+    (tmp_path / "models.txt").write_text(
+        f'model_config_list {{ config {{ name: "visits" base_path: "{tmp_path}/visits" '
+        'model_platform: "tensorflow" model_version_policy { specific { versions: 1 } } } }'
+    )
+    server = start_server(
+        "visits",
+        "",
+        f"--model_config_file={tmp_path}/models.txt",
+        f"--monitoring_config_file={tmp_path}/monitoring",
+        "--max_num_load_retries=0",
+    )
+    server.wait_ready()
+    reload(
+        server,
+        model("visits", tmp_path / "visits", "model_version_policy { all {} }"),
+    )
+    server.wait_for_log("version 2 failed to load")
+    samples = samples_of(server)
+    name = ":tensorflow:serving:model_warmup"
+    good, bad = tmp_path / "visits" / "1", tmp_path / "visits" / "2"
+    assert samples[f'{name}_records_read{{model_path="{good}"}}'] == 4
+    assert samples[f'{name}_latency_count{{model_path="{good}",status="OK"}}'] == 1
+    assert samples[f'{name}_latency_sum{{model_path="{good}",status="OK"}}'] > 0
+    # The first one failed.
+    assert samples[f'{name}_records_read{{model_path="{bad}"}}'] == 1
+    assert samples[f'{name}_latency_count{{model_path="{bad}",status="FAILED_PRECONDITION"}}'] == 1

@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 import pytest
+import tensorflow as tf
 from google.protobuf import text_format
 from integration.serving.model_configs import (
     WAIT_SECONDS,
@@ -24,7 +25,7 @@ from integration.serving.model_configs import (
     wait_for,
     write_config,
 )
-from tensorflow_serving.apis import model_management_pb2
+from tensorflow_serving.apis import model_management_pb2, prediction_log_pb2
 from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
 NO_RETRY = "--max_num_load_retries=0"
@@ -295,3 +296,36 @@ def test_what_a_call_configured_lasts_until_the_file_is_read_again(
         assert time.monotonic() < end
         time.sleep(0.05)
     assert "model_config_list" in path.read_text()
+
+
+def test_the_reply_tells_how_much_metrics_have_grown(
+    server: Any, two: Path, tmp_path: Path
+) -> None:
+    publish(two, tmp_path / "warm", 1)
+    extra = tmp_path / "warm" / "1" / "assets.extra"
+    extra.mkdir(exist_ok=True)
+    log = prediction_log_pb2.PredictionLog()
+    log.predict_log.request.inputs["x"].CopyFrom(tf.make_tensor_proto([2.0], tf.float32))
+    with tf.io.TFRecordWriter(str(extra / "tf_serving_warmup_requests")) as writer:
+        for _ in range(3):
+            writer.write(log.SerializeToString())
+    ask(server, "two")
+    models = [model("two", two.parent), model("warm", tmp_path / "warm")]
+    request = model_management_pb2.ReloadConfigRequest(
+        config=text_format.Parse(
+            f"model_config_list {{ {' '.join(models)} }}", ModelServerConfig()
+        ),
+        metric_names=[
+            "/tensorflow/serving/model_warmup_records_read",
+            ":tensorflow:serving:request_count",
+            "/nobody/knows",
+            "/nobody/knows",
+        ],
+    )
+    reply = server.models.HandleReloadConfigRequest(request, timeout=WAIT_SECONDS)
+    assert reply.status.error_code == 0
+    assert [(metric.name, metric.int64_value_increase) for metric in reply.metric] == [
+        ("/tensorflow/serving/model_warmup_records_read", 3),
+        (":tensorflow:serving:request_count", 0),
+        ("/nobody/knows", 0),
+    ]
