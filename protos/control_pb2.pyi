@@ -283,16 +283,18 @@ class StatsReply(_message.Message):
         buckets: _containers.RepeatedScalarFieldContainer[int]
         def __init__(self, labels: _Optional[_Iterable[str]] = ..., count: _Optional[int] = ..., sum: _Optional[float] = ..., buckets: _Optional[_Iterable[int]] = ...) -> None: ...
     class Family(_message.Message):
-        __slots__ = ("name", "label_names", "bounds", "cells")
+        __slots__ = ("name", "label_names", "bounds", "cells", "gauge")
         NAME_FIELD_NUMBER: _ClassVar[int]
         LABEL_NAMES_FIELD_NUMBER: _ClassVar[int]
         BOUNDS_FIELD_NUMBER: _ClassVar[int]
         CELLS_FIELD_NUMBER: _ClassVar[int]
+        GAUGE_FIELD_NUMBER: _ClassVar[int]
         name: str
         label_names: _containers.RepeatedScalarFieldContainer[str]
         bounds: _containers.RepeatedScalarFieldContainer[float]
         cells: _containers.RepeatedCompositeFieldContainer[StatsReply.Cell]
-        def __init__(self, name: _Optional[str] = ..., label_names: _Optional[_Iterable[str]] = ..., bounds: _Optional[_Iterable[float]] = ..., cells: _Optional[_Iterable[_Union[StatsReply.Cell, _Mapping]]] = ...) -> None: ...
+        gauge: bool
+        def __init__(self, name: _Optional[str] = ..., label_names: _Optional[_Iterable[str]] = ..., bounds: _Optional[_Iterable[float]] = ..., cells: _Optional[_Iterable[_Union[StatsReply.Cell, _Mapping]]] = ..., gauge: bool = ...) -> None: ...
     FAMILIES_FIELD_NUMBER: _ClassVar[int]
     PROCESS_ID_FIELD_NUMBER: _ClassVar[int]
     families: _containers.RepeatedCompositeFieldContainer[StatsReply.Family]

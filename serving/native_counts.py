@@ -32,7 +32,8 @@ class NativeCounts:
         reply = ask() if from_now else None
         if reply is not None:
             self._process_id = reply.process_id
-            self._before = [_family(family).negated() for family in reply.families]
+            families = [_family(family) for family in reply.families]
+            self._before = [family.negated() for family in _without_gauges(families)]
 
     def families(self) -> list[Family]:
         """Returns all counts so far."""
@@ -40,14 +41,19 @@ class NativeCounts:
         with self._lock:
             if reply is not None:
                 if reply.process_id != self._process_id:
-                    self._before = merged([*self._before, *self._now])
+                    self._before = merged([*self._before, *_without_gauges(self._now)])
                     self._process_id = reply.process_id
                 self._now = [_family(family) for family in reply.families]
             return merged([*self._before, *self._now])
 
 
+def _without_gauges(families: list[Family]) -> list[Family]:
+    """Returns what may be added up: a gauge tells of one process, and of now."""
+    return [family for family in families if family.kind is not Kind.GAUGE]
+
+
 def _family(family: control_pb2.StatsReply.Family) -> Family:
-    kind = Kind.HISTOGRAM if family.bounds else Kind.COUNTER
+    kind = Kind.GAUGE if family.gauge else Kind.HISTOGRAM if family.bounds else Kind.COUNTER
     cells = {
         tuple(cell.labels): Cell(cell.count, cell.sum, list(cell.buckets)) for cell in family.cells
     }

@@ -10,6 +10,7 @@
 #include "give_way.h"
 #include "metrics.h"
 #include "public_server.h"
+#include "tensorflow_metrics.h"
 #include "warm_up.h"
 
 namespace hotrow_server {
@@ -53,6 +54,7 @@ hotrow::Reply ControlService::answer(const hotrow::Request& request) {
         return;
       case hotrow::Request::kStats:
         write_stats(reply.mutable_stats());
+        write_tensorflow_stats(ops_, reply.mutable_stats());
         return;
       case hotrow::Request::kSetBatching:
         set_batching(request.set_batching());

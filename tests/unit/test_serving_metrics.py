@@ -76,9 +76,17 @@ def test_counts_of_before_may_be_left_out() -> None:
     assert [counts.families()[0].cells[("x",)].count for _ in range(2)] == [3, 4]
 
 
-def _stats(process_id: int, count: int) -> control_pb2.StatsReply:
+def test_a_gauge_is_that_of_the_process_that_runs() -> None:
+    replies = [_stats(1, 5, gauge=True), _stats(1, 3, gauge=True), _stats(2, 1, gauge=True)]
+    counts = NativeCounts(lambda: replies.pop(0), from_now=True)
+    families = [counts.families()[0] for _ in range(2)]
+    assert [family.kind for family in families] == [Kind.GAUGE] * 2
+    assert [family.cells[("x",)].count for family in families] == [3, 1]
+
+
+def _stats(process_id: int, count: int, *, gauge: bool = False) -> control_pb2.StatsReply:
     reply = control_pb2.StatsReply(process_id=process_id)
-    family = reply.families.add(name="c", label_names=["a"])
+    family = reply.families.add(name="c", label_names=["a"], gauge=gauge)
     family.cells.add(labels=["x"], count=count)
     return reply
 

@@ -151,6 +151,20 @@ def test_names_in_labels_are_escaped(monitored: Any) -> None:
     assert f":tensorflow:serving:{name}\n" in page_of(monitored)
 
 
+def test_tensorflow_tells_what_it_counts_itself(monitored: Any, two: Path) -> None:
+    _ask(monitored, 3)
+    samples = samples_of(monitored)
+    loads = f':tensorflow:cc:saved_model:load_attempt_count{{model_path="{two}",status="success"}}'
+    assert samples[loads] == 1
+    latency = f':tensorflow:cc:saved_model:load_latency{{model_path="{two}"}}'
+    assert samples[latency] > 0
+    # TensorFlow runs a graph for each request, and some to load the model.
+    assert samples[":tensorflow:core:graph_runs{}"] >= 3
+    micros = ":tensorflow:core:graph_run_time_usecs_histogram"
+    assert samples[f"{micros}_count{{}}"] == samples[f'{micros}_bucket{{le="+Inf"}}'] >= 3
+    assert f"# TYPE {micros} histogram" in page_of(monitored)
+
+
 def test_counts_go_on_when_the_executable_starts_again(monitored: Any) -> None:
     key = ':tensorflow:serving:request_count{model_name="half",status="OK"}'
     _ask(monitored, 4)
