@@ -1,8 +1,9 @@
 """Do clients notice when a version takes the place of another?
 
-A model of 500 MB is swapped again and again while 8 clients in C++ send at half of what the server
-could answer. A swap begins when the directory of the new version appears and ends when the old
-version is unloaded. Latencies count from when a request was due.
+A model of 500 MB is swapped again and again while 8 clients in C++ send so much that the machine's
+CPUs, clients included, are busy half of the time. A swap begins when the directory of the new
+version appears and ends when the old version is unloaded. Latencies count from when a request was
+due.
 
     python benchmarks/hot_swap.py [--swaps 200] [--megabytes 500] [--json F]
 
@@ -153,14 +154,14 @@ def evaluate(records: Any, swaps: Swaps) -> dict[str, float]:
 @click.option("--swaps", "count", default=200, show_default=True)
 @click.option("--megabytes", default=500, show_default=True, help="Of the model.")
 @click.option("--clients", default=8, show_default=True)
-@click.option("--share", default=0.5, show_default=True, help="Of what the server could answer.")
-@click.option("--rate", type=float, help="Requests/s, instead of a share of what was measured.")
+@click.option("--busy", default=0.5, show_default=True, help="Share of time of the CPUs.")
+@click.option("--rate", type=float, help="Requests/s, instead of what keeps the CPUs so busy.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path))
 def main(
     count: int,
     megabytes: int,
     clients: int,
-    share: float,
+    busy: float,
     rate: float | None,
     json_path: Path | None,
 ) -> None:
@@ -181,7 +182,9 @@ def main(
         flags = ["--file_system_poll_wait_seconds=0.1"]
         with serving_overhead.server("hotrow", base, MODEL, flags) as (address, pids):
             full = serving_overhead.measure(folder, address, pids, folder / "request", clients, 5)
-            rate = rate or share * full["requests_per_s"]
+            load_of = (folder, address, folder / "request", clients)
+            if rate is None:
+                rate = serving_overhead.find_rate(*load_of, full["requests_per_s"], busy)
             click.echo(
                 f"{clients} clients: {full['requests_per_s']:.0f} requests/s at full load, "
                 f"{rate:.0f} from here on"

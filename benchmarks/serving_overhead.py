@@ -8,8 +8,15 @@ in a closed loop, from several connections; the CPU time is that of the server's
     hotrow    `platform serve`: its executable and its control process together
     batched   the same with --enable_batching: at most 1024 rows a batch, no waiting
     grpcio    the plainest grpcio servicer over the loaded signature
+    pytriton  NVIDIA Triton around a Python function that runs the loaded signature, in batches;
+              its own API, KServe's, with the same values as raw bytes
 
+    python benchmarks/serving_overhead.py --setup
     python benchmarks/serving_overhead.py [--rows 1,128,1024] [--clients 1,8,64] [--json F]
+
+pytriton has a virtual environment in build/peers, made by --setup; it is left out without. Last,
+hotrow alone gets a steady load that keeps the machine's CPUs, clients included, 70 % busy:
+latencies count from when a request was due.
 """
 
 from __future__ import annotations
@@ -21,6 +28,7 @@ import platform
 import socket
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -37,11 +45,16 @@ import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2
 
 PEERS = Path(__file__).parent / "peers"
+PYTRITON = Path(__file__).parent.parent / "build" / "peers" / "pytriton"
+PYTRITON_PACKAGES = ("nvidia-pytriton==0.7.0", f"tensorflow=={tf.__version__}")
+MODEL_INFER = "/inference.GRPCInferenceService/ModelInfer"
 COLUMNS, HIDDEN = 429, (256, 128, 1)
 READY_SECONDS = 120
 # Above the floor, at so many rows: what is aimed at, in microseconds of CPU a request.
 GOALS = {1: 105, 128: 130}
 RATIO_GOAL = 8
+STEADY_SHARE, STEADY_CLIENTS, TAIL_GOAL = 0.7, 8, 3
+RATE_STEPS = 5
 BATCHING = "max_batch_size { value: 1024 } max_enqueued_batches { value: 1000 }"
 
 
@@ -122,16 +135,42 @@ def server(
             *(f"--model_base_path={base}", f"--port={port}", *flags),
         ],
         "grpcio": [str(PEERS / "grpcio_servicer.py"), str(base / "1"), str(port)],
+        "pytriton": [str(PEERS / "pytriton_server.py"), "serve", str(base / "1"), str(port)],
     }[name]
-    process = subprocess.Popen([sys.executable, *command], stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [str(pytriton_python()) if name == "pytriton" else sys.executable, *command],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL if name == "pytriton" else None,
+        # Where Triton's Python finds its library.
+        env=os.environ | {"LD_LIBRARY_PATH": str(sysconfig.get_config_var("LIBDIR"))}
+        if name == "pytriton"
+        else None,
+    )
     address = f"127.0.0.1:{port}"
     try:
         with grpc.insecure_channel(address) as channel:
             grpc.channel_ready_future(channel).result(READY_SECONDS)
+            if name == "pytriton":
+                wait_for_triton(channel)
         yield address, descendants(process.pid)
     finally:
         process.terminate()
         process.wait()
+
+
+def wait_for_triton(channel: grpc.Channel) -> None:
+    """Waits until Triton's port, which opens first, has the model behind it."""
+    # ModelReadyRequest{name: "mlp"}, ModelReadyResponse{ready: true}
+    ready = channel.unary_unary("/inference.GRPCInferenceService/ModelReady")
+    end = time.monotonic() + READY_SECONDS
+    while time.monotonic() < end:
+        try:
+            if ready(b"\x0a\x03mlp", timeout=READY_SECONDS) == b"\x08\x01":
+                return
+        except grpc.RpcError:
+            pass
+        time.sleep(0.2)
+    raise click.ClickException("Triton does not get ready")
 
 
 def descendants(pid: int) -> list[int]:
@@ -165,13 +204,20 @@ def cpu_seconds(pids: list[int]) -> float:
 
 
 def measure(
-    folder: Path, address: str, pids: list[int], request: Path, clients: int, seconds: float
+    folder: Path,
+    address: str,
+    pids: list[int],
+    request: Path,
+    clients: int,
+    seconds: float,
+    method: str | None = None,
 ) -> dict[str, float]:
     """Returns what a server did under load: requests/s, latencies and CPU microseconds each."""
     load = [str(folder / "serving_load"), address, str(request), str(clients), "0"]
-    subprocess.run([*load, "1"], stdout=subprocess.DEVNULL, check=True)
+    more = [] if method is None else [method]
+    subprocess.run([*load, "1", *more], stdout=subprocess.DEVNULL, check=True)
     before, started = cpu_seconds(pids), time.perf_counter()
-    done = subprocess.run([*load, str(seconds)], stdout=subprocess.PIPE, check=True)
+    done = subprocess.run([*load, str(seconds), *more], stdout=subprocess.PIPE, check=True)
     used, wall = cpu_seconds(pids) - before, time.perf_counter() - started
     told = json.loads(done.stdout)
     if told["failures"]:
@@ -184,8 +230,85 @@ def measure(
     }
 
 
+def cpu_ticks() -> tuple[int, int]:
+    """Returns for how long the machine's CPUs have been busy, and that with idle times."""
+    user, nice, system, idle, iowait, *others = map(
+        int, Path("/proc/stat").read_text().splitlines()[0].split()[1:9]
+    )
+    busy = user + nice + system + sum(others)
+    return busy, busy + idle + iowait
+
+
+def measure_steady(
+    folder: Path, address: str, request: Path, clients: int, rate: float, seconds: float
+) -> dict[str, float]:
+    """Returns latencies under a load that does not wait for answers, and how busy the CPUs were."""
+    records = folder / "records"
+    load = subprocess.Popen(
+        [*(folder / "paced_load", address, request, str(clients)), *(str(rate), records)],
+        stdin=subprocess.PIPE,
+    )
+    # The first second opens connections.
+    time.sleep(1)
+    before = cpu_ticks()
+    time.sleep(seconds)
+    after = cpu_ticks()
+    load.communicate()
+    if load.returncode:
+        raise click.ClickException("the clients ended with a failure")
+    due, _, nanos, version = np.fromfile(records, np.int64).reshape(-1, 4).T
+    if (version < 0).any():
+        raise click.ClickException(f"{(version < 0).sum()} requests failed at {address}")
+    micros = nanos[due > due.min() + 10**9] / 1e3
+    p50, p99, p999 = np.percentile(micros, (50, 99, 99.9))
+    busy = (after[0] - before[0]) / (after[1] - before[1])
+    return {"requests_per_s": rate, "busy": busy, "p50_us": p50, "p99_us": p99, "p999_us": p999}
+
+
+def find_rate(
+    folder: Path, address: str, request: Path, clients: int, most: float, share: float
+) -> float:
+    """Returns at how many requests/s the CPUs are busy for a share of the time.
+
+    Args:
+        folder: where the clients are.
+        address: of the server.
+        request: what they send.
+        clients: how many.
+        most: what the server answers in a closed loop: no pauses there, and so less to do for each.
+        share: of the time.
+    """
+    low, high = 0.0, most
+    for _ in range(RATE_STEPS):
+        rate = (low + high) / 2
+        if measure_steady(folder, address, request, clients, rate, 1)["busy"] < share:
+            low = rate
+        else:
+            high = rate
+    return (low + high) / 2
+
+
+def pytriton_python() -> Path:
+    """Returns the interpreter that has PyTriton."""
+    return PYTRITON / "bin" / "python"
+
+
+def set_up() -> None:
+    """Makes the peer's virtual environment."""
+    subprocess.run([sys.executable, "-m", "venv", "--clear", str(PYTRITON)], check=True)
+    subprocess.run([pytriton_python(), "-m", "pip", "install", *PYTRITON_PACKAGES], check=True)
+
+
 def write_request(path: Path, rows: int) -> None:
-    """Writes a serialized request."""
+    """Writes serialized requests, of TF Serving's API and, if it is there, of PyTriton's."""
+    if pytriton_python().exists():
+        subprocess.run(
+            [
+                *(pytriton_python(), PEERS / "pytriton_server.py"),
+                *("request", str(rows), str(COLUMNS), path.with_suffix(".pytriton")),
+            ],
+            check=True,
+        )
     request = predict_pb2.PredictRequest()
     request.model_spec.name = "mlp"
     values = np.random.default_rng(rows).normal(size=(rows, COLUMNS)).astype(np.float32)
@@ -197,9 +320,13 @@ def write_request(path: Path, rows: int) -> None:
 @click.option("--rows", default="1,128,1024", show_default=True)
 @click.option("--clients", default="1,8,64", show_default=True)
 @click.option("--seconds", default=5.0, show_default=True, help="Of each measurement.")
+@click.option("--setup", is_flag=True, help="Make the peer's virtual environment and stop.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path))
-def main(rows: str, clients: str, seconds: float, json_path: Path | None) -> None:
+def main(rows: str, clients: str, seconds: float, setup: bool, json_path: Path | None) -> None:
     """Measures the CPU time and latency of Predict, and prints a table."""
+    if setup:
+        set_up()
+        return
     conditions = {
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}",
         "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
@@ -243,16 +370,41 @@ def main(rows: str, clients: str, seconds: float, json_path: Path | None) -> Non
             note(f"floor, {count} rows", {"cpu_us": floors[count]}, floors[count])
         (folder / "batching").write_text(BATCHING)
         batched = ["--enable_batching", f"--batching_parameters_file={folder / 'batching'}"]
-        for system in ("hotrow", "batched", "grpcio"):
+        systems = ["hotrow", "batched", "grpcio"]
+        if pytriton_python().exists():
+            systems.append("pytriton")
+        else:
+            click.echo("pytriton: not measured: run --setup")
+        for system in systems:
             flags = batched if system == "batched" else []
+            method = MODEL_INFER if system == "pytriton" else None
             name = system.replace("batched", "hotrow")
             with server(name, folder / "mlp", flags=flags) as (address, pids):
                 for count, floor_us in floors.items():
                     for many in map(int, clients.split(",")):
                         request = folder / f"request{count}"
-                        values = measure(folder, address, pids, request, many, seconds)
+                        if system == "pytriton":
+                            request = request.with_suffix(".pytriton")
+                        values = measure(folder, address, pids, request, many, seconds, method)
                         costs[system, count, many] = values["cpu_us"]
                         note(f"{system}, {count} rows, {many} clients", values, floor_us)
+        click.echo()
+        with server("hotrow", folder / "mlp") as (address, pids):
+            for count in floors:
+                request = folder / f"request{count}"
+                full = measure(folder, address, pids, request, STEADY_CLIENTS, seconds)
+                most = full["requests_per_s"]
+                load = (folder, address, request, STEADY_CLIENTS)
+                steady = measure_steady(
+                    *load, rate=find_rate(*load, most, STEADY_SHARE), seconds=4 * seconds
+                )
+                tail = steady["p99_us"] / steady["p50_us"]
+                click.echo(
+                    f"{count} rows, {steady['requests_per_s']:.0f} requests/s ({most:.0f} in a "
+                    f"closed loop), CPUs {steady['busy']:.0%} busy: p50 {steady['p50_us']:.0f}, "
+                    f"p99 {steady['p99_us']:.0f}, p99.9 {steady['p999_us']:.0f} us; "
+                    f"p99 is {tail:.1f} times p50 (aimed at: {TAIL_GOAL})"
+                )
     first = int(clients.split(",")[0])
     click.echo()
     for count, floor_us in floors.items():

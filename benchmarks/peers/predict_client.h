@@ -1,5 +1,5 @@
-// How the load generators call: a client sends the same serialized PredictRequest again and again
-// and waits for each answer. It parses nothing, to take as little of the machine as it can.
+// How the load generators call: a client sends the same serialized request again and again and
+// waits for each answer. It parses nothing, to take as little of the machine as it can.
 #pragma once
 
 #include <grpcpp/create_channel.h>
@@ -11,20 +11,22 @@
 #include <memory>
 #include <string>
 
-// A client of a Predict service with a connection of its own.
+inline constexpr char kPredict[] = "/tensorflow.serving.PredictionService/Predict";
+
+// A client with a connection of its own.
 class PredictClient {
  public:
   // number: no other client's, so that they do not share a connection.
-  PredictClient(const std::string& address, int number, const std::string& request)
-      : stub_(channel(address, number)), slice_(request), request_(&slice_, 1) {}
+  PredictClient(const std::string& address, int number, const std::string& request,
+                const std::string& method = kPredict)
+      : stub_(channel(address, number)), slice_(request), request_(&slice_, 1), method_(method) {}
 
   // Fills the reply when the call was answered.
   grpc::Status ask(grpc::ByteBuffer* reply) {
     grpc::ClientContext context;
     grpc::Status status;
     grpc::CompletionQueue queue;
-    const auto reader = stub_.PrepareUnaryCall(
-        &context, "/tensorflow.serving.PredictionService/Predict", request_, &queue);
+    const auto reader = stub_.PrepareUnaryCall(&context, method_, request_, &queue);
     reader->StartCall();
     reader->Finish(reply, &status, nullptr);
     void* event;
@@ -43,6 +45,7 @@ class PredictClient {
   grpc::GenericStub stub_;
   const grpc::Slice slice_;
   const grpc::ByteBuffer request_;
+  const std::string method_;
 };
 
 inline std::string read_request(const char* path) {

@@ -1,8 +1,9 @@
-// Clients of a Predict service in a closed loop: each has a connection of its own, sends the same
-// serialized PredictRequest again and again, and waits for the answer.
+// Clients in a closed loop: each has a connection of its own, sends the same serialized request
+// again and again, and waits for the answer.
 //
-//     serving_load ADDRESS REQUEST_FILE CLIENTS WARM_SECONDS SECONDS
+//     serving_load ADDRESS REQUEST_FILE CLIENTS WARM_SECONDS SECONDS [METHOD]
 //
+// METHOD is gRPC's path of it; TF Serving's Predict unless given.
 // Prints what was counted after the warm seconds, as JSON: requests, failures, and the latencies
 // in microseconds.
 #include <sys/resource.h>
@@ -30,9 +31,9 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-Counted run(const std::string& address, const std::string& request, int number, double warm,
-            double seconds) {
-  PredictClient client(address, number, request);
+Counted run(const std::string& address, const std::string& request, const std::string& method,
+            int number, double warm, double seconds) {
+  PredictClient client(address, number, request, method);
   Counted counted;
   const Clock::time_point start = Clock::now();
   while (seconds_since(start) < warm + seconds) {
@@ -58,18 +59,21 @@ double quantile(const std::vector<double>& sorted, double share) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 6) {
-    std::fprintf(stderr, "usage: serving_load ADDRESS REQUEST_FILE CLIENTS WARM_SECONDS SECONDS\n");
+  if (argc != 6 && argc != 7) {
+    std::fprintf(
+        stderr, "usage: serving_load ADDRESS REQUEST_FILE CLIENTS WARM_SECONDS SECONDS [METHOD]\n");
     return 2;
   }
   const std::string request = read_request(argv[2]);
+  const std::string method = argc == 7 ? argv[6] : kPredict;
   const int clients = std::atoi(argv[3]);
   const double warm = std::atof(argv[4]), seconds = std::atof(argv[5]);
   std::vector<Counted> counted(static_cast<size_t>(clients));
   std::vector<std::thread> threads;
   for (int i = 0; i < clients; ++i) {
-    threads.emplace_back(
-        [&, i] { counted[static_cast<size_t>(i)] = run(argv[1], request, i, warm, seconds); });
+    threads.emplace_back([&, i] {
+      counted[static_cast<size_t>(i)] = run(argv[1], request, method, i, warm, seconds);
+    });
   }
   for (std::thread& thread : threads) thread.join();
   std::vector<double> micros;
