@@ -14,8 +14,8 @@ import click
 from hotrow.cli.inspection_text import details, summary
 from hotrow.errors import DataLossError, InvalidArgumentError, NotFoundError
 from hotrow.inspection import Inspection, inspect_store, inspect_version
-from hotrow.manifest import FILE_NAME
 from hotrow.sealed_directory import MANIFEST
+from hotrow.version_layout import FILE_NAME
 
 _CHECKPOINT = re.compile(r"step-\d+")
 

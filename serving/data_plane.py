@@ -24,7 +24,7 @@ from hotrow.serving.supervisor import Supervision
 
 _START_SECONDS = 60.0
 # Between two looks at whether it answers.
-_LOOK_SECONDS = 0.02
+_LOOK_SECONDS = 0.005
 # For what comes after the last request.
 _END_SECONDS = 5.0
 # After a crash, and again while it keeps ending.
@@ -82,11 +82,10 @@ class DataPlane:
     """
 
     def __init__(self, supervision: Supervision, log: Callable[[str], None]) -> None:
-        """Starts it, or finds the one of a control process before this one.
+        """Begins to start it, or finds the one of a control process before this one.
 
         Raises:
             FailedPreconditionError: it is not built.
-            UnavailableError: it does not start.
         """
         self._log = log
         self._lifeline = supervision.lifeline
@@ -105,8 +104,16 @@ class DataPlane:
         left = self._described()
         self._adoption = None if left is None else Adoption(left)
         self._numbers = itertools.count(1 + (self._adoption.highest if self._adoption else 0))
-        self._process = self._start() if left is None else ServerProcess(left.process_id)
+        self._process = self._spawned() if left is None else ServerProcess(left.process_id)
         self._watch = threading.Thread(target=self._keep_up, name="data-plane", daemon=True)
+
+    def wait_until_started(self) -> None:
+        """Returns when it answers; comes before everything else.
+
+        Raises:
+            UnavailableError: it does not start.
+        """
+        self._wait_for_start_of(self._process)
         self._watch.start()
 
     def begin(self) -> None:
@@ -287,10 +294,11 @@ class DataPlane:
             self._process.kill()
         self._watch.join()
 
-    def _start(self) -> ServerProcess:
-        """Starts a process, and returns when it answers."""
+    def _spawned(self) -> ServerProcess:
         # What TensorFlow says while it starts is kept, for when it does not.
-        process = start_server(self._control_socket, self._greetings, self._lifeline)
+        return start_server(self._control_socket, self._greetings, self._lifeline)
+
+    def _wait_for_start_of(self, process: ServerProcess) -> None:
         waited = 0.0
         while self._described() is None:
             if process.wait(_LOOK_SECONDS) or waited > _START_SECONDS:
@@ -300,7 +308,6 @@ class DataPlane:
                     f"hotrow-server does not start ({process.exit_text()}): {said}"
                 )
             waited += _LOOK_SECONDS
-        return process
 
     def _described(self) -> control_pb2.DescribeReply | None:
         """Returns what a process has that answers; None when none does."""
@@ -363,7 +370,8 @@ class DataPlane:
 
     def _restore(self) -> None:
         """Starts a process that has what the last one had."""
-        process = self._start()
+        process = self._spawned()
+        self._wait_for_start_of(process)
         with self._changed:
             loaded, routes, listening = dict(self._loaded), self._routes, self._listening
             batching = control_pb2.SetBatching(threads=self._batch_threads)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hotrow.manifest import FILE_NAME, ROWS
 from hotrow.sealed_directory import read_sealed
+from hotrow.version_layout import FILE_NAME, ROWS
 
 # Where an export of ours keeps its manifest (design D9); another SavedModel has none.
 MANIFEST = Path("assets", FILE_NAME)

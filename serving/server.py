@@ -14,18 +14,14 @@ from hotrow.serving.batching import Batching
 from hotrow.serving.config_file import ConfigFilePolling, initial_config
 from hotrow.serving.config_memory import ConfigMemory
 from hotrow.serving.data_plane import DataPlane, check_port_is_free
-from hotrow.serving.gateway import Gateway
 from hotrow.serving.lifecycle import LoadPolicy, Lost, ModelLifecycle
 from hotrow.serving.limited_threads import LimitedThreads
-from hotrow.serving.model_service import ModelServer, model_status
+from hotrow.serving.model_service import ModelServer
 from hotrow.serving.monitoring import Monitoring, read_metrics_path
 from hotrow.serving.native_counts import NativeCounts
 from hotrow.serving.options import ServeOptions
 from hotrow.serving.platform_config import Platform, read_platform
-from hotrow.serving.rest.app import RestApp, RestLimits
-from hotrow.serving.rest.handler import RestHandler
-from hotrow.serving.rest.health import Health
-from hotrow.serving.rest.http_server import RestServer
+from hotrow.serving.rest.port import take_port
 from hotrow.serving.route_table import RouteTable
 from hotrow.serving.servable import Servable
 from hotrow.serving.served_models import ServedModels
@@ -62,10 +58,15 @@ def serve(options: ServeOptions, supervision: Supervision) -> None:
         transport.check_socket()
         if options.port:
             check_port_is_free(options.port, "--port")
-    rest = RestServer(options.rest_api_port) if options.rest_api_port else None
+    rest_port = take_port(options.rest_api_port) if options.rest_api_port else None
     data_plane = DataPlane(supervision, _log)
+    # Imported while the executable starts, which takes as long.
+    from hotrow.serving.rest.front import start_rest
+
+    data_plane.wait_until_started()
     routes = RouteTable(data_plane.set_routes, options.request_log)
     loading = LimitedThreads("load", _FIRST_LOADS * (os.cpu_count() or 1))
+    rest = None
     model_server = None
     polling = None
     batching = None
@@ -91,9 +92,17 @@ def serve(options: ServeOptions, supervision: Supervision) -> None:
             max_threads=options.grpc_max_threads or 0,
             **transport.listen_fields(),
         )
-        if rest is not None:
-            app = _rest_app(options, models, data_plane, routes, monitoring, metrics_path)
-            rest.start(app, app.limits.read_seconds, transport.rest_tls)
+        if rest_port is not None:
+            rest = start_rest(
+                rest_port,
+                options,
+                models,
+                data_plane,
+                routes,
+                monitoring,
+                metrics_path,
+                transport.rest_tls,
+            )
         if resumed:
             _log("the control process serves again")
         else:
@@ -156,35 +165,6 @@ def _models(
         looks=options.file_system_poll_wait_seconds >= 0,
         changed=changed,
         log=_log,
-    )
-
-
-def _rest_app(
-    options: ServeOptions,
-    models: ServedModels,
-    data_plane: DataPlane,
-    routes: RouteTable,
-    monitoring: Monitoring,
-    metrics_path: str | None,
-) -> RestApp:
-    handler = RestHandler(
-        Gateway(data_plane.channel(), routes),
-        functools.partial(model_status, models),
-        models.configured,
-        options.rest_api_timeout_in_ms / 1000,
-        monitoring.count_rest,
-    )
-    limits = RestLimits(
-        options.rest_api_num_threads,
-        options.transport.rest_api_max_body_bytes,
-        options.transport.rest_api_read_timeout_in_ms / 1000,
-    )
-    return RestApp(
-        handler,
-        Health(models.configured, data_plane.serves),
-        limits,
-        options.rest_api_enable_cors_support,
-        (metrics_path, monitoring.page) if metrics_path is not None else None,
     )
 
 

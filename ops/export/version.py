@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from hotrow.errors import AlreadyExistsError, InvalidArgumentError
-from hotrow.manifest import FILE_NAME, ROWS, Manifest, ManifestFeature, ManifestTable, schema_hash
+from hotrow.manifest import Manifest, ManifestFeature, ManifestTable, schema_hash
 from hotrow.ops.embedding import DistributedEmbedding
 from hotrow.ops.export.rows import standalone_table, write_rows
 from hotrow.ops.export.signatures import Signature, complete_signatures
@@ -21,6 +21,7 @@ from hotrow.ops.lookup import Lookup, StandaloneLookup, StoreLookup
 from hotrow.ops.table import Table
 from hotrow.sealed_directory import sealing
 from hotrow.store_url import check_store_url
+from hotrow.version_layout import FILE_NAME, ROWS
 
 OWN_STORE = f"file:{ROWS}"
 """The store inside the version directory."""

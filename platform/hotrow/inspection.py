@@ -9,10 +9,11 @@ from typing import Any
 
 from hotrow import _native
 from hotrow.line_layout import LineLayout
-from hotrow.manifest import FILE_NAME, read_manifest
+from hotrow.manifest import read_manifest
 from hotrow.sealed_directory import read_sealed
 from hotrow.store_url import check_store_url
 from hotrow.table_statistics import TableStatistics
+from hotrow.version_layout import FILE_NAME
 
 FLOAT_BYTES = 4
 

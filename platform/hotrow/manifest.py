@@ -18,10 +18,6 @@ from hotrow.errors import DataLossError, NotFoundError
 from hotrow.spec import FeatureConfig, TableConfig
 from hotrow.version import __version__
 
-FILE_NAME = "hotrow_manifest.json"
-ROWS = "rows"
-"""Folder of a version's own store."""
-
 
 class _Part(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(frozen=True, extra="ignore")

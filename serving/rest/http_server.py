@@ -25,21 +25,13 @@ _IDLE_SECONDS = 75
 class RestServer:
     """Listens on a port from `start` to `stop`."""
 
-    def __init__(self, port: int) -> None:
-        """Takes the port without listening on it yet.
+    def __init__(self, taken: socket.socket) -> None:
+        """Prepares it.
 
         Args:
-            port: TCP port, on every interface.
-
-        Raises:
-            UnavailableError: the port is taken or not allowed.
+            taken: the port, bound; it is closed with the server.
         """
-        try:
-            self._socket = _bound_socket(port)
-        except OSError as err:
-            raise UnavailableError(
-                f"--rest_api_port {port} cannot be used: {err.strerror}; choose another port"
-            ) from err
+        self._socket = taken
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
 
@@ -89,26 +81,6 @@ class RestServer:
             self._server.should_exit = True
             self._thread.join(drain_seconds)
         self._socket.close()
-
-
-def _bound_socket(port: int) -> socket.socket:
-    """Returns a socket at a port of every interface: of IPv6 and IPv4, or of what there is."""
-    if socket.has_dualstack_ipv6():
-        return _bound(socket.AF_INET6, "::", port)
-    return _bound(socket.AF_INET, "0.0.0.0", port)
-
-
-def _bound(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
-    taken = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            taken.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        taken.bind((host, port))
-    except OSError:
-        taken.close()
-        raise
-    return taken
 
 
 def _tls_files(tls: Tls | None, folder: Path) -> dict[str, Any]:

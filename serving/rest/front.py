@@ -1,0 +1,69 @@
+"""The REST port, put together. What it imports takes a quarter of a second."""
+
+from __future__ import annotations
+
+import functools
+import socket
+
+from hotrow.serving.data_plane import DataPlane
+from hotrow.serving.gateway import Gateway
+from hotrow.serving.model_service import model_status
+from hotrow.serving.monitoring import Monitoring
+from hotrow.serving.options import ServeOptions
+from hotrow.serving.rest.app import RestApp, RestLimits
+from hotrow.serving.rest.handler import RestHandler
+from hotrow.serving.rest.health import Health
+from hotrow.serving.rest.http_server import RestServer
+from hotrow.serving.route_table import RouteTable
+from hotrow.serving.served_models import ServedModels
+from hotrow.serving.tls import Tls
+
+
+def start_rest(
+    taken: socket.socket,
+    options: ServeOptions,
+    models: ServedModels,
+    data_plane: DataPlane,
+    routes: RouteTable,
+    monitoring: Monitoring,
+    metrics_path: str | None,
+    tls: Tls | None,
+) -> RestServer:
+    """Answers REST requests on a port that was taken.
+
+    Args:
+        taken: the port; closed with the server.
+        options: of the whole server.
+        models: what it serves.
+        data_plane: answers predictions.
+        routes: where they go.
+        monitoring: counts requests, and makes the page for Prometheus.
+        metrics_path: of that page; None: there is none.
+        tls: of the port.
+
+    Raises:
+        UnavailableError: another process listens on the port since it was taken, or the server
+            does not start.
+    """
+    handler = RestHandler(
+        Gateway(data_plane.channel(), routes),
+        functools.partial(model_status, models),
+        models.configured,
+        options.rest_api_timeout_in_ms / 1000,
+        monitoring.count_rest,
+    )
+    limits = RestLimits(
+        options.rest_api_num_threads,
+        options.transport.rest_api_max_body_bytes,
+        options.transport.rest_api_read_timeout_in_ms / 1000,
+    )
+    app = RestApp(
+        handler,
+        Health(models.configured, data_plane.serves),
+        limits,
+        options.rest_api_enable_cors_support,
+        (metrics_path, monitoring.page) if metrics_path is not None else None,
+    )
+    server = RestServer(taken)
+    server.start(app, limits.read_seconds, tls)
+    return server
