@@ -15,6 +15,7 @@ void Call::happen(bool ok) {
         delete this;
         return;
       }
+      reception_->open.fetch_add(1, std::memory_order_relaxed);
       new Call(reception_);
       step_ = Step::kReading;
       stream_.Read(&request_, this);
@@ -30,6 +31,7 @@ void Call::happen(bool ok) {
       finish(asked_->status);
       return;
     case Step::kFinishing:
+      reception_->open.fetch_sub(1, std::memory_order_relaxed);
       delete this;
       return;
   }

@@ -30,6 +30,8 @@ struct Reception {
   std::unique_ptr<grpc::GenericStub> backend;
   const int most_calls;
   std::atomic<int> calls{0};
+  // Calls of any service that arrived and have not ended.
+  std::atomic<int> open{0};
 };
 
 class Call final : public Event {

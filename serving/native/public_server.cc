@@ -5,12 +5,20 @@
 #include <grpcpp/server_builder.h>
 #include <grpcpp/support/channel_arguments.h>
 
+#include <chrono>
+#include <future>
+#include <thread>
+
 namespace hotrow_server {
 namespace {
 
 constexpr int kMostCalls = 1024;
 // Calls that can arrive at the same time without waiting for a thread.
 constexpr int kArriving = 32;
+// Without an open call after which a drain has ended: replies are on their way for a while, and
+// calls may have come just before the end.
+constexpr auto kQuiet = std::chrono::milliseconds(200);
+constexpr auto kLook = std::chrono::milliseconds(2);
 
 std::unique_ptr<grpc::GenericStub> backend_at(const std::string& address) {
   grpc::ChannelArguments arguments;
@@ -45,6 +53,19 @@ PublicServer::PublicServer(const hotrow::ListenRequest& request, const CurrentRo
   listening_.check(server_.get());
   for (int i = 0; i < kArriving; ++i) new Call(&reception_);
   workers_ = std::make_unique<Workers>(queue_.get());
+}
+
+void PublicServer::drain(Clock::time_point deadline) {
+  std::promise<void> ended;
+  std::future<void> end = ended.get_future();
+  std::thread([this, deadline, ended = std::move(ended)]() mutable {
+    server_->Shutdown(deadline);
+    ended.set_value();
+  }).detach();
+  for (auto quiet = kQuiet; quiet > quiet.zero();) {
+    if (end.wait_for(kLook) == std::future_status::ready) return;
+    quiet = reception_.open.load(std::memory_order_relaxed) == 0 ? quiet - kLook : kQuiet;
+  }
 }
 
 }  // namespace hotrow_server

@@ -19,8 +19,9 @@ class PublicServer {
   const hotrow::ListenRequest& request() const { return request_; }
   int port() const { return listening_.port(); }
   // Takes no new call; returns when the running ones have ended, or were broken off at the
-  // deadline. The process ends then: nothing here is taken apart beneath its threads.
-  void drain(Clock::time_point deadline) { server_->Shutdown(deadline); }
+  // deadline. Those who watch health are told, and not waited for: they never end. The process ends
+  // then: nothing here is taken apart beneath its threads.
+  void drain(Clock::time_point deadline);
 
  private:
   hotrow::ListenRequest request_;

@@ -37,7 +37,9 @@ def _until(condition: Any) -> None:
 def test_grpc_health_says_serving_and_tells_watchers_of_the_end(
     base: Path, start_server: Any
 ) -> None:
-    server = start_server("half", base, "--enable_grpc_healthcheck_service")
+    server = start_server(
+        "half", base, "--enable_grpc_healthcheck_service", "--drain_seconds=1000000"
+    )
     server.wait_ready()
     check = server.channel.unary_unary("/grpc.health.v1.Health/Check")
     for service in ("", "ModelService", "PredictionService", "tensorflow.serving.ModelService"):
