@@ -55,6 +55,9 @@ GOALS = {1: 105, 128: 130}
 RATIO_GOAL = 8
 STEADY_SHARE, STEADY_CLIENTS, TAIL_GOAL = 0.7, 8, 3
 RATE_STEPS = 5
+# In which clients of a steady load open their connections.
+CONNECT_SECONDS = 1.0
+WINDOW_NANOS = 100_000_000
 BATCHING = "max_batch_size { value: 1024 } max_enqueued_batches { value: 1000 }"
 
 
@@ -248,8 +251,7 @@ def measure_steady(
         [*(folder / "paced_load", address, request, str(clients)), *(str(rate), records)],
         stdin=subprocess.PIPE,
     )
-    # The first second opens connections.
-    time.sleep(1)
+    time.sleep(CONNECT_SECONDS)
     before = cpu_ticks()
     time.sleep(seconds)
     after = cpu_ticks()
@@ -259,10 +261,49 @@ def measure_steady(
     due, _, nanos, version = np.fromfile(records, np.int64).reshape(-1, 4).T
     if (version < 0).any():
         raise click.ClickException(f"{(version < 0).sum()} requests failed at {address}")
-    micros = nanos[due > due.min() + 10**9] / 1e3
+    counted = due > due.min() + 1e9 * CONNECT_SECONDS
+    micros = nanos[counted] / 1e3
     p50, p99, p999 = np.percentile(micros, (50, 99, 99.9))
-    busy = (after[0] - before[0]) / (after[1] - before[1])
-    return {"requests_per_s": rate, "busy": busy, "p50_us": p50, "p99_us": p99, "p999_us": p999}
+    return {
+        "requests_per_s": rate,
+        "busy": (after[0] - before[0]) / (after[1] - before[1]),
+        "p50_us": p50,
+        "p99_us": p99,
+        "p999_us": p999,
+        "usual_p99_us": usual_p99(due[counted], nanos[counted]) / 1e3,
+    }
+
+
+def usual_p99(due: Any, nanos: Any) -> float:
+    """Returns the median of the 99th percentiles of short windows.
+
+    A host that takes a CPU away for some milliseconds, a few times a second, decides the percentile
+    of all requests, but not that of most windows.
+    """
+    window = (due - due.min()) // WINDOW_NANOS
+    each = [np.percentile(nanos[window == w], 99) for w in np.unique(window)]
+    return float(np.median(each))
+
+
+def stalls() -> str:
+    """Returns how much of the time an idle machine kept its CPUs from a thread that needs one."""
+    code = (
+        "import os, sys, time\n"
+        "os.sched_setaffinity(0, {int(sys.argv[1])})\n"
+        "last = start = time.perf_counter()\n"
+        "gaps = []\n"
+        "while last < start + 3:\n"
+        "    now = time.perf_counter()\n"
+        "    if now - last > 5e-4: gaps.append(now - last)\n"
+        "    last = now\n"
+        "print(sum(gaps) / 3, max(gaps, default=0.0))\n"
+    )
+    running = [
+        subprocess.Popen([sys.executable, "-c", code, str(cpu)], stdout=subprocess.PIPE)
+        for cpu in sorted(os.sched_getaffinity(0))
+    ]
+    figures = np.array([process.communicate()[0].split() for process in running], float)
+    return f"{figures[:, 0].mean():.1%} of the time, at most {1e3 * figures[:, 1].max():.1f} ms"
 
 
 def find_rate(
@@ -332,6 +373,7 @@ def main(rows: str, clients: str, seconds: float, setup: bool, json_path: Path |
         "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "model": f"{COLUMNS}-{'-'.join(map(str, HIDDEN))}",
         "seconds": seconds,
+        "CPUs away": stalls(),
     }
     for name, value in conditions.items():
         click.echo(f"{name:<10} {value}")
@@ -398,12 +440,15 @@ def main(rows: str, clients: str, seconds: float, setup: bool, json_path: Path |
                 steady = measure_steady(
                     *load, rate=find_rate(*load, most, STEADY_SHARE), seconds=4 * seconds
                 )
-                tail = steady["p99_us"] / steady["p50_us"]
+                tail, usual = (
+                    steady[name] / steady["p50_us"] for name in ("p99_us", "usual_p99_us")
+                )
                 click.echo(
                     f"{count} rows, {steady['requests_per_s']:.0f} requests/s ({most:.0f} in a "
                     f"closed loop), CPUs {steady['busy']:.0%} busy: p50 {steady['p50_us']:.0f}, "
-                    f"p99 {steady['p99_us']:.0f}, p99.9 {steady['p999_us']:.0f} us; "
-                    f"p99 is {tail:.1f} times p50 (aimed at: {TAIL_GOAL})"
+                    f"p99 {steady['p99_us']:.0f}, p99.9 {steady['p999_us']:.0f} us. p99 is "
+                    f"{tail:.1f} times p50, in most tenths of a second {usual:.1f} "
+                    f"(aimed at: {TAIL_GOAL})"
                 )
     first = int(clients.split(",")[0])
     click.echo()

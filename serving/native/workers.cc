@@ -1,5 +1,7 @@
 #include "workers.h"
 
+#include <time.h>
+
 #include <algorithm>
 #include <chrono>
 #include <thread>
@@ -13,6 +15,10 @@ namespace {
 constexpr int kMostIdle = 64;
 // Events without a pause, about four requests, after which another thread helps.
 constexpr int kBusyEvents = 12;
+// So does it when a thread, between so many events, computes for this share of the time: gRPC looks
+// at one connection at a time, and says that there is no event while others have some.
+constexpr int kSampledEvents = 32;
+constexpr double kBusyShare = 0.85;
 // A thread that helps and had to wait so often, never busy in between, helps no more.
 constexpr int kIdleWaits = 16;
 // Nor does one that waits longer than this.
@@ -23,6 +29,26 @@ constexpr auto kWatch = std::chrono::milliseconds(20);
 
 using Clock = std::chrono::system_clock;
 using Steady = std::chrono::steady_clock;
+
+// How much this thread computes.
+class Load {
+ public:
+  // The share of the time since the last call.
+  double sample() {
+    timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    const auto used = std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
+    const auto at = Steady::now();
+    const double share = std::chrono::duration<double>(used - used_) / (at - at_);
+    used_ = used;
+    at_ = at;
+    return share;
+  }
+
+ private:
+  std::chrono::nanoseconds used_{0};
+  Steady::time_point at_ = Steady::now();
+};
 
 }  // namespace
 
@@ -86,7 +112,9 @@ void Workers::work() {
 
 void Workers::take_events(Taker* taker) {
   int without_pause = 0, waits = 0;
-  for (;;) {
+  Load load;
+  load.sample();
+  for (int events = 1;; ++events) {
     void* tag;
     bool ok;
     auto got = queue_->AsyncNext(&tag, &ok, gpr_inf_past(GPR_CLOCK_MONOTONIC));
@@ -97,7 +125,11 @@ void Workers::take_events(Taker* taker) {
              grpc::CompletionQueue::TIMEOUT) {
         if (leave()) return;
       }
-    } else if (++without_pause >= kBusyEvents) {
+    } else {
+      ++without_pause;
+    }
+    const bool sampled = events % kSampledEvents == 0;
+    if (without_pause >= kBusyEvents || (sampled && load.sample() > kBusyShare)) {
       without_pause = waits = 0;
       const std::lock_guard lock(mutex_);
       if (takers_ < most_takers_) add_taker();
