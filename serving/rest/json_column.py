@@ -31,6 +31,14 @@ _FIELDS = {
     types_pb2.DT_BOOL: "bool_val",
 } | {dtype: field for dtype, (field, _, _) in _INTEGERS.items()}
 
+# Those whose values travel as an array: in range as they are, one JSON kind each.
+_ARRAYS: dict[int, type[np.generic]] = {
+    types_pb2.DT_FLOAT: np.float32,
+    types_pb2.DT_DOUBLE: np.float64,
+    types_pb2.DT_INT32: np.int32,
+    types_pb2.DT_INT64: np.int64,
+}
+
 
 def is_base64(value: Any) -> bool:
     """Returns whether a value is `{"b64": "..."}`, which stands for bytes."""
@@ -86,7 +94,9 @@ class Column:
         proto = tensor_pb2.TensorProto(dtype=self._dtype)
         for size in [*([] if rows is None else [rows]), *(self._shape or [])]:
             proto.tensor_shape.dim.add(size=size)
-        if self._values:
+        if self._values and self._dtype in _ARRAYS:
+            proto.tensor_content = _as_array(self._values, _ARRAYS[self._dtype]).tobytes()
+        elif self._values:
             getattr(proto, _FIELDS[self._dtype]).extend(self._values)
         return proto
 
@@ -106,8 +116,36 @@ class Column:
                 f"Encountered list at unexpected size: {len(value)} at level: {level} "
                 f"expected size: {shape[level]}"
             )
+        if level + 1 == len(shape) and (entries := _leaves(value, self._dtype)) is not None:
+            self._values.extend(entries)
+            return
         for item in value:
             self._fill(item, level + 1, shape)
+
+
+def _as_array(values: list[Any], dtype: type[np.generic]) -> np.ndarray[Any, Any]:
+    with np.errstate(over="ignore"):  # infinite, as a float
+        return np.array(values).astype(dtype)
+
+
+def _leaves(values: list[Any], dtype: int) -> list[Any] | None:
+    """Returns what `_leaf` does for each of many plain values; None: it has to look at each."""
+    kinds = set(map(type, values))
+    if dtype in (types_pb2.DT_FLOAT, types_pb2.DT_DOUBLE):
+        if kinds <= {float}:
+            return values
+        if kinds <= {float, int}:
+            try:
+                return [float(value) for value in values]
+            except OverflowError:
+                return None
+    elif dtype in _INTEGERS and kinds == {int}:
+        _, least, greatest = _INTEGERS[dtype]
+        if least <= min(values) and max(values) <= greatest:
+            return values
+    elif dtype == types_pb2.DT_BOOL and kinds == {bool}:
+        return values
+    return None
 
 
 def _leaf(value: Any, dtype: int) -> Any:
@@ -124,7 +162,7 @@ def _leaf(value: Any, dtype: int) -> Any:
     is_bool = isinstance(value, bool)
     if dtype in (types_pb2.DT_FLOAT, types_pb2.DT_DOUBLE):
         if isinstance(value, int | float) and not is_bool:
-            return _as_float(value, dtype)
+            return _as_float(value)
     elif dtype == types_pb2.DT_BOOL:
         if is_bool:
             return value
@@ -157,15 +195,11 @@ def encode_string(value: str) -> bytes:
         ) from err
 
 
-def _as_float(value: float, dtype: int) -> float:
+def _as_float(value: float) -> float:
     try:
-        wide = float(value)
+        return float(value)
     except OverflowError:
-        wide = math.copysign(math.inf, value)
-    if dtype == types_pb2.DT_DOUBLE:
-        return wide
-    with np.errstate(over="ignore"):
-        return float(np.float32(wide))
+        return math.copysign(math.inf, value)
 
 
 def _shape_of(value: Any) -> list[int]:

@@ -29,7 +29,9 @@ def _bound_socket(port: int) -> socket.socket:
 
 
 def _bound(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
-    taken = socket.socket(family, socket.SOCK_STREAM)
+    # With the protocol named: asyncio sets TCP_NODELAY on no other connections, and a reply's body
+    # then waits 40 ms for the client to acknowledge its head.
+    taken = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
