@@ -12,6 +12,7 @@ import re
 from typing import Any
 
 import numpy as np
+import orjson
 
 from hotrow.serving.status import invalid
 
@@ -42,6 +43,16 @@ def parse_object(body: bytes) -> dict[str, Any]:
     Raises:
         RequestError: INVALID_ARGUMENT for an empty body, broken JSON, or another kind of value.
     """
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError:  # refused, or one of RapidJSON's liberties
+        value = _parse_as_rapidjson(body)
+    if not isinstance(value, dict):
+        raise invalid(f"JSON Value: {shown(value)} Is not object")
+    return value
+
+
+def _parse_as_rapidjson(body: bytes) -> Any:
     text = body.decode("utf-8", BYTES_IN_STRING)
     if not text:
         raise invalid("JSON Parse error: The document is empty")
@@ -59,8 +70,6 @@ def parse_object(body: bytes) -> dict[str, Any]:
         raise invalid("JSON Parse error: the value is nested too deeply") from err
     except ValueError as err:
         raise invalid(f"JSON Parse error: {err}") from err
-    if not isinstance(value, dict):
-        raise invalid(f"JSON Value: {shown(value)} Is not object")
     return value
 
 
