@@ -42,7 +42,14 @@ def check_logging(model: ModelConfig) -> None:
             f"model {model.name}: custom_logging_config of type "
             f"{config.custom_logging_config.type_url!r} is not known here; leave it out"
         )
-    rate = config.sampling_config.sampling_rate
+    sampling = config.sampling_config
+    others = [field.name for field, _ in sampling.ListFields() if field.name != "sampling_rate"]
+    if others:
+        raise invalid(
+            f"model {model.name}: {others[0]} of its sampling_config is not known here; give "
+            "sampling_rate alone"
+        )
+    rate = sampling.sampling_rate
     if not 0 <= rate <= 1:
         raise invalid(
             f"model {model.name}: sampling_rate {rate} is out of range; give a number from 0 to 1"

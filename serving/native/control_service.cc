@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdio>
+#include <mutex>
 #include <thread>
 
 #include "answer.h"
@@ -54,7 +56,7 @@ hotrow::Reply ControlService::answer(const hotrow::Request& request) {
         return;
       case hotrow::Request::kStats:
         write_stats(reply.mutable_stats());
-        write_tensorflow_stats(ops_, reply.mutable_stats());
+        add_tensorflow_stats(reply.mutable_stats());
         return;
       case hotrow::Request::kSetBatching:
         set_batching(request.set_batching());
@@ -66,6 +68,18 @@ hotrow::Reply ControlService::answer(const hotrow::Request& request) {
   reply.set_code(status.error_code());
   reply.set_message(status.error_message());
   return reply;
+}
+
+void ControlService::add_tensorflow_stats(hotrow::StatsReply* reply) {
+  try {
+    write_tensorflow_stats(ops_, reply);
+  } catch (const Refused& error) {
+    // Ours are told without them.
+    static std::once_flag said;
+    std::call_once(said, [&] {
+      std::fprintf(stderr, "TensorFlow's own metrics cannot be read: %s\n", error.what());
+    });
+  }
 }
 
 hotrow::LoadReply ControlService::load(const hotrow::LoadRequest& request) {

@@ -37,6 +37,7 @@ class ControlService {
   hotrow::ListenReply listen(const hotrow::ListenRequest& request);
   void drain(const hotrow::DrainRequest& request);
   hotrow::DescribeReply describe();
+  void add_tensorflow_stats(hotrow::StatsReply* reply);
 
   std::string ops_;
   BatchThreads batch_threads_;

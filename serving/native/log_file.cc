@@ -79,7 +79,7 @@ void LogFile::write(std::string_view records, const LogFileLimits& limits) {
 void LogFile::begin_next() {
   for (int number = 0;; ++number) {
     path_ = name_now(prefix_, number);
-    descriptor_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644);
+    descriptor_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0640);
     if (descriptor_ >= 0) break;
     if (errno != EEXIST) fail();
   }
@@ -91,7 +91,8 @@ void LogFile::fail() const { throw std::system_error(errno, std::generic_categor
 
 bool LogFile::is_over(size_t more_bytes, const LogFileLimits& limits) const {
   if (bytes_ > 0 && bytes_ + static_cast<int64_t>(more_bytes) > limits.bytes) return true;
-  if (Steady::now() - begun_ >= std::chrono::seconds(limits.seconds)) return true;
+  const auto age = std::chrono::duration_cast<std::chrono::seconds>(Steady::now() - begun_);
+  if (age.count() >= limits.seconds) return true;
   // Somebody has removed it.
   struct stat status;
   return fstat(descriptor_, &status) == 0 && status.st_nlink == 0;

@@ -100,7 +100,10 @@ void RequestLog::add(int field, const LoggedAnswer& answer, const grpc::ByteBuff
 bool RequestLog::takes_next() const {
   const double rate = sampling_.sampling_rate();
   if (rate >= 1) return true;
-  static thread_local std::minstd_rand random{std::random_device{}()};
+  // Each thread's own; std::random_device may fail.
+  static thread_local std::minstd_rand random(static_cast<uint32_t>(
+      std::hash<const void*>()(&random) ^
+      static_cast<size_t>(std::chrono::steady_clock::now().time_since_epoch().count())));
   return std::uniform_real_distribution<double>()(random) < rate;
 }
 

@@ -24,7 +24,12 @@ from hotrow.serving.gateway import Gateway
 from hotrow.serving.lifecycle import VersionStatus
 from hotrow.serving.model_service import status_response
 from hotrow.serving.rest.examples_json import read_examples, write_classes, write_values
-from hotrow.serving.rest.json_text import BYTES_IN_STRING, parse_object, write_string
+from hotrow.serving.rest.json_text import (
+    BYTES_IN_STRING,
+    NESTED_TOO_DEEPLY,
+    parse_object,
+    write_string,
+)
 from hotrow.serving.rest.predict_reply import write_outputs
 from hotrow.serving.rest.predict_request import Form, read_inputs, signature_name
 from hotrow.serving.status import Code, as_request_error, invalid
@@ -114,6 +119,9 @@ class RestHandler:
         code = Code.OK
         try:
             text = self._dispatch(verb, path, body, asked)
+        except RecursionError:
+            code = Code.INVALID_ARGUMENT
+            text = error_text(NESTED_TOO_DEEPLY)
         except Exception as err:
             refused = as_request_error(err)
             code = refused.code

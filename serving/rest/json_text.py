@@ -18,6 +18,7 @@ from hotrow.serving.status import invalid
 
 # Bytes that are no UTF-8 travel through Python strings in this way, and come back unchanged.
 BYTES_IN_STRING = "surrogateescape"
+NESTED_TOO_DEEPLY = "JSON Parse error: the value is nested too deeply"
 
 _SHOWN_CHARS = 256
 _BLANK = " \t\n\r"
@@ -67,7 +68,7 @@ def _parse_as_rapidjson(body: bytes) -> Any:
         reason = _REASONS.get(err.msg, f"{err.msg}.")
         raise invalid(f"JSON Parse error: {reason} at offset: {err.pos}") from err
     except RecursionError as err:
-        raise invalid("JSON Parse error: the value is nested too deeply") from err
+        raise invalid(NESTED_TOO_DEEPLY) from err
     except ValueError as err:
         raise invalid(f"JSON Parse error: {err}") from err
     return value

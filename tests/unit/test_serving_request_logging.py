@@ -41,6 +41,13 @@ def config(logging: str) -> ModelServerConfig:
             id="a rate above 1",
         ),
         pytest.param(
+            f"{FILE} sampling_config {{ per_task_sampling_configs {{ sampling_rate: 1 }} }}",
+            Code.INVALID_ARGUMENT,
+            "model a: per_task_sampling_configs of its sampling_config is not known here; give "
+            "sampling_rate alone",
+            id="rates of tasks",
+        ),
+        pytest.param(
             f"{FILE} sampling_config {{ sampling_rate: -0.5 }}",
             Code.INVALID_ARGUMENT,
             "model a: sampling_rate -0.5 is out of range; give a number from 0 to 1",

@@ -18,6 +18,11 @@ import pytest
         ),
         pytest.param("[1, 2]", "JSON Value: [\n    1,\n    2\n] Is not object", id="it is a list"),
         pytest.param(
+            '{"instances": ' + "[" * 1000 + "1" + "]" * 1000 + "}",
+            "JSON Parse error: the value is nested too deeply",
+            id="it is nested too deeply",
+        ),
+        pytest.param(
             '{"signature_name": 5, "instances": [1]}',
             "not formatted correctly. 'signature_name' key must be a string value.",
             id="the signature's name is a number",
