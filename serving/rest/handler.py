@@ -228,7 +228,8 @@ def _plain(message: Any) -> Any:
 
 
 def error_text(message: str) -> str:
-    """Returns the JSON of a refusal."""
+    """Returns the JSON of a refusal; bytes of the request that are no UTF-8 are replaced in it."""
+    message = message.encode("utf-8", BYTES_IN_STRING).decode("utf-8", "replace")
     return f'{{ "error": {write_string(message)} }}'
 
 

@@ -18,6 +18,9 @@ import pytest
         ),
         pytest.param("[1, 2]", "JSON Value: [\n    1,\n    2\n] Is not object", id="it is a list"),
         pytest.param(
+            b'"\xf5"', 'JSON Value: "\ufffd" Is not object', id="it is a string of other bytes"
+        ),
+        pytest.param(
             '{"instances": ' + "[" * 1000 + "1" + "]" * 1000 + "}",
             "JSON Parse error: the value is nested too deeply",
             id="it is nested too deeply",
@@ -157,8 +160,9 @@ import pytest
         ),
     ],
 )
-def test_a_body_is_refused_when(zoo: Any, body: str, text: str) -> None:
-    status, reply = zoo.rest("/v1/models/zoo:predict", body.encode())
+def test_a_body_is_refused_when(zoo: Any, body: str | bytes, text: str) -> None:
+    sent = body if isinstance(body, bytes) else body.encode()
+    status, reply = zoo.rest("/v1/models/zoo:predict", sent)
     assert status == 400
     assert text in json.loads(reply)["error"]
 

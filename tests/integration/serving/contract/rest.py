@@ -203,6 +203,7 @@ ROWS = (
         "test_rest_errors.py::test_a_body_is_refused_when[the body is empty]",
         "test_rest_errors.py::test_a_body_is_refused_when[the body is no JSON]",
         "test_rest_errors.py::test_a_body_is_refused_when[it is a list]",
+        "test_rest_errors.py::test_a_body_is_refused_when[it is a string of other bytes]",
         "test_rest_errors.py::test_a_body_is_refused_when[it is nested too deeply]",
     ),
     kept(
