@@ -1,0 +1,23 @@
+// How a store keeps the weights of a row (docs/formats.md, "Stored rows"). D weights, B bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace hotrow {
+
+enum class RowType : int { kFloat32 = 0, kBfloat16 = 1, kFloat16 = 2, kInt8 = 3 };
+
+// "float32", ...; fails with InvalidArgument for another name.
+RowType row_type_of(const char* name);
+const char* name_of(RowType type);
+
+// B of rows of width D.
+size_t row_bytes(RowType type, size_t width);
+
+// weights: (width). row: (B), any alignment. NaN and infinity stay what they are; int8 cannot hold
+// them and fails with InvalidArgument.
+void encode_row(RowType type, const float* weights, size_t width, std::byte* row);
+void decode_row(RowType type, const std::byte* row, size_t width, float* weights);
+
+}  // namespace hotrow

@@ -1,0 +1,142 @@
+"""The contract of a store: what LMDB and Redis give, and everything else is written over.
+
+V virtual shards, N rows, B bytes of a stored row (docs/formats.md, "Stored rows").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hotrow.store.spec import Generation
+
+Keys = NDArray[np.int64]
+Rows = NDArray[np.uint8]
+Versions = NDArray[np.uint64]
+ShardDigests = NDArray[np.uint64]
+"""uint64 [V, 3]: rows, and the two sums of their digest, of each virtual shard."""
+
+
+class Records(Protocol):
+    """Control records: small texts by name, changed by compare-and-set.
+
+    All methods raise UnavailableError when the store does not answer.
+    """
+
+    def get(self, name: str) -> str | None:
+        """Returns the text of a record; None: there is none."""
+
+    def swap(self, name: str, expected: str | None, text: str | None) -> bool:
+        """Writes a record if it is as expected (None: absent); `text` None removes it.
+
+        Returns:
+            Whether it was as expected; else nothing was changed.
+        """
+
+    def names(self, prefix: str) -> list[str]:
+        """Returns the names that begin with `prefix`, sorted."""
+
+    def next_number(self) -> int:
+        """Returns a number that this store never returned before, from 1."""
+
+    def now_ms(self) -> int:
+        """Returns the store's clock, in milliseconds; all its clients see the same one."""
+
+
+class RowStore(Protocol):
+    """A place where generations lie.
+
+    Attributes:
+        url: of the store, without a password.
+        records: its control records.
+    """
+
+    url: str
+    records: Records
+
+    def close(self) -> None:
+        """Gives connections and files back."""
+
+    def check_safe_for_rows(self) -> None:
+        """Checks that the store never drops a row by itself.
+
+        Raises:
+            FailedPreconditionError: it may (`maxmemory-policy` of Redis).
+        """
+
+    def pages_of(self, record_bytes: int, rows: int, shards: int) -> int:
+        """Returns P for a table of so many rows of so many bytes; 0: the store has no pages."""
+
+    def write(
+        self,
+        generation: Generation,
+        table: int,
+        keys: Keys,
+        rows: Rows,
+        shards: Collection[int] | None = None,
+    ) -> None:
+        """Writes rows of a generation that nobody reads yet, with its `row_version`.
+
+        Whatever lay in the pages before is replaced, so a call brings all rows of each page that
+        it touches: those of a range of mixed keys (`Table.export_hash_range`).
+
+        Args:
+            generation: which.
+            table: number of the table in it.
+            keys: int64 [N], distinct.
+            rows: uint8 [N, B].
+            shards: write only the rows of these; None: all.
+
+        Raises:
+            ResourceExhaustedError: the store is full. UnavailableError: it does not answer.
+        """
+
+    def put(
+        self, generation: Generation, table: int, keys: Keys, rows: Rows, versions: Versions
+    ) -> int:
+        """Writes rows of a generation that is read, each only over an older version.
+
+        Args:
+            keys: int64 [N], distinct.
+            rows: uint8 [N, B]; ignored for tombstones.
+            versions: uint64 [N]; the highest bit makes a tombstone.
+
+        Returns:
+            How many were newer than what lay there, and were written.
+
+        Raises:
+            NotFoundError: a marker of the generation is missing: the store lost its rows.
+            ResourceExhaustedError, UnavailableError: as for `write`.
+        """
+
+    def digests(
+        self, generation: Generation, table: int, shards: Collection[int] | None = None
+    ) -> ShardDigests:
+        """Returns what lies in each shard: uint64 [V, 3]; zeros for shards not asked for."""
+
+    def set_markers(self, generation: Generation, digests: list[ShardDigests]) -> None:
+        """Marks every shard as whole, with the digests [V, 3] of each table."""
+
+    def missing_markers(self, generation: Generation) -> list[int]:
+        """Returns the shards that are not marked as whole."""
+
+    def delete_rows(
+        self, generation: Generation, report: Callable[[int, int], None] = lambda done, of: None
+    ) -> None:
+        """Deletes rows and markers in small steps that others hardly notice; idempotent.
+
+        Args:
+            report: gets (done, of), in shards times tables.
+        """
+
+    def read(self, generation: Generation, table: int, keys: Keys) -> tuple[Rows, Versions, Any]:
+        """Returns rows uint8 [N, B], versions uint64 [N] and states uint8 [N] of keys int64 [N].
+
+        States: 0 unknown (also tombstones), 1 found. For tools and tests; servers read natively.
+
+        Raises:
+            UnavailableError: a key could not be read.
+        """

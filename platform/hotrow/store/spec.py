@@ -1,0 +1,99 @@
+"""What a generation is: its control record (docs/formats.md, "Control records")."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+
+import pydantic
+
+ROW_TYPES = ("float32", "bfloat16", "float16", "int8")
+"""How the weights of a row may be stored, by the numbers of the native core."""
+
+RowType = Literal["float32", "bfloat16", "float16", "int8"]
+
+DEFAULT_SHARDS = 256
+"""Virtual shards of a generation, V, unless another number is asked for."""
+
+EPOCH_BITS = 23
+SEQ_BITS = 40
+
+
+class _Part(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(frozen=True, extra="ignore")
+
+
+class StoredTable(_Part):
+    """A table of a generation.
+
+    Attributes:
+        name: in the graph and in the manifest.
+        dim: weights of a row, D.
+        row_type: how they are stored.
+        default_value: of every weight of the row that an unknown key reads.
+        rows: how many there are.
+        pages: in each virtual shard, P; 0 in a store without pages.
+        digest: of all its records: 32 hex digits; "" while it is being written.
+    """
+
+    name: str
+    dim: int
+    row_type: RowType
+    default_value: float
+    rows: int
+    pages: int = 0
+    digest: str = ""
+
+
+class State(StrEnum):
+    """Where a generation is in its life."""
+
+    WRITING = "writing"
+    COMPLETE = "complete"
+    DELETING = "deleting"
+
+
+class Generation(_Part):
+    """The control record of a generation.
+
+    Attributes:
+        generation: its name, 32 hex digits. number: its short one in the store.
+        model, version, step: what it is of.
+        source: what was exported; an export of the same source resumes it.
+        shards: virtual shards, V.
+        schema_hash: of the manifest.
+        created_ms: of the store's clock.
+        epoch, seq: of its rows as exported.
+        tables: in the order of their numbers.
+    """
+
+    format: Literal[1] = 1
+    generation: str
+    number: int
+    model: str
+    version: int
+    step: int
+    source: str
+    state: State
+    shards: int = DEFAULT_SHARDS
+    schema_hash: str
+    created_ms: int
+    epoch: int
+    seq: int
+    tables: tuple[StoredTable, ...]
+
+    @property
+    def row_version(self) -> int:
+        """The version of its rows as exported: uint64."""
+        return row_version(self.epoch, self.seq)
+
+
+def row_version(epoch: int, seq: int) -> int:
+    """Returns the version of a row that the cut (epoch, seq) wrote.
+
+    Raises:
+        OverflowError: one of them has too many bits.
+    """
+    if not 0 <= epoch < 1 << EPOCH_BITS or not 0 <= seq < 1 << SEQ_BITS:
+        raise OverflowError(f"epoch {epoch}, seq {seq}: at most 23 and 40 bits")
+    return epoch << SEQ_BITS | seq
