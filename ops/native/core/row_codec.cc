@@ -61,57 +61,57 @@ void decode_int8(const std::byte* row, size_t width, float* weights) {
 
 }  // namespace
 
-RowType row_type_of(const char* name) {
+StoredType stored_type_of(const char* name) {
   for (int t = 0; t < 4; ++t) {
-    if (std::strcmp(name, kNames[t]) == 0) return static_cast<RowType>(t);
+    if (std::strcmp(name, kNames[t]) == 0) return static_cast<StoredType>(t);
   }
   fail(Code::kInvalidArgument, "row type %s; one of float32, bfloat16, float16, int8", name);
 }
 
-const char* name_of(RowType type) { return kNames[static_cast<int>(type)]; }
+const char* name_of(StoredType type) { return kNames[static_cast<int>(type)]; }
 
-size_t row_bytes(RowType type, size_t width) {
+size_t row_bytes(StoredType type, size_t width) {
   switch (type) {
-    case RowType::kFloat32:
+    case StoredType::kFloat32:
       return width * sizeof(float);
-    case RowType::kBfloat16:
-    case RowType::kFloat16:
+    case StoredType::kBfloat16:
+    case StoredType::kFloat16:
       return width * sizeof(uint16_t);
-    case RowType::kInt8:
+    case StoredType::kInt8:
       return sizeof(float) + width;
   }
   return 0;
 }
 
-void encode_row(RowType type, const float* weights, size_t width, std::byte* row) {
+void encode_row(StoredType type, const float* weights, size_t width, std::byte* row) {
   switch (type) {
-    case RowType::kFloat32:
+    case StoredType::kFloat32:
       std::memcpy(row, weights, width * sizeof(float));
       break;
-    case RowType::kBfloat16:
+    case StoredType::kBfloat16:
       encode_halves(weights, width, row, bfloat16_nearest);
       break;
-    case RowType::kFloat16:
+    case StoredType::kFloat16:
       encode_halves(weights, width, row, float16_nearest);
       break;
-    case RowType::kInt8:
+    case StoredType::kInt8:
       encode_int8(weights, width, row);
       break;
   }
 }
 
-void decode_row(RowType type, const std::byte* row, size_t width, float* weights) {
+void decode_row(StoredType type, const std::byte* row, size_t width, float* weights) {
   switch (type) {
-    case RowType::kFloat32:
+    case StoredType::kFloat32:
       std::memcpy(weights, row, width * sizeof(float));
       break;
-    case RowType::kBfloat16:
+    case StoredType::kBfloat16:
       decode_halves(row, width, weights, float_of_bfloat16);
       break;
-    case RowType::kFloat16:
+    case StoredType::kFloat16:
       decode_halves(row, width, weights, float_of_float16);
       break;
-    case RowType::kInt8:
+    case StoredType::kInt8:
       decode_int8(row, width, weights);
       break;
   }

@@ -6,18 +6,18 @@
 
 namespace hotrow {
 
-enum class RowType : int { kFloat32 = 0, kBfloat16 = 1, kFloat16 = 2, kInt8 = 3 };
+enum class StoredType : int { kFloat32 = 0, kBfloat16 = 1, kFloat16 = 2, kInt8 = 3 };
 
 // "float32", ...; fails with InvalidArgument for another name.
-RowType row_type_of(const char* name);
-const char* name_of(RowType type);
+StoredType stored_type_of(const char* name);
+const char* name_of(StoredType type);
 
 // B of rows of width D.
-size_t row_bytes(RowType type, size_t width);
+size_t row_bytes(StoredType type, size_t width);
 
 // weights: (width). row: (B), any alignment. NaN and infinity stay what they are; int8 cannot hold
 // them and fails with InvalidArgument.
-void encode_row(RowType type, const float* weights, size_t width, std::byte* row);
-void decode_row(RowType type, const std::byte* row, size_t width, float* weights);
+void encode_row(StoredType type, const float* weights, size_t width, std::byte* row);
+void decode_row(StoredType type, const std::byte* row, size_t width, float* weights);
 
 }  // namespace hotrow

@@ -16,7 +16,7 @@ namespace hotrow {
 struct StoredTable {
   std::string name;
   size_t width = 0;  // D
-  RowType type = RowType::kFloat32;
+  StoredType type = StoredType::kFloat32;
   float default_value = 0.0f;
   uint64_t rows = 0;   // as exported
   uint64_t pages = 0;  // in each virtual shard; of stores with pages
@@ -41,9 +41,10 @@ struct ReadRequest {
   const int64_t* keys = nullptr;  // (count)
   size_t count = 0;
   // Filled by read.
-  std::byte* rows = nullptr;       // (count, row_bytes): of the keys found
-  RowVersion* versions = nullptr;  // (count), or null; of an unknown key that of its tombstone, or 0
-  ReadState* states = nullptr;     // (count)
+  std::byte* rows = nullptr;  // (count, row_bytes): of the keys found
+  RowVersion* versions =
+      nullptr;                  // (count), or null; of an unknown key that of its tombstone, or 0
+  ReadState* states = nullptr;  // (count)
 };
 
 // Why keys failed.
