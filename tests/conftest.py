@@ -1,4 +1,4 @@
-"""What all tests share: the shared data, free ports."""
+"""What all tests share: the shared data, free ports, Redis servers."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ if os.environ.get("CI") == "true":
     hypothesis.settings.load_profile("ci")
 
 ROOT = Path(__file__).resolve().parent.parent
+
+pytest_plugins = ["redis_servers.fixtures"]
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import ssl
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,27 +12,14 @@ import grpc
 import numpy as np
 import pytest
 import tensorflow as tf
+from certificates import Certificates
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from hotrow.protos import ssl_config_pb2
 
 
-class Certificates:
-    """PEM files of an authority, of a server on this machine, and of a client."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._openssl("req", "-x509", *self._key("ca"), "-subj", "/CN=test", "-days", "2")
-        for name in ("server", "client"):
-            self._openssl("req", *self._key(name), "-subj", f"/CN={name}")
-            (folder / "names").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1")
-            self._openssl(
-                *("x509", "-req", "-in", f"{name}.cert", "-out", f"{name}.cert", "-days", "2"),
-                *("-CA", "ca.cert", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "names"),
-            )
-
-    def text(self, name: str) -> str:
-        return (self.folder / name).read_text()
+class ServingCertificates(Certificates):
+    """Certificates and the SSLConfigs that name them."""
 
     def config(self, path: Path, **changes: Any) -> Path:
         """Writes an SSLConfig and returns its path."""
@@ -45,17 +31,10 @@ class Certificates:
         """Writes one that asks clients for certificates."""
         return self.config(path, custom_ca=self.text("ca.cert"), client_verify=True)
 
-    def _key(self, name: str) -> list[str]:
-        curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-        return [*curve, "-keyout", f"{name}.key", "-out", f"{name}.cert"]
-
-    def _openssl(self, *arguments: str) -> None:
-        subprocess.run(["openssl", *arguments], cwd=self.folder, check=True, capture_output=True)
-
 
 @pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return Certificates(tmp_path_factory.mktemp("certificates"))
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> ServingCertificates:
+    return ServingCertificates(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture
@@ -76,7 +55,7 @@ def predict() -> Iterator[Callable[..., Any]]:
         channel.close()
 
 
-def _secure(port: int, certificates: Certificates, client: bool = False) -> grpc.Channel:
+def _secure(port: int, certificates: ServingCertificates, client: bool = False) -> grpc.Channel:
     files = ["ca.cert", *(["client.key", "client.cert"] if client else [])]
     parts = [certificates.text(file).encode() for file in files]
     return grpc.secure_channel(f"localhost:{port}", grpc.ssl_channel_credentials(*parts))
@@ -98,7 +77,7 @@ def _rest_status(port: int, context: ssl.SSLContext) -> int:
 
 
 def test_the_grpc_port_speaks_tls_and_a_socket_does_not(
-    base: Path, certificates: Certificates, tmp_path: Path, start_server: Any, predict: Any
+    base: Path, certificates: ServingCertificates, tmp_path: Path, start_server: Any, predict: Any
 ) -> None:
     config = certificates.config(tmp_path / "ssl")
     server = start_server(
@@ -113,7 +92,7 @@ def test_the_grpc_port_speaks_tls_and_a_socket_does_not(
 
 
 def test_both_ports_ask_for_certificates_of_clients(
-    base: Path, certificates: Certificates, tmp_path: Path, start_server: Any, predict: Any
+    base: Path, certificates: ServingCertificates, tmp_path: Path, start_server: Any, predict: Any
 ) -> None:
     config = certificates.mutual(tmp_path / "ssl")
     server = start_server(
@@ -131,7 +110,7 @@ def test_both_ports_ask_for_certificates_of_clients(
 
 
 def test_the_rest_port_speaks_tls(
-    base: Path, certificates: Certificates, tmp_path: Path, start_server: Any, predict: Any
+    base: Path, certificates: ServingCertificates, tmp_path: Path, start_server: Any, predict: Any
 ) -> None:
     config = certificates.config(tmp_path / "ssl")
     server = start_server("half", base, f"--rest_api_ssl_config_file={config}")
@@ -162,7 +141,7 @@ def test_the_rest_port_speaks_tls(
 )
 def test_it_does_not_start_when(
     base: Path,
-    certificates: Certificates,
+    certificates: ServingCertificates,
     tmp_path: Path,
     start_server: Any,
     flag: str,
@@ -177,7 +156,7 @@ def test_it_does_not_start_when(
 
 
 def test_another_certificates_key_is_refused(
-    base: Path, certificates: Certificates, tmp_path: Path, start_server: Any
+    base: Path, certificates: ServingCertificates, tmp_path: Path, start_server: Any
 ) -> None:
     config = certificates.config(tmp_path / "ssl", server_key=certificates.text("client.key"))
     server = start_server("half", base, f"--ssl_config_file={config}")

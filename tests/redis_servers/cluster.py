@@ -1,0 +1,178 @@
+"""A Redis Cluster of three primaries with a replica each."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import redis
+from redis_servers.process import RedisProcess, Setting, free_port
+
+SLOTS = 16384
+_POLL_SECONDS = 0.02
+
+
+class RedisCluster:
+    """The servers of a cluster; see `RedisProcess`.
+
+    Attributes:
+        nodes: at first three primaries, then their replicas in the same order.
+        url: as Hotrow takes it.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        replicas: bool = True,
+        password: str = "",
+        node_timeout_ms: int = 2000,
+        settings: dict[str, Setting] | None = None,
+    ) -> None:
+        """Starts one and waits until it is whole."""
+        self.password = password
+        every: dict[str, Setting] = {"cluster-enabled": "yes"}
+        every |= {"cluster-node-timeout": node_timeout_ms, "cluster-allow-replica-migration": "no"}
+        every |= {"repl-ping-replica-period": 1, "cluster-config-file": "nodes.conf"}
+        if password:
+            every |= {"requirepass": password, "masterauth": password}
+        self.nodes = []
+        try:
+            for number in range(6 if replicas else 3):
+                own: dict[str, Setting] = {"port": free_port(), "cluster-port": free_port()}
+                name = folder / f"node{number}"
+                self.nodes.append(RedisProcess(name, own | every | (settings or {})))
+            self._join()
+        except BaseException:
+            self.kill()
+            raise
+
+    @property
+    def url(self) -> str:
+        return "redis+cluster://" + ",".join(node.address for node in self.nodes[:3])
+
+    def kill(self) -> None:
+        """Ends all servers."""
+        for node in self.nodes:
+            node.kill()
+
+    def call(self, node: RedisProcess, *command: Any) -> Any:
+        """Returns the answer of one server to a command."""
+        with contextlib.closing(self._client(node)) as client:
+            return client.execute_command(*command)
+
+    def primaries(self) -> list[RedisProcess]:
+        """Returns the servers that hold slots and run."""
+        return [node for node in self._running() if self.call(node, "ROLE")[0] == b"master"]
+
+    def identity(self, node: RedisProcess) -> str:
+        """Returns the name that the cluster has for a server."""
+        return str(self.call(node, "CLUSTER", "MYID").decode())
+
+    def primary_of(self, slot: int) -> RedisProcess:
+        """Returns the server that holds a slot."""
+        for node, first, last in self.slot_ranges():
+            if first <= slot <= last:
+                return node
+        raise LookupError(f"nobody holds slot {slot}")
+
+    def slot_ranges(self) -> list[tuple[RedisProcess, int, int]]:
+        """Returns (primary, first slot, last slot), sorted by slot."""
+        by_port = {node.port: node for node in self.nodes}
+        ranges = sorted(self._held(self._running()[0]))
+        return [(by_port[port], first, last) for first, last, port in ranges]
+
+    def kill_primary(self, number: int = 0) -> RedisProcess:
+        """Kills a primary and returns it; `restart` brings it back as a replica."""
+        node = self.primaries()[number]
+        node.kill()
+        return node
+
+    def move_slots(self, count: int, source: RedisProcess, target: RedisProcess) -> None:
+        """Moves the first slots of a primary, with their keys, to another, while both serve."""
+        flags = {"from": self.identity(source), "to": self.identity(target), "slots": count}
+        arguments = [part for name, value in flags.items() for part in (f"--cluster-{name}", value)]
+        password = ["-a", self.password, "--no-auth-warning"] if self.password else []
+        command = ["redis-cli", *password, "--cluster", "reshard", source.address, "--cluster-yes"]
+        subprocess.run([*command, *map(str, arguments)], check=True, capture_output=True)
+
+    def wait_healthy(self, seconds: float = 30.0) -> None:
+        """Waits until all running servers agree that every slot is held by one that runs."""
+        end = time.monotonic() + seconds
+        while not self._healthy():
+            if time.monotonic() > end:
+                answers = [self.call(node, "CLUSTER", "NODES") for node in self._running()]
+                raise TimeoutError(f"the cluster is not whole: {answers}")
+            time.sleep(_POLL_SECONDS)
+
+    def flush(self) -> None:
+        """Removes all keys and functions."""
+        for node in self.primaries():
+            self.call(node, "FLUSHALL")
+            self.call(node, "FUNCTION", "FLUSH")
+
+    def _client(self, node: RedisProcess) -> redis.Redis:
+        # The first slot map of a new cluster comes over a plain connection.
+        return redis.Redis("127.0.0.1", node.port, password=self.password or None)
+
+    def _running(self) -> list[RedisProcess]:
+        return [node for node in self.nodes if node.process.poll() is None]
+
+    def _join(self) -> None:
+        """Does what `redis-cli --cluster create` does, without its pauses."""
+        first = self.nodes[0]
+        for i, node in enumerate(self.nodes[:3]):
+            self.call(node, "CLUSTER", "SET-CONFIG-EPOCH", i + 1)
+            slots = SLOTS * i // 3, SLOTS * (i + 1) // 3 - 1
+            self.call(node, "CLUSTER", "ADDSLOTSRANGE", *slots)
+        for node in self.nodes[1:]:
+            bus = node.settings["cluster-port"]
+            self.call(first, "CLUSTER", "MEET", "127.0.0.1", node.port, bus)
+        names = [self.identity(node) for node in self.nodes]
+        self._wait(lambda: all(self._knows(node, names) for node in self.nodes))
+        for primary, replica in zip(names, self.nodes[3:], strict=False):
+            self.call(replica, "CLUSTER", "REPLICATE", primary)
+        self.wait_healthy()
+
+    def _knows(self, node: RedisProcess, names: list[str]) -> bool:
+        lines = self.call(node, "CLUSTER", "NODES").decode().splitlines()
+        known = {line.split()[0] for line in lines if "handshake" not in line}
+        return known == set(names)
+
+    def _wait(self, done: Any, seconds: float = 30.0) -> None:
+        end = time.monotonic() + seconds
+        while not done():
+            if time.monotonic() > end:
+                raise TimeoutError("the servers of the cluster do not meet")
+            time.sleep(_POLL_SECONDS)
+
+    def _healthy(self) -> bool:
+        running = self._running()
+        ports = {node.port for node in running}
+        maps = set()
+        for node in running:
+            info = self.call(node, "CLUSTER", "INFO").decode()
+            if "cluster_state:ok" not in info:
+                return False
+            held = sorted(self._held(node))
+            if {port for _, _, port in held} - ports:
+                return False
+            maps.add(tuple(held))
+            if self.call(node, "ROLE")[0] == b"slave" and self.call(node, "ROLE")[3] != (
+                b"connected"
+            ):
+                return False
+        # As many replicas in the map as run, so that a failover has somebody to go to.
+        return len(maps) == 1 and self._replicas_in_map(running[0]) == len(running) - 3
+
+    def _held(self, node: RedisProcess) -> Iterator[tuple[int, int, int]]:
+        for first, last, primary, *_ in self.call(node, "CLUSTER", "SLOTS"):
+            yield first, last, primary[1]
+
+    def _replicas_in_map(self, node: RedisProcess) -> int:
+        ranges = self.call(node, "CLUSTER", "SLOTS")
+        return len({replica[1] for _, _, _, *replicas in ranges for replica in replicas})
