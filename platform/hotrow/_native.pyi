@@ -207,6 +207,62 @@ class StoreReader:
     def digest(self) -> str: ...
     def close(self) -> None: ...
 
+# Stored rows: docs/formats.md. B bytes of a stored row, V shards, P pages in each. number: of the
+# generation; table: its number in the generation.
+def encode_rows(row_type: str, weights: _Floats) -> _Bytes: ...
+def decode_rows(row_type: str, dim: int, rows: _Bytes) -> _Floats: ...
+def store_names(shards: int, number: int) -> tuple[list[builtins.bytes], list[int]]:
+    """Returns the names of the markers, and the slots, of all shards."""
+
+def page_names(
+    shards: int,
+    number: int,
+    table: int,
+    pages: int,
+    shard: int,
+    first: int = 0,
+    count: int | None = None,
+) -> list[builtins.bytes]: ...
+def page_of_keys(keys: _Int64s, shards: int, pages: int) -> tuple[_Int32s, _Int64s]: ...
+def pack_pages(
+    keys: _Int64s,
+    rows: _Bytes,
+    version: int,
+    shards: int,
+    number: int,
+    table: int,
+    pages: int,
+    only: list[int] | None = None,
+) -> list[tuple[int, int, builtins.bytes]]:
+    """Returns (shard, commands, payload) of each shard that has rows, ascending.
+
+    A payload is whole `MSET page value...` commands of the protocol, for
+    `connection.send_packed_command([payload])`; Redis answers with so many `+OK`. A command has up
+    to 256 pages, and up to 256 KiB unless one page has more.
+    """
+
+def record_digests(keys: _Int64s, rows: _Bytes, shards: int) -> npt.NDArray[np.uint64]:
+    """Returns uint64 [V, 3]: rows and the two sums of their digest, of each shard."""
+
+def page_digest(
+    values: list[builtins.bytes | None],
+    row_bytes: int,
+    shards: int,
+    number: int,
+    table: int,
+    pages: int,
+    shard: int,
+    first_page: int = 0,
+) -> npt.NDArray[np.uint64]:
+    """Returns uint64 [3] of pages of one shard, numbers `first_page` on, as MGET answers them.
+
+    Tombstones do not count; None is an absent page.
+
+    Raises:
+        DataLossError: a page is no whole number of records, or has a record that belongs elsewhere
+            or is there twice.
+    """
+
 def list_store(directory: str) -> list[tuple[str, str, int]]: ...
 def bind_serving(model: str, version: int, manifest_path: str, store_url: str = "") -> None: ...
 def unbind_serving(model: str, version: int) -> None: ...

@@ -39,7 +39,9 @@ void encode_int8(const float* weights, size_t width, std::byte* row) {
     }
     largest = std::max(largest, std::fabs(weights[j]));
   }
-  const float scale = largest / kMostInt8;
+  float scale = largest / kMostInt8;
+  // What was rounded up could be read back as infinity.
+  if (!std::isfinite(scale * kMostInt8)) scale = std::nextafter(scale, 0.0f);
   std::memcpy(row, &scale, sizeof(scale));
   for (size_t j = 0; j < width; ++j) {
     // A scale below the smallest normal number may round so that a quotient exceeds 127.

@@ -70,11 +70,15 @@ uint32_t slot_of(const char* key, size_t bytes) {
   return crc16(key, bytes) % kSlots;
 }
 
-StoreNames::StoreNames(size_t shards, uint64_t number) {
+void check_shards(size_t shards) {
   if (shards < 1 || shards > kMostStoreShards || (shards & (shards - 1)) != 0) {
     fail(Code::kInvalidArgument, "%zu shards of a store; a power of two from 1 to %zu", shards,
          kMostStoreShards);
   }
+}
+
+StoreNames::StoreNames(size_t shards, uint64_t number) {
+  check_shards(shards);
   char generation[16];
   const size_t digits = put_number(number, 1, generation);
   for (const std::string& tag : make_tags(shards)) {

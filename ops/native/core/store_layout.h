@@ -16,6 +16,9 @@ constexpr size_t kRecordHead = 16;  // bytes of key and version before the row
 constexpr size_t kMostStoreShards = 4096;
 constexpr size_t kSlots = 16384;  // of a Redis Cluster
 
+// Fails with InvalidArgument unless a store may have so many virtual shards.
+void check_shards(size_t shards);
+
 inline uint32_t store_shard_of(int64_t key, size_t shards) {
   return static_cast<uint32_t>(owner_of(key, static_cast<int32_t>(shards), true));
 }

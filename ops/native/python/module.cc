@@ -1,6 +1,7 @@
 // The module hotrow._native: what Python sees of the core. Arguments are checked here, the GIL is
 // released around the work, and errors become the exceptions of the factory that was set.
 #include "python/binding.h"
+#include "python/pages.h"
 
 namespace {
 
@@ -28,5 +29,6 @@ NB_MODULE(_native, m) {
   bind_dispatch(m);
   bind_table(m);
   bind_store(m);
+  bind_pages(m);
   bind_device(m);
 }
