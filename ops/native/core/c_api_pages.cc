@@ -56,13 +56,13 @@ struct Names {
 }  // namespace
 
 int hr_row_bytes(const char* type, size_t width, size_t* bytes) {
-  return guarded([&] { *bytes = hotrow::row_bytes(hotrow::row_type_of(type), width); });
+  return guarded([&] { *bytes = hotrow::row_bytes(hotrow::stored_type_of(type), width); });
 }
 
 int hr_encode_rows(const char* type, const float* weights, size_t count, size_t width,
                    uint8_t* rows) {
   return guarded([&] {
-    const hotrow::RowType to = hotrow::row_type_of(type);
+    const hotrow::StoredType to = hotrow::stored_type_of(type);
     const size_t bytes = hotrow::row_bytes(to, width);
     auto* out = reinterpret_cast<std::byte*>(rows);
     for (size_t i = 0; i < count; ++i) {
@@ -74,7 +74,7 @@ int hr_encode_rows(const char* type, const float* weights, size_t count, size_t 
 int hr_decode_rows(const char* type, const uint8_t* rows, size_t count, size_t width,
                    float* weights) {
   return guarded([&] {
-    const hotrow::RowType from = hotrow::row_type_of(type);
+    const hotrow::StoredType from = hotrow::stored_type_of(type);
     const size_t bytes = hotrow::row_bytes(from, width);
     const auto* in = reinterpret_cast<const std::byte*>(rows);
     for (size_t i = 0; i < count; ++i) {

@@ -18,7 +18,7 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 // What is read back of weights.
-std::vector<float> round_trip(RowType type, const std::vector<float>& weights) {
+std::vector<float> round_trip(StoredType type, const std::vector<float>& weights) {
   // At an odd address.
   std::vector<std::byte> row(row_bytes(type, weights.size()) + 1);
   std::vector<float> read(weights.size());
@@ -27,7 +27,7 @@ std::vector<float> round_trip(RowType type, const std::vector<float>& weights) {
   return read;
 }
 
-float value_of(RowType type, uint16_t half) {
+float value_of(StoredType type, uint16_t half) {
   float value;
   decode_row(type, reinterpret_cast<const std::byte*>(&half), 1, &value);
   return value;
@@ -36,18 +36,18 @@ float value_of(RowType type, uint16_t half) {
 }  // namespace
 
 TEST_CASE("row_codec: names and bytes") {
-  CHECK(row_bytes(row_type_of("float32"), 16) == 64);
-  CHECK(row_bytes(row_type_of("bfloat16"), 16) == 32);
-  CHECK(row_bytes(row_type_of("float16"), 3) == 6);
-  CHECK(row_bytes(row_type_of("int8"), 16) == 20);
+  CHECK(row_bytes(stored_type_of("float32"), 16) == 64);
+  CHECK(row_bytes(stored_type_of("bfloat16"), 16) == 32);
+  CHECK(row_bytes(stored_type_of("float16"), 3) == 6);
+  CHECK(row_bytes(stored_type_of("int8"), 16) == 20);
   for (const char* name : {"float32", "bfloat16", "float16", "int8"}) {
-    CHECK(std::strcmp(name_of(row_type_of(name)), name) == 0);
+    CHECK(std::strcmp(name_of(stored_type_of(name)), name) == 0);
   }
-  CHECK(error_code([] { row_type_of("float64"); }) == Code::kInvalidArgument);
+  CHECK(error_code([] { stored_type_of("float64"); }) == Code::kInvalidArgument);
 }
 
 TEST_CASE("row_codec: every 16-bit value is written back as it was read") {
-  for (const RowType type : {RowType::kBfloat16, RowType::kFloat16}) {
+  for (const StoredType type : {StoredType::kBfloat16, StoredType::kFloat16}) {
     for (uint32_t bits = 0; bits <= 0xffff; ++bits) {
       const auto half = static_cast<uint16_t>(bits);
       const float value = value_of(type, half);
@@ -64,7 +64,7 @@ TEST_CASE("row_codec: every 16-bit value is written back as it was read") {
 
 TEST_CASE("row_codec: halves are the nearest ones, ties to even") {
   std::mt19937 random(7);
-  for (const RowType type : {RowType::kBfloat16, RowType::kFloat16}) {
+  for (const StoredType type : {StoredType::kBfloat16, StoredType::kFloat16}) {
     for (int i = 0; i < 100000; ++i) {
       const auto half = static_cast<uint16_t>(random() & 0x7fffu);
       const float low = value_of(type, half), high = value_of(type, half + 1u);
@@ -83,14 +83,16 @@ TEST_CASE("row_codec: halves are the nearest ones, ties to even") {
 }
 
 TEST_CASE("row_codec: infinity and NaN stay what they are, except in int8") {
-  for (const RowType type : {RowType::kFloat32, RowType::kBfloat16, RowType::kFloat16}) {
+  for (const StoredType type :
+       {StoredType::kFloat32, StoredType::kBfloat16, StoredType::kFloat16}) {
     const std::vector<float> read = round_trip(type, {kInfinity, -kInfinity, kNan});
     CHECK(read[0] == kInfinity);
     CHECK(read[1] == -kInfinity);
     CHECK(std::isnan(read[2]));
   }
   for (const float bad : {kInfinity, -kInfinity, kNan}) {
-    CHECK(error_code([&] { round_trip(RowType::kInt8, {1.0f, bad}); }) == Code::kInvalidArgument);
+    CHECK(error_code([&] { round_trip(StoredType::kInt8, {1.0f, bad}); }) ==
+          Code::kInvalidArgument);
   }
 }
 
@@ -105,7 +107,7 @@ TEST_CASE("row_codec: the error of int8 is at most half a scale") {
         w = size * normal(random);
         largest = std::max(largest, std::fabs(w));
       }
-      const std::vector<float> read = round_trip(RowType::kInt8, weights);
+      const std::vector<float> read = round_trip(StoredType::kInt8, weights);
       const double half = static_cast<double>(largest) / 127 / 2;
       for (size_t j = 0; j < weights.size(); ++j) {
         CHECK(std::fabs(static_cast<double>(read[j]) - weights[j]) <= half * (1 + 1e-5));
@@ -116,18 +118,18 @@ TEST_CASE("row_codec: the error of int8 is at most half a scale") {
 
 TEST_CASE("row_codec: int8 rows of zeros, of the largest and of the smallest numbers") {
   const std::vector<float> zeros(4, 0.0f);
-  CHECK(round_trip(RowType::kInt8, zeros) == zeros);
-  CHECK(round_trip(RowType::kInt8, {-0.0f, 127.0f, -127.0f, 0.5f, 1.5f}) ==
+  CHECK(round_trip(StoredType::kInt8, zeros) == zeros);
+  CHECK(round_trip(StoredType::kInt8, {-0.0f, 127.0f, -127.0f, 0.5f, 1.5f}) ==
         std::vector<float>{0.0f, 127.0f, -127.0f, 0.0f, 2.0f});
   const float most = std::numeric_limits<float>::max();
-  const std::vector<float> large = round_trip(RowType::kInt8, {most, -most});
+  const std::vector<float> large = round_trip(StoredType::kInt8, {most, -most});
   CHECK(std::isfinite(large[0]));
   CHECK(large[0] == doctest::Approx(most));
   CHECK(large[1] == -large[0]);
   // The scale is subnormal, or rounds to 0: nothing overflows, and the error is at most a scale's.
   const float least = std::numeric_limits<float>::denorm_min();
   for (const float tiny : {least, 63 * least, 64 * least, 190 * least, 191 * least, 1e-38f}) {
-    const std::vector<float> read = round_trip(RowType::kInt8, {tiny, -tiny, tiny / 2});
+    const std::vector<float> read = round_trip(StoredType::kInt8, {tiny, -tiny, tiny / 2});
     for (const float w : {read[0], -read[1]}) CHECK(std::fabs(w - tiny) <= 127 * least);
     CHECK(std::isfinite(read[2]));
   }
@@ -140,7 +142,7 @@ TEST_CASE("row_codec: float32 keeps every bit") {
     float weight;
     std::memcpy(&weight, &bits, 4);
     std::byte row[4];
-    encode_row(RowType::kFloat32, &weight, 1, row);
+    encode_row(StoredType::kFloat32, &weight, 1, row);
     CHECK(std::memcmp(row, &bits, 4) == 0);
   }
 }
