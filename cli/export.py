@@ -9,7 +9,9 @@ from pathlib import Path
 import click
 
 from hotrow.cli.quiet_start import import_tensorflow_quietly
+from hotrow.cli.store_flags import store_flags, take_store_access
 from hotrow.errors import InvalidArgumentError
+from hotrow.store.spec import DEFAULT_SHARDS, STORED_TYPES, RowType
 
 _LINE_SECONDS = 5.0
 
@@ -41,7 +43,34 @@ class _Progress:
 @click.option(
     "--store",
     metavar="URL",
-    help="Where the rows go: file:///DIR. Default: into the version directory.",
+    help="Where the rows go: file:///DIR, redis://HOST, rediss://, redis+cluster://, "
+    "redis+sentinel://, redis+unix://. Default: into the version directory.",
+)
+@store_flags
+@click.option(
+    "--row_type",
+    type=click.Choice(STORED_TYPES),
+    help="How weights are stored. Default: as each table has them.",
+)
+@click.option(
+    "--top",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Only the N most frequent rows of each table.",
+)
+@click.option(
+    "--store_shards",
+    type=int,
+    default=DEFAULT_SHARDS,
+    show_default=True,
+    help="Virtual shards of the rows in the store, a power of two; for a large Redis Cluster.",
+)
+@click.option(
+    "--keep_generations",
+    type=click.IntRange(min=1),
+    default=2,
+    show_default=True,
+    help="Exports of the model that stay in the store, with those that servers use.",
 )
 @click.option(
     "--standalone",
@@ -61,19 +90,27 @@ def command(
     name: str,
     version: int | None,
     store: str | None,
+    row_type: RowType | None,
+    top: int | None,
+    store_shards: int,
+    keep_generations: int,
     standalone: bool,
     json_path: Path | None,
+    **access: str,
 ) -> None:
     """Write the model of RUN_DIR's newest checkpoint as a version directory.
 
     The version appears whole, by one rename, so a server may already watch BASE_DIR/NAME.
     """
     import_tensorflow_quietly()
-    from hotrow.ops.export import check_arguments
+    from hotrow.ops.export import RowOptions, check_arguments
     from hotrow.trainer.export import export_version
     from hotrow.trainer.trained_run import load_run
 
-    check_arguments(name, version, store, standalone)
+    rows = RowOptions(
+        store, take_store_access(access), row_type, top, store_shards, keep_generations
+    )
+    check_arguments(name, version, rows, standalone)
     if json_path is not None and not json_path.absolute().parent.is_dir():
         raise InvalidArgumentError(f"--json {json_path}: its folder does not exist; make it first")
     run = load_run(run_dir)
@@ -83,7 +120,7 @@ def command(
         name,
         step=run.position.step,
         version=version,
-        store=store,
+        rows=rows,
         standalone=standalone,
         report=_Progress(),
     )

@@ -17,6 +17,7 @@ from hotrow import _native
 from hotrow.errors import InvalidArgumentError
 from hotrow.line_layout import LineLayout
 from hotrow.ops.placement import placement_of
+from hotrow.ops.row_batch import Keys, Lines, RowBatch, Rows, Uint32s, ranges_of_mixed_keys
 from hotrow.spec import (
     COMBINERS,
     DTYPES,
@@ -34,11 +35,6 @@ from hotrow.spec import (
     TableOptimizer,
     Uniform,
 )
-
-Keys = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.float32]
-Lines = npt.NDArray[np.uint8]
-Uint32s = npt.NDArray[np.uint32]
 
 
 def _as_keys(keys: npt.ArrayLike) -> Keys:
@@ -122,32 +118,6 @@ def _cache_arguments(
         "disk": cache.disk or "",
         **({} if cuda_device is None else {"gpu": cuda_device}),
     }
-
-
-@dataclasses.dataclass(frozen=True)
-class RowBatch:
-    """Rows of a table. N rows, L bytes a row line.
-
-    Attributes:
-        layout: what lies where in a line.
-        keys: int64 [N].
-        lines: uint8 [N, L].
-        clocks: uint32 [N], the table's step when the row was last updated, or created.
-        counts: uint32 [N], lookups in the steps that updated the row.
-        places: uint32 [N], where the row lies in its partition.
-    """
-
-    layout: LineLayout
-    keys: Keys
-    lines: Lines
-    clocks: Uint32s
-    counts: Uint32s
-    places: Uint32s
-
-    @property
-    def weights(self) -> Rows:
-        """Float32 [N, D]; not copied if the table holds float32."""
-        return self.layout.weights(self.lines)
 
 
 class Table:
@@ -295,6 +265,18 @@ class Table:
             if waiting and (waiting == batch_rows or cursor < 0):
                 yield RowBatch(layout, *(np.concatenate(p) for p in zip(*pieces, strict=True)))
                 waiting, pieces = 0, []
+
+    def export_hash_ranges(self, most_rows: int) -> Iterator[RowBatch]:
+        """Yields all rows: in each batch all rows of a range of mixed keys; the ranges ascend.
+
+        Nothing may train meanwhile.
+
+        Args:
+            most_rows: ranges are as wide as makes batches of at most about so many rows.
+        """
+        yield from ranges_of_mixed_keys(
+            self._native, self.line_layout, rows=self.size, most_rows=most_rows
+        )
 
     def import_rows(
         self,

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from hotrow.errors import DataLossError, HotrowError
-from hotrow.ops.table import RowBatch, Table
+from hotrow.ops.row_batch import RowBatch
+from hotrow.ops.table import Table
 
 _ROWS = ("keys", "lines", "clocks", "counts", "places")
 

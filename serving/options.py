@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hotrow.errors import InvalidArgumentError
 from hotrow.serving.request_log_options import RequestLogOptions
 from hotrow.serving.transport_options import TransportOptions
-from hotrow.store_url import check_store_url
+from hotrow.store.url import parse_store_url
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class ServeOptions:
         if not self.model_name and not self.model_config_file:
             raise InvalidArgumentError("--model_name is empty; give the name requests will use")
         if self.store:
-            check_store_url("--store", self.store)
+            parse_store_url("--store", self.store).folder("--store")
         _check_range("port", self.port, 0, 65535)
         if self.port == 0 and not self.transport.grpc_socket_path:
             raise InvalidArgumentError(

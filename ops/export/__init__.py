@@ -8,7 +8,15 @@ every file. It appears whole, by one rename.
 from __future__ import annotations
 
 from hotrow.ops.export.keras_model import export_model
+from hotrow.ops.export.row_options import RowOptions
 from hotrow.ops.export.signatures import Signature
 from hotrow.ops.export.version import check_arguments, next_version, write_version
 
-__all__ = ["Signature", "check_arguments", "export_model", "next_version", "write_version"]
+__all__ = [
+    "RowOptions",
+    "Signature",
+    "check_arguments",
+    "export_model",
+    "next_version",
+    "write_version",
+]

@@ -13,8 +13,10 @@ from hotrow.errors import InvalidArgumentError
 from hotrow.manifest import Manifest
 from hotrow.ops.anchor import AnchorVariable
 from hotrow.ops.embedding import DistributedEmbedding
+from hotrow.ops.export.row_options import RowOptions
 from hotrow.ops.export.signatures import Signature
 from hotrow.ops.export.version import write_version
+from hotrow.store.spec import RowType
 
 ONE_INPUT = "inputs"
 ONE_OUTPUT = "outputs"
@@ -28,6 +30,8 @@ def export_model(
     inputs: Mapping[str, tf.TensorSpec] | tf.TensorSpec | None = None,
     version: int | None = None,
     store: str | None = None,
+    row_type: RowType | None = None,
+    top: int | None = None,
     standalone: bool = False,
 ) -> Path:
     """Writes a Keras model as a version that `platform serve` serves; returns its directory.
@@ -42,7 +46,9 @@ def export_model(
         inputs: dense tensors that the model is called with, by name, or the only one. None: those
             of a functional model.
         version: positive; None: one more than the newest.
-        store: `file:///dir`; None: a store inside the version directory.
+        store: URL of a store, see `platform export --help`; None: one inside the version directory.
+        row_type: "float32", "bfloat16", "float16" or "int8"; None: as each table has its weights.
+        top: only so many rows of each table, the most frequent ones; None: all.
         standalone: rows in the graph's variables, stock TensorFlow ops only.
 
     Raises:
@@ -72,7 +78,7 @@ def export_model(
         name,
         step=int(iterations),
         version=version,
-        store=store,
+        rows=RowOptions(store=store, row_type=row_type, top=top),
         standalone=standalone,
     )
     return directory

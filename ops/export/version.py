@@ -7,6 +7,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,22 @@ import tensorflow as tf
 from hotrow.errors import AlreadyExistsError, InvalidArgumentError
 from hotrow.manifest import Manifest, ManifestFeature, ManifestTable, schema_hash
 from hotrow.ops.embedding import DistributedEmbedding
-from hotrow.ops.export.rows import standalone_table, write_rows
+from hotrow.ops.export.row_options import RowOptions
 from hotrow.ops.export.signatures import Signature, complete_signatures
+from hotrow.ops.export.standalone import standalone_table
+from hotrow.ops.export.stored_rows import StoredRows, source_of
 from hotrow.ops.lookup import Lookup, StandaloneLookup, StoreLookup
 from hotrow.ops.table import Table
 from hotrow.sealed_directory import sealing
-from hotrow.store_url import check_store_url
+from hotrow.spec import FeatureConfig
+from hotrow.store import open_store
+from hotrow.store.deletion import delete_unneeded
+from hotrow.store.full_export import Exported, write_generation
+from hotrow.store.generations import Generations
+from hotrow.store.leases import lock_exports
+from hotrow.store.lmdb import LmdbStore
+from hotrow.store.row_store import RowStore
+from hotrow.store.spec import Generation
 from hotrow.version_layout import FILE_NAME, ROWS
 
 OWN_STORE = f"file:{ROWS}"
@@ -33,16 +44,13 @@ def next_version(model_directory: Path) -> int:
     return max(numbers, default=0) + 1
 
 
-def check_arguments(name: str, version: int | None, store: str | None, standalone: bool) -> None:
+def check_arguments(name: str, version: int | None, rows: RowOptions, standalone: bool) -> None:
     """Checks what can be checked before a model is loaded; see `write_version`."""
     if not name or "/" in name or name.startswith("."):
         raise InvalidArgumentError(f"--name {name!r}: must be a folder name without '/'")
     if version is not None and version < 1:
         raise InvalidArgumentError(f"--version {version}: must be 1 or more")
-    if store is not None and standalone:
-        raise InvalidArgumentError("--store with --standalone: a standalone export has no store")
-    if store is not None:
-        check_store_url("--store", store)
+    rows.check(standalone)
 
 
 def write_version(
@@ -54,7 +62,7 @@ def write_version(
     *,
     step: int,
     version: int | None = None,
-    store: str | None = None,
+    rows: RowOptions = RowOptions(),  # noqa: B008 (frozen)
     standalone: bool = False,
     report: Callable[[str], None] = lambda line: None,
 ) -> tuple[Path, Manifest]:
@@ -69,17 +77,21 @@ def write_version(
         name: of the model, the name that requests use.
         step: training steps behind it, for the manifest.
         version: positive; None: one more than the newest.
-        store: `file:///dir`; None: a store inside the version directory.
+        rows: where the rows go, and in which form.
         standalone: rows in the graph's variables, stock TensorFlow ops only.
-        report: gets a line of progress a table.
+        report: gets lines of progress.
 
     Raises:
         AlreadyExistsError: the version exists.
         InvalidArgumentError: a name or version that cannot be a folder of TensorFlow Serving; two
             layers with a table or feature of one name.
-        UnimplementedError: a store that is not `file://`.
+        FailedPreconditionError: another export of the model is running, or the store may drop rows
+            by itself.
+        ResourceExhaustedError: the disk or the store is full. UnavailableError: the store does not
+            answer. What a store has got stays; the same export resumes it.
+        DataLossError: the store holds something else than was written.
     """
-    check_arguments(name, version, store, standalone)
+    check_arguments(name, version, rows, standalone)
     tables = _tables_of(layers)
     folder = base / name
     folder.mkdir(parents=True, exist_ok=True)
@@ -90,25 +102,26 @@ def write_version(
             f"{final} exists already; versions are never rewritten: leave --version out for "
             f"{next_version(folder)}, or remove it"
         )
-    manifest = _manifest(layers, tables, name, number, step, "" if standalone else store)
-    with sealing(final, {"hotrow": manifest.model_dump()}) as directory:
+    facts = _Facts(name, number, step, layers, tables)
+    sealed: dict[str, Any] = {}
+    with sealing(final, sealed) as directory:
         module = tf.Module(name="hotrow")
         module.dense_variables = list(dense_variables)
         if standalone:
+            manifest = facts.standalone_manifest()
             variables = {n: standalone_table(table) for n, table in tables.items()}
             module.keys = [table.keys for table in variables.values()]
             module.rows = [table.rows for table in variables.values()]
             _save(module, layers, lambda: StandaloneLookup(variables), signatures, directory)
         else:
-            rows = str(directory / ROWS) if store is None else store.removeprefix("file://")
-            for i, table in enumerate(tables.values()):
-                report(f"table {table.name}: {table.size} rows ({i + 1}/{len(tables)})")
-                write_rows(table, rows, manifest.generation)
+            generation = _write_rows(facts, rows, directory, report)
+            manifest = facts.manifest(generation, rows.store or OWN_STORE)
             with _asset(manifest) as asset:
                 module.manifest = asset
                 _save(module, layers, lambda: StoreLookup(asset.asset_path), signatures, directory)
             # LMDB makes it anew; its content changes with every reader.
             (directory / ROWS / "lock.mdb").unlink(missing_ok=True)
+        sealed["hotrow"] = manifest.model_dump()
     return final, manifest
 
 
@@ -128,22 +141,40 @@ def _tables_of(layers: Sequence[DistributedEmbedding]) -> dict[str, Table]:
     return tables
 
 
-def _manifest(
-    layers: Sequence[DistributedEmbedding],
-    tables: Mapping[str, Table],
-    name: str,
-    version: int,
-    step: int,
-    store: str | None,
-) -> Manifest:
-    features = [feature for layer in layers for feature in layer.layout.features]
-    return Manifest(
-        model=name,
-        version=version,
-        step=step,
-        generation=uuid.uuid4().hex,
-        store=OWN_STORE if store is None else store,
-        tables=tuple(
+@dataclass(frozen=True)
+class _Facts:
+    """What is exported."""
+
+    name: str
+    version: int
+    step: int
+    layers: Sequence[DistributedEmbedding]
+    tables: Mapping[str, Table]
+
+    @property
+    def schema_hash(self) -> str:
+        return schema_hash([t.config for t in self.tables.values()], self.features)
+
+    @property
+    def features(self) -> list[FeatureConfig]:
+        return [feature for layer in self.layers for feature in layer.layout.features]
+
+    def manifest(self, generation: Generation, store: str) -> Manifest:
+        tables = [
+            ManifestTable(
+                name=t.name,
+                dim=t.dim,
+                dtype=t.row_type,
+                rows=t.rows,
+                digest=t.digest,
+                default_value=t.default_value,
+            )
+            for t in generation.tables
+        ]
+        return self._manifest(generation.generation, store, tables)
+
+    def standalone_manifest(self) -> Manifest:
+        tables = [
             ManifestTable(
                 name=t.name,
                 dim=t.dim,
@@ -151,14 +182,53 @@ def _manifest(
                 digest=t.digest(weights_only=True),
                 default_value=t.default_value,
             )
-            for t in tables.values()
-        ),
-        features=tuple(
-            ManifestFeature(name=f.name, table=f.table.name, combiner=f.resolved_combiner)
-            for f in features
-        ),
-        schema_hash=schema_hash([t.config for t in tables.values()], features),
-    )
+            for t in self.tables.values()
+        ]
+        return self._manifest(uuid.uuid4().hex, "", tables)
+
+    def _manifest(self, generation: str, store: str, tables: Sequence[ManifestTable]) -> Manifest:
+        return Manifest(
+            model=self.name,
+            version=self.version,
+            step=self.step,
+            generation=generation,
+            store=store,
+            tables=tuple(tables),
+            features=tuple(
+                ManifestFeature(name=f.name, table=f.table.name, combiner=f.resolved_combiner)
+                for f in self.features
+            ),
+            schema_hash=self.schema_hash,
+        )
+
+
+def _write_rows(
+    facts: _Facts, options: RowOptions, directory: Path, report: Callable[[str], None]
+) -> Generation:
+    """Writes all rows as a generation, live in its store; returns it."""
+    if options.store is None:
+        store: RowStore = LmdbStore(directory / ROWS, create=True)
+    else:
+        store = open_store(options.store, options.access, create=True)
+    tables = list(facts.tables.values())
+    sources = [StoredRows(table, options.row_type, options.top) for table in tables]
+    try:
+        with lock_exports(store.records, facts.name) as lock:
+            exported = Exported(
+                model=facts.name,
+                version=facts.version,
+                step=facts.step,
+                source=source_of(facts.step, sources, tables),
+                schema_hash=facts.schema_hash,
+            )
+            generation = write_generation(
+                store, exported, sources, lock, shards=options.shards, report=report
+            )
+            Generations(store.records).make_live(generation)
+            delete_unneeded(store, facts.name, options.keep_generations)
+    finally:
+        store.close()
+    return generation
 
 
 @contextlib.contextmanager

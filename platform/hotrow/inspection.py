@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hotrow import _native
+import numpy as np
+
 from hotrow.line_layout import LineLayout
 from hotrow.manifest import read_manifest
 from hotrow.sealed_directory import read_sealed
-from hotrow.store_url import check_store_url
+from hotrow.store import open_store
+from hotrow.store.access import StoreAccess
+from hotrow.store.generations import Generations
+from hotrow.store.spec import row_bytes
 from hotrow.table_statistics import TableStatistics
-from hotrow.version_layout import FILE_NAME
-
-FLOAT_BYTES = 4
+from hotrow.version_layout import FILE_NAME, ROWS
 
 
 @dataclass(frozen=True)
@@ -114,22 +116,30 @@ class Inspection:
         return {"kind": self.kind, "place": self.place, **self.facts, "tables": tables}
 
 
-def inspect_store(url: str) -> Inspection:
-    """Lists the tables of a `file://` store.
+def inspect_store(url: str, access: StoreAccess | None = None) -> Inspection:
+    """Lists the tables of a store's generations.
 
     Raises:
         NotFoundError, UnavailableError: it cannot be opened.
-        UnimplementedError, InvalidArgumentError: another kind of store.
+        InvalidArgumentError: no URL of a store.
     """
-    check_store_url("store", url)
-    entries = _native.list_store(url.removeprefix("file://"))
+    store = open_store(url, access)
+    generations = Generations(store.records)
+    try:
+        found = generations.all()
+        live = {model: generations.model(model).live for model in generations.models()}
+    finally:
+        store.close()
     tables = tuple(
-        InspectedTable(f"{generation}/{table}", rows) for generation, table, rows in entries
+        InspectedTable(f"{g.generation}/{t.name}", t.rows, t.dim, t.row_bytes, t.digest or None)
+        for g in found
+        for t in g.tables
     )
-    return Inspection("store", url, {"generations": len({e[0] for e in entries})}, tables)
+    facts = {"generations": len(found), "live": live}
+    return Inspection("store", url, facts, tables)
 
 
-def inspect_version(directory: Path) -> Inspection:
+def inspect_version(directory: Path, access: StoreAccess | None = None) -> Inspection:
     """Checks the files of a version and reads the rows of its store.
 
     Raises:
@@ -139,25 +149,34 @@ def inspect_version(directory: Path) -> Inspection:
     read_sealed(directory)
     manifest = read_manifest(directory / "assets" / FILE_NAME)
     tables = tuple(
-        InspectedTable(t.name, t.rows, t.dim, t.dim * FLOAT_BYTES, t.digest)
+        InspectedTable(t.name, t.rows, t.dim, row_bytes(t.dtype, t.dim), t.digest)
         for t in manifest.tables
     )
     facts = manifest.model_dump(include={"model", "version", "step", "generation", "store"})
-    facts["rows_match"] = _digests_match(directory, manifest.store, manifest.generation, tables)
+    facts["rows_match"] = _digests_match(
+        directory, manifest.store, manifest.generation, tables, access
+    )
     return Inspection("version", str(directory), facts, tables)
 
 
 def _digests_match(
-    directory: Path, store: str, generation: str, tables: tuple[InspectedTable, ...]
+    directory: Path,
+    store: str,
+    generation: str,
+    tables: tuple[InspectedTable, ...],
+    access: StoreAccess | None,
 ) -> bool:
     """Reads every row of the version's store and compares the digests with the manifest."""
-    if store.startswith("file://"):
-        folder = store.removeprefix("file://")
-    else:
-        folder = str(directory.resolve() / store.removeprefix("file:"))
-    for table in tables:
-        assert table.dim is not None
-        reader = _native.StoreReader(folder, generation, table.name, table.dim)
-        if reader.digest() != table.digest:
-            return False
+    url = f"file://{directory.resolve() / ROWS}" if store == f"file:{ROWS}" else store
+    opened = open_store(url, access)
+    try:
+        there = Generations(opened.records).get(generation)
+        for number, table in enumerate(there.tables):
+            sums = opened.digests(there, number).sum(axis=0, dtype=np.uint64)
+            rows, low, high = (int(total) for total in sums)
+            wanted = next((t for t in tables if t.name == table.name), None)
+            if wanted is None or f"{low:016x}{high:016x}" != wanted.digest or rows != wanted.rows:
+                return False
+    finally:
+        opened.close()
     return True

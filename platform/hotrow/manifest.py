@@ -16,6 +16,7 @@ import pydantic
 
 from hotrow.errors import DataLossError, NotFoundError
 from hotrow.spec import FeatureConfig, TableConfig
+from hotrow.store.spec import RowType
 from hotrow.version import __version__
 
 
@@ -29,15 +30,15 @@ class ManifestTable(_Part):
     Attributes:
         name: in the graph and in the store.
         dim: weights of a row, D.
-        dtype: of the weights.
+        dtype: how weights are stored.
         rows: how many the store holds.
-        digest: of keys and weights, whatever their order: 32 hex digits.
+        digest: of keys and stored rows, whatever their order: 32 hex digits.
         default_value: of every weight of the row that an unknown key reads.
     """
 
     name: str
     dim: int
-    dtype: Literal["float32"] = "float32"
+    dtype: RowType = "float32"
     rows: int
     digest: str
     default_value: float = 0.0

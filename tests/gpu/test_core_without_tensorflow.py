@@ -12,6 +12,7 @@ import pytest
 NATIVE = Path(__file__).resolve().parents[2] / "ops" / "native"
 
 PROGRAM = """\
+import json
 import sys
 import numpy as np
 import _native
@@ -41,14 +42,17 @@ rows = table.lookup(keys, True)
 assert table.size == 4 and np.abs(rows).max() <= 0.1
 table.update(keys, np.ones((5, 4), np.float32))
 assert (table.lookup(keys) < rows).all()
-writer = _native.StoreWriter(sys.argv[1], "g", "t", 4)
-writer.put(unique, table.lookup(unique))
-read, unknown = _native.StoreReader(sys.argv[1], "g", "t", 4).read(unique)
-assert unknown == 0 and (read == table.lookup(unique)).all()
+rows = table.lookup(unique)
+_native.LmdbWriter(sys.argv[1], "g", "t", 16).write(unique, rows.view(np.uint8), 1)
 try:
-    _native.StoreReader(sys.argv[1], "g", "absent", 4)
+    _native.LmdbReader(sys.argv[1], "g")
 except RuntimeError as err:
-    assert "no table absent" in str(err)
+    assert "no generation g" in str(err)
+stored = dict(name="t", dim=4, row_type="float32", default_value=0.0, rows=4, pages=0)
+record = dict(format=1, generation="g", number=1, shards=1, state="complete", tables=[stored])
+_native.LmdbRecords(sys.argv[1], True).swap("generation/g", None, json.dumps(record))
+((read, _, states),), failure, _ = _native.LmdbReader(sys.argv[1], "g").read([(0, unique)])
+assert failure == 0 and states.all() and (read.view(np.float32) == rows).all()
 print("works")
 """
 

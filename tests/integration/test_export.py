@@ -16,6 +16,7 @@ from hotrow.config import load_config
 from hotrow.errors import AlreadyExistsError, InvalidArgumentError, UnimplementedError
 from hotrow.manifest import read_manifest
 from hotrow.ops import library
+from hotrow.ops.export import RowOptions
 from hotrow.ops.export.signatures import argument_names
 from hotrow.trainer.data import encode, open_data
 from hotrow.trainer.export import export_version
@@ -202,7 +203,9 @@ def test_a_file_store_may_hold_several_versions(shop, tmp_path):
     library.load()
     store = f"file://{tmp_path}/rows"
     for version in (1, 2):
-        directory, _ = export_version(run.model, tmp_path, "shop", step=1, store=store)
+        directory, _ = export_version(
+            run.model, tmp_path, "shop", step=1, rows=RowOptions(store=store)
+        )
         assert not (directory / "rows").exists()
         loaded = tf.saved_model.load(str(directory))
         scores = loaded.signatures["serving_default"](**named(run, raw))
@@ -220,9 +223,13 @@ def test_exports_that_cannot_be_are_refused_and_leave_nothing(shop, tmp_path):
     with pytest.raises(InvalidArgumentError, match="folder name"):
         export_version(run.model, folder / "base", "a/b", step=1)
     with pytest.raises(UnimplementedError, match="Redis stores are not built yet"):
-        export_version(run.model, folder / "base", "shop", step=1, store="redis://host")
-    with pytest.raises(InvalidArgumentError, match="must be file:///DIR"):
-        export_version(run.model, folder / "base", "shop", step=1, store="/var/rows")
+        export_version(
+            run.model, folder / "base", "shop", step=1, rows=RowOptions(store="redis://host")
+        )
+    with pytest.raises(InvalidArgumentError, match="legal: file:///DIR"):
+        export_version(
+            run.model, folder / "base", "shop", step=1, rows=RowOptions(store="/var/rows")
+        )
     assert sorted(p.name for p in (folder / "base" / "shop").iterdir()) == before
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hotrow.manifest import Manifest
-from hotrow.ops.export import write_version
+from hotrow.ops.export import RowOptions, write_version
 from hotrow.trainer.export.column_signatures import column_signatures
 from hotrow.trainer.models import Ranker
 
@@ -18,7 +18,7 @@ def export_version(
     *,
     step: int,
     version: int | None = None,
-    store: str | None = None,
+    rows: RowOptions = RowOptions(),  # noqa: B008 (frozen)
     standalone: bool = False,
     report: Callable[[str], None] = lambda line: None,
 ) -> tuple[Path, Manifest]:
@@ -31,7 +31,7 @@ def export_version(
         name,
         step=step,
         version=version,
-        store=store,
+        rows=rows,
         standalone=standalone,
         report=report,
     )

@@ -8,7 +8,6 @@
 #include "core/c_api_guard.h"
 #include "core/dispatch.h"
 #include "core/fingerprint.h"
-#include "core/lmdb_store.h"
 #include "core/lookup.h"
 #include "core/registry.h"
 #include "core/status.h"
@@ -16,12 +15,6 @@
 
 struct hr_serving {
   std::shared_ptr<const hotrow::ServingTables> tables;
-};
-struct hr_store_writer {
-  hotrow::LmdbWriter writer;
-};
-struct hr_store_reader {
-  hotrow::LmdbReader reader;
 };
 
 using hotrow::Code;
@@ -86,64 +79,16 @@ int hr_serving_lookup(const hr_serving* tables, const char* table, size_t width,
                       const hr_feature* features, size_t count, float* const* pooled,
                       size_t* unknown) {
   return guarded([&] {
-    const hotrow::RowSource& source = tables->tables->table(table);
-    if (source.width() != width) {
+    const hotrow::ServingTables& served = *tables->tables;
+    const size_t number = served.number_of(table);
+    const hotrow::StoredTable& stored = served.reader().tables()[number];
+    if (stored.width != width) {
       hotrow::fail(Code::kFailedPrecondition,
-                   "table %s: width %zu in the store; the graph needs %zu", table, source.width(),
+                   "table %s: width %zu in the store; the graph needs %zu", table, stored.width,
                    width);
     }
-    const size_t missing = hotrow::lookup(source, to_features(features, count),
+    const size_t missing = hotrow::lookup(served.reader(), number, to_features(features, count),
                                           std::vector<float*>(pooled, pooled + count));
     if (unknown != nullptr) *unknown = missing;
-  });
-}
-
-int hr_store_writer_open(const char* directory, const char* generation, const char* table,
-                         size_t width, hr_store_writer** writer) {
-  return guarded([&] { *writer = new hr_store_writer{{directory, generation, table, width}}; });
-}
-
-int hr_store_writer_put(hr_store_writer* writer, const int64_t* keys, size_t count,
-                        const float* rows) {
-  return guarded([&] { writer->writer.put(keys, count, rows); });
-}
-
-void hr_store_writer_close(hr_store_writer* writer) { delete writer; }
-
-int hr_store_reader_open(const char* directory, const char* generation, const char* table,
-                         size_t width, float default_value, hr_store_reader** reader) {
-  return guarded(
-      [&] { *reader = new hr_store_reader{{directory, generation, table, width, default_value}}; });
-}
-
-int hr_store_reader_size(const hr_store_reader* reader, size_t* size) {
-  return guarded([&] { *size = reader->reader.size(); });
-}
-
-int hr_store_reader_read(const hr_store_reader* reader, const int64_t* keys, size_t count,
-                         float* rows, size_t* unknown) {
-  return guarded([&] {
-    const size_t missing = hotrow::lookup(reader->reader, one_feature(keys, count), {rows});
-    if (unknown != nullptr) *unknown = missing;
-  });
-}
-
-int hr_store_reader_scan(const hr_store_reader* reader, int from_start, int64_t after, size_t count,
-                         int64_t* keys, float* rows, size_t* written) {
-  return guarded(
-      [&] { *written = reader->reader.scan(from_start != 0, after, count, keys, rows); });
-}
-
-int hr_store_reader_digest(const hr_store_reader* reader, uint64_t digest[2]) {
-  return guarded([&] { reader->reader.digest(digest); });
-}
-
-void hr_store_reader_close(hr_store_reader* reader) { delete reader; }
-
-int hr_store_list(const char* directory, hr_store_visit visit, void* context) {
-  return guarded([&] {
-    for (const auto& entry : hotrow::LmdbEnvironment::open(directory, false)->list()) {
-      visit(context, entry.generation.c_str(), entry.table.c_str(), entry.rows);
-    }
   });
 }

@@ -322,31 +322,6 @@ HR_API int hr_serving_lookup(const hr_serving* tables, const char* table, size_t
                              const hr_feature* features, size_t count, float* const* pooled,
                              size_t* unknown);
 
-/* --- the embedded store --------------------------------------------------------------------------
- */
-typedef struct hr_store_writer hr_store_writer;
-typedef struct hr_store_reader hr_store_reader;
-
-HR_API int hr_store_writer_open(const char* directory, const char* generation, const char* table,
-                                size_t width, hr_store_writer** writer);
-HR_API int hr_store_writer_put(hr_store_writer* writer, const int64_t* keys, size_t count,
-                               const float* rows);
-HR_API void hr_store_writer_close(hr_store_writer* writer);
-HR_API int hr_store_reader_open(const char* directory, const char* generation, const char* table,
-                                size_t width, float default_value, hr_store_reader** reader);
-HR_API int hr_store_reader_size(const hr_store_reader* reader, size_t* size);
-HR_API int hr_store_reader_read(const hr_store_reader* reader, const int64_t* keys, size_t count,
-                                float* rows, size_t* unknown);
-/* Up to `count` rows after the key `after` in the store's order; from_start: from the first. */
-HR_API int hr_store_reader_scan(const hr_store_reader* reader, int from_start, int64_t after,
-                                size_t count, int64_t* keys, float* rows, size_t* written);
-HR_API int hr_store_reader_digest(const hr_store_reader* reader, uint64_t digest[2]);
-HR_API void hr_store_reader_close(hr_store_reader* reader);
-/* Calls visit for each table of each generation; the strings live during the call. */
-typedef void (*hr_store_visit)(void* context, const char* generation, const char* table,
-                               size_t rows);
-HR_API int hr_store_list(const char* directory, hr_store_visit visit, void* context);
-
 #ifdef __cplusplus
 }
 #endif

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/pooling.h"
-#include "core/row_source.h"
+#include "core/row_reader.h"
 
 namespace hotrow {
 
@@ -19,7 +19,8 @@ struct Feature {
 
 // pooled[f]: (B_f, width), or (N_f, width) without a combiner. Returns how many distinct keys
 // were unknown and read the default row.
-size_t lookup(const RowSource& source, const std::vector<Feature>& features,
+// table: its number. Fails with the code of the reader when a key could not be read.
+size_t lookup(const RowReader& reader, size_t table, const std::vector<Feature>& features,
               const std::vector<float*>& pooled);
 
 }  // namespace hotrow

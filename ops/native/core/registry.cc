@@ -9,7 +9,7 @@
 #include <mutex>
 #include <set>
 
-#include "core/lmdb_store.h"
+#include "core/lmdb_rows.h"
 #include "core/manifest.h"
 #include "core/status.h"
 
@@ -77,24 +77,26 @@ ServingTables::ServingTables(const std::string& manifest_path, const std::string
     : manifest_path_(manifest_path) {
   const Manifest manifest = read_manifest(manifest_path);
   const std::string url = store_url.empty() ? manifest.store : store_url;
-  const std::string directory = store_directory(url, manifest_path);
+  reader_ = std::make_unique<LmdbReader>(store_directory(url, manifest_path), manifest.generation,
+                                         /*complete=*/true);
+  const std::vector<StoredTable>& stored = reader_->tables();
+  for (size_t t = 0; t < stored.size(); ++t) numbers_.emplace(stored[t].name, t);
   for (const ManifestTable& table : manifest.tables) {
-    auto reader = std::make_unique<LmdbReader>(directory, manifest.generation, table.name,
-                                               table.width, table.default_value);
-    if (reader->size() < table.rows) {
-      fail(Code::kDataLoss, "store %s, table %s: %zu rows; the manifest counts %zu", url.c_str(),
-           table.name.c_str(), reader->size(), table.rows);
+    const StoredTable& there = stored[number_of(table.name)];
+    if (there.width != table.width) {
+      fail(Code::kDataLoss, "store %s, table %s: rows of dim %zu; the manifest has dim %zu",
+           url.c_str(), table.name.c_str(), there.width, table.width);
     }
-    tables_.emplace(table.name, std::move(reader));
   }
 }
 
-const RowSource& ServingTables::table(const std::string& name) const {
-  auto found = tables_.find(name);
-  if (found == tables_.end()) {
-    fail(Code::kNotFound, "manifest %s has no table %s", manifest_path_.c_str(), name.c_str());
+size_t ServingTables::number_of(const std::string& name) const {
+  const auto found = numbers_.find(name);
+  if (found == numbers_.end()) {
+    fail(Code::kNotFound, "the store of manifest %s has no table %s", manifest_path_.c_str(),
+         name.c_str());
   }
-  return *found->second;
+  return found->second;
 }
 
 void bind_serving(const std::string& model, int64_t version, const std::string& manifest_path,

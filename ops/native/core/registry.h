@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/row_source.h"
+#include "core/row_reader.h"
 #include "core/table.h"
 
 namespace hotrow {
@@ -23,14 +23,17 @@ void drop_table(const std::string& handle);
 // --- serving: the tables of a version --------------------------------------------------------
 class ServingTables {
  public:
-  // store_url: "" takes the manifest's own. Fails when the store lacks a table or some rows.
+  // store_url: "" takes the manifest's own. Fails when the store lacks the generation, a table or
+  // some rows, or has tables of other widths.
   ServingTables(const std::string& manifest_path, const std::string& store_url);
-  // Fails with NotFound.
-  const RowSource& table(const std::string& name) const;
+  const RowReader& reader() const { return *reader_; }
+  // Of a table in the reader. Fails with NotFound.
+  size_t number_of(const std::string& name) const;
 
  private:
   std::string manifest_path_;
-  std::unordered_map<std::string, std::unique_ptr<RowSource>> tables_;
+  std::unique_ptr<RowReader> reader_;
+  std::unordered_map<std::string, size_t> numbers_;
 };
 
 // What a server fills. Fails with AlreadyExists for a (model, version) that is bound.

@@ -1,132 +1,191 @@
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+
+#include "core/c_api_store.h"
 #include "python/binding.h"
+#include "python/row_reader.h"
 
 namespace {
 
-// Both hold their object by a shared pointer that a running call copies: another thread may close
-// it meanwhile.
-class StoreWriter {
+void append_text(void* context, const char* text, size_t bytes) {
+  static_cast<nb::list*>(context)->append(nb::str(text, bytes));
+}
+
+// Objects are held by shared pointers that a running call copies: another thread may close them
+// meanwhile.
+class LmdbRecords {
  public:
-  StoreWriter(const std::string& directory, const std::string& generation, const std::string& table,
-              size_t width)
-      : width_(width) {
-    hr_store_writer* raw = nullptr;
-    check(hr_store_writer_open(directory.c_str(), generation.c_str(), table.c_str(), width, &raw));
-    writer_.reset(raw, hr_store_writer_close);
+  LmdbRecords(const std::string& directory, bool create) {
+    hr_lmdb_records* raw = nullptr;
+    check(hr_lmdb_records_open(directory.c_str(), create, &raw));
+    records_.reset(raw, hr_lmdb_records_close);
+  }
+
+  void close() { records_.reset(); }
+
+  nb::object get(const std::string& name) const {
+    nb::list found;
+    check(hr_lmdb_records_get(open().get(), name.c_str(), append_text, &found));
+    return found.size() == 0 ? nb::none() : nb::object(found[0]);
+  }
+
+  bool swap(const std::string& name, const std::optional<std::string>& expected,
+            const std::optional<std::string>& text) const {
+    const auto records = open();
+    int swapped = 0;
+    run([&] {
+      return hr_lmdb_records_swap(records.get(), name.c_str(),
+                                  expected ? expected->c_str() : nullptr,
+                                  text ? text->c_str() : nullptr, &swapped);
+    });
+    return swapped != 0;
+  }
+
+  nb::list names(const std::string& prefix) const {
+    nb::list found;
+    check(hr_lmdb_records_list(open().get(), prefix.c_str(), append_text, &found));
+    return found;
+  }
+
+  uint64_t next_number() const {
+    const auto records = open();
+    uint64_t number = 0;
+    run([&] { return hr_lmdb_records_next_number(records.get(), &number); });
+    return number;
+  }
+
+ private:
+  std::shared_ptr<hr_lmdb_records> open() const {
+    if (records_ == nullptr) throw nb::value_error("the store is closed");
+    return records_;
+  }
+  std::shared_ptr<hr_lmdb_records> records_;
+};
+
+class LmdbWriter {
+ public:
+  LmdbWriter(const std::string& directory, const std::string& generation, const std::string& table,
+             size_t row_bytes)
+      : row_bytes_(row_bytes) {
+    hr_lmdb_writer* raw = nullptr;
+    check(
+        hr_lmdb_writer_open(directory.c_str(), generation.c_str(), table.c_str(), row_bytes, &raw));
+    writer_.reset(raw, hr_lmdb_writer_close);
   }
 
   void close() { writer_.reset(); }
 
-  void put(Int64s keys, Floats2 rows) {
-    const std::shared_ptr<hr_store_writer> writer = writer_;
-    if (writer == nullptr) throw nb::value_error("the store writer is closed");
-    check_length("put: rows", rows.shape(0), keys.shape(0));
-    check_length("put: width of the rows", rows.shape(1), width_);
-    run([&] { return hr_store_writer_put(writer.get(), keys.data(), keys.shape(0), rows.data()); });
+  void write(Int64s keys, Bytes2 rows, uint64_t version) {
+    const auto writer = open(keys, rows);
+    run([&] {
+      return hr_lmdb_writer_write(writer.get(), keys.data(), keys.shape(0), rows.data(), version);
+    });
+  }
+
+  size_t put(Int64s keys, Bytes2 rows, Uint64s versions) {
+    const auto writer = open(keys, rows);
+    check_length("put: versions", versions.shape(0), keys.shape(0));
+    size_t written = 0;
+    run([&] {
+      return hr_lmdb_writer_put(writer.get(), keys.data(), keys.shape(0), rows.data(),
+                                versions.data(), &written);
+    });
+    return written;
   }
 
  private:
-  std::shared_ptr<hr_store_writer> writer_;
-  size_t width_;
+  std::shared_ptr<hr_lmdb_writer> open(const Int64s& keys, const Bytes2& rows) const {
+    if (writer_ == nullptr) throw nb::value_error("the store's writer is closed");
+    check_length("rows", rows.shape(0), keys.shape(0));
+    check_length("bytes of a row", rows.shape(1), row_bytes_);
+    return writer_;
+  }
+  std::shared_ptr<hr_lmdb_writer> writer_;
+  size_t row_bytes_;
 };
 
-class StoreReader {
+class LmdbReader : public RowReader {
  public:
-  StoreReader(const std::string& directory, const std::string& generation, const std::string& table,
-              size_t width, float default_value)
-      : width_(width) {
-    hr_store_reader* raw = nullptr;
-    check(hr_store_reader_open(directory.c_str(), generation.c_str(), table.c_str(), width,
-                               default_value, &raw));
-    reader_.reset(raw, hr_store_reader_close);
+  LmdbReader(const std::string& directory, const std::string& generation, bool complete) {
+    hr_reader* raw = nullptr;
+    check(hr_lmdb_reader_open(directory.c_str(), generation.c_str(), complete, &raw));
+    take(raw);
   }
 
-  void close() { reader_.reset(); }
-
-  size_t size() const {
+  size_t size(size_t table) const {
     const auto reader = open();
-    size_t size;
-    run([&] { return hr_store_reader_size(reader.get(), &size); });
-    return size;
+    shape(table);
+    size_t entries = 0;
+    run([&] { return hr_lmdb_reader_size(reader.get(), table, &entries); });
+    return entries;
   }
 
-  nb::object read(Int64s keys) const {
+  nb::object scan(size_t table, std::optional<int64_t> after, size_t count) const {
     const auto reader = open();
-    float* rows;
-    size_t unknown = 0;
-    auto result = make_array<float>({keys.shape(0), width_}, &rows);
+    const size_t row_bytes = shape(table).row_bytes;
+    count = std::min(count, size(table));
+    int64_t* keys;
+    uint8_t* rows;
+    uint64_t* versions;
+    auto keys_array = make_array<int64_t>({count}, &keys);
+    auto rows_array = make_array<uint8_t>({count, row_bytes}, &rows);
+    auto versions_array = make_array<uint64_t>({count}, &versions);
+    size_t written = 0;
     run([&] {
-      return hr_store_reader_read(reader.get(), keys.data(), keys.shape(0), rows, &unknown);
+      return hr_lmdb_reader_scan(reader.get(), table, !after, after.value_or(0), count, keys, rows,
+                                 versions, &written);
     });
-    return nb::make_tuple(result, unknown);
+    const nb::slice first(nb::int_(0), nb::int_(written), nb::int_(1));
+    return nb::make_tuple(nb::cast(keys_array)[first], nb::cast(rows_array)[first],
+                          nb::cast(versions_array)[first]);
   }
 
-  nb::object scan(nb::object after, size_t count) const {
+  nb::object digests(size_t table) const {
     const auto reader = open();
-    const bool from_start = after.is_none();
-    const int64_t last = from_start ? 0 : nb::cast<int64_t>(after);
-    size_t n = 0;
-    run([&] { return hr_store_reader_size(reader.get(), &n); });
-    count = std::min(count, n);
-    std::unique_ptr<int64_t[]> keys(new int64_t[count]);
-    std::unique_ptr<float[]> rows(new float[count * width_]);
-    run([&] {
-      return hr_store_reader_scan(reader.get(), from_start, last, count, keys.get(), rows.get(),
-                                  &n);
-    });
-    int64_t* keys_out;
-    float* rows_out;
-    auto keys_array = make_array<int64_t>({n}, &keys_out);
-    auto rows_array = make_array<float>({n, width_}, &rows_out);
-    std::copy_n(keys.get(), n, keys_out);
-    std::copy_n(rows.get(), n * width_, rows_out);
-    return nb::make_tuple(keys_array, rows_array);
+    shape(table);
+    uint64_t* sums;
+    auto array = make_array<uint64_t>({hr_lmdb_reader_shards(reader.get()), 3}, &sums);
+    run([&] { return hr_lmdb_reader_digests(reader.get(), table, sums); });
+    return nb::cast(array);
   }
-
-  std::string digest() const {
-    const auto reader = open();
-    uint64_t sums[2];
-    run([&] { return hr_store_reader_digest(reader.get(), sums); });
-    return hex_digest(sums);
-  }
-
- private:
-  std::shared_ptr<hr_store_reader> open() const {
-    if (reader_ == nullptr) throw nb::value_error("the store reader is closed");
-    return reader_;
-  }
-  std::shared_ptr<hr_store_reader> reader_;
-  size_t width_;
 };
 
 }  // namespace
 
 void bind_store(nb::module_& m) {
-  nb::class_<StoreWriter>(m, "StoreWriter", "Writes rows of one table of one generation to LMDB.")
+  bind_row_reader(m);
+  nb::class_<LmdbRecords>(m, "LmdbRecords", "Control records of an LMDB store.")
+      .def(nb::init<const std::string&, bool>(), nb::arg("directory"), nb::arg("create"))
+      .def("get", &LmdbRecords::get, nb::arg("name"))
+      .def("swap", &LmdbRecords::swap, nb::arg("name"), nb::arg("expected").none(),
+           nb::arg("text").none())
+      .def("names", &LmdbRecords::names, nb::arg("prefix"))
+      .def("next_number", &LmdbRecords::next_number)
+      .def("close", &LmdbRecords::close);
+  nb::class_<LmdbWriter>(m, "LmdbWriter", "Writes rows of one table of one generation to LMDB.")
       .def(nb::init<const std::string&, const std::string&, const std::string&, size_t>(),
-           nb::arg("directory"), nb::arg("generation"), nb::arg("table"), nb::arg("width"))
-      .def("put", &StoreWriter::put, nb::arg("keys").noconvert(), nb::arg("rows"))
-      .def("close", &StoreWriter::close);
-  nb::class_<StoreReader>(m, "StoreReader", "Reads rows of one table of one generation from LMDB.")
-      .def(nb::init<const std::string&, const std::string&, const std::string&, size_t, float>(),
-           nb::arg("directory"), nb::arg("generation"), nb::arg("table"), nb::arg("width"),
-           nb::arg("default_value") = 0.0f)
-      .def_prop_ro("size", &StoreReader::size)
-      .def("read", &StoreReader::read, nb::arg("keys").noconvert())
-      .def("scan", &StoreReader::scan, nb::arg("after").none(), nb::arg("count"))
-      .def("digest", &StoreReader::digest)
-      .def("close", &StoreReader::close);
+           nb::arg("directory"), nb::arg("generation"), nb::arg("table"), nb::arg("row_bytes"))
+      .def("write", &LmdbWriter::write, nb::arg("keys").noconvert(), nb::arg("rows").noconvert(),
+           nb::arg("version"))
+      .def("put", &LmdbWriter::put, nb::arg("keys").noconvert(), nb::arg("rows").noconvert(),
+           nb::arg("versions").noconvert())
+      .def("close", &LmdbWriter::close);
+  nb::class_<LmdbReader, RowReader>(m, "LmdbReader", "Reads the rows of a generation from LMDB.")
+      .def(nb::init<const std::string&, const std::string&, bool>(), nb::arg("directory"),
+           nb::arg("generation"), nb::arg("complete") = true)
+      .def("size", &LmdbReader::size, nb::arg("table"))
+      .def("scan", &LmdbReader::scan, nb::arg("table"), nb::arg("after").none(), nb::arg("count"))
+      .def("digests", &LmdbReader::digests, nb::arg("table"));
   m.def(
-      "list_store",
-      [](const std::string& directory) {
-        nb::list entries;
-        const auto visit = [](void* context, const char* generation, const char* table,
-                              size_t rows) {
-          static_cast<nb::list*>(context)->append(nb::make_tuple(generation, table, rows));
-        };
-        check(hr_store_list(directory.c_str(), visit, &entries));
-        return entries;
+      "drop_lmdb_table",
+      [](const std::string& directory, const std::string& generation, const std::string& table) {
+        run([&] {
+          return hr_lmdb_drop_table(directory.c_str(), generation.c_str(), table.c_str());
+        });
       },
-      nb::arg("directory"), "Returns (generation, table, rows) of every table of an LMDB store.");
+      nb::arg("directory"), nb::arg("generation"), nb::arg("table"));
   m.def(
       "bind_serving",
       [](const std::string& model, int64_t version, const std::string& manifest_path,

@@ -6,7 +6,7 @@ V virtual shards, N rows, B bytes of a stored row (docs/formats.md, "Stored rows
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,8 @@ from hotrow.store.spec import Generation
 Keys = NDArray[np.int64]
 Rows = NDArray[np.uint8]
 Versions = NDArray[np.uint64]
+States = NDArray[np.uint8]
+"""Of keys: 0 unknown (also a tombstone), 1 found, 2 failed."""
 ShardDigests = NDArray[np.uint64]
 """uint64 [V, 3]: rows, and the two sums of their digest, of each virtual shard."""
 
@@ -47,15 +49,15 @@ class Records(Protocol):
 
 
 class RowStore(Protocol):
-    """A place where generations lie.
+    """A place where generations lie."""
 
-    Attributes:
-        url: of the store, without a password.
-        records: its control records.
-    """
+    @property
+    def url(self) -> str:
+        """Of the store, without a password."""
 
-    url: str
-    records: Records
+    @property
+    def records(self) -> Records:
+        """Its control records."""
 
     def close(self) -> None:
         """Gives connections and files back."""
@@ -69,6 +71,9 @@ class RowStore(Protocol):
 
     def pages_of(self, record_bytes: int, rows: int, shards: int) -> int:
         """Returns P for a table of so many rows of so many bytes; 0: the store has no pages."""
+
+    def begin(self, generation: Generation) -> None:
+        """Prepares a generation for its first rows; idempotent. Its record was written."""
 
     def write(
         self,
@@ -100,6 +105,8 @@ class RowStore(Protocol):
         """Writes rows of a generation that is read, each only over an older version.
 
         Args:
+            generation: which.
+            table: number of the table in it.
             keys: int64 [N], distinct.
             rows: uint8 [N, B]; ignored for tombstones.
             versions: uint64 [N]; the highest bit makes a tombstone.
@@ -129,13 +136,14 @@ class RowStore(Protocol):
         """Deletes rows and markers in small steps that others hardly notice; idempotent.
 
         Args:
+            generation: which.
             report: gets (done, of), in shards times tables.
         """
 
-    def read(self, generation: Generation, table: int, keys: Keys) -> tuple[Rows, Versions, Any]:
+    def read(self, generation: Generation, table: int, keys: Keys) -> tuple[Rows, Versions, States]:
         """Returns rows uint8 [N, B], versions uint64 [N] and states uint8 [N] of keys int64 [N].
 
-        States: 0 unknown (also tombstones), 1 found. For tools and tests; servers read natively.
+        For tools and tests; servers read natively.
 
         Raises:
             UnavailableError: a key could not be read.

@@ -7,13 +7,19 @@ from typing import Literal
 
 import pydantic
 
-ROW_TYPES = ("float32", "bfloat16", "float16", "int8")
+STORED_TYPES = ("float32", "bfloat16", "float16", "int8")
 """How the weights of a row may be stored, by the numbers of the native core."""
 
 RowType = Literal["float32", "bfloat16", "float16", "int8"]
 
+_WEIGHT_BYTES: dict[RowType, int] = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
+_SCALE_BYTES = 4
+
 DEFAULT_SHARDS = 256
 """Virtual shards of a generation, V, unless another number is asked for."""
+
+RECORD_HEAD_BYTES = 16
+"""Bytes of key and version before a stored row."""
 
 EPOCH_BITS = 23
 SEQ_BITS = 40
@@ -43,6 +49,11 @@ class StoredTable(_Part):
     rows: int
     pages: int = 0
     digest: str = ""
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a stored row, B."""
+        return row_bytes(self.row_type, self.dim)
 
 
 class State(StrEnum):
@@ -86,6 +97,11 @@ class Generation(_Part):
     def row_version(self) -> int:
         """The version of its rows as exported: uint64."""
         return row_version(self.epoch, self.seq)
+
+
+def row_bytes(row_type: RowType, dim: int) -> int:
+    """Returns the bytes of a stored row of `dim` weights, B."""
+    return dim * _WEIGHT_BYTES[row_type] + (_SCALE_BYTES if row_type == "int8" else 0)
 
 
 def row_version(epoch: int, seq: int) -> int:

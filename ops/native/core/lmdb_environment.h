@@ -1,4 +1,5 @@
-// The embedded store: rows in LMDB. This library is the only one in the process that opens it.
+// An LMDB environment, the file of the embedded store. This library is the only one in the process
+// that opens it.
 #pragma once
 
 #include <lmdb.h>
@@ -12,8 +13,6 @@
 #include <string>
 #include <utility>
 #include <vector>
-
-#include "core/row_source.h"
 
 namespace hotrow {
 
@@ -34,13 +33,10 @@ class LmdbEnvironment {
   // `create`.
   MDB_dbi open_table(const std::string& generation, const std::string& table, bool create);
   void close_table(const std::string& generation, const std::string& table);
-  // The tables of all generations, with their rows.
-  struct Entry {
-    std::string generation;
-    std::string table;
-    size_t rows;
-  };
-  std::vector<Entry> list();
+  // Removes a table with its rows, at once. FailedPrecondition while this process has it open.
+  void drop_table(const std::string& generation, const std::string& table);
+  // The database of control records; false: there is none yet.
+  bool open_records(bool create, MDB_dbi* records);
 
   // Makes the map hold `bytes` more than are used; at least doubles it when `full`.
   void reserve(size_t bytes, bool full);
@@ -87,6 +83,8 @@ class LmdbEnvironment {
   // Open table handles and how many users each has.
   std::mutex tables_mutex_;
   std::map<std::string, std::pair<MDB_dbi, int>> tables_;
+  bool has_records_ = false;
+  MDB_dbi records_ = 0;
 };
 
 // A table handle for the length of a scope.
@@ -109,38 +107,7 @@ class LmdbTable {
   MDB_dbi dbi_;
 };
 
-// Writes the rows of one table of one generation.
-class LmdbWriter {
- public:
-  LmdbWriter(const std::string& directory, const std::string& generation, const std::string& table,
-             size_t width);
-  // keys: (count); rows: (count, width). An existing key's row is replaced. One transaction.
-  void put(const int64_t* keys, size_t count, const float* rows);
-
- private:
-  LmdbTable table_;
-  size_t width_;
-};
-
-// Reads the rows of one table of one generation; an unknown key reads `default_value`.
-class LmdbReader : public RowSource {
- public:
-  // Fails with NotFound when the store has no such table or generation.
-  LmdbReader(const std::string& directory, const std::string& generation, const std::string& table,
-             size_t width, float default_value);
-  size_t width() const override { return width_; }
-  size_t read(const int64_t* keys, size_t count, float* rows) const override;
-  size_t size() const;
-  // The rows after `after` in the order of their keys' bits; `from_start` begins at the first.
-  // Returns how many of at most `count` were written.
-  size_t scan(bool from_start, int64_t after, size_t count, int64_t* keys, float* rows) const;
-  void digest(uint64_t digest[2]) const;
-
- private:
-  void copy_row(const MDB_val& value, int64_t key, float* row) const;
-  LmdbTable table_;
-  size_t width_;
-  float default_value_;
-};
+// Fails with the code of an LMDB result that is not MDB_SUCCESS.
+void check_lmdb(int result, const std::string& what);
 
 }  // namespace hotrow

@@ -1,4 +1,4 @@
-#include "core/lmdb_store.h"
+#include "core/lmdb_environment.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -8,15 +8,15 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
-#include <numeric>
 #include <thread>
 
-#include "core/digest.h"
 #include "core/status.h"
 
 namespace hotrow {
 namespace {
 
+// Beside it lie tables, whose names have a slash.
+constexpr const char* kRecords = "hotrow";
 constexpr size_t kMapHeadroomBytes = size_t{64} << 20;
 // A transaction allocates 50 bytes a table that could be open.
 constexpr unsigned kMaxOpenTables = 2048;
@@ -34,7 +34,15 @@ std::map<std::string, std::weak_ptr<LmdbEnvironment>>& open_environments() {
   return *map;
 }
 
-void check(int rc, const std::string& what) {
+std::string full_name(const std::string& generation, const std::string& table) {
+  return generation + "/" + table;
+}
+
+void check(int rc, const std::string& what) { check_lmdb(rc, what); }
+
+}  // namespace
+
+void check_lmdb(int rc, const std::string& what) {
   if (rc == MDB_SUCCESS) return;
   Code code = Code::kUnavailable;
   if (rc == MDB_NOTFOUND) code = Code::kNotFound;
@@ -47,12 +55,6 @@ void check(int rc, const std::string& what) {
   }
   fail(code, "%s: %s", what.c_str(), mdb_strerror(rc));
 }
-
-std::string full_name(const std::string& generation, const std::string& table) {
-  return generation + "/" + table;
-}
-
-}  // namespace
 
 std::shared_ptr<LmdbEnvironment> LmdbEnvironment::open(const std::string& directory, bool create) {
   std::lock_guard lock(open_mutex());
@@ -304,37 +306,43 @@ void LmdbEnvironment::close_table(const std::string& generation, const std::stri
   tables_.erase(found);
 }
 
-std::vector<LmdbEnvironment::Entry> LmdbEnvironment::list() {
-  std::vector<Entry> entries;
-  {
-    Read txn(*this);
-    MDB_dbi names;
-    check(mdb_dbi_open(txn.get(), nullptr, 0, &names), "store " + directory_);
-    MDB_cursor* cursor = nullptr;
-    check(mdb_cursor_open(txn.get(), names, &cursor), "store " + directory_);
-    std::unique_ptr<MDB_cursor, decltype(&mdb_cursor_close)> guard(cursor, mdb_cursor_close);
-    MDB_val k, v;
-    while (mdb_cursor_get(cursor, &k, &v, MDB_NEXT) == MDB_SUCCESS) {
-      const std::string name(static_cast<const char*>(k.mv_data), k.mv_size);
-      // Generations hold no slash; table names may.
-      const size_t slash = name.find('/');
-      if (slash == std::string::npos) continue;
-      entries.push_back(Entry{name.substr(0, slash), name.substr(slash + 1), 0});
-    }
+void LmdbEnvironment::drop_table(const std::string& generation, const std::string& table) {
+  const std::string name = full_name(generation, table);
+  const std::string what = "store " + directory_ + ", table " + table;
+  std::lock_guard lock(tables_mutex_);
+  if (tables_.count(name) != 0) {
+    fail(Code::kFailedPrecondition, "%s of generation %s is in use", what.c_str(),
+         generation.c_str());
   }
-  for (Entry& entry : entries) {
-    const MDB_dbi dbi = open_table(entry.generation, entry.table, false);
-    MDB_stat stat;
-    int rc;
-    {
-      Read txn(*this);
-      rc = mdb_stat(txn.get(), dbi, &stat);
+  write(what, [&](MDB_txn* txn) {
+    MDB_dbi dbi;
+    const int rc = mdb_dbi_open(txn, name.c_str(), MDB_INTEGERKEY, &dbi);
+    if (rc == MDB_NOTFOUND) return MDB_SUCCESS;
+    return rc != MDB_SUCCESS ? rc : mdb_drop(txn, dbi, 1);
+  });
+}
+
+bool LmdbEnvironment::open_records(bool create, MDB_dbi* records) {
+  std::lock_guard lock(tables_mutex_);
+  if (!has_records_ && create) {
+    write("store " + directory_,
+          [&](MDB_txn* txn) { return mdb_dbi_open(txn, kRecords, MDB_CREATE, &records_); });
+    has_records_ = true;
+  } else if (!has_records_) {
+    const auto map_lock = lock_map();
+    MDB_txn* txn = nullptr;
+    check(mdb_txn_begin(env_, nullptr, MDB_RDONLY, &txn), "store " + directory_);
+    const int rc = mdb_dbi_open(txn, kRecords, 0, &records_);
+    if (rc != MDB_SUCCESS) {
+      mdb_txn_abort(txn);
+      if (rc == MDB_NOTFOUND) return false;
+      check(rc, "store " + directory_);
     }
-    close_table(entry.generation, entry.table);
-    check(rc, "store " + directory_);
-    entry.rows = stat.ms_entries;
+    check(mdb_txn_commit(txn), "store " + directory_);  // keeps the handle
+    has_records_ = true;
   }
-  return entries;
+  *records = records_;
+  return true;
 }
 
 LmdbTable::LmdbTable(std::shared_ptr<LmdbEnvironment> env, std::string generation,
@@ -345,112 +353,5 @@ LmdbTable::LmdbTable(std::shared_ptr<LmdbEnvironment> env, std::string generatio
       dbi_(env_->open_table(generation_, table_, create)) {}
 
 LmdbTable::~LmdbTable() { env_->close_table(generation_, table_); }
-
-LmdbWriter::LmdbWriter(const std::string& directory, const std::string& generation,
-                       const std::string& table, size_t width)
-    : table_(LmdbEnvironment::open(directory, true), generation, table, true), width_(width) {}
-
-void LmdbWriter::put(const int64_t* keys, size_t count, const float* rows) {
-  const size_t row_bytes = width_ * sizeof(float);
-  table_.env().reserve(count * (row_bytes + 32), false);
-  // In the order of the B-tree, so that pages are written once.
-  std::vector<size_t> order(count);
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return static_cast<uint64_t>(keys[a]) < static_cast<uint64_t>(keys[b]);
-  });
-  table_.env().write(table_.place(), [&](MDB_txn* txn) {
-    for (size_t i : order) {
-      int64_t key = keys[i];
-      MDB_val k{sizeof(key), &key};
-      MDB_val v{row_bytes, const_cast<float*>(rows + i * width_)};
-      const int rc = mdb_put(txn, table_.dbi(), &k, &v, 0);
-      if (rc != MDB_SUCCESS) return rc;
-    }
-    return MDB_SUCCESS;
-  });
-}
-
-LmdbReader::LmdbReader(const std::string& directory, const std::string& generation,
-                       const std::string& table, size_t width, float default_value)
-    : table_(LmdbEnvironment::open(directory, false), generation, table, false),
-      width_(width),
-      default_value_(default_value) {}
-
-void LmdbReader::copy_row(const MDB_val& value, int64_t key, float* row) const {
-  if (value.mv_size != width_ * sizeof(float)) {
-    fail(Code::kDataLoss, "%s: the row of key %lld has %zu bytes; width %zu needs %zu",
-         table_.place().c_str(), static_cast<long long>(key), value.mv_size, width_,
-         width_ * sizeof(float));
-  }
-  std::memcpy(row, value.mv_data, value.mv_size);
-}
-
-size_t LmdbReader::read(const int64_t* keys, size_t count, float* rows) const {
-  LmdbEnvironment::Read txn(table_.env());
-  size_t unknown = 0;
-  for (size_t i = 0; i < count; ++i) {
-    int64_t key = keys[i];
-    MDB_val k{sizeof(key), &key}, v;
-    const int rc = mdb_get(txn.get(), table_.dbi(), &k, &v);
-    if (rc == MDB_NOTFOUND) {
-      std::fill_n(rows + i * width_, width_, default_value_);
-      ++unknown;
-      continue;
-    }
-    check(rc, table_.place());
-    copy_row(v, key, rows + i * width_);
-  }
-  return unknown;
-}
-
-size_t LmdbReader::size() const {
-  LmdbEnvironment::Read txn(table_.env());
-  MDB_stat stat;
-  check(mdb_stat(txn.get(), table_.dbi(), &stat), table_.place());
-  return stat.ms_entries;
-}
-
-size_t LmdbReader::scan(bool from_start, int64_t after, size_t count, int64_t* keys,
-                        float* rows) const {
-  if (count == 0) return 0;
-  LmdbEnvironment::Read txn(table_.env());
-  MDB_cursor* cursor = nullptr;
-  check(mdb_cursor_open(txn.get(), table_.dbi(), &cursor), table_.place());
-  std::unique_ptr<MDB_cursor, decltype(&mdb_cursor_close)> guard(cursor, mdb_cursor_close);
-  int64_t key = after;
-  MDB_val k{sizeof(key), &key}, v;
-  int rc = mdb_cursor_get(cursor, &k, &v, from_start ? MDB_FIRST : MDB_SET_RANGE);
-  if (rc == MDB_SUCCESS && !from_start && std::memcmp(k.mv_data, &after, sizeof(after)) == 0) {
-    rc = mdb_cursor_get(cursor, &k, &v, MDB_NEXT);
-  }
-  size_t done = 0;
-  while (rc == MDB_SUCCESS) {
-    std::memcpy(&keys[done], k.mv_data, sizeof(int64_t));
-    copy_row(v, keys[done], rows + done * width_);
-    if (++done == count) return done;
-    rc = mdb_cursor_get(cursor, &k, &v, MDB_NEXT);
-  }
-  if (rc != MDB_NOTFOUND) check(rc, table_.place());
-  return done;
-}
-
-void LmdbReader::digest(uint64_t digest[2]) const {
-  digest[0] = digest[1] = 0;
-  LmdbEnvironment::Read txn(table_.env());
-  MDB_cursor* cursor = nullptr;
-  check(mdb_cursor_open(txn.get(), table_.dbi(), &cursor), table_.place());
-  std::unique_ptr<MDB_cursor, decltype(&mdb_cursor_close)> guard(cursor, mdb_cursor_close);
-  std::vector<float> row(width_);
-  MDB_val k, v;
-  int rc;
-  while ((rc = mdb_cursor_get(cursor, &k, &v, MDB_NEXT)) == MDB_SUCCESS) {
-    int64_t key;
-    std::memcpy(&key, k.mv_data, sizeof(key));
-    copy_row(v, key, row.data());
-    add_row_digest(key, row.data(), width_ * sizeof(float), digest);
-  }
-  if (rc != MDB_NOTFOUND) check(rc, table_.place());
-}
 
 }  // namespace hotrow

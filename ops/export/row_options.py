@@ -1,0 +1,56 @@
+"""Where an export puts its rows, and in which form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hotrow.errors import InvalidArgumentError
+from hotrow.store.access import StoreAccess
+from hotrow.store.spec import DEFAULT_SHARDS, RowType
+from hotrow.store.url import parse_store_url
+
+
+@dataclass(frozen=True)
+class RowOptions:
+    """Where the rows of a version go.
+
+    Attributes:
+        store: URL of a store; None: one inside the version directory.
+        access: how to get into it.
+        row_type: how weights are stored; None: as each table has them.
+        top: only so many rows of each table, the most frequent ones; None: all.
+        shards: virtual shards of the generation, a power of two.
+        keep_generations: complete generations of the model that stay in the store.
+    """
+
+    store: str | None = None
+    access: StoreAccess = field(default_factory=StoreAccess)
+    row_type: RowType | None = None
+    top: int | None = None
+    shards: int = DEFAULT_SHARDS
+    keep_generations: int = 2
+
+    def check(self, standalone: bool) -> None:
+        """Checks what can be checked before a model is loaded.
+
+        Raises:
+            InvalidArgumentError: a value that is not legal.
+        """
+        if self.store is not None:
+            parse_store_url("--store", self.store)
+        if standalone:
+            for option, value in (
+                ("--store", self.store),
+                ("--row_type", self.row_type),
+                ("--top", self.top),
+            ):
+                if value is not None:
+                    raise InvalidArgumentError(
+                        f"{option} with --standalone: a standalone export has no store"
+                    )
+        if self.top is not None and self.top < 0:
+            raise InvalidArgumentError(f"--top {self.top}: must be 0 or more")
+        if self.keep_generations < 1:
+            raise InvalidArgumentError(
+                f"--keep_generations {self.keep_generations}: must be 1 or more"
+            )

@@ -1,0 +1,94 @@
+"""How a store lets a client in: user, password, certificates; never in a URL, never shown."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hotrow.errors import HotrowError, InvalidArgumentError, NotFoundError, PermissionDeniedError
+
+PASSWORD_VARIABLE = "HOTROW_STORE_PASSWORD"
+
+
+@dataclass(frozen=True)
+class StoreAccess:
+    """What a store asks of its clients; its repr shows no password.
+
+    Attributes:
+        username: before the one of the URL; "": that one.
+        password: "" for none.
+        ca_file: PEM file of the authorities that a server's certificate is checked with; "": those
+            of the system.
+        cert_file, key_file: PEM files of the client's own certificate; "": none.
+    """
+
+    username: str = ""
+    password: str = field(default="", repr=False)
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuses half a certificate, and files that are not there."""
+        if bool(self.cert_file) != bool(self.key_file):
+            given, other = ("cert", "key") if self.cert_file else ("key", "cert")
+            raise InvalidArgumentError(f"--store_{given} without --store_{other}: give both")
+        for option in ("ca", "cert", "key"):
+            path = getattr(self, f"{option}_file")
+            if path:
+                _read(f"--store_{option}", path)
+
+
+def read_access(
+    *,
+    username: str = "",
+    password_file: str = "",
+    ca_file: str = "",
+    cert_file: str = "",
+    key_file: str = "",
+    environment: Mapping[str, str] = os.environ,
+) -> StoreAccess:
+    """Returns the access that options and environment give.
+
+    Args:
+        username: see `StoreAccess`.
+        password_file: holds the password, and a line end at most; "": the password is that of
+            the environment.
+        ca_file: see `StoreAccess`.
+        cert_file: see `StoreAccess`.
+        key_file: see `StoreAccess`.
+        environment: of the process.
+
+    Raises:
+        NotFoundError, PermissionDeniedError: a file that cannot be read.
+        InvalidArgumentError: an empty password file; a certificate without its key.
+    """
+    if password_file:
+        content = _read("--store_password_file", password_file)
+        try:
+            password = content.decode().removesuffix("\n").removesuffix("\r")
+        except UnicodeDecodeError as err:
+            raise InvalidArgumentError(
+                f"--store_password_file {password_file}: is no UTF-8 text"
+            ) from err
+        if not password or "\n" in password:
+            raise InvalidArgumentError(
+                f"--store_password_file {password_file}: must hold the password in one line"
+            )
+    else:
+        password = environment.get(PASSWORD_VARIABLE, "")
+    return StoreAccess(username, password, ca_file, cert_file, key_file)
+
+
+def _read(option: str, path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as err:
+        kind: type[HotrowError] = InvalidArgumentError
+        if isinstance(err, FileNotFoundError):
+            kind = NotFoundError
+        elif isinstance(err, PermissionError):
+            kind = PermissionDeniedError
+        raise kind(f"{option} {path}: {err.strerror}") from err

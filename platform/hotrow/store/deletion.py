@@ -1,0 +1,60 @@
+"""Deletes generations that nobody needs any more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hotrow.store.full_export import forget_progress
+from hotrow.store.generations import Generations
+from hotrow.store.leases import forget_users, users
+from hotrow.store.row_store import RowStore
+from hotrow.store.spec import Generation, State
+
+
+def delete_generation(
+    store: RowStore,
+    generation: Generation,
+    report: Callable[[int, int], None] = lambda done, of: None,
+) -> None:
+    """Deletes a generation with its rows, in small steps. One that was begun is gone on with.
+
+    Args:
+        store: where.
+        generation: which.
+        report: gets (done, of), in shards times tables.
+
+    Raises:
+        FailedPreconditionError: it is live.
+        UnavailableError: the store does not answer; call it again.
+    """
+    generations = Generations(store.records)
+    deleting = generations.begin_deleting(generation)
+    store.delete_rows(deleting, report)
+    forget_progress(store.records, deleting)
+    forget_users(store.records, deleting.generation)
+    generations.forget(deleting)
+
+
+def delete_unneeded(store: RowStore, model: str, keep: int) -> list[Generation]:
+    """Deletes generations of a model; returns those deleted. The caller holds the export lease.
+
+    What stays: the live and the previous one, what a server holds a lease on, and of the other
+    complete ones the newest, until `keep` complete ones stay. Unfinished ones go.
+    """
+    generations = Generations(store.records)
+    record = generations.model(model)
+    needed = {record.live, record.previous}
+    deleted = []
+    left = keep - len(needed - {""})
+    for generation in reversed(generations.all(model)):
+        if generation.generation in needed:
+            continue
+        if generation.state is State.COMPLETE:
+            if users(store.records, generation.generation):
+                continue
+            left -= 1
+            if left >= 0:
+                continue
+        delete_generation(store, generation)
+        deleted.append(generation)
+    return deleted

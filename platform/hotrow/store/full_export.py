@@ -1,0 +1,233 @@
+"""Writes a generation: streamed beside the live one, verified, resumed after a crash.
+
+V virtual shards, N rows, B bytes of a stored row.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from hotrow import _native
+from hotrow.errors import DataLossError, FailedPreconditionError
+from hotrow.store.generations import Generations
+from hotrow.store.leases import Lease
+from hotrow.store.row_store import Keys, Records, Rows, RowStore, ShardDigests
+from hotrow.store.spec import DEFAULT_SHARDS, RECORD_HEAD_BYTES, Generation, State, StoredTable
+
+_PROGRESS = "progress/"
+# A shard that differs is written again; one that still does after this is no accident.
+_MOST_REPAIRS = 5
+
+
+class TableSource(Protocol):
+    """The rows of one table, to be exported.
+
+    Attributes:
+        table: what they are; `rows` is how many will come.
+    """
+
+    @property
+    def table(self) -> StoredTable:
+        """What the rows are."""
+
+    def pieces(self) -> Iterator[tuple[Keys, Rows]]:
+        """Yields keys int64 [N] and rows uint8 [N, B], the same ones at every call.
+
+        Each piece has all rows of a range of mixed keys, and the ranges ascend.
+        """
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What a generation is of.
+
+    Attributes:
+        model, version, step: of the version.
+        source: equal for exports of the same rows in the same form; an unfinished one is resumed.
+        schema_hash: of the manifest.
+    """
+
+    model: str
+    version: int
+    step: int
+    source: str
+    schema_hash: str
+
+
+def write_generation(
+    store: RowStore,
+    exported: Exported,
+    sources: Sequence[TableSource],
+    lock: Lease,
+    *,
+    shards: int = DEFAULT_SHARDS,
+    report: Callable[[str], None] = lambda line: None,
+) -> Generation:
+    """Writes and verifies a generation; returns it, complete and not yet live.
+
+    One of the same rows for the same version is resumed; one that is complete, whose version was
+    never finished, is verified.
+
+    Rows are verified by count and digest of every virtual shard, read back from the store; a shard
+    that differs (a failover lost acknowledged writes, say) is written again.
+
+    Args:
+        store: where.
+        exported: what.
+        sources: the tables.
+        lock: the exporter's lease of the model (`leases.lock_exports`).
+        shards: virtual shards, V.
+        report: gets lines of progress.
+
+    Raises:
+        FailedPreconditionError: the store may drop rows by itself, or the lease was lost.
+        ResourceExhaustedError: the store is full. What was written stays, to be resumed.
+        UnavailableError: the store does not answer; likewise.
+        DataLossError: the store keeps holding something else than was written.
+    """
+    store.check_safe_for_rows()
+    generation, written = _resume_or_begin(store, exported, sources, shards)
+    store.begin(generation)
+    if written:
+        report(f"resuming generation {generation.generation}")
+    progress = _Progress(store.records, generation, written, lock)
+    expected = [
+        _write_table(store, generation, number, source, progress, report)
+        for number, source in enumerate(sources)
+    ]
+    tables = []
+    for number, source in enumerate(sources):
+        report(f"table {source.table.name}: verifying")
+        _verify(store, generation, number, source, expected[number], report)
+        tables.append(_finished(generation.tables[number], expected[number]))
+    store.set_markers(generation, expected)
+    if generation.state is State.COMPLETE:
+        return generation
+    complete = Generations(store.records).complete(generation, tables)
+    forget_progress(store.records, generation)
+    return complete
+
+
+def forget_progress(records: Records, generation: Generation) -> None:
+    """Removes the record of how far a generation was written."""
+    name = _PROGRESS + generation.generation
+    records.swap(name, records.get(name), None)
+
+
+class _Progress:
+    """Pieces that the store has acknowledged, counted over all tables."""
+
+    def __init__(self, records: Records, generation: Generation, written: int, lock: Lease) -> None:
+        self._records = records
+        self._name = _PROGRESS + generation.generation
+        self._written = written
+        self._lock = lock
+        self._piece = 0
+
+    def next_is_written(self) -> bool:
+        """Steps to the next piece and tells whether an export before wrote it."""
+        if self._lock.lost.is_set():
+            raise FailedPreconditionError(
+                "another export of the model took over, or the store was away for too long; "
+                "export again: it resumes"
+            )
+        self._piece += 1
+        return self._piece <= self._written
+
+    def note(self) -> None:
+        """Notes that the store has the piece."""
+        text = json.dumps({"pieces": self._piece})
+        self._records.swap(self._name, self._records.get(self._name), text)
+
+
+def _resume_or_begin(
+    store: RowStore, exported: Exported, sources: Sequence[TableSource], shards: int
+) -> tuple[Generation, int]:
+    generations = Generations(store.records)
+    for generation in generations.all(exported.model):
+        same = generation.source == exported.source and generation.version == exported.version
+        if not same or generation.shards != shards:
+            continue
+        if generation.state is State.COMPLETE:
+            return generation, sys.maxsize
+        if generation.state is State.WRITING:
+            text = store.records.get(_PROGRESS + generation.generation)
+            return generation, 0 if text is None else int(json.loads(text)["pieces"])
+    tables = [
+        s.table.model_copy(
+            update={
+                "pages": store.pages_of(RECORD_HEAD_BYTES + s.table.row_bytes, s.table.rows, shards)
+            }
+        )
+        for s in sources
+    ]
+    begun = generations.begin(
+        model=exported.model,
+        version=exported.version,
+        step=exported.step,
+        source=exported.source,
+        schema_hash=exported.schema_hash,
+        tables=tables,
+        shards=shards,
+    )
+    return begun, 0
+
+
+def _write_table(
+    store: RowStore,
+    generation: Generation,
+    number: int,
+    source: TableSource,
+    progress: _Progress,
+    report: Callable[[str], None],
+) -> ShardDigests:
+    """Writes what is not written yet; returns the digests uint64 [V, 3] of all rows."""
+    expected = np.zeros((generation.shards, 3), np.uint64)
+    done = 0
+    for keys, rows in source.pieces():
+        expected += _native.record_digests(keys, rows, generation.shards)
+        if not progress.next_is_written():
+            store.write(generation, number, keys, rows)
+            progress.note()
+        done += len(keys)
+        report(f"table {source.table.name}: {done} of {source.table.rows} rows")
+    return expected
+
+
+def _verify(
+    store: RowStore,
+    generation: Generation,
+    number: int,
+    source: TableSource,
+    expected: ShardDigests,
+    report: Callable[[str], None],
+) -> None:
+    """Compares every shard with what was written, and writes those again that differ."""
+    there = store.digests(generation, number)
+    for _ in range(_MOST_REPAIRS):
+        wrong = np.flatnonzero((there != expected).any(axis=1)).tolist()
+        if not wrong:
+            return
+        report(f"table {source.table.name}: {len(wrong)} shards differ and are written again")
+        for keys, rows in source.pieces():
+            store.write(generation, number, keys, rows, wrong)
+        again = store.digests(generation, number, wrong)
+        there[wrong] = again[wrong]
+    wrong = np.flatnonzero((there != expected).any(axis=1)).tolist()
+    if wrong:
+        raise DataLossError(
+            f"store {store.url}, table {source.table.name}: {len(wrong)} shards hold other rows "
+            f"than were written, also after {_MOST_REPAIRS} attempts; does somebody else write "
+            "there?"
+        )
+
+
+def _finished(table: StoredTable, digests: ShardDigests) -> StoredTable:
+    rows, low, high = (int(total) for total in digests.sum(axis=0, dtype=np.uint64))
+    return table.model_copy(update={"rows": rows, "digest": f"{low:016x}{high:016x}"})

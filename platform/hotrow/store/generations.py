@@ -1,0 +1,201 @@
+"""The life of generations: begun, complete, live, deleted; over the records of any store."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import pydantic
+
+from hotrow.errors import DataLossError, FailedPreconditionError, NotFoundError
+from hotrow.store.row_store import Records
+from hotrow.store.spec import DEFAULT_SHARDS, Generation, State, StoredTable
+
+_GENERATION = "generation/"
+_MODEL = "model/"
+_Record = TypeVar("_Record", bound=pydantic.BaseModel)
+# Of a record that others change at the same time.
+_MOST_TRIES = 100
+
+
+class ModelRecord(pydantic.BaseModel):
+    """What a store knows of a model.
+
+    Attributes:
+        live: the generation that servers should use; "" before the first one is complete.
+        previous: the one that was live before; "" if there was none.
+        epoch: fencing number; each writer of the model takes the next one.
+        seq: number of the last committed cut.
+    """
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="ignore")
+
+    live: str = ""
+    previous: str = ""
+    epoch: int = 0
+    seq: int = 0
+
+
+class Generations:
+    """The generations of a store.
+
+    Methods raise UnavailableError when the store does not answer, DataLossError when a record is
+    damaged.
+    """
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+
+    def begin(
+        self,
+        *,
+        model: str,
+        version: int,
+        step: int,
+        source: str,
+        schema_hash: str,
+        tables: Sequence[StoredTable],
+        shards: int = DEFAULT_SHARDS,
+    ) -> Generation:
+        """Writes the record of a new generation, with the next epoch of its model."""
+        epoch = self._change_model(model, lambda record: {"epoch": record.epoch + 1}).epoch
+        generation = Generation(
+            generation=uuid.uuid4().hex,
+            number=self._records.next_number(),
+            model=model,
+            version=version,
+            step=step,
+            source=source,
+            state=State.WRITING,
+            shards=shards,
+            schema_hash=schema_hash,
+            created_ms=self._records.now_ms(),
+            epoch=epoch,
+            seq=0,
+            tables=tuple(tables),
+        )
+        text = generation.model_dump_json()
+        if not self._records.swap(_GENERATION + generation.generation, None, text):
+            raise FailedPreconditionError(f"generation {generation.generation} exists already")
+        return generation
+
+    def get(self, generation: str) -> Generation:
+        """Returns a generation.
+
+        Raises:
+            NotFoundError: there is none of that name.
+        """
+        text = self._records.get(_GENERATION + generation)
+        if text is None:
+            raise NotFoundError(f"the store has no generation {generation}")
+        return _parse(Generation, text, f"generation {generation}")
+
+    def all(self, model: str | None = None) -> list[Generation]:
+        """Returns all generations, or those of a model, in the order of their numbers."""
+        found = []
+        for name in self._records.names(_GENERATION):
+            text = self._records.get(name)
+            if text is not None:  # deleted meanwhile
+                found.append(_parse(Generation, text, name))
+        found.sort(key=lambda generation: generation.number)
+        return [g for g in found if model is None or g.model == model]
+
+    def complete(self, generation: Generation, tables: Sequence[StoredTable]) -> Generation:
+        """Notes that all rows are there and verified; `tables` with their rows and digests."""
+        return self._change(generation, State.WRITING, state=State.COMPLETE, tables=tuple(tables))
+
+    def begin_deleting(self, generation: Generation) -> Generation:
+        """Notes that rows are being deleted: it can be neither read nor resumed from now on.
+
+        Raises:
+            FailedPreconditionError: it is live.
+        """
+        if self.model(generation.model).live == generation.generation:
+            raise FailedPreconditionError(
+                f"generation {generation.generation} is live; export or roll back first"
+            )
+        if generation.state is State.DELETING:
+            return generation
+        return self._change(generation, generation.state, state=State.DELETING)
+
+    def forget(self, generation: Generation) -> None:
+        """Removes the record of a generation whose rows were deleted."""
+        name = _GENERATION + generation.generation
+        self._records.swap(name, self._records.get(name), None)
+
+    def model(self, model: str) -> ModelRecord:
+        """Returns what is known of a model; of an unknown one, defaults."""
+        text = self._records.get(_MODEL + model)
+        return ModelRecord() if text is None else _parse(ModelRecord, text, f"model {model}")
+
+    def models(self) -> list[str]:
+        """Returns the names of all models."""
+        return [name.removeprefix(_MODEL) for name in self._records.names(_MODEL)]
+
+    def make_live(self, generation: Generation) -> ModelRecord:
+        """Points its model to a complete generation; the one before becomes `previous`.
+
+        Raises:
+            FailedPreconditionError: it is not complete.
+        """
+        if self.get(generation.generation).state is not State.COMPLETE:
+            raise FailedPreconditionError(
+                f"generation {generation.generation} is not complete and cannot be live"
+            )
+
+        def point(record: ModelRecord) -> dict[str, Any]:
+            if record.live == generation.generation:
+                return {}
+            return {"live": generation.generation, "previous": record.live}
+
+        return self._change_model(generation.model, point)
+
+    def roll_back(self, model: str) -> ModelRecord:
+        """Makes the previous generation of a model live again; the live one becomes previous.
+
+        Raises:
+            FailedPreconditionError: there is no previous one.
+        """
+
+        def point(record: ModelRecord) -> dict[str, Any]:
+            if not record.previous:
+                raise FailedPreconditionError(f"model {model} has no previous generation")
+            return {"live": record.previous, "previous": record.live}
+
+        return self._change_model(model, point)
+
+    def _change(self, generation: Generation, expected: State, **changes: Any) -> Generation:
+        name = _GENERATION + generation.generation
+        for _ in range(_MOST_TRIES):
+            text = self._records.get(name)
+            if text is None:
+                raise NotFoundError(f"the store has no generation {generation.generation}")
+            current = _parse(Generation, text, name)
+            if current.state is not expected:
+                raise FailedPreconditionError(
+                    f"generation {generation.generation} is {current.state}, not {expected}; "
+                    "somebody else changed it"
+                )
+            changed = current.model_copy(update=changes)
+            if self._records.swap(name, text, changed.model_dump_json()):
+                return changed
+        raise FailedPreconditionError(f"{name} keeps changing")
+
+    def _change_model(self, model: str, change: Any) -> ModelRecord:
+        name = _MODEL + model
+        for _ in range(_MOST_TRIES):
+            text = self._records.get(name)
+            record = ModelRecord() if text is None else _parse(ModelRecord, text, name)
+            changed = record.model_copy(update=change(record))
+            if self._records.swap(name, text, changed.model_dump_json()):
+                return changed
+        raise FailedPreconditionError(f"{name} keeps changing")
+
+
+def _parse(kind: type[_Record], text: str, what: str) -> _Record:
+    try:
+        return kind.model_validate_json(text)
+    except pydantic.ValidationError as err:
+        reason = str(err).splitlines()[0]
+        raise DataLossError(f"the record of {what} is damaged: {reason}") from err

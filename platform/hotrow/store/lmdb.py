@@ -1,0 +1,178 @@
+"""The embedded store: `file:///dir`, rows in LMDB, for several processes of one machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+import numpy as np
+
+from hotrow import _native
+from hotrow.errors import NotFoundError
+from hotrow.store.row_store import Keys, Rows, ShardDigests, States, Versions
+from hotrow.store.spec import Generation
+
+# Says that all rows of a generation were written.
+_WHOLE = "whole/"
+
+
+class LmdbRecords:
+    """Control records in the database `hotrow`; see `Records`."""
+
+    def __init__(self, directory: str, *, create: bool) -> None:
+        self._native = _native.LmdbRecords(directory, create)
+
+    def get(self, name: str) -> str | None:
+        """Returns the text of a record, or None."""
+        return self._native.get(name)
+
+    def swap(self, name: str, expected: str | None, text: str | None) -> bool:
+        """Writes or removes a record if it is as expected; returns whether it was."""
+        return self._native.swap(name, expected, text)
+
+    def names(self, prefix: str) -> list[str]:
+        """Returns the names that begin with `prefix`, sorted."""
+        return self._native.names(prefix)
+
+    def next_number(self) -> int:
+        """Returns a number that was never returned before, from 1."""
+        return self._native.next_number()
+
+    def now_ms(self) -> int:
+        """Returns the machine's clock."""
+        return time.time_ns() // 1_000_000
+
+    def close(self) -> None:
+        """Gives the files back."""
+        self._native.close()
+
+
+class LmdbStore:
+    """Generations in a directory; see `RowStore`.
+
+    Args:
+        directory: of the store.
+        create: make it when there is none.
+
+    Raises:
+        NotFoundError: there is none.
+        UnavailableError, DataLossError: it cannot be opened.
+    """
+
+    def __init__(self, directory: str | Path, *, create: bool = False) -> None:
+        self._directory = str(directory)
+        self.url = f"file://{self._directory}"
+        self.records = LmdbRecords(self._directory, create=create)
+        self._writers: dict[tuple[str, int], _native.LmdbWriter] = {}
+
+    def close(self) -> None:
+        """Gives the files back."""
+        self._close_writers()
+        self.records.close()
+
+    def check_safe_for_rows(self) -> None:
+        """Does nothing: LMDB drops no rows."""
+
+    def pages_of(self, record_bytes: int, rows: int, shards: int) -> int:
+        """Returns 0: there are no pages."""
+        del record_bytes, rows, shards
+        return 0
+
+    def begin(self, generation: Generation) -> None:
+        """Makes the tables of a generation, so that those without rows can be read, too."""
+        for table in range(len(generation.tables)):
+            self._writer(generation, table)
+
+    def write(
+        self,
+        generation: Generation,
+        table: int,
+        keys: Keys,
+        rows: Rows,
+        shards: Collection[int] | None = None,
+    ) -> None:
+        """Writes rows with the version of their generation; see `RowStore`."""
+        if shards is not None:
+            wanted = np.isin(_shards_of(keys, generation.shards), list(shards))
+            keys, rows = np.ascontiguousarray(keys[wanted]), np.ascontiguousarray(rows[wanted])
+        self._writer(generation, table).write(keys, rows, generation.row_version)
+
+    def put(
+        self, generation: Generation, table: int, keys: Keys, rows: Rows, versions: Versions
+    ) -> int:
+        """Writes rows over older ones; see `RowStore`."""
+        if self.missing_markers(generation):
+            raise NotFoundError(
+                f"store {self.url}: generation {generation.generation} is not whole; export again"
+            )
+        return self._writer(generation, table).put(keys, rows, versions)
+
+    def digests(
+        self, generation: Generation, table: int, shards: Collection[int] | None = None
+    ) -> ShardDigests:
+        """Returns uint64 [V, 3] of what lies in each shard; see `RowStore`."""
+        reader = self._reader(generation)
+        digests = reader.digests(table)
+        reader.close()
+        if shards is not None:
+            left_out = np.setdiff1d(np.arange(generation.shards), list(shards))
+            digests[left_out] = 0
+        return digests
+
+    def set_markers(self, generation: Generation, digests: list[ShardDigests]) -> None:
+        """Marks the generation as whole."""
+        del digests
+        name = _WHOLE + generation.generation
+        self.records.swap(name, self.records.get(name), "{}")
+
+    def missing_markers(self, generation: Generation) -> list[int]:
+        """Returns no shard, or all of them."""
+        if self.records.get(_WHOLE + generation.generation) is not None:
+            return []
+        return list(range(generation.shards))
+
+    def delete_rows(
+        self, generation: Generation, report: Callable[[int, int], None] = lambda done, of: None
+    ) -> None:
+        """Deletes rows and marker, a table at a time; see `RowStore`."""
+        self._close_writers()
+        name = _WHOLE + generation.generation
+        self.records.swap(name, self.records.get(name), None)
+        for number, table in enumerate(generation.tables):
+            _native.drop_lmdb_table(self._directory, generation.generation, table.name)
+            report((number + 1) * generation.shards, len(generation.tables) * generation.shards)
+
+    def read(self, generation: Generation, table: int, keys: Keys) -> tuple[Rows, Versions, States]:
+        """Returns rows, versions and states of keys; see `RowStore`."""
+        reader = self._reader(generation)
+        ((rows, versions, states),), _, _ = reader.read([(table, keys)])
+        reader.close()
+        return rows, versions, states
+
+    def _reader(self, generation: Generation) -> _native.LmdbReader:
+        return _native.LmdbReader(self._directory, generation.generation, complete=False)
+
+    def _writer(self, generation: Generation, table: int) -> _native.LmdbWriter:
+        place = (generation.generation, table)
+        if place not in self._writers:
+            self._writers[place] = _native.LmdbWriter(
+                self._directory,
+                generation.generation,
+                generation.tables[table].name,
+                generation.tables[table].row_bytes,
+            )
+        return self._writers[place]
+
+    def _close_writers(self) -> None:
+        for writer in self._writers.values():
+            writer.close()
+        self._writers.clear()
+
+
+def _shards_of(keys: Keys, shards: int) -> np.ndarray:
+    """Returns the virtual shard int64 [N] of keys int64 [N]."""
+    _, order, counts = _native.group_by_owner(keys, shards, True)
+    found = np.empty(len(keys), np.int64)
+    found[order] = np.repeat(np.arange(shards), counts)
+    return found

@@ -1,0 +1,33 @@
+"""Opens the store of a URL."""
+
+from __future__ import annotations
+
+from hotrow.errors import UnimplementedError
+from hotrow.store.access import StoreAccess
+from hotrow.store.row_store import RowStore
+from hotrow.store.url import StoreKind, parse_store_url
+
+
+def open_store(
+    url: str, access: StoreAccess | None = None, *, create: bool = False, option: str = "--store"
+) -> RowStore:
+    """Returns a store; close it.
+
+    Args:
+        url: see `StoreUrl`.
+        access: how it lets us in; None: without a password.
+        create: make an embedded one when there is none.
+        option: what the user wrote the URL behind, for messages.
+
+    Raises:
+        InvalidArgumentError: no URL of a store.
+        NotFoundError: there is no embedded store there.
+        UnavailableError, PermissionDeniedError: it does not answer, or does not let us in.
+    """
+    parsed = parse_store_url(option, url)
+    if parsed.kind is StoreKind.FILE:
+        from hotrow.store.lmdb import LmdbStore
+
+        return LmdbStore(parsed.path, create=create)
+    del access
+    raise UnimplementedError(f"{option} {parsed}: Redis stores are not built yet; use file:///DIR")
