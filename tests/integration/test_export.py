@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from hotrow.config import load_config
-from hotrow.errors import AlreadyExistsError, InvalidArgumentError, UnimplementedError
+from hotrow.errors import AlreadyExistsError, InvalidArgumentError, UnavailableError
 from hotrow.manifest import read_manifest
 from hotrow.ops import library
 from hotrow.ops.export import RowOptions
@@ -222,10 +222,9 @@ def test_exports_that_cannot_be_are_refused_and_leave_nothing(shop, tmp_path):
         export_version(run.model, folder / "base", "shop", step=1, version=0)
     with pytest.raises(InvalidArgumentError, match="folder name"):
         export_version(run.model, folder / "base", "a/b", step=1)
-    with pytest.raises(UnimplementedError, match="Redis stores are not built yet"):
-        export_version(
-            run.model, folder / "base", "shop", step=1, rows=RowOptions(store="redis://host")
-        )
+    for url in ("redis://127.0.0.1:1", "redis+cluster://127.0.0.1:1"):
+        with pytest.raises(UnavailableError, match=r"127.0.0.1:1: .*refused"):
+            export_version(run.model, folder / "base", "shop", step=1, rows=RowOptions(store=url))
     with pytest.raises(InvalidArgumentError, match="legal: file:///DIR"):
         export_version(
             run.model, folder / "base", "shop", step=1, rows=RowOptions(store="/var/rows")

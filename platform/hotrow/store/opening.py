@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from hotrow.errors import UnimplementedError
 from hotrow.store.access import StoreAccess
 from hotrow.store.row_store import RowStore
 from hotrow.store.url import StoreKind, parse_store_url
@@ -29,5 +28,6 @@ def open_store(
         from hotrow.store.lmdb import LmdbStore
 
         return LmdbStore(parsed.path, create=create)
-    del access
-    raise UnimplementedError(f"{option} {parsed}: Redis stores are not built yet; use file:///DIR")
+    from hotrow.store.redis.row_store import RedisStore
+
+    return RedisStore(parsed, access or StoreAccess())

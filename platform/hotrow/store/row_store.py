@@ -21,6 +21,9 @@ States = NDArray[np.uint8]
 ShardDigests = NDArray[np.uint64]
 """uint64 [V, 3]: rows, and the two sums of their digest, of each virtual shard."""
 
+DAMAGED_ROWS = (1 << 64) - 1
+"""The number of rows in the digest of a shard with damaged pages: like no other."""
+
 
 class Records(Protocol):
     """Control records: small texts by name, changed by compare-and-set.
@@ -122,7 +125,10 @@ class RowStore(Protocol):
     def digests(
         self, generation: Generation, table: int, shards: Collection[int] | None = None
     ) -> ShardDigests:
-        """Returns what lies in each shard: uint64 [V, 3]; zeros for shards not asked for."""
+        """Returns what lies in each shard: uint64 [V, 3]; zeros for shards not asked for.
+
+        A damaged shard has `DAMAGED_ROWS`, and sums of 0.
+        """
 
     def set_markers(self, generation: Generation, digests: list[ShardDigests]) -> None:
         """Marks every shard as whole, with the digests [V, 3] of each table."""

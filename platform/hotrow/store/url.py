@@ -88,9 +88,9 @@ def parse_store_url(option: str, text: str) -> StoreUrl:
     scheme, separator, rest = text.partition("://")
     scheme = scheme.lower()
     if not separator or scheme not in _FORMS:
-        shown = scheme if separator else text
         hint = nearest(scheme, _FORMS) if separator else ""
-        shown = f"{shown}://..." if separator else repr(shown)
+        # Only behind an @ there is no password.
+        shown = f"{scheme}://..." if separator else repr(text.rpartition("@")[2])
         legal = ", ".join(_FORMS.values())
         raise InvalidArgumentError(f"{option} {shown}: no URL of a store{hint}; legal: {legal}")
     return _Parser(option, scheme, rest).parsed()

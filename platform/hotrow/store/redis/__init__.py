@@ -1,0 +1,1 @@
+"""Rows in Redis: alone, behind Sentinel, or a cluster (docs/formats.md, "In Redis")."""

@@ -1,0 +1,61 @@
+"""Deletion of a generation, so slowly that Redis' other clients hardly notice."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+
+from hotrow.store.redis.client import RedisClient
+from hotrow.store.redis.layout import PagedTable, markers_of
+from hotrow.store.redis.parcel import Parcel, packed
+from hotrow.store.spec import Generation
+
+# Some 0.1 ms of a server that does nothing else meanwhile; then it rests three times as long.
+_PAGES_AT_ONCE = 200
+_RESTS = 3
+_SHORTEST_REST_SECONDS = 0.001
+
+
+def delete_rows(
+    client: RedisClient, generation: Generation, report: Callable[[int, int], None]
+) -> None:
+    """Deletes markers, then rows; nothing of it is left when it returns.
+
+    Args:
+        client: of the store.
+        generation: which.
+        report: gets (done, of), in shards times tables.
+
+    Raises:
+        UnavailableError: a node does not answer; call it again.
+    """
+    markers, slots = markers_of(generation)
+    # At first, so that a reader takes what is missing for lost and not for unknown.
+    client.deliver(
+        [Parcel(slots[s], 1, packed("UNLINK", marker)) for s, marker in enumerate(markers)]
+    )
+    of = generation.shards * len(generation.tables)
+    done = 0
+    queues: dict[object, deque[tuple[int, int, int]]] = {}
+    for shard in range(generation.shards):
+        queue = queues.setdefault(client.topology.holder_of(slots[shard]), deque())
+        queue.extend((shard, table, 0) for table in range(len(generation.tables)))
+    while waiting := [queue for queue in queues.values() if queue]:
+        parcels = []
+        for queue in waiting:
+            shard, number, first = queue.popleft()
+            table = PagedTable(generation, number)
+            if table.pages == 0:
+                done += 1
+                continue
+            names = table.names(shard, first, _PAGES_AT_ONCE)
+            parcels.append(Parcel(slots[shard], 1, packed("UNLINK", *names)))
+            if first + len(names) < table.pages:
+                queue.appendleft((shard, number, first + len(names)))
+            else:
+                done += 1
+        began = time.monotonic()
+        client.deliver(parcels)
+        time.sleep(max(_SHORTEST_REST_SECONDS, _RESTS * (time.monotonic() - began)))
+        report(done, of)

@@ -1,0 +1,37 @@
+"""The functions that run inside Redis (`functions.lua`).
+
+Their library is named by what is in it, so two versions of Hotrow do not fight over one name. It
+is loaded when a server says that it lacks it: the first time, and on a primary that is new.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from importlib import resources
+from typing import Any
+
+import redis
+
+_SOURCE = resources.files("hotrow.store.redis").joinpath("functions.lua").read_text()
+LIBRARY = f"hotrow_{hashlib.sha256(_SOURCE.encode()).hexdigest()[:12]}"
+
+PUT = f"{LIBRARY}_put"
+SWAP = f"{LIBRARY}_swap"
+
+LOST = "HOTROWLOST"
+"""How the error of `put` begins when a marker is missing."""
+
+
+def is_missing(err: Exception) -> bool:
+    """Returns whether a server lacks the functions."""
+    return isinstance(err, redis.ResponseError) and "Function not found" in str(err)
+
+
+def load_functions(connection: Any) -> None:
+    """Loads the functions into a primary; its replicas get them from it.
+
+    Raises:
+        redis.RedisError: it refused, or did not answer.
+    """
+    connection.send_command("FUNCTION", "LOAD", "REPLACE", _SOURCE.replace("NAME", LIBRARY))
+    connection.read_response()

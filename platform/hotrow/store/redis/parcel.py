@@ -1,0 +1,52 @@
+"""Commands on their way to one slot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """Commands for keys of one slot, as they go over the wire.
+
+    They may be sent again after a lost connection, so each must be idempotent.
+
+    Attributes:
+        slot: of their keys.
+        commands: how many answers come.
+        payload: RESP arrays, one after the other.
+        answer_bytes: about how long the answers are.
+    """
+
+    slot: int
+    commands: int
+    payload: bytes
+    answer_bytes: int = 0
+
+    @property
+    def weight(self) -> int:
+        """Bytes that it keeps in the server's and the sockets' buffers."""
+        return max(len(self.payload), self.answer_bytes)
+
+
+def packed(*parts: bytes | str | int) -> bytes:
+    """Returns a command as a RESP array."""
+    encoded = [part if isinstance(part, bytes) else str(part).encode() for part in parts]
+    head = b"*%d\r\n" % len(encoded)
+    return head + b"".join(b"$%d\r\n%s\r\n" % (len(part), part) for part in encoded)
+
+
+def unpacked(payload: bytes) -> Iterator[list[bytes]]:
+    """Yields the commands of a payload."""
+    at = 0
+    while at < len(payload):
+        end = payload.index(b"\r\n", at)
+        parts = []
+        count, at = int(payload[at + 1 : end]), end + 2
+        for _ in range(count):
+            end = payload.index(b"\r\n", at)
+            length = int(payload[at + 1 : end])
+            parts.append(payload[end + 2 : end + 2 + length])
+            at = end + 2 + length + 2
+        yield parts

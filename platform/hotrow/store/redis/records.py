@@ -1,0 +1,49 @@
+"""Control records in Redis: one hash, changed by a function (docs/formats.md)."""
+
+from __future__ import annotations
+
+import binascii
+
+from hotrow.store.redis.client import RedisClient
+from hotrow.store.redis.functions import SWAP
+from hotrow.store.redis.topology import SLOTS
+
+KEY = "hotrow:{hr}"
+_COUNTER = "number"
+_WRITTEN, _ALREADY = 1, 2
+
+
+class RedisRecords:
+    """See `hotrow.store.row_store.Records`."""
+
+    def __init__(self, client: RedisClient) -> None:
+        self._client = client
+        self._slot = binascii.crc_hqx(b"hr", 0) % SLOTS  # of the tag in KEY
+
+    def get(self, name: str) -> str | None:
+        """Returns the text of a record; None: there is none."""
+        text = self._client.call(self._slot, "HGET", KEY, name)
+        return None if text is None else str(text.decode())
+
+    def swap(self, name: str, expected: str | None, text: str | None) -> bool:
+        """Writes a record if it is as expected; see the contract."""
+        old = "" if expected is None else f"={expected}"
+        new = "" if text is None else f"={text}"
+        command = "FCALL", SWAP, 1, KEY, name, old, new
+        answer, uncertain = self._client.call_once_or_more(self._slot, *command)
+        # After a lost answer, "already so" is what the earlier try did.
+        return answer == _WRITTEN or (answer == _ALREADY and uncertain)
+
+    def names(self, prefix: str) -> list[str]:
+        """Returns the names that begin with `prefix`, sorted."""
+        names = [name.decode() for name in self._client.call(self._slot, "HKEYS", KEY)]
+        return sorted(name for name in names if name.startswith(prefix))
+
+    def next_number(self) -> int:
+        """Returns a number that this store never returned before, from 1."""
+        return int(self._client.call(self._slot, "HINCRBY", KEY, _COUNTER, 1))
+
+    def now_ms(self) -> int:
+        """Returns the clock of the server that holds the records, in milliseconds."""
+        seconds, microseconds = self._client.call(self._slot, "TIME")
+        return int(seconds) * 1000 + int(microseconds) // 1000

@@ -1,0 +1,153 @@
+"""Generations of rows in Redis; see `hotrow.store.row_store.RowStore`."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Collection
+from typing import Any
+
+from hotrow import _native
+from hotrow.errors import FailedPreconditionError
+from hotrow.store.access import StoreAccess
+from hotrow.store.redis.client import PATIENCE_SECONDS, RedisClient
+from hotrow.store.redis.connections import address_text
+from hotrow.store.redis.deleting import delete_rows
+from hotrow.store.redis.digests import read_digests
+from hotrow.store.redis.layout import PagedTable, markers_of, pages_of
+from hotrow.store.redis.parcel import Parcel, packed
+from hotrow.store.redis.putting import put_rows
+from hotrow.store.redis.reading import read_rows
+from hotrow.store.redis.records import RedisRecords
+from hotrow.store.row_store import Keys, Records, Rows, ShardDigests, States, Versions
+from hotrow.store.spec import Generation
+from hotrow.store.url import StoreUrl
+
+_VERSION = struct.Struct("<Q")
+
+
+class RedisStore:
+    """A `RowStore` in Redis.
+
+    Attributes:
+        url: of the store, without a password.
+        records: its control records.
+        client: to the servers.
+    """
+
+    def __init__(
+        self, url: StoreUrl, access: StoreAccess, patience_seconds: float = PATIENCE_SECONDS
+    ) -> None:
+        """Connects.
+
+        Args:
+            url: of Redis.
+            access: to it.
+            patience_seconds: how long a call waits for a failover.
+
+        Raises:
+            HotrowError: as for `RedisClient`.
+        """
+        self.url = str(url)
+        self.client = RedisClient(url, access, patience_seconds)
+        self.records: Records = RedisRecords(self.client)
+
+    def close(self) -> None:
+        """Gives connections back."""
+        self.client.close()
+
+    def topology(self) -> dict[str, Any]:
+        """Returns which server holds which slots now, as JSON types, for the native reader.
+
+        `{"cluster": bool, "nodes": [{"address": "host:port" | "unix:/path",
+        "slots": [[first, last], ...]}]}`
+
+        Raises:
+            HotrowError: nobody answers.
+        """
+        return self.client.refresh().as_json()
+
+    def check_safe_for_rows(self) -> None:
+        """Checks that no server drops rows when it is full; see the contract."""
+        for address, info in self.client.call_everywhere("INFO", "memory").items():
+            facts = dict(line.split(":", 1) for line in info.decode().splitlines() if ":" in line)
+            policy = facts.get("maxmemory_policy", "noeviction")
+            if facts.get("maxmemory", "0") != "0" and policy != "noeviction":
+                raise FailedPreconditionError(
+                    f"{self.url}: {address_text(address)} drops rows when it is full "
+                    f"(maxmemory-policy {policy}); set maxmemory-policy noeviction, or another "
+                    "Redis for rows"
+                )
+
+    def pages_of(self, record_bytes: int, rows: int, shards: int) -> int:
+        """Returns P for a table of so many rows of so many bytes."""
+        return pages_of(record_bytes, rows, shards)
+
+    def begin(self, generation: Generation) -> None:
+        """Does nothing: pages come with their first rows."""
+
+    def write(
+        self,
+        generation: Generation,
+        table: int,
+        keys: Keys,
+        rows: Rows,
+        shards: Collection[int] | None = None,
+    ) -> None:
+        """Writes rows of a generation that nobody reads yet; see the contract."""
+        _, slots = markers_of(generation)
+        place = generation.shards, generation.number, table, generation.tables[table].pages
+        only = None if shards is None else sorted(shards)
+        parts = _native.pack_pages(keys, rows, generation.row_version, *place, only)
+        self.client.deliver([Parcel(slots[s], n, payload) for s, n, payload in parts])
+
+    def put(
+        self, generation: Generation, table: int, keys: Keys, rows: Rows, versions: Versions
+    ) -> int:
+        """Writes rows of a generation that is read, each only over an older version.
+
+        What was written before a connection broke is not counted a second time.
+        """
+        return put_rows(self.client, PagedTable(generation, table), keys, rows, versions)
+
+    def digests(
+        self, generation: Generation, table: int, shards: Collection[int] | None = None
+    ) -> ShardDigests:
+        """Returns what lies in each shard; see the contract."""
+        chosen = range(generation.shards) if shards is None else sorted(shards)
+        return read_digests(self.client, PagedTable(generation, table), chosen)
+
+    def set_markers(self, generation: Generation, digests: list[ShardDigests]) -> None:
+        """Marks every shard as whole, with the digests [V, 3] of each table."""
+        markers, slots = markers_of(generation)
+        version = _VERSION.pack(generation.row_version)
+        parcels = []
+        for shard, marker in enumerate(markers):
+            fields: list[bytes | str] = ["wm", version]
+            for number, sums in enumerate(digests):
+                fields += [str(number), sums[shard].astype("<u8").tobytes()]
+            parcels.append(Parcel(slots[shard], 1, packed("HSET", marker, *fields)))
+        self.client.deliver(parcels)
+
+    def missing_markers(self, generation: Generation) -> list[int]:
+        """Returns the shards that are not marked as whole."""
+        markers, slots = markers_of(generation)
+        missing: list[int] = []
+
+        def take(shard: int, answers: list[Any]) -> None:
+            if answers[0] == 0:
+                missing.append(shard)
+
+        asked = [packed("EXISTS", marker) for marker in markers]
+        parcels = [Parcel(slot, 1, ask) for slot, ask in zip(slots, asked, strict=True)]
+        self.client.deliver(parcels, take)
+        return sorted(missing)
+
+    def delete_rows(
+        self, generation: Generation, report: Callable[[int, int], None] = lambda done, of: None
+    ) -> None:
+        """Deletes markers and rows in small steps; see the contract."""
+        delete_rows(self.client, generation, report)
+
+    def read(self, generation: Generation, table: int, keys: Keys) -> tuple[Rows, Versions, States]:
+        """Returns rows, versions and states of keys; see the contract."""
+        return read_rows(self.client, PagedTable(generation, table), keys)
