@@ -1,0 +1,106 @@
+"""What control records of every store do, and what is written over them."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import time
+
+import pytest
+
+from hotrow.errors import FailedPreconditionError
+from hotrow.store import open_store
+from hotrow.store.leases import Lease, lock_exports, use, users
+
+
+def test_a_record_changes_only_when_it_is_as_expected(store):
+    records = store.records
+    assert records.get("a/1") is None
+    assert records.swap("a/1", None, "x")
+    assert not records.swap("a/1", None, "y")
+    assert not records.swap("a/1", "z", "y")
+    assert records.swap("a/1", "x", 'ü "quoted"\n')
+    assert records.get("a/1") == 'ü "quoted"\n'
+    assert records.swap("a/1", 'ü "quoted"\n', None)
+    assert records.get("a/1") is None
+    assert not records.swap("a/1", "x", None)
+
+
+def test_names_are_listed_by_their_prefix(store):
+    for name in ("b/2", "a/1", "b/1", "c"):
+        assert store.records.swap(name, None, "text")
+    assert store.records.names("b/") == ["b/1", "b/2"]
+    assert store.records.names("d") == []
+    assert set(store.records.names("")) >= {"a/1", "b/1", "b/2", "c"}
+
+
+def test_numbers_are_never_given_twice(store, store_url):
+    def take(_: int) -> list[int]:
+        mine = open_store(store_url)
+        numbers = [mine.records.next_number() for _ in range(25)]
+        mine.close()
+        return numbers
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        numbers = [n for taken in pool.map(take, range(4)) for n in taken]
+    assert sorted(numbers) == list(range(1, 101))
+
+
+def test_no_swap_is_lost_among_many_writers(store, store_url):
+    store.records.swap("count", None, "0")
+
+    def add(_: int) -> None:
+        mine = open_store(store_url)
+        for _ in range(25):
+            while True:
+                text = mine.records.get("count")
+                if mine.records.swap("count", text, str(int(text) + 1)):
+                    break
+        mine.close()
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        list(pool.map(add, range(4)))
+    assert store.records.get("count") == "100"
+
+
+def test_the_clock_goes_forward_in_milliseconds(store):
+    first = store.records.now_ms()
+    time.sleep(0.05)
+    assert 40 <= store.records.now_ms() - first < 5000
+    assert abs(first / 1000 - time.time()) < 60
+
+
+def test_a_lease_has_one_holder_until_it_is_released(store):
+    with lock_exports(store.records, "m"):
+        with pytest.raises(FailedPreconditionError, match=r"export/m is held by export-.*wait"):
+            lock_exports(store.records, "m")
+        lock_exports(store.records, "other").release()
+    lock_exports(store.records, "m").release()
+
+
+def test_a_lease_is_renewed_while_its_holder_lives_and_ends_when_it_does_not(store):
+    lease = Lease(store.records, "lease/g/me", 0.4, "me")
+    time.sleep(1.0)
+    with pytest.raises(FailedPreconditionError):
+        Lease(store.records, "lease/g/me", 0.4, "somebody")
+    lease._released.set()  # as if the process had died
+    time.sleep(0.6)
+    taken = Lease(store.records, "lease/g/me", 0.4, "somebody")
+    assert not taken.lost.is_set()
+    taken.release()
+
+
+def test_a_lease_that_somebody_else_took_is_lost(store):
+    lease = Lease(store.records, "export/m", 0.3, "me")
+    text = store.records.get("export/m")
+    assert store.records.swap("export/m", text, '{"holder": "thief", "until": 99999999999999}')
+    assert lease.lost.wait(5)
+    lease.release()
+    assert "thief" in store.records.get("export/m")
+
+
+def test_users_of_a_generation_are_those_with_a_lease(store):
+    assert users(store.records, "g") == []
+    with use(store.records, "g", "server-1"), use(store.records, "g", "server-2"):
+        assert users(store.records, "g") == ["server-1", "server-2"]
+        assert users(store.records, "h") == []
+    assert users(store.records, "g") == []
