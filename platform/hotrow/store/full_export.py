@@ -19,6 +19,7 @@ from hotrow.store.generations import Generations
 from hotrow.store.leases import Lease
 from hotrow.store.row_store import Keys, Records, Rows, RowStore, ShardDigests
 from hotrow.store.spec import DEFAULT_SHARDS, RECORD_HEAD_BYTES, Generation, State, StoredTable
+from hotrow.store.whole_pages import whole_pages
 
 _PROGRESS = "progress/"
 # A shard that differs is written again; one that still does after this is no accident.
@@ -190,7 +191,7 @@ def _write_table(
     """Writes what is not written yet; returns the digests uint64 [V, 3] of all rows."""
     expected = np.zeros((generation.shards, 3), np.uint64)
     done = 0
-    for keys, rows in source.pieces():
+    for keys, rows in _pieces(generation, number, source):
         expected += _native.record_digests(keys, rows, generation.shards)
         if not progress.next_is_written():
             store.write(generation, number, keys, rows)
@@ -198,6 +199,12 @@ def _write_table(
         done += len(keys)
         report(f"table {source.table.name}: {done} of {source.table.rows} rows")
     return expected
+
+
+def _pieces(
+    generation: Generation, number: int, source: TableSource
+) -> Iterator[tuple[Keys, Rows]]:
+    return whole_pages(source.pieces(), generation.shards, generation.tables[number].pages)
 
 
 def _verify(
@@ -215,7 +222,7 @@ def _verify(
         if not wrong:
             return
         report(f"table {source.table.name}: {len(wrong)} shards differ and are written again")
-        for keys, rows in source.pieces():
+        for keys, rows in _pieces(generation, number, source):
             store.write(generation, number, keys, rows, wrong)
         again = store.digests(generation, number, wrong)
         there[wrong] = again[wrong]
