@@ -10,6 +10,7 @@ from hotrow.store.full_export import Exported
 from hotrow.store.generations import Generations
 from hotrow.store.row_store import RowStore
 from hotrow.store.spec import RECORD_HEAD_BYTES, Generation, StoredTable
+from hotrow.store.whole_pages import whole_pages
 
 
 def exported(version: int = 1, source: str = "rows", model: str = "m") -> Exported:
@@ -86,7 +87,8 @@ def written(store: RowStore, *sources: ArrayRows, shards: int = 16) -> Generatio
     """Returns a generation that holds the rows, and is marked as whole."""
     generation = begun(store, *sources, shards=shards)
     for number, source in enumerate(sources):
-        for keys, rows in source.pieces():
+        pages = generation.tables[number].pages
+        for keys, rows in whole_pages(source.pieces(), shards, pages):
             store.write(generation, number, keys, rows)
     store.set_markers(generation, [_native.record_digests(s.keys, s.rows, shards) for s in sources])
     return generation

@@ -7,7 +7,7 @@ import pytest
 from hotrow.store import open_store
 
 
-@pytest.fixture(params=["lmdb"])
+@pytest.fixture(params=["lmdb", "redis", "redis_cluster"])
 def store_url(request, tmp_path):
     """URL of an empty store."""
     if request.param == "lmdb":

@@ -118,7 +118,7 @@ def test_an_export_that_was_killed_is_resumed_and_nothing_is_live_before(
     store.write = write
     generation = export(store, tables, report=lines.append)
     assert generation.generation == unfinished.generation
-    assert len(written) <= 41 - pieces
+    assert len(written) <= 45 - pieces  # a piece a table may be left over from whole pages
     if pieces > 2:
         assert lines[0] == f"resuming generation {unfinished.generation}"
     assert_holds(store, generation, tables)
