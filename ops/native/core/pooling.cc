@@ -42,9 +42,11 @@ void check_segments(const Segments& s, const char* feature) {
   }
 }
 
-void pool_rows(const Segments& s, const float* rows, const int32_t* position, size_t width,
-               float* pooled) {
-  const auto row = [&](size_t i) { return rows + static_cast<size_t>(position[i]) * width; };
+namespace {
+
+// row(i): of key i.
+template <typename Row>
+void pool_each(const Segments& s, size_t width, float* pooled, Row&& row) {
   if (s.plain()) {
     for (size_t i = 0; i < s.keys; ++i) {
       std::memcpy(pooled + i * width, row(i), width * sizeof(float));
@@ -64,6 +66,18 @@ void pool_rows(const Segments& s, const float* rows, const int32_t* position, si
       [&](float divisor, float* out) {
         for (size_t j = 0; j < width; ++j) out[j] /= divisor;
       });
+}
+
+}  // namespace
+
+void pool_rows(const Segments& s, const float* rows, const int32_t* position, size_t width,
+               float* pooled) {
+  pool_each(s, width, pooled,
+            [&](size_t i) { return rows + static_cast<size_t>(position[i]) * width; });
+}
+
+void pool_rows(const Segments& s, const float* rows, size_t width, float* pooled) {
+  pool_each(s, width, pooled, [&](size_t i) { return rows + i * width; });
 }
 
 }  // namespace hotrow

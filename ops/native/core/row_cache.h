@@ -9,12 +9,11 @@
 #include <cstdint>
 
 #include "core/anonymous_array.h"
+#include "core/cache_policy.h"
 #include "core/row_line.h"
 #include "core/tags.h"
 
 namespace hotrow {
-
-enum class CachePolicy : int { kLfu = 0, kLru = 1 };
 
 // What a cache did, in distinct keys of training batches.
 struct CacheCounts {

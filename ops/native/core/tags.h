@@ -22,4 +22,20 @@ inline uint32_t match_tags(const uint8_t* tags, uint8_t tag) {
 #endif
 }
 
+// The same of 16 bytes in two words, which others may change meanwhile: read one by one.
+inline uint32_t match_tags(uint64_t low, uint64_t high, uint8_t tag) {
+#if defined(__SSE2__)
+  const __m128i all = _mm_set_epi64x(static_cast<int64_t>(high), static_cast<int64_t>(low));
+  const __m128i same = _mm_cmpeq_epi8(all, _mm_set1_epi8(static_cast<char>(tag)));
+  return static_cast<uint32_t>(_mm_movemask_epi8(same));
+#else
+  uint32_t fits = 0;
+  for (uint32_t i = 0; i < 8; ++i) {
+    fits |= (static_cast<uint8_t>(low >> (8 * i)) == tag ? 1u : 0u) << i;
+    fits |= (static_cast<uint8_t>(high >> (8 * i)) == tag ? 1u : 0u) << (8 + i);
+  }
+  return fits;
+#endif
+}
+
 }  // namespace hotrow

@@ -1,0 +1,8 @@
+// Which rows of a cache give way to new ones.
+#pragma once
+
+namespace hotrow {
+
+enum class CachePolicy : int { kLfu = 0, kLru = 1 };
+
+}  // namespace hotrow

@@ -1,0 +1,101 @@
+// The lookup of a server: all features of all tables of a request in one call. Cached rows go
+// straight to where they are wanted, the others are read together, once each.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/executor.h"
+#include "core/hot_rows.h"
+#include "core/pooling.h"
+#include "core/row_reader.h"
+#include "core/single_flight.h"
+
+namespace hotrow {
+
+// What a lookup gives for keys that the store could not be asked about.
+enum class OnStoreFailure : int {
+  kFail = 0,     // nothing: it fails with Unavailable
+  kDefault = 1,  // default rows, and says so
+};
+
+struct ServingLookupOptions {
+  OnStoreFailure on_store_failure = OnStoreFailure::kFail;
+  // Concurrent lookups fetch a row once. Not worth it in front of rows in memory.
+  bool share_fetches = true;
+};
+
+// A feature of a request: its keys (N) and how they make samples.
+struct ServingFeature {
+  const char* name = "";  // for messages
+  size_t table = 0;       // index into RowReader::tables()
+  const int64_t* keys = nullptr;
+  Segments segments;
+};
+
+// What a lookup met.
+struct LookupReport {
+  uint64_t keys = 0;     // of all features, duplicates too
+  uint64_t hits = 0;     // of these: cached
+  uint64_t fetched = 0;  // distinct keys that were asked of the reader, or of who fetched them
+  uint64_t unknown = 0;  // of these: the store has no row; they read the default row
+  uint64_t failed = 0;   // of these: nobody knows; they read the default row, too
+  ReadFailure failure;   // why, if any failed
+};
+
+// Sums of a table's lookups since the start. Hits are those of HotRows.
+struct LookupCounts {
+  uint64_t fetched = 0;
+  uint64_t unknown = 0;
+  uint64_t failed = 0;
+  uint64_t defaulted = 0;  // keys, duplicates too, that read the default row because of a failure
+};
+
+// Safe from several threads.
+class ServingLookup {
+ public:
+  // cache: of the reader's tables, or null: all rows are read. Fails with InvalidArgument when the
+  // cache is of other tables.
+  ServingLookup(std::shared_ptr<const RowReader> reader, std::shared_ptr<HotRows> cache,
+                const ServingLookupOptions& options);
+  ~ServingLookup();
+  ServingLookup(const ServingLookup&) = delete;
+  ServingLookup& operator=(const ServingLookup&) = delete;
+
+  // outputs[f]: (B_f, width of its table), or (N_f, width) without a combiner. Sums are made in the
+  // order of the keys, with the same bits whatever is cached. Large lookups use the executor's
+  // threads. Fails with InvalidArgument for wrong segments, and with Unavailable, naming the table
+  // and the reason, as OnStoreFailure says.
+  LookupReport lookup(const ServingFeature* features, size_t count, float* const* outputs,
+                      Deadline deadline, const Executor& executor = Executor()) const;
+
+  const std::vector<StoredTable>& tables() const { return reader_->tables(); }
+  LookupCounts counts(size_t table) const;
+  // Keys that waited for another lookup's fetch.
+  uint64_t waited() const { return flights_ == nullptr ? 0 : flights_->waited(); }
+
+ private:
+  struct Scratch;
+  class Lease;
+  struct Counters {
+    std::atomic<uint64_t> fetched{0}, unknown{0}, failed{0}, defaulted{0};
+  };
+
+  uint64_t plan(const ServingFeature* features, size_t count, float* const* outputs,
+                Scratch& scratch) const;
+  void probe(Scratch& scratch, const Executor& executor) const;
+  void sort_misses(Scratch& scratch) const;
+  void fetch(Scratch& scratch, Deadline deadline, LookupReport& report) const;
+  void place_rows(Scratch& scratch, LookupReport& report) const;
+
+  std::shared_ptr<const RowReader> reader_;
+  std::shared_ptr<HotRows> cache_;
+  ServingLookupOptions options_;
+  std::unique_ptr<SingleFlight> flights_;
+  std::unique_ptr<Counters[]> counters_;  // a table each
+};
+
+}  // namespace hotrow
