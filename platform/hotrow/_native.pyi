@@ -208,6 +208,61 @@ class LmdbReader(RowReader):
     ) -> tuple[_Int64s, _Bytes, _Uint64s]: ...
     def digests(self, table: int) -> _Uint64s: ...
 
+class MemoryReader(RowReader):
+    """Rows of a generation in memory. tables: (name, dim, row type, default value, rows)."""
+
+    def __init__(self, tables: list[tuple[str, int, str, float, int]]) -> None: ...
+    def put(
+        self, table: int, keys: _Int64s, rows: _Bytes, versions: _Uint64s | None = None
+    ) -> None: ...
+
+class HotRows:
+    """A bounded cache of the rows of a reader's tables.
+
+    One of `rows` and `bytes` is given; policy: 0 LFU, 1 LRU. What is announced by `update` is in
+    the store already. `counts`: `hits`, `misses`, `inserted`, `evicted`, `refused`, `updated`,
+    `removed`, `rows`.
+    """
+
+    def __init__(
+        self, reader: RowReader, *, rows: int = 0, bytes: int = 0, policy: int = 0
+    ) -> None: ...
+    def update(self, table: int, keys: _Int64s, rows: _Bytes, versions: _Uint64s) -> None: ...
+    def invalidate_shard(self, shard: int, shards: int) -> None: ...
+    def clear(self) -> None: ...
+    @property
+    def slots(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+    def counts(self, table: int) -> dict[str, int]: ...
+
+class ServingLookup:
+    """Looks up features of a reader's tables, through a cache or without one.
+
+    on_store_failure: 0 fails, 1 gives default rows. features: table, keys, row splits, weights,
+    combiner (0 none, 1 sum, 2 mean, 3 sqrtn). `lookup` returns the pooled values of each feature,
+    `keys`, `hits`, `fetched`, `unknown` and `failed`, and why keys failed, or "". `counts`:
+    `fetched`, `unknown`, `failed`, `defaulted`.
+    """
+
+    def __init__(
+        self,
+        reader: RowReader,
+        cache: HotRows | None = None,
+        *,
+        on_store_failure: int = 0,
+        share_fetches: bool = True,
+        threads: int = 1,
+    ) -> None: ...
+    def lookup(
+        self,
+        features: list[tuple[int, _Int64s, _Int64s | None, _Floats | None, int]],
+        timeout_seconds: float = 10.0,
+    ) -> tuple[list[_Floats], dict[str, int], str]: ...
+    def counts(self, table: int) -> dict[str, int]: ...
+    @property
+    def waited(self) -> int: ...
+
 class LmdbWriter:
     def __init__(self, directory: str, generation: str, table: str, row_bytes: int) -> None: ...
     def write(self, keys: _Int64s, rows: _Bytes, version: int) -> None: ...

@@ -24,7 +24,7 @@ constexpr size_t kSmallRow = 2048;     // bytes that are decoded from the stack
 constexpr size_t kAhead = 4;           // keys, of changes
 constexpr size_t kRoomOverStored = 2;
 // A set's frequencies are halved every so many newcomers.
-constexpr uint32_t kNewcomersToFade = 6 * kWays;
+constexpr uint32_t kNewcomersToFade = 12 * kWays;
 constexpr uint8_t kNewcomersToTick = kWays / 4;
 // Uses are counted one by one up to this.
 constexpr uint8_t kCountedUses = 8;

@@ -11,13 +11,13 @@ class RowReader {
   // requests: [(table, keys)]. Returns ([(rows, versions, states)], failure code, message).
   nb::object read(nb::list requests, double timeout_seconds) const;
   void close() { reader_.reset(); }
-
- protected:
-  void take(hr_reader* raw) { reader_.reset(raw, hr_reader_close); }
   // Fails with ValueError when it was closed.
   std::shared_ptr<hr_reader> open() const;
   // Fails with IndexError.
   hr_stored_table shape(size_t table) const;
+
+ protected:
+  void take(hr_reader* raw) { reader_.reset(raw, hr_reader_close); }
 
  private:
   std::shared_ptr<hr_reader> reader_;
