@@ -94,11 +94,16 @@ class RedisCluster:
 
     def move_slots(self, count: int, source: RedisProcess, target: RedisProcess) -> None:
         """Moves the first slots of a primary, with their keys, to another, while both serve."""
+        self.wait_healthy()  # or redis-cli refuses, right after another move
         flags = {"from": self.identity(source), "to": self.identity(target), "slots": count}
         arguments = [part for name, value in flags.items() for part in (f"--cluster-{name}", value)]
         password = ["-a", self.password, "--no-auth-warning"] if self.password else []
         command = ["redis-cli", *password, "--cluster", "reshard", source.address, "--cluster-yes"]
-        subprocess.run([*command, *map(str, arguments)], check=True, capture_output=True)
+        done = subprocess.run(
+            [*command, *map(str, arguments)], check=False, capture_output=True, text=True
+        )
+        if done.returncode:
+            raise RuntimeError(f"redis-cli: {done.stdout[-2000:]} {done.stderr}")
 
     def wait_healthy(self, seconds: float = 30.0) -> None:
         """Waits until all running servers agree that every slot is held by one that runs."""

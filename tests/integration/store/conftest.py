@@ -1,10 +1,13 @@
-"""The stores that every contract test runs on."""
+"""The stores that every contract test runs on, and those that have their own tests."""
 
 from __future__ import annotations
 
 import pytest
 
 from hotrow.store import open_store
+from hotrow.store.access import StoreAccess
+from hotrow.store.redis.row_store import RedisStore
+from hotrow.store.url import parse_store_url
 
 
 @pytest.fixture(params=["lmdb", "redis", "redis_cluster"])
@@ -22,3 +25,18 @@ def store(store_url):
     opened = open_store(store_url, create=True)
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def open_redis():
+    """Opens stores in Redis, `open_redis(url, access, patience_seconds)`; the test closes none."""
+    stores = []
+
+    def connect(url, access=None, patience_seconds=20.0):
+        parsed = parse_store_url("--store", url)
+        stores.append(RedisStore(parsed, access or StoreAccess(), patience_seconds))
+        return stores[-1]
+
+    yield connect
+    for store in stores:
+        store.close()

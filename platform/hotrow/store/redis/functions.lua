@@ -63,4 +63,5 @@ local function swap(keys, args)
 end
 
 redis.register_function('NAME_put', put)
-redis.register_function('NAME_swap', swap)
+-- Also in a full store, so that generations can be deleted there.
+redis.register_function{function_name = 'NAME_swap', callback = swap, flags = {'allow-oom'}}

@@ -29,11 +29,19 @@ def is_passing(err: Exception) -> bool:
         return False
     if isinstance(err, redis.ConnectionError | redis.TimeoutError | OSError):
         return "certificate" not in str(err).lower()
-    # AskError is the root of MovedError.
     passing = redis.exceptions.AskError, redis.exceptions.TryAgainError, redis.ReadOnlyError
     if isinstance(err, (*passing, redis.exceptions.ClusterDownError)):
         return True
     return isinstance(err, redis.ResponseError) and str(err).startswith(_PASSING)
+
+
+def is_on_the_move(err: Exception) -> bool:
+    """Returns whether a slot is being moved: keys are partly here, partly there."""
+    # MovedError is a kind of AskError.
+    return isinstance(err, redis.exceptions.TryAgainError) or (
+        isinstance(err, redis.exceptions.AskError)
+        and not isinstance(err, redis.exceptions.MovedError)
+    )
 
 
 def refusal(url: StoreUrl, err: Exception) -> HotrowError:
@@ -49,7 +57,7 @@ def refusal(url: StoreUrl, err: Exception) -> HotrowError:
         )
     if isinstance(err, redis.exceptions.NoPermissionError):
         return PermissionDeniedError(
-            f"{url}: {text}; docs/deployment.md has the ACL rule that Hotrow needs"
+            f"{url}: {text}; docs/redis.md has the ACL rules that Hotrow needs"
         )
     if isinstance(err, redis.exceptions.OutOfMemoryError) or text.startswith("OOM"):
         return ResourceExhaustedError(
@@ -65,9 +73,9 @@ def refusal(url: StoreUrl, err: Exception) -> HotrowError:
         hint = ""
         if "certificate" in text.lower():
             hint = "; give its authority, --store_ca FILE"
-        elif "wrong version number" in text.lower():
-            hint = "; it speaks no TLS: redis://"
-        elif url.hosts and not url.tls:
+        elif url.hosts and url.tls:
+            hint = "; is it running, and does it speak TLS there? Without: redis://"
+        elif url.hosts:
             hint = "; is it running, and is this its port? For TLS: rediss://"
         return UnavailableError(f"{url}: {text}{hint}")
     return FailedPreconditionError(f"{url}: {text}")

@@ -1,0 +1,194 @@
+"""Who is let in, where, and what a user hears who is not."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from integration.store.stored_rows import digests_of, new_generation, random_rows, versions, written
+
+from hotrow.errors import (
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+    PermissionDeniedError,
+    ResourceExhaustedError,
+    UnavailableError,
+)
+from hotrow.store.access import StoreAccess
+
+DOCS = Path(__file__).resolve().parents[3] / "docs" / "redis.md"
+
+
+def acl_rule(user: str) -> str:
+    """Returns the rule of a user, as the documentation has it."""
+    rule = re.search(rf"^user {user} .*$", DOCS.read_text(), re.MULTILINE)
+    assert rule is not None
+    return rule.group().removeprefix("user ").replace(">PASSWORD", ">sesame")
+
+
+def use(store: Any) -> None:
+    """Does all that an exporter does."""
+    store.check_safe_for_rows()
+    generation, keys, rows = written(store, rows=500)
+    assert store.records.swap("a", None, "1")
+    assert store.records.names("") == ["a", "number"]
+    assert store.records.now_ms() > 0
+    assert store.put(generation, 0, keys, rows, versions(500, 2**60)) == 500
+    assert store.read(generation, 0, keys)[2].all()
+    assert (store.digests(generation, 0) == digests_of(keys, rows)).all()
+    assert store.missing_markers(generation) == []
+    store.delete_rows(generation)
+    assert not store.digests(generation, 0).any()
+
+
+@pytest.mark.parametrize("options", [{"unix_socket": True}, {}], ids=["unix socket", "tcp"])
+def test_a_store_behind_a_socket_and_with_a_number(
+    redis_servers: Any, open_redis: Any, options: dict[str, Any]
+) -> None:
+    server = redis_servers.standalone(password="sesame", **options)
+    url = server.url + ("?db=3" if options else "/3")
+    store = open_redis(url, StoreAccess(password="sesame"))
+    use(store)
+    (node,) = store.topology()["nodes"]
+    assert node["address"] == (f"unix:{server.socket}" if options else server.address)
+    assert node["slots"] == [[0, 16383]]
+    with server.client(3) as client:
+        assert client.dbsize() == 1
+    assert server.call("DBSIZE") == 0
+
+
+def test_tls_with_certificates_on_both_sides(redis_servers: Any, open_redis: Any) -> None:
+    server = redis_servers.standalone(tls=True, tls_clients=True)
+    home = server.certificates.folder
+    files = {name: str(home / name) for name in ("ca.cert", "client.cert", "client.key")}
+    access = StoreAccess("", "", *files.values())
+    use(open_redis(server.url, access))
+    with pytest.raises(UnavailableError, match=r"certificate.*authority, --store_ca FILE"):
+        open_redis(server.url)
+    with pytest.raises(UnavailableError, match=r"127.0.0.1:\d+: "):
+        open_redis(server.url, StoreAccess(ca_file=files["ca.cert"]), 0.1).records.get("a")
+    with pytest.raises(UnavailableError, match=r"For TLS: rediss://"):
+        open_redis(server.url.replace("rediss", "redis"))
+
+
+def test_tls_where_there_is_none_is_told(
+    redis_server: Any, open_redis: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hotrow.store.redis.connections.ANSWER_SECONDS", 0.5)
+    with pytest.raises(UnavailableError, match=r"does it speak TLS there\? Without: redis://"):
+        open_redis(redis_server.url.replace("redis", "rediss"))
+
+
+@pytest.mark.parametrize("password", ["", "wrong"])
+def test_a_missing_or_wrong_password_is_told_and_not_repeated(
+    redis_servers: Any, open_redis: Any, password: str
+) -> None:
+    server = redis_servers.standalone(password="sesame", users=["eve on >sesame ~* +@all"])
+    for url in (server.url, server.url.replace("//", "//eve@")):
+        with pytest.raises(PermissionDeniedError, match="set HOTROW_STORE_PASSWORD") as refused:
+            open_redis(url, StoreAccess(password=password))
+        assert str(refused.value).startswith(f"{url}: refuses ")
+        assert "wrong" not in str(refused.value).removesuffix("is disabled.")[:60]
+    use(open_redis(server.url.replace("//", "//eve@"), StoreAccess(password="sesame")))
+
+
+def test_the_acl_rules_of_the_documentation_are_enough(redis_servers: Any, open_redis: Any) -> None:
+    rules = [acl_rule("hotrow-export"), acl_rule("hotrow-serve")]
+    server = redis_servers.standalone(password="admin", users=rules)
+    at = {
+        name: server.url.replace("//", f"//{name}@") for name in ("hotrow-export", "hotrow-serve")
+    }
+    access = StoreAccess(password="sesame")
+    exporter = open_redis(at["hotrow-export"], access)
+    use(exporter)
+    generation, keys, rows = written(exporter)
+    reader = open_redis(at["hotrow-serve"], access)
+    assert reader.read(generation, 0, keys)[2].all()
+    assert reader.missing_markers(generation) == []
+    assert reader.records.swap("lease", None, "1")
+    with pytest.raises(PermissionDeniedError, match=r"docs/redis.md has the ACL rules"):
+        reader.write(generation, 0, keys, rows)
+    with pytest.raises(PermissionDeniedError, match="ACL rule"):
+        reader.put(generation, 0, keys, rows, versions(len(keys), 2**60))
+    with pytest.raises(PermissionDeniedError, match="ACL rule"):
+        reader.delete_rows(generation)
+    with pytest.raises(PermissionDeniedError, match="ACL rule"):
+        exporter.client.call(0, "FLUSHALL")
+
+
+@pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])
+def test_a_server_that_may_drop_rows_is_refused(
+    redis_servers: Any, open_redis: Any, policy: str
+) -> None:
+    server = redis_servers.standalone(maxmemory="100mb", policy=policy)
+    store = open_redis(server.url)
+    with pytest.raises(FailedPreconditionError, match=f"maxmemory-policy {policy}"):
+        store.check_safe_for_rows()
+    server.call("CONFIG", "SET", "maxmemory", "0")
+    store.check_safe_for_rows()
+    server.call("CONFIG", "SET", "maxmemory", "1gb")
+    server.call("CONFIG", "SET", "maxmemory-policy", "noeviction")
+    store.check_safe_for_rows()
+
+
+def test_a_full_store_refuses_rows_and_can_still_be_cleared(
+    redis_servers: Any, open_redis: Any
+) -> None:
+    server = redis_servers.standalone(maxmemory="30mb")
+    store = open_redis(server.url)
+    first, keys, rows = written(store)
+    assert store.records.swap("a", None, "1")
+    assert store.put(first, 0, keys, rows, versions(len(keys), 2**60)) == len(keys)
+    big = new_generation(store, rows=400_000)
+    with pytest.raises(ResourceExhaustedError, match=r"is full .*; raise maxmemory, add nodes"):
+        store.write(big, 0, *random_rows(400_000))
+    server.call("CONFIG", "SET", "maxmemory", "5mb")
+    with pytest.raises(ResourceExhaustedError, match="is full"):
+        store.put(first, 0, keys, rows, versions(len(keys), 2**61))
+    assert store.records.swap("a", "1", "2")
+    assert store.read(first, 0, keys)[2].all()
+    store.delete_rows(big)
+    server.call("CONFIG", "SET", "maxmemory", "30mb")
+    assert store.put(first, 0, keys, rows, versions(len(keys), 2**62)) == len(keys)
+
+
+def test_a_url_of_another_kind_than_the_server_is_told(
+    redis_server: Any, redis_cluster: Any, open_redis: Any
+) -> None:
+    with pytest.raises(InvalidArgumentError, match="stands alone is redis://"):
+        open_redis(redis_server.url.replace("redis:", "redis+cluster:"))
+    with pytest.raises(InvalidArgumentError, match=r"a node of a cluster; give redis\+cluster://"):
+        open_redis(f"redis://{redis_cluster.nodes[0].address}")
+    with pytest.raises(InvalidArgumentError, match="has no database 99"):
+        open_redis(f"{redis_server.url}/99")
+
+
+def test_a_service_that_sentinels_do_not_know_is_named(redis_servers: Any, open_redis: Any) -> None:
+    sentinel = redis_servers.sentinel()
+    with pytest.raises(NotFoundError, match="the sentinels know no service 'cols'"):
+        open_redis(sentinel.url.replace("/rows", "/cols"))
+
+
+def test_a_server_that_is_away_is_named_after_the_time_that_was_given(
+    redis_servers: Any, open_redis: Any
+) -> None:
+    server = redis_servers.standalone()
+    store = open_redis(server.url, patience_seconds=0.3)
+    generation, keys, rows = written(store)
+    server.kill()
+    for call in (
+        lambda: store.records.get("a"),
+        lambda: store.write(generation, 0, keys, rows),
+        lambda: store.digests(generation, 0),
+        lambda: open_redis(server.url),
+    ):
+        with pytest.raises(UnavailableError, match=rf"^{server.url}: .*refused"):
+            call()
+    server.restart()
+    assert store.records.get("a") is None
+    assert not store.digests(generation, 0).any()
+    assert np.array_equal(store.missing_markers(generation), range(16))
