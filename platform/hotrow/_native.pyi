@@ -7,7 +7,7 @@ exceptions of `hotrow.errors`; wrong lengths raise ValueError.
 
 import builtins
 from collections.abc import Callable
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -262,6 +262,45 @@ class ServingLookup:
     def counts(self, table: int) -> dict[str, int]: ...
     @property
     def waited(self) -> int: ...
+
+class RedisReader(RowReader):
+    """Reads the rows of a generation from Redis.
+
+    record: the generation's control record, JSON. topology: JSON,
+    `{"cluster": bool, "nodes": [{"address": "host:port" or "unix:/path", "slots": [[first, last],
+    ...]}, ...]}`; outside of a cluster one node, which needs no slots. connect_seconds: to connect.
+    silence_seconds: after which a node that was asked counts as gone. most_reads: at a time, each
+    with up to one connection a node; others wait. Nothing is connected before the first read.
+
+    Codes of failed keys: 14 a node cannot be reached or is too slow, 7 it does not let us in, 15
+    the store lost rows or a page is damaged, 8 too many reads at a time, 9 a node is of a cluster.
+    """
+
+    def __init__(
+        self,
+        record: str,
+        topology: str,
+        *,
+        username: str = "",
+        password: str = "",
+        database: int = 0,
+        connect_seconds: float = 0.5,
+        silence_seconds: float = 0.8,
+        most_reads: int = 32,
+    ) -> None: ...
+    def set_topology(self, topology: str) -> None:
+        """Takes another topology; others may read meanwhile. Nodes that stay keep connections."""
+
+    def statistics(self) -> dict[str, Any]:
+        """Returns counters since the start.
+
+        `reads`, `keys_found`, `keys_unknown`, `keys_failed`, `pages` and `markers` asked for,
+        `trips`, `reconnects`, `moved` and `asked` (redirections), `retried`, `microseconds` of all
+        reads, `read_times` ([i]: reads below 2^i microseconds), and `nodes`: by address `breaker`
+        ("closed", "open", "half open"), `openings`, `last_failure`, `connects`, `failures`,
+        `commands`, `bytes_in`, `idle_connections`. When `moved`, or `failures` of a node, have
+        grown, the topology may be old.
+        """
 
 class LmdbWriter:
     def __init__(self, directory: str, generation: str, table: str, row_bytes: int) -> None: ...

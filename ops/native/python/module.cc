@@ -2,6 +2,7 @@
 // released around the work, and errors become the exceptions of the factory that was set.
 #include "python/binding.h"
 #include "python/pages.h"
+#include "python/redis_reader.h"
 #include "python/serving_lookup.h"
 
 namespace {
@@ -30,6 +31,7 @@ NB_MODULE(_native, m) {
   bind_dispatch(m);
   bind_table(m);
   bind_store(m);
+  bind_redis_reader(m);
   bind_pages(m);
   bind_serving_lookup(m);
   bind_device(m);

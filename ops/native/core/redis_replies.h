@@ -1,0 +1,51 @@
+// Replies of Redis as they arrive, parsed by hiredis without an allocation for each value.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+struct redisReader;
+
+namespace hotrow {
+
+// Gets the parts of replies. Called from C: nothing may be thrown.
+class RedisReplySink {
+ public:
+  // What stands in a reply: index is its place in an array, or -1 when it is the whole reply.
+  virtual void on_string(int index, const char* data, size_t bytes) noexcept = 0;
+  virtual void on_nil(int index) noexcept = 0;
+  virtual void on_integer(int index, long long value) noexcept = 0;
+  virtual void on_status(int index) noexcept = 0;
+  virtual void on_error(int index, std::string_view message) noexcept = 0;
+  virtual void on_array(size_t elements) noexcept = 0;
+  // Something that no command of ours is answered with.
+  virtual void on_surprise() noexcept = 0;
+
+ protected:
+  ~RedisReplySink() = default;
+};
+
+// A parser of one connection.
+class RedisReplies {
+ public:
+  RedisReplies();
+  ~RedisReplies();
+  RedisReplies(const RedisReplies&) = delete;
+  RedisReplies& operator=(const RedisReplies&) = delete;
+
+  enum class Next { kReply, kNeedsMore, kBroken };
+  // Hands over bytes. False: they are no replies, or memory is short; see error().
+  bool feed(const char* data, size_t bytes);
+  // Parses up to the end of a reply, calling `sink` for its parts; parts of one that is not
+  // complete yet are handed over, too.
+  Next next(RedisReplySink* sink);
+  const char* error() const;
+  // Nothing was handed over that is not parsed.
+  bool is_empty() const;
+
+ private:
+  redisReader* reader_;
+};
+
+}  // namespace hotrow

@@ -1,0 +1,31 @@
+// Counters of a RedisReader.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+namespace hotrow {
+
+struct RedisStatistics {
+  using Counter = std::atomic<uint64_t>;
+  Counter reads{0}, keys_found{0}, keys_unknown{0}, keys_failed{0};
+  Counter pages{0}, markers{0};  // asked for
+  Counter trips{0};              // times that a node was asked and all was answered
+  Counter reconnects{0}, moved{0}, asked{0}, retried{0};
+  Counter microseconds{0};               // of all reads
+  std::array<Counter, 24> read_times{};  // [i]: of reads that took below 2^i microseconds
+
+  void add_time(uint64_t spent) {
+    size_t bucket = 0;
+    while (bucket + 1 < read_times.size() && spent >> bucket != 0) ++bucket;
+    read_times[bucket].fetch_add(1, std::memory_order_relaxed);
+    microseconds.fetch_add(spent, std::memory_order_relaxed);
+  }
+};
+
+inline void add(RedisStatistics::Counter* counter, uint64_t count = 1) {
+  counter->fetch_add(count, std::memory_order_relaxed);
+}
+
+}  // namespace hotrow

@@ -1,0 +1,76 @@
+#include "core/redis_topology.h"
+
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+#include "core/status.h"
+#include "core/store_layout.h"
+
+namespace hotrow {
+namespace {
+
+constexpr char kUnix[] = "unix:";
+// sockaddr_un holds so many bytes, with the zero.
+constexpr size_t kLongestPath = 107;
+
+}  // namespace
+
+RedisAddress parse_redis_address(const std::string& text) {
+  RedisAddress address;
+  address.text = text;
+  if (text.rfind(kUnix, 0) == 0) {
+    address.path = text.substr(sizeof(kUnix) - 1);
+    if (address.path.empty() || address.path.size() > kLongestPath) {
+      fail(Code::kInvalidArgument, "Redis node %s: the path of a socket has 1 to %zu bytes",
+           text.c_str(), kLongestPath);
+    }
+    return address;
+  }
+  const size_t colon = text.rfind(':');
+  if (colon != std::string::npos) {
+    const char *first = text.data() + colon + 1, *last = text.data() + text.size();
+    const auto parsed = std::from_chars(first, last, address.port);
+    if (parsed.ec != std::errc() || parsed.ptr != last) address.port = 0;
+    address.host = text.substr(0, colon);
+    if (address.host.size() > 2 && address.host.front() == '[' && address.host.back() == ']') {
+      address.host = address.host.substr(1, address.host.size() - 2);
+    }
+  }
+  if (address.host.empty() || address.port < 1 || address.port > 65535) {
+    fail(Code::kInvalidArgument, "Redis node %s; legal are host:port and unix:/path", text.c_str());
+  }
+  return address;
+}
+
+RedisTopology parse_redis_topology(const std::string& text) {
+  RedisTopology topology;
+  try {
+    const nlohmann::json json = nlohmann::json::parse(text);
+    topology.cluster = json.at("cluster").get<bool>();
+    for (const auto& entry : json.at("nodes")) {
+      RedisTopology::Node node;
+      node.address = parse_redis_address(entry.at("address").get<std::string>());
+      if (topology.cluster) {
+        for (const auto& range : entry.at("slots")) {
+          const auto first = range.at(0).get<uint32_t>(), last = range.at(1).get<uint32_t>();
+          if (first > last || last >= kSlots) {
+            fail(Code::kInvalidArgument, "Redis node %s has the slots %u to %u; they end at %zu",
+                 node.address.text.c_str(), first, last, kSlots - 1);
+          }
+          node.slots.emplace_back(first, last);
+        }
+      }
+      topology.nodes.push_back(std::move(node));
+    }
+  } catch (const nlohmann::json::exception& error) {
+    fail(Code::kInvalidArgument, "the topology of Redis is no JSON as it must be: %s",
+         error.what());
+  }
+  if (topology.nodes.empty() || (!topology.cluster && topology.nodes.size() > 1)) {
+    fail(Code::kInvalidArgument, "the topology of Redis has %zu nodes; %s", topology.nodes.size(),
+         topology.cluster ? "a cluster has at least one" : "1 outside of a cluster");
+  }
+  return topology;
+}
+
+}  // namespace hotrow
