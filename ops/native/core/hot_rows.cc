@@ -21,11 +21,13 @@ constexpr size_t kBlock = 16;          // keys of a stage of a lookup
 constexpr size_t kLine = 64;
 constexpr size_t kMostLinesAhead = 8;  // of a row; the processor fetches the rest by itself
 constexpr size_t kSmallRow = 2048;     // bytes that are decoded from the stack
-constexpr size_t kAhead = 4;           // keys, of changes
+constexpr size_t kAhead = 8;           // keys, of changes
 constexpr size_t kRoomOverStored = 2;
 // A set's frequencies are halved every so many newcomers.
 constexpr uint32_t kNewcomersToFade = 12 * kWays;
 constexpr uint8_t kNewcomersToTick = kWays / 4;
+// Apart from all hashes that keys may be.
+constexpr uint64_t kSalt = 0x5851f42d4c957f2d;
 // Uses are counted one by one up to this.
 constexpr uint8_t kCountedUses = 8;
 
@@ -41,6 +43,7 @@ size_t words_of(size_t bytes) { return (bytes + sizeof(Word) - 1) / sizeof(Word)
 // Word by word, each whole.
 void read_words(const Word* from, size_t bytes, std::byte* to) {
   size_t at = 0;
+#pragma GCC unroll 8
   for (; at + sizeof(Word) <= bytes; at += sizeof(Word), ++from) {
     const uint64_t word = from->load(std::memory_order_acquire);
     std::memcpy(to + at, &word, sizeof(word));
@@ -144,8 +147,7 @@ class HotRows::Steps {
       if (fits == 0) continue;
       const uint32_t way = static_cast<uint32_t>(__builtin_ctz(fits));
       __builtin_prefetch(&step->set->keys[way]);
-      const auto* row =
-          reinterpret_cast<const std::byte*>(step->rows + way * step->place->pool->words);
+      const auto* row = reinterpret_cast<const std::byte*>(step->rows + way * step->place->words);
       const size_t bytes = std::min<size_t>(step->place->row_bytes, kMostLinesAhead * kLine);
       for (size_t at = 0; at < bytes; at += kLine) __builtin_prefetch(row + at);
       __builtin_prefetch(row + bytes - 1);
@@ -182,10 +184,11 @@ HotRows::HotRows(std::vector<StoredTable> tables, const HotRowsOptions& options)
       pool->row_bytes = table.row_bytes();
       pool->words = words_of(table.row_bytes());
     }
-    const uint64_t salt = mix64(t);
+    const uint64_t salt = combine64(kSalt, t);
     places_.push_back(Place{pool, salt, static_cast<uint8_t>(pool->tables.size()), table.type,
                             static_cast<uint32_t>(table.width),
-                            static_cast<uint32_t>(table.row_bytes())});
+                            static_cast<uint32_t>(table.row_bytes()),
+                            static_cast<uint32_t>(pool->words)});
     pool->tables.push_back(t);
     pool->salts.push_back(salt);
     pool->stored += std::max<uint64_t>(table.rows, 1);
@@ -252,23 +255,18 @@ void HotRows::note_use(HotSet& set, uint32_t way, uint32_t* random) const {
   set.uses[way].store(static_cast<uint8_t>(std::min(use + more, 0xffu)), std::memory_order_relaxed);
 }
 
-// Copies a cached row to the probe's output. False: it is not cached, or keeps changing.
-bool HotRows::copy(const Step& step, const Probe& probe, uint32_t* random) const {
+// Copies a cached row to the probe's output, by way of `encoded` if it must be decoded. False: it
+// is not cached, or keeps changing.
+__attribute__((always_inline)) inline bool HotRows::copy(const Step& step, const Probe& probe,
+                                                         std::byte* encoded,
+                                                         uint32_t* random) const {
   HotSet& set = *step.set;
   const Place& place = *step.place;
-  alignas(64) std::byte small[kSmallRow];
-  std::vector<std::byte> large;
-  std::byte* to;
   const bool decode = probe.records == nullptr && place.type != StoredType::kFloat32;
-  if (decode) {
-    to = small;
-    if (place.row_bytes > kSmallRow) {
-      large.resize(place.row_bytes);
-      to = large.data();
-    }
-  } else if (probe.records != nullptr) {
+  std::byte* to = encoded;
+  if (probe.records != nullptr) {
     to = probe.records + size_t{step.position} * place.row_bytes;
-  } else {
+  } else if (!decode) {
     to = reinterpret_cast<std::byte*>(probe.rows + size_t{step.position} * place.width);
   }
   for (int tries = 0; tries < kTries; ++tries) {
@@ -278,7 +276,7 @@ bool HotRows::copy(const Step& step, const Probe& probe, uint32_t* random) const
       continue;
     }
     const uint32_t way = set.find(step.tag, place.number, step.key);
-    if (way != HotSet::kNone) read_words(step.rows + way * place.pool->words, place.row_bytes, to);
+    if (way != HotSet::kNone) read_words(step.rows + way * place.words, place.row_bytes, to);
     if (set.sequence.load(std::memory_order_relaxed) != before) continue;
     if (way == HotSet::kNone) return false;
     // Of a row that has left meanwhile it does no harm.
@@ -292,12 +290,17 @@ bool HotRows::copy(const Step& step, const Probe& probe, uint32_t* random) const
 }
 
 void HotRows::gather(const Probe* probes, size_t count, std::vector<Miss>* misses) {
+  alignas(kLine) std::byte small[kSmallRow];
+  std::vector<std::byte> large;
   for (size_t p = 0; p < count; ++p) {
     if (probes[p].count > std::numeric_limits<uint32_t>::max()) {
       fail(Code::kInvalidArgument, "%zu keys of a lookup; at most %u", probes[p].count,
            std::numeric_limits<uint32_t>::max());
     }
+    const size_t row_bytes = place(probes[p].table).row_bytes;
+    if (row_bytes > std::max(kSmallRow, large.size())) large.resize(row_bytes);
   }
+  std::byte* const encoded = large.empty() ? small : large.data();
   thread_local uint32_t random = 1;
   uint32_t seed = random;
   const size_t first_miss = misses->size();
@@ -314,7 +317,7 @@ void HotRows::gather(const Probe* probes, size_t count, std::vector<Miss>* misse
     Steps::approach(ring[(b + 1) % 3], sizes[(b + 1) % 3]);
     const Step* now = ring[b % 3];
     for (size_t i = 0; i < sizes[b % 3]; ++i) {
-      if (copy(now[i], probes[now[i].probe], &seed)) continue;
+      if (copy(now[i], probes[now[i].probe], encoded, &seed)) continue;
       misses->push_back(Miss{now[i].probe, now[i].position});
     }
   }
@@ -336,6 +339,7 @@ void HotRows::fill(const ReadRequest& read, Ticket ticket) {
   const auto set_of = [&](size_t i) -> HotSet& {
     return pool.sets[pool.set_of(mix64(static_cast<uint64_t>(read.keys[i]) ^ place.salt))];
   };
+  uint64_t results[kCounts + 1] = {};
   for (size_t i = 0; i < read.count; ++i) {
     if (i + kAhead < read.count) {
       HotSet& next = set_of(i + kAhead);
@@ -343,23 +347,24 @@ void HotRows::fill(const ReadRequest& read, Ticket ticket) {
       __builtin_prefetch(next.sketch, 1);
     }
     if (read.states[i] != ReadState::kFound) continue;
-    fill_one(place, read.table, read.keys[i], read.rows + i * place.row_bytes,
-             read.versions == nullptr ? 0 : read.versions[i], ticket);
+    ++results[fill_one(place, read.keys[i], read.rows + i * place.row_bytes,
+                       read.versions == nullptr ? 0 : read.versions[i], ticket)];
+  }
+  for (const Count which : {kInserted, kRefused, kUpdated}) {
+    if (results[which] > 0) add(read.table, which, results[which]);
   }
 }
 
-void HotRows::fill_one(const Place& place, size_t table, int64_t key, const std::byte* row,
-                       RowVersion version, Ticket ticket) {
+// What came of it; kCounts: nothing, it is there already.
+HotRows::Count HotRows::fill_one(const Place& place, int64_t key, const std::byte* row,
+                                 RowVersion version, Ticket ticket) {
   Pool& pool = *place.pool;
   const uint64_t hash = mix64(static_cast<uint64_t>(key) ^ place.salt);
   const uint8_t tag = tag_of(hash);
   const size_t number = pool.set_of(hash);
   HotSet& set = pool.sets[number];
   Count result = kRefused;
-  if (!set.try_lock()) {
-    add(table, kRefused, 1);
-    return;
-  }
+  if (!set.try_lock()) return kRefused;
   const uint32_t present = set.find(tag, place.number, key);
   const bool old = set.updated_at > ticket;
   if (present != HotSet::kNone) {
@@ -395,7 +400,7 @@ void HotRows::fill_one(const Place& place, size_t table, int64_t key, const std:
     }
   }
   set.unlock();
-  if (result != kCounts) add(table, result, 1);
+  return result;
 }
 
 // The way of a newcomer: a free one, else that of the row that is worth least, if the newcomer is
@@ -443,7 +448,8 @@ void HotRows::update(size_t table, const int64_t* keys, size_t count, const std:
       const auto next = static_cast<uint64_t>(keys[i + kAhead]);
       __builtin_prefetch(&pool.sets[pool.set_of(mix64(next ^ place.salt))], 1);
     }
-    update_one(place, table, keys[i], rows + i * place.row_bytes, versions[i], now);
+    const std::byte* row = (versions[i] & kTombstone) != 0 ? nullptr : rows + i * place.row_bytes;
+    update_one(place, table, keys[i], row, versions[i], now);
   }
 }
 

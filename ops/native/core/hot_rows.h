@@ -86,7 +86,8 @@ class HotRows {
   // Offers the rows found by a read that began at `ticket`, with their versions.
   void fill(const ReadRequest& read, Ticket ticket);
   // Rows that changed in the store: what is cached changes, or leaves (tombstones), if it is older.
-  // keys: (count), distinct. rows: (count, row_bytes). versions: (count).
+  // keys: (count), distinct. rows: (count, row_bytes); those of tombstones are not read. versions:
+  // (count).
   void update(size_t table, const int64_t* keys, size_t count, const std::byte* rows,
               const RowVersion* versions);
   // All rows of a virtual shard leave, in all tables. shards: V, as in store_shard_of.
@@ -110,6 +111,7 @@ class HotRows {
     StoredType type;
     uint32_t width;
     uint32_t row_bytes;
+    uint32_t words;  // of a row in the pool
   };
   struct Step;
   class Steps;
@@ -126,10 +128,10 @@ class HotRows {
     counters(table).values[which].fetch_add(count, std::memory_order_relaxed);
   }
 
-  bool copy(const Step& step, const Probe& probe, uint32_t* random) const;
+  bool copy(const Step& step, const Probe& probe, std::byte* encoded, uint32_t* random) const;
   void note_use(HotSet& set, uint32_t way, uint32_t* random) const;
-  void fill_one(const Place& place, size_t table, int64_t key, const std::byte* row,
-                RowVersion version, Ticket ticket);
+  Count fill_one(const Place& place, int64_t key, const std::byte* row, RowVersion version,
+                 Ticket ticket);
   uint32_t choose(HotSet& set, uint64_t hash) const;
   void update_one(const Place& place, size_t table, int64_t key, const std::byte* row,
                   RowVersion version, Ticket now);

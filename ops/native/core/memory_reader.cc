@@ -40,7 +40,9 @@ class MemoryReader::Records {
   void put(const int64_t* keys, size_t count, const std::byte* rows, const RowVersion* versions) {
     std::unique_lock lock(mutex_);
     for (size_t i = 0; i < count; ++i) {
-      put_one(keys[i], rows + i * row_bytes_, versions == nullptr ? 0 : versions[i]);
+      const RowVersion version = versions == nullptr ? 0 : versions[i];
+      const bool tombstone = (version & kTombstone) != 0;
+      put_one(keys[i], tombstone ? nullptr : rows + i * row_bytes_, version);
     }
   }
 

@@ -252,31 +252,43 @@ void ServingLookup::fetch(Scratch& scratch, Deadline deadline, LookupReport& rep
   }
 }
 
-// Writes what was fetched to all places that want it.
-void ServingLookup::place_rows(Scratch& scratch, LookupReport& report) const {
+// Counts what became of the keys, and fails if some could not be read and that is the policy.
+void ServingLookup::judge(Scratch& scratch, LookupReport& report) const {
+  const Scratch::Missing* first_failed = nullptr;
+  uint64_t of_first = 0;
   for (size_t m = 0; m < scratch.missing_tables; ++m) {
     const Scratch::Missing& missing = *scratch.missing[m];
-    const StoredTable& table = reader_->tables()[missing.table];
-    Counters& counters = counters_[missing.table];
-    uint64_t unknown = 0, failed = 0, defaulted = 0;
+    uint64_t unknown = 0, failed = 0;
     for (size_t u = 0; u < missing.unique.size(); ++u) {
       unknown += missing.states[u] == ReadState::kUnknown;
       failed += missing.states[u] == ReadState::kFailed;
     }
     report.unknown += unknown;
     report.failed += failed;
+    Counters& counters = counters_[missing.table];
     if (unknown > 0) counters.unknown.fetch_add(unknown, std::memory_order_relaxed);
-    if (failed > 0) {
-      counters.failed.fetch_add(failed, std::memory_order_relaxed);
-      if (options_.on_store_failure == OnStoreFailure::kFail) {
-        fail(Code::kUnavailable,
-             "table %s: %llu of %zu rows could not be read: %s; on_store_failure: default would "
-             "answer with default rows",
-             table.name.c_str(), static_cast<unsigned long long>(failed), missing.unique.size(),
-             report.failure.code == Code::kOk ? "the reader does not say why"
-                                              : report.failure.message.c_str());
-      }
-    }
+    if (failed == 0) continue;
+    counters.failed.fetch_add(failed, std::memory_order_relaxed);
+    if (first_failed != nullptr) continue;
+    first_failed = &missing;
+    of_first = failed;
+  }
+  if (first_failed == nullptr || options_.on_store_failure == OnStoreFailure::kDefault) return;
+  fail(Code::kUnavailable,
+       "table %s: %llu of %zu rows could not be read: %s; on_store_failure: default would answer "
+       "with default rows",
+       reader_->tables()[first_failed->table].name.c_str(),
+       static_cast<unsigned long long>(of_first), first_failed->unique.size(),
+       report.failure.code == Code::kOk ? "the reader does not say why"
+                                        : report.failure.message.c_str());
+}
+
+// Writes what was fetched to all places that want it.
+void ServingLookup::place_rows(Scratch& scratch) const {
+  for (size_t m = 0; m < scratch.missing_tables; ++m) {
+    const Scratch::Missing& missing = *scratch.missing[m];
+    const StoredTable& table = reader_->tables()[missing.table];
+    uint64_t defaulted = 0;
     const size_t row_bytes = table.row_bytes();
     const int32_t* const inverse = missing.unique.inverse();
     for (size_t i = missing.begin; i < missing.end; ++i) {
@@ -290,7 +302,9 @@ void ServingLookup::place_rows(Scratch& scratch, LookupReport& report) const {
         defaulted += missing.states[u] == ReadState::kFailed;
       }
     }
-    if (defaulted > 0) counters.defaulted.fetch_add(defaulted, std::memory_order_relaxed);
+    if (defaulted > 0) {
+      counters_[missing.table].defaulted.fetch_add(defaulted, std::memory_order_relaxed);
+    }
   }
 }
 
@@ -307,7 +321,8 @@ LookupReport ServingLookup::lookup(const ServingFeature* features, size_t count,
   if (!scratch.misses.empty()) {
     sort_misses(scratch);
     fetch(scratch, deadline, report);
-    place_rows(scratch, report);
+    judge(scratch, report);
+    place_rows(scratch);
   }
   const Executor& pooling = report.keys < 2 * kPiece ? Executor() : executor;
   pooling.run(count, [&](size_t f) {

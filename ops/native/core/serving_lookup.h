@@ -89,7 +89,8 @@ class ServingLookup {
   void probe(Scratch& scratch, const Executor& executor) const;
   void sort_misses(Scratch& scratch) const;
   void fetch(Scratch& scratch, Deadline deadline, LookupReport& report) const;
-  void place_rows(Scratch& scratch, LookupReport& report) const;
+  void judge(Scratch& scratch, LookupReport& report) const;
+  void place_rows(Scratch& scratch) const;
 
   std::shared_ptr<const RowReader> reader_;
   std::shared_ptr<HotRows> cache_;

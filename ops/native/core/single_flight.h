@@ -9,9 +9,9 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <unordered_map>
 #include <vector>
 
+#include "core/flight_seats.h"
 #include "core/row_reader.h"
 
 namespace hotrow {
@@ -48,25 +48,12 @@ class SingleFlight {
     uint32_t request;
     uint32_t position;
   };
-  struct Name {
-    size_t table;
-    int64_t key;
-    bool operator==(const Name& other) const { return table == other.table && key == other.key; }
-  };
-  struct HashOfName {
-    size_t operator()(const Name& name) const;
-  };
-  struct Seat {
-    Flight* flight;
-    uint32_t request;  // of the flight
-    uint32_t position;
-  };
   struct alignas(64) Shard {
     std::mutex mutex;
-    std::unordered_map<Name, Seat, HashOfName> seats;
+    FlightSeats<Flight> seats;
   };
 
-  Shard& shard_of(const Name& name);
+  Shard& shard_of(uint64_t hash);
 
   const RowReader& reader_;
   std::unique_ptr<Shard[]> shards_;

@@ -274,6 +274,31 @@ TEST_CASE("serving lookup: keys that cannot be read fail the lookup, or read the
   }
 }
 
+TEST_CASE("serving lookup: all tables count what failed, and the first is named") {
+  const std::vector<StoredTable> tables = all_tables();
+  const auto memory = stored(tables);
+  const auto slow = std::make_shared<SlowReader>(*memory);
+  slow->set_failing({2});
+  const ServingLookup lookup(slow, nullptr, {});
+  const int64_t keys[] = {1, 2, 2};
+  ServingFeature features[3];
+  std::vector<std::vector<float>> rows(3, std::vector<float>(3 * 32));
+  std::vector<float*> outputs;
+  for (size_t f = 0; f < 3; ++f) {
+    features[f].table = 4 - f;
+    features[f].keys = keys;
+    features[f].segments.keys = features[f].segments.samples = 3;
+    outputs.push_back(rows[f].data());
+  }
+  try {
+    lookup.lookup(features, 3, outputs.data(), never());
+    FAIL("must throw");
+  } catch (const Error& error) {
+    CHECK(std::string(error.what()).find("table c: 1 of 2 rows") != std::string::npos);
+  }
+  for (size_t t = 0; t < 5; ++t) CHECK(lookup.counts(t).failed == (t < 2 ? 0 : 1));
+}
+
 TEST_CASE("serving lookup: a row that changes while it is fetched is not cached as it was") {
   const std::vector<StoredTable> tables = all_tables();
   const auto memory = stored(tables);
