@@ -7,8 +7,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 # Where the shared data sets lie, for make, pytest and CI alike.
 export SHARED ?= $(abspath ../shared)
-# A Criteo-format file for `make demo`; generated when empty.
+# `make demo`: a Criteo-format file, generated when empty; STORE=redis keeps rows in a Redis of its own.
 DATA ?=
+STORE ?=
 
 # How long `make fuzz` runs each target.
 SECONDS ?= 600
@@ -47,7 +48,7 @@ fuzz: setup ## random input for the core (clang, libFuzzer) and for checkpoints;
 	@.ci/fuzz $(BIN)/python $(SECONDS)
 
 demo: setup ## data -> train -> export -> serve -> predict -> evaluate, with a report
-	$(BIN)/python -m hotrow.cli.demo --to demo $(if $(DATA),--data "$(DATA)")
+	$(BIN)/python -m hotrow.cli.demo --to demo $(if $(DATA),--data "$(DATA)") $(if $(STORE),--store "$(STORE)")
 
 bench: setup ## the benchmarks; prints tables
 	@for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done

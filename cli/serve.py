@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -11,9 +11,10 @@ import click
 from hotrow.cli.batching_flags import batching_flags
 from hotrow.cli.ineffective_flags import ineffective_flags
 from hotrow.cli.request_log_flags import request_log_flags, take_request_log
+from hotrow.cli.row_flags import row_flags, take_rows
 from hotrow.cli.switch import switch
 from hotrow.cli.transport_flags import take_transport, transport_flags
-from hotrow.errors import HotrowError, UnimplementedError
+from hotrow.errors import HotrowError
 from hotrow.serving.options import ServeOptions
 from hotrow.serving.supervisor import Supervision, as_arguments, supervise, this_command
 from hotrow.serving.tensorflow_protos import import_no_tensorflow, tensorflow_version
@@ -21,12 +22,6 @@ from hotrow.version import __version__
 
 DEFAULTS = ServeOptions(model_base_path="-")
 
-# Flags of tensorflow_model_server (and `device_cache_rows`, ours) without a part behind them yet,
-# with TF Serving's defaults. Giving the default is harmless, another value is refused by name.
-UNBUILT: dict[str, str] = {
-    "device_cache_rows": "",
-}
-_SAME_VALUE = {"1": "true", "0": "false", "0.0": "false"}
 # What tensorflow_model_server ends with, whatever is wrong.
 _EXIT_FAILURE = 255
 
@@ -64,33 +59,6 @@ def _print_versions(ctx: click.Context, _param: click.Parameter, wanted: bool) -
     click.echo(f"TensorFlow ModelServer: hotrow {__version__}")
     click.echo(f"TensorFlow Library: {tensorflow_version()}")
     ctx.exit()
-
-
-def _refuse_unbuilt(ctx: click.Context, param: click.Parameter, value: str) -> None:
-    """Ends the command for a value other than the default."""
-    default = UNBUILT[str(param.name)]
-    given = value.lower()
-    if _SAME_VALUE.get(given, given) != _SAME_VALUE.get(default, default):
-        _fail(
-            UnimplementedError(
-                f"--{param.name}={value} is not built yet; leave it out"
-                + (f", or at its default {default}" if default else "")
-            )
-        )
-
-
-def _unbuilt_flags(command: Callable[..., Any]) -> Callable[..., Any]:
-    for name, default in UNBUILT.items():
-        command = click.option(
-            f"--{name}",
-            is_flag=False,
-            flag_value="true",
-            default=default,
-            expose_value=False,
-            callback=_refuse_unbuilt,
-            hidden=True,
-        )(command)
-    return command
 
 
 @click.command(
@@ -137,12 +105,6 @@ def _unbuilt_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     default=DEFAULTS.rest_api_port,
     show_default=True,
     help="REST port; 0 means no REST.",
-)
-@click.option(
-    "--store",
-    default=DEFAULTS.store,
-    metavar="URL",
-    help="Store of the embedding rows, instead of the one in the version's manifest.",
 )
 @click.option(
     "--drain_seconds",
@@ -271,9 +233,9 @@ def _unbuilt_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--control_folder", default="", hidden=True, is_eager=True)
 @click.option("--lifeline", type=int, default=-1, hidden=True)
 @transport_flags
+@row_flags
 @request_log_flags
 @ineffective_flags
-@_unbuilt_flags
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -294,6 +256,7 @@ def command(
             saved_model_tags=tags,
             transport=take_transport(flags),
             request_log=take_request_log(flags),
+            rows=take_rows(flags),
             **flags,
         )
         if not control_folder:

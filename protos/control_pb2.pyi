@@ -10,7 +10,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Request(_message.Message):
-    __slots__ = ("load", "unload", "set_routes", "listen", "drain", "describe", "stats", "set_batching")
+    __slots__ = ("load", "unload", "set_routes", "listen", "drain", "describe", "stats", "set_batching", "set_topology")
     LOAD_FIELD_NUMBER: _ClassVar[int]
     UNLOAD_FIELD_NUMBER: _ClassVar[int]
     SET_ROUTES_FIELD_NUMBER: _ClassVar[int]
@@ -19,6 +19,7 @@ class Request(_message.Message):
     DESCRIBE_FIELD_NUMBER: _ClassVar[int]
     STATS_FIELD_NUMBER: _ClassVar[int]
     SET_BATCHING_FIELD_NUMBER: _ClassVar[int]
+    SET_TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
     load: LoadRequest
     unload: UnloadRequest
     set_routes: Routes
@@ -27,7 +28,8 @@ class Request(_message.Message):
     describe: DescribeRequest
     stats: StatsRequest
     set_batching: SetBatching
-    def __init__(self, load: _Optional[_Union[LoadRequest, _Mapping]] = ..., unload: _Optional[_Union[UnloadRequest, _Mapping]] = ..., set_routes: _Optional[_Union[Routes, _Mapping]] = ..., listen: _Optional[_Union[ListenRequest, _Mapping]] = ..., drain: _Optional[_Union[DrainRequest, _Mapping]] = ..., describe: _Optional[_Union[DescribeRequest, _Mapping]] = ..., stats: _Optional[_Union[StatsRequest, _Mapping]] = ..., set_batching: _Optional[_Union[SetBatching, _Mapping]] = ...) -> None: ...
+    set_topology: SetTopology
+    def __init__(self, load: _Optional[_Union[LoadRequest, _Mapping]] = ..., unload: _Optional[_Union[UnloadRequest, _Mapping]] = ..., set_routes: _Optional[_Union[Routes, _Mapping]] = ..., listen: _Optional[_Union[ListenRequest, _Mapping]] = ..., drain: _Optional[_Union[DrainRequest, _Mapping]] = ..., describe: _Optional[_Union[DescribeRequest, _Mapping]] = ..., stats: _Optional[_Union[StatsRequest, _Mapping]] = ..., set_batching: _Optional[_Union[SetBatching, _Mapping]] = ..., set_topology: _Optional[_Union[SetTopology, _Mapping]] = ...) -> None: ...
 
 class Reply(_message.Message):
     __slots__ = ("code", "message", "load", "listen", "describe", "stats")
@@ -46,7 +48,7 @@ class Reply(_message.Message):
     def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., load: _Optional[_Union[LoadReply, _Mapping]] = ..., listen: _Optional[_Union[ListenReply, _Mapping]] = ..., describe: _Optional[_Union[DescribeReply, _Mapping]] = ..., stats: _Optional[_Union[StatsReply, _Mapping]] = ...) -> None: ...
 
 class LoadRequest(_message.Message):
-    __slots__ = ("servable", "model", "version", "path", "tags", "session_config", "manifest", "store", "batching", "warm_up")
+    __slots__ = ("servable", "model", "version", "path", "tags", "session_config", "manifest", "store", "batching", "warm_up", "rows")
     SERVABLE_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -57,6 +59,7 @@ class LoadRequest(_message.Message):
     STORE_FIELD_NUMBER: _ClassVar[int]
     BATCHING_FIELD_NUMBER: _ClassVar[int]
     WARM_UP_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
     servable: int
     model: str
     version: int
@@ -67,7 +70,40 @@ class LoadRequest(_message.Message):
     store: str
     batching: Batching
     warm_up: WarmUp
-    def __init__(self, servable: _Optional[int] = ..., model: _Optional[str] = ..., version: _Optional[int] = ..., path: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., session_config: _Optional[bytes] = ..., manifest: _Optional[str] = ..., store: _Optional[str] = ..., batching: _Optional[_Union[Batching, _Mapping]] = ..., warm_up: _Optional[_Union[WarmUp, _Mapping]] = ...) -> None: ...
+    rows: Rows
+    def __init__(self, servable: _Optional[int] = ..., model: _Optional[str] = ..., version: _Optional[int] = ..., path: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., session_config: _Optional[bytes] = ..., manifest: _Optional[str] = ..., store: _Optional[str] = ..., batching: _Optional[_Union[Batching, _Mapping]] = ..., warm_up: _Optional[_Union[WarmUp, _Mapping]] = ..., rows: _Optional[_Union[Rows, _Mapping]] = ...) -> None: ...
+
+class Rows(_message.Message):
+    __slots__ = ("generation", "topology", "username", "password", "database", "timeout_millis", "default_on_failure", "cache_rows", "cache_bytes", "cache_lru")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
+    USERNAME_FIELD_NUMBER: _ClassVar[int]
+    PASSWORD_FIELD_NUMBER: _ClassVar[int]
+    DATABASE_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MILLIS_FIELD_NUMBER: _ClassVar[int]
+    DEFAULT_ON_FAILURE_FIELD_NUMBER: _ClassVar[int]
+    CACHE_ROWS_FIELD_NUMBER: _ClassVar[int]
+    CACHE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CACHE_LRU_FIELD_NUMBER: _ClassVar[int]
+    generation: str
+    topology: str
+    username: str
+    password: str
+    database: int
+    timeout_millis: int
+    default_on_failure: bool
+    cache_rows: int
+    cache_bytes: int
+    cache_lru: bool
+    def __init__(self, generation: _Optional[str] = ..., topology: _Optional[str] = ..., username: _Optional[str] = ..., password: _Optional[str] = ..., database: _Optional[int] = ..., timeout_millis: _Optional[int] = ..., default_on_failure: bool = ..., cache_rows: _Optional[int] = ..., cache_bytes: _Optional[int] = ..., cache_lru: bool = ...) -> None: ...
+
+class SetTopology(_message.Message):
+    __slots__ = ("servable", "topology")
+    SERVABLE_FIELD_NUMBER: _ClassVar[int]
+    TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
+    servable: int
+    topology: str
+    def __init__(self, servable: _Optional[int] = ..., topology: _Optional[str] = ...) -> None: ...
 
 class WarmUp(_message.Message):
     __slots__ = ("requests", "zeros")

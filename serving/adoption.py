@@ -36,6 +36,15 @@ class Adoption:
                     return entry.load, entry.signatures.signature_def
         return None
 
+    def rows_of(self, model: str, version: int, path: str) -> control_pb2.Rows | None:
+        """Returns how a version reads its rows; None: it is not loaded."""
+        with self._lock:
+            for entry in self._servables.values():
+                load: control_pb2.LoadRequest = entry.load
+                if (load.model, load.version, load.path) == (model, version, path):
+                    return load.rows
+        return None
+
     def rest(self) -> list[int]:
         """Returns the servables that nobody took, and forgets them."""
         with self._lock:
@@ -50,5 +59,6 @@ def _same(left: control_pb2.LoadRequest, wanted: control_pb2.LoadRequest) -> boo
         copy.CopyFrom(request)
         copy.ClearField("servable")
         copy.ClearField("warm_up")
+        copy.rows.ClearField("topology")  # it may have changed since
         compared.append(copy)
     return compared[0] == compared[1]

@@ -219,6 +219,30 @@ class DataPlane:
                 return
         self._call(control_pb2.Request(set_batching=batching))
 
+    def set_topology(self, servable: int, topology: str) -> None:
+        """The nodes of a servable's store are others now."""
+        with self._changed:
+            known = self._loaded.get(servable)
+            if known is None or self._ending:
+                return
+            request = control_pb2.LoadRequest()
+            request.CopyFrom(known.request)
+            request.rows.topology = topology
+            self._loaded[servable] = _Loaded(request, known.lost)
+        message = control_pb2.SetTopology(servable=servable, topology=topology)
+        try:
+            self._call(control_pb2.Request(set_topology=message))
+        except RequestError as err:
+            # It was unloaded meanwhile.
+            if err.code is not Code.NOT_FOUND:
+                raise
+
+    def rows_before(self, model: str, version: int, path: str) -> control_pb2.Rows | None:
+        """Returns how an executable that was found reads a version's rows, if it has it."""
+        if self._adoption is None:
+            return None
+        return self._adoption.rows_of(model, version, path)
+
     def loaded(self) -> dict[int, control_pb2.LoadRequest]:
         """Returns the requests by which the servables of now were loaded, by their numbers."""
         with self._changed:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from hotrow.errors import InvalidArgumentError
 from hotrow.serving.request_log_options import RequestLogOptions
+from hotrow.serving.row_options import RowOptions
 from hotrow.serving.transport_options import TransportOptions
-from hotrow.store.url import parse_store_url
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class ServeOptions:
         mixed_precision: "bfloat16" lets TensorFlow compute in it where that is safe.
         platform_config_file: text PlatformConfigMap, which takes the place of all flags about
             batches, warm-up and sessions; "" means none.
-        store: URL of the rows of our exports; "" means the store in the version's manifest.
+        rows: how the rows of our exports are read.
         drain_seconds: how long running requests may take to end after SIGTERM.
         transport: how clients reach it besides the ports.
         request_log: bounds of logged requests.
@@ -86,7 +86,7 @@ class ServeOptions:
     per_process_gpu_memory_fraction: float = 0.0
     mixed_precision: str = ""
     platform_config_file: str = ""
-    store: str = ""
+    rows: RowOptions = field(default_factory=RowOptions)
     drain_seconds: float = 30.0
     transport: TransportOptions = field(default_factory=TransportOptions)
     request_log: RequestLogOptions = field(default_factory=RequestLogOptions)
@@ -104,8 +104,6 @@ class ServeOptions:
             )
         if not self.model_name and not self.model_config_file:
             raise InvalidArgumentError("--model_name is empty; give the name requests will use")
-        if self.store:
-            parse_store_url("--store", self.store).folder("--store")
         _check_range("port", self.port, 0, 65535)
         if self.port == 0 and not self.transport.grpc_socket_path:
             raise InvalidArgumentError(

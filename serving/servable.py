@@ -13,7 +13,9 @@ from hotrow.errors import NotFoundError
 from hotrow.protos import control_pb2
 from hotrow.serving.data_plane import DataPlane
 from hotrow.serving.lookup import checked_manifest
+from hotrow.serving.row_options import RowOptions
 from hotrow.serving.status import RequestError
+from hotrow.serving.version_rows import VersionRows
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,8 @@ class Servable:
         version: int,
         path: Path,
         options: SessionOptions,
-        store_url: str,
+        rows: RowOptions,
+        log: Callable[[str], None],
         batching: control_pb2.Batching | None,
         warm_up: control_pb2.WarmUp,
         lost: Callable[[RequestError], None],
@@ -54,7 +57,8 @@ class Servable:
             version: its number.
             path: of the SavedModel.
             options: of its session.
-            store_url: of its rows; "" means the manifest's own store.
+            rows: how its rows are read, if it has some.
+            log: takes a line for each change an operator cares for.
             batching: how its requests run together; None: each has a run of its own.
             warm_up: what it answers before it is returned.
             lost: called when the data plane was started again and could not load it once more.
@@ -76,21 +80,31 @@ class Servable:
         # Kernels see it: our lookups find the version's tables by it.
         config.experimental.session_metadata.name = model
         config.experimental.session_metadata.version = version
+        manifest = checked_manifest(path, rows.store)
+        before = data_plane.rows_before(model, version, str(path))
+        self._rows = VersionRows(manifest, rows, before, log)
         self.number: int
         self.signatures: Mapping[str, Any]
-        self.number, self.signatures = data_plane.load(
-            lost,
-            model=model,
-            version=version,
-            path=str(path),
-            tags=options.tags,
-            session_config=config.SerializeToString(),
-            manifest=checked_manifest(path, store_url),
-            store=store_url,
-            batching=batching,
-            warm_up=warm_up,
-        )
+        try:
+            self.number, self.signatures = data_plane.load(
+                lost,
+                model=model,
+                version=version,
+                path=str(path),
+                tags=options.tags,
+                session_config=config.SerializeToString(),
+                manifest=manifest,
+                store=rows.store,
+                batching=batching,
+                warm_up=warm_up,
+                rows=self._rows.message,
+            )
+        except BaseException:
+            self._rows.close()
+            raise
+        self._rows.watch(lambda topology: data_plane.set_topology(self.number, topology))
 
     def close(self) -> None:
         """Frees it when its last request has ended; no route may lead to it."""
         self._data_plane.unload(self.number)
+        self._rows.close()

@@ -14,7 +14,7 @@ from hotrow.cli.failures import report_failure
 from hotrow.errors import HotrowError, InvalidArgumentError
 
 # What an earlier demo leaves and the next one replaces; nothing else in the folder is touched.
-ARTEFACTS = ("data", "run", "models", "config.yaml", "report.json", "server.log")
+ARTEFACTS = ("data", "run", "models", "config.yaml", "report.json", "server.log", "redis.log")
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -33,7 +33,12 @@ ARTEFACTS = ("data", "run", "models", "config.yaml", "report.json", "server.log"
 @click.option(
     "--rows", type=click.IntRange(min=1000), default=300_000, show_default=True, help="To generate."
 )
-def demo(folder: Path, data: Path | None, rows: int) -> None:
+@click.option(
+    "--store",
+    type=click.Choice(["redis"]),
+    help="Rows in a Redis that the demo starts. Default: in the version directory.",
+)
+def demo(folder: Path, data: Path | None, rows: int, store: str | None) -> None:
     """Data -> train -> export -> serve -> predict -> evaluate -> stop, with a report."""
     if data is not None and not data.is_file():
         raise InvalidArgumentError(f"DATA={data}: no such file; give a Criteo-format file")
@@ -41,7 +46,7 @@ def demo(folder: Path, data: Path | None, rows: int) -> None:
     for name in ARTEFACTS:
         path = folder / name
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-    Demo(folder.resolve(), data.resolve() if data else None, rows).run()
+    Demo(folder.resolve(), data.resolve() if data else None, rows, store).run()
 
 
 def main() -> int:

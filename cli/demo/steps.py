@@ -17,6 +17,7 @@ import click
 import numpy as np
 
 from hotrow.cli.demo.criteo_rows import example_rows, split_rows
+from hotrow.cli.demo.redis_server import redis_server
 from hotrow.cli.demo.report import Report
 from hotrow.errors import HotrowError
 
@@ -46,10 +47,11 @@ train: {{epochs: {epochs}}}
 class Demo:
     """One run of the demo in `folder`, on `data` or on generated rows."""
 
-    def __init__(self, folder: Path, data: Path | None, rows: int) -> None:
+    def __init__(self, folder: Path, data: Path | None, rows: int, store: str | None) -> None:
         self._folder = folder
         self._data = data
         self._rows = rows
+        self._store = store
         self._train_rows = 0
         self._report = Report()
 
@@ -59,13 +61,20 @@ class Demo:
             self._make_data()
         with self._report.stage("train"):
             self._train()
-        with self._report.stage("export"):
-            self._export()
-        with self._report.stage("serve"), contextlib.ExitStack() as stack:
-            grpc, rest = stack.enter_context(self._server("hotrow"))
-            self._predict_three_rows(grpc, rest)
-            with self._report.stage("evaluate"):
-                self._evaluate(grpc)
+        with contextlib.ExitStack() as stack:
+            url = None
+            if self._store == "redis":
+                (port,) = _free_ports(1)
+                url = stack.enter_context(redis_server(self._folder, port))
+            with self._report.stage("export"):
+                self._export(url)
+            with self._report.stage("serve"):
+                # A cache that holds a part of the rows, so that both ways are taken.
+                flags = [] if url is None else [f"--device_cache_rows={self._cache_rows()}"]
+                grpc, rest = stack.enter_context(self._server("hotrow", *flags))
+                self._predict_three_rows(grpc, rest)
+                with self._report.stage("evaluate"):
+                    self._evaluate(grpc)
         with self._report.stage("compare"):
             self._compare()
         self._report.write(self._folder / "report.json")
@@ -109,22 +118,28 @@ class Demo:
             valid_logloss=trained["valid_logloss"],
         )
 
-    def _export(self) -> None:
+    def _export(self, url: str | None) -> None:
         common = ["--name", MODEL]
+        store = [] if url is None else ["--store", url]
         self._platform(
-            "export", "run", "--to", "models/hotrow", *common, "--json", "data/exported.json"
+            *("export", "run", "--to", "models/hotrow", *common, *store),
+            *("--json", "data/exported.json"),
         )
         self._platform("export", "run", "--to", "models/standalone", *common, "--standalone")
         self._report.set(rows_exported=self._read("exported.json")["rows"])
 
+    def _cache_rows(self) -> int:
+        rows: int = self._read("exported.json")["rows"]
+        return max(1, rows // 10)
+
     @contextlib.contextmanager
-    def _server(self, export: str) -> Iterator[tuple[int, int]]:
+    def _server(self, export: str, *flags: str) -> Iterator[tuple[int, int]]:
         """Serves an export on free ports and yields (gRPC port, REST port)."""
         grpc, rest = _free_ports(2)
         command = [
             *PLATFORM, "serve", "--model_name", MODEL, "--model_base_path",
             str(self._folder / "models" / export / MODEL), "--port", str(grpc),
-            "--rest_api_port", str(rest),
+            "--rest_api_port", str(rest), *flags,
         ]  # fmt: skip
         click.echo(f"$ platform {' '.join(command[3:])}")
         log = self._folder / "server.log"

@@ -12,6 +12,7 @@
 #include "give_way.h"
 #include "metrics.h"
 #include "public_server.h"
+#include "row_metrics.h"
 #include "tensorflow_metrics.h"
 #include "warm_up.h"
 
@@ -56,10 +57,14 @@ hotrow::Reply ControlService::answer(const hotrow::Request& request) {
         return;
       case hotrow::Request::kStats:
         write_stats(reply.mutable_stats());
+        add_row_stats(reply.mutable_stats());
         add_tensorflow_stats(reply.mutable_stats());
         return;
       case hotrow::Request::kSetBatching:
         set_batching(request.set_batching());
+        return;
+      case hotrow::Request::kSetTopology:
+        set_topology(request.set_topology());
         return;
       case hotrow::Request::CALL_NOT_SET:
         throw Refused(grpc::StatusCode::UNIMPLEMENTED, "a call that this server does not know");
@@ -152,6 +157,27 @@ void ControlService::set_batching(const hotrow::SetBatching& batching) {
       found->second->set_batching(options);
     }
   }
+}
+
+void ControlService::set_topology(const hotrow::SetTopology& request) {
+  const std::lock_guard lock(mutex_);
+  const auto found = servables_.find(request.servable());
+  if (found == servables_.end() || found->second == nullptr) {
+    throw Refused(grpc::StatusCode::NOT_FOUND,
+                  "no servable " + std::to_string(request.servable()) + " is loaded");
+  }
+  found->second->set_topology(request.topology());
+}
+
+void ControlService::add_row_stats(hotrow::StatsReply* reply) {
+  std::vector<std::shared_ptr<const Servable>> servables;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [number, servable] : servables_) {
+      if (servable != nullptr) servables.push_back(servable);
+    }
+  }
+  write_row_stats(servables, reply);
 }
 
 hotrow::ListenReply ControlService::listen(const hotrow::ListenRequest& request) {

@@ -34,9 +34,11 @@ class ControlService {
   void unload(const hotrow::UnloadRequest& request);
   void set_routes(const hotrow::Routes& routes);
   void set_batching(const hotrow::SetBatching& batching);
+  void set_topology(const hotrow::SetTopology& request);
   hotrow::ListenReply listen(const hotrow::ListenRequest& request);
   void drain(const hotrow::DrainRequest& request);
   hotrow::DescribeReply describe();
+  void add_row_stats(hotrow::StatsReply* reply);
   void add_tensorflow_stats(hotrow::StatsReply* reply);
 
   std::string ops_;

@@ -5,6 +5,31 @@
 #include "tensorflow_serving/apis/get_model_metadata.pb.h"
 
 namespace hotrow_server {
+namespace {
+
+void check(int code) {
+  if (code != 0) throw Refused(static_cast<grpc::StatusCode>(code), hr_last_error());
+}
+
+void bind_rows(const hotrow::LoadRequest& request) {
+  const hotrow::Rows& rows = request.rows();
+  hr_serving_options options{};
+  options.store = request.store().c_str();
+  options.generation = rows.generation().c_str();
+  options.topology = rows.topology().c_str();
+  options.username = rows.username().c_str();
+  options.password = rows.password().c_str();
+  options.database = rows.database();
+  options.timeout_millis = rows.timeout_millis();
+  options.default_on_failure = rows.default_on_failure() ? 1 : 0;
+  options.cache_rows = static_cast<uint64_t>(rows.cache_rows());
+  options.cache_bytes = static_cast<uint64_t>(rows.cache_bytes());
+  options.cache_lru = rows.cache_lru() ? 1 : 0;
+  check(hr_serving_bind(request.model().c_str(), request.version(), request.manifest().c_str(),
+                        &options));
+}
+
+}  // namespace
 
 Servable::Servable(const hotrow::LoadRequest& request, const std::string& ops,
                    BatchThreads* threads)
@@ -12,9 +37,7 @@ Servable::Servable(const hotrow::LoadRequest& request, const std::string& ops,
   request_.clear_warm_up();
   if (!request.manifest().empty()) {
     load_ops(ops);
-    const int code = hr_serving_bind(request.model().c_str(), request.version(),
-                                     request.manifest().c_str(), request.store().c_str());
-    if (code != 0) throw Refused(static_cast<grpc::StatusCode>(code), hr_last_error());
+    bind_rows(request);
     bound_ = true;
   }
   try {
@@ -62,6 +85,12 @@ void Servable::set_batching(const hotrow::Batching& options) {
   }
   *request_.mutable_batching() = options;
   batcher_->set_options(options);
+}
+
+void Servable::set_topology(const std::string& topology) {
+  check(hr_serving_set_topology(request_.model().c_str(), request_.version(), topology.c_str()));
+  // A process that is started again begins with it.
+  request_.mutable_rows()->set_topology(topology);
 }
 
 const Signature* Servable::signature(const std::string& name) const {

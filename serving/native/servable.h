@@ -28,6 +28,9 @@ class Servable {
   Results run_alone(const Run& run) const { return session_->run(run); }
   // Fails with FAILED_PRECONDITION when its requests are not batched.
   void set_batching(const hotrow::Batching& options);
+  // The nodes of its store are others now. Fails with FAILED_PRECONDITION when that has none.
+  void set_topology(const std::string& topology);
+  bool has_tables() const { return bound_; }
   // Null: it has none of that name.
   const Signature* signature(const std::string& name) const;
   // Names of those that change nothing.

@@ -30,13 +30,25 @@ constexpr int64_t kRanOnce = 1;
 // MetaGraphDef.signature_def
 constexpr int kSignatureDef = 5;
 
+// What TensorFlow appends, in a line of its own, to what an op failed with, when it makes an
+// INTERNAL error of an UNAVAILABLE one for the sake of its own clusters.
+constexpr const char* kReplaced =
+    "originally returned UnavailableError, and was replaced by InternalError";
+
 struct StatusOf {
   StatusOf() : status(TF_NewStatus()) {}
   ~StatusOf() { TF_DeleteStatus(status); }
   StatusOf(const StatusOf&) = delete;
   void check() const {
     const TF_Code code = TF_GetCode(status);
-    if (code != TF_OK) throw Refused(static_cast<grpc::StatusCode>(code), TF_Message(status));
+    if (code == TF_OK) return;
+    std::string text = TF_Message(status);
+    const size_t replaced = text.find(kReplaced);
+    if (code != TF_INTERNAL || replaced == std::string::npos) {
+      throw Refused(static_cast<grpc::StatusCode>(code), text);
+    }
+    text.erase(text.rfind('\n', replaced) + 1);
+    throw Refused(grpc::StatusCode::UNAVAILABLE, text);
   }
   TF_Status* status;
 };

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/executor.h"
-#include "core/lookup.h"
+#include "core/feature.h"
 #include "core/table.h"
 #include "core/unique.h"
 

@@ -8,7 +8,6 @@
 #include "core/c_api_guard.h"
 #include "core/dispatch.h"
 #include "core/fingerprint.h"
-#include "core/lookup.h"
 #include "core/registry.h"
 #include "core/status.h"
 #include "core/unique.h"
@@ -19,8 +18,37 @@ struct hr_serving {
 
 using hotrow::Code;
 using hotrow::capi::guarded;
-using hotrow::capi::one_feature;
-using hotrow::capi::to_features;
+
+namespace {
+
+hotrow::ServingOptions to_options(const hr_serving_options& from) {
+  hotrow::ServingOptions options;
+  options.store = from.store;
+  options.generation = from.generation;
+  options.topology = from.topology;
+  options.redis.username = from.username;
+  options.redis.password = from.password;
+  options.redis.database = from.database;
+  options.timeout = std::chrono::milliseconds(from.timeout_millis);
+  options.on_store_failure = from.default_on_failure != 0 ? hotrow::OnStoreFailure::kDefault
+                                                          : hotrow::OnStoreFailure::kFail;
+  options.cache.rows = from.cache_rows;
+  options.cache.bytes = from.cache_bytes;
+  options.cache.policy =
+      from.cache_lru != 0 ? hotrow::CachePolicy::kLru : hotrow::CachePolicy::kLfu;
+  return options;
+}
+
+std::shared_ptr<const hotrow::ServingTables> bound_tables(const char* model, int64_t version) {
+  auto tables = hotrow::find_serving(model, version);
+  if (tables == nullptr) {
+    hotrow::fail(Code::kNotFound, "model %s, version %lld is not bound", model,
+                 static_cast<long long>(version));
+  }
+  return tables;
+}
+
+}  // namespace
 
 const char* hr_last_error(void) { return hotrow::capi::last_error().c_str(); }
 
@@ -57,8 +85,25 @@ int hr_combine(const float* grouped_rows, const int32_t* order, size_t count, si
 }
 
 int hr_serving_bind(const char* model, int64_t version, const char* manifest_path,
-                    const char* store_url) {
-  return guarded([&] { hotrow::bind_serving(model, version, manifest_path, store_url); });
+                    const hr_serving_options* options) {
+  return guarded(
+      [&] { hotrow::bind_serving(model, version, manifest_path, to_options(*options)); });
+}
+
+int hr_serving_attach(const char* manifest_path, const hr_serving_options* options) {
+  return guarded([&] { hotrow::attach_serving(manifest_path, to_options(*options)); });
+}
+
+void hr_serving_detach(const char* manifest_path) { hotrow::detach_serving(manifest_path); }
+
+int hr_serving_set_attached_topology(const char* manifest_path, const char* topology) {
+  return guarded([&] {
+    const auto tables = hotrow::attached_serving(manifest_path);
+    if (tables == nullptr) {
+      hotrow::fail(Code::kNotFound, "manifest %s is not attached", manifest_path);
+    }
+    tables->set_topology(topology);
+  });
 }
 
 void hr_serving_unbind(const char* model, int64_t version) {
@@ -75,20 +120,45 @@ int hr_serving_open(const char* model, int64_t version, const char* manifest_pat
 
 void hr_serving_release(hr_serving* tables) { delete tables; }
 
-int hr_serving_lookup(const hr_serving* tables, const char* table, size_t width,
-                      const hr_feature* features, size_t count, float* const* pooled,
-                      size_t* unknown) {
+uint64_t hr_serving_id(const hr_serving* tables) { return tables->tables->id(); }
+
+int hr_serving_table(const hr_serving* tables, const char* table, size_t width, size_t* number) {
   return guarded([&] {
-    const hotrow::ServingTables& served = *tables->tables;
-    const size_t number = served.number_of(table);
-    const hotrow::StoredTable& stored = served.reader().tables()[number];
+    *number = tables->tables->number_of(table);
+    const hotrow::StoredTable& stored = tables->tables->tables()[*number];
     if (stored.width != width) {
       hotrow::fail(Code::kFailedPrecondition,
                    "table %s: width %zu in the store; the graph needs %zu", table, stored.width,
                    width);
     }
-    const size_t missing = hotrow::lookup(served.reader(), number, to_features(features, count),
-                                          std::vector<float*>(pooled, pooled + count));
-    if (unknown != nullptr) *unknown = missing;
+  });
+}
+
+int hr_serving_lookup(const hr_serving* tables, const hr_feature* features, size_t count,
+                      float* const* pooled, const hr_executor* executor,
+                      hr_serving_report* report) {
+  return guarded([&] {
+    thread_local std::vector<hotrow::ServingFeature> asked;
+    asked.clear();
+    for (size_t f = 0; f < count; ++f) {
+      const hr_feature& from = features[f];
+      asked.push_back({from.name, from.table, from.keys, hotrow::capi::to_segments(from)});
+    }
+    const hotrow::LookupReport done =
+        tables->tables->lookup(asked.data(), count, pooled, hotrow::Executor(executor));
+    if (report != nullptr) *report = {done.unknown, done.failed};
+  });
+}
+
+int hr_serving_set_topology(const char* model, int64_t version, const char* topology) {
+  return guarded([&] { bound_tables(model, version)->set_topology(topology); });
+}
+
+int hr_serving_counts(const char* model, int64_t version, hr_visit_count visit, void* context) {
+  return guarded([&] {
+    bound_tables(model, version)
+        ->visit_counts([&](const char* name, const std::string& of, double value, bool gauge) {
+          visit(context, name, of.c_str(), value, gauge ? 1 : 0);
+        });
   });
 }

@@ -309,18 +309,54 @@ HR_API int hr_device_commit(hr_table* const* tables, size_t table_count, const f
  */
 typedef struct hr_serving hr_serving; /* a reference to the tables of a version */
 
+typedef struct {     /* where rows are and how they are read */
+  const char* store; /* URL; "" takes the manifest's own */
+  /* Of Redis: the generation's control record, the nodes as JSON (core/redis_topology.h), and how
+   * they let us in. "": the store is embedded. */
+  const char* generation;
+  const char* topology;
+  const char* username;
+  const char* password;
+  int database;
+  int64_t timeout_millis; /* of all reads of a lookup; 0: none */
+  int default_on_failure; /* default rows for keys that could not be read; else the lookup fails */
+  uint64_t cache_rows;    /* of the cache of hot rows; both 0: none */
+  uint64_t cache_bytes;
+  int cache_lru; /* else the least frequently used row gives way */
+} hr_serving_options;
 HR_API int hr_serving_bind(const char* model, int64_t version, const char* manifest_path,
-                           const char* store_url);
+                           const hr_serving_options* options);
 HR_API void hr_serving_unbind(const char* model, int64_t version);
+/* The same for a SavedModel that no server manages, by the path of its manifest. */
+HR_API int hr_serving_attach(const char* manifest_path, const hr_serving_options* options);
+HR_API void hr_serving_detach(const char* manifest_path);
+HR_API int hr_serving_set_attached_topology(const char* manifest_path, const char* topology);
+/* The nodes of a bound version's store are others now. */
+HR_API int hr_serving_set_topology(const char* model, int64_t version, const char* topology);
+/* Calls visit for everything counted of a bound version: a value by name and, of some, by table or
+ * node. gauge: it may go down. */
+typedef void (*hr_visit_count)(void* context, const char* name, const char* of, double value,
+                               int gauge);
+HR_API int hr_serving_counts(const char* model, int64_t version, hr_visit_count visit,
+                             void* context);
 /* The tables of (model, version) when a server has bound them; else those of the manifest.
  * model may be null. */
 HR_API int hr_serving_open(const char* model, int64_t version, const char* manifest_path,
                            hr_serving** tables);
 HR_API void hr_serving_release(hr_serving* tables);
-/* width must be that of the store; unknown as in hr_table_lookup. */
-HR_API int hr_serving_lookup(const hr_serving* tables, const char* table, size_t width,
-                             const hr_feature* features, size_t count, float* const* pooled,
-                             size_t* unknown);
+/* Not that of any other tables of this process. */
+HR_API uint64_t hr_serving_id(const hr_serving* tables);
+/* The number of a table, for hr_feature.table. width must be that of the store. */
+HR_API int hr_serving_table(const hr_serving* tables, const char* table, size_t width,
+                            size_t* number);
+typedef struct {
+  uint64_t unknown; /* distinct keys that the store does not know */
+  uint64_t failed;  /* distinct keys that could not be read; they got default rows */
+} hr_serving_report;
+/* All features in one call; report may be null. */
+HR_API int hr_serving_lookup(const hr_serving* tables, const hr_feature* features, size_t count,
+                             float* const* pooled, const hr_executor* executor,
+                             hr_serving_report* report);
 
 #ifdef __cplusplus
 }

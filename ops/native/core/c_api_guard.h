@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/c_api.h"
-#include "core/lookup.h"
+#include "core/feature.h"
 #include "core/status.h"
 
 namespace hotrow::capi {
@@ -35,18 +35,19 @@ int guarded(Body&& body) {
   }
 }
 
+inline Segments to_segments(const hr_feature& from) {
+  if (from.combiner < 0 || from.combiner > 3) {
+    fail(Code::kInvalidArgument, "feature %s: combiner %d; one of 0 to 3", from.name,
+         from.combiner);
+  }
+  return {static_cast<Combiner>(from.combiner), from.key_count, from.samples, from.row_splits,
+          from.weights};
+}
+
 inline std::vector<Feature> to_features(const hr_feature* features, size_t count) {
   std::vector<Feature> result(count);
   for (size_t f = 0; f < count; ++f) {
-    const hr_feature& from = features[f];
-    if (from.combiner < 0 || from.combiner > 3) {
-      fail(Code::kInvalidArgument, "feature %s: combiner %d; one of 0 to 3", from.name,
-           from.combiner);
-    }
-    result[f].name = from.name;
-    result[f].keys = from.keys;
-    result[f].segments = Segments{static_cast<Combiner>(from.combiner), from.key_count,
-                                  from.samples, from.row_splits, from.weights};
+    result[f] = {features[f].name, features[f].keys, to_segments(features[f])};
   }
   return result;
 }

@@ -9,8 +9,6 @@
 #include <mutex>
 #include <set>
 
-#include "core/lmdb_rows.h"
-#include "core/manifest.h"
 #include "core/status.h"
 
 namespace hotrow {
@@ -44,6 +42,16 @@ Registry& registry() {
   return *r;
 }
 
+// The absolute path of a manifest and the facts of its file.
+std::pair<std::string, struct stat> look_at(const std::string& manifest_path) {
+  const std::string path = std::filesystem::absolute(manifest_path).string();
+  struct stat facts;
+  if (::stat(path.c_str(), &facts) != 0) {
+    fail(Code::kNotFound, "manifest %s: %s", path.c_str(), std::strerror(errno));
+  }
+  return {path, facts};
+}
+
 }  // namespace
 
 std::shared_ptr<Table> create_table(const std::string& handle, const std::string& name,
@@ -73,35 +81,9 @@ void drop_table(const std::string& handle) {
   registry().tables.erase(handle);
 }
 
-ServingTables::ServingTables(const std::string& manifest_path, const std::string& store_url)
-    : manifest_path_(manifest_path) {
-  const Manifest manifest = read_manifest(manifest_path);
-  const std::string url = store_url.empty() ? manifest.store : store_url;
-  reader_ = std::make_unique<LmdbReader>(store_directory(url, manifest_path), manifest.generation,
-                                         /*complete=*/true);
-  const std::vector<StoredTable>& stored = reader_->tables();
-  for (size_t t = 0; t < stored.size(); ++t) numbers_.emplace(stored[t].name, t);
-  for (const ManifestTable& table : manifest.tables) {
-    const StoredTable& there = stored[number_of(table.name)];
-    if (there.width != table.width) {
-      fail(Code::kDataLoss, "store %s, table %s: rows of dim %zu; the manifest has dim %zu",
-           url.c_str(), table.name.c_str(), there.width, table.width);
-    }
-  }
-}
-
-size_t ServingTables::number_of(const std::string& name) const {
-  const auto found = numbers_.find(name);
-  if (found == numbers_.end()) {
-    fail(Code::kNotFound, "the store of manifest %s has no table %s", manifest_path_.c_str(),
-         name.c_str());
-  }
-  return found->second;
-}
-
 void bind_serving(const std::string& model, int64_t version, const std::string& manifest_path,
-                  const std::string& store_url) {
-  auto tables = std::make_shared<const ServingTables>(manifest_path, store_url);
+                  const ServingOptions& options) {
+  auto tables = std::make_shared<const ServingTables>(manifest_path, options);
   std::lock_guard lock(registry().mutex);
   if (!registry().bound.emplace(std::make_pair(model, version), std::move(tables)).second) {
     fail(Code::kAlreadyExists, "model %s, version %lld is bound already", model.c_str(),
@@ -127,22 +109,32 @@ std::shared_ptr<const ServingTables> find_serving(const std::string& model, int6
   return nullptr;
 }
 
-std::shared_ptr<const ServingTables> open_serving(const std::string& manifest_path) {
-  const std::string path = std::filesystem::absolute(manifest_path).string();
-  struct stat facts;
-  if (::stat(path.c_str(), &facts) != 0) {
-    fail(Code::kNotFound, "manifest %s: %s", path.c_str(), std::strerror(errno));
-  }
-  {
-    std::lock_guard lock(registry().mutex);
-    auto found = registry().opened.find(path);
-    if (found != registry().opened.end() && found->second.is(facts)) return found->second.tables;
-  }
-  // Opened outside the lock: a slow disk must not stop the lookups of other models.
-  auto tables = std::make_shared<const ServingTables>(path, "");
+void attach_serving(const std::string& manifest_path, const ServingOptions& options) {
+  const auto [path, facts] = look_at(manifest_path);
+  auto tables = std::make_shared<const ServingTables>(path, options);
   std::lock_guard lock(registry().mutex);
   registry().opened[path] = Opened{tables, facts.st_dev, facts.st_ino, facts.st_mtim};
-  return tables;
+}
+
+void detach_serving(const std::string& manifest_path) {
+  const std::string path = std::filesystem::absolute(manifest_path).string();
+  std::lock_guard lock(registry().mutex);
+  registry().opened.erase(path);
+}
+
+std::shared_ptr<const ServingTables> attached_serving(const std::string& manifest_path) {
+  const auto [path, facts] = look_at(manifest_path);
+  std::lock_guard lock(registry().mutex);
+  auto found = registry().opened.find(path);
+  if (found == registry().opened.end() || !found->second.is(facts)) return nullptr;
+  return found->second.tables;
+}
+
+std::shared_ptr<const ServingTables> open_serving(const std::string& manifest_path) {
+  if (auto attached = attached_serving(manifest_path)) return attached;
+  // Opened outside the lock: a slow disk must not stop the lookups of other models.
+  attach_serving(manifest_path, ServingOptions());
+  return attached_serving(manifest_path);
 }
 
 }  // namespace hotrow

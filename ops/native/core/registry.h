@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/row_reader.h"
+#include "core/serving_tables.h"
 #include "core/table.h"
 
 namespace hotrow {
@@ -21,29 +21,17 @@ std::shared_ptr<Table> find_table(const std::string& handle);
 void drop_table(const std::string& handle);
 
 // --- serving: the tables of a version --------------------------------------------------------
-class ServingTables {
- public:
-  // store_url: "" takes the manifest's own. Fails when the store lacks the generation, a table or
-  // some rows, or has tables of other widths.
-  ServingTables(const std::string& manifest_path, const std::string& store_url);
-  const RowReader& reader() const { return *reader_; }
-  // Of a table in the reader. Fails with NotFound.
-  size_t number_of(const std::string& name) const;
-
- private:
-  std::string manifest_path_;
-  std::unique_ptr<RowReader> reader_;
-  std::unordered_map<std::string, size_t> numbers_;
-};
-
 // What a server fills. Fails with AlreadyExists for a (model, version) that is bound.
 void bind_serving(const std::string& model, int64_t version, const std::string& manifest_path,
-                  const std::string& store_url);
+                  const ServingOptions& options);
 void unbind_serving(const std::string& model, int64_t version);
 // Null when (model, version) was never bound; Unavailable when it is not any more.
 std::shared_ptr<const ServingTables> find_serving(const std::string& model, int64_t version);
 // For a SavedModel that no server manages: opened from its manifest, and kept while the file at
-// this path is the same.
+// this path is the same. attach_serving says how; else it is the manifest's own embedded store.
+void attach_serving(const std::string& manifest_path, const ServingOptions& options);
+void detach_serving(const std::string& manifest_path);
+std::shared_ptr<const ServingTables> attached_serving(const std::string& manifest_path);
 std::shared_ptr<const ServingTables> open_serving(const std::string& manifest_path);
 
 }  // namespace hotrow

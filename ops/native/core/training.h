@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/executor.h"
-#include "core/lookup.h"
+#include "core/feature.h"
 #include "core/table.h"
 
 namespace hotrow {

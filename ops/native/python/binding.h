@@ -71,6 +71,7 @@ inline std::string hex_digest(const uint64_t digest[2]) {
 void bind_dispatch(nb::module_& m);
 void bind_table(nb::module_& m);
 void bind_store(nb::module_& m);
+void bind_serving(nb::module_& m);
 void bind_device(nb::module_& m);
 
 // The core's table behind a Python one. Fails with TypeError.

@@ -32,6 +32,7 @@ NB_MODULE(_native, m) {
   bind_table(m);
   bind_store(m);
   bind_redis_reader(m);
+  bind_serving(m);
   bind_pages(m);
   bind_serving_lookup(m);
   bind_device(m);

@@ -186,18 +186,4 @@ void bind_store(nb::module_& m) {
         });
       },
       nb::arg("directory"), nb::arg("generation"), nb::arg("table"));
-  m.def(
-      "bind_serving",
-      [](const std::string& model, int64_t version, const std::string& manifest_path,
-         const std::string& store_url) {
-        run([&] {
-          return hr_serving_bind(model.c_str(), version, manifest_path.c_str(), store_url.c_str());
-        });
-      },
-      nb::arg("model"), nb::arg("version"), nb::arg("manifest_path"), nb::arg("store_url") = "",
-      "Opens the tables of a version for the lookup ops of its session.");
-  m.def(
-      "unbind_serving",
-      [](const std::string& model, int64_t version) { hr_serving_unbind(model.c_str(), version); },
-      nb::arg("model"), nb::arg("version"));
 }

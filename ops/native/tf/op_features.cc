@@ -1,7 +1,5 @@
 #include "tf/op_features.h"
 
-#include <mutex>
-
 #include "absl/status/status.h"
 #include "tensorflow/core/lib/core/threadpool.h"
 
@@ -109,38 +107,6 @@ Threads::Threads(tf::OpKernelContext* ctx) {
           for (int64_t i = begin; i < end; ++i) task(argument, static_cast<size_t>(i));
         });
   };
-}
-
-absl::Status for_each_table(tf::OpKernelContext* ctx, const Layout& layout,
-                            const std::vector<hr_feature>& features,
-                            const std::function<int(const TablePart&)>& work) {
-  std::vector<TablePart> parts(layout.tables.size());
-  int64_t cost = 1;
-  for (size_t t = 0; t < parts.size(); ++t) parts[t].table = t;
-  for (size_t f = 0; f < features.size(); ++f) {
-    TablePart& part = parts[static_cast<size_t>(layout.table_of[f])];
-    part.features.push_back(features[f]);
-    part.places.push_back(f);
-    // About 20 cycles a key for its hash and 2 a weight.
-    cost += static_cast<int64_t>(features[f].key_count) * (20 + 2 * layout.widths[part.table]);
-  }
-  std::mutex mutex;
-  absl::Status status;
-  auto* threads = ctx->device()->tensorflow_cpu_worker_threads();
-  const auto scheduling = tsl::thread::ThreadPool::SchedulingParams::Adaptive(
-      cost / static_cast<int64_t>(parts.size()) + 1);
-  threads->workers->ParallelFor(static_cast<int64_t>(parts.size()), scheduling,
-                                [&](int64_t begin, int64_t end) {
-                                  for (int64_t t = begin; t < end; ++t) {
-                                    const int code = work(parts[static_cast<size_t>(t)]);
-                                    if (code != 0) {
-                                      const absl::Status failed = to_status(code);
-                                      std::lock_guard lock(mutex);
-                                      if (status.ok()) status = failed;
-                                    }
-                                  }
-                                });
-  return status;
 }
 
 }  // namespace hotrow_tf

@@ -1,7 +1,6 @@
 // How the features of a fused call lie in the inputs of an op. F features, T tables.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -48,17 +47,5 @@ class Threads {
  private:
   hr_executor executor_;
 };
-
-// One table's part of a fused call.
-struct TablePart {
-  size_t table;
-  std::vector<hr_feature> features;
-  std::vector<size_t> places;  // of the features in the op
-};
-
-// Runs work(part) for each table on the threads of the device; returns the first failure.
-absl::Status for_each_table(tensorflow::OpKernelContext* ctx, const Layout& layout,
-                            const std::vector<hr_feature>& features,
-                            const std::function<int(const TablePart&)>& work);
 
 }  // namespace hotrow_tf

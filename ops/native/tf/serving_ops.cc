@@ -1,5 +1,7 @@
 // HotrowServingLookup: the lookup of an exported graph. It never creates a table.
+#include <atomic>
 #include <memory>
+#include <vector>
 
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -29,6 +31,12 @@ REGISTER_OP("HotrowServingLookup")
         "Rows of all features from the tables of a version, pooled. The tables are those that a "
         "server bound to the (name, version) of the session, else those of the manifest file.");
 
+// The numbers of an op's tables in those of a version.
+struct Resolved {
+  uint64_t tables;  // hr_serving_id
+  std::vector<size_t> numbers;
+};
+
 class ServingLookupOp : public tf::OpKernel {
  public:
   explicit ServingLookupOp(tf::OpKernelConstruction* ctx) : OpKernel(ctx) {
@@ -49,6 +57,8 @@ class ServingLookupOp : public tf::OpKernel {
                             session == nullptr ? nullptr : session->name().c_str(),
                             session == nullptr ? 0 : session->version(), path.c_str(), &raw)));
     std::unique_ptr<hr_serving, void (*)(hr_serving*)> tables(raw, hr_serving_release);
+    std::shared_ptr<const Resolved> resolved;
+    OP_REQUIRES_OK(ctx, resolve(tables.get(), &resolved));
 
     std::vector<float*> pooled(features.size());
     for (size_t f = 0; f < features.size(); ++f) {
@@ -56,19 +66,32 @@ class ServingLookupOp : public tf::OpKernel {
       OP_REQUIRES_OK(
           ctx, ctx->allocate_output(static_cast<int>(f), pooled_shape(layout_, features, f), &out));
       pooled[f] = out->flat<float>().data();
+      features[f].table = resolved->numbers[features[f].table];
     }
-    OP_REQUIRES_OK(ctx, for_each_table(ctx, layout_, features, [&](const TablePart& part) {
-                     std::vector<float*> outputs;
-                     for (size_t f : part.places) outputs.push_back(pooled[f]);
-                     return hr_serving_lookup(tables.get(), layout_.tables[part.table].c_str(),
-                                              static_cast<size_t>(layout_.widths[part.table]),
-                                              part.features.data(), part.features.size(),
-                                              outputs.data(), nullptr);
-                   }));
+    const Threads threads(ctx);
+    OP_REQUIRES_OK(ctx, to_status(hr_serving_lookup(tables.get(), features.data(), features.size(),
+                                                    pooled.data(), threads.executor(), nullptr)));
   }
 
  private:
+  // Names are looked up when the version's tables are others than in the call before.
+  absl::Status resolve(const hr_serving* tables, std::shared_ptr<const Resolved>* resolved) {
+    const uint64_t id = hr_serving_id(tables);
+    *resolved = std::atomic_load(&resolved_);
+    if (*resolved != nullptr && (*resolved)->tables == id) return absl::OkStatus();
+    auto made = std::make_shared<Resolved>(Resolved{id, {}});
+    made->numbers.resize(layout_.tables.size());
+    for (size_t t = 0; t < layout_.tables.size(); ++t) {
+      TF_RETURN_IF_ERROR(to_status(hr_serving_table(tables, layout_.tables[t].c_str(),
+                                                    layout_.sizes[t], &made->numbers[t])));
+    }
+    *resolved = made;
+    std::atomic_store(&resolved_, *resolved);
+    return absl::OkStatus();
+  }
+
   Layout layout_;
+  std::shared_ptr<const Resolved> resolved_;
 };
 REGISTER_KERNEL_BUILDER(Name("HotrowServingLookup").Device(tf::DEVICE_CPU), ServingLookupOp);
 

@@ -6,7 +6,7 @@ V virtual shards, N rows, B bytes of a stored row (docs/formats.md, "Stored rows
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +64,13 @@ class RowStore(Protocol):
 
     def close(self) -> None:
         """Gives connections and files back."""
+
+    def topology(self) -> dict[str, Any]:
+        """Returns which node holds what, as JSON types for the native reader of Redis.
+
+        `{"cluster": bool, "nodes": [{"address": "host:port" or "unix:/path", "slots":
+        [[first, last], ...]}, ...]}`; an embedded store has no nodes.
+        """
 
     def check_safe_for_rows(self) -> None:
         """Checks that the store never drops a row by itself.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from hotrow.errors import InvalidArgumentError, UnimplementedError, nearest
+from hotrow.errors import InvalidArgumentError, nearest
 
 REDIS_PORT = 6379
 SENTINEL_PORT = 26379
@@ -61,18 +61,6 @@ class StoreUrl:
 
     def __str__(self) -> str:
         return self.text
-
-    def folder(self, option: str) -> str:
-        """Returns the folder of a `file` store.
-
-        Raises:
-            UnimplementedError: it is another store.
-        """
-        if self.kind != StoreKind.FILE:
-            raise UnimplementedError(
-                f"{option} {self}: Redis stores are not built yet; use file:///DIR"
-            )
-        return self.path
 
 
 def parse_store_url(option: str, text: str) -> StoreUrl:

@@ -240,19 +240,6 @@ def test_a_first_version_that_cannot_be_loaded_ends_it(tmp_path: Path, start_ser
     assert server.log[-1].endswith("}, }")
 
 
-def test_a_flag_that_is_not_built_yet_is_named(base: Path, start_server: Any) -> None:
-    server = start_server("half", base, "--device-cache-rows=5")
-    assert server.wait_exit() == 255
-    assert server.log[-1] == (
-        "Failed to start server. Error: --device_cache_rows=5 is not built yet; leave it out"
-    )
-
-
-def test_a_flag_that_is_not_built_yet_may_have_its_default(base: Path, start_server: Any) -> None:
-    server = start_server("half", base, "--device_cache_rows=", "--model-config-file=")
-    server.wait_ready()
-
-
 def test_one_port_for_both_wires_is_refused(base: Path, start_server: Any) -> None:
     server = start_server("half", base, "--port=9000", "--rest_api_port=9000")
     assert server.wait_exit() == 255

@@ -307,10 +307,14 @@ ROWS = (
         "test_rest_http.py::test_a_long_body_is_refused_before_it_is_read",
         "test_rest_http.py::test_a_slow_body_is_refused",
     ),
-    not_built(
-        "`device_cache_rows`",
-        "a flag of ours without a part behind it",
-        "test_process.py::test_a_flag_that_is_not_built_yet_is_named",
-        "test_process.py::test_a_flag_that_is_not_built_yet_may_have_its_default",
+    added(
+        "`store`, `store_user`, `store_password_file`, `store_timeout_ms`, `on_store_failure`",
+        "test_redis_rows.py::test_scores_from_redis_are_those_of_training",
+        "test_redis_rows.py::test_without_redis_a_request_fails_within_its_time_budget",
+        "test_redis_rows.py::test_without_redis_default_rows_answer_when_they_may",
+    ),
+    added(
+        "`device_cache_rows`, `device_cache_bytes`, `device_cache_policy`",
+        "test_redis_rows.py::test_rows_in_the_cache_are_served_without_redis",
     ),
 )

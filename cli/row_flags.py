@@ -1,0 +1,83 @@
+"""Flags of `platform serve` about the rows of our exports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from hotrow.cli.store_flags import store_flags, take_store_access
+from hotrow.serving.row_options import RowOptions
+
+_DEFAULTS = RowOptions()
+_FLAGS = {
+    "store": "store",
+    "store_timeout_ms": "timeout_ms",
+    "on_store_failure": "on_failure",
+    "device_cache_rows": "cache_rows",
+    "device_cache_bytes": "cache_bytes",
+    "device_cache_policy": "cache_policy",
+}
+_OPTIONS: list[Callable[..., Any]] = [
+    click.option(
+        "--store",
+        default=_DEFAULTS.store,
+        metavar="URL",
+        help="Store of the embedding rows, instead of the one in the version's manifest.",
+    ),
+    store_flags,
+    click.option(
+        "--store_timeout_ms",
+        type=int,
+        default=_DEFAULTS.timeout_ms,
+        show_default=True,
+        help="Longest time that reading rows may take for one request.",
+    ),
+    click.option(
+        "--on_store_failure",
+        type=click.Choice(["fail", "default"]),
+        default=_DEFAULTS.on_failure,
+        show_default=True,
+        help="When rows cannot be read in time: fail the request (UNAVAILABLE), or answer with "
+        "default rows.",
+    ),
+    click.option(
+        "--device_cache_rows",
+        type=int,
+        default=_DEFAULTS.cache_rows,
+        show_default=True,
+        help="Hot rows that each version keeps in memory; 0 means none.",
+    ),
+    click.option(
+        "--device_cache_bytes",
+        type=int,
+        default=_DEFAULTS.cache_bytes,
+        show_default=True,
+        help="The same bound in bytes.",
+    ),
+    click.option(
+        "--device_cache_policy",
+        type=click.Choice(["lfu", "lru"]),
+        default=_DEFAULTS.cache_policy,
+        show_default=True,
+        help="Which row gives way: the least frequently used, or the one not used for longest.",
+    ),
+]
+
+
+def row_flags(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the flags to a command."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def take_rows(flags: dict[str, Any]) -> RowOptions:
+    """Returns the options out of a command's flags, and removes them there.
+
+    Raises:
+        HotrowError: a value is not legal, or a file cannot be read.
+    """
+    access = take_store_access(flags)
+    return RowOptions(access=access, **{to: flags.pop(name) for name, to in _FLAGS.items()})

@@ -1,0 +1,16 @@
+// A feature of a fused call: its keys and how they make samples.
+#pragma once
+
+#include <cstdint>
+
+#include "core/pooling.h"
+
+namespace hotrow {
+
+struct Feature {
+  const char* name = "";  // for messages
+  const int64_t* keys = nullptr;
+  Segments segments;
+};
+
+}  // namespace hotrow

@@ -1,0 +1,117 @@
+#include "core/serving_tables.h"
+
+#include <atomic>
+#include <nlohmann/json.hpp>
+
+#include "core/lmdb_rows.h"
+#include "core/manifest.h"
+#include "core/status.h"
+#include "core/stored_generation.h"
+
+namespace hotrow {
+namespace {
+
+uint64_t next_id() {
+  static std::atomic<uint64_t> last{0};
+  return ++last;
+}
+
+}  // namespace
+
+ServingTables::ServingTables(const std::string& manifest_path, const ServingOptions& options)
+    : id_(next_id()), manifest_path_(manifest_path), options_(options) {
+  const Manifest manifest = read_manifest(manifest_path);
+  const std::string url = options.store.empty() ? manifest.store : options.store;
+  if (!options.generation.empty()) {
+    auto redis = std::make_shared<RedisReader>(parse_generation(options.generation),
+                                               options.topology, options.redis);
+    redis_ = redis.get();
+    reader_ = std::move(redis);
+  } else {
+    reader_ = std::make_shared<LmdbReader>(store_directory(url, manifest_path), manifest.generation,
+                                           /*complete=*/true);
+  }
+  const std::vector<StoredTable>& stored = reader_->tables();
+  for (size_t t = 0; t < stored.size(); ++t) numbers_.emplace(stored[t].name, t);
+  for (const ManifestTable& table : manifest.tables) {
+    const StoredTable& there = stored[number_of(table.name)];
+    if (there.width != table.width) {
+      fail(Code::kDataLoss, "store %s, table %s: rows of dim %zu; the manifest has dim %zu",
+           url.c_str(), table.name.c_str(), there.width, table.width);
+    }
+  }
+  if (options.cache.rows != 0 || options.cache.bytes != 0) {
+    cache_ = std::make_shared<HotRows>(stored, options.cache);
+  }
+  ServingLookupOptions lookup;
+  lookup.on_store_failure = options.on_store_failure;
+  // A read of LMDB costs less than to find out that somebody else reads it.
+  lookup.share_fetches = redis_ != nullptr;
+  lookup_ = std::make_unique<ServingLookup>(reader_, cache_, lookup);
+}
+
+size_t ServingTables::number_of(const std::string& name) const {
+  const auto found = numbers_.find(name);
+  if (found == numbers_.end()) {
+    fail(Code::kNotFound, "the store of manifest %s has no table %s", manifest_path_.c_str(),
+         name.c_str());
+  }
+  return found->second;
+}
+
+LookupReport ServingTables::lookup(const ServingFeature* features, size_t count,
+                                   float* const* outputs, const Executor& executor) const {
+  const Deadline deadline = options_.timeout.count() == 0
+                                ? Deadline::max()
+                                : std::chrono::steady_clock::now() + options_.timeout;
+  return lookup_->lookup(features, count, outputs, deadline, executor);
+}
+
+void ServingTables::set_topology(const std::string& topology) const {
+  if (redis_ == nullptr) {
+    fail(Code::kFailedPrecondition, "the store of manifest %s is embedded: it has no nodes",
+         manifest_path_.c_str());
+  }
+  redis_->set_topology(topology);
+}
+
+void ServingTables::visit_counts(const Visit& visit) const {
+  for (size_t t = 0; t < tables().size(); ++t) {
+    const std::string& name = tables()[t].name;
+    const LookupCounts looked = lookup_->counts(t);
+    visit("fetched_rows", name, static_cast<double>(looked.fetched), false);
+    visit("unknown_keys", name, static_cast<double>(looked.unknown), false);
+    visit("failed_rows", name, static_cast<double>(looked.failed), false);
+    visit("default_rows", name, static_cast<double>(looked.defaulted), false);
+    if (cache_ == nullptr) continue;
+    const HotCounts counts = cache_->counts(t);
+    visit("cache_hits", name, static_cast<double>(counts.hits), false);
+    visit("cache_misses", name, static_cast<double>(counts.misses), false);
+    visit("cache_inserted_rows", name, static_cast<double>(counts.inserted), false);
+    visit("cache_evicted_rows", name, static_cast<double>(counts.evicted), false);
+    visit("cache_refused_rows", name, static_cast<double>(counts.refused), false);
+    visit("cache_rows", name, static_cast<double>(counts.rows()), true);
+  }
+  if (cache_ != nullptr) {
+    visit("cache_slots", "", static_cast<double>(cache_->slots()), true);
+    visit("cache_bytes", "", static_cast<double>(cache_->bytes()), true);
+  }
+  visit("shared_fetches", "", static_cast<double>(lookup_->waited()), false);
+  if (redis_ != nullptr) visit_redis(visit);
+}
+
+void ServingTables::visit_redis(const Visit& visit) const {
+  const nlohmann::json counts = nlohmann::json::parse(redis_->statistics());
+  for (const auto& [name, value] : counts.items()) {
+    if (value.is_number()) visit(("store_" + name).c_str(), "", value.get<double>(), false);
+  }
+  for (const auto& [address, node] : counts.at("nodes").items()) {
+    for (const char* name : {"openings", "connects", "failures", "commands", "bytes_in"}) {
+      visit((std::string("store_node_") + name).c_str(), address, node.at(name).get<double>(),
+            false);
+    }
+    visit("store_node_is_shut_out", address, node.at("breaker") == "closed" ? 0 : 1, true);
+  }
+}
+
+}  // namespace hotrow

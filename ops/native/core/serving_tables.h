@@ -1,0 +1,66 @@
+// The tables of a version as its lookups use them: a reader of its generation, the cache of hot
+// rows in front of it, and what was counted.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/hot_rows.h"
+#include "core/redis_reader.h"
+#include "core/row_reader.h"
+#include "core/serving_lookup.h"
+
+namespace hotrow {
+
+// Where rows are and how they are read.
+struct ServingOptions {
+  std::string store;  // URL; "" takes the manifest's own
+  // Of Redis: the generation's control record, the nodes, and how they let us in. Empty: the store
+  // is embedded.
+  std::string generation;
+  std::string topology;
+  RedisOptions redis;
+  std::chrono::milliseconds timeout{0};  // of all reads of a lookup; 0: none
+  OnStoreFailure on_store_failure = OnStoreFailure::kFail;
+  HotRowsOptions cache;  // neither rows nor bytes: none
+};
+
+class ServingTables {
+ public:
+  // Fails when the store lacks the generation, a table or some rows, or has tables of other widths
+  // than the manifest.
+  ServingTables(const std::string& manifest_path, const ServingOptions& options);
+
+  // Not that of any other one of this process.
+  uint64_t id() const { return id_; }
+  const std::vector<StoredTable>& tables() const { return reader_->tables(); }
+  // Of a table in `tables`. Fails with NotFound.
+  size_t number_of(const std::string& name) const;
+  // As ServingLookup::lookup, within the options' timeout.
+  LookupReport lookup(const ServingFeature* features, size_t count, float* const* outputs,
+                      const Executor& executor) const;
+
+  // Of a store in Redis; fails with FailedPrecondition for another one.
+  void set_topology(const std::string& topology) const;
+
+  // Calls visit(name, table or node, value, whether it may go down) for everything counted.
+  using Visit = std::function<void(const char*, const std::string&, double, bool)>;
+  void visit_counts(const Visit& visit) const;
+
+ private:
+  void visit_redis(const Visit& visit) const;
+
+  const uint64_t id_;
+  std::string manifest_path_;
+  ServingOptions options_;
+  std::shared_ptr<const RowReader> reader_;
+  const RedisReader* redis_ = nullptr;  // the reader, if it is one
+  std::shared_ptr<HotRows> cache_;
+  std::unique_ptr<ServingLookup> lookup_;
+  std::unordered_map<std::string, size_t> numbers_;
+};
+
+}  // namespace hotrow

@@ -1,0 +1,88 @@
+#include "python/binding.h"
+
+namespace {
+
+// Strings that the options point to.
+struct ServingOptions {
+  std::string store, generation, topology, username, password;
+  hr_serving_options options{};
+
+  explicit ServingOptions(const nb::dict& from) {
+    options.timeout_millis = 0;
+    for (auto [key, value] : from) take(nb::cast<std::string>(key), value);
+    options.store = store.c_str();
+    options.generation = generation.c_str();
+    options.topology = topology.c_str();
+    options.username = username.c_str();
+    options.password = password.c_str();
+  }
+
+ private:
+  void take(const std::string& name, nb::handle value) {
+    if (name == "store") {
+      store = nb::cast<std::string>(value);
+    } else if (name == "generation") {
+      generation = nb::cast<std::string>(value);
+    } else if (name == "topology") {
+      topology = nb::cast<std::string>(value);
+    } else if (name == "username") {
+      username = nb::cast<std::string>(value);
+    } else if (name == "password") {
+      password = nb::cast<std::string>(value);
+    } else if (name == "database") {
+      options.database = nb::cast<int>(value);
+    } else if (name == "timeout_millis") {
+      options.timeout_millis = nb::cast<int64_t>(value);
+    } else if (name == "default_on_failure") {
+      options.default_on_failure = nb::cast<bool>(value) ? 1 : 0;
+    } else if (name == "cache_rows") {
+      options.cache_rows = nb::cast<uint64_t>(value);
+    } else if (name == "cache_bytes") {
+      options.cache_bytes = nb::cast<uint64_t>(value);
+    } else if (name == "cache_lru") {
+      options.cache_lru = nb::cast<bool>(value) ? 1 : 0;
+    } else {
+      throw nb::type_error(("no serving option " + name).c_str());
+    }
+  }
+};
+
+}  // namespace
+
+void bind_serving(nb::module_& m) {
+  m.def(
+      "bind_serving",
+      [](const std::string& model, int64_t version, const std::string& manifest_path,
+         const nb::kwargs& options) {
+        const ServingOptions given(options);
+        run([&] {
+          return hr_serving_bind(model.c_str(), version, manifest_path.c_str(), &given.options);
+        });
+      },
+      nb::arg("model"), nb::arg("version"), nb::arg("manifest_path"), nb::arg("options"),
+      "Opens the tables of a version for the lookup ops of its session.");
+  m.def(
+      "unbind_serving",
+      [](const std::string& model, int64_t version) { hr_serving_unbind(model.c_str(), version); },
+      nb::arg("model"), nb::arg("version"));
+  m.def(
+      "attach_serving",
+      [](const std::string& manifest_path, const nb::kwargs& options) {
+        const ServingOptions given(options);
+        run([&] { return hr_serving_attach(manifest_path.c_str(), &given.options); });
+      },
+      nb::arg("manifest_path"), nb::arg("options"),
+      "Opens the tables of a SavedModel that no server manages.");
+  m.def(
+      "detach_serving",
+      [](const std::string& manifest_path) { hr_serving_detach(manifest_path.c_str()); },
+      nb::arg("manifest_path"));
+  m.def(
+      "set_attached_topology",
+      [](const std::string& manifest_path, const std::string& topology) {
+        run([&] {
+          return hr_serving_set_attached_topology(manifest_path.c_str(), topology.c_str());
+        });
+      },
+      nb::arg("manifest_path"), nb::arg("topology"));
+}

@@ -1,0 +1,56 @@
+"""How a server reads the rows of our exports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from hotrow.errors import InvalidArgumentError
+from hotrow.store.access import StoreAccess
+from hotrow.store.url import parse_store_url
+
+OnStoreFailure = Literal["fail", "default"]
+CachePolicy = Literal["lfu", "lru"]
+
+
+@dataclass(frozen=True)
+class RowOptions:
+    """How rows are read.
+
+    Attributes:
+        store: URL of the store; "" means the one in the version's manifest.
+        access: how to get into it.
+        timeout_ms: of all reads that one request needs, together.
+        on_failure: what a request gets when rows cannot be read in time: "fail" (UNAVAILABLE) or
+            "default" rows.
+        cache_rows: rows that each version keeps in memory, the hot ones; 0: no cache.
+        cache_bytes: the same bound in bytes; 0: none. At most one of the two is given.
+        cache_policy: which row gives way: "lfu" the least frequently used one (counts fade), "lru"
+            the one that was not used for longest.
+    """
+
+    store: str = ""
+    access: StoreAccess = field(default_factory=StoreAccess)
+    timeout_ms: int = 100
+    on_failure: OnStoreFailure = "fail"
+    cache_rows: int = 0
+    cache_bytes: int = 0
+    cache_policy: CachePolicy = "lfu"
+
+    def __post_init__(self) -> None:
+        """Refuses what cannot be."""
+        if self.store:
+            parse_store_url("--store", self.store)
+        if self.timeout_ms < 1:
+            raise InvalidArgumentError(
+                f"--store_timeout_ms {self.timeout_ms}: must be 1 or more milliseconds"
+            )
+        for name in ("cache_rows", "cache_bytes"):
+            if getattr(self, name) < 0:
+                raise InvalidArgumentError(
+                    f"--device_{name} {getattr(self, name)}: must be 0 (no cache) or more"
+                )
+        if self.cache_rows and self.cache_bytes:
+            raise InvalidArgumentError(
+                "--device_cache_rows with --device_cache_bytes: give one of the two"
+            )

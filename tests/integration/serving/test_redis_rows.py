@@ -1,0 +1,225 @@
+"""Versions whose rows are in Redis: exact, within a time budget, never invented."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from integration.serving.metrics_page import samples_of
+from integration.serving.server_processes import control_of
+from integration.serving.trained_run import export, scores_of, train
+
+from hotrow.cli.main import main
+from hotrow.manifest import read_manifest
+from hotrow.store import open_store
+from hotrow.store.generations import Generations
+from hotrow.store.leases import users
+
+
+@pytest.fixture(scope="module")
+def trained(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run, exported with rows of its own as `own`."""
+    folder = tmp_path_factory.mktemp("trained")
+    train(shared, folder)
+    export(folder, folder / "models", "own")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def expected(trained: Path, start_shared_server: Any, tmp_path_factory: Any) -> list[float]:
+    """The scores with the rows in LMDB."""
+    server = start_shared_server("own", trained / "models" / "own")
+    server.wait_ready()
+    return scores_of(server, trained, tmp_path_factory.mktemp("scores"))
+
+
+def predict(server: Any, folder: Path) -> float:
+    """Returns the score of a row whose keys were trained."""
+    fields = (folder / "train.tsv").read_text().split("\n", 1)[0].split("\t")
+    row = {f"I{i}": np.array([float(fields[i] or "nan")], np.float32) for i in (1, 2, 3)}
+    words = {f"C{i}": np.array([fields[13 + i].encode()], object) for i in (1, 2, 3)}
+    return float(server.predict(**row, **words).outputs["scores"].float_val[0])
+
+
+def failure(server: Any, trained: Path) -> tuple[grpc.StatusCode, str, float]:
+    """Returns code and text of a request that fails, and how many seconds it took."""
+    started = time.monotonic()
+    with pytest.raises(grpc.RpcError) as caught:
+        predict(server, trained)
+    return caught.value.code(), caught.value.details() or "", time.monotonic() - started
+
+
+def metrics(folder: Path) -> str:
+    """Returns the flag for a page of metrics."""
+    (folder / "monitoring").write_text("prometheus_config { enable: true }")
+    return f"--monitoring_config_file={folder}/monitoring"
+
+
+@pytest.mark.parametrize("kind", ["standalone", "cluster", "password", "unix"])
+def test_scores_from_redis_are_those_of_training(
+    kind: str,
+    trained: Path,
+    expected: list[float],
+    redis_servers: Any,
+    start_server: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if kind == "cluster":
+        url = redis_servers.cluster(replicas=False).url
+    elif kind == "unix":
+        url = redis_servers.standalone(unix_socket=True).url
+    else:
+        password = "s3cret@:/" if kind == "password" else ""
+        url = redis_servers.standalone(password=password).url
+        monkeypatch.setenv("HOTROW_STORE_PASSWORD", password)
+    export(trained, tmp_path / "models", "redis", f"--store={url}")
+    assert not (tmp_path / "models" / "redis" / "1" / "rows").exists()
+    server = start_server("redis", tmp_path / "models" / "redis")
+    server.wait_ready()
+    assert scores_of(server, trained, tmp_path) == expected
+    cached = start_server("redis", tmp_path / "models" / "redis", "--device_cache_rows=100")
+    cached.wait_ready()
+    assert scores_of(cached, trained, tmp_path) == expected
+    assert scores_of(cached, trained, tmp_path) == expected
+
+
+def test_rows_in_the_cache_are_served_without_redis(
+    trained: Path, expected: list[float], redis_servers: Any, start_server: Any, tmp_path: Path
+) -> None:
+    redis = redis_servers.standalone()
+    export(trained, tmp_path / "models", "m", f"--store={redis.url}")
+    flags = ("--device_cache_rows=100000", metrics(tmp_path))
+    server = start_server("m", tmp_path / "models" / "m", *flags)
+    server.wait_ready()
+    for _ in range(2):
+        assert scores_of(server, trained, tmp_path) == expected
+    known = predict(server, trained)
+    redis.freeze()
+    assert predict(server, trained) == known
+    samples = samples_of(server)
+    hits = sum(v for name, v in samples.items() if name.startswith("hotrow_cache_hits_total"))
+    assert hits > 600  # many validation keys were never trained
+    redis.thaw()
+    assert scores_of(server, trained, tmp_path) == expected
+
+
+def test_without_redis_a_request_fails_within_its_time_budget(
+    trained: Path, redis_servers: Any, start_server: Any, tmp_path: Path
+) -> None:
+    redis = redis_servers.standalone()
+    export(trained, tmp_path / "models", "m", f"--store={redis.url}")
+    server = start_server("m", tmp_path / "models" / "m", "--store_timeout_ms=200")
+    server.wait_ready()
+    before = predict(server, trained)
+    redis.freeze()
+    code, text, seconds = failure(server, trained)
+    assert code is grpc.StatusCode.UNAVAILABLE
+    assert redis.address in text
+    assert 0.15 < seconds < 2.0
+    # The breaker opens: nobody waits any more.
+    end = time.monotonic() + 10
+    while failure(server, trained)[2] > 0.1:
+        assert time.monotonic() < end
+    redis.thaw()
+    end = time.monotonic() + 20
+    while True:
+        try:
+            assert predict(server, trained) == before
+            break
+        except grpc.RpcError:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+
+
+def test_without_redis_default_rows_answer_when_they_may(
+    trained: Path, redis_servers: Any, start_server: Any, tmp_path: Path
+) -> None:
+    redis = redis_servers.standalone()
+    export(trained, tmp_path / "models", "m", f"--store={redis.url}")
+    flags = ("--on_store_failure=default", metrics(tmp_path))
+    server = start_server("m", tmp_path / "models" / "m", *flags)
+    server.wait_ready()
+    before = predict(server, trained)
+    redis.kill()
+    assert predict(server, trained) != before
+    samples = samples_of(server)
+    told = {n: v for n, v in samples.items() if n.startswith("hotrow_default_rows_total")}
+    assert sum(told.values()) >= 3
+    assert all('model_name="m",version="1",table=' in name for name in told)
+
+
+def test_a_store_that_lost_its_rows_is_never_taken_for_one_without_them(
+    trained: Path, redis_servers: Any, start_server: Any, tmp_path: Path
+) -> None:
+    redis = redis_servers.standalone()
+    export(trained, tmp_path / "models", "m", f"--store={redis.url}")
+    server = start_server("m", tmp_path / "models" / "m")
+    server.wait_ready()
+    predict(server, trained)
+    redis.call("FLUSHALL")
+    code, text, _ = failure(server, trained)
+    assert code in (grpc.StatusCode.DATA_LOSS, grpc.StatusCode.UNAVAILABLE)
+    assert "lost" in text
+    late = start_server("m", tmp_path / "models" / "m", "--max_num_load_retries=0")
+    assert late.wait_exit() == 255
+    assert "has no generation" in late.log[-1]
+
+
+def test_a_generation_lives_as_long_as_a_server_uses_it(
+    trained: Path, redis_servers: Any, start_server: Any, tmp_path: Path
+) -> None:
+    redis = redis_servers.standalone()
+    base = tmp_path / "models"
+    export(trained, base, "m", f"--store={redis.url}")
+    generation = read_manifest(base / "m" / "1" / "assets" / "hotrow_manifest.json").generation
+    server = start_server("m", base / "m", "--file_system_poll_wait_seconds=0")
+    server.wait_ready()
+    before = predict(server, trained)
+    for _ in range(3):
+        export(trained, base, "m", f"--store={redis.url}")
+    store = open_store(redis.url)
+    try:
+        assert len(users(store.records, generation)) == 1
+        assert len(Generations(store.records).all("m")) == 3
+        assert predict(server, trained) == before
+        assert server.terminate() == 0
+        assert users(store.records, generation) == []
+        export(trained, base, "m", f"--store={redis.url}")
+        names = [g.generation for g in Generations(store.records).all("m")]
+        assert len(names) == 2
+        assert generation not in names
+    finally:
+        store.close()
+
+
+def test_a_control_process_that_starts_again_without_redis_changes_nothing(
+    trained: Path, redis_servers: Any, start_server: Any, tmp_path: Path
+) -> None:
+    redis = redis_servers.standalone()
+    export(trained, tmp_path / "models", "m", f"--store={redis.url}")
+    server = start_server("m", tmp_path / "models" / "m", "--device_cache_rows=10000")
+    server.wait_ready()
+    before = predict(server, trained)
+    redis.kill()
+    os.kill(control_of(server), signal.SIGKILL)
+    server.wait_for_log("the control process serves again")
+    assert predict(server, trained) == before
+    assert any("rows go on as before" in line for line in server.log)
+
+
+def test_a_store_is_inspected(
+    trained: Path, redis_server: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    export(trained, tmp_path / "models", "m", f"--store={redis_server.url}", "--row_type=int8")
+    capsys.readouterr()
+    assert main(["inspect", redis_server.url]) == 0
+    told = capsys.readouterr().out
+    assert "C1" in told
+    assert "live" in told
