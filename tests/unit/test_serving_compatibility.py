@@ -15,7 +15,6 @@ from integration.serving.contract.row import Row, State
 
 from hotrow.cli.ineffective_flags import INEFFECTIVE
 from hotrow.cli.main import group
-from hotrow.cli.serve import UNBUILT
 
 TESTS = Path(__file__).parents[1]
 INTEGRATION = TESTS / "integration" / "serving"
@@ -122,7 +121,7 @@ def _parameters() -> dict[str, click.Parameter]:
 
 def test_every_flag_is_told_as_the_command_reads_it() -> None:
     assert _named_flags(*State) == _parameters().keys()
-    assert _named_flags(State.KEPT, State.ADDED).isdisjoint({*INEFFECTIVE, *UNBUILT})
+    assert _named_flags(State.KEPT, State.ADDED).isdisjoint(INEFFECTIVE)
 
 
 def test_defaults_of_flags_are_those_of_the_command() -> None:

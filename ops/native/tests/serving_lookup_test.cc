@@ -5,8 +5,8 @@
 #include <random>
 #include <thread>
 
-#include "core/lookup.h"
 #include "error_code.h"
+#include "plain_lookup.h"
 #include "slow_reader.h"
 #include "stored_rows.h"
 
@@ -79,7 +79,7 @@ struct Request {
       feature.keys = from.keys;
       feature.segments = from.segments;
       all.emplace_back(outputs[f].size());
-      lookup(reader, from.table, {feature}, {all.back().data()});
+      plain_lookup(reader, from.table, {feature}, {all.back().data()});
     }
     return all;
   }

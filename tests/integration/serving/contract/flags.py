@@ -308,10 +308,15 @@ ROWS = (
         "test_rest_http.py::test_a_slow_body_is_refused",
     ),
     added(
-        "`store`, `store_user`, `store_password_file`, `store_timeout_ms`, `on_store_failure`",
+        "`store`, `store_user`, `store_password_file`, `store_ca`, `store_cert`, `store_key`, "
+        "`store_timeout_ms`, `on_store_failure`",
         "test_redis_rows.py::test_scores_from_redis_are_those_of_training",
         "test_redis_rows.py::test_without_redis_a_request_fails_within_its_time_budget",
         "test_redis_rows.py::test_without_redis_default_rows_answer_when_they_may",
+        "test_redis_rows.py::test_a_store_that_lost_its_rows_is_never_taken_for_one_without_them",
+        "test_redis_rows.py::test_a_generation_lives_as_long_as_a_server_uses_it",
+        "test_redis_rows.py::test_a_control_process_that_starts_again_without_redis_changes_nothing",
+        "test_redis_rows.py::test_a_store_is_inspected",
     ),
     added(
         "`device_cache_rows`, `device_cache_bytes`, `device_cache_policy`",
