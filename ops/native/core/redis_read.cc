@@ -62,11 +62,15 @@ ReadFailure RedisRead::run() {
     if (now_ >= deadline_) break;
   }
   if (is_waiting()) expire();
+  for (const auto& lane : lanes_) lane->give_back();
+  return std::move(failure_);
+}
+
+RedisRead::~RedisRead() {
+  // Whatever happened: a node that waits for a probe without end would never be asked again.
   for (const auto& lane : lanes_) {
     if (lane->is_probe) lane->node()->breaker()->give_up();
-    lane->give_back();
   }
-  return std::move(failure_);
 }
 
 // Puts the pages in order and asks for all of them.

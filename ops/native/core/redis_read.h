@@ -24,6 +24,7 @@ struct RedisReading {
 class RedisRead {
  public:
   RedisRead(const RedisReading& shared, PageRequests* pages, Deadline deadline);
+  ~RedisRead();
   // Answers the keys of all pages; at the deadline those that are left are failed.
   ReadFailure run();
 

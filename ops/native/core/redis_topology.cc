@@ -39,6 +39,10 @@ RedisAddress parse_redis_address(const std::string& text) {
   if (address.host.empty() || address.port < 1 || address.port > 65535) {
     fail(Code::kInvalidArgument, "Redis node %s; legal are host:port and unix:/path", text.c_str());
   }
+  // MOVED has IPv6 without brackets: a node has one name.
+  if (address.host.find(':') != std::string::npos) {
+    address.text = "[" + address.host + "]:" + std::to_string(address.port);
+  }
   return address;
 }
 
