@@ -13,6 +13,7 @@ from hotrow.store.redis.client import PATIENCE_SECONDS, RedisClient
 from hotrow.store.redis.connections import address_text
 from hotrow.store.redis.deleting import delete_rows
 from hotrow.store.redis.digests import read_digests
+from hotrow.store.redis.figures import StoreFigures, memory_facts, read_figures
 from hotrow.store.redis.layout import PagedTable, markers_of, pages_of
 from hotrow.store.redis.parcel import Parcel, packed
 from hotrow.store.redis.putting import put_rows
@@ -66,10 +67,18 @@ class RedisStore:
         """
         return self.client.refresh().as_json()
 
+    def figures(self, generation: Generation) -> StoreFigures:
+        """Returns the memory that a generation takes, and how it lies on the nodes.
+
+        Raises:
+            UnavailableError: a node does not answer.
+        """
+        return read_figures(self.client, generation)
+
     def check_safe_for_rows(self) -> None:
         """Checks that no server drops rows when it is full; see the contract."""
         for address, info in self.client.call_everywhere("INFO", "memory").items():
-            facts = dict(line.split(":", 1) for line in info.decode().splitlines() if ":" in line)
+            facts = memory_facts(info)
             policy = facts.get("maxmemory_policy", "noeviction")
             if facts.get("maxmemory", "0") != "0" and policy != "noeviction":
                 raise FailedPreconditionError(
