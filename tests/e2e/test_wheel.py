@@ -33,6 +33,7 @@ def test_a_wheel_of_a_clean_checkout_serves(
     assert {Path(name).name.split(".")[0] for name in built if name.startswith("hotrow/")} == {
         *("_native", "hotrow-server", "libhotrow_core", "libhotrow_tf")
     }
+    assert "hotrow/store/redis/functions.lua" in names
     shutil.rmtree(checkout)
     subprocess.run([*pip, "install", "--no-deps", "--target", site, wheel], check=True)
     # Before this checkout's own package.
