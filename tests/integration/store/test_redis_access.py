@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from integration.store.stored_rows import digests_of, new_generation, random_rows, versions, written
 
+from hotrow import _native
 from hotrow.errors import (
     FailedPreconditionError,
     InvalidArgumentError,
@@ -110,6 +112,17 @@ def test_the_acl_rules_of_the_documentation_are_enough(redis_servers: Any, open_
     assert reader.read(generation, 0, keys)[2].all()
     assert reader.missing_markers(generation) == []
     assert reader.records.swap("lease", None, "1")
+    native = _native.RedisReader(
+        generation.model_dump_json(),
+        json.dumps(reader.topology()),
+        username="hotrow-serve",
+        password="sesame",
+    )
+    strangers = random_rows(500, seed=9)[0]
+    ((_, _, states),), code, _ = native.read([(0, np.concatenate([keys, strangers]))])
+    assert code == 0
+    assert states.tolist() == [1] * len(keys) + [0] * 500
+    native.close()
     with pytest.raises(PermissionDeniedError, match=r"docs/redis.md has the ACL rules"):
         reader.write(generation, 0, keys, rows)
     with pytest.raises(PermissionDeniedError, match="ACL rule"):
