@@ -2,7 +2,7 @@
 
 26 tables, keys Zipf(1.05) over the rows of each, rows in memory (`MemoryReader`), so that a miss
 costs little and all rates are those of the CPU and the memory. A request has `batch` keys of each
-table; each thread sends its own, the best of three runs counts.
+table; each thread sends its own, the best of twelve runs counts.
 
     gather    a loop that copies rows whose places are known, keys spread as above: the baseline
     memory    lookups without a cache: every distinct key from the reader
@@ -76,7 +76,7 @@ def show_hits(lines: list[list[str]]) -> None:
 @click.option("--row-type", default="float32", show_default=True)
 @click.option("--shares", default="1,5,10", show_default=True, help="Of the rows, per cent.")
 @click.option("--threads", default=min(os.cpu_count() or 1, 2), show_default=True)
-@click.option("--seconds", default=0.5, show_default=True, help="Of a run.")
+@click.option("--seconds", default=0.12, show_default=True, help="Of a run.")
 @click.option("--json", "to", type=click.Path(path_type=Path))
 def main(
     rows: int,
@@ -91,7 +91,7 @@ def main(
     print(
         f"{platform.processor() or platform.machine()}, {os.cpu_count()} CPUs, load "
         f"{os.getloadavg()[0]:.1f}; {rows:,} rows of dim {width} in {row_type}, 26 tables, "
-        f"Zipf(1.05), best of 3 runs of {seconds} s"
+        f"Zipf(1.05), best of 12 runs of {seconds} s"
     )
     with tempfile.TemporaryDirectory() as directory:
         arguments = [rows, width, row_type, seconds, threads, shares, "fr"]

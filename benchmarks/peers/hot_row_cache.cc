@@ -22,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kTables = 26;
 constexpr double kSkew = 1.05;
-constexpr int kRepeats = 3;                         // the best counts
+constexpr int kRepeats = 12;                        // the best counts
 constexpr size_t kPoolOfSamples = size_t{1} << 17;  // a thread, before they repeat
 
 size_t rows_of_table, width;
