@@ -70,6 +70,19 @@ def test_new_rows_join_pages_that_were_there_and_pages_that_were_not(store: Any)
     assert states.all()
 
 
+def test_rows_that_come_later_take_no_more_memory(store: Any, redis_server: Any) -> None:
+    generation = new_generation(store, rows=20_000)
+    store.set_markers(generation, [np.zeros((16, 3), np.uint64)])
+    keys, rows = random_rows(20_000)
+    order = np.random.default_rng(3).permutation(len(keys))
+    before = redis_server.call("INFO", "memory")["used_memory"]
+    for part in np.array_split(order, 4):
+        store.put(generation, 0, keys[part], rows[part], versions(len(part), 1))
+    store.put(generation, 0, keys, rows, versions(len(keys), 2))
+    taken = redis_server.call("INFO", "memory")["used_memory"] - before
+    assert taken / len(keys) < 125
+
+
 def test_a_key_inside_a_row_is_not_taken_for_a_record(store: Any) -> None:
     """Rows that hold the bytes of keys, at any place, also across the border of two records."""
     generation = new_generation(store, rows=1)

@@ -15,6 +15,7 @@ local function put(keys, args)
     local records = args[number]
     local page = redis.call('GET', name) or ''
     local new = {}
+    local changed = false
     for from = 1, #records, size do
       local key = string.sub(records, from, from + 7)
       -- The bytes of a key may also stand inside a row, or across two records.
@@ -34,12 +35,17 @@ local function put(keys, args)
         old_high, high = old_high % 2147483648, high % 2147483648
         if high > old_high or (high == old_high and low > old_low) then
           redis.call('SETRANGE', name, at - 1, record)
+          changed = true
           written = written + 1
         end
       end
     end
     if #new > 0 then
-      redis.call('APPEND', name, table.concat(new))
+      -- APPEND would leave as much room behind the page as it is long, for ever.
+      if changed then
+        page = redis.call('GET', name)
+      end
+      redis.call('SET', name, page .. table.concat(new))
     end
   end
   return written
