@@ -24,7 +24,9 @@ enum class OnStoreFailure : int {
 
 struct ServingLookupOptions {
   OnStoreFailure on_store_failure = OnStoreFailure::kFail;
-  // Concurrent lookups fetch a row once. Not worth it in front of rows in memory.
+  // Concurrent lookups fetch a row once. A lookup may then get a row as it was when another one,
+  // still under way, asked for it, unless HotRows::update told of a change between. Not worth it in
+  // front of rows in memory.
   bool share_fetches = true;
 };
 
