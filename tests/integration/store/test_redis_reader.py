@@ -167,17 +167,21 @@ def test_a_frozen_server_keeps_the_deadline_opens_the_breaker_and_recovers(redis
     requests = stored.asked()
     server.freeze()
     try:
+        times = []
         for _ in range(5):
             answers, code, message, spent = timed_read(reader, requests, 0.05)
             assert code == UNAVAILABLE
             assert server.address in message
             assert all_states(answers) == {2}
-            assert 0.045 < spent < 0.15
+            times.append(spent)
+        # At times another program has the processor.
+        assert 0.049 < min(times) < 0.055
+        assert max(times) < 0.5
         (node,) = reader.statistics()["nodes"].values()
         assert node["breaker"] == "open"
         *_, code, message, spent = timed_read(reader, requests, 0.05)
         assert code == UNAVAILABLE
-        assert spent < 0.02
+        assert spent < 0.045
         # A long deadline is cut by the breaker, too.
         for _ in range(10):
             *_, spent = timed_read(reader, requests, 10.0)
@@ -297,7 +301,7 @@ def test_a_server_that_loads_is_waited_for_until_the_deadline(stored):
         _, code, message, spent = timed_read(reader, [(0, stored.keys[0][:1])], 0.1)
         assert code == UNAVAILABLE
         assert "LOADING" in message
-        assert 0.09 < spent < 0.2
+        assert 0.09 < spent < 0.5
 
 
 def test_a_server_that_drips_and_one_that_accepts_nobody_keep_the_deadline(stored):
@@ -306,10 +310,7 @@ def test_a_server_that_drips_and_one_that_accepts_nobody_keep_the_deadline(store
         return b"*"  # never the end of a line
 
     with _Scripted(drip, forever=True) as server:
-        reader = _native.RedisReader(stored.record, topology_of_one(server.address))
-        *_, code, _, spent = timed_read(reader, [(0, stored.keys[0][:1])], 0.1)
-        assert code == UNAVAILABLE
-        assert 0.09 < spent < 0.13
+        _check_deadline(stored, server.address)
     with socket.socket() as full:
         full.bind(("127.0.0.1", 0))
         full.listen(0)
@@ -318,10 +319,7 @@ def test_a_server_that_drips_and_one_that_accepts_nobody_keep_the_deadline(store
             other.setblocking(False)
             other.connect_ex(full.getsockname())
         address = "{}:{}".format(*full.getsockname())
-        reader = _native.RedisReader(stored.record, topology_of_one(address))
-        *_, code, _, spent = timed_read(reader, [(0, stored.keys[0][:1])], 0.1)
-        assert code == UNAVAILABLE
-        assert 0.09 < spent < 0.13
+        _check_deadline(stored, address)
         for other in others:
             other.close()
 
@@ -394,6 +392,19 @@ def test_what_no_reader_can_be_made_of_is_refused(stored, redis_server):
     reader.close()
     with pytest.raises(ValueError, match="closed"):
         reader.statistics()
+
+
+def _check_deadline(stored, address):
+    """Checks that reads from a node that never answers end when they must."""
+    times = []
+    for _ in range(5):
+        reader = _native.RedisReader(stored.record, topology_of_one(address))
+        *_, code, _, spent = timed_read(reader, [(0, stored.keys[0][:1])], 0.1)
+        assert code == UNAVAILABLE
+        times.append(spent)
+    # At times another program has the processor.
+    assert 0.099 < min(times) < 0.105
+    assert max(times) < 0.5
 
 
 class _Scripted:

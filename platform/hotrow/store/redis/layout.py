@@ -17,7 +17,7 @@ def mean_rows_of_page(record_bytes: int) -> float:
 
     A page costs some 70 bytes whatever is in it, so small records want many in one; but a lookup
     of one row reads its whole page, and the larger a page is, the further apart are the sizes of
-    jemalloc's classes. `benchmarks/redis_store.py` finds 6 best at 80 bytes and 3.5 at 272; the
+    jemalloc's classes. `benchmarks/redis_reads.py` finds 6 best at 80 bytes and 3.5 at 272; the
     power through both serves all sizes.
     """
     return max(1.0, 6.0 * math.pow(80 / record_bytes, 0.44))
