@@ -47,6 +47,9 @@ def _op_inputs(flat: Sequence[FlatFeature]) -> dict[str, list[tf.Tensor]]:
 class Lookup(Protocol):
     """Looks all features up."""
 
+    def defaulted(self) -> tf.Tensor | None:
+        """Returns the default rows of failures, int32 [B]; None where there are none ever."""
+
     def __call__(self, layout: LookupLayout, flat: Sequence[FlatFeature]) -> list[tf.Tensor]:
         """Returns pooled values, float32 [B, D] (or [N, D] without combiner) a feature."""
 
@@ -60,14 +63,35 @@ class StoreLookup:
 
     def __init__(self, manifest: tf.Tensor) -> None:
         self._manifest = manifest
+        self._defaulted: list[tf.Tensor] = []
 
     def __call__(self, layout: LookupLayout, flat: Sequence[FlatFeature]) -> list[tf.Tensor]:
         """Returns pooled values; see `Lookup`."""
         names = [table.name for table in layout.tables]
-        pooled: list[tf.Tensor] = library.load().hotrow_serving_lookup(
+        found = library.load().hotrow_serving_lookup(
             manifest=self._manifest, **_op_inputs(flat), **layout.op_attributes(names)
         )
+        self._defaulted.append(found.defaulted)
+        pooled: list[tf.Tensor] = found.pooled
         return pooled
+
+    def defaulted(self) -> tf.Tensor | None:
+        """Returns how many keys got default rows since the store could not be read: int32 [B].
+
+        Of all lookups of this graph together. B are the samples of the first one; what others have
+        beyond that counts for sample 0. None: nothing was looked up here.
+        """
+        # Tensors of a function inside cannot be had out here.
+        here = [t for t in self._defaulted if t.graph is tf.compat.v1.get_default_graph()]
+        if not here:
+            return None
+        samples = tf.shape(here[0])[0]
+        total = here[0]
+        for more in here[1:]:
+            fitting = tf.pad(more, [[0, samples]])[:samples]
+            beyond = tf.one_hot(0, samples, tf.reduce_sum(more[samples:]), 0, dtype=tf.int32)
+            total += fitting + beyond
+        return total
 
 
 @dataclass(frozen=True)
@@ -97,6 +121,9 @@ class StandaloneLookup:
             _pool(self._rows(config.table.name, f.keys), f, config.resolved_combiner)
             for config, f in zip(layout.features, flat, strict=True)
         ]
+
+    def defaulted(self) -> None:
+        """Returns None: variables cannot fail."""
 
     def _rows(self, table: str, keys: tf.Tensor) -> tf.Tensor:
         stored = self._tables[table]
@@ -176,6 +203,9 @@ class TrainingLookup:
             )
         pooled: list[tf.Tensor] = found.pooled
         return pooled
+
+    def defaulted(self) -> None:
+        """Returns None: training tables cannot fail."""
 
 
 _BACKWARD_ATTRIBUTES = (

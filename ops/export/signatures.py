@@ -15,6 +15,12 @@ from tensorflow.core.protobuf import saved_model_pb2
 # TensorFlow renames other arguments, and takes `self` and `input_0` for its own or ours.
 _ARGUMENT = re.compile(r"(?!self$|input_\d+$)[A-Za-z][A-Za-z0-9_]*")
 
+DEFAULT_ROWS = "hotrow_default_rows"
+"""An output that signatures have beside their own: keys of each sample that got default rows since
+the store could not be read, int32 [B]. Clients do not see it; the server tells its sum."""
+_REPORT = "hotrow/report/"
+# Before the name of the signature that it belongs to, in the SavedModel.
+
 Method = Literal["predict", "classify", "regress"]
 
 
@@ -86,4 +92,9 @@ def complete_signatures(directory: Path, signatures: Mapping[str, Signature]) ->
             del inputs[argument]
         for name, argument in names.items():
             inputs[name].CopyFrom(traced[argument])
+        outputs = definitions[key].outputs
+        if DEFAULT_ROWS in outputs:
+            report = definitions[_REPORT + key].outputs[DEFAULT_ROWS]
+            report.CopyFrom(outputs[DEFAULT_ROWS])
+            del outputs[DEFAULT_ROWS]
     path.write_bytes(saved.SerializeToString(deterministic=True))

@@ -17,7 +17,7 @@ from hotrow.errors import AlreadyExistsError, InvalidArgumentError
 from hotrow.manifest import Manifest, ManifestFeature, ManifestTable, schema_hash
 from hotrow.ops.embedding import DistributedEmbedding
 from hotrow.ops.export.row_options import RowOptions
-from hotrow.ops.export.signatures import Signature, complete_signatures
+from hotrow.ops.export.signatures import DEFAULT_ROWS, Signature, complete_signatures
 from hotrow.ops.export.standalone import standalone_table
 from hotrow.ops.export.stored_rows import StoredRows, source_of
 from hotrow.ops.lookup import Lookup, StandaloneLookup, StoreLookup
@@ -257,7 +257,9 @@ def _save(
                 here = lookup()
                 for layer in layers:
                     stack.enter_context(layer.looking_up_with(here))
-                return function(inputs)
+                outputs = dict(function(inputs))
+            counted = here.defaulted()
+            return outputs if counted is None else {**outputs, DEFAULT_ROWS: counted}
 
         return call
 

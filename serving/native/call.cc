@@ -49,7 +49,7 @@ void Call::take_request() {
     finish({grpc::StatusCode::RESOURCE_EXHAUSTED, "Server Threadpool Exhausted"});
     return;
   }
-  reception_->prediction.answer(*method, context_, &request_, &reply_, &*facts_,
+  reception_->prediction.answer(*method, &context_, &request_, &reply_, &*facts_,
                                 [this](const grpc::Status& status) { finish(status); });
 }
 

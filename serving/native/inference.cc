@@ -108,7 +108,7 @@ Plan Inference::predict(grpc::ByteBuffer* buffer, RequestFacts* facts,
   plan.reply = [fetches = std::move(fetches), used = used.SerializeAsString(), reply,
                 as_content = options_.tensor_content](const Results& results) {
     std::vector<NamedOutput> outputs;
-    for (size_t i = 0; i < results.size(); ++i) {
+    for (size_t i = 0; i < fetches.size(); ++i) {
       outputs.push_back({&fetches[i]->alias, results[i]});
     }
     *reply = write_predict_response(outputs, as_content, used);

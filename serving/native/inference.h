@@ -23,8 +23,8 @@ struct InferenceOptions {
 // What a request has to run, and what makes its reply.
 struct Plan {
   Routes::Route way;
-  Run run;  // without its deadline
-  std::function<void(const Results&)> reply;
+  Run run;                                    // without its deadline
+  std::function<void(const Results&)> reply;  // of the first results; others may follow
 };
 
 // Every method, and the making of every reply, fails with Refused: TF Serving's code and text.

@@ -8,6 +8,7 @@
 #include <array>
 #include <chrono>
 #include <cstdlib>
+#include <numeric>
 
 #include "answer.h"
 
@@ -23,6 +24,10 @@ constexpr std::array<const char*, 5> kMethods = {"Predict", "Classify", "Regress
 
 // Of a PredictionLog, for the methods before GetModelMetadata.
 constexpr std::array<int, 4> kLogFields = {6, 2, 3, 4};
+
+// Trailing metadata: how many lookups of the request got default rows, since the store could not
+// be read.
+constexpr char kDefaultRows[] = "x-hotrow-default-rows";
 
 // Metadata of the REST gateway: how long the run may take. Its call waits a little longer, for what
 // TensorFlow says then.
@@ -48,6 +53,20 @@ void log_request(PredictionService::Method method, const Routes::Route& way,
   way.log->add(kLogFields[static_cast<size_t>(method)],
                {way.version, several ? "" : facts.signature, way.servable->request().tags()},
                request, reply);
+}
+
+// What counts default rows in a run of a signature; without an operation when nothing does.
+TF_Output counted_by(const Servable& servable, const std::string& signature) {
+  if (!servable.request().rows().default_on_failure()) return {nullptr, 0};
+  const Signature* const found = servable.signature(signature);
+  return found == nullptr ? TF_Output{nullptr, 0} : found->default_rows();
+}
+
+// counts: int32, of each sample.
+void tell_default_rows(const TF_Tensor* counts, grpc::ServerContext* context) {
+  const auto* const values = static_cast<const int32_t*>(TF_TensorData(counts));
+  const int64_t total = std::accumulate(values, values + TF_TensorElementCount(counts), int64_t{0});
+  if (total > 0) context->AddTrailingMetadata(kDefaultRows, std::to_string(total));
 }
 
 template <typename Message>
@@ -92,11 +111,11 @@ std::optional<PredictionService::Method> PredictionService::method(const std::st
 
 const char* PredictionService::name(Method method) { return kMethods[static_cast<size_t>(method)]; }
 
-void PredictionService::answer(Method method, const grpc::ServerContext& context,
+void PredictionService::answer(Method method, grpc::ServerContext* context,
                                grpc::ByteBuffer* request, grpc::ByteBuffer* reply,
                                RequestFacts* facts, Done done) const {
   Plan to_run;
-  const grpc::Status planned = hotrow_server::answer(context, [&] {
+  const grpc::Status planned = hotrow_server::answer(*context, [&] {
     switch (method) {
       case Method::kPredict:
         to_run = inference_.predict(request, facts, reply);
@@ -122,15 +141,18 @@ void PredictionService::answer(Method method, const grpc::ServerContext& context
     done(planned);
     return;
   }
-  to_run.run.deadline = deadline_of(context);
+  to_run.run.deadline = deadline_of(*context);
   const std::shared_ptr<const Servable> servable = to_run.way.servable;
+  const TF_Output default_rows = counted_by(*servable, facts->signature);
+  if (default_rows.oper != nullptr) to_run.run.fetches.push_back(default_rows);
   servable->run(std::move(to_run.run),
                 // The way, too: it holds the servable.
-                [&context, done = std::move(done), way = std::move(to_run.way),
-                 make_reply = std::move(to_run.reply), method, request, reply, facts,
-                 started = Stopwatch::now()](const Outcome& outcome) {
-                  done(hotrow_server::answer(context, [&] {
+                [context, counted = default_rows.oper != nullptr, done = std::move(done),
+                 way = std::move(to_run.way), make_reply = std::move(to_run.reply), method, request,
+                 reply, facts, started = Stopwatch::now()](const Outcome& outcome) {
+                  done(hotrow_server::answer(*context, [&] {
                     const Results& results = outcome.get();
+                    if (counted) tell_default_rows(results[results.size() - 1], context);
                     count_run(*facts, micros_since(started));
                     make_reply(results);
                     if (way.log != nullptr) log_request(method, way, *facts, *request, *reply);

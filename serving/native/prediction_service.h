@@ -26,7 +26,7 @@ class PredictionService {
 
   // Calls `done` once, at once or later from another thread; until then request and reply stay
   // where they are. facts: are filled in.
-  void answer(Method method, const grpc::ServerContext& context, grpc::ByteBuffer* request,
+  void answer(Method method, grpc::ServerContext* context, grpc::ByteBuffer* request,
               grpc::ByteBuffer* reply, RequestFacts* facts, Done done) const;
 
  private:

@@ -27,6 +27,9 @@ constexpr int64_t kLongNanos = 2'000'000;
 constexpr int64_t kBriefNanos = 1'000'000;
 // Instead of how long runs take, of which there was one.
 constexpr int64_t kRanOnce = 1;
+// Of our exports; see ops/export/signatures.py.
+constexpr std::string_view kReport = "hotrow/report/";
+constexpr char kDefaultRows[] = "hotrow_default_rows";
 // MetaGraphDef.signature_def
 constexpr int kSignatureDef = 5;
 
@@ -167,11 +170,24 @@ void Session::read_signatures(const TF_Buffer* meta_graph) {
     if (!signatures_[name].ParseFromString(value)) {
       throw Refused(grpc::StatusCode::DATA_LOSS, "the signature " + name + " cannot be read");
     }
+    // Not a client's: an output that ops/export keeps apart from those of a signature.
+    if (name.starts_with(kReport)) {
+      const auto& outputs = signatures_[name].outputs();
+      if (const auto found = outputs.find(kDefaultRows); found != outputs.end()) {
+        default_rows_[name.substr(kReport.size())] = found->second.name();
+      }
+      signatures_.erase(name);
+    }
   }
 }
 
 std::set<std::string> Session::pure_signatures() const {
   return hotrow_server::pure_signatures(graph_, signatures_);
+}
+
+TF_Output Session::default_rows(const std::string& signature) const {
+  const auto found = default_rows_.find(signature);
+  return found == default_rows_.end() ? TF_Output{nullptr, 0} : tensor(found->second);
 }
 
 TF_Output Session::tensor(const std::string& name) const {

@@ -26,6 +26,9 @@ class Session {
   Session(const Session&) = delete;
 
   const Signatures& signatures() const { return signatures_; }
+  // The tensor that counts the default rows of a signature's samples; without an operation when
+  // there is none.
+  TF_Output default_rows(const std::string& signature) const;
   // Names of those that may run without anybody's asking.
   std::set<std::string> pure_signatures() const;
 
@@ -42,7 +45,8 @@ class Session {
   TF_Graph* graph_ = nullptr;
   TF_Session* session_ = nullptr;
   Signatures signatures_;
-  bool may_loop_ = false;  // a run may take any time
+  std::map<std::string, std::string> default_rows_;  // names of tensors by signature
+  bool may_loop_ = false;                            // a run may take any time
 };
 
 // Has TensorFlow look for its devices, about which it says much.

@@ -135,8 +135,8 @@ int hr_serving_table(const hr_serving* tables, const char* table, size_t width, 
 }
 
 int hr_serving_lookup(const hr_serving* tables, const hr_feature* features, size_t count,
-                      float* const* pooled, const hr_executor* executor,
-                      hr_serving_report* report) {
+                      float* const* pooled, const hr_executor* executor, int32_t* defaulted,
+                      size_t samples) {
   return guarded([&] {
     thread_local std::vector<hotrow::ServingFeature> asked;
     asked.clear();
@@ -144,9 +144,8 @@ int hr_serving_lookup(const hr_serving* tables, const hr_feature* features, size
       const hr_feature& from = features[f];
       asked.push_back({from.name, from.table, from.keys, hotrow::capi::to_segments(from)});
     }
-    const hotrow::LookupReport done =
-        tables->tables->lookup(asked.data(), count, pooled, hotrow::Executor(executor));
-    if (report != nullptr) *report = {done.unknown, done.failed};
+    tables->tables->lookup(asked.data(), count, pooled, hotrow::Executor(executor),
+                           {defaulted, samples});
   });
 }
 

@@ -349,14 +349,12 @@ HR_API uint64_t hr_serving_id(const hr_serving* tables);
 /* The number of a table, for hr_feature.table. width must be that of the store. */
 HR_API int hr_serving_table(const hr_serving* tables, const char* table, size_t width,
                             size_t* number);
-typedef struct {
-  uint64_t unknown; /* distinct keys that the store does not know */
-  uint64_t failed;  /* distinct keys that could not be read; they got default rows */
-} hr_serving_report;
-/* All features in one call; report may be null. */
+/* All features in one call. defaulted: (samples), how many keys of a sample got default rows
+ * because they could not be read; those of features with another number of outputs count for the
+ * first sample. */
 HR_API int hr_serving_lookup(const hr_serving* tables, const hr_feature* features, size_t count,
-                             float* const* pooled, const hr_executor* executor,
-                             hr_serving_report* report);
+                             float* const* pooled, const hr_executor* executor, int32_t* defaulted,
+                             size_t samples);
 
 #ifdef __cplusplus
 }

@@ -22,6 +22,16 @@ T* at_least(std::vector<T>& values, size_t size) {
   return values.data();
 }
 
+// The sample of a key, where a feature has as many outputs as there are samples.
+size_t sample_of(const Segments& segments, size_t key, size_t samples) {
+  if (segments.outputs() != samples) return 0;
+  if (segments.combiner == Combiner::kNone || segments.row_splits == nullptr) return key;
+  const int64_t* const ends = segments.row_splits + 1;
+  const int64_t* const end =
+      std::upper_bound(ends, ends + segments.samples, static_cast<int64_t>(key));
+  return static_cast<size_t>(end - ends);
+}
+
 }  // namespace
 
 // Memory of a lookup, kept by its thread.
@@ -37,7 +47,14 @@ struct ServingLookup::Scratch {
     std::vector<ReadState> states;
   };
 
+  // Where a probe's keys are in the request.
+  struct Origin {
+    size_t feature;
+    size_t begin;
+  };
+
   std::vector<HotRows::Probe> probes;  // pieces of features
+  std::vector<Origin> origins;         // of the probes
   std::vector<float> rows;             // of features that are pooled
   std::vector<size_t> row_of;          // feature -> its first float in rows, or kPlain
   std::vector<std::vector<HotRows::Miss>> misses_of;  // a task each
@@ -133,6 +150,7 @@ uint64_t ServingLookup::plan(const ServingFeature* features, size_t count, float
   }
   float* const rows = at_least(scratch.rows, floats);
   scratch.probes.clear();
+  scratch.origins.clear();
   for (size_t f = 0; f < count; ++f) {
     const ServingFeature& feature = features[f];
     const size_t width = tables[feature.table].width;
@@ -144,6 +162,7 @@ uint64_t ServingLookup::plan(const ServingFeature* features, size_t count, float
       probe.count = std::min(kPiece, feature.segments.keys - begin);
       probe.rows = to + begin * width;
       scratch.probes.push_back(probe);
+      scratch.origins.push_back({f, begin});
     }
   }
   return keys;
@@ -284,7 +303,8 @@ void ServingLookup::judge(Scratch& scratch, LookupReport& report) const {
 }
 
 // Writes what was fetched to all places that want it.
-void ServingLookup::place_rows(Scratch& scratch) const {
+void ServingLookup::place_rows(const ServingFeature* features, Scratch& scratch,
+                               DefaultedSamples defaulted_samples) const {
   for (size_t m = 0; m < scratch.missing_tables; ++m) {
     const Scratch::Missing& missing = *scratch.missing[m];
     const StoredTable& table = reader_->tables()[missing.table];
@@ -299,7 +319,13 @@ void ServingLookup::place_rows(Scratch& scratch) const {
         decode_row(table.type, missing.rows.data() + u * row_bytes, table.width, to);
       } else {
         std::fill_n(to, table.width, table.default_value);
-        defaulted += missing.states[u] == ReadState::kFailed;
+        if (missing.states[u] != ReadState::kFailed) continue;
+        ++defaulted;
+        if (defaulted_samples.samples == 0) continue;
+        const Scratch::Origin origin = scratch.origins[miss.probe];
+        ++defaulted_samples
+              .keys[sample_of(features[origin.feature].segments, origin.begin + miss.position,
+                              defaulted_samples.samples)];
       }
     }
     if (defaulted > 0) {
@@ -310,7 +336,8 @@ void ServingLookup::place_rows(Scratch& scratch) const {
 
 LookupReport ServingLookup::lookup(const ServingFeature* features, size_t count,
                                    float* const* outputs, Deadline deadline,
-                                   const Executor& executor) const {
+                                   const Executor& executor, DefaultedSamples defaulted) const {
+  std::fill_n(defaulted.keys, defaulted.samples, 0);
   Lease lease;
   Scratch& scratch = *lease;
   const IeeeFloatMode exact;
@@ -322,7 +349,7 @@ LookupReport ServingLookup::lookup(const ServingFeature* features, size_t count,
     sort_misses(scratch);
     fetch(scratch, deadline, report);
     judge(scratch, report);
-    place_rows(scratch);
+    place_rows(features, scratch, defaulted);
   }
   const Executor& pooling = report.keys < 2 * kPiece ? Executor() : executor;
   pooling.run(count, [&](size_t f) {

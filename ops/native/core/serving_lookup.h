@@ -38,6 +38,13 @@ struct ServingFeature {
   Segments segments;
 };
 
+// Which samples got default rows because the store could not be asked. A key of a feature with
+// another number of outputs than `samples` counts for the first one.
+struct DefaultedSamples {
+  int32_t* keys = nullptr;  // (samples), or null; lookup sets them all
+  size_t samples = 0;
+};
+
 // What a lookup met.
 struct LookupReport {
   uint64_t keys = 0;     // of all features, duplicates too
@@ -72,7 +79,8 @@ class ServingLookup {
   // threads. Fails with InvalidArgument for wrong segments, and with Unavailable, naming the table
   // and the reason, as OnStoreFailure says.
   LookupReport lookup(const ServingFeature* features, size_t count, float* const* outputs,
-                      Deadline deadline, const Executor& executor = Executor()) const;
+                      Deadline deadline, const Executor& executor = Executor(),
+                      DefaultedSamples defaulted = {}) const;
 
   const std::vector<StoredTable>& tables() const { return reader_->tables(); }
   LookupCounts counts(size_t table) const;
@@ -92,7 +100,8 @@ class ServingLookup {
   void sort_misses(Scratch& scratch) const;
   void fetch(Scratch& scratch, Deadline deadline, LookupReport& report) const;
   void judge(Scratch& scratch, LookupReport& report) const;
-  void place_rows(Scratch& scratch) const;
+  void place_rows(const ServingFeature* features, Scratch& scratch,
+                  DefaultedSamples defaulted) const;
 
   std::shared_ptr<const RowReader> reader_;
   std::shared_ptr<HotRows> cache_;

@@ -60,11 +60,12 @@ size_t ServingTables::number_of(const std::string& name) const {
 }
 
 LookupReport ServingTables::lookup(const ServingFeature* features, size_t count,
-                                   float* const* outputs, const Executor& executor) const {
+                                   float* const* outputs, const Executor& executor,
+                                   DefaultedSamples defaulted) const {
   const Deadline deadline = options_.timeout.count() == 0
                                 ? Deadline::max()
                                 : std::chrono::steady_clock::now() + options_.timeout;
-  return lookup_->lookup(features, count, outputs, deadline, executor);
+  return lookup_->lookup(features, count, outputs, deadline, executor, defaulted);
 }
 
 void ServingTables::set_topology(const std::string& topology) const {

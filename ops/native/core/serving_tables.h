@@ -41,7 +41,7 @@ class ServingTables {
   size_t number_of(const std::string& name) const;
   // As ServingLookup::lookup, within the options' timeout.
   LookupReport lookup(const ServingFeature* features, size_t count, float* const* outputs,
-                      const Executor& executor) const;
+                      const Executor& executor, DefaultedSamples defaulted) const;
 
   // Of a store in Redis; fails with FailedPrecondition for another one.
   void set_topology(const std::string& topology) const;

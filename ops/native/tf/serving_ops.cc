@@ -19,6 +19,7 @@ REGISTER_OP("HotrowServingLookup")
     .Input("row_splits: F * int64")
     .Input("weights: F * float")
     .Output("pooled: F * float")
+    .Output("defaulted: int32")
     .Attr("F: int >= 1")
     .Attr("tables: list(string)")
     .Attr("features: list(string)")
@@ -26,10 +27,17 @@ REGISTER_OP("HotrowServingLookup")
     .Attr("combiners: list(int)")
     .Attr("widths: list(int)")
     .SetIsStateful()
-    .SetShapeFn(set_pooled_shapes)
+    .SetShapeFn([](tf::shape_inference::InferenceContext* c) {
+      TF_RETURN_IF_ERROR(set_pooled_shapes(c));
+      c->set_output(c->num_outputs() - 1,
+                    c->Vector(tf::shape_inference::InferenceContext::kUnknownDim));
+      return absl::OkStatus();
+    })
     .Doc(
-        "Rows of all features from the tables of a version, pooled. The tables are those that a "
-        "server bound to the (name, version) of the session, else those of the manifest file.");
+        "Rows of all features from the tables of a version, pooled; and, for each sample of the "
+        "first feature, how many keys got default rows because the store could not be read. The "
+        "tables are those that a server bound to the (name, version) of the session, else those of "
+        "the manifest file.");
 
 // The numbers of an op's tables in those of a version.
 struct Resolved {
@@ -68,9 +76,15 @@ class ServingLookupOp : public tf::OpKernel {
       pooled[f] = out->flat<float>().data();
       features[f].table = resolved->numbers[features[f].table];
     }
+    tf::Tensor* defaulted = nullptr;
+    const int64_t samples = pooled_shape(layout_, features, 0).dim_size(0);
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(static_cast<int>(features.size()),
+                                             tf::TensorShape({samples}), &defaulted));
     const Threads threads(ctx);
-    OP_REQUIRES_OK(ctx, to_status(hr_serving_lookup(tables.get(), features.data(), features.size(),
-                                                    pooled.data(), threads.executor(), nullptr)));
+    OP_REQUIRES_OK(
+        ctx, to_status(hr_serving_lookup(
+                 tables.get(), features.data(), features.size(), pooled.data(), threads.executor(),
+                 defaulted->flat<int32_t>().data(), static_cast<size_t>(samples))));
   }
 
  private:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import os
 import signal
 import time
@@ -11,9 +12,11 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+import tensorflow as tf
 from integration.serving.metrics_page import samples_of
 from integration.serving.server_processes import control_of
 from integration.serving.trained_run import export, scores_of, train
+from tensorflow_serving.apis import predict_pb2
 
 from hotrow.cli.main import main
 from hotrow.manifest import read_manifest
@@ -39,12 +42,30 @@ def expected(trained: Path, start_shared_server: Any, tmp_path_factory: Any) -> 
     return scores_of(server, trained, tmp_path_factory.mktemp("scores"))
 
 
-def predict(server: Any, folder: Path) -> float:
-    """Returns the score of a row whose keys were trained."""
+def inputs(folder: Path) -> dict[str, np.ndarray]:
+    """Returns a row whose keys were trained."""
     fields = (folder / "train.tsv").read_text().split("\n", 1)[0].split("\t")
     row = {f"I{i}": np.array([float(fields[i] or "nan")], np.float32) for i in (1, 2, 3)}
     words = {f"C{i}": np.array([fields[13 + i].encode()], object) for i in (1, 2, 3)}
-    return float(server.predict(**row, **words).outputs["scores"].float_val[0])
+    return {**row, **words}
+
+
+def predict(server: Any, folder: Path) -> float:
+    """Returns the score of that row."""
+    return float(server.predict(**inputs(folder)).outputs["scores"].float_val[0])
+
+
+def told_default_rows(server: Any, folder: Path, copies: int) -> str | None:
+    """Returns what the answer to so many copies of that row says of default rows."""
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = server.model
+    for name, value in inputs(folder).items():
+        request.inputs[name].CopyFrom(tf.make_tensor_proto(np.repeat(value, copies)))
+    reply, call = server.prediction.Predict.with_call(request, timeout=30)
+    assert list(reply.outputs) == ["scores"]
+    assert len(reply.outputs["scores"].float_val) == copies
+    told = dict(call.trailing_metadata())
+    return told.get("x-hotrow-default-rows")
 
 
 def failure(server: Any, trained: Path) -> tuple[grpc.StatusCode, str, float]:
@@ -147,12 +168,32 @@ def test_without_redis_default_rows_answer_when_they_may(
     server = start_server("m", tmp_path / "models" / "m", *flags)
     server.wait_ready()
     before = predict(server, trained)
+    assert told_default_rows(server, trained, 2) is None
     redis.kill()
     assert predict(server, trained) != before
+    assert told_default_rows(server, trained, 1) == "3"
+    assert told_default_rows(server, trained, 4) == "12"
     samples = samples_of(server)
     told = {n: v for n, v in samples.items() if n.startswith("hotrow_default_rows_total")}
     assert sum(told.values()) >= 3
     assert all('model_name="m",version="1",table=' in name for name in told)
+
+
+def test_default_rows_are_told_of_each_request_of_a_batch(
+    trained: Path, redis_servers: Any, start_server: Any, tmp_path: Path
+) -> None:
+    redis = redis_servers.standalone()
+    export(trained, tmp_path / "models", "m", f"--store={redis.url}")
+    (tmp_path / "batching").write_text(
+        "max_batch_size { value: 32 } batch_timeout_micros { value: 50000 }"
+    )
+    flags = ["--enable_batching", f"--batching_parameters_file={tmp_path}/batching"]
+    server = start_server("m", tmp_path / "models" / "m", "--on_store_failure=default", *flags)
+    server.wait_ready()
+    redis.kill()
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        told = list(pool.map(lambda n: told_default_rows(server, trained, n), [1, 2, 3, 4]))
+    assert told == ["3", "6", "9", "12"]
 
 
 def test_a_store_that_lost_its_rows_is_never_taken_for_one_without_them(

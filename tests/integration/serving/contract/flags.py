@@ -316,6 +316,7 @@ ROWS = (
         "test_redis_rows.py::test_a_store_that_lost_its_rows_is_never_taken_for_one_without_them",
         "test_redis_rows.py::test_a_generation_lives_as_long_as_a_server_uses_it",
         "test_redis_rows.py::test_a_control_process_that_starts_again_without_redis_changes_nothing",
+        "test_redis_rows.py::test_default_rows_are_told_of_each_request_of_a_batch",
         "test_redis_rows.py::test_a_store_is_inspected",
     ),
     added(
