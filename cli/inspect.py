@@ -12,9 +12,11 @@ from pathlib import Path
 import click
 
 from hotrow.cli.inspection_text import details, summary
+from hotrow.cli.store_flags import store_flags, take_store_access
 from hotrow.errors import DataLossError, InvalidArgumentError, NotFoundError
 from hotrow.inspection import Inspection, inspect_store, inspect_version
 from hotrow.sealed_directory import MANIFEST
+from hotrow.store.access import StoreAccess
 from hotrow.version_layout import FILE_NAME
 
 _CHECKPOINT = re.compile(r"step-\d+")
@@ -39,20 +41,29 @@ _CHECKPOINT = re.compile(r"step-\d+")
     metavar="FILE",
     help="Write it as JSON, too; - is standard output, and nothing else.",
 )
-def command(place: str, only: tuple[str, ...], histograms: bool, json_file: str | None) -> None:
+@store_flags
+def command(
+    place: str,
+    only: tuple[str, ...],
+    histograms: bool,
+    json_file: str | None,
+    **access: str,
+) -> None:
     """Show what a run directory, a checkpoint, a version directory or a store holds.
 
     Of a run, the newest undamaged checkpoint is checked against its checksums and its rows are
     read: skew (the share of lookups that went to the top 1 % and 10 % of the rows), ages, norms.
     Of a version, every file is checked against its checksum and every row against the digests of
-    the manifest.
+    the manifest. Of a store, its generations: which one is live, rows, memory of a row, and how
+    many shards each node has.
 
     \b
     Examples:
       platform inspect runs/a --histograms
       platform inspect runs/a/checkpoints/step-00005000 --table C3 --json c3.json
+      platform inspect redis+cluster://10.0.0.1,10.0.0.2
     """  # noqa: D301 (click wants a real \b)
-    inspection = _inspect(place, only, histograms)
+    inspection = _inspect(place, only, histograms, take_store_access(access))
     content = json.dumps(inspection.as_dict(), indent=1)
     if json_file == "-":
         click.echo(content)
@@ -67,7 +78,9 @@ def command(place: str, only: tuple[str, ...], histograms: bool, json_file: str 
         )
 
 
-def _inspect(place: str, only: tuple[str, ...], histograms: bool) -> Inspection:
+def _inspect(
+    place: str, only: tuple[str, ...], histograms: bool, access: StoreAccess
+) -> Inspection:
     path = Path(place)
     is_version = (path / "assets" / FILE_NAME).exists()
     if "://" not in place and not is_version:
@@ -86,9 +99,9 @@ def _inspect(place: str, only: tuple[str, ...], histograms: bool) -> Inspection:
             f"{place} is no run and no checkpoint; leave out --table and --histograms"
         )
     if "://" in place:
-        return inspect_store(place)
+        return inspect_store(place, access)
     if is_version:
-        return inspect_version(path)
+        return inspect_version(path, access)
     if (path / "data.mdb").exists():
         return inspect_store(f"file://{path.resolve()}")
     if (path / "saved_model.pb").exists():

@@ -116,6 +116,8 @@ def _state(layout: LineLayout) -> str:
 def _fact(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "none"
+    if isinstance(value, dict):
+        return ", ".join(f"{name.replace('_', ' ')} {_fact(of)}" for name, of in value.items())
     return str(value)
 
 

@@ -16,6 +16,7 @@ import tensorflow as tf
 from hotrow.errors import AlreadyExistsError, InvalidArgumentError
 from hotrow.manifest import Manifest, ManifestFeature, ManifestTable, schema_hash
 from hotrow.ops.embedding import DistributedEmbedding
+from hotrow.ops.export.hot_rows import write_hot_rows
 from hotrow.ops.export.row_options import RowOptions
 from hotrow.ops.export.signatures import DEFAULT_ROWS, Signature, complete_signatures
 from hotrow.ops.export.standalone import standalone_table
@@ -32,7 +33,7 @@ from hotrow.store.leases import lock_exports
 from hotrow.store.lmdb import LmdbStore
 from hotrow.store.row_store import RowStore
 from hotrow.store.spec import Generation
-from hotrow.version_layout import FILE_NAME, ROWS
+from hotrow.version_layout import FILE_NAME, HOT_ROWS, ROWS
 
 OWN_STORE = f"file:{ROWS}"
 """The store inside the version directory."""
@@ -116,6 +117,7 @@ def write_version(
         else:
             generation = _write_rows(facts, rows, directory, report)
             manifest = facts.manifest(generation, rows.store or OWN_STORE)
+            write_hot_rows(list(tables.values()), directory / HOT_ROWS)
             with _asset(manifest) as asset:
                 module.manifest = asset
                 _save(module, layers, lambda: StoreLookup(asset.asset_path), signatures, directory)

@@ -14,8 +14,10 @@ from hotrow.manifest import read_manifest
 from hotrow.sealed_directory import read_sealed
 from hotrow.store import open_store
 from hotrow.store.access import StoreAccess
+from hotrow.store.figures import StoreFigures
 from hotrow.store.generations import Generations
-from hotrow.store.spec import row_bytes
+from hotrow.store.leases import users
+from hotrow.store.spec import State, row_bytes
 from hotrow.table_statistics import TableStatistics
 from hotrow.version_layout import FILE_NAME, ROWS
 
@@ -123,20 +125,45 @@ def inspect_store(url: str, access: StoreAccess | None = None) -> Inspection:
         NotFoundError, UnavailableError: it cannot be opened.
         InvalidArgumentError: no URL of a store.
     """
-    store = open_store(url, access)
+    store = open_store(url, access, option="store")
     generations = Generations(store.records)
     try:
         found = generations.all()
-        live = {model: generations.model(model).live for model in generations.models()}
+        live = {generations.model(model).live for model in generations.models()}
+        users_of = {g.generation: users(store.records, g.generation) for g in found}
+        figures = {g.generation: store.figures(g) for g in found if g.state is not State.DELETING}
     finally:
         store.close()
+    facts: dict[str, Any] = {"generations": len(found)}
+    for g in found:
+        facts[f"generation {g.generation}"] = {
+            "model": g.model,
+            "version": g.version,
+            "state": str(g.state),
+            "live": g.generation in live,
+            "rows": sum(t.rows for t in g.tables),
+            "users": len(users_of[g.generation]),
+            **_taken(figures.get(g.generation)),
+        }
     tables = tuple(
         InspectedTable(f"{g.generation}/{t.name}", t.rows, t.dim, t.row_bytes, t.digest or None)
         for g in found
         for t in g.tables
     )
-    facts = {"generations": len(found), "live": live}
     return Inspection("store", url, facts, tables)
+
+
+def _taken(figures: StoreFigures | None) -> dict[str, Any]:
+    """Returns the memory of a generation, and how many shards each node has."""
+    if figures is None:
+        return {}
+    sampled = {t.name: t.bytes_a_row for t in figures.tables if t.bytes_a_row is not None}
+    nodes = {node.address: node for node in figures.nodes}
+    return {
+        "bytes_a_row": {name: round(value, 1) for name, value in sampled.items()},
+        "shards": {address: node.shards for address, node in nodes.items()},
+        "used_bytes": {address: node.used_bytes for address, node in nodes.items()},
+    }
 
 
 def inspect_version(directory: Path, access: StoreAccess | None = None) -> Inspection:

@@ -1,8 +1,11 @@
 #include "core/serving_tables.h"
 
+#include <algorithm>
 #include <atomic>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "core/hot_list.h"
 #include "core/lmdb_rows.h"
 #include "core/manifest.h"
 #include "core/status.h"
@@ -10,6 +13,11 @@
 
 namespace hotrow {
 namespace {
+
+// In the version's directory.
+constexpr const char* kHotRows = "hot_rows.bin";
+constexpr size_t kWarmUpKeys = 4096;  // at a time
+constexpr auto kWarmUpPatience = std::chrono::seconds(2);
 
 uint64_t next_id() {
   static std::atomic<uint64_t> last{0};
@@ -48,6 +56,48 @@ ServingTables::ServingTables(const std::string& manifest_path, const ServingOpti
   // A read of LMDB costs less than to find out that somebody else reads it.
   lookup.share_fetches = redis_ != nullptr;
   lookup_ = std::make_unique<ServingLookup>(reader_, cache_, lookup);
+  if (cache_ != nullptr) warm_up();
+}
+
+void ServingTables::warm_up() {
+  const HotList hot = read_hot_list(
+      std::filesystem::absolute(manifest_path_).parent_path().parent_path() / kHotRows,
+      tables().size());
+  const size_t most = std::min(hot.keys.size(), cache_->slots());
+  struct Part {
+    std::vector<int64_t> keys;
+    std::vector<std::byte> rows;
+    std::vector<RowVersion> versions;
+    std::vector<ReadState> states;
+  };
+  std::vector<Part> parts(tables().size());
+  std::vector<ReadRequest> requests;
+  for (size_t begin = 0; begin < most; begin += kWarmUpKeys) {
+    for (Part& part : parts) part.keys.clear();
+    const size_t end = std::min(most, begin + kWarmUpKeys);
+    for (size_t i = begin; i < end; ++i) parts[hot.tables[i]].keys.push_back(hot.keys[i]);
+    requests.clear();
+    for (size_t t = 0; t < parts.size(); ++t) {
+      Part& part = parts[t];
+      if (part.keys.empty()) continue;
+      part.rows.resize(part.keys.size() * tables()[t].row_bytes());
+      part.versions.resize(part.keys.size());
+      part.states.resize(part.keys.size());
+      requests.push_back({t, part.keys.data(), part.keys.size(), part.rows.data(),
+                          part.versions.data(), part.states.data()});
+    }
+    const HotRows::Ticket ticket = cache_->ticket();
+    const ReadFailure failure = reader_->read(requests.data(), requests.size(),
+                                              std::chrono::steady_clock::now() + kWarmUpPatience);
+    for (const ReadRequest& request : requests) {
+      cache_->fill(request, ticket);
+      for (size_t i = 0; i < request.count; ++i) {
+        warmed_rows_ += request.states[i] == ReadState::kFound;
+      }
+    }
+    // A store that does not answer now: the version serves cold rather than not at all.
+    if (failure.code != Code::kOk) return;
+  }
 }
 
 size_t ServingTables::number_of(const std::string& name) const {
@@ -95,6 +145,7 @@ void ServingTables::visit_counts(const Visit& visit) const {
   }
   if (cache_ != nullptr) {
     visit("cache_slots", "", static_cast<double>(cache_->slots()), true);
+    visit("cache_warmed_rows", "", static_cast<double>(warmed_rows_), true);
     visit("cache_bytes", "", static_cast<double>(cache_->bytes()), true);
   }
   visit("shared_fetches", "", static_cast<double>(lookup_->waited()), false);

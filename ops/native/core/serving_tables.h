@@ -52,6 +52,8 @@ class ServingTables {
 
  private:
   void visit_redis(const Visit& visit) const;
+  // Fills the cache with the rows that training used most, as many as fit.
+  void warm_up();
 
   const uint64_t id_;
   std::string manifest_path_;
@@ -61,6 +63,7 @@ class ServingTables {
   std::shared_ptr<HotRows> cache_;
   std::unique_ptr<ServingLookup> lookup_;
   std::unordered_map<std::string, size_t> numbers_;
+  size_t warmed_rows_ = 0;
 };
 
 }  // namespace hotrow

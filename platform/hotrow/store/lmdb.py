@@ -76,6 +76,9 @@ class LmdbStore:
         """Returns no nodes."""
         return {"cluster": False, "nodes": []}
 
+    def figures(self, generation: Generation) -> None:
+        """Returns None: LMDB does not tell."""
+
     def check_safe_for_rows(self) -> None:
         """Does nothing: LMDB drops no rows."""
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from hotrow.store.figures import StoreFigures
 from hotrow.store.spec import Generation
 
 Keys = NDArray[np.int64]
@@ -71,6 +72,9 @@ class RowStore(Protocol):
         `{"cluster": bool, "nodes": [{"address": "host:port" or "unix:/path", "slots":
         [[first, last], ...]}, ...]}`; an embedded store has no nodes.
         """
+
+    def figures(self, generation: Generation) -> StoreFigures | None:
+        """Returns the memory that a generation takes; None: the store does not tell."""
 
     def check_safe_for_rows(self) -> None:
         """Checks that the store never drops a row by itself.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import json
 import os
 import signal
 import time
@@ -129,6 +130,21 @@ def test_rows_in_the_cache_are_served_without_redis(
     assert hits > 600  # many validation keys were never trained
     redis.thaw()
     assert scores_of(server, trained, tmp_path) == expected
+
+
+def test_the_cache_is_warm_before_a_version_serves(
+    trained: Path, redis_servers: Any, start_server: Any, tmp_path: Path
+) -> None:
+    redis = redis_servers.standalone()
+    export(trained, tmp_path / "models", "m", f"--store={redis.url}")
+    flags = ("--device_cache_rows=100000", metrics(tmp_path))
+    server = start_server("m", tmp_path / "models" / "m", *flags)
+    server.wait_ready()
+    redis.kill()
+    # Its keys were never asked for.
+    assert 0 < predict(server, trained) < 1
+    samples = samples_of(server)
+    assert samples['hotrow_cache_warmed_rows{model_name="m",version="1",table=""}'] > 1500
 
 
 def test_without_redis_a_request_fails_within_its_time_budget(
@@ -262,5 +278,9 @@ def test_a_store_is_inspected(
     capsys.readouterr()
     assert main(["inspect", redis_server.url]) == 0
     told = capsys.readouterr().out
-    assert "C1" in told
-    assert "live" in told
+    assert "model m, version 1, state complete, live True, rows 1624, users 0" in told
+    assert f"shards {redis_server.address} 256" in told
+    report = tmp_path / "store.json"
+    assert main(["inspect", redis_server.url, "--json", str(report)]) == 0
+    (facts,) = (v for k, v in json.loads(report.read_text()).items() if k.startswith("generation "))
+    assert all(20 < value < 200 for value in facts["bytes_a_row"].values())

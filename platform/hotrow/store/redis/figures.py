@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from hotrow.store.figures import NodeFigures, StoreFigures, TableFigures
 from hotrow.store.redis.client import RedisClient
 from hotrow.store.redis.connections import address_text
 from hotrow.store.redis.layout import PagedTable, markers_of
@@ -13,50 +13,6 @@ from hotrow.store.spec import Generation
 
 _SAMPLED_SHARDS = 16
 _SAMPLED_PAGES = 16  # of each of them
-
-
-@dataclass(frozen=True)
-class NodeFigures:
-    """A primary.
-
-    Attributes:
-        address: `host:port` or `unix:/path`.
-        used_bytes: of all that it holds.
-        limit_bytes: `maxmemory`; None: there is none.
-        shards: of the generation's, how many it holds.
-    """
-
-    address: str
-    used_bytes: int
-    limit_bytes: int | None
-    shards: int
-
-
-@dataclass(frozen=True)
-class TableFigures:
-    """A table.
-
-    Attributes:
-        name: of the table.
-        bytes_a_row: with all that Redis keeps about it, from a sample of pages; None: the sample
-            has no rows.
-    """
-
-    name: str
-    bytes_a_row: float | None
-
-
-@dataclass(frozen=True)
-class StoreFigures:
-    """Figures of a generation.
-
-    Attributes:
-        nodes: all primaries.
-        tables: in the order of their numbers.
-    """
-
-    nodes: tuple[NodeFigures, ...]
-    tables: tuple[TableFigures, ...]
 
 
 def memory_facts(info: bytes) -> dict[str, str]:

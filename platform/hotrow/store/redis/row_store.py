@@ -9,11 +9,12 @@ from typing import Any
 from hotrow import _native
 from hotrow.errors import FailedPreconditionError
 from hotrow.store.access import StoreAccess
+from hotrow.store.figures import StoreFigures
 from hotrow.store.redis.client import PATIENCE_SECONDS, RedisClient
 from hotrow.store.redis.connections import address_text
 from hotrow.store.redis.deleting import delete_rows
 from hotrow.store.redis.digests import read_digests
-from hotrow.store.redis.figures import StoreFigures, memory_facts, read_figures
+from hotrow.store.redis.figures import memory_facts, read_figures
 from hotrow.store.redis.layout import PagedTable, markers_of, pages_of
 from hotrow.store.redis.parcel import Parcel, packed
 from hotrow.store.redis.putting import put_rows

@@ -322,5 +322,6 @@ ROWS = (
     added(
         "`device_cache_rows`, `device_cache_bytes`, `device_cache_policy`",
         "test_redis_rows.py::test_rows_in_the_cache_are_served_without_redis",
+        "test_redis_rows.py::test_the_cache_is_warm_before_a_version_serves",
     ),
 )
