@@ -79,6 +79,7 @@ class DataPlane:
     Attributes:
         address: where PredictionService answers in this machine, once it listens.
         backend: where it expects the process that answers all other services.
+        folder: private, for sockets that it connects to.
     """
 
     def __init__(self, supervision: Supervision, log: Callable[[str], None]) -> None:
@@ -89,6 +90,7 @@ class DataPlane:
         """
         self._log = log
         self._lifeline = supervision.lifeline
+        self.folder = supervision.folder
         self._control_socket = supervision.folder / "control"
         self._public_socket = supervision.folder / "public"
         self._greetings = supervision.folder / "greetings"

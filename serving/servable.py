@@ -82,7 +82,7 @@ class Servable:
         config.experimental.session_metadata.version = version
         manifest = checked_manifest(path, rows.store)
         before = data_plane.rows_before(model, version, str(path))
-        self._rows = VersionRows(manifest, rows, before, log)
+        self._rows = VersionRows(manifest, rows, before, data_plane.folder, log)
         self.number: int
         self.signatures: Mapping[str, Any]
         try:

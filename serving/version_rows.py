@@ -1,24 +1,20 @@
-"""The rows of a loaded version in a store: their generation, a lease on it, the nodes."""
+"""The rows of a loaded version in a store, as the data plane is told of them."""
 
 from __future__ import annotations
 
-import json
-import os
-import socket
-import threading
-import uuid
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from hotrow.errors import DataLossError, FailedPreconditionError, HotrowError, UnavailableError
-from hotrow.manifest import Manifest, read_manifest
+from hotrow.errors import UnavailableError
+from hotrow.manifest import read_manifest
 from hotrow.protos import control_pb2
 from hotrow.serving.row_options import RowOptions
-from hotrow.store.url import StoreKind, parse_store_url
+from hotrow.store.topology_watch import TopologyWatch
 
-# Between two looks at which nodes a store has.
-_LOOK_SECONDS = 1.0
-_LEASE_SECONDS = 30.0
+if TYPE_CHECKING:
+    from hotrow.store.bound_rows import BoundRows
+
 _OF_FILES = "file:"
 
 
@@ -30,6 +26,7 @@ class VersionRows:
         options: how rows are read.
         before: how an executable that was found reads them; they stay like that while the store
             does not answer.
+        folder: for sockets; private.
         log: takes a line for each change an operator cares for.
 
     Raises:
@@ -42,6 +39,7 @@ class VersionRows:
         manifest: str,
         options: RowOptions,
         before: control_pb2.Rows | None,
+        folder: Path,
         log: Callable[[str], None],
     ) -> None:
         self.message = control_pb2.Rows(
@@ -52,116 +50,58 @@ class VersionRows:
             cache_lru=options.cache_policy == "lru",
         )
         self._options = options
+        self._before = before
+        self._folder = folder
         self._log = log
-        self._closed = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._open: _OpenRows | None = None
+        self._watch: TopologyWatch | None = None
+        self._bound: BoundRows | None = None
         if not manifest:
             return
-        self._manifest = read_manifest(Path(manifest))
-        url = options.store or self._manifest.store
+        found = read_manifest(Path(manifest))
+        url = options.store or found.store
         if not url or (url.startswith(_OF_FILES) and not url.startswith("file://")):
             return  # the version's own, which nobody deletes
         self._store_url = url
+        self._generation = found.generation
         try:
-            self._open = _OpenRows(url, self._manifest, options)
+            self._bound = self._bind()
         except UnavailableError:
             if before is None:
                 raise
             self.message.CopyFrom(before)
             log(f"{url} does not answer; rows go on as before until it does")
             return
-        self._open.describe(self.message)
+        for name, value in self._bound.place().items():
+            setattr(self.message, name, value)
 
     def watch(self, set_topology: Callable[[str], None]) -> None:
         """Calls `set_topology` from now on whenever the nodes of the store are others."""
-        if self._open is None and not self.message.topology:
-            return
-        if self._open is not None and not self._open.has_nodes:
-            return
-        self._thread = threading.Thread(
-            target=self._watch, args=[set_topology], name="store-nodes", daemon=True
-        )
-        self._thread.start()
-
-    def close(self) -> None:
-        """Gives the lease and the store back."""
-        self._closed.set()
-        if self._thread is not None:
-            self._thread.join()
-        if self._open is not None:
-            self._open.close()
-
-    def _watch(self, set_topology: Callable[[str], None]) -> None:
         known = self.message.topology
-        while not self._closed.wait(_LOOK_SECONDS):
-            try:
-                if self._open is None:
-                    self._open = _OpenRows(self._store_url, self._manifest, self._options)
-                now = self._open.topology()
-                if now == known:
-                    continue
-                set_topology(now)
-            except HotrowError:
-                continue  # the data plane goes on with the nodes that it knows
-            known = now
+        if not known:
+            return
+        if self._before is not None and self._before.topology != known:
+            set_topology(known)
+
+        def ask() -> str:
+            if self._bound is None:
+                self._bound = self._bind()
+            return self._bound.topology()
+
+        def tell(topology: str) -> None:
+            set_topology(topology)
             self._log(f"{self._store_url}: the nodes of the store have changed")
 
-
-class _OpenRows:
-    """A generation in an open store, with a lease."""
-
-    def __init__(self, url: str, manifest: Manifest, options: RowOptions) -> None:
-        # Not before: a server without such a store does without its libraries.
-        from hotrow.store import open_store
-        from hotrow.store.generations import Generations
-        from hotrow.store.leases import use
-        from hotrow.store.spec import State
-
-        self._url = parse_store_url("--store", url)
-        self._access = options.access
-        self._store = open_store(url, options.access)
-        try:
-            self._generation = Generations(self._store.records).get(manifest.generation)
-            if self._generation.state is not State.COMPLETE:
-                raise FailedPreconditionError(
-                    f"{url}: generation {manifest.generation} is {self._generation.state}, not "
-                    "complete; export again"
-                )
-            missing = self._store.missing_markers(self._generation)
-            if missing:
-                raise DataLossError(
-                    f"{url}: generation {manifest.generation} has lost {len(missing)} of "
-                    f"{self._generation.shards} shards; export again"
-                )
-            holder = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-            self._lease = use(
-                self._store.records, manifest.generation, holder, seconds=_LEASE_SECONDS
-            )
-        except BaseException:
-            self._store.close()
-            raise
-
-    @property
-    def has_nodes(self) -> bool:
-        """Whether it is read from nodes, not from files."""
-        return self._url.kind is not StoreKind.FILE
-
-    def topology(self) -> str:
-        """Returns which nodes the store has now, as the data plane takes it."""
-        return json.dumps(self._store.topology(), sort_keys=True)
-
-    def describe(self, message: control_pb2.Rows) -> None:
-        """Adds what the data plane needs to find the rows."""
-        if not self.has_nodes:
-            return
-        message.generation = self._generation.model_dump_json()
-        message.topology = self.topology()
-        message.username = self._access.username or self._url.username
-        message.password = self._access.password
-        message.database = self._url.database
+        self._watch = TopologyWatch(ask, tell, known)
 
     def close(self) -> None:
         """Gives the lease and the store back."""
-        self._lease.release()
-        self._store.close()
+        if self._watch is not None:
+            self._watch.close()
+        if self._bound is not None:
+            self._bound.close()
+
+    def _bind(self) -> BoundRows:
+        # Not before: a server without such a store does without its libraries.
+        from hotrow.store.bound_rows import BoundRows
+
+        return BoundRows(self._store_url, self._generation, self._options.access, self._folder)

@@ -6,7 +6,6 @@ import json
 import struct
 
 import numpy as np
-import redis
 
 from hotrow import _native
 
@@ -121,7 +120,7 @@ def topology_of(cluster) -> str:
 def write_to_cluster(stored: RowsInRedis, cluster) -> None:
     """Writes all rows to the primaries of their slots."""
     ranges = cluster.slot_ranges()
-    clients = {node.port: redis.Redis("127.0.0.1", node.port) for node, _, _ in ranges}
+    clients = {node.port: cluster.client(node) for node, _, _ in ranges}
 
     def client_of(slot):
         return next(clients[node.port] for node, first, last in ranges if first <= slot <= last)

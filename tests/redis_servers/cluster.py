@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import redis
+from certificates import Certificates
 from redis_servers.process import RedisProcess, Setting, free_port
+from redis_servers.tls import certificates_beside, tls_of_client, tls_settings
 
 SLOTS = 16384
 _POLL_SECONDS = 0.02
@@ -22,6 +24,7 @@ class RedisCluster:
     Attributes:
         nodes: at first three primaries, then their replicas in the same order.
         url: as Hotrow takes it.
+        certificates: with TLS; clients are asked for theirs.
     """
 
     def __init__(
@@ -30,6 +33,7 @@ class RedisCluster:
         *,
         replicas: bool = True,
         password: str = "",
+        tls: bool = False,
         node_timeout_ms: int = 2000,
         settings: dict[str, Setting] | None = None,
     ) -> None:
@@ -40,10 +44,16 @@ class RedisCluster:
         every |= {"repl-ping-replica-period": 1, "cluster-config-file": "nodes.conf"}
         if password:
             every |= {"requirepass": password, "masterauth": password}
+        self.certificates: Certificates | None = None
+        if tls:
+            self.certificates = certificates_beside(folder)
+            every |= {"port": 0, "tls-cluster": "yes", "tls-replication": "yes"}
+            every |= tls_settings(self.certificates)
+        listen = "tls-port" if tls else "port"
         self.nodes = []
         try:
             for number in range(6 if replicas else 3):
-                own: dict[str, Setting] = {"port": free_port(), "cluster-port": free_port()}
+                own: dict[str, Setting] = {listen: free_port(), "cluster-port": free_port()}
                 name = folder / f"node{number}"
                 self.nodes.append(RedisProcess(name, own | every | (settings or {})))
             self._join()
@@ -53,7 +63,8 @@ class RedisCluster:
 
     @property
     def url(self) -> str:
-        return "redis+cluster://" + ",".join(node.address for node in self.nodes[:3])
+        scheme = "rediss" if self.certificates else "redis"
+        return f"{scheme}+cluster://" + ",".join(node.address for node in self.nodes[:3])
 
     def kill(self) -> None:
         """Ends all servers."""
@@ -62,7 +73,7 @@ class RedisCluster:
 
     def call(self, node: RedisProcess, *command: Any) -> Any:
         """Returns the answer of one server to a command."""
-        with contextlib.closing(self._client(node)) as client:
+        with contextlib.closing(self.client(node)) as client:
             return client.execute_command(*command)
 
     def primaries(self) -> list[RedisProcess]:
@@ -97,8 +108,12 @@ class RedisCluster:
         self.wait_healthy()  # or redis-cli refuses, right after another move
         flags = {"from": self.identity(source), "to": self.identity(target), "slots": count}
         arguments = [part for name, value in flags.items() for part in (f"--cluster-{name}", value)]
-        password = ["-a", self.password, "--no-auth-warning"] if self.password else []
-        command = ["redis-cli", *password, "--cluster", "reshard", source.address, "--cluster-yes"]
+        access = ["-a", self.password, "--no-auth-warning"] if self.password else []
+        if self.certificates is not None:
+            home = self.certificates.folder
+            access += ["--tls", "--cacert", str(home / "ca.cert")]
+            access += ["--cert", str(home / "client.cert"), "--key", str(home / "client.key")]
+        command = ["redis-cli", *access, "--cluster", "reshard", source.address, "--cluster-yes"]
         done = subprocess.run(
             [*command, *map(str, arguments)], check=False, capture_output=True, text=True
         )
@@ -120,9 +135,11 @@ class RedisCluster:
             self.call(node, "FLUSHALL")
             self.call(node, "FUNCTION", "FLUSH")
 
-    def _client(self, node: RedisProcess) -> redis.Redis:
+    def client(self, node: RedisProcess) -> redis.Redis:
+        """Returns a new client of one server; close it."""
         # The first slot map of a new cluster comes over a plain connection.
-        return redis.Redis("127.0.0.1", node.port, password=self.password or None)
+        tls: dict[str, Any] = tls_of_client(self.certificates) if self.certificates else {}
+        return redis.Redis("127.0.0.1", node.port, password=self.password or None, **tls)
 
     def _running(self) -> list[RedisProcess]:
         return [node for node in self.nodes if node.process.poll() is None]

@@ -9,6 +9,7 @@ from pathlib import Path
 import redis
 from certificates import Certificates
 from redis_servers.process import RedisProcess, Setting, free_port
+from redis_servers.tls import certificates_beside, tls_of_client, tls_settings
 
 
 class RedisServer(RedisProcess):
@@ -54,11 +55,8 @@ class RedisServer(RedisProcess):
             every["unixsocket"] = self.socket
         self.certificates: Certificates | None = None
         if tls:
-            home = folder.with_name(f"{folder.name}-certificates")
-            home.mkdir(parents=True)
-            self.certificates = Certificates(home)
-            every |= {"tls-port": port, "tls-cert-file": home / "server.cert"}
-            every |= {"tls-key-file": home / "server.key", "tls-ca-cert-file": home / "ca.cert"}
+            self.certificates = certificates_beside(folder)
+            every |= {"tls-port": port} | tls_settings(self.certificates)
             every |= {"tls-auth-clients": "yes" if tls_clients else "no"}
         lines = "\n".join(f"user {rule}" for rule in users)
         super().__init__(folder, every | (settings or {}), lines=lines)
@@ -73,10 +71,7 @@ class RedisServer(RedisProcess):
         if self.socket is not None:
             where = {"unix_socket_path": str(self.socket)}
         if self.certificates is not None:
-            home = self.certificates.folder
-            where |= {"ssl": True, "ssl_ca_certs": str(home / "ca.cert")}
-            where |= {"ssl_certfile": str(home / "client.cert")}
-            where |= {"ssl_keyfile": str(home / "client.key")}
+            where |= tls_of_client(self.certificates)
         return redis.Redis(**where, password=self.password or None, db=database)
 
     def call(self, *command: object) -> object:

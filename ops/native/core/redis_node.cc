@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "core/resolve_host.h"
+#include "core/status.h"
 
 namespace hotrow {
 
@@ -41,14 +42,26 @@ size_t RedisNode::idle() const {
 
 std::unique_ptr<RedisConnection> RedisNode::connect(Time deadline, size_t* greetings) {
   connects.fetch_add(1, std::memory_order_relaxed);
+  const bool is_relayed = !relay_.path.empty() && address_.path.empty();
   std::string ip;
-  if (address_.path.empty()) {
+  if (address_.path.empty() && !is_relayed) {
     const std::vector<std::string> addresses = resolve_host(address_.host, deadline);
     const std::lock_guard<std::mutex> lock(mutex_);
     ip = addresses[attempts_++ % addresses.size()];
   }
-  auto connection = std::make_unique<RedisConnection>(address_, ip);
   *greetings = 0;
+  std::unique_ptr<RedisConnection> connection;
+  if (is_relayed) {
+    try {
+      connection = std::make_unique<RedisConnection>(relay_, ip);
+    } catch (const Error& error) {
+      fail(error.code(), "its relay %s: %s", relay_.text.c_str(), error.what());
+    }
+    *connection->output() += address_.text + "\r\n";
+    ++*greetings;
+  } else {
+    connection = std::make_unique<RedisConnection>(address_, ip);
+  }
   if (!options_.password.empty()) {
     if (options_.username.empty()) {
       append_command({"AUTH", options_.password}, connection->output());

@@ -6,7 +6,7 @@ namespace hotrow {
 
 std::shared_ptr<RedisNode> RedisRoutes::node_locked(const RedisAddress& address) {
   std::shared_ptr<RedisNode>& node = nodes_[address.text];
-  if (node == nullptr) node = std::make_shared<RedisNode>(address, options_);
+  if (node == nullptr) node = std::make_shared<RedisNode>(address, relay_, options_);
   return node;
 }
 
@@ -17,6 +17,8 @@ void RedisRoutes::set_topology(const RedisTopology& topology) {
   std::map<std::string, std::shared_ptr<RedisNode>> gone;
   const std::lock_guard<std::mutex> lock(mutex_);
   gone.swap(nodes_);
+  if (relay_.path != topology.relay.path) gone.clear();
+  relay_ = topology.relay;
   for (const RedisTopology::Node& entry : topology.nodes) {
     const auto known = gone.find(entry.address.text);
     if (known != gone.end()) nodes_.insert(*known);

@@ -26,10 +26,10 @@ class RedisRoutes {
   RedisRoutes(const StoreNames& names, const RedisOptions& options)
       : names_(names), options_(options) {}
 
-  // Nodes that stay keep their connections.
+  // Nodes that stay, and are reached as before, keep their connections.
   void set_topology(const RedisTopology& topology);
   std::shared_ptr<const RedisRouteMap> map() const;
-  // The node of an address, made if it is new.
+  // The node of an address, made if it is new; reached as the topology says.
   std::shared_ptr<RedisNode> node(const RedisAddress& address);
   // A node said that a shard moved.
   void move(size_t shard, const std::shared_ptr<RedisNode>& to);
@@ -43,6 +43,7 @@ class RedisRoutes {
   mutable std::mutex mutex_;
   std::shared_ptr<const RedisRouteMap> map_;
   std::map<std::string, std::shared_ptr<RedisNode>> nodes_;  // by address
+  RedisAddress relay_;
 };
 
 }  // namespace hotrow

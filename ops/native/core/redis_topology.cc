@@ -66,6 +66,13 @@ RedisTopology parse_redis_topology(const std::string& text) {
       }
       topology.nodes.push_back(std::move(node));
     }
+    if (json.contains("relay")) {
+      topology.relay = parse_redis_address(json.at("relay").get<std::string>());
+      if (topology.relay.path.empty()) {
+        fail(Code::kInvalidArgument, "the relay %s to Redis; legal is unix:/path",
+             topology.relay.text.c_str());
+      }
+    }
   } catch (const nlohmann::json::exception& error) {
     fail(Code::kInvalidArgument, "the topology of Redis is no JSON as it must be: %s",
          error.what());

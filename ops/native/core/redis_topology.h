@@ -25,10 +25,14 @@ struct RedisTopology {
   };
   bool cluster = false;  // else one node has everything
   std::vector<Node> nodes;
+  // A Unix socket behind which somebody connects to any node (redis_node.h); empty: they are
+  // reached directly.
+  RedisAddress relay;
 };
 
 // json: {"cluster": bool, "nodes": [{"address": "...", "slots": [[first, last], ...]}, ...]}; slots
-// may be absent outside of a cluster. Fails with InvalidArgument.
+// may be absent outside of a cluster; and "relay": "unix:/path", for nodes that speak TLS. Fails
+// with InvalidArgument.
 RedisTopology parse_redis_topology(const std::string& json);
 
 }  // namespace hotrow

@@ -20,7 +20,8 @@ namespace hotrow {
 
 class FakeRedis {
  public:
-  // Gets the arguments of a command, returns the bytes of the answer; "" closes the connection.
+  // Gets the arguments of a command, or the line that a relay gets; returns the bytes of the
+  // answer; "" closes the connection.
   using Answer = std::function<std::string(const std::vector<std::string>&)>;
 
   // piece: bytes that are sent at a time.
@@ -98,6 +99,13 @@ class FakeRedis {
       at = end + 2;
       return true;
     };
+    if (input->empty() || (*input)[0] != '*') {
+      const size_t end = input->find("\r\n");
+      if (end == std::string::npos) return false;
+      *command = {input->substr(0, end)};
+      input->erase(0, end + 2);
+      return true;
+    }
     size_t count;
     if (!number(&count)) return false;
     command->clear();

@@ -17,6 +17,7 @@ import tensorflow as tf
 from integration.serving.metrics_page import samples_of
 from integration.serving.server_processes import control_of
 from integration.serving.trained_run import export, scores_of, train
+from redis_servers.tls import flags_with
 from tensorflow_serving.apis import predict_pb2
 
 from hotrow.cli.main import main
@@ -77,13 +78,28 @@ def failure(server: Any, trained: Path) -> tuple[grpc.StatusCode, str, float]:
     return caught.value.code(), caught.value.details() or "", time.monotonic() - started
 
 
+def wait_until_answered(server: Any, trained: Path, score: float) -> None:
+    """Waits until requests do not fail any more, and compares the score."""
+    end = time.monotonic() + 20
+    while True:
+        try:
+            assert predict(server, trained) == score
+            return
+        except grpc.RpcError:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+
+
 def metrics(folder: Path) -> str:
     """Returns the flag for a page of metrics."""
     (folder / "monitoring").write_text("prometheus_config { enable: true }")
     return f"--monitoring_config_file={folder}/monitoring"
 
 
-@pytest.mark.parametrize("kind", ["standalone", "cluster", "password", "unix"])
+KINDS = ["standalone", "cluster", "password", "unix", "tls", "tls cluster"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_scores_from_redis_are_those_of_training(
     kind: str,
     trained: Path,
@@ -93,23 +109,70 @@ def test_scores_from_redis_are_those_of_training(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    if kind == "cluster":
-        url = redis_servers.cluster(replicas=False).url
+    password = "s3cret@:/" if kind in ("password", "tls cluster") else ""
+    monkeypatch.setenv("HOTROW_STORE_PASSWORD", password)
+    tls = kind.startswith("tls")
+    if kind.endswith("cluster"):
+        redis = redis_servers.cluster(replicas=False, password=password, tls=tls)
     elif kind == "unix":
-        url = redis_servers.standalone(unix_socket=True).url
+        redis = redis_servers.standalone(unix_socket=True)
     else:
-        password = "s3cret@:/" if kind == "password" else ""
-        url = redis_servers.standalone(password=password).url
-        monkeypatch.setenv("HOTROW_STORE_PASSWORD", password)
-    export(trained, tmp_path / "models", "redis", f"--store={url}")
+        redis = redis_servers.standalone(password=password, tls=tls, tls_clients=tls)
+    flags = flags_with(redis.certificates) if tls else []
+    export(trained, tmp_path / "models", "redis", f"--store={redis.url}", *flags)
     assert not (tmp_path / "models" / "redis" / "1" / "rows").exists()
-    server = start_server("redis", tmp_path / "models" / "redis")
+    server = start_server("redis", tmp_path / "models" / "redis", *flags)
     server.wait_ready()
     assert scores_of(server, trained, tmp_path) == expected
-    cached = start_server("redis", tmp_path / "models" / "redis", "--device_cache_rows=100")
+    flags.append("--device_cache_rows=100")
+    cached = start_server("redis", tmp_path / "models" / "redis", *flags)
     cached.wait_ready()
     assert scores_of(cached, trained, tmp_path) == expected
     assert scores_of(cached, trained, tmp_path) == expected
+
+
+def test_a_node_behind_tls_that_dies_fails_requests_in_time_until_it_is_back(
+    trained: Path, redis_servers: Any, start_server: Any, tmp_path: Path
+) -> None:
+    kept = {"appendonly": "yes"}
+    redis = redis_servers.standalone(tls=True, tls_clients=True, settings=kept)
+    flags = flags_with(redis.certificates)
+    export(trained, tmp_path / "models", "m", f"--store={redis.url}", *flags)
+    server = start_server("m", tmp_path / "models" / "m", "--store_timeout_ms=500", *flags)
+    server.wait_ready()
+    before = predict(server, trained)
+    redis.stop()
+    for _ in range(5):
+        code, text, seconds = failure(server, trained)
+        assert code is grpc.StatusCode.UNAVAILABLE
+        assert f"Redis node {redis.address}: " in text
+        assert seconds < 1.0
+    redis.restart()
+    wait_until_answered(server, trained, before)
+    redis.freeze()
+    code, text, seconds = failure(server, trained)
+    assert code is grpc.StatusCode.UNAVAILABLE
+    assert seconds < 1.5
+    redis.thaw()
+    wait_until_answered(server, trained, before)
+    # The relay is of the control process, and so is the next one's.
+    os.kill(control_of(server), signal.SIGKILL)
+    server.wait_for_log("the control process serves again")
+    wait_until_answered(server, trained, before)
+
+
+def test_a_wrong_authority_ends_the_load_with_one_line(
+    trained: Path, redis_servers: Any, start_server: Any, tmp_path: Path
+) -> None:
+    redis = redis_servers.standalone(tls=True)
+    other = redis_servers.standalone(tls=True).certificates.folder
+    flags = flags_with(redis.certificates)
+    export(trained, tmp_path / "models", "m", f"--store={redis.url}", *flags)
+    wrong = (f"--store_ca={other}/ca.cert", "--max_num_load_retries=0")
+    server = start_server("m", tmp_path / "models" / "m", *wrong)
+    assert server.wait_exit() == 255
+    assert "certificate verify failed" in server.log[-1]
+    assert "give its authority, --store_ca FILE" in server.log[-1]
 
 
 def test_rows_in_the_cache_are_served_without_redis(
@@ -165,14 +228,7 @@ def test_without_redis_a_request_fails_within_its_time_budget(
     while failure(server, trained)[2] > 0.1:
         assert time.monotonic() < end
     redis.thaw()
-    end = time.monotonic() + 20
-    while True:
-        try:
-            assert predict(server, trained) == before
-            break
-        except grpc.RpcError:
-            assert time.monotonic() < end
-            time.sleep(0.05)
+    wait_until_answered(server, trained, before)
 
 
 def test_without_redis_default_rows_answer_when_they_may(

@@ -29,6 +29,19 @@ def address_text(address: Address) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def parse_address(text: str) -> Address:
+    """Returns the address that `address_text` wrote as `host:port` or `[ipv6]:port`.
+
+    Raises:
+        ValueError: it is none.
+    """
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isdecimal() or not 1 <= int(port) <= 65535:
+        raise ValueError(f"{text!r} is no host:port")
+    return host, int(port)
+
+
 class Connections:
     """Pools of redis-py connections, which never try again by themselves. Safe from threads."""
 

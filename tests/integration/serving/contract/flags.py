@@ -312,6 +312,8 @@ ROWS = (
         "`store_timeout_ms`, `on_store_failure`",
         "test_redis_rows.py::test_scores_from_redis_are_those_of_training",
         "test_redis_rows.py::test_without_redis_a_request_fails_within_its_time_budget",
+        "test_redis_rows.py::test_a_node_behind_tls_that_dies_fails_requests_in_time_until_it_is_back",
+        "test_redis_rows.py::test_a_wrong_authority_ends_the_load_with_one_line",
         "test_redis_rows.py::test_without_redis_default_rows_answer_when_they_may",
         "test_redis_rows.py::test_a_store_that_lost_its_rows_is_never_taken_for_one_without_them",
         "test_redis_rows.py::test_a_generation_lives_as_long_as_a_server_uses_it",

@@ -1,0 +1,125 @@
+"""The rows of an exported version as native lookups read them: leased, their nodes known."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict
+
+from hotrow.errors import DataLossError, FailedPreconditionError
+from hotrow.store.access import StoreAccess
+from hotrow.store.generations import Generations
+from hotrow.store.leases import use
+from hotrow.store.opening import open_store
+from hotrow.store.spec import State
+from hotrow.store.url import StoreKind, parse_store_url
+
+if TYPE_CHECKING:
+    from hotrow.store.redis.tls_relay import TlsRelay
+
+_LEASE_SECONDS = 30.0
+
+
+class RowsPlace(TypedDict, total=False):
+    """Where native lookups find rows; see `hr_serving_options`. Empty: in files."""
+
+    generation: str
+    topology: str
+    username: str
+    password: str
+    database: int
+
+
+class BoundRows:
+    """A generation in an open store, which is not deleted until this is closed.
+
+    Args:
+        url: of the store.
+        generation: its name.
+        access: how the store lets us in.
+        folder: private; sockets of native readers are made in it. None: that of temporary files.
+        option: what the user wrote the URL behind, for messages.
+
+    Raises:
+        NotFoundError, DataLossError, FailedPreconditionError: the store does not have the rows.
+        UnavailableError, PermissionDeniedError: it does not answer, or does not let us in.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        generation: str,
+        access: StoreAccess,
+        folder: Path | None = None,
+        option: str = "--store",
+    ) -> None:
+        self._url = parse_store_url(option, url)
+        self._access = access
+        self._relay: TlsRelay | None = None
+        self._store = open_store(url, access, option=option)
+        try:
+            self._generation = Generations(self._store.records).get(generation)
+            if self._generation.state is not State.COMPLETE:
+                raise FailedPreconditionError(
+                    f"{url}: generation {generation} is {self._generation.state}, not "
+                    "complete; export again"
+                )
+            missing = self._store.missing_markers(self._generation)
+            if missing:
+                raise DataLossError(
+                    f"{url}: generation {generation} has lost {len(missing)} of "
+                    f"{self._generation.shards} shards; export again"
+                )
+            if self._url.tls:
+                from hotrow.store.redis.tls_relay import TlsRelay
+
+                self._relay = TlsRelay(access, folder)
+            holder = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+            self._lease = use(self._store.records, generation, holder, seconds=_LEASE_SECONDS)
+        except BaseException:
+            if self._relay is not None:
+                self._relay.close()
+            self._store.close()
+            raise
+
+    @property
+    def has_nodes(self) -> bool:
+        """Whether it is read from nodes, not from files."""
+        return self._url.kind is not StoreKind.FILE
+
+    def topology(self) -> str:
+        """Returns which nodes the store has now, as native readers take it.
+
+        Raises:
+            HotrowError: nobody answers.
+        """
+        topology = self._store.topology()
+        if self._relay is not None:
+            topology["relay"] = f"unix:{self._relay.path}"
+        return json.dumps(topology, sort_keys=True)
+
+    def place(self) -> RowsPlace:
+        """Returns what native lookups need to find the rows.
+
+        Raises:
+            HotrowError: nobody answers.
+        """
+        if not self.has_nodes:
+            return {}
+        return {
+            "generation": self._generation.model_dump_json(),
+            "topology": self.topology(),
+            "username": self._access.username or self._url.username,
+            "password": self._access.password,
+            "database": self._url.database,
+        }
+
+    def close(self) -> None:
+        """Gives the lease and the store back, and ends the relay of its readers."""
+        self._lease.release()
+        if self._relay is not None:
+            self._relay.close()
+        self._store.close()

@@ -1,0 +1,46 @@
+"""Keeps native readers told of the nodes that a store has."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from hotrow.errors import HotrowError
+
+# Between two looks at which nodes a store has.
+_LOOK_SECONDS = 1.0
+
+
+class TopologyWatch:
+    """A thread that looks for other nodes until it is closed.
+
+    Args:
+        ask: returns the topology of now. While it raises a `HotrowError`, readers go on with the
+            nodes that they know.
+        tell: called with each topology that is another than before.
+        known: what the readers have.
+    """
+
+    def __init__(self, ask: Callable[[], str], tell: Callable[[str], None], known: str) -> None:
+        self._ask = ask
+        self._tell = tell
+        self._known = known
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="store-nodes", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends it."""
+        self._closed.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._closed.wait(_LOOK_SECONDS):
+            try:
+                now = self._ask()
+                if now == self._known:
+                    continue
+                self._tell(now)
+            except HotrowError:
+                continue
+            self._known = now
