@@ -11,6 +11,9 @@ using hotrow::capi::guarded;
 struct hr_lmdb_writer {
   hotrow::LmdbWriter writer;
 };
+struct hr_lmdb_blocks {
+  hotrow::LmdbBlocks blocks;
+};
 struct hr_lmdb_records {
   hotrow::LmdbRecords records;
 };
@@ -116,6 +119,30 @@ int hr_lmdb_drop_table(const char* directory, const char* generation, const char
       [&] { hotrow::LmdbEnvironment::open(directory, false)->drop_table(generation, table); });
 }
 
+int hr_lmdb_blocks_open(const char* directory, const char* generation, const char* name,
+                        hr_lmdb_blocks** blocks) {
+  return guarded([&] { *blocks = new hr_lmdb_blocks{{directory, generation, name}}; });
+}
+
+void hr_lmdb_blocks_close(hr_lmdb_blocks* blocks) { delete blocks; }
+
+int hr_lmdb_blocks_put(hr_lmdb_blocks* blocks, const int64_t* numbers, const char* const* bytes,
+                       const size_t* lengths, size_t count) {
+  return guarded([&] {
+    std::vector<std::string_view> given;
+    for (size_t i = 0; i < count; ++i) given.emplace_back(bytes[i], lengths[i]);
+    blocks->blocks.put(std::vector<int64_t>(numbers, numbers + count), given);
+  });
+}
+
+int hr_lmdb_blocks_get(const hr_lmdb_blocks* blocks, int64_t number, hr_take_bytes take,
+                       void* context) {
+  return guarded([&] {
+    const auto block = blocks->blocks.get(number);
+    if (block) take(context, block->data(), block->size());
+  });
+}
+
 int hr_lmdb_records_open(const char* directory, int create, hr_lmdb_records** records) {
   return guarded([&] { *records = new hr_lmdb_records{{directory, create != 0}}; });
 }
@@ -130,10 +157,15 @@ int hr_lmdb_records_get(const hr_lmdb_records* records, const char* name, hr_tak
   });
 }
 
-int hr_lmdb_records_swap(hr_lmdb_records* records, const char* name, const char* expected,
-                         const char* text, int* swapped) {
+int hr_lmdb_records_swap(hr_lmdb_records* records, const char* const* names,
+                         const char* const* expected, const char* const* texts, size_t count,
+                         int* swapped) {
   return guarded([&] {
-    *swapped = records->records.swap(name, optional_text(expected), optional_text(text)) ? 1 : 0;
+    std::vector<hotrow::LmdbRecords::Change> changes;
+    for (size_t i = 0; i < count; ++i) {
+      changes.push_back({names[i], optional_text(expected[i]), optional_text(texts[i])});
+    }
+    *swapped = records->records.swap(changes) ? 1 : 0;
   });
 }
 

@@ -62,6 +62,20 @@ HR_API int hr_lmdb_writer_put(hr_lmdb_writer* writer, const int64_t* keys, size_
 HR_API void hr_lmdb_writer_close(hr_lmdb_writer* writer);
 HR_API int hr_lmdb_drop_table(const char* directory, const char* generation, const char* table);
 
+/* --- blocks of cuts in the embedded store ------------------------------------------------------
+ */
+typedef struct hr_lmdb_blocks hr_lmdb_blocks;
+
+HR_API int hr_lmdb_blocks_open(const char* directory, const char* generation, const char* name,
+                               hr_lmdb_blocks** blocks);
+HR_API void hr_lmdb_blocks_close(hr_lmdb_blocks* blocks);
+HR_API int hr_lmdb_blocks_put(hr_lmdb_blocks* blocks, const int64_t* numbers,
+                              const char* const* bytes, const size_t* lengths, size_t count);
+typedef void (*hr_take_bytes)(void* context, const char* bytes, size_t length);
+/* Calls take once, or not at all when there is no such block. */
+HR_API int hr_lmdb_blocks_get(const hr_lmdb_blocks* blocks, int64_t number, hr_take_bytes take,
+                              void* context);
+
 /* --- control records of the embedded store ---------------------------------------------------- */
 typedef struct hr_lmdb_records hr_lmdb_records;
 
@@ -71,9 +85,10 @@ HR_API void hr_lmdb_records_close(hr_lmdb_records* records);
 typedef void (*hr_take_text)(void* context, const char* text, size_t bytes);
 HR_API int hr_lmdb_records_get(const hr_lmdb_records* records, const char* name, hr_take_text take,
                                void* context);
-/* expected, text: null means absent. */
-HR_API int hr_lmdb_records_swap(hr_lmdb_records* records, const char* name, const char* expected,
-                                const char* text, int* swapped);
+/* All `count` changes, or none. expected, text: null means absent. */
+HR_API int hr_lmdb_records_swap(hr_lmdb_records* records, const char* const* names,
+                                const char* const* expected, const char* const* texts, size_t count,
+                                int* swapped);
 HR_API int hr_lmdb_records_list(const hr_lmdb_records* records, const char* prefix,
                                 hr_take_text take, void* context);
 HR_API int hr_lmdb_records_next_number(hr_lmdb_records* records, uint64_t* number);

@@ -27,24 +27,38 @@ std::optional<std::string> LmdbRecords::get(const std::string& name) const {
   return text_of(value);
 }
 
-bool LmdbRecords::swap(const std::string& name, const std::optional<std::string>& expected,
-                       const std::optional<std::string>& text) {
+bool LmdbRecords::swap(const std::vector<Change>& changes) {
   MDB_dbi records;
   env_->open_records(true, &records);
-  env_->reserve(name.size() + (text ? text->size() : 0), false);
+  size_t bytes = 0;
+  for (const Change& change : changes) {
+    bytes += change.name.size() + (change.text ? change.text->size() : 0);
+  }
+  env_->reserve(bytes, false);
   bool same = false;
-  env_->write("store " + env_->directory() + ", record " + name, [&](MDB_txn* txn) {
-    MDB_val key = value_of(name), value;
-    int rc = mdb_get(txn, records, &key, &value);
-    if (rc != MDB_SUCCESS && rc != MDB_NOTFOUND) return rc;
-    same = rc == MDB_NOTFOUND ? !expected : expected && text_of(value) == *expected;
-    if (!same) return MDB_SUCCESS;
-    if (text) {
-      value = value_of(*text);
-      return mdb_put(txn, records, &key, &value, 0);
+  env_->write("store " + env_->directory() + ", control records", [&](MDB_txn* txn) {
+    same = true;
+    for (const Change& change : changes) {
+      MDB_val key = value_of(change.name), value;
+      const int rc = mdb_get(txn, records, &key, &value);
+      if (rc != MDB_SUCCESS && rc != MDB_NOTFOUND) return rc;
+      same = same && (rc == MDB_NOTFOUND ? !change.expected
+                                         : change.expected && text_of(value) == *change.expected);
     }
-    rc = mdb_del(txn, records, &key, nullptr);
-    return rc == MDB_NOTFOUND ? MDB_SUCCESS : rc;
+    if (!same) return MDB_SUCCESS;
+    for (const Change& change : changes) {
+      MDB_val key = value_of(change.name), value;
+      int rc;
+      if (change.text) {
+        value = value_of(*change.text);
+        rc = mdb_put(txn, records, &key, &value, 0);
+      } else {
+        rc = mdb_del(txn, records, &key, nullptr);
+        if (rc == MDB_NOTFOUND) rc = MDB_SUCCESS;
+      }
+      if (rc != MDB_SUCCESS) return rc;
+    }
+    return MDB_SUCCESS;
   });
   return same;
 }

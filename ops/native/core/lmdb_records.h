@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/lmdb_environment.h"
 
@@ -17,10 +18,13 @@ class LmdbRecords {
       : env_(LmdbEnvironment::open(directory, create)) {}
 
   std::optional<std::string> get(const std::string& name) const;
-  // Writes `text`, or removes the record if it is empty, when the record is as expected. Returns
-  // whether it was.
-  bool swap(const std::string& name, const std::optional<std::string>& expected,
-            const std::optional<std::string>& text);
+  // A record, the text that it should have, and the new one; none: absent.
+  struct Change {
+    std::string name;
+    std::optional<std::string> expected, text;
+  };
+  // Makes all changes if all records are as expected. Returns whether they were.
+  bool swap(const std::vector<Change>& changes);
   // Calls visit for each name with the prefix, in order.
   void list(const std::string& prefix, const std::function<void(const std::string&)>& visit) const;
   // 1 more than the call before, of any process.

@@ -96,6 +96,35 @@ size_t LmdbWriter::put(const int64_t* keys, size_t count, const std::byte* rows,
   return written;
 }
 
+LmdbBlocks::LmdbBlocks(const std::string& directory, const std::string& generation,
+                       const std::string& name)
+    : table_(LmdbEnvironment::open(directory, true), generation, name, true) {}
+
+void LmdbBlocks::put(const std::vector<int64_t>& numbers,
+                     const std::vector<std::string_view>& bytes) {
+  size_t total = 0;
+  for (const std::string_view block : bytes) total += block.size() + kEntryBytes;
+  table_.env().reserve(total, false);
+  table_.env().write(table_.place(), [&](MDB_txn* txn) {
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      int64_t number = numbers[i];
+      MDB_val k{sizeof(number), &number}, v{bytes[i].size(), const_cast<char*>(bytes[i].data())};
+      const int rc = mdb_put(txn, table_.dbi(), &k, &v, 0);
+      if (rc != MDB_SUCCESS) return rc;
+    }
+    return MDB_SUCCESS;
+  });
+}
+
+std::optional<std::string> LmdbBlocks::get(int64_t number) const {
+  LmdbEnvironment::Read txn(table_.env());
+  MDB_val k{sizeof(number), &number}, v;
+  const int rc = mdb_get(txn.get(), table_.dbi(), &k, &v);
+  if (rc == MDB_NOTFOUND) return std::nullopt;
+  check_lmdb(rc, table_.place());
+  return std::string(static_cast<const char*>(v.mv_data), v.mv_size);
+}
+
 LmdbReader::LmdbReader(const std::string& directory, const std::string& generation, bool complete)
     : directory_(directory) {
   const LmdbRecords records(directory, false);

@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/lmdb_environment.h"
@@ -28,6 +30,20 @@ class LmdbWriter {
  private:
   LmdbTable table_;
   size_t row_bytes_;
+};
+
+// Bytes by number, beside the rows of a generation: what waits for a commit.
+class LmdbBlocks {
+ public:
+  // name: of a table that no model has. Makes the store and the table when they are absent.
+  LmdbBlocks(const std::string& directory, const std::string& generation, const std::string& name);
+  // bytes[i]: at numbers[i]. One transaction.
+  void put(const std::vector<int64_t>& numbers, const std::vector<std::string_view>& bytes);
+  // None: it is not there.
+  std::optional<std::string> get(int64_t number) const;
+
+ private:
+  LmdbTable table_;
 };
 
 // Reads the rows of a generation.

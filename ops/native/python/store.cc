@@ -2,6 +2,8 @@
 #include <nanobind/stl/vector.h>
 
 #include <optional>
+#include <tuple>
+#include <vector>
 
 #include "core/c_api_store.h"
 #include "python/binding.h"
@@ -17,6 +19,9 @@ void append_text(void* context, const char* text, size_t bytes) {
 // meanwhile.
 class LmdbRecords {
  public:
+  using Changes =
+      std::vector<std::tuple<std::string, std::optional<std::string>, std::optional<std::string>>>;
+
   LmdbRecords(const std::string& directory, bool create) {
     hr_lmdb_records* raw = nullptr;
     check(hr_lmdb_records_open(directory.c_str(), create, &raw));
@@ -31,14 +36,19 @@ class LmdbRecords {
     return found.size() == 0 ? nb::none() : nb::object(found[0]);
   }
 
-  bool swap(const std::string& name, const std::optional<std::string>& expected,
-            const std::optional<std::string>& text) const {
+  // changes: [(name, expected, text)].
+  bool swap_all(const Changes& changes) const {
     const auto records = open();
+    std::vector<const char*> names, expected, texts;
+    for (const auto& [name, before, after] : changes) {
+      names.push_back(name.c_str());
+      expected.push_back(before ? before->c_str() : nullptr);
+      texts.push_back(after ? after->c_str() : nullptr);
+    }
     int swapped = 0;
     run([&] {
-      return hr_lmdb_records_swap(records.get(), name.c_str(),
-                                  expected ? expected->c_str() : nullptr,
-                                  text ? text->c_str() : nullptr, &swapped);
+      return hr_lmdb_records_swap(records.get(), names.data(), expected.data(), texts.data(),
+                                  names.size(), &swapped);
     });
     return swapped != 0;
   }
@@ -62,6 +72,48 @@ class LmdbRecords {
     return records_;
   }
   std::shared_ptr<hr_lmdb_records> records_;
+};
+
+class LmdbBlocks {
+ public:
+  LmdbBlocks(const std::string& directory, const std::string& generation, const std::string& name) {
+    hr_lmdb_blocks* raw = nullptr;
+    check(hr_lmdb_blocks_open(directory.c_str(), generation.c_str(), name.c_str(), &raw));
+    blocks_.reset(raw, hr_lmdb_blocks_close);
+  }
+
+  void close() { blocks_.reset(); }
+
+  void put(const std::vector<int64_t>& numbers, const std::vector<nb::bytes>& blocks) const {
+    const auto opened = open();
+    check_length("put: blocks", blocks.size(), numbers.size());
+    std::vector<const char*> bytes;
+    std::vector<size_t> lengths;
+    for (const nb::bytes& block : blocks) {
+      bytes.push_back(block.c_str());
+      lengths.push_back(block.size());
+    }
+    run([&] {
+      return hr_lmdb_blocks_put(opened.get(), numbers.data(), bytes.data(), lengths.data(),
+                                numbers.size());
+    });
+  }
+
+  nb::object get(int64_t number) const {
+    nb::object found = nb::none();
+    const auto take = [](void* context, const char* bytes, size_t length) {
+      *static_cast<nb::object*>(context) = nb::bytes(bytes, length);
+    };
+    check(hr_lmdb_blocks_get(open().get(), number, take, &found));
+    return found;
+  }
+
+ private:
+  std::shared_ptr<hr_lmdb_blocks> open() const {
+    if (blocks_ == nullptr) throw nb::value_error("the blocks are closed");
+    return blocks_;
+  }
+  std::shared_ptr<hr_lmdb_blocks> blocks_;
 };
 
 class LmdbWriter {
@@ -159,11 +211,16 @@ void bind_store(nb::module_& m) {
   nb::class_<LmdbRecords>(m, "LmdbRecords", "Control records of an LMDB store.")
       .def(nb::init<const std::string&, bool>(), nb::arg("directory"), nb::arg("create"))
       .def("get", &LmdbRecords::get, nb::arg("name"))
-      .def("swap", &LmdbRecords::swap, nb::arg("name"), nb::arg("expected").none(),
-           nb::arg("text").none())
+      .def("swap_all", &LmdbRecords::swap_all, nb::arg("changes"))
       .def("names", &LmdbRecords::names, nb::arg("prefix"))
       .def("next_number", &LmdbRecords::next_number)
       .def("close", &LmdbRecords::close);
+  nb::class_<LmdbBlocks>(m, "LmdbBlocks", "Blocks of a cut beside the rows of a generation.")
+      .def(nb::init<const std::string&, const std::string&, const std::string&>(),
+           nb::arg("directory"), nb::arg("generation"), nb::arg("name"))
+      .def("put", &LmdbBlocks::put, nb::arg("numbers"), nb::arg("blocks"))
+      .def("get", &LmdbBlocks::get, nb::arg("number"))
+      .def("close", &LmdbBlocks::close);
   nb::class_<LmdbWriter>(m, "LmdbWriter", "Writes rows of one table of one generation to LMDB.")
       .def(nb::init<const std::string&, const std::string&, const std::string&, size_t>(),
            nb::arg("directory"), nb::arg("generation"), nb::arg("table"), nb::arg("row_bytes"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from hotrow.store.cuts import cuts_of, discard_unfinished, forget_cut
 from hotrow.store.full_export import forget_progress
 from hotrow.store.generations import Generations
 from hotrow.store.leases import forget_users, users
@@ -29,6 +30,9 @@ def delete_generation(
     """
     generations = Generations(store.records)
     deleting = generations.begin_deleting(generation)
+    discard_unfinished(store, deleting)
+    for cut in cuts_of(store.records, deleting):
+        forget_cut(store, deleting, cut)
     store.delete_rows(deleting, report)
     forget_progress(store.records, deleting)
     forget_users(store.records, deleting.generation)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pydantic
 
 from hotrow.errors import DataLossError, FailedPreconditionError, NotFoundError
-from hotrow.store.row_store import Records
+from hotrow.store.row_store import Change, Records
 from hotrow.store.spec import DEFAULT_SHARDS, Generation, State, StoredTable
 
 _GENERATION = "generation/"
@@ -150,6 +150,36 @@ class Generations:
             return {"live": generation.generation, "previous": record.live}
 
         return self._change_model(generation.model, point)
+
+    def next_epoch(self, model: str) -> ModelRecord:
+        """Takes the next epoch of a model, so that commits of earlier ones are refused."""
+        return self._change_model(model, lambda record: {"epoch": record.epoch + 1})
+
+    def commit(self, model: str, taken: ModelRecord, changes: Sequence[Change]) -> bool:
+        """Makes changes of records together with the next seq of a model.
+
+        Args:
+            model: whose.
+            taken: what `next_epoch` returned.
+            changes: of other records.
+
+        Returns:
+            Whether it was done; else somebody took a later epoch, or a record was not as expected.
+        """
+        name = _MODEL + model
+        for _ in range(_MOST_TRIES):
+            text = self._records.get(name)
+            if text is None:
+                return False
+            record = _parse(ModelRecord, text, name)
+            if (record.epoch, record.seq) != (taken.epoch, taken.seq):
+                return False
+            done = record.model_copy(update={"seq": record.seq + 1}).model_dump_json()
+            if self._records.swap_all([(name, text, done), *changes]):
+                return True
+            if self._records.get(name) == text:
+                return False
+        raise FailedPreconditionError(f"{name} keeps changing")
 
     def roll_back(self, model: str) -> ModelRecord:
         """Makes the previous generation of a model live again; the live one becomes previous.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,18 @@ import numpy as np
 
 from hotrow import _native
 from hotrow.errors import NotFoundError
-from hotrow.store.row_store import Keys, Rows, ShardDigests, States, Versions
+from hotrow.store.row_store import (
+    Change,
+    Keys,
+    Place,
+    Rows,
+    ShardDigests,
+    States,
+    Versions,
+)
 from hotrow.store.spec import Generation
 
-# Says that all rows of a generation were written.
+# Says that all rows of a generation were written: the watermark of each shard.
 _WHOLE = "whole/"
 
 
@@ -30,7 +39,11 @@ class LmdbRecords:
 
     def swap(self, name: str, expected: str | None, text: str | None) -> bool:
         """Writes or removes a record if it is as expected; returns whether it was."""
-        return self._native.swap(name, expected, text)
+        return self._native.swap_all([(name, expected, text)])
+
+    def swap_all(self, changes: Sequence[Change]) -> bool:
+        """Does so with several records: all of them, or none."""
+        return self._native.swap_all(changes)
 
     def names(self, prefix: str) -> list[str]:
         """Returns the names that begin with `prefix`, sorted."""
@@ -132,13 +145,50 @@ class LmdbStore:
         """Marks the generation as whole."""
         del digests
         name = _WHOLE + generation.generation
-        self.records.swap(name, self.records.get(name), "{}")
+        marks = [generation.row_version] * generation.shards
+        self.records.swap(name, self.records.get(name), json.dumps(marks))
 
     def missing_markers(self, generation: Generation) -> list[int]:
         """Returns no shard, or all of them."""
         if self.records.get(_WHOLE + generation.generation) is not None:
             return []
         return list(range(generation.shards))
+
+    def stage(self, generation: Generation, version: int, blocks: Mapping[Place, bytes]) -> None:
+        """Writes blocks of a cut; see `RowStore`."""
+        staged = self._blocks(generation, version)
+        staged.put([_number_of(place) for place in blocks], list(blocks.values()))
+        staged.close()
+
+    def staged(
+        self, generation: Generation, version: int, places: Sequence[Place]
+    ) -> list[bytes | None]:
+        """Returns blocks of a cut; see `RowStore`."""
+        staged = self._blocks(generation, version)
+        found = [staged.get(_number_of(place)) for place in places]
+        staged.close()
+        return found
+
+    def unstage(self, generation: Generation, version: int, places: Sequence[Place]) -> None:
+        """Deletes all blocks of a cut; see `RowStore`."""
+        del places
+        _native.drop_lmdb_table(self._directory, generation.generation, _cut_name(version))
+
+    def watermarks(self, generation: Generation) -> Versions:
+        """Returns uint64 [V]; see `RowStore`."""
+        text = self.records.get(_WHOLE + generation.generation)
+        marks = [0] * generation.shards if text is None else json.loads(text)
+        return np.array(marks, np.uint64)
+
+    def set_watermarks(self, generation: Generation, version: int, shards: Sequence[int]) -> None:
+        """Notes that a cut was folded into shards; see `RowStore`."""
+        name = _WHOLE + generation.generation
+        while (text := self.records.get(name)) is not None:
+            marks = json.loads(text)
+            for shard in shards:
+                marks[shard] = max(marks[shard], version)
+            if self.records.swap(name, text, json.dumps(marks)):
+                return
 
     def delete_rows(
         self, generation: Generation, report: Callable[[int, int], None] = lambda done, of: None
@@ -158,6 +208,9 @@ class LmdbStore:
         reader.close()
         return rows, versions, states
 
+    def _blocks(self, generation: Generation, version: int) -> _native.LmdbBlocks:
+        return _native.LmdbBlocks(self._directory, generation.generation, _cut_name(version))
+
     def _reader(self, generation: Generation) -> _native.LmdbReader:
         return _native.LmdbReader(self._directory, generation.generation, complete=False)
 
@@ -176,6 +229,16 @@ class LmdbStore:
         for writer in self._writers.values():
             writer.close()
         self._writers.clear()
+
+
+def _cut_name(version: int) -> str:
+    """Returns the name of the table of a cut's blocks; no table of a model has such a one."""
+    return f"\x01cut-{version:016x}"
+
+
+def _number_of(place: Place) -> int:
+    shard, number = place
+    return shard << 32 | number
 
 
 def _shards_of(keys: Keys, shards: int) -> np.ndarray:

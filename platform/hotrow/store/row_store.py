@@ -5,7 +5,7 @@ V virtual shards, N rows, B bytes of a stored row (docs/formats.md, "Stored rows
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,6 +26,12 @@ DAMAGED_ROWS = (1 << 64) - 1
 """The number of rows in the digest of a shard with damaged pages: like no other."""
 
 
+Change = tuple[str, str | None, str | None]
+"""Of a control record: its name, the text that it should have, the new one; None: absent."""
+Place = tuple[int, int]
+"""Of a staged block: the virtual shard in whose slot it lies, and its number there, below 2^31."""
+
+
 class Records(Protocol):
     """Control records: small texts by name, changed by compare-and-set.
 
@@ -40,6 +46,13 @@ class Records(Protocol):
 
         Returns:
             Whether it was as expected; else nothing was changed.
+        """
+
+    def swap_all(self, changes: Sequence[Change]) -> bool:
+        """Does the same with several records at once: all of them, or none.
+
+        Args:
+            changes: (name, expected, text) of each; no name twice.
         """
 
     def names(self, prefix: str) -> list[str]:
@@ -155,6 +168,35 @@ class RowStore(Protocol):
         Args:
             generation: which.
             report: gets (done, of), in shards times tables.
+        """
+
+    def stage(self, generation: Generation, version: int, blocks: Mapping[Place, bytes]) -> None:
+        """Writes blocks of a cut that is not committed yet, each up to some MiB; idempotent.
+
+        Args:
+            generation: that the cut changes.
+            version: of its rows.
+            blocks: by their places.
+        """
+
+    def staged(
+        self, generation: Generation, version: int, places: Sequence[Place]
+    ) -> list[bytes | None]:
+        """Returns blocks of a cut; None: it is not there."""
+
+    def unstage(self, generation: Generation, version: int, places: Sequence[Place]) -> None:
+        """Deletes all blocks of a cut, which lie at these places; idempotent."""
+
+    def watermarks(self, generation: Generation) -> Versions:
+        """Returns of each shard the last version folded into it: uint64 [V].
+
+        0 stands for a shard without a marker.
+        """
+
+    def set_watermarks(self, generation: Generation, version: int, shards: Sequence[int]) -> None:
+        """Notes that a cut was folded into shards, unless a newer one was.
+
+        Where a shard has lost its marker, nothing happens.
         """
 
     def read(self, generation: Generation, table: int, keys: Keys) -> tuple[Rows, Versions, States]:

@@ -104,3 +104,13 @@ def test_users_of_a_generation_are_those_with_a_lease(store):
         assert users(store.records, "g") == ["server-1", "server-2"]
         assert users(store.records, "h") == []
     assert users(store.records, "g") == []
+
+
+def test_several_records_change_together_or_not_at_all(store):
+    records = store.records
+    assert records.swap_all([("a", None, "1"), ("b", None, "2")])
+    assert not records.swap_all([("a", "1", "3"), ("b", "9", "3")])
+    assert not records.swap_all([("a", "1", "3"), ("c", "9", "3")])
+    assert (records.get("a"), records.get("b"), records.get("c")) == ("1", "2", None)
+    assert records.swap_all([("a", "1", None), ("b", "2", "4"), ("c", None, "5")])
+    assert (records.get("a"), records.get("b"), records.get("c")) == (None, "4", "5")

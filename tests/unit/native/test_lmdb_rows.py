@@ -42,7 +42,7 @@ def note(path, width, generation="g1", table="t", rows=0):
     ).model_dump_json()
     records = _native.LmdbRecords(str(path), create=True)
     name = f"generation/{generation}"
-    records.swap(name, records.get(name), text)
+    records.swap_all([(name, records.get(name), text)])
     records.close()
 
 
@@ -123,7 +123,7 @@ def test_a_record_that_is_no_generation_is_damage(tmp_path):
     records = _native.LmdbRecords(str(tmp_path), create=False)
     good = records.get("generation/g1")
     for bad in ("{}", "not json", good.replace('"dim":2', '"dim":-2'), good.replace("32", "33")):
-        assert records.swap("generation/g1", records.get("generation/g1"), bad)
+        assert records.swap_all([("generation/g1", records.get("generation/g1"), bad)])
         with pytest.raises(DataLossError, match="damaged"):
             reader(tmp_path)
 
@@ -265,17 +265,17 @@ def test_a_table_is_dropped_whole_and_not_while_it_is_open(tmp_path):
 
 def test_records_change_only_when_they_are_as_expected(tmp_path):
     records = _native.LmdbRecords(str(tmp_path), create=True)
-    assert records.swap("a/1", None, "x")
-    assert not records.swap("a/1", None, "y")
-    assert records.swap("a/1", "x", "y")
+    assert records.swap_all([("a/1", None, "x")])
+    assert not records.swap_all([("a/1", None, "y")])
+    assert records.swap_all([("a/1", "x", "y")])
     assert records.get("a/1") == "y"
-    assert records.swap("a/2", None, "z")
-    assert records.swap("b", None, "z")
+    assert records.swap_all([("a/2", None, "z")])
+    assert records.swap_all([("b", None, "z")])
     assert records.names("a/") == ["a/1", "a/2"]
-    assert records.swap("a/1", "y", None)
+    assert records.swap_all([("a/1", "y", None)])
     assert records.get("a/1") is None
-    assert not records.swap("absent", "y", None)
-    assert records.swap("absent", None, None)
+    assert not records.swap_all([("absent", "y", None)])
+    assert records.swap_all([("absent", None, None)])
     assert [records.next_number() for _ in range(3)] == [1, 2, 3]
 
 

@@ -51,23 +51,48 @@ local function put(keys, args)
   return written
 end
 
--- keys: the control records. args: a name; the text that it should have, after '=', or '': it
--- should not be there; the new text, after '=', or '': it is removed. Returns 1: it was as
--- expected and is changed; 2: it is already as it is to be; 0: neither.
+-- keys: the control records. args: for each record its name; the text that it should have, after
+-- '=', or '': it should not be there; the new text, after '=', or '': it is removed. Returns 1: all
+-- were as expected and are changed; 2: all are already as they are to be; 0: neither, and nothing
+-- was changed.
 local function swap(keys, args)
-  local now = redis.call('HGET', keys[1], args[1])
-  now = now and '=' .. now or ''
-  if now == args[2] then
-    if args[3] == '' then
-      redis.call('HDEL', keys[1], args[1])
-    else
-      redis.call('HSET', keys[1], args[1], string.sub(args[3], 2))
-    end
-    return 1
+  local expected, already = true, true
+  for i = 1, #args, 3 do
+    local now = redis.call('HGET', keys[1], args[i])
+    now = now and '=' .. now or ''
+    expected = expected and now == args[i + 1]
+    already = already and now == args[i + 2]
   end
-  return now == args[3] and 2 or 0
+  if not expected then
+    return already and 2 or 0
+  end
+  for i = 1, #args, 3 do
+    if args[i + 2] == '' then
+      redis.call('HDEL', keys[1], args[i])
+    else
+      redis.call('HSET', keys[1], args[i], string.sub(args[i + 2], 2))
+    end
+  end
+  return 1
+end
+
+-- keys: markers of shards. args: a version, 8 bytes. Those that are there get it as their
+-- watermark, unless theirs is newer.
+local function mark(keys, args)
+  local low, high = struct.unpack('<I4I4', args[1])
+  for _, key in ipairs(keys) do
+    local old = redis.call('HGET', key, 'wm')
+    if old then
+      local old_low, old_high = struct.unpack('<I4I4', old)
+      if high > old_high or (high == old_high and low > old_low) then
+        redis.call('HSET', key, 'wm', args[1])
+      end
+    end
+  end
+  return redis.status_reply('OK')
 end
 
 redis.register_function('NAME_put', put)
+redis.register_function('NAME_mark', mark)
 -- Also in a full store, so that generations can be deleted there.
 redis.register_function{function_name = 'NAME_swap', callback = swap, flags = {'allow-oom'}}

@@ -17,6 +17,7 @@ LIBRARY = f"hotrow_{hashlib.sha256(_SOURCE.encode()).hexdigest()[:12]}"
 
 PUT = f"{LIBRARY}_put"
 SWAP = f"{LIBRARY}_swap"
+MARK = f"{LIBRARY}_mark"
 
 LOST = "HOTROWLOST"
 """How the error of `put` begins when a marker is missing."""

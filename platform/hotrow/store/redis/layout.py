@@ -12,6 +12,15 @@ from hotrow.store.spec import RECORD_HEAD_BYTES, Generation
 _DIGITS = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_"
 
 
+def base64_digits(number: int) -> bytes:
+    """Returns a number as names of keys have it, without leading zeros."""
+    digits = b""
+    while number or not digits:
+        number, digit = divmod(number, len(_DIGITS))
+        digits = _DIGITS[digit : digit + 1] + digits
+    return digits
+
+
 def mean_rows_of_page(record_bytes: int) -> float:
     """Returns how many records of so many bytes a page should hold on average, at least 1.
 
@@ -57,12 +66,8 @@ class PagedTable:
 
     def name(self, marker: bytes, page: int) -> bytes:
         """Returns the name of a page of the shard with this marker."""
-        digits = b""
-        while page or not digits:
-            page, digit = divmod(page, len(_DIGITS))
-            digits = _DIGITS[digit : digit + 1] + digits
         high, low = divmod(self.number, len(_DIGITS))
-        return b"%s:%c%c%s" % (marker, _DIGITS[high], _DIGITS[low], digits)
+        return b"%s:%c%c%s" % (marker, _DIGITS[high], _DIGITS[low], base64_digits(page))
 
     def names(self, shard: int, first: int, count: int) -> list[bytes]:
         """Returns the names of pages of a shard."""

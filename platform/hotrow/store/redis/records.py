@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import binascii
+from collections.abc import Sequence
 
 from hotrow.store.redis.client import RedisClient
 from hotrow.store.redis.functions import SWAP
 from hotrow.store.redis.topology import SLOTS
+from hotrow.store.row_store import Change
 
 KEY = "hotrow:{hr}"
 _COUNTER = "number"
@@ -27,9 +29,14 @@ class RedisRecords:
 
     def swap(self, name: str, expected: str | None, text: str | None) -> bool:
         """Writes a record if it is as expected; see the contract."""
-        old = "" if expected is None else f"={expected}"
-        new = "" if text is None else f"={text}"
-        command = "FCALL", SWAP, 1, KEY, name, old, new
+        return self.swap_all([(name, expected, text)])
+
+    def swap_all(self, changes: Sequence[Change]) -> bool:
+        """Writes records if all are as expected; see the contract."""
+        arguments: list[str] = []
+        for name, *texts in changes:
+            arguments += [name, *("" if text is None else f"={text}" for text in texts)]
+        command = "FCALL", SWAP, 1, KEY, *arguments
         answer, uncertain = self._client.call_once_or_more(self._slot, *command)
         # After a lost answer, "already so" is what the earlier try did.
         return answer == _WRITTEN or (answer == _ALREADY and uncertain)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from hotrow import _native
 from hotrow.errors import FailedPreconditionError
 from hotrow.store.access import StoreAccess
 from hotrow.store.figures import StoreFigures
+from hotrow.store.redis import staging
 from hotrow.store.redis.client import PATIENCE_SECONDS, RedisClient
 from hotrow.store.redis.connections import address_text
 from hotrow.store.redis.deleting import delete_rows
@@ -20,7 +21,15 @@ from hotrow.store.redis.parcel import Parcel, packed
 from hotrow.store.redis.putting import put_rows
 from hotrow.store.redis.reading import read_rows
 from hotrow.store.redis.records import RedisRecords
-from hotrow.store.row_store import Keys, Records, Rows, ShardDigests, States, Versions
+from hotrow.store.row_store import (
+    Keys,
+    Place,
+    Records,
+    Rows,
+    ShardDigests,
+    States,
+    Versions,
+)
 from hotrow.store.spec import Generation
 from hotrow.store.url import StoreUrl
 
@@ -157,6 +166,28 @@ class RedisStore:
     ) -> None:
         """Deletes markers and rows in small steps; see the contract."""
         delete_rows(self.client, generation, report)
+
+    def stage(self, generation: Generation, version: int, blocks: Mapping[Place, bytes]) -> None:
+        """Writes blocks of a cut; see the contract."""
+        staging.stage(self.client, generation, version, blocks)
+
+    def staged(
+        self, generation: Generation, version: int, places: Sequence[Place]
+    ) -> list[bytes | None]:
+        """Returns blocks of a cut; see the contract."""
+        return staging.staged(self.client, generation, version, places)
+
+    def unstage(self, generation: Generation, version: int, places: Sequence[Place]) -> None:
+        """Deletes blocks of a cut; see the contract."""
+        staging.unstage(self.client, generation, version, places)
+
+    def watermarks(self, generation: Generation) -> Versions:
+        """Returns of each shard the last version folded into it; see the contract."""
+        return staging.watermarks(self.client, generation)
+
+    def set_watermarks(self, generation: Generation, version: int, shards: Sequence[int]) -> None:
+        """Notes that a cut was folded into shards; see the contract."""
+        staging.set_watermarks(self.client, generation, version, shards)
 
     def read(self, generation: Generation, table: int, keys: Keys) -> tuple[Rows, Versions, States]:
         """Returns rows, versions and states of keys; see the contract."""

@@ -1,0 +1,149 @@
+"""Blocks of a cut: rows of one table and shard, or a part of the dense weights.
+
+Docs/formats.md, "Cuts". N rows, B bytes of a stored row.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from hotrow import _native
+from hotrow.errors import DataLossError
+from hotrow.store.row_store import Keys, Place, Rows, Versions
+from hotrow.store.spec import RECORD_HEAD_BYTES, Generation
+
+DENSE = 0xFFFFFFFF
+"""In the place of a table's number: the block is a part of the dense weights."""
+TOMBSTONE = np.uint64(1 << 63)
+
+_MAGIC = b"HRCB"
+# Magic, table, checksum; version, shard, count, bytes of a row, 0.
+_HEAD = struct.Struct("<4sIqQIIII")
+_CHECKED = struct.Struct("<QIIII")
+_BLOCK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block that was read.
+
+    Attributes:
+        version: of the cut.
+        table: its number, or DENSE.
+        shard: that the rows belong to.
+        keys: int64 [N]; of dense weights none.
+        rows: uint8 [N, B]; of dense weights [bytes, 1].
+        versions: uint64 [N]; the highest bit is set in a tombstone.
+    """
+
+    version: int
+    table: int
+    shard: int
+    keys: Keys
+    rows: Rows
+    versions: Versions
+
+
+def row_blocks(
+    generation: Generation,
+    version: int,
+    table: int,
+    keys: Keys,
+    rows: Rows,
+    removed: Keys,
+    first_numbers: dict[int, int],
+) -> Iterator[tuple[Place, bytes]]:
+    """Yields the blocks of a table's changes, with their places.
+
+    Args:
+        generation: that the cut changes.
+        version: of the cut.
+        table: its number.
+        keys: int64 [N], distinct.
+        rows: uint8 [N, B].
+        removed: int64 [M], keys without a row from now on; none of `keys`.
+        first_numbers: the next free number of each shard; is changed.
+    """
+    width = generation.tables[table].row_bytes
+    all_keys = np.concatenate([keys, removed])
+    all_rows = np.concatenate([rows, np.zeros((len(removed), width), np.uint8)])
+    versions = np.full(len(all_keys), version, np.uint64)
+    versions[len(keys) :] |= TOMBSTONE
+    _, order, counts = _native.group_by_owner(all_keys, generation.shards, True)
+    most = max(1, _BLOCK_BYTES // (RECORD_HEAD_BYTES + width))
+    ends = np.cumsum(counts)
+    for shard in np.flatnonzero(counts).tolist():
+        own = order[ends[shard] - counts[shard] : ends[shard]]
+        for first in range(0, len(own), most):
+            piece = own[first : first + most]
+            records = np.empty((len(piece), RECORD_HEAD_BYTES + width), np.uint8)
+            records[:, :8] = all_keys[piece, None].view(np.uint8)
+            records[:, 8:RECORD_HEAD_BYTES] = versions[piece, None].view(np.uint8)
+            records[:, RECORD_HEAD_BYTES:] = all_rows[piece]
+            place = shard, first_numbers.get(shard, 0)
+            first_numbers[shard] = place[1] + 1
+            yield place, _sealed(version, table, shard, len(piece), width, records.tobytes())
+
+
+def dense_blocks(
+    generation: Generation, version: int, content: bytes, first_numbers: dict[int, int]
+) -> Iterator[tuple[Place, bytes]]:
+    """Yields the blocks of the dense weights, spread over the shards; in their order.
+
+    Args:
+        generation: that the cut changes.
+        version: of the cut.
+        content: bytes that only their reader understands.
+        first_numbers: as for `row_blocks`.
+    """
+    for part, first in enumerate(range(0, len(content), _BLOCK_BYTES)):
+        shard = part % generation.shards
+        piece = content[first : first + _BLOCK_BYTES]
+        place = shard, first_numbers.get(shard, 0)
+        first_numbers[shard] = place[1] + 1
+        yield place, _sealed(version, DENSE, shard, len(piece), 1, piece)
+
+
+def read_block(block: bytes, generation: Generation, version: int, place: Place) -> Block:
+    """Returns what a block holds.
+
+    Raises:
+        DataLossError: it is damaged, or another one than that of the place.
+    """
+    where = f"block {place[1]} of shard {place[0]} of cut {version:016x}"
+    if len(block) < _HEAD.size:
+        raise DataLossError(f"{where} is cut: {len(block)} bytes")
+    magic, table, checksum, own, shard, count, width, _ = _HEAD.unpack_from(block)
+    if magic != _MAGIC or _checksum(table, block) != checksum:
+        raise DataLossError(f"{where} is damaged")
+    known = table == DENSE or (
+        table < len(generation.tables) and width == generation.tables[table].row_bytes
+    )
+    size = width if table == DENSE else RECORD_HEAD_BYTES + width
+    if own != version or shard != place[0] or not known or len(block) != _HEAD.size + count * size:
+        raise DataLossError(f"{where} is one of another cut or table")
+    body = np.frombuffer(block, np.uint8, offset=_HEAD.size).reshape(count, size)
+    if table == DENSE:
+        return Block(version, table, shard, np.empty(0, np.int64), body, np.empty(0, np.uint64))
+    keys = body[:, :8].copy().view(np.int64)[:, 0]
+    versions = body[:, 8:RECORD_HEAD_BYTES].copy().view(np.uint64)[:, 0]
+    rows = np.ascontiguousarray(body[:, RECORD_HEAD_BYTES:])
+    if ((versions & ~TOMBSTONE) != version).any():
+        raise DataLossError(f"{where} has rows of another cut")
+    return Block(version, table, shard, keys, rows, versions)
+
+
+def _sealed(version: int, table: int, shard: int, count: int, width: int, body: bytes) -> bytes:
+    head = _CHECKED.pack(version, shard, count, width, 0)
+    unsealed = _MAGIC + struct.pack("<Iq", table, 0) + head + body
+    return _MAGIC + struct.pack("<Iq", table, _checksum(table, unsealed)) + head + body
+
+
+def _checksum(table: int, block: bytes) -> int:
+    """Returns FarmHash Fingerprint64 of the table's number and all behind the checksum."""
+    (found,) = _native.fingerprint64([struct.pack("<I", table) + block[16:]]).tolist()
+    return int(found)

@@ -1,0 +1,275 @@
+"""Cuts of a generation: staged beside its rows, committed at once, folded into them later.
+
+Docs/design/0008-cuts.md. N rows, B bytes of a stored row.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pydantic
+
+from hotrow.errors import DataLossError, FailedPreconditionError
+from hotrow.store.cut_blocks import DENSE, Block, dense_blocks, read_block, row_blocks
+from hotrow.store.generations import Generations
+from hotrow.store.leases import Lease
+from hotrow.store.row_store import Keys, Place, Records, Rows, RowStore
+from hotrow.store.spec import Generation, row_version
+
+_CUT = "cut/"
+_STAGING = "staging/"
+_BLOCKS_AT_ONCE = 64
+
+
+@dataclass(frozen=True)
+class TableChanges:
+    """What changed in a table.
+
+    Attributes:
+        keys: int64 [N], distinct, of rows that are new or other ones than before.
+        rows: uint8 [N, B].
+        removed: int64 [M], keys that have no row any more; none of `keys`.
+    """
+
+    keys: Keys
+    rows: Rows
+    removed: Keys
+
+
+class CutRecord(pydantic.BaseModel):
+    """A committed cut, as its control record has it.
+
+    Attributes:
+        generation: that it changes.
+        epoch, seq: its number.
+        step: of the training that it shows.
+        clocks: of the tables at that step; the next cut begins behind them.
+        rows, removed: of all tables.
+        places: of its blocks.
+        folded: whether all of its rows lie in the generation's own.
+    """
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="ignore")
+
+    generation: str
+    epoch: int
+    seq: int
+    step: int
+    clocks: tuple[int, ...]
+    rows: int
+    removed: int
+    places: tuple[Place, ...]
+    folded: bool = False
+
+    @property
+    def version(self) -> int:
+        """Of its rows."""
+        return row_version(self.epoch, self.seq)
+
+
+def write_cut(
+    store: RowStore,
+    generation: Generation,
+    lock: Lease,
+    *,
+    changes: Iterable[tuple[int, TableChanges]],
+    dense: bytes,
+    step: int,
+    clocks: Sequence[int],
+) -> CutRecord:
+    """Stages and commits a cut; nothing that a server reads changes before it is whole.
+
+    Args:
+        store: where.
+        generation: complete.
+        lock: the exporter's lease of the model.
+        changes: (number of the table, changes); a table may come several times.
+        dense: the weights that are no rows, for who restores them.
+        step: of the training.
+        clocks: of the tables.
+
+    Raises:
+        FailedPreconditionError: another exporter took over.
+        UnavailableError, ResourceExhaustedError: the store does not answer, or is full.
+    """
+    generations = Generations(store.records)
+    discard_unfinished(store, generation)
+    model = generations.next_epoch(generation.model)
+    version = row_version(model.epoch, model.seq + 1)
+    staging = _name(_STAGING, generation, version)
+    numbers: dict[int, int] = {}
+    places: list[Place] = []
+    rows = removed = 0
+    blocks: dict[Place, bytes] = {}
+    noted: str | None = None
+
+    def stage(number: int) -> None:
+        nonlocal noted
+        if len(blocks) < number:
+            return
+        if lock.lost.is_set():
+            raise FailedPreconditionError("another export of the model took over")
+        # Before the blocks, so that who finds it knows where they may lie.
+        note = json.dumps(numbers)
+        if not store.records.swap(staging, noted, note):
+            raise FailedPreconditionError("another export of the model took over")
+        noted = note
+        store.stage(generation, version, blocks)
+        blocks.clear()
+
+    for table, change in changes:
+        rows, removed = rows + len(change.keys), removed + len(change.removed)
+        for place, block in row_blocks(
+            generation, version, table, change.keys, change.rows, change.removed, numbers
+        ):
+            places.append(place)
+            blocks[place] = block
+            stage(_BLOCKS_AT_ONCE)
+    for place, block in dense_blocks(generation, version, dense, numbers):
+        places.append(place)
+        blocks[place] = block
+        stage(_BLOCKS_AT_ONCE)
+    stage(1)
+    cut = CutRecord(
+        generation=generation.generation,
+        epoch=model.epoch,
+        seq=model.seq + 1,
+        step=step,
+        clocks=tuple(clocks),
+        rows=rows,
+        removed=removed,
+        places=tuple(places),
+    )
+    # Read back: who acknowledged a block may have lost it since.
+    for _ in read_blocks(store, generation, cut):
+        pass
+    record = _name(_CUT, generation, version), None, cut.model_dump_json()
+    if not generations.commit(
+        generation.model, model, [record, *([] if noted is None else [(staging, noted, None)])]
+    ):
+        raise FailedPreconditionError(
+            f"model {generation.model}: another export has begun since; this cut is not committed"
+        )
+    return cut
+
+
+def cuts_of(records: Records, generation: Generation) -> list[CutRecord]:
+    """Returns the committed cuts of a generation, the oldest first."""
+    found = []
+    for name in records.names(f"{_CUT}{generation.generation}/"):
+        text = records.get(name)
+        if text is not None:  # it was forgotten meanwhile
+            found.append(_parse(text, name))
+    return sorted(found, key=lambda cut: cut.version)
+
+
+def read_blocks(
+    store: RowStore,
+    generation: Generation,
+    cut: CutRecord,
+    places: Sequence[Place] | None = None,
+) -> Iterable[Block]:
+    """Yields the blocks of a cut in the order of their places.
+
+    Args:
+        store: where.
+        generation: that it changes.
+        cut: not forgotten.
+        places: some of the cut's; None: all.
+
+    Raises:
+        DataLossError: a block is missing or damaged.
+    """
+    wanted = list(cut.places if places is None else places)
+    for first in range(0, len(wanted), _BLOCKS_AT_ONCE):
+        some = wanted[first : first + _BLOCKS_AT_ONCE]
+        for place, block in zip(some, store.staged(generation, cut.version, some), strict=True):
+            if block is None:
+                raise DataLossError(
+                    f"{store.url}: block {place[1]} of shard {place[0]} of cut {cut.version:016x} "
+                    "is missing"
+                )
+            yield read_block(block, generation, cut.version, place)
+
+
+def dense_of(store: RowStore, generation: Generation, cut: CutRecord) -> bytes:
+    """Returns the dense weights of a cut.
+
+    Raises:
+        DataLossError: a block is missing or damaged.
+    """
+    blocks = read_blocks(store, generation, cut)
+    return b"".join(block.rows.tobytes() for block in blocks if block.table == DENSE)
+
+
+def fold(store: RowStore, generation: Generation, cut: CutRecord) -> CutRecord:
+    """Writes the rows of a cut into those of its generation; idempotent.
+
+    No server may need the rows as they were before. A shard that a failover brings back to an
+    older watermark is folded again.
+
+    Raises:
+        NotFoundError: the generation has lost rows. DataLossError: the cut has lost blocks.
+    """
+    while True:
+        marks = store.watermarks(generation)
+        behind = np.flatnonzero(marks < np.uint64(cut.version)).tolist()
+        if not behind:
+            break
+        shards = set(behind)
+        places = [place for place in cut.places if place[0] in shards]
+        for first in range(0, len(places), _BLOCKS_AT_ONCE):
+            _put_blocks(store, generation, cut, places[first : first + _BLOCKS_AT_ONCE])
+        store.set_watermarks(generation, cut.version, behind)
+    name = _name(_CUT, generation, cut.version)
+    folded = cut.model_copy(update={"folded": True})
+    store.records.swap(name, cut.model_dump_json(), folded.model_dump_json())
+    return folded
+
+
+def forget_cut(store: RowStore, generation: Generation, cut: CutRecord) -> None:
+    """Deletes the blocks of a cut and its record; no server may need them any more."""
+    store.unstage(generation, cut.version, cut.places)
+    name = _name(_CUT, generation, cut.version)
+    store.records.swap(name, store.records.get(name), None)
+
+
+def discard_unfinished(store: RowStore, generation: Generation) -> None:
+    """Deletes what exports that were killed have staged. The caller holds the exporter's lease."""
+    for name in store.records.names(f"{_STAGING}{generation.generation}/"):
+        text = store.records.get(name)
+        version = int(name.rpartition("/")[2], 16)
+        numbers = json.loads(text or "{}")
+        places = [(int(shard), n) for shard, count in numbers.items() for n in range(count)]
+        store.unstage(generation, version, places)
+        store.records.swap(name, text, None)
+
+
+def _put_blocks(
+    store: RowStore, generation: Generation, cut: CutRecord, places: Sequence[Place]
+) -> None:
+    """Puts the rows of some blocks, those of a table together."""
+    of_table: dict[int, list[Block]] = {}
+    for block in read_blocks(store, generation, cut, places):
+        of_table.setdefault(block.table, []).append(block)
+    for table, blocks in of_table.items():
+        if table == DENSE:
+            continue
+        keys = np.concatenate([block.keys for block in blocks])
+        rows = np.concatenate([block.rows for block in blocks])
+        versions = np.concatenate([block.versions for block in blocks])
+        store.put(generation, table, keys, rows, versions)
+
+
+def _name(kind: str, generation: Generation, version: int) -> str:
+    return f"{kind}{generation.generation}/{version:016x}"
+
+
+def _parse(text: str, name: str) -> CutRecord:
+    try:
+        return CutRecord.model_validate_json(text)
+    except pydantic.ValidationError as err:
+        raise DataLossError(f"the record {name} is damaged: {str(err).splitlines()[0]}") from err

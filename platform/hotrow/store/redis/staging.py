@@ -1,0 +1,93 @@
+"""Blocks of cuts beside the rows: `hr{TT}GG!version:number`, numbers in base 64."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from hotrow.store.redis.client import RedisClient
+from hotrow.store.redis.functions import MARK
+from hotrow.store.redis.layout import base64_digits, markers_of
+from hotrow.store.redis.parcel import Parcel, packed
+from hotrow.store.row_store import Place, Versions
+from hotrow.store.spec import Generation
+
+_VERSION = struct.Struct("<Q")
+# About how long a block is.
+_BLOCK_BYTES = 1 << 20
+
+
+def stage(
+    client: RedisClient, generation: Generation, version: int, blocks: Mapping[Place, bytes]
+) -> None:
+    """Writes blocks; see `RowStore.stage`."""
+    names = _names(generation, version, list(blocks))
+    client.deliver(
+        [
+            Parcel(slot, 1, packed("SET", name, block))
+            for (slot, name), block in zip(names, blocks.values(), strict=True)
+        ]
+    )
+
+
+def staged(
+    client: RedisClient, generation: Generation, version: int, places: Sequence[Place]
+) -> list[bytes | None]:
+    """Returns blocks; see `RowStore.staged`."""
+    found: list[bytes | None] = [None] * len(places)
+
+    def take(number: int, answers: list[Any]) -> None:
+        found[number] = answers[0]
+
+    names = _names(generation, version, places)
+    parcels = [Parcel(slot, 1, packed("GET", name), _BLOCK_BYTES) for slot, name in names]
+    client.deliver(parcels, take)
+    return found
+
+
+def unstage(
+    client: RedisClient, generation: Generation, version: int, places: Sequence[Place]
+) -> None:
+    """Deletes blocks; see `RowStore.unstage`."""
+    names = _names(generation, version, places)
+    client.deliver([Parcel(slot, 1, packed("UNLINK", name)) for slot, name in names])
+
+
+def watermarks(client: RedisClient, generation: Generation) -> Versions:
+    """Returns uint64 [V]; see `RowStore.watermarks`."""
+    markers, slots = markers_of(generation)
+    found = np.zeros(generation.shards, np.uint64)
+
+    def take(shard: int, answers: list[Any]) -> None:
+        if answers[0] is not None:
+            (found[shard],) = _VERSION.unpack(answers[0])
+
+    asked = [packed("HGET", marker, "wm") for marker in markers]
+    client.deliver([Parcel(s, 1, ask) for s, ask in zip(slots, asked, strict=True)], take)
+    return found
+
+
+def set_watermarks(
+    client: RedisClient, generation: Generation, version: int, shards: Sequence[int]
+) -> None:
+    """Moves watermarks of shards up; see `RowStore.set_watermarks`."""
+    markers, slots = markers_of(generation)
+    value = _VERSION.pack(version)
+    client.deliver(
+        [Parcel(slots[s], 1, packed("FCALL", MARK, 1, markers[s], value)) for s in shards]
+    )
+
+
+def _names(
+    generation: Generation, version: int, places: Sequence[Place]
+) -> list[tuple[int, bytes]]:
+    """Returns (slot, name) of blocks."""
+    markers, slots = markers_of(generation)
+    cut = base64_digits(version)
+    return [
+        (slots[shard], b"%s!%s:%s" % (markers[shard], cut, base64_digits(number)))
+        for shard, number in places
+    ]

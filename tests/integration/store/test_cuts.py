@@ -1,0 +1,220 @@
+"""Cuts on every store: staged, committed at once, folded; killed, torn and robbed exporters."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from stored_rows import ArrayRows, exported, float_rows, some_keys
+
+from hotrow import _native
+from hotrow.errors import DataLossError, FailedPreconditionError
+from hotrow.store.cuts import (
+    TableChanges,
+    cuts_of,
+    dense_of,
+    discard_unfinished,
+    fold,
+    forget_cut,
+    read_blocks,
+    write_cut,
+)
+from hotrow.store.deletion import delete_generation
+from hotrow.store.full_export import write_generation
+from hotrow.store.generations import Generations
+from hotrow.store.leases import lock_exports
+
+DENSE = bytes(range(256)) * 9000  # 2.2 MiB: several blocks
+
+EXPORT = """
+import sys, time
+import numpy as np
+from stored_rows import float_rows, some_keys
+from hotrow.store import open_store
+from hotrow.store.cuts import TableChanges, write_cut
+from hotrow.store.generations import Generations
+from hotrow.store.leases import lock_exports
+
+store = open_store(sys.argv[1])
+(generation,) = Generations(store.records).all("m")
+none = np.empty(0, np.int64)
+
+def changes():
+    for part in range(20):
+        print("part", flush=True)
+        time.sleep(0.02)
+        keys = some_keys(3000)[part::20].copy()
+        yield 0, TableChanges(keys, float_rows(len(keys), 4, 1).view(np.uint8), none)
+
+with lock_exports(store.records, "m", seconds=1) as lock:
+    write_cut(store, generation, lock, changes=changes(), dense=b"", step=9, clocks=[9, 9])
+"""
+
+
+@pytest.fixture
+def tables():
+    return [
+        ArrayRows("a", some_keys(3000), float_rows(3000, 4)),
+        ArrayRows("b", some_keys(500), float_rows(500, 16)),
+    ]
+
+
+@pytest.fixture
+def generation(store, tables):
+    with lock_exports(store.records, "m") as lock:
+        generation = write_generation(store, exported(), tables, lock, shards=16)
+        Generations(store.records).make_live(generation)
+    return generation
+
+
+def change(keys, dim, seed, removed=()):
+    rows = float_rows(len(keys), dim, seed).view(np.uint8)
+    return TableChanges(keys, rows, np.array(removed, np.int64))
+
+
+def cut(store, generation, changes, dense=DENSE, step=8):
+    with lock_exports(store.records, "m") as lock:
+        return write_cut(
+            store, generation, lock, changes=changes, dense=dense, step=step, clocks=[step, step]
+        )
+
+
+def test_a_cut_is_read_back_whole_and_changes_no_row_until_it_is_folded(store, generation, tables):
+    new = change(np.arange(1000, 1100), 16, 7)
+    old = change(tables[0].keys[:700].copy(), 4, 8, removed=tables[0].keys[700:720])
+    made = cut(store, generation, [(0, old), (1, new)])
+    assert cuts_of(store.records, generation) == [made]
+    assert (made.epoch, made.seq, made.rows, made.removed) == (2, 1, 800, 20)
+    assert made.version > generation.row_version
+    assert dense_of(store, generation, made) == DENSE
+    found = {
+        (block.table, int(key)): (row.tobytes(), int(version))
+        for block in read_blocks(store, generation, made)
+        for key, row, version in zip(block.keys, block.rows, block.versions, strict=True)
+    }
+    assert len(found) == 820
+    for key, row in zip(new.keys, new.rows, strict=True):
+        assert found[1, int(key)] == (row.tobytes(), made.version)
+    for key in old.removed:
+        assert found[0, int(key)] == (bytes(16), made.version | 1 << 63)
+    for number, table in enumerate(tables):
+        np.testing.assert_array_equal(store.read(generation, number, table.keys)[0], table.rows)
+
+    assert fold(store, generation, made).folded
+    rows, versions, states = store.read(generation, 0, tables[0].keys)
+    np.testing.assert_array_equal(rows[:700], old.rows)
+    assert states.tolist() == [1] * 700 + [0] * 20 + [1] * 2280
+    assert (versions[:700] == made.version).all()
+    np.testing.assert_array_equal(rows[720:], tables[0].rows[720:])
+    np.testing.assert_array_equal(store.read(generation, 1, new.keys)[0], new.rows)
+    assert (store.watermarks(generation) == made.version).all()
+    assert cuts_of(store.records, generation)[0].folded
+
+
+def test_cuts_follow_each_other_and_folding_them_in_any_order_ends_alike(store, generation, tables):
+    keys = tables[0].keys[:300].copy()
+    first = cut(store, generation, [(0, change(keys, 4, 1))], b"1")
+    second = cut(store, generation, [(0, change(keys[100:], 4, 2))], b"2", step=9)
+    assert second.version > first.version
+    assert [c.seq for c in cuts_of(store.records, generation)] == [1, 2]
+    fold(store, generation, second)
+    fold(store, generation, first)  # late: newer rows stay
+    fold(store, generation, second)
+    rows, versions, _ = store.read(generation, 0, keys)
+    np.testing.assert_array_equal(rows[100:], change(keys[100:], 4, 2).rows)
+    assert (versions[100:] == second.version).all()
+
+
+def test_an_exporter_that_was_killed_leaves_no_cut_and_the_next_one_cleans_up(
+    store, store_url, generation, tables, pytestconfig
+):
+    tests = str(pytestconfig.rootpath / "tests")
+    child = subprocess.Popen(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {tests!r})\n{EXPORT}", store_url],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    for _ in range(15):
+        assert child.stdout.readline() == "part\n"
+    child.kill()
+    child.wait()
+    child.stdout.close()
+    assert cuts_of(store.records, generation) == []
+    assert len(store.records.names("staging/")) == 1
+    np.testing.assert_array_equal(store.read(generation, 0, tables[0].keys)[0], tables[0].rows)
+    time.sleep(1.2)  # its lease ends
+    made = cut(store, generation, [(0, change(tables[0].keys[:9].copy(), 4, 3))])
+    assert store.records.names("staging/") == []
+    assert cuts_of(store.records, generation) == [made]
+
+
+def test_an_exporter_with_an_older_epoch_commits_nothing(store, generation, tables):
+    def changes():
+        yield 0, change(tables[0].keys[:9].copy(), 4, 3)
+        Generations(store.records).next_epoch("m")  # as another exporter does
+
+    with pytest.raises(FailedPreconditionError, match="another export has begun since"):
+        cut(store, generation, changes())
+    assert cuts_of(store.records, generation) == []
+    discard_unfinished(store, generation)
+    assert store.records.names("staging/") == []
+
+
+def test_a_block_that_was_lost_or_changed_is_noticed(store, generation, tables):
+    made = cut(store, generation, [(0, change(tables[0].keys[:50].copy(), 4, 3))])
+    place = made.places[0]
+    (block,) = store.staged(generation, made.version, [place])
+    for wrong, said in (
+        (block[:-1], "damaged"),
+        (block[:30], "damaged|is cut"),
+        (block[:40] + bytes([block[40] ^ 1]) + block[41:], "damaged"),
+        (store.staged(generation, made.version, [made.places[1]])[0], "another cut or table"),
+    ):
+        store.stage(generation, made.version, {place: wrong})
+        with pytest.raises(DataLossError, match=said):
+            list(read_blocks(store, generation, made))
+    forget_cut(store, generation, made)
+    with pytest.raises(DataLossError, match="is missing"):
+        list(read_blocks(store, generation, made))
+    assert cuts_of(store.records, generation) == []
+
+
+def test_a_shard_whose_watermark_went_back_is_folded_again(store, generation, tables):
+    keys = tables[0].keys[:400].copy()
+    made = cut(store, generation, [(0, change(keys, 4, 1))])
+    fold(store, generation, made)
+    # What a failover does that loses the last writes of all shards.
+    for piece in tables[0].pieces():
+        store.write(generation, 0, *piece)
+    store.set_markers(
+        generation, [_native.record_digests(t.keys, t.rows, generation.shards) for t in tables]
+    )
+    assert (store.watermarks(generation) == generation.row_version).all()
+    fold(store, generation, made)
+    np.testing.assert_array_equal(store.read(generation, 0, keys)[0], change(keys, 4, 1).rows)
+    assert (store.watermarks(generation) == made.version).all()
+
+
+def test_watermarks_only_go_up_and_need_a_marker(store, generation):
+    base = generation.row_version
+    store.set_watermarks(generation, base + 5, [0, 3])
+    store.set_watermarks(generation, base + 2, [3, 4])
+    marks = store.watermarks(generation)
+    assert marks[[0, 3, 4, 5]].tolist() == [base + 5, base + 5, base + 2, base]
+    store.delete_rows(generation)
+    store.set_watermarks(generation, base + 9, [1])
+    assert not store.watermarks(generation).any()
+    assert store.missing_markers(generation) == list(range(16))
+
+
+def test_cuts_go_with_their_generation(store, generation, tables):
+    made = cut(store, generation, [(0, change(tables[0].keys[:50].copy(), 4, 3))])
+    with lock_exports(store.records, "m") as lock:
+        other = write_generation(store, exported(2), tables, lock, shards=16)
+    Generations(store.records).make_live(other)
+    delete_generation(store, generation)
+    assert cuts_of(store.records, generation) == []
+    assert store.staged(generation, made.version, list(made.places)) == [None] * len(made.places)
