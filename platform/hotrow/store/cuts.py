@@ -16,7 +16,7 @@ from hotrow.errors import DataLossError, FailedPreconditionError
 from hotrow.store.cut_blocks import DENSE, Block, dense_blocks, read_block, row_blocks
 from hotrow.store.generations import Generations
 from hotrow.store.leases import Lease
-from hotrow.store.row_store import Keys, Place, Records, Rows, RowStore
+from hotrow.store.row_store import Change, Keys, Place, Records, Rows, RowStore
 from hotrow.store.spec import Generation, row_version
 
 _CUT = "cut/"
@@ -146,10 +146,10 @@ def write_cut(
     # Read back: who acknowledged a block may have lost it since.
     for _ in read_blocks(store, generation, cut):
         pass
-    record = _name(_CUT, generation, version), None, cut.model_dump_json()
-    if not generations.commit(
-        generation.model, model, [record, *([] if noted is None else [(staging, noted, None)])]
-    ):
+    records: list[Change] = [(_name(_CUT, generation, version), None, cut.model_dump_json())]
+    if noted is not None:
+        records.append((staging, noted, None))
+    if not generations.commit(generation.model, model, records):
         raise FailedPreconditionError(
             f"model {generation.model}: another export has begun since; this cut is not committed"
         )

@@ -33,11 +33,12 @@ class RedisRecords:
 
     def swap_all(self, changes: Sequence[Change]) -> bool:
         """Writes records if all are as expected; see the contract."""
-        arguments: list[str] = []
+        arguments: list[str | int | bytes] = []
         for name, *texts in changes:
             arguments += [name, *("" if text is None else f"={text}" for text in texts)]
-        command = "FCALL", SWAP, 1, KEY, *arguments
-        answer, uncertain = self._client.call_once_or_more(self._slot, *command)
+        answer, uncertain = self._client.call_once_or_more(
+            self._slot, "FCALL", SWAP, 1, KEY, *arguments
+        )
         # After a lost answer, "already so" is what the earlier try did.
         return answer == _WRITTEN or (answer == _ALREADY and uncertain)
 
