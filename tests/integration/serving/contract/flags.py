@@ -320,10 +320,18 @@ ROWS = (
         "test_redis_rows.py::test_a_control_process_that_starts_again_without_redis_changes_nothing",
         "test_redis_rows.py::test_default_rows_are_told_of_each_request_of_a_batch",
         "test_redis_rows.py::test_a_store_is_inspected",
+        "test_redis_faults.py::test_no_prediction_fails_while_slots_of_a_cluster_move",
+        "test_redis_faults.py::test_a_frozen_redis_costs_its_time_budget_until_the_breaker_opens",
+        "test_redis_faults.py::test_a_redis_that_forgot_its_rows_changes_no_score_silently",
+        "test_exactness.py::test_rows_of_other_types_are_served_as_they_are_stored",
     ),
     added(
         "`device_cache_rows`, `device_cache_bytes`, `device_cache_policy`",
         "test_redis_rows.py::test_rows_in_the_cache_are_served_without_redis",
         "test_redis_rows.py::test_the_cache_is_warm_before_a_version_serves",
+        "test_redis_faults.py"
+        "::test_a_dead_primary_is_not_noticed_with_a_warm_cache_and_soon_forgotten_without",
+        "test_exactness.py"
+        "::test_concurrent_clients_get_the_embeddings_and_scores_of_training_to_the_bit",
     ),
 )
