@@ -126,6 +126,24 @@ def test_rows_of_16_bits_are_served_as_their_float32_values(tmp_path, dtype, sta
     assert np.array(outputs["rows"], np.float32).tobytes() == expected.tobytes()
 
 
+@pytest.mark.parametrize("trained", [True, False], ids=["known", "unknown"])
+def test_the_largest_key_is_a_key_like_others_in_variables(tmp_path, trained):
+    largest = 2**63 - 1
+    table = hotrow.TableConfig("t", 4, combiner="sum", default_value=0.5)
+    layer = hotrow.DistributedEmbedding([hotrow.FeatureConfig("f", table)])
+    keys = keras.Input((), dtype="int64", name="f")
+    model = keras.Model({"f": keys}, {"rows": layer({"f": keys})["f"]})
+    rows = layer.tables["t"].lookup(np.array([-(2**63), 5, largest if trained else 6]), insert=True)
+    asked = np.array([-(2**63), 5, 7, largest])
+    expected = np.full((4, 4), 0.5, np.float32)
+    expected[:2] = rows[:2]
+    if trained:
+        expected[3] = rows[2]
+    directory = hotrow.export_model(model, tmp_path, "m", standalone=True)
+    outputs = served(directory, True, f=asked)
+    assert np.array(outputs["rows"], np.float32).tobytes() == expected.tobytes()
+
+
 def test_two_layers_with_one_table_name_are_refused(tmp_path):
     keys = keras.Input((), dtype="int64")
     model = keras.Model(keys, embedding("f")({"f": keys})["f"] + embedding("f")({"f": keys})["f"])
