@@ -120,6 +120,27 @@ class RedisCluster:
         if done.returncode:
             raise RuntimeError(f"redis-cli: {done.stdout[-2000:]} {done.stderr}")
 
+    @contextlib.contextmanager
+    def half_moved(self, source: RedisProcess, target: RedisProcess) -> Iterator[int]:
+        """Moves the primary's slot with the most keys; inside, half of them are still there.
+
+        Yields the number of keys in the slot.
+        """
+        tags = [key.split(b"}")[0] for key in self.call(source, "KEYS", "*{*}*")]
+        full = max(set(tags), key=tags.count) + b"}"
+        slot = self.call(source, "CLUSTER", "KEYSLOT", full)
+        self.call(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", self.identity(source))
+        self.call(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", self.identity(target))
+        keys = sorted(self.call(source, "CLUSTER", "GETKEYSINSLOT", slot, 1 << 20))
+        half = len(keys) // 2
+        self._migrate(source, target, keys[:half])
+        yield len(keys)
+        self._migrate(source, target, keys[half:])
+        others = [node for node in self.primaries() if node not in (source, target)]
+        for node in (target, source, *others):
+            self.call(node, "CLUSTER", "SETSLOT", slot, "NODE", self.identity(target))
+        self.wait_healthy()
+
     def wait_healthy(self, seconds: float = 30.0) -> None:
         """Waits until all running servers agree that every slot is held by one that runs."""
         end = time.monotonic() + seconds
@@ -140,6 +161,11 @@ class RedisCluster:
         # The first slot map of a new cluster comes over a plain connection.
         tls: dict[str, Any] = tls_of_client(self.certificates) if self.certificates else {}
         return redis.Redis("127.0.0.1", node.port, password=self.password or None, **tls)
+
+    def _migrate(self, source: RedisProcess, target: RedisProcess, keys: list[bytes]) -> None:
+        auth = ["AUTH", self.password] if self.password else []
+        to = ["MIGRATE", "127.0.0.1", target.port, "", 0, 10_000, *auth, "KEYS"]
+        self.call(source, *to, *keys)
 
     def _running(self) -> list[RedisProcess]:
         return [node for node in self.nodes if node.process.poll() is None]

@@ -117,6 +117,12 @@ def test_no_prediction_fails_while_slots_of_a_cluster_move(
         for _ in range(3):
             cluster.move_slots(500, source, target)
             cluster.move_slots(500, target, source)
+        # Half a slot here, half there: as long as a large slot takes.
+        with cluster.half_moved(source, target) as keys:
+            assert keys > 3
+            halved = time.monotonic()
+            asking.wait_until(lambda: len(asking.answers(halved)) > 100)
+            assert total(cold, "hotrow_store_asked_total") > 0
         moved = time.monotonic()
         asking.wait_until(lambda: len(asking.answers(moved)) > 50)
     for load in (asking, cached):
