@@ -187,7 +187,10 @@ def test_a_frozen_redis_costs_its_time_budget_until_the_breaker_opens(
         assert total(server, "hotrow_store_node_is_shut_out") == 0
     failures = [answer for answer in asking.failures() if answer.began < thawed]
     assert {failure.code for failure in failures} == {grpc.StatusCode.UNAVAILABLE}
-    assert all(redis.address in failure.text for failure in failures)
+    # Who waited for another request's fetch does not know the node.
+    unnamed = {failure.text for failure in failures if redis.address not in failure.text}
+    assert all("deadline" in text for text in unnamed), unnamed
+    assert any(redis.address in failure.text for failure in failures)
     assert np.quantile([failure.seconds for failure in failures], 0.99) < 0.6
     assert median(f.seconds for f in failures if f.began > frozen + 1.0) < 0.05
     assert asking.failures(well) == []
