@@ -96,9 +96,10 @@ class StoreLookup:
 
 @dataclass(frozen=True)
 class StandaloneTable:
-    """A table as stock variables: sorted keys int64 [R], rows float32 [R + 1, D].
+    """A table as stock variables: sorted keys int64 [R + 1], rows float32 [R + 1, D].
 
-    The last row is the default row.
+    The last key is the largest int64, an end that every search stops at, and the last row is the
+    default row. A row of that key is found first: it lies before the end.
     """
 
     keys: tf.Variable
@@ -127,11 +128,10 @@ class StandaloneLookup:
 
     def _rows(self, table: str, keys: tf.Tensor) -> tf.Tensor:
         stored = self._tables[table]
-        count = tf.shape(stored.keys, tf.int64)[0]
+        # No copy of the keys here: it would take time by the size of the table.
         place = tf.searchsorted(stored.keys, keys, out_type=tf.int64)
-        # A placeholder key keeps the gather legal for an empty table and past the end.
-        padded = tf.concat([stored.keys, tf.zeros([1], tf.int64)], 0)
-        known = tf.logical_and(place < count, tf.equal(tf.gather(padded, place), keys))
+        known = tf.equal(tf.gather(stored.keys, place), keys)
+        count = tf.shape(stored.keys, tf.int64)[0] - 1
         return tf.gather(stored.rows, tf.where(known, place, count))
 
 

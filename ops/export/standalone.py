@@ -9,10 +9,11 @@ from hotrow.ops.lookup import StandaloneTable
 from hotrow.ops.table import Table
 
 _BATCH_ROWS = 65536
+_END = np.iinfo(np.int64).max
 
 
 def standalone_table(table: Table) -> StandaloneTable:
-    """Returns a table as variables: keys sorted, and the default row behind the last row."""
+    """Returns a table as variables: keys sorted, with an end and the default row behind them."""
     batches = list(table.export_batches(_BATCH_ROWS))
     keys = np.concatenate([b.keys for b in batches]) if batches else np.zeros(0, np.int64)
     rows = np.full((len(keys) + 1, table.dim), table.default_value, np.float32)
@@ -20,6 +21,6 @@ def standalone_table(table: Table) -> StandaloneTable:
     if batches:
         rows[:-1] = np.concatenate([b.weights for b in batches])[order]
     return StandaloneTable(
-        tf.Variable(keys[order], trainable=False, name="keys"),
+        tf.Variable(np.append(keys[order], _END), trainable=False, name="keys"),
         tf.Variable(rows, trainable=False, name="rows"),
     )
