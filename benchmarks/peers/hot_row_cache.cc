@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -14,6 +13,7 @@
 
 #include "core/memory_reader.h"
 #include "core/serving_lookup.h"
+#include "zipf_keys.h"
 
 namespace {
 
@@ -21,38 +21,12 @@ using namespace hotrow;
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kTables = 26;
-constexpr double kSkew = 1.05;
 constexpr int kRepeats = 12;                        // the best counts
 constexpr size_t kPoolOfSamples = size_t{1} << 17;  // a thread, before they repeat
 
 size_t rows_of_table, width;
 double seconds;
 std::string type_name;
-
-// Ranks by the inverse of the summed probabilities.
-class Zipf {
- public:
-  explicit Zipf(size_t rows) : sums_(rows) {
-    double sum = 0;
-    for (size_t r = 0; r < rows; ++r)
-      sums_[r] = sum += std::pow(static_cast<double>(r + 1), -kSkew);
-    for (double& s : sums_) s /= sum;
-  }
-  template <typename Random>
-  size_t operator()(Random& random) const {
-    const double u = std::uniform_real_distribution<double>()(random);
-    return static_cast<size_t>(std::lower_bound(sums_.begin(), sums_.end() - 1, u) - sums_.begin());
-  }
-  // Of the most frequent rows.
-  double share(size_t rows) const {
-    return rows == 0 ? 0 : sums_[std::min(rows, sums_.size()) - 1];
-  }
-
- private:
-  std::vector<double> sums_;
-};
-
-int64_t key_of(size_t rank) { return static_cast<int64_t>(mix64(rank) >> 1); }
 
 // Keys of one thread: (T, N).
 using Keys = std::vector<std::vector<int64_t>>;

@@ -22,11 +22,13 @@ class PredictClient {
       : stub_(channel(address, number)), slice_(request), request_(&slice_, 1), method_(method) {}
 
   // Fills the reply when the call was answered.
-  grpc::Status ask(grpc::ByteBuffer* reply) {
+  grpc::Status ask(grpc::ByteBuffer* reply) { return ask(request_, reply); }
+  // The same with another request.
+  grpc::Status ask(const grpc::ByteBuffer& request, grpc::ByteBuffer* reply) {
     grpc::ClientContext context;
     grpc::Status status;
     grpc::CompletionQueue queue;
-    const auto reader = stub_.PrepareUnaryCall(&context, method_, request_, &queue);
+    const auto reader = stub_.PrepareUnaryCall(&context, method_, request, &queue);
     reader->StartCall();
     reader->Finish(reply, &status, nullptr);
     void* event;

@@ -1,0 +1,487 @@
+"""What does a lookup cost a server whose rows are in Redis, and what does a request?
+
+26 tables, Zipf(1.05) keys; one Redis that this starts (loopback TCP, no persistence).
+
+1. The lookup stage: the core's lookups as the server's op makes them, from a program in C++
+   (peers/online_lookup.cc), with a cache of 1, 5 and 10 % of the rows. `hit`: only cached keys.
+   `mix`: keys as they come, never the same ones again. The oracle holds the most frequent rows.
+2. Predict, end to end: `platform serve` of a Keras model, gRPC clients in C++ with a new request
+   each time, all systems in turns, medians:
+
+    memory  a cache of all rows, all of them in it: the baseline
+    cache   a cache of 5 % of the rows, the others in Redis
+    graph   the same rows as variables of the graph (`standalone`), in stock TensorFlow ops
+    pages   no server: hiredis, MGET of as many pages as a request of `cache` misses rows
+    rows    the same of single rows, a key of Redis each: the least that a row can cost there
+
+   with two kinds of traffic: `99`: one key in a hundred is of a row that is never cached, the
+   others Zipf over rows that all are; `zipf`: over all rows.
+
+    python benchmarks/online_lookup.py [--rows 10000000] [--repeats 5] [--json F]
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import click
+import numpy as np
+import redis
+import serving_overhead
+from peers.online_model import DENSE, HIDDEN, TABLES, keys_of
+from peers.workload import zipf_ranks
+from redis_store import cpu_seconds as redis_cpu_seconds
+from redis_store import port_of, redis_server
+from tensorflow_serving.apis import predict_pb2
+
+from hotrow import _native
+from hotrow.store import open_store
+from hotrow.store.generations import Generations
+from hotrow.store.spec import Generation
+
+HERE = Path(__file__).parent
+PACKAGE = Path(_native.__file__).parent
+GOAL_HITS, GOAL_RATIO = 40.0, 1.3
+CACHE_SHARE = 0.05
+# Of traffic `99`, as shares of a table's rows: those that are always cached, and never.
+HOT, COLD = 0.005, 0.5
+WARM_BATCH, WARM_LOOKUPS = 2048, 12_000_000
+BARE_ROWS = 2_000_000  # of `rows`
+PAGE = "/monitoring/prometheus/metrics"
+
+
+def build(folder: Path) -> None:
+    """Compiles the programs."""
+    serving = subprocess.run(
+        ["pkg-config", "--cflags", "--libs", "grpc++", "protobuf"],
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    core = [f"-I{HERE.parent / 'ops' / 'native'}", PACKAGE / "libhotrow_core.so"]
+    for name, flags in {
+        "online_lookup": [*core, f"-Wl,-rpath,{PACKAGE}", "-lpthread"],
+        "bare_reads": ["-lhiredis"],
+        "rotating_load": serving.stdout.decode().split(),
+    }.items():
+        source = HERE / "peers" / f"{name}.cc"
+        command = ["g++", "-std=c++17", "-O3", source, *flags, "-o", folder / name]
+        subprocess.run(command, check=True)
+
+
+def export(rows: int, dim: int, folder: Path, url: str) -> str:
+    """Exports the model, into Redis and as a graph; returns how long that took."""
+    command = [sys.executable, "-m", "peers.online_model", rows, dim, folder, url]
+    done = subprocess.run(
+        list(map(str, command)), check=True, text=True, stdout=subprocess.PIPE, cwd=HERE
+    )
+    return ", ".join(f"{line} s" for line in done.stdout.splitlines())
+
+
+@dataclass(frozen=True)
+class Lookups:
+    """Figures of the lookup stage, as peers/online_lookup.cc prints them."""
+
+    what: str
+    share: float
+    batch: int
+    threads: int
+    mrows: float
+    p50_us: float
+    p99_us: float
+    hit_rate: float
+    fetched: float
+    cpu_us: float
+    redis_cpu_us: float
+
+
+def measure_lookups(
+    folder: Path,
+    client: redis.Redis,
+    generation: Generation,
+    topology: Any,
+    options: dict[str, Any],
+) -> tuple[list[Lookups], dict[float, float]]:
+    """Returns figures of lookups, and the oracle's hit rate by share."""
+    record, nodes = folder / "record.json", folder / "topology.json"
+    record.write_text(generation.model_dump_json())
+    nodes.write_text(json.dumps(topology))
+    table = generation.tables[0]
+    pid = client.info("server")["process_id"]
+    command = [folder / "online_lookup", record, nodes, table.rows, table.dim]
+    command += [options["shares"], options["batches"], options["threads"], options["seconds"], pid]
+    done = subprocess.run(list(map(str, command)), check=True, text=True, stdout=subprocess.PIPE)
+    lookups, oracle = [], {}
+    for kind, *words in map(str.split, done.stdout.splitlines()):
+        if kind == "oracle":
+            oracle[float(words[0])] = float(words[1])
+            continue
+        share, batch, threads, *figures = words[1:]
+        lookups.append(
+            Lookups(words[0], float(share), int(batch), int(threads), *map(float, figures))
+        )
+    return lookups, oracle
+
+
+def print_lookups(lookups: list[Lookups], oracle: dict[float, float]) -> None:
+    """Prints a line a cache, batch and number of threads."""
+    click.echo(
+        "\n| lookups | cache | batch | threads | M rows/s | p50 us | p99 us | hit rate | oracle "
+        "| rows fetched | us a row fetched | CPU us: own | Redis |\n" + "|---" * 13 + "|"
+    )
+    for x in lookups:
+        # What misses cost, all in all: hits of these lookups cost next to nothing.
+        a_row = f"{x.p50_us / x.fetched:.2f}" if x.fetched >= 1 else ""
+        hits = f"{x.hit_rate:.3f} | {oracle[x.share]:.3f}" if x.what == "mix" else "1 | "
+        click.echo(
+            f"| {x.what} | {x.share:.0%} | {x.batch} | {x.threads} | {x.mrows:.2f} "
+            f"| {x.p50_us:.0f} | {x.p99_us:.0f} | {hits} | {x.fetched:.0f} | {a_row} "
+            f"| {x.cpu_us:.0f} | {x.redis_cpu_us:.0f} |"
+        )
+
+
+class Traffic:
+    """Keys of requests. T tables, R rows each, B samples, N requests."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+        self._random = np.random.default_rng(5)
+
+    def zipf(self, count: int) -> Any:
+        """Returns ranks int64 [count], Zipf over all rows."""
+        return zipf_ranks(self._random, self.rows, count)
+
+    def ninety_nine(self, count: int) -> Any:
+        """Returns ranks int64 [count]: Zipf over the hottest rows, and 1 % of cold ones."""
+        ranks = zipf_ranks(self._random, max(1, int(self.rows * HOT)), count)
+        cold = self._random.random(count) < 0.01
+        ranks[cold] = self.cold(int(cold.sum()))
+        return ranks
+
+    def cold(self, count: int) -> Any:
+        """Returns ranks int64 [count] of rows that no cache has."""
+        return self._random.integers(int(self.rows * COLD), self.rows, count)
+
+
+def write_requests(
+    path: Path, model: str, requests: int, batch: int, draw: Callable[[int], Any]
+) -> None:
+    """Writes requests as rotating_load reads them; keys of a table are `draw`n together."""
+    keys = np.stack([keys_of(draw(requests * batch)) for _ in range(TABLES)])
+    keys = keys.reshape(TABLES, requests, batch)
+    dense = np.random.default_rng(1).normal(size=(batch, DENSE)).astype(np.float32)
+    with path.open("wb") as file:
+        for number in range(requests):
+            request = predict_pb2.PredictRequest()
+            request.model_spec.name = model
+            for t in range(TABLES):
+                column = request.inputs[f"C{t}"]
+                column.dtype = 9  # DT_INT64
+                column.tensor_shape.dim.add().size = batch
+                column.tensor_content = keys[t, number].tobytes()
+            column = request.inputs["numbers"]
+            column.dtype = 1  # DT_FLOAT
+            column.tensor_shape.dim.add().size = batch
+            column.tensor_shape.dim.add().size = DENSE
+            column.tensor_content = dense.tobytes()
+            data = request.SerializeToString()
+            file.write(struct.pack("<Q", len(data)))
+            file.write(data)
+
+
+def write_names(path: Path, groups: list[list[bytes]]) -> None:
+    """Writes names as bare_reads reads them."""
+    with path.open("wb") as file:
+        for group in groups:
+            file.write(struct.pack("<I", len(group)))
+            for name in group:
+                file.write(struct.pack("<I", len(name)) + name)
+
+
+def page_groups(
+    generation: Generation, traffic: Traffic, count: int, reads: int
+) -> list[list[bytes]]:
+    """Returns the names of the pages of `count` cold rows, over all tables, for each read."""
+    groups: list[list[bytes]] = [[] for _ in range(reads)]
+    for t, table in enumerate(generation.tables):
+        share = count // TABLES + (t < count % TABLES)
+        keys = keys_of(traffic.cold(share * reads))
+        shards, pages = _native.page_of_keys(keys, generation.shards, table.pages)
+        places = (generation.shards, generation.number, t, table.pages)
+        for i, (shard, page) in enumerate(zip(shards.tolist(), pages.tolist(), strict=True)):
+            groups[i // share] += _native.page_names(*places, shard, page, 1)
+    return groups
+
+
+class Server:
+    """A `platform serve` of the benchmark."""
+
+    def __init__(self, address: str, page: str, pids: list[int]) -> None:
+        self.address, self.pids = address, pids
+        self._page = page
+
+    def counters(self) -> dict[str, float]:
+        """Returns the sums over all tables of what the server counts of rows."""
+        sums: dict[str, float] = {}
+        for line in urlopen(self._page).read().decode().splitlines():
+            if line.startswith("hotrow_"):
+                name = line.partition("{")[0]
+                sums[name] = sums.get(name, 0.0) + float(line.rpartition(" ")[2])
+        return sums
+
+
+@contextmanager
+def serve(folder: Path, model: str, *flags: str) -> Iterator[Server]:
+    """Starts a server of a model."""
+    rest = serving_overhead.free_port()
+    config = folder / "monitoring"
+    config.write_text(f'prometheus_config {{ enable: true path: "{PAGE}" }}')
+    more = (f"--rest_api_port={rest}", f"--monitoring_config_file={config}", *flags)
+    with serving_overhead.server("hotrow", folder / model, model, more) as (address, pids):
+        yield Server(address, f"http://127.0.0.1:{rest}{PAGE}", pids)
+
+
+def load(
+    folder: Path, server: Server, requests: Path, clients: int, count: int
+) -> dict[str, float]:
+    """Sends requests; returns what rotating_load says."""
+    command = [folder / "rotating_load", server.address, requests, clients, count]
+    done = subprocess.run(list(map(str, command)), check=True, text=True, capture_output=True)
+    told: dict[str, float] = json.loads(done.stdout)
+    if told["failures"]:
+        raise click.ClickException(f"{told['failures']:.0f} requests failed: {done.stderr}")
+    return told
+
+
+def measure_server(
+    folder: Path, client: redis.Redis, server: Server, requests: Path, clients: int, count: int
+) -> dict[str, float]:
+    """Returns figures of requests."""
+    before, cpu = server.counters(), serving_overhead.cpu_seconds(server.pids)
+    of_redis = redis_cpu_seconds(client)
+    told = load(folder, server, requests, clients, count)
+    used = serving_overhead.cpu_seconds(server.pids) - cpu
+    redis_used = redis_cpu_seconds(client) - of_redis
+    after = server.counters()
+    hits, misses, fetched = (
+        after.get(name, 0.0) - before.get(name, 0.0)
+        for name in (
+            "hotrow_cache_hits_total",
+            "hotrow_cache_misses_total",
+            "hotrow_fetched_rows_total",
+        )
+    )
+    return {
+        **{name: told[name] for name in ("p50_us", "p99_us", "requests_per_s", "client_cpu_us")},
+        "server_cpu_us": 1e6 * used / count,
+        "redis_cpu_us": 1e6 * redis_used / count,
+        "hit_rate": hits / (hits + misses) if hits else 1.0,
+        "fetched": fetched / count,
+    }
+
+
+def measure_bare(folder: Path, client: redis.Redis, names: Path, count: int) -> dict[str, float]:
+    """Returns figures of reads without a server."""
+    before = redis_cpu_seconds(client)
+    command = [folder / "bare_reads", port_of(client), names, count]
+    done = subprocess.run(list(map(str, command)), check=True, text=True, stdout=subprocess.PIPE)
+    told: dict[str, float] = json.loads(done.stdout)
+    if told["absent"]:
+        raise click.ClickException(f"{told['absent']:.0f} of the names have no value")
+    told["redis_cpu_us"] = 1e6 * (redis_cpu_seconds(client) - before) / count
+    return told
+
+
+def warm_up(folder: Path, server: Server, traffic: Traffic, whole: bool) -> None:
+    """Fills a cache: with all rows, or with those of the traffic."""
+    path = folder / "warm"
+    if whole:
+        batch = 8192
+        count = -(-traffic.rows // batch)
+        ranks = np.resize(np.arange(traffic.rows), count * batch)
+        write_requests(path, "m", count, batch, lambda _: ranks)
+        for _ in range(2):
+            load(folder, server, path, 1, count)
+        return
+    count = max(1, min(WARM_LOOKUPS, 40 * traffic.rows) // (TABLES * WARM_BATCH))
+    write_requests(path, "m", count, WARM_BATCH, traffic.ninety_nine)
+    load(folder, server, path, 2, count)
+    write_requests(path, "m", count, WARM_BATCH, traffic.zipf)
+    load(folder, server, path, 2, count)
+
+
+def measure_requests(
+    folder: Path, client: redis.Redis, generation: Generation, options: dict[str, Any]
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Returns the figures of each system by kind of traffic, medians over the turns."""
+    table = generation.tables[0]
+    traffic, batch, total = Traffic(table.rows), options["batch"], table.rows * TABLES
+    kinds = {"99": traffic.ninety_nine, "zipf": traffic.zipf}
+    clients, count, repeats = options["clients"], options["requests"], options["repeats"]
+    value = bytes(4 * table.dim)
+    for first in range(0, BARE_ROWS, 10_000):
+        client.mset({b"bare:%d" % i: value for i in range(first, first + 10_000)})
+    runs: dict[str, dict[str, list[dict[str, float]]]] = {kind: {} for kind in kinds}
+    with ExitStack() as stack:
+        # No cache is larger than twice its tables; sets of it may be full before.
+        start = {
+            "memory": ("m", f"--device_cache_rows={2 * total}"),
+            "cache": ("m", f"--device_cache_rows={int(total * CACHE_SHARE)}"),
+            "graph": ("graph",),
+        }
+        timeout = "--store_timeout_ms=10000"  # of warming up with large batches
+        servers = {
+            name: stack.enter_context(serve(folder, *how, *([timeout] if how[0] == "m" else [])))
+            for name, how in start.items()
+        }
+        warm_up(folder, servers["memory"], traffic, whole=True)
+        warm_up(folder, servers["cache"], traffic, whole=False)
+        for turn in range(repeats):
+            for kind, draw in kinds.items():
+                notes = runs[kind]
+                for name, server in servers.items():
+                    requests = folder / "requests"
+                    # New ones for each: what was asked for once may be cached.
+                    write_requests(requests, start[name][0], count, batch, draw)
+                    load(folder, server, requests, clients, max(1, count // 10))
+                    figures = measure_server(folder, client, server, requests, clients, count)
+                    notes.setdefault(name, []).append(figures)
+                fetched = round(statistics.median(run["fetched"] for run in notes["cache"]))
+                write_names(folder / "pages", page_groups(generation, traffic, fetched, count))
+                numbers = np.random.default_rng(turn).integers(0, BARE_ROWS, (count, fetched))
+                write_names(
+                    folder / "rows", [[b"bare:%d" % i for i in group] for group in numbers.tolist()]
+                )
+                for name in ("pages", "rows"):
+                    figures = measure_bare(folder, client, folder / name, count)
+                    notes.setdefault(name, []).append(figures | {"fetched": fetched})
+    return {
+        kind: {
+            name: {
+                figure: statistics.median(run[figure] for run in several) for figure in several[0]
+            }
+            for name, several in systems.items()
+        }
+        for kind, systems in runs.items()
+    }
+
+
+COLUMNS = {
+    "p50_us": "p50 us",
+    "p99_us": "p99 us",
+    "hit_rate": "hit rate",
+    "fetched": "rows fetched",
+    "server_cpu_us": "CPU us: server",
+    "redis_cpu_us": "Redis",
+    "client_cpu_us": "client",
+}
+
+
+def print_requests(results: dict[str, dict[str, dict[str, float]]]) -> None:
+    """Prints a line a system, and the goals."""
+    click.echo("\n| traffic | | " + " | ".join(COLUMNS.values()) + " | p50 to memory |")
+    click.echo("|---" * (3 + len(COLUMNS)) + "|")
+    for kind, systems in results.items():
+        for name, figures in systems.items():
+            cells = [
+                "" if c not in figures else f"{figures[c]:.{3 if c == 'hit_rate' else 0}f}"
+                for c in COLUMNS
+            ]
+            ratio = f"{figures['p50_us'] / systems['memory']['p50_us']:.2f}"
+            click.echo(f"| {kind} | {name} | " + " | ".join(cells) + f" | {ratio} |")
+    for kind, systems in results.items():
+        memory, cache = systems["memory"]["p50_us"], systems["cache"]["p50_us"]
+        if kind == "99":
+            click.echo(
+                f"\nPredict at {systems['cache']['hit_rate']:.1%} hits: {cache / memory:.2f} times "
+                f"the one in memory (aimed at: at most {GOAL_RATIO})"
+            )
+            continue
+        for name in ("pages", "rows"):
+            bare = systems[name]["p50_us"]
+            click.echo(
+                f"Predict with a cache of {CACHE_SHARE:.0%}: the one in memory + "
+                f"{(cache - memory) / bare:.2f} times hiredis with {name} "
+                f"(aimed at: at most {GOAL_RATIO})"
+            )
+
+
+@click.command()
+@click.option("--rows", default=10_000_000, show_default=True, help="Of all tables.")
+@click.option("--dim", default=16, show_default=True)
+@click.option("--shares", default="1,5,10", show_default=True, help="Of the rows, per cent.")
+@click.option("--batches", default="1,128,1024", show_default=True, help="Of the lookup stage.")
+@click.option("--batch", default=128, show_default=True, help="Of requests.")
+@click.option("--threads", default=min(os.cpu_count() or 1, 2), show_default=True)
+@click.option("--seconds", default=2.0, show_default=True, help="Of each case of lookups.")
+@click.option("--requests", default=1000, show_default=True, help="Of each turn.")
+@click.option("--clients", default=1, show_default=True)
+@click.option("--repeats", default=5, show_default=True, help="Turns of requests.")
+@click.option("--only", type=click.Choice(["lookups", "requests"]))
+@click.option("--json", "to", type=click.Path(path_type=Path))
+def main(rows: int, dim: int, only: str | None, to: Path | None, **options: Any) -> None:
+    """Measures lookups and requests, and prints tables and goals."""
+    began = os.getloadavg()[0]
+    written: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as temporary, redis_server() as client:
+        folder = Path(temporary)
+        build(folder)
+        url = f"redis://127.0.0.1:{port_of(client)}"
+        took = export(rows // TABLES, dim, folder, url)
+        store = open_store(url)
+        (generation,) = Generations(store.records).all("m")
+        conditions = {
+            "machine": f"{platform.machine()}, {os.cpu_count()} cores, load {began:.1f}",
+            "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+            "redis": client.info("server")["redis_version"] + ", loopback TCP, no persistence",
+            "rows": f"{rows:,} of dim {dim} in float32, {TABLES} tables, Zipf(1.05)",
+            "model": f"{TABLES * dim + DENSE}-{'-'.join(map(str, HIDDEN))}-1; exported: {took}",
+            "requests": f"{options['batch']} samples, {options['clients']} clients, "
+            f"{options['repeats']} turns of {options['requests']}",
+            "CPUs away": serving_overhead.stalls(),
+        }
+        for name, value in conditions.items():
+            click.echo(f"{name:<10} {value}")
+        written["conditions"] = conditions
+        if only != "requests":
+            lookups, oracle = measure_lookups(folder, client, generation, store.topology(), options)
+            print_lookups(lookups, oracle)
+            click.echo("")
+            for batch in sorted({x.batch for x in lookups}):
+                slowest = min(
+                    (x for x in lookups if x.what == "hit" and x.batch == batch),
+                    key=lambda x: (x.threads != options["threads"], x.mrows),
+                )
+                click.echo(
+                    f"hits, batch {batch}, {slowest.threads} threads: {slowest.mrows:.1f} M rows/s "
+                    f"at least (aimed at: {GOAL_HITS:g} on 2 cores)"
+                )
+            written["lookups"] = [vars(x) for x in lookups]
+            written["oracle"] = oracle
+        store.close()
+        if only != "lookups":
+            results = measure_requests(folder, client, generation, options)
+            print_requests(results)
+            written["requests"] = results
+    click.echo(f"load now {os.getloadavg()[0]:.1f}")
+    if to is not None:
+        to.write_text(json.dumps(written, indent=1))
+
+
+if __name__ == "__main__":
+    main()
