@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from hotrow.errors import InvalidArgumentError
 from hotrow.store.access import StoreAccess
-from hotrow.store.spec import DEFAULT_SHARDS, RowType
+from hotrow.store.spec import DEFAULT_SHARDS, RowType, check_shards
 from hotrow.store.url import parse_store_url
 
 
@@ -50,6 +50,7 @@ class RowOptions:
                     )
         if self.top is not None and self.top < 0:
             raise InvalidArgumentError(f"--top {self.top}: must be 0 or more")
+        check_shards("--store_shards", self.shards)
         if self.keep_generations < 1:
             raise InvalidArgumentError(
                 f"--keep_generations {self.keep_generations}: must be 1 or more"

@@ -105,25 +105,32 @@ def write_version(
         )
     facts = _Facts(name, number, step, layers, tables)
     sealed: dict[str, Any] = {}
-    with sealing(final, sealed) as directory:
-        module = tf.Module(name="hotrow")
-        module.dense_variables = list(dense_variables)
-        if standalone:
-            manifest = facts.standalone_manifest()
-            variables = {n: standalone_table(table) for n, table in tables.items()}
-            module.keys = [table.keys for table in variables.values()]
-            module.rows = [table.rows for table in variables.values()]
-            _save(module, layers, lambda: StandaloneLookup(variables), signatures, directory)
-        else:
-            generation = _write_rows(facts, rows, directory, report)
-            manifest = facts.manifest(generation, rows.store or OWN_STORE)
-            write_hot_rows(list(tables.values()), directory / HOT_ROWS)
-            with _asset(manifest) as asset:
-                module.manifest = asset
-                _save(module, layers, lambda: StoreLookup(asset.asset_path), signatures, directory)
-            # LMDB makes it anew; its content changes with every reader.
-            (directory / ROWS / "lock.mdb").unlink(missing_ok=True)
-        sealed["hotrow"] = manifest.model_dump()
+    with contextlib.ExitStack() as stack:
+        export: _RowExport | None = None
+        with sealing(final, sealed) as directory:
+            module = tf.Module(name="hotrow")
+            module.dense_variables = list(dense_variables)
+            if standalone:
+                manifest = facts.standalone_manifest()
+                variables = {n: standalone_table(table) for n, table in tables.items()}
+                module.keys = [table.keys for table in variables.values()]
+                module.rows = [table.rows for table in variables.values()]
+                _save(module, layers, lambda: StandaloneLookup(variables), signatures, directory)
+            else:
+                export = stack.enter_context(_RowExport(facts, rows, directory, report))
+                generation = export.write()
+                manifest = facts.manifest(generation, rows.store or OWN_STORE)
+                write_hot_rows(list(tables.values()), directory / HOT_ROWS)
+                with _asset(manifest) as asset:
+                    module.manifest = asset
+                    _save(
+                        module, layers, lambda: StoreLookup(asset.asset_path), signatures, directory
+                    )
+                # LMDB makes it anew; its content changes with every reader.
+                (directory / ROWS / "lock.mdb").unlink(missing_ok=True)
+            sealed["hotrow"] = manifest.model_dump()
+        if export is not None:
+            export.finish()
     return final, manifest
 
 
@@ -204,33 +211,75 @@ class _Facts:
         )
 
 
-def _write_rows(
-    facts: _Facts, options: RowOptions, directory: Path, report: Callable[[str], None]
-) -> Generation:
-    """Writes all rows as a generation, live in its store; returns it."""
-    if options.store is None:
-        store: RowStore = LmdbStore(directory / ROWS, create=True)
-    else:
-        store = open_store(options.store, options.access, create=True)
-    tables = list(facts.tables.values())
-    sources = [StoredRows(table, options.row_type, options.top) for table in tables]
-    try:
-        with lock_exports(store.records, facts.name) as lock:
-            exported = Exported(
-                model=facts.name,
-                version=facts.version,
-                step=facts.step,
-                source=source_of(facts.step, sources, tables),
-                schema_hash=facts.schema_hash,
-            )
-            generation = write_generation(
-                store, exported, sources, lock, shards=options.shards, report=report
-            )
-            Generations(store.records).make_live(generation)
-            delete_unneeded(store, facts.name, options.keep_generations)
-    finally:
-        store.close()
-    return generation
+class _RowExport:
+    """The rows of a version on their way into a store; use it in a `with` statement."""
+
+    def __init__(
+        self,
+        facts: _Facts,
+        options: RowOptions,
+        directory: Path,
+        report: Callable[[str], None],
+    ) -> None:
+        self._facts = facts
+        self._options = options
+        self._report = report
+        self._stack = contextlib.ExitStack()
+        if options.store is None:
+            self._store: RowStore = LmdbStore(directory / ROWS, create=True)
+        else:
+            self._store = open_store(options.store, options.access, create=True)
+        self._stack.callback(self._store.close)
+
+    def __enter__(self) -> _RowExport:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def write(self) -> Generation:
+        """Writes all rows as a generation; returns it."""
+        facts, options = self._facts, self._options
+        tables = list(facts.tables.values())
+        sources = [StoredRows(table, options.row_type, options.top) for table in tables]
+        source = source_of(facts.step, sources, tables)
+        self._lock = self._stack.enter_context(lock_exports(self._store.records, facts.name))
+        # Of what is left of exports that failed; a full store would otherwise stay full.
+        self._delete_unneeded(source)
+        exported = Exported(
+            model=facts.name,
+            version=facts.version,
+            step=facts.step,
+            source=source,
+            schema_hash=facts.schema_hash,
+        )
+        self._generation = write_generation(
+            self._store, exported, sources, self._lock, shards=options.shards, report=self._report
+        )
+        if options.store is None:
+            # It moves with the directory.
+            self._publish()
+            self._stack.close()
+        return self._generation
+
+    def finish(self) -> None:
+        """Makes the generation live, now that its version is there, and deletes older ones."""
+        if self._options.store is not None:
+            self._publish()
+            self._delete_unneeded(None)
+
+    def _publish(self) -> None:
+        self._lock.check()
+        Generations(self._store.records).make_live(self._generation)
+
+    def _delete_unneeded(self, resumable: str | None) -> None:
+        delete_unneeded(
+            self._store,
+            self._facts.name,
+            self._options.keep_generations,
+            resumable,
+            self._report,
+        )
 
 
 @contextlib.contextmanager

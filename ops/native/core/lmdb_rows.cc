@@ -126,7 +126,7 @@ std::optional<std::string> LmdbBlocks::get(int64_t number) const {
 }
 
 LmdbReader::LmdbReader(const std::string& directory, const std::string& generation, bool complete)
-    : directory_(directory) {
+    : directory_(directory), complete_(complete) {
   const LmdbRecords records(directory, false);
   const auto text = records.get("generation/" + generation);
   if (!text) {
@@ -160,9 +160,21 @@ void LmdbReader::check_entry(size_t table, const MDB_val& value, int64_t key) co
        generation_.tables[table].width, wanted);
 }
 
+bool LmdbReader::is_whole(MDB_txn* txn) const {
+  MDB_dbi records;
+  if (!open_.front()->env().open_records(false, &records)) return false;
+  std::string name = "whole/" + generation_.name;
+  MDB_val key{name.size(), name.data()}, value;
+  const int rc = mdb_get(txn, records, &key, &value);
+  if (rc != MDB_NOTFOUND) check_lmdb(rc, "store " + directory_);
+  return rc != MDB_NOTFOUND;
+}
+
 ReadFailure LmdbReader::read(const ReadRequest* requests, size_t count, Deadline) const {
   if (open_.empty()) return {};
   LmdbEnvironment::Read txn(open_.front()->env());
+  bool whole = false;
+  ReadFailure failure;
   for (size_t r = 0; r < count; ++r) {
     const ReadRequest& request = requests[r];
     const size_t row_bytes = generation_.tables[request.table].row_bytes();
@@ -172,7 +184,12 @@ ReadFailure LmdbReader::read(const ReadRequest* requests, size_t count, Deadline
       const int rc = mdb_get(txn.get(), open_[request.table]->dbi(), &k, &v);
       RowVersion version = 0;
       request.states[i] = ReadState::kUnknown;
-      if (rc != MDB_NOTFOUND) {
+      if (rc == MDB_NOTFOUND && complete_ && !whole && !(whole = is_whole(txn.get()))) {
+        // Deleted under this reader: nobody knows whether there was a row.
+        request.states[i] = ReadState::kFailed;
+        failure = {Code::kDataLoss, "store " + directory_ + ": generation " + generation_.name +
+                                        " was deleted; export the model again"};
+      } else if (rc != MDB_NOTFOUND) {
         check_lmdb(rc, open_[request.table]->place());
         check_entry(request.table, v, key);
         version = version_of(v);
@@ -185,7 +202,7 @@ ReadFailure LmdbReader::read(const ReadRequest* requests, size_t count, Deadline
       if (request.versions != nullptr) request.versions[i] = version;
     }
   }
-  return {};
+  return failure;
 }
 
 size_t LmdbReader::size(size_t table) const {

@@ -68,9 +68,12 @@ class LmdbReader : public RowReader {
   size_t shards() const { return generation_.shards; }
 
  private:
+  // Whether all rows of the generation are there, in a transaction.
+  bool is_whole(MDB_txn* txn) const;
   void check_entry(size_t table, const MDB_val& value, int64_t key) const;
 
   std::string directory_;
+  bool complete_;
   StoredGeneration generation_;
   std::vector<std::unique_ptr<LmdbTable>> open_;
 };

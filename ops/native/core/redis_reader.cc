@@ -52,7 +52,7 @@ ReadFailure RedisReader::read(const ReadRequest* requests, size_t count, Deadlin
   if (!ended_.wait_until(lock, deadline, may_begin)) {
     failure = {Code::kResourceExhausted, std::to_string(options_.most_reads) +
                                              " reads of the store go on, and none ended in time"};
-  } else if (start >= deadline) {
+  } else if (Clock::now() >= deadline) {
     failure = {Code::kUnavailable, "the deadline of the read was over when it began"};
   } else {
     ++reads_;

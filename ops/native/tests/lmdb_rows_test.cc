@@ -34,7 +34,8 @@ void write(const std::string& directory, int64_t first, int64_t last, int versio
   LmdbWriter(directory, "g", "t", kWidth * sizeof(float))
       .write(keys.data(), keys.size(), reinterpret_cast<const std::byte*>(rows.data()), 1);
   LmdbRecords(directory, true)
-      .swap({{"generation/g", std::nullopt,
+      .swap({{"whole/g", std::nullopt, "[]"},
+             {"generation/g", std::nullopt,
               R"({"format": 1, "generation": "g", "number": 1, "shards": 4, "state": "complete",
                 "tables": [{"name": "t", "dim": 3, "row_type": "float32", "default_value": 0.0,
                             "rows": 0, "pages": 0}]})"}});

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypedDict
 from hotrow.errors import DataLossError, FailedPreconditionError
 from hotrow.store.access import StoreAccess
 from hotrow.store.generations import Generations
-from hotrow.store.leases import use
+from hotrow.store.leases import Lease, use
 from hotrow.store.opening import open_store
 from hotrow.store.spec import State
 from hotrow.store.url import StoreKind, parse_store_url
@@ -59,8 +59,11 @@ class BoundRows:
         self._url = parse_store_url(option, url)
         self._access = access
         self._relay: TlsRelay | None = None
+        self._lease: Lease | None = None
         self._store = open_store(url, access, option=option)
         try:
+            # Before the state is looked at: deletion changes it before it looks for leases.
+            self._lease = self._leased(generation)
             self._generation = Generations(self._store.records).get(generation)
             if self._generation.state is not State.COMPLETE:
                 raise FailedPreconditionError(
@@ -77,13 +80,19 @@ class BoundRows:
                 from hotrow.store.redis.tls_relay import TlsRelay
 
                 self._relay = TlsRelay(access, folder)
-            holder = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-            self._lease = use(self._store.records, generation, holder, seconds=_LEASE_SECONDS)
         except BaseException:
-            if self._relay is not None:
-                self._relay.close()
-            self._store.close()
+            self.close()
             raise
+
+    def _leased(self, generation: str) -> Lease | None:
+        """Returns a lease; None where files can only be read: nobody deletes there."""
+        holder = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        try:
+            return use(self._store.records, generation, holder, seconds=_LEASE_SECONDS)
+        except FailedPreconditionError:
+            if self.has_nodes:
+                raise
+            return None
 
     @property
     def has_nodes(self) -> bool:
@@ -119,7 +128,8 @@ class BoundRows:
 
     def close(self) -> None:
         """Gives the lease and the store back, and ends the relay of its readers."""
-        self._lease.release()
+        if self._lease is not None:
+            self._lease.release()
         if self._relay is not None:
             self._relay.close()
         self._store.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from hotrow.errors import FailedPreconditionError, HotrowError
 from hotrow.store.cuts import cuts_of, discard_unfinished, forget_cut
 from hotrow.store.full_export import forget_progress
 from hotrow.store.generations import Generations
@@ -25,11 +26,15 @@ def delete_generation(
         report: gets (done, of), in shards times tables.
 
     Raises:
-        FailedPreconditionError: it is live.
+        FailedPreconditionError: it is live, or a server uses it.
         UnavailableError: the store does not answer; call it again.
     """
     generations = Generations(store.records)
     deleting = generations.begin_deleting(generation)
+    # Readers take their lease before they look at the state.
+    if generation.state is State.COMPLETE and users(store.records, generation.generation):
+        generations.keep(deleting)
+        raise FailedPreconditionError(f"generation {generation.generation} is in use")
     discard_unfinished(store, deleting)
     for cut in cuts_of(store.records, deleting):
         forget_cut(store, deleting, cut)
@@ -39,11 +44,24 @@ def delete_generation(
     generations.forget(deleting)
 
 
-def delete_unneeded(store: RowStore, model: str, keep: int) -> list[Generation]:
+def delete_unneeded(
+    store: RowStore,
+    model: str,
+    keep: int,
+    resumable: str | None = None,
+    report: Callable[[str], None] = lambda line: None,
+) -> list[Generation]:
     """Deletes generations of a model; returns those deleted. The caller holds the export lease.
 
     What stays: the live and the previous one, what a server holds a lease on, and of the other
     complete ones the newest, until `keep` complete ones stay. Unfinished ones go.
+
+    Args:
+        store: where.
+        model: whose.
+        keep: complete generations.
+        resumable: unfinished ones with this source stay, too.
+        report: gets a line for each that cannot be deleted.
     """
     generations = Generations(store.records)
     record = generations.model(model)
@@ -53,12 +71,19 @@ def delete_unneeded(store: RowStore, model: str, keep: int) -> list[Generation]:
     for generation in reversed(generations.all(model)):
         if generation.generation in needed:
             continue
+        if generation.state is State.WRITING and generation.source == resumable:
+            continue
         if generation.state is State.COMPLETE:
             if users(store.records, generation.generation):
                 continue
             left -= 1
             if left >= 0:
                 continue
-        delete_generation(store, generation)
+        try:
+            delete_generation(store, generation)
+        except HotrowError as err:
+            # Others must not wait for it.
+            report(f"generation {generation.generation} cannot be deleted: {err}")
+            continue
         deleted.append(generation)
     return deleted

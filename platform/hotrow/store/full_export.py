@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from hotrow import _native
-from hotrow.errors import DataLossError, FailedPreconditionError
+from hotrow.errors import DataLossError
 from hotrow.store.generations import Generations
 from hotrow.store.leases import Lease
 from hotrow.store.row_store import Keys, Records, Rows, RowStore, ShardDigests
@@ -73,7 +73,7 @@ def write_generation(
     """Writes and verifies a generation; returns it, complete and not yet live.
 
     One of the same rows for the same version is resumed; one that is complete, whose version was
-    never finished, is verified.
+    never finished, is taken if it is whole.
 
     Rows are verified by count and digest of every virtual shard, read back from the store; a shard
     that differs (a failover lost acknowledged writes, say) is written again.
@@ -102,14 +102,25 @@ def write_generation(
         _write_table(store, generation, number, source, progress, report)
         for number, source in enumerate(sources)
     ]
-    tables = []
-    for number, source in enumerate(sources):
-        report(f"table {source.table.name}: verifying")
-        _verify(store, generation, number, source, expected[number], report)
-        tables.append(_finished(generation.tables[number], expected[number]))
-    store.set_markers(generation, expected)
     if generation.state is State.COMPLETE:
         return generation
+    # Markers first: one that is there after its rows were read proves them, since a failover that
+    # loses rows loses what came behind them, too.
+    for _ in range(_MOST_REPAIRS):
+        lock.check()
+        store.set_markers(generation, expected)
+        for number, source in enumerate(sources):
+            report(f"table {source.table.name}: verifying")
+            _verify(store, generation, number, source, expected[number], lock, report)
+        if not store.missing_markers(generation):
+            break
+    else:
+        raise DataLossError(f"store {store.url} keeps losing what was written; is it failing over?")
+    lock.check()
+    tables = [
+        _finished(table, digests)
+        for table, digests in zip(generation.tables, expected, strict=True)
+    ]
     complete = Generations(store.records).complete(generation, tables)
     forget_progress(store.records, generation)
     return complete
@@ -133,11 +144,7 @@ class _Progress:
 
     def next_is_written(self) -> bool:
         """Steps to the next piece and tells whether an export before wrote it."""
-        if self._lock.lost.is_set():
-            raise FailedPreconditionError(
-                "another export of the model took over, or the store was away for too long; "
-                "export again: it resumes"
-            )
+        self._lock.check()
         self._piece += 1
         return self._piece <= self._written
 
@@ -155,7 +162,7 @@ def _resume_or_begin(
         same = generation.source == exported.source and generation.version == exported.version
         if not same or generation.shards != shards:
             continue
-        if generation.state is State.COMPLETE:
+        if generation.state is State.COMPLETE and _is_whole(store, generation):
             return generation, sys.maxsize
         if generation.state is State.WRITING:
             text = store.records.get(_PROGRESS + generation.generation)
@@ -178,6 +185,16 @@ def _resume_or_begin(
         shards=shards,
     )
     return begun, 0
+
+
+def _is_whole(store: RowStore, generation: Generation) -> bool:
+    """Returns whether a complete generation holds what was exported, and nothing newer."""
+    if store.missing_markers(generation):
+        return False
+    for number, table in enumerate(generation.tables):
+        if _finished(table, store.digests(generation, number)) != table:
+            return False
+    return True
 
 
 def _write_table(
@@ -213,6 +230,7 @@ def _verify(
     number: int,
     source: TableSource,
     expected: ShardDigests,
+    lock: Lease,
     report: Callable[[str], None],
 ) -> None:
     """Compares every shard with what was written, and writes those again that differ."""
@@ -221,6 +239,7 @@ def _verify(
         wrong = np.flatnonzero((there != expected).any(axis=1)).tolist()
         if not wrong:
             return
+        lock.check()
         report(f"table {source.table.name}: {len(wrong)} shards differ and are written again")
         for keys, rows in _pieces(generation, number, source):
             store.write(generation, number, keys, rows, wrong)

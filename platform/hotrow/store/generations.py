@@ -8,9 +8,21 @@ from typing import Any, TypeVar
 
 import pydantic
 
-from hotrow.errors import DataLossError, FailedPreconditionError, NotFoundError
+from hotrow.errors import (
+    DataLossError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+)
 from hotrow.store.row_store import Change, Records
-from hotrow.store.spec import DEFAULT_SHARDS, Generation, State, StoredTable
+from hotrow.store.spec import (
+    DEFAULT_SHARDS,
+    MOST_TABLES,
+    Generation,
+    State,
+    StoredTable,
+    check_shards,
+)
 
 _GENERATION = "generation/"
 _MODEL = "model/"
@@ -58,7 +70,14 @@ class Generations:
         tables: Sequence[StoredTable],
         shards: int = DEFAULT_SHARDS,
     ) -> Generation:
-        """Writes the record of a new generation, with the next epoch of its model."""
+        """Writes the record of a new generation, with the next epoch of its model.
+
+        Raises:
+            InvalidArgumentError: shards that cannot be, or too many tables.
+        """
+        check_shards("shards", shards)
+        if len(tables) > MOST_TABLES:
+            raise InvalidArgumentError(f"{len(tables)} tables; a store takes {MOST_TABLES}")
         epoch = self._change_model(model, lambda record: {"epoch": record.epoch + 1}).epoch
         generation = Generation(
             generation=uuid.uuid4().hex,
@@ -118,6 +137,10 @@ class Generations:
         if generation.state is State.DELETING:
             return generation
         return self._change(generation, generation.state, state=State.DELETING)
+
+    def keep(self, generation: Generation) -> Generation:
+        """Takes back that a complete generation was to be deleted; no row of it was yet."""
+        return self._change(generation, State.DELETING, state=State.COMPLETE)
 
     def forget(self, generation: Generation) -> None:
         """Removes the record of a generation whose rows were deleted."""

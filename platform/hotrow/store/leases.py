@@ -17,6 +17,7 @@ from hotrow.store.row_store import Records
 _READERS = "lease/"
 _EXPORTER = "export/"
 _RENEWALS = 3.0  # in the time of a lease
+_RELEASE_SECONDS = 2.0
 
 
 class Lease:
@@ -45,16 +46,26 @@ class Lease:
         )
         self._thread.start()
 
+    def check(self) -> None:
+        """Fails when it is not held any more.
+
+        Raises:
+            FailedPreconditionError: it was lost.
+        """
+        if self.lost.is_set():
+            raise FailedPreconditionError(
+                f"{self._name} was lost: somebody else took it, or the store was away for too "
+                "long; try again"
+            )
+
     def release(self) -> None:
-        """Gives it back; idempotent. Quietly leaves it to its end when the store is away."""
+        """Gives it back; idempotent. Leaves it to its end when the store does not answer soon."""
         if self._released.is_set():
             return
         self._released.set()
-        self._thread.join()
-        with contextlib.suppress(HotrowError):
-            text = self._records.get(self._name)
-            if text is not None and json.loads(text)["holder"] == self._holder:
-                self._records.swap(self._name, text, None)
+        giving_back = threading.Thread(target=self._give_back, daemon=True)
+        giving_back.start()
+        giving_back.join(_RELEASE_SECONDS)
 
     def __enter__(self) -> Lease:
         return self
@@ -68,30 +79,46 @@ class Lease:
         self.release()
 
     def _take(self) -> None:
-        now = self._records.now_ms()
         text = self._records.get(self._name)
+        now = self._records.now_ms()
         if text is not None:
             held = json.loads(text)
-            if held["holder"] != self._holder and held["until"] > now:
+            if held["until"] > now:
                 seconds = (held["until"] - now) / 1000
                 raise FailedPreconditionError(
                     f"{self._name} is held by {held['holder']}, for {seconds:.0f} s unless it is "
                     "renewed; wait until it has ended"
                 )
-        wanted = json.dumps({"holder": self._holder, "until": now + self._millis})
-        if not self._records.swap(self._name, text, wanted):
+        if not self._records.swap(self._name, text, self._text(now)):
             raise FailedPreconditionError(f"{self._name} was just taken by somebody else")
+
+    def _renew(self) -> bool:
+        """Makes it last longer; returns whether it was still held."""
+        text = self._records.get(self._name)
+        if text is None or json.loads(text)["holder"] != self._holder:
+            return False
+        return self._records.swap(self._name, text, self._text(self._records.now_ms()))
+
+    def _text(self, now: int) -> str:
+        return json.dumps({"holder": self._holder, "until": now + self._millis})
 
     def _renew_until_released(self) -> None:
         pause = self._millis / 1000 / _RENEWALS
         while not self._released.wait(pause):
             try:
-                self._take()
-            except FailedPreconditionError:
-                self.lost.set()
-                return
+                held = self._renew()
             except HotrowError:
                 continue  # the store is away: the next renewal tells whether it is still ours
+            if not held and not self._released.is_set():
+                self.lost.set()
+                return
+
+    def _give_back(self) -> None:
+        self._thread.join()
+        with contextlib.suppress(HotrowError):
+            text = self._records.get(self._name)
+            if text is not None and json.loads(text)["holder"] == self._holder:
+                self._records.swap(self._name, text, None)
 
 
 def use(records: Records, generation: str, holder: str, seconds: float = 30.0) -> Lease:

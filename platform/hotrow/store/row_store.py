@@ -59,7 +59,7 @@ class Records(Protocol):
         """Returns the names that begin with `prefix`, sorted."""
 
     def next_number(self) -> int:
-        """Returns a number that this store never returned before, from 1."""
+        """Returns a number, 1 or more, that this store never returned before; they ascend."""
 
     def now_ms(self) -> int:
         """Returns the store's clock, in milliseconds; all its clients see the same one."""

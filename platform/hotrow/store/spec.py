@@ -7,6 +7,8 @@ from typing import Literal
 
 import pydantic
 
+from hotrow.errors import InvalidArgumentError
+
 STORED_TYPES = ("float32", "bfloat16", "float16", "int8")
 """How the weights of a row may be stored, by the numbers of the native core."""
 
@@ -17,6 +19,9 @@ _SCALE_BYTES = 4
 
 DEFAULT_SHARDS = 256
 """Virtual shards of a generation, V, unless another number is asked for."""
+
+MOST_SHARDS = 4096
+MOST_TABLES = 4096
 
 RECORD_HEAD_BYTES = 16
 """Bytes of key and version before a stored row."""
@@ -97,6 +102,18 @@ class Generation(_Part):
     def row_version(self) -> int:
         """The version of its rows as exported: uint64."""
         return row_version(self.epoch, self.seq)
+
+
+def check_shards(option: str, shards: int) -> None:
+    """Checks a number of virtual shards.
+
+    Raises:
+        InvalidArgumentError: it is no power of two from 1 to 4096.
+    """
+    if not 1 <= shards <= MOST_SHARDS or shards & (shards - 1):
+        raise InvalidArgumentError(
+            f"{option} {shards}: must be a power of two from 1 to {MOST_SHARDS}"
+        )
 
 
 def row_bytes(row_type: RowType, dim: int) -> int:

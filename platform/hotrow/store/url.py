@@ -26,6 +26,9 @@ _FORMS = {
 _HOST = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.%]+)\]|(?P<name>[^\[\]:,]+))(?::(?P<port>\d*))?")
 
 
+_DATABASE = re.compile(r"db=\d+")
+
+
 class StoreKind(StrEnum):
     """How many servers there are, and who tells which one to ask."""
 
@@ -95,8 +98,10 @@ class _Parser:
         user, at, rest = ("", "", rest) if rest.startswith("/") else rest.rpartition("@")
         self._user, colon, _ = user.partition(":")
         shown_user = f"{self._user}@" if self._user else ""
-        self._shown = f"{scheme}://{shown_user}{rest}"
         rest, _, self._query = rest.partition("?")
+        # redis-py takes passwords there.
+        harmless = f"?{self._query}" if _DATABASE.fullmatch(self._query) else ""
+        self._shown = f"{scheme}://{shown_user}{rest}{harmless}"
         self._hosts, slash, path = rest.partition("/")
         self._path = slash + path
         if at and colon:

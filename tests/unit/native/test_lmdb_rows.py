@@ -42,7 +42,8 @@ def note(path, width, generation="g1", table="t", rows=0):
     ).model_dump_json()
     records = _native.LmdbRecords(str(path), create=True)
     name = f"generation/{generation}"
-    records.swap_all([(name, records.get(name), text)])
+    whole = f"whole/{generation}"
+    records.swap_all([(name, records.get(name), text), (whole, records.get(whole), "[]")])
     records.close()
 
 
@@ -249,6 +250,18 @@ def test_a_writer_follows_a_map_that_another_process_has_grown(tmp_path):
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
     write(tmp_path, np.array([-1], np.int64), np.ones((1, 2), np.float32))
     assert held.size(0) == 3_000_002
+
+
+def test_a_generation_that_was_deleted_under_a_reader_is_no_generation_without_rows(tmp_path):
+    write(tmp_path, np.arange(9, dtype=np.int64), np.ones((9, 1), np.float32))
+    held = reader(tmp_path)
+    absent = np.array([100], np.int64)
+    assert rows_of(held, absent)[1].tolist() == [0]
+    records = _native.LmdbRecords(str(tmp_path), create=False)
+    records.swap_all([("whole/g1", "[]", None)])
+    ((_, _, states),), failure, said = held.read([(0, absent)])
+    assert (states.tolist(), failure) == ([2], 15)
+    assert "generation g1 was deleted" in said
 
 
 def test_a_table_is_dropped_whole_and_not_while_it_is_open(tmp_path):

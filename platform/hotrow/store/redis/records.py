@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import binascii
+import secrets
 from collections.abc import Sequence
 
 from hotrow.store.redis.client import RedisClient
@@ -12,6 +13,8 @@ from hotrow.store.row_store import Change
 
 KEY = "hotrow:{hr}"
 _COUNTER = "number"
+# Two digits in names of keys (base 64), and room for the next ones.
+_FIRST_NUMBERS = 4000
 _WRITTEN, _ALREADY = 1, 2
 
 
@@ -48,7 +51,13 @@ class RedisRecords:
         return sorted(name for name in names if name.startswith(prefix))
 
     def next_number(self) -> int:
-        """Returns a number that this store never returned before, from 1."""
+        """Returns a number that this store never returned before.
+
+        The first one is anywhere below 4,000: a store that lost everything, for which servers still
+        run, should not give the numbers of their generations to others.
+        """
+        first = secrets.randbelow(_FIRST_NUMBERS)
+        self._client.call(self._slot, "HSETNX", KEY, _COUNTER, first)
         return int(self._client.call(self._slot, "HINCRBY", KEY, _COUNTER, 1))
 
     def now_ms(self) -> int:
