@@ -16,6 +16,7 @@ from hotrow.ops.embedding import DistributedEmbedding
 from hotrow.ops.export.row_options import RowOptions
 from hotrow.ops.export.signatures import Signature
 from hotrow.ops.export.version import write_version
+from hotrow.store.access import StoreAccess, read_access
 from hotrow.store.spec import RowType
 
 ONE_INPUT = "inputs"
@@ -30,6 +31,7 @@ def export_model(
     inputs: Mapping[str, tf.TensorSpec] | tf.TensorSpec | None = None,
     version: int | None = None,
     store: str | None = None,
+    access: StoreAccess | None = None,
     row_type: RowType | None = None,
     top: int | None = None,
     standalone: bool = False,
@@ -47,6 +49,7 @@ def export_model(
             of a functional model.
         version: positive; None: one more than the newest.
         store: URL of a store, see `platform export --help`; None: one inside the version directory.
+        access: how the store lets us in; None: with the password in HOTROW_STORE_PASSWORD, if any.
         row_type: "float32", "bfloat16", "float16" or "int8"; None: as each table has its weights.
         top: only so many rows of each table, the most frequent ones; None: all.
         standalone: rows in the graph's variables, stock TensorFlow ops only.
@@ -78,7 +81,7 @@ def export_model(
         name,
         step=int(iterations),
         version=version,
-        rows=RowOptions(store=store, row_type=row_type, top=top),
+        rows=RowOptions(store=store, access=access or read_access(), row_type=row_type, top=top),
         standalone=standalone,
     )
     return directory

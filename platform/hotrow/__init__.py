@@ -1,7 +1,7 @@
 """Hotrow: train recommender models with embedding tables of any size, serve them, keep learning.
 
-Importing this package does not import TensorFlow; `DistributedEmbedding` and `export_model` do,
-when they are first asked for.
+Importing this package does not import TensorFlow; `DistributedEmbedding`, `bind` and `export_model`
+do, when they are first asked for.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from hotrow.spec import (
 from hotrow.version import __version__
 
 if TYPE_CHECKING:
+    from hotrow.ops.binding import bind
     from hotrow.ops.embedding import DistributedEmbedding
     from hotrow.ops.export import export_model
 
@@ -52,6 +53,7 @@ __all__ = [
     "TableConfig",
     "Uniform",
     "__version__",
+    "bind",
     "export_model",
 ]
 
@@ -61,6 +63,10 @@ def __getattr__(name: str) -> Any:
         from hotrow.ops.embedding import DistributedEmbedding
 
         return DistributedEmbedding
+    if name == "bind":
+        from hotrow.ops.binding import bind
+
+        return bind
     if name == "export_model":
         from hotrow.ops.export import export_model
 

@@ -41,6 +41,7 @@ PUBLIC_NAMES = [
     "TableConfig",
     "Uniform",
     "__version__",
+    "bind",
     "export_model",
 ]
 

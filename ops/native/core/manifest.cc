@@ -34,12 +34,15 @@ Manifest read_manifest(const std::string& path) {
 std::string store_directory(const std::string& url, const std::string& manifest_path) {
   const std::string absolute = "file://", relative = "file:";
   if (url.rfind(absolute, 0) == 0) return url.substr(absolute.size());
+  const std::filesystem::path version =
+      std::filesystem::absolute(manifest_path).lexically_normal().parent_path().parent_path();
   if (url.rfind(relative, 0) == 0) {
-    const std::filesystem::path version =
-        std::filesystem::absolute(manifest_path).parent_path().parent_path();
     return (version / url.substr(relative.size())).lexically_normal().string();
   }
-  fail(Code::kUnimplemented, "store %s: only file:// stores are built so far", url.c_str());
+  fail(Code::kFailedPrecondition,
+       "store %s: not in files, so it is opened by `with hotrow.bind(\"%s\"):` around the lookups, "
+       "or by `platform serve`",
+       url.c_str(), version.c_str());
 }
 
 }  // namespace hotrow

@@ -23,7 +23,7 @@ struct Manifest {
 Manifest read_manifest(const std::string& path);
 
 // The directory of a file: URL. A relative one starts at the version directory, which holds the
-// manifest's folder.
+// manifest's folder. Fails with FailedPrecondition for another URL.
 std::string store_directory(const std::string& url, const std::string& manifest_path);
 
 }  // namespace hotrow

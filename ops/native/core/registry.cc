@@ -33,7 +33,7 @@ struct Registry {
   std::map<std::pair<std::string, int64_t>, std::shared_ptr<const ServingTables>> bound;
   // Bound once: a request that outlives its version must not fall back to the manifest.
   std::set<std::pair<std::string, int64_t>> ever_bound;
-  std::unordered_map<std::string, Opened> opened;  // by absolute path
+  std::unordered_map<std::string, Opened> opened;  // by normal path
 };
 
 Registry& registry() {
@@ -42,9 +42,14 @@ Registry& registry() {
   return *r;
 }
 
-// The absolute path of a manifest and the facts of its file.
+// However a path was written: who attaches a manifest and who loads its model may differ there.
+std::string normal_path(const std::string& path) {
+  return std::filesystem::absolute(path).lexically_normal().string();
+}
+
+// The normal path of a manifest and the facts of its file.
 std::pair<std::string, struct stat> look_at(const std::string& manifest_path) {
-  const std::string path = std::filesystem::absolute(manifest_path).string();
+  const std::string path = normal_path(manifest_path);
   struct stat facts;
   if (::stat(path.c_str(), &facts) != 0) {
     fail(Code::kNotFound, "manifest %s: %s", path.c_str(), std::strerror(errno));
@@ -117,7 +122,7 @@ void attach_serving(const std::string& manifest_path, const ServingOptions& opti
 }
 
 void detach_serving(const std::string& manifest_path) {
-  const std::string path = std::filesystem::absolute(manifest_path).string();
+  const std::string path = normal_path(manifest_path);
   std::lock_guard lock(registry().mutex);
   registry().opened.erase(path);
 }

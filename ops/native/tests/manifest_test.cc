@@ -76,8 +76,13 @@ TEST_CASE("manifest: a relative store starts at the version directory") {
   CHECK(store_directory("file:///x/rows", "/m/1/assets/manifest.json") == "/x/rows");
   CHECK(store_directory("file:rows", "/m/1/assets/manifest.json") == "/m/1/rows");
   CHECK(store_directory("file:../rows", "/m/1/assets/manifest.json") == "/m/rows");
-  CHECK(error_code([] { store_directory("s3://x", "/m/1/assets/manifest.json"); }) ==
-        Code::kUnimplemented);
+  try {
+    store_directory("redis://h:1", "/m/./1/assets/manifest.json");
+    FAIL("opened");
+  } catch (const Error& error) {
+    CHECK(error.code() == Code::kFailedPrecondition);
+    CHECK(std::string(error.what()).find("with hotrow.bind(\"/m/1\")") != std::string::npos);
+  }
 }
 
 }  // namespace hotrow

@@ -27,6 +27,8 @@ REGISTER_OP("HotrowServingLookup")
     .Attr("combiners: list(int)")
     .Attr("widths: list(int)")
     .SetIsStateful()
+    // Else TensorFlow makes an internal error of Unavailable: a store may be in the network.
+    .SetIsDistributedCommunication()
     .SetShapeFn([](tf::shape_inference::InferenceContext* c) {
       TF_RETURN_IF_ERROR(set_pooled_shapes(c));
       c->set_output(c->num_outputs() - 1,

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from hotrow.store.redis.tls_relay import TlsRelay
 
 _LEASE_SECONDS = 30.0
+# Who closes does not want to wait for a store that is gone; a load that fails is tried again.
+_PATIENCE_SECONDS = 5.0
 
 
 class RowsPlace(TypedDict, total=False):
@@ -60,7 +62,7 @@ class BoundRows:
         self._access = access
         self._relay: TlsRelay | None = None
         self._lease: Lease | None = None
-        self._store = open_store(url, access, option=option)
+        self._store = open_store(url, access, option=option, patience_seconds=_PATIENCE_SECONDS)
         try:
             # Before the state is looked at: deletion changes it before it looks for leases.
             self._lease = self._leased(generation)

@@ -8,7 +8,12 @@ from hotrow.store.url import StoreKind, parse_store_url
 
 
 def open_store(
-    url: str, access: StoreAccess | None = None, *, create: bool = False, option: str = "--store"
+    url: str,
+    access: StoreAccess | None = None,
+    *,
+    create: bool = False,
+    option: str = "--store",
+    patience_seconds: float = 30.0,
 ) -> RowStore:
     """Returns a store; close it.
 
@@ -17,6 +22,8 @@ def open_store(
         access: how it lets us in; None: without a password.
         create: make an embedded one when there is none.
         option: what the user wrote the URL behind, for messages.
+        patience_seconds: how long a call goes on when nobody answers; the default outlives a
+            failover.
 
     Raises:
         InvalidArgumentError: no URL of a store.
@@ -30,4 +37,4 @@ def open_store(
         return LmdbStore(parsed.path, create=create)
     from hotrow.store.redis.row_store import RedisStore
 
-    return RedisStore(parsed, access or StoreAccess())
+    return RedisStore(parsed, access or StoreAccess(), patience_seconds)

@@ -1,0 +1,169 @@
+"""Batch scoring in Python: the rows of an exported version, wherever they are (`hotrow.bind`)."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Literal
+
+from hotrow import _native
+from hotrow.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError, nearest
+from hotrow.manifest import read_manifest
+from hotrow.ops import library
+from hotrow.store.access import StoreAccess, read_access
+from hotrow.store.bound_rows import BoundRows, RowsPlace
+from hotrow.store.topology_watch import TopologyWatch
+from hotrow.store.url import parse_store_url
+from hotrow.version_layout import FILE_NAME
+
+# A batch may be large, and nobody waits for it as for a request.
+_TIMEOUT_MS = 10_000
+# Manifests that are bound now; the core has one place for each.
+_bound: set[Path] = set()
+
+
+class Binding:
+    """The rows of a version for lookups of this process, until it is closed; see `bind`."""
+
+    def __init__(
+        self,
+        manifest: Path,
+        url: str,
+        generation: str,
+        access: StoreAccess,
+        options: dict[str, int | bool],
+    ) -> None:
+        self._manifest = manifest
+        self._rows: BoundRows | None = None
+        self._watch: TopologyWatch | None = None
+        self._closed = False
+        if manifest in _bound:
+            raise AlreadyExistsError(
+                f"{manifest.parent.parent} is bound already in this process; close the other "
+                "binding first"
+            )
+        _bound.add(manifest)
+        try:
+            place: RowsPlace = {}
+            if "://" in url:  # else it is the version's own, which nobody deletes
+                self._rows = BoundRows(url, generation, access, option="store")
+                place = self._rows.place()
+            _native.attach_serving(str(manifest), store=url, **options, **place)
+            if self._rows is not None and self._rows.has_nodes:
+                self._watch = TopologyWatch(self._rows.topology, self._tell, place["topology"])
+        except BaseException:
+            self.close()
+            raise
+        # An interpreter that ends gives the lease back, and the relay's folder.
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        """Detaches the rows; idempotent.
+
+        Lookups from now on read what the manifest names, or fail if that is not in files.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        atexit.unregister(self.close)
+        if self._watch is not None:
+            self._watch.close()
+        _native.detach_serving(str(self._manifest))
+        if self._rows is not None:
+            self._rows.close()
+        _bound.discard(self._manifest)
+
+    def _tell(self, topology: str) -> None:
+        _native.set_attached_topology(str(self._manifest), topology)
+
+    def __enter__(self) -> Binding:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def bind(
+    model_dir: str | Path,
+    store: str | None = None,
+    *,
+    access: StoreAccess | None = None,
+    timeout_ms: int = _TIMEOUT_MS,
+    on_failure: Literal["fail", "default"] = "fail",
+    cache_rows: int = 0,
+    cache_bytes: int = 0,
+    cache_policy: Literal["lfu", "lru"] = "lfu",
+) -> Binding:
+    """Opens the rows of an exported version for `tf.saved_model.load` of it in this process.
+
+    Rows are read from files, or from a Redis whose nodes may change. The generation in the store
+    is not deleted meanwhile. Hotrow's ops are loaded, too, so nothing else is needed to load the
+    model, before or after this. Close what is returned, or use it in a `with` statement.
+
+    Args:
+        model_dir: the version, `models/shop/1`.
+        store: URL of a store in place of the one in the version's manifest.
+        access: how it lets us in; None: with the password in HOTROW_STORE_PASSWORD, if any.
+        timeout_ms: longest time that reading rows may take for one call of the model.
+        on_failure: when rows cannot be read in time: "fail", with `tf.errors.UnavailableError`, or
+            "default", to score with default rows.
+        cache_rows: hot rows that are kept in memory; 0: none.
+        cache_bytes: the same bound in bytes; at most one of the two is given.
+        cache_policy: which row gives way: "lfu" the least frequently used one, "lru" the one that
+            was not used for longest.
+
+    Raises:
+        NotFoundError: no version with a store, or the store does not have its rows.
+        InvalidArgumentError: a value that is not legal.
+        AlreadyExistsError: the version is bound in this process.
+        FailedPreconditionError: the store's rows are of another kind, or not complete.
+        UnavailableError, PermissionDeniedError, DataLossError: the store does not answer, does not
+            let us in, or has lost rows.
+    """
+    if timeout_ms < 1:
+        raise InvalidArgumentError(f"timeout_ms {timeout_ms}: must be 1 or more milliseconds")
+    _check_choice("on_failure", on_failure, ("fail", "default"))
+    _check_choice("cache_policy", cache_policy, ("lfu", "lru"))
+    for name, value in (("cache_rows", cache_rows), ("cache_bytes", cache_bytes)):
+        if value < 0:
+            raise InvalidArgumentError(f"{name} {value}: must be 0 (no cache) or more")
+    if cache_rows and cache_bytes:
+        raise InvalidArgumentError("cache_rows with cache_bytes: give one of the two")
+    if store is not None:
+        parse_store_url("store", store)
+    # As the core writes paths, so that two spellings are one version.
+    manifest = Path(os.path.abspath(model_dir), "assets", FILE_NAME)
+    if not manifest.is_file():
+        raise NotFoundError(
+            f"{model_dir} has no assets/{FILE_NAME}: give the directory of a version, "
+            "models/NAME/VERSION; a standalone one has its rows in its graph and needs no bind"
+        )
+    found = read_manifest(manifest)
+    library.load()
+    return Binding(
+        manifest,
+        store or found.store,
+        found.generation,
+        access or read_access(),
+        {
+            "timeout_millis": timeout_ms,
+            "default_on_failure": on_failure == "default",
+            "cache_rows": cache_rows,
+            "cache_bytes": cache_bytes,
+            "cache_lru": cache_policy == "lru",
+        },
+    )
+
+
+def _check_choice(name: str, value: str, legal: tuple[str, ...]) -> None:
+    if value not in legal:
+        raise InvalidArgumentError(
+            f"{name} {value!r}{nearest(value, legal)}; legal: {', '.join(legal)}"
+        )

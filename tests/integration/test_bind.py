@@ -1,0 +1,292 @@
+"""`hotrow.bind`: batch scoring in Python with the rows wherever they are."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from redis_servers.tls import access_with
+
+import hotrow
+from hotrow.errors import (
+    AlreadyExistsError,
+    InvalidArgumentError,
+    NotFoundError,
+    PermissionDeniedError,
+    UnavailableError,
+)
+from hotrow.manifest import read_manifest
+from hotrow.store import open_store
+from hotrow.store.access import StoreAccess
+from hotrow.store.generations import Generations
+from hotrow.store.leases import users
+
+ROOT = Path(__file__).resolve().parents[2]
+KEYS = np.arange(200, dtype=np.int64) * 7919
+
+
+@pytest.fixture(scope="module")
+def model():
+    """A trained model; half of KEYS are in its table."""
+    table = hotrow.TableConfig("keys", 8)
+    layer = hotrow.DistributedEmbedding([hotrow.FeatureConfig("key", table)])
+    keys = keras.Input((), dtype="int64", name="key")
+    outputs = keras.layers.Dense(1)(layer({"key": keys})["key"])
+    made = keras.Model({"key": keys}, outputs)
+    made.compile("adam", "mse")
+    made.fit({"key": KEYS[::2]}, np.linspace(0, 1, 100), epochs=3, verbose=0)
+    return made
+
+
+@pytest.fixture(scope="module")
+def expected(model, tmp_path_factory):
+    """The scores of KEYS with rows in the version's own folder, which are those of training."""
+    directory = hotrow.export_model(model, tmp_path_factory.mktemp("own"), "m")
+    with hotrow.bind(directory):
+        found = scores(tf.saved_model.load(directory))
+    trained = model.predict({"key": KEYS}, verbose=0)
+    np.testing.assert_allclose(found, trained, rtol=0, atol=1e-6)
+    assert len(np.unique(found)) > 100
+    return found
+
+
+def scores(loaded):
+    return loaded.signatures["serving_default"](key=tf.constant(KEYS))["outputs"].numpy()
+
+
+def manifest_of(directory):
+    return read_manifest(directory / "assets" / "hotrow_manifest.json")
+
+
+def wait_until(done, seconds=20.0):
+    end = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_rows_in_files_that_were_moved_score_as_before(model, expected, tmp_path):
+    directory = hotrow.export_model(model, tmp_path, "m")
+    shutil.move(directory / "rows", tmp_path / "elsewhere")
+    loaded = tf.saved_model.load(directory)
+    with pytest.raises(tf.errors.NotFoundError):
+        scores(loaded)
+    with hotrow.bind(directory, f"file://{tmp_path}/elsewhere"):
+        np.testing.assert_array_equal(scores(loaded), expected)
+    with pytest.raises(tf.errors.NotFoundError):
+        scores(loaded)
+    shutil.move(tmp_path / "elsewhere", directory / "rows")
+    np.testing.assert_array_equal(scores(loaded), expected)
+
+
+@pytest.mark.parametrize("kind", ["alone", "password", "cluster", "tls", "tls cluster"])
+def test_rows_in_redis_score_as_those_in_files(
+    kind, model, expected, redis_servers, tmp_path, monkeypatch
+):
+    password = "s3cret@:/" if kind == "password" else ""
+    monkeypatch.setenv("HOTROW_STORE_PASSWORD", password)
+    tls = kind.startswith("tls")
+    if kind.endswith("cluster"):
+        redis = redis_servers.cluster(replicas=False, tls=tls)
+    else:
+        redis = redis_servers.standalone(password=password, tls=tls, tls_clients=tls)
+    access = access_with(redis.certificates) if tls else None
+    directory = hotrow.export_model(model, tmp_path, "m", store=redis.url, access=access)
+    with hotrow.bind(directory, access=access):
+        loaded = tf.saved_model.load(directory)
+        np.testing.assert_array_equal(scores(loaded), expected)
+    with hotrow.bind(directory, access=access, cache_rows=50, cache_policy="lru"):
+        for _ in range(3):
+            np.testing.assert_array_equal(scores(loaded), expected)
+    if password:
+        with pytest.raises(PermissionDeniedError, match="refuses the default user"):
+            hotrow.bind(directory, access=StoreAccess())
+
+
+def test_without_a_binding_rows_in_redis_name_it(model, redis_server, tmp_path):
+    directory = hotrow.export_model(model, tmp_path, "m", store=redis_server.url)
+    loaded = tf.saved_model.load(directory)
+    told = rf"store {redis_server.url}: not in files, .* `with hotrow\.bind\(\"{directory}\"\)"
+    with pytest.raises(tf.errors.FailedPreconditionError, match=told):
+        scores(loaded)
+    with hotrow.bind(directory):
+        scores(loaded)
+    with pytest.raises(tf.errors.FailedPreconditionError, match=told):
+        scores(loaded)
+
+
+def test_two_versions_are_bound_at_once_and_each_once(model, expected, redis_server, tmp_path):
+    first = hotrow.export_model(model, tmp_path, "m", store=redis_server.url)
+    second = hotrow.export_model(model, tmp_path, "m", store=f"file://{tmp_path}/rows")
+    one, two = hotrow.bind(first), hotrow.bind(f"{second}/../2/")
+    with pytest.raises(AlreadyExistsError, match="close the other binding"):
+        hotrow.bind(second)
+    loaded = [tf.saved_model.load(first), tf.saved_model.load(f"{tmp_path}/./m/2")]
+    for found in loaded:
+        np.testing.assert_array_equal(scores(found), expected)
+    one.close()
+    one.close()
+    with pytest.raises(tf.errors.FailedPreconditionError):
+        scores(loaded[0])
+    np.testing.assert_array_equal(scores(loaded[1]), expected)
+    two.close()
+    with hotrow.bind(first):
+        np.testing.assert_array_equal(scores(loaded[0]), expected)
+
+
+def test_a_generation_is_not_deleted_while_it_is_bound(model, expected, redis_server, tmp_path):
+    url = redis_server.url
+    directory = hotrow.export_model(model, tmp_path, "m", store=url)
+    generation = manifest_of(directory).generation
+    store = open_store(url)
+    try:
+        with hotrow.bind(directory):
+            assert len(users(store.records, generation)) == 1
+            loaded = tf.saved_model.load(directory)
+            for _ in range(3):
+                hotrow.export_model(model, tmp_path, "m", store=url)
+            np.testing.assert_array_equal(scores(loaded), expected)
+        assert users(store.records, generation) == []
+        hotrow.export_model(model, tmp_path, "m", store=url)
+        assert generation not in [g.generation for g in Generations(store.records).all("m")]
+    finally:
+        store.close()
+    with pytest.raises(NotFoundError, match="no generation"):
+        hotrow.bind(directory)
+
+
+def test_a_redis_that_is_down_fails_in_time_until_it_is_back(
+    model, expected, redis_servers, tmp_path
+):
+    redis = redis_servers.standalone(settings={"appendonly": "yes"})
+    directory = hotrow.export_model(model, tmp_path, "m", store=redis.url)
+    with hotrow.bind(directory, timeout_ms=300) as binding:
+        loaded = tf.saved_model.load(directory)
+        np.testing.assert_array_equal(scores(loaded), expected)
+        redis.freeze()
+        started = time.monotonic()
+        with pytest.raises(tf.errors.UnavailableError, match=redis.address):
+            scores(loaded)
+        assert 0.2 < time.monotonic() - started < 1.5
+        redis.thaw()
+        redis.stop()
+        started = time.monotonic()
+        with pytest.raises(tf.errors.UnavailableError, match=redis.address):
+            scores(loaded)
+        assert time.monotonic() - started < 1.0
+        redis.restart()
+
+        def answers():
+            try:
+                np.testing.assert_array_equal(scores(loaded), expected)
+            except tf.errors.UnavailableError:
+                return False
+            return True
+
+        wait_until(answers)
+        redis.stop()
+        binding.close()
+    with pytest.raises(UnavailableError, match=redis.address):
+        hotrow.bind(directory)
+    redis.restart()
+    with hotrow.bind(directory, timeout_ms=300, on_failure="default"):
+        redis.stop()
+        assert len(np.unique(scores(loaded))) == 1
+
+
+def test_slots_that_move_to_another_node_are_followed(model, expected, redis_servers, tmp_path):
+    cluster = redis_servers.cluster(replicas=False, tls=True)
+    access = access_with(cluster.certificates)
+    directory = hotrow.export_model(model, tmp_path, "m", store=cluster.url, access=access)
+    with hotrow.bind(directory, access=access):
+        loaded = tf.saved_model.load(directory)
+        source, target = cluster.primaries()[:2]
+        cluster.move_slots(2000, source, target)
+        np.testing.assert_array_equal(scores(loaded), expected)
+
+
+def test_a_binding_leaves_nothing_behind(model, redis_servers, tmp_path, monkeypatch):
+    redis = redis_servers.standalone(tls=True)
+    access = access_with(redis.certificates)
+    directory = hotrow.export_model(model, tmp_path, "m", store=redis.url, access=access)
+    home = Path(f"{redis.folder}-sockets")
+    home.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(home))
+    before = threading.active_count()
+    with hotrow.bind(directory, access=access):
+        assert len(list(home.iterdir())) == 1
+    assert list(home.iterdir()) == []
+    assert threading.active_count() == before
+    # Also when nobody closes it before the interpreter ends.
+    program = (
+        "import hotrow, sys; from hotrow.store.access import StoreAccess\n"
+        "bound = hotrow.bind(sys.argv[1], access=StoreAccess('', '', *sys.argv[2:]))"
+    )
+    files = [access.ca_file, access.cert_file, access.key_file]
+    done = subprocess.run(
+        [sys.executable, "-c", program, directory, *files],
+        env={"TMPDIR": str(home), "PYTHONPATH": f"{ROOT}/platform", "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(home.iterdir()) == []
+    store = open_store(redis.url, access)
+    try:
+        assert users(store.records, manifest_of(directory).generation) == []
+    finally:
+        store.close()
+
+
+def test_what_is_not_legal_is_told(model, tmp_path):
+    directory = hotrow.export_model(model, tmp_path, "m")
+    for arguments, told in (
+        ({"timeout_ms": 0}, "timeout_ms 0: must be 1 or more"),
+        ({"on_failure": "defaults"}, "did you mean 'default'"),
+        ({"cache_policy": "x"}, "legal: lfu, lru"),
+        ({"cache_rows": -1}, "must be 0"),
+        ({"cache_rows": 1, "cache_bytes": 1}, "give one of the two"),
+        ({"store": "rows"}, "store 'rows': no URL of a store"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=told):
+            hotrow.bind(directory, **arguments)
+    with pytest.raises(NotFoundError, match="give the directory of a version"):
+        hotrow.bind(tmp_path)
+    with pytest.raises(NotFoundError):
+        hotrow.bind(directory, f"file://{tmp_path}/none")
+    standalone = hotrow.export_model(model, tmp_path, "s", standalone=True)
+    with pytest.raises(NotFoundError, match="needs no bind"):
+        hotrow.bind(standalone)
+    with hotrow.bind(directory):
+        pass
+
+
+def test_the_program_of_the_page_runs(model, expected, redis_server, tmp_path):
+    hotrow.export_model(model, tmp_path / "models", "shop", store=redis_server.url)
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "serving.md").read_text(), re.S)
+    (program,) = [block for block in blocks if "hotrow.bind" in block]
+    given = "import tensorflow as tf\nbatch = {'key': tf.constant([0, 7919], tf.int64)}\n"
+    told = "\nprint(*scores['outputs'].numpy().ravel())"
+    done = subprocess.run(
+        [sys.executable, "-c", given + program + told],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_allclose(
+        [float(word) for word in done.stdout.split()], expected[:2].ravel(), atol=1e-6
+    )
