@@ -71,7 +71,9 @@ class StoreLookup:
         found = library.load().hotrow_serving_lookup(
             manifest=self._manifest, **_op_inputs(flat), **layout.op_attributes(names)
         )
-        self._defaulted.append(found.defaulted)
+        # Without a feature that is pooled, nothing tells how many samples there are.
+        if any(feature.resolved_combiner is not None for feature in layout.features):
+            self._defaulted.append(found.defaulted)
         pooled: list[tf.Tensor] = found.pooled
         return pooled
 

@@ -36,12 +36,13 @@ class Adoption:
                     return entry.load, entry.signatures.signature_def
         return None
 
-    def rows_of(self, model: str, version: int, path: str) -> control_pb2.Rows | None:
-        """Returns how a version reads its rows; None: it is not loaded."""
+    def rows_of(self, model: str, version: int, path: str, store: str) -> control_pb2.Rows | None:
+        """Returns how a version reads its rows; None: it is not loaded with this store."""
         with self._lock:
             for entry in self._servables.values():
                 load: control_pb2.LoadRequest = entry.load
-                if (load.model, load.version, load.path) == (model, version, path):
+                known = load.model, load.version, load.path, load.store
+                if known == (model, version, path, store):
                     return load.rows
         return None
 

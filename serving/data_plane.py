@@ -239,11 +239,13 @@ class DataPlane:
             if err.code is not Code.NOT_FOUND:
                 raise
 
-    def rows_before(self, model: str, version: int, path: str) -> control_pb2.Rows | None:
+    def rows_before(
+        self, model: str, version: int, path: str, store: str
+    ) -> control_pb2.Rows | None:
         """Returns how an executable that was found reads a version's rows, if it has it."""
         if self._adoption is None:
             return None
-        return self._adoption.rows_of(model, version, path)
+        return self._adoption.rows_of(model, version, path, store)
 
     def loaded(self) -> dict[int, control_pb2.LoadRequest]:
         """Returns the requests by which the servables of now were loaded, by their numbers."""

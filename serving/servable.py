@@ -81,7 +81,7 @@ class Servable:
         config.experimental.session_metadata.name = model
         config.experimental.session_metadata.version = version
         manifest = checked_manifest(path, rows.store)
-        before = data_plane.rows_before(model, version, str(path))
+        before = data_plane.rows_before(model, version, str(path), rows.store)
         self._rows = VersionRows(manifest, rows, before, data_plane.folder, log)
         self.number: int
         self.signatures: Mapping[str, Any]
@@ -102,7 +102,11 @@ class Servable:
         except BaseException:
             self._rows.close()
             raise
-        self._rows.watch(lambda topology: data_plane.set_topology(self.number, topology))
+        try:
+            self._rows.watch(lambda topology: data_plane.set_topology(self.number, topology))
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Frees it when its last request has ended; no route may lead to it."""

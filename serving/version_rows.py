@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from hotrow.store.bound_rows import BoundRows
 
 _OF_FILES = "file:"
+# What says where rows are, of control_pb2.Rows.
+_PLACE = ("generation", "topology", "username", "password", "database")
 
 
 class VersionRows:
@@ -68,10 +70,16 @@ class VersionRows:
         except UnavailableError:
             if before is None:
                 raise
-            self.message.CopyFrom(before)
+            for name in _PLACE:
+                setattr(self.message, name, getattr(before, name))
             log(f"{url} does not answer; rows go on as before until it does")
             return
-        for name, value in self._bound.place().items():
+        try:
+            place = self._bound.place()
+        except BaseException:
+            self._bound.close()
+            raise
+        for name, value in place.items():
             setattr(self.message, name, value)
 
     def watch(self, set_topology: Callable[[str], None]) -> None:

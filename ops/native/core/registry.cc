@@ -98,8 +98,13 @@ void bind_serving(const std::string& model, int64_t version, const std::string& 
 }
 
 void unbind_serving(const std::string& model, int64_t version) {
+  // Freed outside the lock, in which every lookup looks for its tables.
+  std::shared_ptr<const ServingTables> last;
   std::lock_guard lock(registry().mutex);
-  registry().bound.erase(std::make_pair(model, version));
+  const auto found = registry().bound.find(std::make_pair(model, version));
+  if (found == registry().bound.end()) return;
+  last = std::move(found->second);
+  registry().bound.erase(found);
 }
 
 std::shared_ptr<const ServingTables> find_serving(const std::string& model, int64_t version) {

@@ -37,7 +37,8 @@ REGISTER_OP("HotrowServingLookup")
     })
     .Doc(
         "Rows of all features from the tables of a version, pooled; and, for each sample of the "
-        "first feature, how many keys got default rows because the store could not be read. The "
+        "first feature that is pooled, how many keys got default rows because the store could not "
+        "be read. The "
         "tables are those that a server bound to the (name, version) of the session, else those of "
         "the manifest file.");
 
@@ -79,7 +80,10 @@ class ServingLookupOp : public tf::OpKernel {
       features[f].table = resolved->numbers[features[f].table];
     }
     tf::Tensor* defaulted = nullptr;
-    const int64_t samples = pooled_shape(layout_, features, 0).dim_size(0);
+    // A feature that is pooled has an output for each sample.
+    size_t counted = 0;
+    while (counted + 1 < features.size() && features[counted].combiner == 0) ++counted;
+    const int64_t samples = pooled_shape(layout_, features, counted).dim_size(0);
     OP_REQUIRES_OK(ctx, ctx->allocate_output(static_cast<int>(features.size()),
                                              tf::TensorShape({samples}), &defaulted));
     const Threads threads(ctx);
