@@ -62,7 +62,7 @@ def test_markers_say_which_shards_are_whole(store: Any, redis_server: Any) -> No
 def test_a_page_that_is_lost_is_not_taken_for_unknown_keys(store: Any, redis_server: Any) -> None:
     generation, keys, rows = written(store)
     redis_server.call("FLUSHALL")
-    with pytest.raises(UnavailableError, match=r"shard \d+ of generation 0+1 has lost its rows"):
+    with pytest.raises(UnavailableError, match=r"shard \d+ of generation \w+ has lost its rows"):
         store.read(generation, 0, keys)
     store.write(generation, 0, keys, rows)
     store.set_markers(generation, [digests_of(keys, rows)])
