@@ -115,7 +115,8 @@ class LmdbStore:
     ) -> None:
         """Writes rows with the version of their generation; see `RowStore`."""
         if shards is not None:
-            wanted = np.isin(_shards_of(keys, generation.shards), list(shards))
+            shard_of, _ = _native.page_of_keys(keys, generation.shards, 1)
+            wanted = np.isin(shard_of, list(shards))
             keys, rows = np.ascontiguousarray(keys[wanted]), np.ascontiguousarray(rows[wanted])
         self._writer(generation, table).write(keys, rows, generation.row_version)
 
@@ -239,11 +240,3 @@ def _cut_name(version: int) -> str:
 def _number_of(place: Place) -> int:
     shard, number = place
     return shard << 32 | number
-
-
-def _shards_of(keys: Keys, shards: int) -> np.ndarray:
-    """Returns the virtual shard int64 [N] of keys int64 [N]."""
-    _, order, counts = _native.group_by_owner(keys, shards, True)
-    found = np.empty(len(keys), np.int64)
-    found[order] = np.repeat(np.arange(shards), counts)
-    return found

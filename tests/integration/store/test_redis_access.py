@@ -9,7 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from integration.store.stored_rows import digests_of, new_generation, random_rows, versions, written
+from integration.store.random_generations import (
+    digests_of,
+    new_generation,
+    random_rows,
+    versions,
+    written,
+)
 
 from hotrow import _native
 from hotrow.errors import (

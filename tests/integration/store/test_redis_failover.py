@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from integration.store.stored_rows import (
+from integration.store.random_generations import (
     digests_of,
     new_generation,
     random_rows,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from integration.store.stored_rows import new_generation, random_rows, versions, written
+from integration.store.random_generations import new_generation, random_rows, versions, written
 
 from hotrow.errors import NotFoundError
 from hotrow.store.redis.functions import LIBRARY
