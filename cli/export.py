@@ -67,10 +67,11 @@ class _Progress:
 )
 @click.option(
     "--keep_generations",
-    type=click.IntRange(min=1),
+    type=click.IntRange(min=2),
     default=2,
     show_default=True,
-    help="Exports of the model that stay in the store, with those that servers use.",
+    help="Exports of the model that stay in the store: this one, the one before, and so on; those "
+    "that servers use stay beyond that.",
 )
 @click.option(
     "--standalone",

@@ -51,7 +51,8 @@ class RowOptions:
         if self.top is not None and self.top < 0:
             raise InvalidArgumentError(f"--top {self.top}: must be 0 or more")
         check_shards("--store_shards", self.shards)
-        if self.keep_generations < 1:
+        if self.keep_generations < 2:
             raise InvalidArgumentError(
-                f"--keep_generations {self.keep_generations}: must be 1 or more"
+                f"--keep_generations {self.keep_generations}: must be 2 or more, this one and the "
+                "one before"
             )
