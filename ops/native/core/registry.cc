@@ -119,11 +119,13 @@ std::shared_ptr<const ServingTables> find_serving(const std::string& model, int6
   return nullptr;
 }
 
-void attach_serving(const std::string& manifest_path, const ServingOptions& options) {
+std::shared_ptr<const ServingTables> attach_serving(const std::string& manifest_path,
+                                                    const ServingOptions& options) {
   const auto [path, facts] = look_at(manifest_path);
   auto tables = std::make_shared<const ServingTables>(path, options);
   std::lock_guard lock(registry().mutex);
   registry().opened[path] = Opened{tables, facts.st_dev, facts.st_ino, facts.st_mtim};
+  return tables;
 }
 
 void detach_serving(const std::string& manifest_path) {
@@ -143,8 +145,7 @@ std::shared_ptr<const ServingTables> attached_serving(const std::string& manifes
 std::shared_ptr<const ServingTables> open_serving(const std::string& manifest_path) {
   if (auto attached = attached_serving(manifest_path)) return attached;
   // Opened outside the lock: a slow disk must not stop the lookups of other models.
-  attach_serving(manifest_path, ServingOptions());
-  return attached_serving(manifest_path);
+  return attach_serving(manifest_path, ServingOptions());
 }
 
 }  // namespace hotrow

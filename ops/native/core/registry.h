@@ -29,7 +29,8 @@ void unbind_serving(const std::string& model, int64_t version);
 std::shared_ptr<const ServingTables> find_serving(const std::string& model, int64_t version);
 // For a SavedModel that no server manages: opened from its manifest, and kept while the file at
 // this path is the same. attach_serving says how; else it is the manifest's own embedded store.
-void attach_serving(const std::string& manifest_path, const ServingOptions& options);
+std::shared_ptr<const ServingTables> attach_serving(const std::string& manifest_path,
+                                                    const ServingOptions& options);
 void detach_serving(const std::string& manifest_path);
 std::shared_ptr<const ServingTables> attached_serving(const std::string& manifest_path);
 std::shared_ptr<const ServingTables> open_serving(const std::string& manifest_path);
