@@ -51,21 +51,6 @@ struct ServingOptions {
 
 void bind_serving(nb::module_& m) {
   m.def(
-      "bind_serving",
-      [](const std::string& model, int64_t version, const std::string& manifest_path,
-         const nb::kwargs& options) {
-        const ServingOptions given(options);
-        run([&] {
-          return hr_serving_bind(model.c_str(), version, manifest_path.c_str(), &given.options);
-        });
-      },
-      nb::arg("model"), nb::arg("version"), nb::arg("manifest_path"), nb::arg("options"),
-      "Opens the tables of a version for the lookup ops of its session.");
-  m.def(
-      "unbind_serving",
-      [](const std::string& model, int64_t version) { hr_serving_unbind(model.c_str(), version); },
-      nb::arg("model"), nb::arg("version"));
-  m.def(
       "attach_serving",
       [](const std::string& manifest_path, const nb::kwargs& options) {
         const ServingOptions given(options);
