@@ -10,7 +10,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Request(_message.Message):
-    __slots__ = ("load", "unload", "set_routes", "listen", "drain", "describe", "stats", "set_batching", "set_topology")
+    __slots__ = ("load", "unload", "set_routes", "listen", "drain", "describe", "stats", "set_batching", "set_topology", "show", "set_stale")
     LOAD_FIELD_NUMBER: _ClassVar[int]
     UNLOAD_FIELD_NUMBER: _ClassVar[int]
     SET_ROUTES_FIELD_NUMBER: _ClassVar[int]
@@ -20,6 +20,8 @@ class Request(_message.Message):
     STATS_FIELD_NUMBER: _ClassVar[int]
     SET_BATCHING_FIELD_NUMBER: _ClassVar[int]
     SET_TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
+    SHOW_FIELD_NUMBER: _ClassVar[int]
+    SET_STALE_FIELD_NUMBER: _ClassVar[int]
     load: LoadRequest
     unload: UnloadRequest
     set_routes: Routes
@@ -29,7 +31,9 @@ class Request(_message.Message):
     stats: StatsRequest
     set_batching: SetBatching
     set_topology: SetTopology
-    def __init__(self, load: _Optional[_Union[LoadRequest, _Mapping]] = ..., unload: _Optional[_Union[UnloadRequest, _Mapping]] = ..., set_routes: _Optional[_Union[Routes, _Mapping]] = ..., listen: _Optional[_Union[ListenRequest, _Mapping]] = ..., drain: _Optional[_Union[DrainRequest, _Mapping]] = ..., describe: _Optional[_Union[DescribeRequest, _Mapping]] = ..., stats: _Optional[_Union[StatsRequest, _Mapping]] = ..., set_batching: _Optional[_Union[SetBatching, _Mapping]] = ..., set_topology: _Optional[_Union[SetTopology, _Mapping]] = ...) -> None: ...
+    show: Show
+    set_stale: SetStale
+    def __init__(self, load: _Optional[_Union[LoadRequest, _Mapping]] = ..., unload: _Optional[_Union[UnloadRequest, _Mapping]] = ..., set_routes: _Optional[_Union[Routes, _Mapping]] = ..., listen: _Optional[_Union[ListenRequest, _Mapping]] = ..., drain: _Optional[_Union[DrainRequest, _Mapping]] = ..., describe: _Optional[_Union[DescribeRequest, _Mapping]] = ..., stats: _Optional[_Union[StatsRequest, _Mapping]] = ..., set_batching: _Optional[_Union[SetBatching, _Mapping]] = ..., set_topology: _Optional[_Union[SetTopology, _Mapping]] = ..., show: _Optional[_Union[Show, _Mapping]] = ..., set_stale: _Optional[_Union[SetStale, _Mapping]] = ...) -> None: ...
 
 class Reply(_message.Message):
     __slots__ = ("code", "message", "load", "listen", "describe", "stats")
@@ -48,7 +52,7 @@ class Reply(_message.Message):
     def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., load: _Optional[_Union[LoadReply, _Mapping]] = ..., listen: _Optional[_Union[ListenReply, _Mapping]] = ..., describe: _Optional[_Union[DescribeReply, _Mapping]] = ..., stats: _Optional[_Union[StatsReply, _Mapping]] = ...) -> None: ...
 
 class LoadRequest(_message.Message):
-    __slots__ = ("servable", "model", "version", "path", "tags", "session_config", "manifest", "store", "batching", "warm_up", "rows")
+    __slots__ = ("servable", "model", "version", "path", "tags", "session_config", "manifest", "store", "batching", "warm_up", "rows", "shares", "shown")
     SERVABLE_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -60,6 +64,8 @@ class LoadRequest(_message.Message):
     BATCHING_FIELD_NUMBER: _ClassVar[int]
     WARM_UP_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
+    SHARES_FIELD_NUMBER: _ClassVar[int]
+    SHOWN_FIELD_NUMBER: _ClassVar[int]
     servable: int
     model: str
     version: int
@@ -71,7 +77,42 @@ class LoadRequest(_message.Message):
     batching: Batching
     warm_up: WarmUp
     rows: Rows
-    def __init__(self, servable: _Optional[int] = ..., model: _Optional[str] = ..., version: _Optional[int] = ..., path: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., session_config: _Optional[bytes] = ..., manifest: _Optional[str] = ..., store: _Optional[str] = ..., batching: _Optional[_Union[Batching, _Mapping]] = ..., warm_up: _Optional[_Union[WarmUp, _Mapping]] = ..., rows: _Optional[_Union[Rows, _Mapping]] = ...) -> None: ...
+    shares: int
+    shown: ShownCut
+    def __init__(self, servable: _Optional[int] = ..., model: _Optional[str] = ..., version: _Optional[int] = ..., path: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., session_config: _Optional[bytes] = ..., manifest: _Optional[str] = ..., store: _Optional[str] = ..., batching: _Optional[_Union[Batching, _Mapping]] = ..., warm_up: _Optional[_Union[WarmUp, _Mapping]] = ..., rows: _Optional[_Union[Rows, _Mapping]] = ..., shares: _Optional[int] = ..., shown: _Optional[_Union[ShownCut, _Mapping]] = ...) -> None: ...
+
+class ShownCut(_message.Message):
+    __slots__ = ("version", "layers", "dense")
+    class Layer(_message.Message):
+        __slots__ = ("version", "blocks")
+        VERSION_FIELD_NUMBER: _ClassVar[int]
+        BLOCKS_FIELD_NUMBER: _ClassVar[int]
+        version: int
+        blocks: str
+        def __init__(self, version: _Optional[int] = ..., blocks: _Optional[str] = ...) -> None: ...
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    LAYERS_FIELD_NUMBER: _ClassVar[int]
+    DENSE_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    layers: _containers.RepeatedCompositeFieldContainer[ShownCut.Layer]
+    dense: str
+    def __init__(self, version: _Optional[int] = ..., layers: _Optional[_Iterable[_Union[ShownCut.Layer, _Mapping]]] = ..., dense: _Optional[str] = ...) -> None: ...
+
+class Show(_message.Message):
+    __slots__ = ("servable", "cut")
+    SERVABLE_FIELD_NUMBER: _ClassVar[int]
+    CUT_FIELD_NUMBER: _ClassVar[int]
+    servable: int
+    cut: ShownCut
+    def __init__(self, servable: _Optional[int] = ..., cut: _Optional[_Union[ShownCut, _Mapping]] = ...) -> None: ...
+
+class SetStale(_message.Message):
+    __slots__ = ("servable", "stale")
+    SERVABLE_FIELD_NUMBER: _ClassVar[int]
+    STALE_FIELD_NUMBER: _ClassVar[int]
+    servable: int
+    stale: bool
+    def __init__(self, servable: _Optional[int] = ..., stale: bool = ...) -> None: ...
 
 class Rows(_message.Message):
     __slots__ = ("generation", "topology", "username", "password", "database", "timeout_millis", "default_on_failure", "cache_rows", "cache_bytes", "cache_lru")
