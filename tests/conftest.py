@@ -1,10 +1,8 @@
-"""What all tests share: the shared data, free ports, Redis servers."""
+"""What all tests share: the shared data, Redis servers."""
 
 from __future__ import annotations
 
 import os
-import socket
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -34,15 +32,3 @@ def shared() -> Path:
             pytest.fail(reason)
         pytest.skip(reason)
     return folder
-
-
-@pytest.fixture
-def free_port() -> Callable[[], int]:
-    """Returns a function that gives a port that nothing listens on."""
-
-    def choose() -> int:
-        with socket.socket() as listener:
-            listener.bind(("127.0.0.1", 0))
-            return int(listener.getsockname()[1])
-
-    return choose

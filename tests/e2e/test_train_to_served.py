@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import json
 import signal
@@ -16,6 +15,7 @@ import grpc
 import numpy as np
 import pytest
 import tensorflow as tf
+from free_ports import free_port
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from hotrow.trainer.data import encode, open_data
@@ -61,14 +61,7 @@ def work(tmp_path_factory):
 @pytest.fixture(scope="module")
 def server(work):
     """A real server over the export; yields (gRPC address, REST URL)."""
-    import socket
-
-    ports = []
-    with contextlib.ExitStack() as stack:
-        for _ in range(2):
-            listener = stack.enter_context(socket.socket())
-            listener.bind(("127.0.0.1", 0))
-            ports.append(listener.getsockname()[1])
+    ports = [free_port(), free_port()]
     command = [
         sys.executable, "-m", "hotrow.cli.main", "serve", "--model_name=m",
         f"--model_base_path={work / 'base' / 'm'}", f"--port={ports[0]}",

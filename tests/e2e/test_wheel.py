@@ -8,19 +8,17 @@ import subprocess
 import sys
 import urllib.request
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from free_ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 # It builds the native part from nothing.
 @pytest.mark.slow
-def test_a_wheel_of_a_clean_checkout_serves(
-    tmp_path: Path, shared: Path, free_port: Callable[[], int]
-) -> None:
+def test_a_wheel_of_a_clean_checkout_serves(tmp_path: Path, shared: Path) -> None:
     checkout, site = tmp_path / "checkout", tmp_path / "site"
     subprocess.run(["git", "clone", "-q", ROOT, checkout], check=True)
     tools = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}

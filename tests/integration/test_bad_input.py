@@ -11,7 +11,6 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -24,6 +23,7 @@ import grpc
 import numpy as np
 import pytest
 import tensorflow as tf
+from free_ports import free_port
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from hotrow.cli.main import main
@@ -367,7 +367,7 @@ def test_an_export_whose_store_cannot_be_made_leaves_nothing(told: Told, work: P
 
 @pytest.mark.parametrize("where", ["the version's own", "named by --store"])
 def test_a_server_without_its_store_ends_and_names_it(
-    work: Path, tmp_path: Path, free_port: Callable[[], int], where: str
+    work: Path, tmp_path: Path, where: str
 ) -> None:
     base = tmp_path / "m"
     shutil.copytree(work / "models" / "m", base)
@@ -453,10 +453,7 @@ class Served:
 
 @pytest.fixture(scope="module")
 def served(work: Path) -> Iterator[Served]:
-    with socket.socket() as one, socket.socket() as other:
-        for listener in (one, other):
-            listener.bind(("127.0.0.1", 0))
-        port, rest_port = one.getsockname()[1], other.getsockname()[1]
+    port, rest_port = free_port(), free_port()
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "hotrow.cli.main", "serve", "--model_name=m"),

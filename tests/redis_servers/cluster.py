@@ -11,7 +11,8 @@ from typing import Any
 
 import redis
 from certificates import Certificates
-from redis_servers.process import RedisProcess, Setting, free_port
+from free_ports import free_port
+from redis_servers.process import RedisProcess, Setting
 from redis_servers.tls import certificates_beside, tls_of_client, tls_settings
 
 SLOTS = 16384

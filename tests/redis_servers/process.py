@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-import random
 import signal
-import socket
 import subprocess
 import time
 from pathlib import Path
 
 READY_SECONDS = 30.0
-# Below the ports that the kernel gives to connections, so that one is still free after a restart.
-_PORTS = range(10240, 32768)
 _POLL_SECONDS = 0.01
 
 Setting = str | int | Path
-
-
-def free_port() -> int:
-    """Returns a TCP port that nobody listens on now."""
-    while True:
-        port = random.choice(_PORTS)
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
 
 
 class RedisProcess:

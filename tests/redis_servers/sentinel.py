@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import redis
-from redis_servers.process import RedisProcess, Setting, free_port
+from free_ports import free_port
+from redis_servers.process import RedisProcess, Setting
 
 SERVICE = "rows"
 

@@ -6,7 +6,6 @@ import inspect
 import json
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -19,6 +18,7 @@ from typing import Any
 import grpc
 import pytest
 import tensorflow as tf
+from free_ports import free_port
 from tensorflow_serving.apis import (
     model_service_pb2_grpc,
     predict_pb2,
@@ -27,14 +27,6 @@ from tensorflow_serving.apis import (
 
 READY_SECONDS = 120.0
 STOP_SECONDS = 60.0
-
-
-def free_port() -> int:
-    """Returns a TCP port that nobody listens on now."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind(("0.0.0.0", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Server:

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import grpc
 import pytest
 import tensorflow as tf
 import yaml
+from free_ports import free_port
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 DOCKER = Path(__file__).resolve().parents[3] / "docker"
@@ -80,7 +81,7 @@ def models(testdata: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def start_container(models: Path, free_port: Callable[[], int]) -> Iterator[Any]:
+def start_container(models: Path) -> Iterator[Any]:
     started: list[Container] = []
 
     def start(*arguments: str) -> Container:
