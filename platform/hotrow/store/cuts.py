@@ -6,14 +6,14 @@ Docs/design/0008-cuts.md. N rows, B bytes of a stored row.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pydantic
 
 from hotrow.errors import DataLossError, FailedPreconditionError
-from hotrow.store.cut_blocks import DENSE, Block, dense_blocks, read_block, row_blocks
+from hotrow.store.cut_blocks import Block, dense_blocks, read_block, row_blocks
 from hotrow.store.generations import Generations
 from hotrow.store.leases import Lease
 from hotrow.store.row_store import Change, Keys, Place, Records, Rows, RowStore
@@ -48,7 +48,11 @@ class CutRecord(pydantic.BaseModel):
         step: of the training that it shows.
         clocks: of the tables at that step; the next cut begins behind them.
         rows, removed: of all tables.
-        places: of its blocks.
+        previous: version of the generation's cut before it; 0: it is the first one. Who has another
+            one than this needs more than this cut, or, when there is none between any more, has
+            to read rows anew.
+        places: of its blocks of rows.
+        dense_places: of its blocks of dense weights, in their order.
         folded: whether all of its rows lie in the generation's own.
     """
 
@@ -61,13 +65,20 @@ class CutRecord(pydantic.BaseModel):
     clocks: tuple[int, ...]
     rows: int
     removed: int
+    previous: int = 0
     places: tuple[Place, ...]
+    dense_places: tuple[Place, ...] = ()
     folded: bool = False
 
     @property
     def version(self) -> int:
         """Of its rows."""
         return row_version(self.epoch, self.seq)
+
+    @property
+    def all_places(self) -> tuple[Place, ...]:
+        """Of all of its blocks."""
+        return self.places + self.dense_places
 
 
 def write_cut(
@@ -102,6 +113,7 @@ def write_cut(
     staging = _name(_STAGING, generation, version)
     numbers: dict[int, int] = {}
     places: list[Place] = []
+    dense_places: list[Place] = []
     rows = removed = 0
     blocks: dict[Place, bytes] = {}
     noted: str | None = None
@@ -129,10 +141,11 @@ def write_cut(
             blocks[place] = block
             stage(_BLOCKS_AT_ONCE)
     for place, block in dense_blocks(generation, version, dense, numbers):
-        places.append(place)
+        dense_places.append(place)
         blocks[place] = block
         stage(_BLOCKS_AT_ONCE)
     stage(1)
+    before = cuts_of(store.records, generation)
     cut = CutRecord(
         generation=generation.generation,
         epoch=model.epoch,
@@ -141,7 +154,9 @@ def write_cut(
         clocks=tuple(clocks),
         rows=rows,
         removed=removed,
+        previous=before[-1].version if before else 0,
         places=tuple(places),
+        dense_places=tuple(dense_places),
     )
     # Read back: who acknowledged a block may have lost it since.
     for _ in read_blocks(store, generation, cut):
@@ -171,7 +186,7 @@ def read_blocks(
     generation: Generation,
     cut: CutRecord,
     places: Sequence[Place] | None = None,
-) -> Iterable[Block]:
+) -> Iterator[Block]:
     """Yields the blocks of a cut in the order of their places.
 
     Args:
@@ -183,7 +198,24 @@ def read_blocks(
     Raises:
         DataLossError: a block is missing or damaged.
     """
-    wanted = list(cut.places if places is None else places)
+    for _, block in _checked_blocks(store, generation, cut, places):
+        yield block
+
+
+def row_block_bytes(store: RowStore, generation: Generation, cut: CutRecord) -> Iterator[bytes]:
+    """Yields the blocks of rows of a cut as they lie in the store, each one checked.
+
+    Raises:
+        DataLossError: a block is missing or damaged.
+    """
+    for content, _ in _checked_blocks(store, generation, cut, cut.places):
+        yield content
+
+
+def _checked_blocks(
+    store: RowStore, generation: Generation, cut: CutRecord, places: Sequence[Place] | None
+) -> Iterator[tuple[bytes, Block]]:
+    wanted = list(cut.all_places if places is None else places)
     for first in range(0, len(wanted), _BLOCKS_AT_ONCE):
         some = wanted[first : first + _BLOCKS_AT_ONCE]
         for place, block in zip(some, store.staged(generation, cut.version, some), strict=True):
@@ -192,17 +224,17 @@ def read_blocks(
                     f"{store.url}: block {place[1]} of shard {place[0]} of cut {cut.version:016x} "
                     "is missing"
                 )
-            yield read_block(block, generation, cut.version, place)
+            yield block, read_block(block, generation, cut.version, place)
 
 
 def dense_of(store: RowStore, generation: Generation, cut: CutRecord) -> bytes:
-    """Returns the dense weights of a cut.
+    """Returns the dense weights of a cut; b"" if it has none.
 
     Raises:
         DataLossError: a block is missing or damaged.
     """
-    blocks = read_blocks(store, generation, cut)
-    return b"".join(block.rows.tobytes() for block in blocks if block.table == DENSE)
+    blocks = read_blocks(store, generation, cut, cut.dense_places)
+    return b"".join(block.rows.tobytes() for block in blocks)
 
 
 def fold(store: RowStore, generation: Generation, cut: CutRecord) -> CutRecord:
@@ -231,21 +263,34 @@ def fold(store: RowStore, generation: Generation, cut: CutRecord) -> CutRecord:
 
 
 def forget_cut(store: RowStore, generation: Generation, cut: CutRecord) -> None:
-    """Deletes the blocks of a cut and its record; no server may need them any more."""
-    store.unstage(generation, cut.version, cut.places)
+    """Deletes the record of a cut and its blocks; no server may need them any more.
+
+    Who is killed meanwhile leaves blocks like an export that was not finished, never a cut without
+    blocks.
+    """
+    numbers: dict[int, int] = {}
+    for shard, number in cut.all_places:
+        numbers[shard] = max(numbers.get(shard, 0), number + 1)
     name = _name(_CUT, generation, cut.version)
-    store.records.swap(name, store.records.get(name), None)
+    staging = _name(_STAGING, generation, cut.version)
+    text = store.records.get(name)
+    if store.records.swap_all([(name, text, None), (staging, None, json.dumps(numbers))]):
+        _discard(store, generation, staging)
 
 
 def discard_unfinished(store: RowStore, generation: Generation) -> None:
     """Deletes what exports that were killed have staged. The caller holds the exporter's lease."""
     for name in store.records.names(f"{_STAGING}{generation.generation}/"):
-        text = store.records.get(name)
-        version = int(name.rpartition("/")[2], 16)
-        numbers = json.loads(text or "{}")
-        places = [(int(shard), n) for shard, count in numbers.items() for n in range(count)]
-        store.unstage(generation, version, places)
-        store.records.swap(name, text, None)
+        _discard(store, generation, name)
+
+
+def _discard(store: RowStore, generation: Generation, staging: str) -> None:
+    """Deletes the blocks that a record of a cut that is not committed tells of, and the record."""
+    text = store.records.get(staging)
+    numbers = json.loads(text or "{}")
+    places = [(int(shard), n) for shard, count in numbers.items() for n in range(count)]
+    store.unstage(generation, int(staging.rpartition("/")[2], 16), places)
+    store.records.swap(staging, text, None)
 
 
 def _put_blocks(
@@ -256,8 +301,6 @@ def _put_blocks(
     for block in read_blocks(store, generation, cut, places):
         of_table.setdefault(block.table, []).append(block)
     for table, blocks in of_table.items():
-        if table == DENSE:
-            continue
         keys = np.concatenate([block.keys for block in blocks])
         rows = np.concatenate([block.rows for block in blocks])
         versions = np.concatenate([block.versions for block in blocks])

@@ -1,6 +1,10 @@
 """Leases: who uses a generation, and who writes to a model, until when.
 
 A lease that is not renewed ends by the store's clock, so a process that dies gives it back.
+
+An exporter that lost its lease must stop: another one may write. A reader that lost its own does no
+harm, since versions tell it of rows that are too new for it (docs/design/0008-cuts.md), and would
+not be waited for any more: so it takes its lease anew as soon as the store answers.
 """
 
 from __future__ import annotations
@@ -9,10 +13,14 @@ import contextlib
 import json
 import threading
 import uuid
+from dataclasses import dataclass
 from types import TracebackType
+from typing import Any
 
-from hotrow.errors import FailedPreconditionError, HotrowError
+from hotrow.errors import FailedPreconditionError, HotrowError, NotFoundError
+from hotrow.store.generations import Generations
 from hotrow.store.row_store import Records
+from hotrow.store.spec import State
 
 _READERS = "lease/"
 _EXPORTER = "export/"
@@ -28,6 +36,8 @@ class Lease:
             somebody else took it.
     """
 
+    _comes_back = False  # whether it is still renewed after it was lost
+
     def __init__(self, records: Records, name: str, seconds: float, holder: str) -> None:
         """Takes the lease `name`.
 
@@ -40,6 +50,7 @@ class Lease:
         self._millis = int(seconds * 1000)
         self._holder = holder
         self._released = threading.Event()
+        self._lock = threading.Lock()  # around reading and changing the record
         self._take()
         self._thread = threading.Thread(
             target=self._renew_until_released, name=f"lease {name}", daemon=True
@@ -100,18 +111,26 @@ class Lease:
         return self._records.swap(self._name, text, self._text(self._records.now_ms()))
 
     def _text(self, now: int) -> str:
-        return json.dumps({"holder": self._holder, "until": now + self._millis})
+        return json.dumps({"holder": self._holder, "until": now + self._millis, **self._facts()})
+
+    def _facts(self) -> dict[str, Any]:
+        """Returns what the record says beside holder and end."""
+        return {}
 
     def _renew_until_released(self) -> None:
         pause = self._millis / 1000 / _RENEWALS
         while not self._released.wait(pause):
             try:
-                held = self._renew()
+                with self._lock:
+                    held = self._renew()
             except HotrowError:
                 continue  # the store is away: the next renewal tells whether it is still ours
-            if not held and not self._released.is_set():
+            if held:
+                self.lost.clear()
+            elif not self._released.is_set():
                 self.lost.set()
-                return
+                if not self._comes_back:
+                    return
 
     def _give_back(self) -> None:
         self._thread.join()
@@ -121,20 +140,119 @@ class Lease:
                 self._records.swap(self._name, text, None)
 
 
-def use(records: Records, generation: str, holder: str, seconds: float = 30.0) -> Lease:
-    """Takes a lease on a generation for a reader; it is not deleted meanwhile."""
-    return Lease(records, f"{_READERS}{generation}/{holder}", seconds, holder)
+class ReaderLease(Lease):
+    """A lease on a generation, for who reads it: it is not deleted meanwhile.
+
+    When the store was away for longer than the lease lasts, or lost its record in a failover, it
+    has ended, and nobody waits for this reader; it is taken again by the first renewal that the
+    store answers, with the same cut, if the generation is there.
+
+    Attributes:
+        lost: set while the generation is not there any more, or is being deleted.
+    """
+
+    _comes_back = True
+
+    def __init__(self, records: Records, generation: str, holder: str, seconds: float) -> None:
+        """Takes it; no cut is noted yet.
+
+        Raises:
+            FailedPreconditionError: records cannot be written.
+        """
+        self._generation = generation
+        self._cut = 0
+        super().__init__(records, f"{_READERS}{generation}/{holder}", seconds, holder)
+
+    def note_cut(self, version: int) -> None:
+        """Notes that the reader answers by a cut, and by none before it any more.
+
+        The record has it at once, and all renewals keep it. If the store does not answer, the next
+        renewal writes it, too.
+
+        Args:
+            version: of the cut's rows; 0: rows as exported.
+
+        Raises:
+            FailedPreconditionError: the lease was lost or released.
+            HotrowError: the store does not answer.
+        """
+        self._cut = version
+        if self._released.is_set():
+            raise FailedPreconditionError(f"{self._name} was released")
+        with self._lock:
+            held = self._renew()
+        if not held:
+            raise FailedPreconditionError(
+                f"{self._name} was lost: the generation was deleted; export again"
+            )
+
+    def _facts(self) -> dict[str, Any]:
+        return {"cut": self._cut}
+
+    def _renew(self) -> bool:
+        text = self._records.get(self._name)
+        now = self._records.now_ms()
+        if text is not None and json.loads(text)["until"] > now:
+            return self._records.swap(self._name, text, self._text(now)) or self._take_again()
+        return self._take_again()
+
+    def _take_again(self) -> bool:
+        """Takes it after it ended; returns whether the generation can be read."""
+        if self._state() is not State.COMPLETE:
+            return False
+        text = self._records.get(self._name)
+        if not self._records.swap(self._name, text, self._text(self._records.now_ms())):
+            return False
+        # Once more: deletion changes the state before it looks for leases.
+        return self._state() is State.COMPLETE
+
+    def _state(self) -> State | None:
+        try:
+            return Generations(self._records).get(self._generation).state
+        except NotFoundError:
+            return None
 
 
-def users(records: Records, generation: str) -> list[str]:
-    """Returns the holders of unexpired leases on a generation."""
+@dataclass(frozen=True)
+class Reader:
+    """Who has an unexpired lease on a generation.
+
+    Attributes:
+        holder: who.
+        cut: version of the rows of the newest cut that it answers by; 0: it answers by rows as
+            exported, or has not looked at cuts yet.
+        until_ms: when it ends by the store's clock, unless it is renewed.
+    """
+
+    holder: str
+    cut: int
+    until_ms: int
+
+
+def use(records: Records, generation: str, holder: str, seconds: float = 30.0) -> ReaderLease:
+    """Takes a lease on a generation for a reader; it is not deleted meanwhile.
+
+    A reader takes it before it looks at the generation's state and cuts.
+    """
+    return ReaderLease(records, generation, holder, seconds)
+
+
+def readers(records: Records, generation: str) -> list[Reader]:
+    """Returns the unexpired readers of a generation, in the order of their names."""
     now = records.now_ms()
     found = []
     for name in records.names(f"{_READERS}{generation}/"):
         text = records.get(name)
-        if text is not None and json.loads(text)["until"] > now:
-            found.append(str(json.loads(text)["holder"]))
+        if text is not None:  # else it was released meanwhile
+            held = json.loads(text)
+            if held["until"] > now:
+                found.append(Reader(str(held["holder"]), int(held.get("cut", 0)), held["until"]))
     return found
+
+
+def users(records: Records, generation: str) -> list[str]:
+    """Returns the holders of unexpired leases on a generation."""
+    return [reader.holder for reader in readers(records, generation)]
 
 
 def forget_users(records: Records, generation: str) -> None:

@@ -20,6 +20,7 @@ from hotrow.store.cuts import (
     fold,
     forget_cut,
     read_blocks,
+    row_block_bytes,
     write_cut,
 )
 from hotrow.store.deletion import delete_generation
@@ -113,6 +114,60 @@ def test_a_cut_is_read_back_whole_and_changes_no_row_until_it_is_folded(store, g
     np.testing.assert_array_equal(store.read(generation, 1, new.keys)[0], new.rows)
     assert (store.watermarks(generation) == made.version).all()
     assert cuts_of(store.records, generation)[0].folded
+
+
+def test_blocks_of_rows_are_read_as_they_lie_in_the_store_without_the_dense_ones(
+    store, generation, tables
+):
+    made = cut(store, generation, [(0, change(tables[0].keys[:300].copy(), 4, 1))])
+    blocks = list(row_block_bytes(store, generation, made))
+    assert blocks == store.staged(generation, made.version, list(made.places))
+    assert len(blocks) == len(made.places) == 16
+    assert all(block.startswith(b"HRCB") for block in blocks)
+    assert len(made.dense_places) == 3
+    store.stage(generation, made.version, {made.places[5]: blocks[5][:-1]})
+    with pytest.raises(DataLossError, match="is damaged"):
+        list(row_block_bytes(store, generation, made))
+
+
+def test_a_cut_without_rows_or_without_dense_weights_has_no_blocks_of_them(store, generation):
+    made = cut(store, generation, [])
+    assert (made.places, made.rows) == ((), 0)
+    assert dense_of(store, generation, made) == DENSE
+    assert fold(store, generation, made).folded
+    bare = cut(store, generation, [], dense=b"")
+    assert bare.all_places == ()
+    assert dense_of(store, generation, bare) == b""
+    assert fold(store, generation, bare).folded
+
+
+def test_a_cut_names_the_one_before_it_in_its_generation(store, generation, tables):
+    first = cut(store, generation, [])
+    with lock_exports(store.records, "m") as lock:
+        other = write_generation(store, exported(2), tables, lock, shards=16)
+    elsewhere = cut(store, other, [])
+    second = cut(store, generation, [])
+    assert [c.previous for c in (first, elsewhere, second)] == [0, 0, first.version]
+    forget_cut(store, generation, first)
+    assert cut(store, generation, []).previous == second.version
+
+
+def test_forgetting_a_cut_that_is_interrupted_leaves_no_cut_without_blocks(
+    store, generation, tables, monkeypatch
+):
+    made = cut(store, generation, [(0, change(tables[0].keys[:300].copy(), 4, 1))])
+
+    def killed(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(type(store), "unstage", killed)
+        forget_cut(store, generation, made)
+    assert cuts_of(store.records, generation) == []
+    assert None not in store.staged(generation, made.version, list(made.all_places))
+    discard_unfinished(store, generation)
+    assert set(store.staged(generation, made.version, list(made.all_places))) == {None}
+    assert store.records.names("staging/") == []
 
 
 def test_cuts_follow_each_other_and_folding_them_in_any_order_ends_alike(store, generation, tables):
@@ -218,4 +273,5 @@ def test_cuts_go_with_their_generation(store, generation, tables):
     Generations(store.records).make_live(other)
     delete_generation(store, generation)
     assert cuts_of(store.records, generation) == []
-    assert store.staged(generation, made.version, list(made.places)) == [None] * len(made.places)
+    places = list(made.all_places)
+    assert store.staged(generation, made.version, places) == [None] * len(places)

@@ -9,7 +9,8 @@ import pytest
 
 from hotrow.errors import FailedPreconditionError
 from hotrow.store import open_store
-from hotrow.store.leases import Lease, lock_exports, use, users
+from hotrow.store.generations import Generations
+from hotrow.store.leases import Lease, Reader, forget_users, lock_exports, readers, use, users
 
 
 def test_a_record_changes_only_when_it_is_as_expected(store):
@@ -106,6 +107,72 @@ def test_users_of_a_generation_are_those_with_a_lease(store):
         assert users(store.records, "g") == ["server-1", "server-2"]
         assert users(store.records, "h") == []
     assert users(store.records, "g") == []
+
+
+def a_complete_generation(records):
+    generations = Generations(records)
+    begun = generations.begin(model="m", version=1, step=1, source="", schema_hash="", tables=[])
+    return generations.complete(begun, [])
+
+
+def test_a_reader_notes_the_cut_that_it_answers_by_and_renewals_keep_it(store):
+    name = a_complete_generation(store.records).generation
+    with use(store.records, name, "server", seconds=0.6) as lease:
+        (reader,) = readers(store.records, name)
+        assert (reader.holder, reader.cut) == ("server", 0)
+        lease.note_cut(1 << 40 | 3)
+        (noted,) = readers(store.records, name)
+        assert noted.cut == 1 << 40 | 3
+        time.sleep(0.5)
+        (renewed,) = readers(store.records, name)
+        assert renewed == Reader("server", 1 << 40 | 3, renewed.until_ms)
+        assert renewed.until_ms > noted.until_ms
+    assert readers(store.records, name) == []
+    with pytest.raises(FailedPreconditionError, match="was released"):
+        lease.note_cut(5)
+
+
+def test_readers_that_know_no_cuts_have_none(store):
+    until = store.records.now_ms() + 5000
+    store.records.swap("lease/g/old", None, f'{{"holder": "old", "until": {until}}}')
+    assert readers(store.records, "g") == [Reader("old", 0, until)]
+
+
+def test_a_reader_takes_its_lease_anew_when_it_was_lost(store):
+    name = a_complete_generation(store.records).generation
+    with use(store.records, name, "server", seconds=0.9) as lease:
+        lease.note_cut(7)
+        # As a failover does, to a replica that never heard of it.
+        while readers(store.records, name):  # not just when it is renewed
+            forget_users(store.records, name)
+        time.sleep(0.5)
+        assert [r.cut for r in readers(store.records, name)] == [7]
+        forget_users(store.records, name)
+        lease.note_cut(8)
+        assert [r.cut for r in readers(store.records, name)] == [8]
+        assert not lease.lost.is_set()
+
+
+def test_a_reader_whose_generation_was_deleted_has_lost_its_lease(store):
+    generation = a_complete_generation(store.records)
+    generations = Generations(store.records)
+    name = generation.generation
+    with use(store.records, name, "server", seconds=0.3) as lease:
+        deleting = generations.begin_deleting(generation)
+        assert not lease.lost.wait(0.5), "deletion finds it, and keeps the generation"
+        forget_users(store.records, name)
+        assert lease.lost.wait(2)
+        assert users(store.records, name) == []
+        with pytest.raises(FailedPreconditionError, match="was deleted; export again"):
+            lease.note_cut(9)
+        generations.keep(deleting)
+        time.sleep(0.3)
+        assert [r.cut for r in readers(store.records, name)] == [9], "it is there again"
+        assert not lease.lost.is_set()
+        generations.forget(generation)
+        forget_users(store.records, name)
+        assert lease.lost.wait(2)
+    assert store.records.names("lease/") == []
 
 
 def test_several_records_change_together_or_not_at_all(store):
