@@ -289,6 +289,7 @@ class ModelLifecycle(Generic[T]):
 
     def _load_version(self, entry: _Version[T]) -> None:
         entry.lost = None
+        servable: T | None = None
         try:
             servable = self._load(entry.number, entry.path, functools.partial(self._lose, entry))
             with self._publishing:
@@ -303,6 +304,7 @@ class ModelLifecycle(Generic[T]):
                     entry.busy = False
                     self._changed.notify_all()
         except Exception as err:
+            self._free(entry, servable)
             self._record_failure(entry, as_request_error(err))
         else:
             self._log(f"{self._name}: version {entry.number} is available")
@@ -340,10 +342,20 @@ class ModelLifecycle(Generic[T]):
                     return
                 entry.state = State.LOADING
                 entry.busy = True
-                entry.servable = None
+                servable, entry.servable = entry.servable, None
                 entry.attempts = 0
             self._publish(self._routed())
+        self._free(entry, servable)
         self._record_failure(entry, error)
+
+    def _free(self, entry: _Version[T], servable: T | None) -> None:
+        """Frees what is left of a version that is not served after all."""
+        if servable is None:
+            return
+        try:
+            servable.close()
+        except Exception as err:
+            self._log(f"{self._name}: version {entry.number} is not freed: {as_request_error(err)}")
 
     def _unload_version(self, entry: _Version[T]) -> None:
         servable, entry.servable = entry.servable, None

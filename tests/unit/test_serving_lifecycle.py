@@ -316,6 +316,58 @@ def test_a_version_that_stays_lost_ends_with_its_error(disk: Disk) -> None:
     lifecycle.stop()
 
 
+def test_a_version_that_is_lost_is_freed_before_it_is_loaded_again(
+    disk: Disk, lifecycle: ModelLifecycle[Loaded]
+) -> None:
+    disk.put(1)
+    lifecycle.aspire(disk.list_versions)
+    disk.wait_for("version 1 is available")
+    first = disk.routed[1]
+    disk.lost[1](RequestError(Code.UNAVAILABLE, "the store is away"))
+    assert first.closed.is_set()
+    disk.wait_for_loads(1, 1)
+
+
+def test_a_version_that_is_lost_while_it_loads_is_freed(
+    disk: Disk, lifecycle: ModelLifecycle[Loaded]
+) -> None:
+    made: list[Loaded] = []
+
+    def load(number: int, path: Path, lost: Lost) -> Loaded:
+        made.append(Loaded(number))
+        if len(made) == 1:
+            lost(RequestError(Code.UNAVAILABLE, "it ended"))
+        return made[-1]
+
+    disk.load = load  # type: ignore[method-assign]
+    losing = _lifecycle(disk, POLICY)
+    disk.put(1)
+    losing.aspire(disk.list_versions)
+    disk.wait_for("version 1 is available")
+    assert [one.closed.is_set() for one in made] == [True, False]
+    losing.stop()
+
+
+def test_a_version_that_cannot_be_routed_to_is_freed(disk: Disk) -> None:
+    made: list[Loaded] = []
+
+    def load(number: int, path: Path, lost: Lost) -> Loaded:
+        made.append(Loaded(number))
+        return made[-1]
+
+    def publish(versions: Mapping[int, Loaded]) -> None:
+        if versions and len(made) == 1:
+            raise UnavailableError("the server is ending")
+
+    disk.load, disk.publish = load, publish  # type: ignore[method-assign]
+    lifecycle = _lifecycle(disk, POLICY)
+    disk.put(1)
+    lifecycle.aspire(disk.list_versions)
+    disk.wait_for("version 1 is available")
+    assert [one.closed.is_set() for one in made] == [True, False]
+    lifecycle.stop()
+
+
 def test_a_retired_model_unloads_and_comes_back(
     disk: Disk, lifecycle: ModelLifecycle[Loaded]
 ) -> None:
