@@ -16,6 +16,13 @@ from hotrow.ops.features import FlatFeature
 from hotrow.ops.table import combiner_number
 from hotrow.spec import FeatureConfig, TableConfig
 
+DEFAULT_ROWS = "hotrow_default_rows"
+"""Keys that got default rows since the store could not be read."""
+STALE_ROWS = "hotrow_stale_rows"
+"""Keys that got rows which may be old, since the store cannot be followed."""
+TOLD = {DEFAULT_ROWS, STALE_ROWS}
+"""What a lookup tells of each sample beside its values."""
+
 
 @dataclass(frozen=True)
 class LookupLayout:
@@ -47,8 +54,8 @@ def _op_inputs(flat: Sequence[FlatFeature]) -> dict[str, list[tf.Tensor]]:
 class Lookup(Protocol):
     """Looks all features up."""
 
-    def defaulted(self) -> tf.Tensor | None:
-        """Returns the default rows of failures, int32 [B]; None where there are none ever."""
+    def told(self) -> dict[str, tf.Tensor]:
+        """Returns what is told of samples beside their values: int32 [B] by the names of TOLD."""
 
     def __call__(self, layout: LookupLayout, flat: Sequence[FlatFeature]) -> list[tf.Tensor]:
         """Returns pooled values, float32 [B, D] (or [N, D] without combiner) a feature."""
@@ -63,7 +70,7 @@ class StoreLookup:
 
     def __init__(self, manifest: tf.Tensor) -> None:
         self._manifest = manifest
-        self._defaulted: list[tf.Tensor] = []
+        self._told: dict[str, list[tf.Tensor]] = {DEFAULT_ROWS: [], STALE_ROWS: []}
 
     def __call__(self, layout: LookupLayout, flat: Sequence[FlatFeature]) -> list[tf.Tensor]:
         """Returns pooled values; see `Lookup`."""
@@ -73,27 +80,33 @@ class StoreLookup:
         )
         # Without a feature that is pooled, nothing tells how many samples there are.
         if any(feature.resolved_combiner is not None for feature in layout.features):
-            self._defaulted.append(found.defaulted)
+            self._told[DEFAULT_ROWS].append(found.defaulted)
+            self._told[STALE_ROWS].append(found.stale)
         pooled: list[tf.Tensor] = found.pooled
         return pooled
 
-    def defaulted(self) -> tf.Tensor | None:
-        """Returns how many keys got default rows since the store could not be read: int32 [B].
+    def told(self) -> dict[str, tf.Tensor]:
+        """Returns how many keys got default rows, and how many got rows that may be old: int32 [B].
 
         Of all lookups of this graph together. B are the samples of the first one; what others have
-        beyond that counts for sample 0. None: nothing was looked up here.
+        beyond that counts for sample 0. Empty: nothing was looked up here.
         """
+        graph = tf.compat.v1.get_default_graph()
         # Tensors of a function inside cannot be had out here.
-        here = [t for t in self._defaulted if t.graph is tf.compat.v1.get_default_graph()]
-        if not here:
-            return None
-        samples = tf.shape(here[0])[0]
-        total = here[0]
-        for more in here[1:]:
-            fitting = tf.pad(more, [[0, samples]])[:samples]
-            beyond = tf.one_hot(0, samples, tf.reduce_sum(more[samples:]), 0, dtype=tf.int32)
-            total += fitting + beyond
-        return total
+        here = {
+            name: [t for t in counts if t.graph is graph] for name, counts in self._told.items()
+        }
+        return {name: _sum_of_samples(counts) for name, counts in here.items() if counts}
+
+
+def _sum_of_samples(counts: Sequence[tf.Tensor]) -> tf.Tensor:
+    samples = tf.shape(counts[0])[0]
+    total = counts[0]
+    for more in counts[1:]:
+        fitting = tf.pad(more, [[0, samples]])[:samples]
+        beyond = tf.one_hot(0, samples, tf.reduce_sum(more[samples:]), 0, dtype=tf.int32)
+        total += fitting + beyond
+    return total
 
 
 @dataclass(frozen=True)
@@ -125,8 +138,9 @@ class StandaloneLookup:
             for config, f in zip(layout.features, flat, strict=True)
         ]
 
-    def defaulted(self) -> None:
-        """Returns None: variables cannot fail."""
+    def told(self) -> dict[str, tf.Tensor]:
+        """Returns nothing: every row is at hand."""
+        return {}
 
     def _rows(self, table: str, keys: tf.Tensor) -> tf.Tensor:
         stored = self._tables[table]
@@ -206,8 +220,9 @@ class TrainingLookup:
         pooled: list[tf.Tensor] = found.pooled
         return pooled
 
-    def defaulted(self) -> None:
-        """Returns None: training tables cannot fail."""
+    def told(self) -> dict[str, tf.Tensor]:
+        """Returns nothing: every row is at hand."""
+        return {}
 
 
 _BACKWARD_ATTRIBUTES = (

@@ -12,14 +12,14 @@ from typing import Any, Literal
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
+from hotrow.ops.lookup import TOLD
+
 # TensorFlow renames other arguments, and takes `self` and `input_0` for its own or ours.
 _ARGUMENT = re.compile(r"(?!self$|input_\d+$)[A-Za-z][A-Za-z0-9_]*")
 
-DEFAULT_ROWS = "hotrow_default_rows"
-"""An output that signatures have beside their own: keys of each sample that got default rows since
-the store could not be read, int32 [B]. Clients do not see it; the server tells its sum."""
 _REPORT = "hotrow/report/"
-# Before the name of the signature that it belongs to, in the SavedModel.
+# Before the name of a signature, in the SavedModel: a signature with what its own is told beside
+# its outputs (hotrow.ops.lookup.TOLD). Clients do not see it; the server tells the sums.
 
 Method = Literal["predict", "classify", "regress"]
 
@@ -93,8 +93,7 @@ def complete_signatures(directory: Path, signatures: Mapping[str, Signature]) ->
         for name, argument in names.items():
             inputs[name].CopyFrom(traced[argument])
         outputs = definitions[key].outputs
-        if DEFAULT_ROWS in outputs:
-            report = definitions[_REPORT + key].outputs[DEFAULT_ROWS]
-            report.CopyFrom(outputs[DEFAULT_ROWS])
-            del outputs[DEFAULT_ROWS]
+        for told in TOLD & outputs.keys():
+            definitions[_REPORT + key].outputs[told].CopyFrom(outputs[told])
+            del outputs[told]
     path.write_bytes(saved.SerializeToString(deterministic=True))

@@ -18,7 +18,7 @@ from hotrow.manifest import Manifest, ManifestFeature, ManifestTable, schema_has
 from hotrow.ops.embedding import DistributedEmbedding
 from hotrow.ops.export.hot_rows import write_hot_rows
 from hotrow.ops.export.row_options import RowOptions
-from hotrow.ops.export.signatures import DEFAULT_ROWS, Signature, complete_signatures
+from hotrow.ops.export.signatures import Signature, complete_signatures
 from hotrow.ops.export.standalone import standalone_table
 from hotrow.ops.export.stored_rows import StoredRows, source_of
 from hotrow.ops.lookup import Lookup, StandaloneLookup, StoreLookup
@@ -309,8 +309,7 @@ def _save(
                 for layer in layers:
                     stack.enter_context(layer.looking_up_with(here))
                 outputs = dict(function(inputs))
-            counted = here.defaulted()
-            return outputs if counted is None else {**outputs, DEFAULT_ROWS: counted}
+            return {**outputs, **here.told()}
 
         return call
 

@@ -3,6 +3,7 @@
 #include <malloc.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <mutex>
@@ -21,6 +22,8 @@ namespace {
 
 // Between two looks at who still uses a servable.
 constexpr auto kRetry = std::chrono::milliseconds(1);
+// For requests to a servable that no route leads to.
+constexpr auto kRest = std::chrono::seconds(30);
 // For the records of the last requests, after the end of those.
 constexpr auto kWriting = std::chrono::seconds(2);
 
@@ -65,6 +68,12 @@ hotrow::Reply ControlService::answer(const hotrow::Request& request) {
         return;
       case hotrow::Request::kSetTopology:
         set_topology(request.set_topology());
+        return;
+      case hotrow::Request::kShow:
+        show(request.show());
+        return;
+      case hotrow::Request::kSetStale:
+        set_stale(request.set_stale());
         return;
       case hotrow::Request::CALL_NOT_SET:
         throw Refused(grpc::StatusCode::UNIMPLEMENTED, "a call that this server does not know");
@@ -116,24 +125,33 @@ hotrow::LoadReply ControlService::load(const hotrow::LoadRequest& request) {
   }
 }
 
+std::shared_ptr<Servable>& ControlService::loaded(uint64_t servable) {
+  const auto found = servables_.find(servable);
+  if (found == servables_.end() || found->second == nullptr) {
+    throw Refused(grpc::StatusCode::NOT_FOUND,
+                  "no servable " + std::to_string(servable) + " is loaded");
+  }
+  return found->second;
+}
+
+void ControlService::refuse_routed(uint64_t servable) {
+  for (const auto& model : routes_.get()->proto().models()) {
+    for (const auto& version : model.versions()) {
+      if (version.servable() == servable) {
+        refuse_state("routes lead to servable " + std::to_string(servable));
+      }
+    }
+  }
+}
+
 void ControlService::unload(const hotrow::UnloadRequest& request) {
-  const std::string number = std::to_string(request.servable());
   std::shared_ptr<Servable> servable;
   {
     const std::lock_guard lock(mutex_);
-    const auto found = servables_.find(request.servable());
-    if (found == servables_.end() || found->second == nullptr) {
-      throw Refused(grpc::StatusCode::NOT_FOUND, "no servable " + number + " is loaded");
-    }
-    for (const auto& model : routes_.get()->proto().models()) {
-      for (const auto& version : model.versions()) {
-        if (version.servable() == request.servable()) {
-          refuse_state("routes lead to servable " + number);
-        }
-      }
-    }
-    servable = std::move(found->second);
-    servables_.erase(found);
+    std::shared_ptr<Servable>& found = loaded(request.servable());
+    refuse_routed(request.servable());
+    servable = std::move(found);
+    servables_.erase(request.servable());
   }
   give_way();
   // Old tables of routes go with the requests that hold them. Freed here, not in a request.
@@ -161,12 +179,38 @@ void ControlService::set_batching(const hotrow::SetBatching& batching) {
 
 void ControlService::set_topology(const hotrow::SetTopology& request) {
   const std::lock_guard lock(mutex_);
-  const auto found = servables_.find(request.servable());
-  if (found == servables_.end() || found->second == nullptr) {
-    throw Refused(grpc::StatusCode::NOT_FOUND,
-                  "no servable " + std::to_string(request.servable()) + " is loaded");
+  loaded(request.servable())->set_topology(request.topology());
+}
+
+void ControlService::set_stale(const hotrow::SetStale& request) {
+  const std::lock_guard lock(mutex_);
+  loaded(request.servable())->set_stale(request.stale());
+}
+
+void ControlService::show(const hotrow::Show& request) {
+  std::shared_ptr<Servable> servable;
+  {
+    const std::lock_guard lock(mutex_);
+    servable = loaded(request.servable());
+    if (!servable->shows_at_once(request.cut())) refuse_routed(request.servable());
   }
-  found->second->set_topology(request.topology());
+  give_way();
+  if (!servable->shows_at_once(request.cut())) {
+    // Two are here and in the list of servables.
+    const auto patience = std::chrono::steady_clock::now() + kRest;
+    while (servable.use_count() > 2) {
+      if (std::chrono::steady_clock::now() > patience) {
+        throw Refused(grpc::StatusCode::DEADLINE_EXCEEDED,
+                      "requests to servable " + std::to_string(request.servable()) +
+                          " still run; it cannot take the cut yet");
+      }
+      std::this_thread::sleep_for(kRetry);
+    }
+    std::atomic_thread_fence(std::memory_order_acquire);
+  }
+  servable->show(request.cut());
+  const std::lock_guard lock(mutex_);
+  servable->note_shown(request.cut());
 }
 
 void ControlService::add_row_stats(hotrow::StatsReply* reply) {
@@ -205,7 +249,7 @@ hotrow::DescribeReply ControlService::describe() {
   for (const auto& [number, servable] : servables_) {
     if (servable == nullptr) continue;
     auto* const entry = reply.add_servables();
-    *entry->mutable_load() = servable->request();
+    *entry->mutable_load() = servable->loaded_by();
     entry->mutable_signatures()->ParseFromString(servable->metadata());
   }
   reply.set_process_id(getpid());

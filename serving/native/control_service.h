@@ -35,11 +35,17 @@ class ControlService {
   void set_routes(const hotrow::Routes& routes);
   void set_batching(const hotrow::SetBatching& batching);
   void set_topology(const hotrow::SetTopology& request);
+  void show(const hotrow::Show& request);
+  void set_stale(const hotrow::SetStale& request);
   hotrow::ListenReply listen(const hotrow::ListenRequest& request);
   void drain(const hotrow::DrainRequest& request);
   hotrow::DescribeReply describe();
   void add_row_stats(hotrow::StatsReply* reply);
   void add_tensorflow_stats(hotrow::StatsReply* reply);
+
+  // With the lock. Fails with NOT_FOUND.
+  std::shared_ptr<Servable>& loaded(uint64_t servable);
+  void refuse_routed(uint64_t servable);
 
   std::string ops_;
   BatchThreads batch_threads_;

@@ -21,6 +21,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor import FileDescriptor
 from tensorflow.core.framework import function_pb2
+from tensorflow.core.protobuf import saver_pb2
 from tensorflow_serving.apis import logging_pb2, model_service_pb2, prediction_service_pb2
 
 # Of a file, the messages that are left out.
@@ -84,6 +85,8 @@ def main(path: str, modules: Iterable[str]) -> None:
     collect(model_service_pb2.DESCRIPTOR, files)
     # Looked through for what could change something.
     collect(function_pb2.DESCRIPTOR, files)
+    # How a SavedModel's variables are restored.
+    collect(saver_pb2.DESCRIPTOR, files)
     for module in modules:
         collect(importlib.import_module(module).DESCRIPTOR, files)
     # In records of requests. The rest of a record needs no message of its own.

@@ -26,8 +26,9 @@ constexpr std::array<const char*, 5> kMethods = {"Predict", "Classify", "Regress
 constexpr std::array<int, 4> kLogFields = {6, 2, 3, 4};
 
 // Trailing metadata: how many lookups of the request got default rows, since the store could not
-// be read.
+// be read, and how many got rows that may be old, since it cannot be followed.
 constexpr char kDefaultRows[] = "x-hotrow-default-rows";
+constexpr char kStaleRows[] = "x-hotrow-stale-rows";
 
 // Metadata of the REST gateway: how long the run may take. Its call waits a little longer, for what
 // TensorFlow says then.
@@ -55,18 +56,32 @@ void log_request(PredictionService::Method method, const Routes::Route& way,
                request, reply);
 }
 
-// What counts default rows in a run of a signature; without an operation when nothing does.
-TF_Output counted_by(const Servable& servable, const std::string& signature) {
-  if (!servable.request().rows().default_on_failure()) return {nullptr, 0};
-  const Signature* const found = servable.signature(signature);
-  return found == nullptr ? TF_Output{nullptr, 0} : found->default_rows();
+// What a run of a signature fetches to be told in metadata: names of metadata and tensors.
+using Told = std::vector<std::pair<const char*, TF_Output>>;
+
+Told told_of(const Servable& servable, const std::string& name) {
+  const bool defaults = servable.request().rows().default_on_failure(), stale = servable.stale();
+  if (!defaults && !stale) return {};
+  const Signature* const signature = servable.signature(name);
+  if (signature == nullptr) return {};
+  Told told;
+  if (defaults) told.emplace_back(kDefaultRows, signature->default_rows());
+  if (stale) told.emplace_back(kStaleRows, signature->stale_rows());
+  told.erase(std::remove_if(told.begin(), told.end(),
+                            [](const auto& entry) { return entry.second.oper == nullptr; }),
+             told.end());
+  return told;
 }
 
-// counts: int32, of each sample.
-void tell_default_rows(const TF_Tensor* counts, grpc::ServerContext* context) {
-  const auto* const values = static_cast<const int32_t*>(TF_TensorData(counts));
-  const int64_t total = std::accumulate(values, values + TF_TensorElementCount(counts), int64_t{0});
-  if (total > 0) context->AddTrailingMetadata(kDefaultRows, std::to_string(total));
+// results: of a run that fetched the counts last, int32, of each sample.
+void tell(const Told& told, const Results& results, grpc::ServerContext* context) {
+  for (size_t i = 0; i < told.size(); ++i) {
+    const TF_Tensor* const counts = results[results.size() - told.size() + i];
+    const auto* const values = static_cast<const int32_t*>(TF_TensorData(counts));
+    const int64_t total =
+        std::accumulate(values, values + TF_TensorElementCount(counts), int64_t{0});
+    if (total > 0) context->AddTrailingMetadata(told[i].first, std::to_string(total));
+  }
 }
 
 template <typename Message>
@@ -143,16 +158,16 @@ void PredictionService::answer(Method method, grpc::ServerContext* context,
   }
   to_run.run.deadline = deadline_of(*context);
   const std::shared_ptr<const Servable> servable = to_run.way.servable;
-  const TF_Output default_rows = counted_by(*servable, facts->signature);
-  if (default_rows.oper != nullptr) to_run.run.fetches.push_back(default_rows);
+  Told told = told_of(*servable, facts->signature);
+  for (const auto& [metadata, counts] : told) to_run.run.fetches.push_back(counts);
   servable->run(std::move(to_run.run),
                 // The way, too: it holds the servable.
-                [context, counted = default_rows.oper != nullptr, done = std::move(done),
+                [context, told = std::move(told), done = std::move(done),
                  way = std::move(to_run.way), make_reply = std::move(to_run.reply), method, request,
                  reply, facts, started = Stopwatch::now()](const Outcome& outcome) {
                   done(hotrow_server::answer(*context, [&] {
                     const Results& results = outcome.get();
-                    if (counted) tell_default_rows(results[results.size() - 1], context);
+                    tell(told, results, context);
                     count_run(*facts, micros_since(started));
                     make_reply(results);
                     if (way.log != nullptr) log_request(method, way, *facts, *request, *reply);

@@ -46,7 +46,7 @@ void write_row_stats(const std::vector<std::shared_ptr<const Servable>>& servabl
                      hotrow::StatsReply* reply) {
   Report report{reply, nullptr, {}};
   for (const auto& servable : servables) {
-    if (!servable->has_tables()) continue;
+    if (!servable->has_own_tables()) continue;
     report.servable = servable.get();
     // One that is being unloaded has no more counts.
     hr_serving_counts(servable->request().model().c_str(), servable->request().version(), add,

@@ -1,6 +1,7 @@
 // A version of a model, loaded: its session, signatures, and the tables behind its lookups.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <set>
@@ -22,6 +23,8 @@ class Servable {
   Servable(const Servable&) = delete;
 
   const hotrow::LoadRequest& request() const { return request_; }
+  // What would load it as it is now. One thread at a time, and those that change it.
+  hotrow::LoadRequest loaded_by() const;
   // Calls `ended` once, at once or later from another thread; it keeps the servable until then.
   void run(Run run, Ended ended) const;
   // Runs alone, in this thread. Fails with the code and the message of TensorFlow.
@@ -30,7 +33,18 @@ class Servable {
   void set_batching(const hotrow::Batching& options);
   // The nodes of its store are others now. Fails with FAILED_PRECONDITION when that has none.
   void set_topology(const std::string& topology);
-  bool has_tables() const { return bound_; }
+  // Whether a cut can be shown while requests run: only its layers are others.
+  bool shows_at_once(const hotrow::ShownCut& cut) const;
+  // Answers with the rows and weights of a cut from now on. Unless it shows at once, no request may
+  // run. When it fails it must not be routed to before another call succeeds.
+  void show(const hotrow::ShownCut& cut);
+  // Notes that it does.
+  void note_shown(const hotrow::ShownCut& cut);
+  // Rows in memory may be old, since the store cannot be followed.
+  void set_stale(bool stale);
+  bool stale() const { return stale_.load(std::memory_order_relaxed); }
+  // With their counts.
+  bool has_own_tables() const { return bound_ && request_.shares() == 0; }
   // Null: it has none of that name.
   const Signature* signature(const std::string& name) const;
   // Names of those that change nothing.
@@ -40,7 +54,11 @@ class Servable {
 
  private:
   hotrow::LoadRequest request_;
+  std::string rows_;  // what its lookups find its tables by, with the version
   bool bound_ = false;
+  hotrow::ShownCut shown_;
+  bool whole_ = true;  // rows and weights are those of shown_
+  std::atomic<bool> stale_{false};
   std::unique_ptr<Session> session_;
   std::unique_ptr<Batcher> batcher_;  // null: each request has a run of its own
   std::map<std::string, std::unique_ptr<Signature>> signatures_;

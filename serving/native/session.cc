@@ -29,8 +29,8 @@ constexpr int64_t kBriefNanos = 1'000'000;
 constexpr int64_t kRanOnce = 1;
 // Of our exports; see ops/export/signatures.py.
 constexpr std::string_view kReport = "hotrow/report/";
-constexpr char kDefaultRows[] = "hotrow_default_rows";
-// MetaGraphDef.signature_def
+// Of MetaGraphDef.
+constexpr int kSaverDef = 3;
 constexpr int kSignatureDef = 5;
 
 // What TensorFlow appends, in a line of its own, to what an op failed with, when it makes an
@@ -122,7 +122,7 @@ Session::Session(const std::string& path, const std::vector<std::string>& tags,
                                           graph_, meta_graph.get(), status.status);
   try {
     status.check();
-    read_signatures(meta_graph.get());
+    read_meta_graph(meta_graph.get());
     may_loop_ = has_loop({static_cast<const char*>(meta_graph->data), meta_graph->length});
   } catch (...) {
     close();
@@ -141,53 +141,83 @@ void Session::close() {
   graph_ = nullptr;
 }
 
-void Session::read_signatures(const TF_Buffer* meta_graph) {
-  // Of a MetaGraphDef only its signatures, by hand: the rest is the graph, which TensorFlow has.
+void Session::read_meta_graph(const TF_Buffer* meta_graph) {
+  // Of a MetaGraphDef its signatures and how it is restored, by hand: the rest is the graph, which
+  // TensorFlow has.
   using google::protobuf::internal::WireFormatLite;
+  constexpr auto kDelimited = WireFormatLite::WIRETYPE_LENGTH_DELIMITED;
   google::protobuf::io::CodedInputStream in(static_cast<const uint8_t*>(meta_graph->data),
                                             static_cast<int>(meta_graph->length));
   for (uint32_t tag; (tag = in.ReadTag()) != 0;) {
-    if (tag != WireFormatLite::MakeTag(kSignatureDef, WireFormatLite::WIRETYPE_LENGTH_DELIMITED)) {
+    const bool signature = tag == WireFormatLite::MakeTag(kSignatureDef, kDelimited);
+    if (!signature && tag != WireFormatLite::MakeTag(kSaverDef, kDelimited)) {
       if (!WireFormatLite::SkipField(&in, tag)) break;
       continue;
     }
-    // A map is repeated entries, so SignatureDefMap's own reads one.
-    std::string entry;
+    std::string part;
     uint32_t bytes = 0;
-    if (!in.ReadVarint32(&bytes) || !in.ReadString(&entry, static_cast<int>(bytes))) break;
-    google::protobuf::io::CodedInputStream fields(reinterpret_cast<const uint8_t*>(entry.data()),
-                                                  static_cast<int>(entry.size()));
-    std::string name, value;
-    for (uint32_t field; (field = fields.ReadTag()) != 0;) {
-      uint32_t length = 0;
-      if (WireFormatLite::GetTagWireType(field) != WireFormatLite::WIRETYPE_LENGTH_DELIMITED ||
-          !fields.ReadVarint32(&length)) {
-        break;
-      }
-      std::string& into = WireFormatLite::GetTagFieldNumber(field) == 1 ? name : value;
-      if (!fields.ReadString(&into, static_cast<int>(length))) break;
-    }
-    if (!signatures_[name].ParseFromString(value)) {
-      throw Refused(grpc::StatusCode::DATA_LOSS, "the signature " + name + " cannot be read");
-    }
-    // Not a client's: an output that ops/export keeps apart from those of a signature.
-    if (name.starts_with(kReport)) {
-      const auto& outputs = signatures_[name].outputs();
-      if (const auto found = outputs.find(kDefaultRows); found != outputs.end()) {
-        default_rows_[name.substr(kReport.size())] = found->second.name();
-      }
-      signatures_.erase(name);
+    if (!in.ReadVarint32(&bytes) || !in.ReadString(&part, static_cast<int>(bytes))) break;
+    if (signature) {
+      read_signature(part);
+    } else {
+      saver_.ParseFromString(part);
     }
   }
+}
+
+// entry: of the map, name and SignatureDef.
+void Session::read_signature(const std::string& entry) {
+  using google::protobuf::internal::WireFormatLite;
+  google::protobuf::io::CodedInputStream fields(reinterpret_cast<const uint8_t*>(entry.data()),
+                                                static_cast<int>(entry.size()));
+  std::string name, value;
+  for (uint32_t field; (field = fields.ReadTag()) != 0;) {
+    uint32_t length = 0;
+    if (WireFormatLite::GetTagWireType(field) != WireFormatLite::WIRETYPE_LENGTH_DELIMITED ||
+        !fields.ReadVarint32(&length)) {
+      break;
+    }
+    std::string& into = WireFormatLite::GetTagFieldNumber(field) == 1 ? name : value;
+    if (!fields.ReadString(&into, static_cast<int>(length))) break;
+  }
+  if (!signatures_[name].ParseFromString(value)) {
+    throw Refused(grpc::StatusCode::DATA_LOSS, "the signature " + name + " cannot be read");
+  }
+  // Not a client's: outputs that ops/export keeps apart from those of a signature.
+  if (name.starts_with(kReport)) {
+    for (const auto& [output, info] : signatures_[name].outputs()) {
+      reports_[{name.substr(kReport.size()), output}] = info.name();
+    }
+    signatures_.erase(name);
+  }
+}
+
+void Session::restore(const std::string& prefix) const {
+  const TF_Output file = tensor(saver_.filename_tensor_name());
+  TF_Operation* const restoring = TF_GraphOperationByName(graph_, saver_.restore_op_name().c_str());
+  if (file.oper == nullptr || restoring == nullptr) {
+    throw Refused(grpc::StatusCode::FAILED_PRECONDITION,
+                  "the SavedModel does not say how its variables are restored");
+  }
+  const Tensor name = make_tensor(TF_STRING, {});
+  TF_TString_Copy(static_cast<TF_TString*>(TF_TensorData(name.get())), prefix.data(),
+                  prefix.size());
+  TF_Tensor* const value = name.get();
+  // In this thread, which has been told to give way.
+  const RunOptions options(0, true);
+  const StatusOf status;
+  TF_SessionRun(session_, options.get(), &file, &value, 1, nullptr, nullptr, 0, &restoring, 1,
+                nullptr, status.status);
+  status.check();
 }
 
 std::set<std::string> Session::pure_signatures() const {
   return hotrow_server::pure_signatures(graph_, signatures_);
 }
 
-TF_Output Session::default_rows(const std::string& signature) const {
-  const auto found = default_rows_.find(signature);
-  return found == default_rows_.end() ? TF_Output{nullptr, 0} : tensor(found->second);
+TF_Output Session::report(const std::string& signature, const std::string& name) const {
+  const auto found = reports_.find({signature, name});
+  return found == reports_.end() ? TF_Output{nullptr, 0} : tensor(found->second);
 }
 
 TF_Output Session::tensor(const std::string& name) const {

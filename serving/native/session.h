@@ -11,6 +11,7 @@
 
 #include "run.h"
 #include "tensorflow/core/protobuf/meta_graph.pb.h"
+#include "tensorflow/core/protobuf/saver.pb.h"
 
 namespace hotrow_server {
 
@@ -26,9 +27,9 @@ class Session {
   Session(const Session&) = delete;
 
   const Signatures& signatures() const { return signatures_; }
-  // The tensor that counts the default rows of a signature's samples; without an operation when
-  // there is none.
-  TF_Output default_rows(const std::string& signature) const;
+  // A tensor that tells of a signature's samples what clients do not see, by the name that our
+  // exports give it; without an operation when there is none.
+  TF_Output report(const std::string& signature, const std::string& name) const;
   // Names of those that may run without anybody's asking.
   std::set<std::string> pure_signatures() const;
 
@@ -38,15 +39,23 @@ class Session {
   // Safe from several threads.
   Results run(const Run& run) const;
 
+  // Gives the variables the values of a checkpoint with the keys of the SavedModel's own; nothing
+  // may run meanwhile. prefix: of its files. Fails with the code and the message of TensorFlow;
+  // some variables may then have changed.
+  void restore(const std::string& prefix) const;
+
  private:
   void close();
-  void read_signatures(const TF_Buffer* meta_graph);
+  void read_meta_graph(const TF_Buffer* meta_graph);
+  void read_signature(const std::string& entry);
 
   TF_Graph* graph_ = nullptr;
   TF_Session* session_ = nullptr;
   Signatures signatures_;
-  std::map<std::string, std::string> default_rows_;  // names of tensors by signature
-  bool may_loop_ = false;                            // a run may take any time
+  // Names of tensors by signature and name.
+  std::map<std::pair<std::string, std::string>, std::string> reports_;
+  tensorflow::SaverDef saver_;
+  bool may_loop_ = false;  // a run may take any time
 };
 
 // Has TensorFlow look for its devices, about which it says much.

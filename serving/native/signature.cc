@@ -43,7 +43,10 @@ void check_input_count(const tensorflow::SignatureDef& def, const PredictRequest
 }  // namespace
 
 Signature::Signature(std::string name, const tensorflow::SignatureDef& def, const Session& session)
-    : name_(std::move(name)), def_(&def), default_rows_(session.default_rows(name_)) {
+    : name_(std::move(name)),
+      def_(&def),
+      default_rows_(session.report(name_, "hotrow_default_rows")),
+      stale_rows_(session.report(name_, "hotrow_stale_rows")) {
   for (const std::string& alias : names_of(def.inputs())) {
     const std::string& tensor_name = def.inputs().at(alias).name();
     Feed feed{{alias, tensor_name, session.tensor(tensor_name)}, nullptr};

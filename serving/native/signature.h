@@ -37,8 +37,10 @@ class Signature {
   const std::vector<Fetch>& fetches() const { return fetches_; }
   const Fetch* fetch(const std::string& alias) const;
 
-  // Of each sample, int32; without an operation when it looks no rows up.
+  // How many rows of each sample are default rows because of a failure, and how many may be old:
+  // int32; without an operation when it looks no rows up.
   TF_Output default_rows() const { return default_rows_; }
+  TF_Output stale_rows() const { return stale_rows_; }
 
   std::atomic<int64_t>* typical_nanos() const { return &typical_nanos_; }
 
@@ -47,7 +49,7 @@ class Signature {
   const tensorflow::SignatureDef* def_;
   std::vector<Feed> feeds_;
   std::vector<Fetch> fetches_;
-  TF_Output default_rows_;
+  TF_Output default_rows_, stale_rows_;
   mutable std::atomic<int64_t> typical_nanos_{0};
 };
 

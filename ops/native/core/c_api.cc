@@ -13,7 +13,7 @@
 #include "core/unique.h"
 
 struct hr_serving {
-  std::shared_ptr<const hotrow::ServingTables> tables;
+  hotrow::Served served;
 };
 
 using hotrow::Code;
@@ -37,15 +37,6 @@ hotrow::ServingOptions to_options(const hr_serving_options& from) {
   options.cache.policy =
       from.cache_lru != 0 ? hotrow::CachePolicy::kLru : hotrow::CachePolicy::kLfu;
   return options;
-}
-
-std::shared_ptr<const hotrow::ServingTables> bound_tables(const char* model, int64_t version) {
-  auto tables = hotrow::find_serving(model, version);
-  if (tables == nullptr) {
-    hotrow::fail(Code::kNotFound, "model %s, version %lld is not bound", model,
-                 static_cast<long long>(version));
-  }
-  return tables;
 }
 
 }  // namespace
@@ -110,22 +101,41 @@ void hr_serving_unbind(const char* model, int64_t version) {
   hotrow::unbind_serving(model, version);
 }
 
+int hr_serving_share(const char* model, int64_t version, const char* name) {
+  return guarded([&] { hotrow::share_serving(model, version, name); });
+}
+
+int hr_serving_show(const char* model, int64_t version, uint64_t shown, const hr_cut_layer* layers,
+                    size_t count) {
+  return guarded([&] {
+    std::vector<hotrow::LayerFile> files;
+    for (size_t i = 0; i < count; ++i) files.push_back({layers[i].blocks, layers[i].version});
+    hotrow::show_serving(model, version, shown, files);
+  });
+}
+
+int hr_serving_set_stale(const char* model, int64_t version, int stale) {
+  return guarded([&] { hotrow::bound_serving(model, version).tables->set_stale(stale != 0); });
+}
+
 int hr_serving_open(const char* model, int64_t version, const char* manifest_path,
                     hr_serving** tables) {
   return guarded([&] {
-    auto found = model == nullptr ? nullptr : hotrow::find_serving(model, version);
-    *tables = new hr_serving{found != nullptr ? found : hotrow::open_serving(manifest_path)};
+    hotrow::Served found;
+    if (model != nullptr) found = hotrow::find_serving(model, version);
+    if (found.tables == nullptr) found = hotrow::open_serving(manifest_path);
+    *tables = new hr_serving{std::move(found)};
   });
 }
 
 void hr_serving_release(hr_serving* tables) { delete tables; }
 
-uint64_t hr_serving_id(const hr_serving* tables) { return tables->tables->id(); }
+uint64_t hr_serving_id(const hr_serving* tables) { return tables->served.tables->id(); }
 
 int hr_serving_table(const hr_serving* tables, const char* table, size_t width, size_t* number) {
   return guarded([&] {
-    *number = tables->tables->number_of(table);
-    const hotrow::StoredTable& stored = tables->tables->tables()[*number];
+    *number = tables->served.tables->number_of(table);
+    const hotrow::StoredTable& stored = tables->served.tables->tables()[*number];
     if (stored.width != width) {
       hotrow::fail(Code::kFailedPrecondition,
                    "table %s: width %zu in the store; the graph needs %zu", table, stored.width,
@@ -135,8 +145,8 @@ int hr_serving_table(const hr_serving* tables, const char* table, size_t width, 
 }
 
 int hr_serving_lookup(const hr_serving* tables, const hr_feature* features, size_t count,
-                      float* const* pooled, const hr_executor* executor, int32_t* defaulted,
-                      size_t samples) {
+                      float* const* pooled, const hr_executor* executor,
+                      const hr_sample_counts* told) {
   return guarded([&] {
     thread_local std::vector<hotrow::ServingFeature> asked;
     asked.clear();
@@ -144,20 +154,22 @@ int hr_serving_lookup(const hr_serving* tables, const hr_feature* features, size
       const hr_feature& from = features[f];
       asked.push_back({from.name, from.table, from.keys, hotrow::capi::to_segments(from)});
     }
-    tables->tables->lookup(asked.data(), count, pooled, hotrow::Executor(executor),
-                           {defaulted, samples});
+    const hotrow::Served& served = tables->served;
+    served.tables->lookup(asked.data(), count, pooled, hotrow::Executor(executor),
+                          {told->defaulted, told->stale, told->samples}, *served.overlay);
   });
 }
 
 int hr_serving_set_topology(const char* model, int64_t version, const char* topology) {
-  return guarded([&] { bound_tables(model, version)->set_topology(topology); });
+  return guarded([&] { hotrow::bound_serving(model, version).tables->set_topology(topology); });
 }
 
 int hr_serving_counts(const char* model, int64_t version, hr_visit_count visit, void* context) {
   return guarded([&] {
-    bound_tables(model, version)
-        ->visit_counts([&](const char* name, const std::string& of, double value, bool gauge) {
-          visit(context, name, of.c_str(), value, gauge ? 1 : 0);
-        });
+    hotrow::bound_serving(model, version)
+        .tables->visit_counts(
+            [&](const char* name, const std::string& of, double value, bool gauge) {
+              visit(context, name, of.c_str(), value, gauge ? 1 : 0);
+            });
   });
 }

@@ -326,7 +326,21 @@ typedef struct {     /* where rows are and how they are read */
 } hr_serving_options;
 HR_API int hr_serving_bind(const char* model, int64_t version, const char* manifest_path,
                            const hr_serving_options* options);
+/* Binds (name, version) to the tables of (model, version). */
+HR_API int hr_serving_share(const char* model, int64_t version, const char* name);
 HR_API void hr_serving_unbind(const char* model, int64_t version);
+
+typedef struct {
+  const char* blocks; /* a file of a cut's blocks with rows */
+  uint64_t version;   /* of its rows */
+} hr_cut_layer;
+/* From now on lookups see these cuts over the rows of the store, the newest first; what they began
+ * before keeps what it saw. shown: rows of the store that are newer fail; 0: none do. Layers that
+ * are left out have become the store's own. */
+HR_API int hr_serving_show(const char* model, int64_t version, uint64_t shown,
+                           const hr_cut_layer* layers, size_t count);
+/* Whether rows in memory may be old, since the store cannot be followed. */
+HR_API int hr_serving_set_stale(const char* model, int64_t version, int stale);
 /* The same for a SavedModel that no server manages, by the path of its manifest. */
 HR_API int hr_serving_attach(const char* manifest_path, const hr_serving_options* options);
 HR_API void hr_serving_detach(const char* manifest_path);
@@ -349,12 +363,16 @@ HR_API uint64_t hr_serving_id(const hr_serving* tables);
 /* The number of a table, for hr_feature.table. width must be that of the store. */
 HR_API int hr_serving_table(const hr_serving* tables, const char* table, size_t width,
                             size_t* number);
-/* All features in one call. defaulted: (samples), how many keys of a sample got default rows
- * because they could not be read; those of features with another number of outputs count for the
- * first sample. */
+typedef struct { /* how many keys of each sample; those of features with another number of outputs
+                  * count for the first one */
+  int32_t* defaulted; /* (samples): got default rows, because they could not be read */
+  int32_t* stale;     /* (samples): got rows that may be old (hr_serving_set_stale) */
+  size_t samples;
+} hr_sample_counts;
+/* All features in one call. */
 HR_API int hr_serving_lookup(const hr_serving* tables, const hr_feature* features, size_t count,
-                             float* const* pooled, const hr_executor* executor, int32_t* defaulted,
-                             size_t samples);
+                             float* const* pooled, const hr_executor* executor,
+                             const hr_sample_counts* told);
 
 #ifdef __cplusplus
 }

@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -30,7 +31,7 @@ struct Opened {
 struct Registry {
   std::mutex mutex;
   std::unordered_map<std::string, std::shared_ptr<Table>> tables;
-  std::map<std::pair<std::string, int64_t>, std::shared_ptr<const ServingTables>> bound;
+  std::map<std::pair<std::string, int64_t>, Served> bound;
   // Bound once: a request that outlives its version must not fall back to the manifest.
   std::set<std::pair<std::string, int64_t>> ever_bound;
   std::unordered_map<std::string, Opened> opened;  // by normal path
@@ -86,20 +87,52 @@ void drop_table(const std::string& handle) {
   registry().tables.erase(handle);
 }
 
-void bind_serving(const std::string& model, int64_t version, const std::string& manifest_path,
-                  const ServingOptions& options) {
-  auto tables = std::make_shared<const ServingTables>(manifest_path, options);
+namespace {
+
+void bind(const std::string& model, int64_t version, Served served) {
   std::lock_guard lock(registry().mutex);
-  if (!registry().bound.emplace(std::make_pair(model, version), std::move(tables)).second) {
+  if (!registry().bound.emplace(std::make_pair(model, version), std::move(served)).second) {
     fail(Code::kAlreadyExists, "model %s, version %lld is bound already", model.c_str(),
          static_cast<long long>(version));
   }
   registry().ever_bound.emplace(model, version);
 }
 
+}  // namespace
+
+void bind_serving(const std::string& model, int64_t version, const std::string& manifest_path,
+                  const ServingOptions& options) {
+  bind(model, version,
+       {std::make_shared<const ServingTables>(manifest_path, options),
+        std::make_shared<const Overlay>()});
+}
+
+void share_serving(const std::string& model, int64_t version, const std::string& name) {
+  bind(name, version, bound_serving(model, version));
+}
+
+void show_serving(const std::string& model, int64_t version, RowVersion shown,
+                  const std::vector<LayerFile>& layers) {
+  const Served before = bound_serving(model, version);
+  auto overlay = std::make_shared<Overlay>();
+  overlay->version = shown;
+  for (const LayerFile& layer : layers) {
+    overlay->layers.push_back(before.tables->layer(layer.path, layer.version));
+  }
+  for (const auto& layer : before.overlay->layers) {
+    const auto& kept = overlay->layers;
+    if (std::find(kept.begin(), kept.end(), layer) == kept.end()) before.tables->folded(*layer);
+  }
+  // What goes is freed outside the lock, in which every lookup looks for its tables.
+  std::shared_ptr<const Overlay> last = std::move(overlay);
+  std::lock_guard lock(registry().mutex);
+  const auto found = registry().bound.find(std::make_pair(model, version));
+  if (found != registry().bound.end()) found->second.overlay.swap(last);
+}
+
 void unbind_serving(const std::string& model, int64_t version) {
   // Freed outside the lock, in which every lookup looks for its tables.
-  std::shared_ptr<const ServingTables> last;
+  Served last;
   std::lock_guard lock(registry().mutex);
   const auto found = registry().bound.find(std::make_pair(model, version));
   if (found == registry().bound.end()) return;
@@ -107,7 +140,7 @@ void unbind_serving(const std::string& model, int64_t version) {
   registry().bound.erase(found);
 }
 
-std::shared_ptr<const ServingTables> find_serving(const std::string& model, int64_t version) {
+Served find_serving(const std::string& model, int64_t version) {
   std::lock_guard lock(registry().mutex);
   const auto version_key = std::make_pair(model, version);
   auto found = registry().bound.find(version_key);
@@ -116,7 +149,16 @@ std::shared_ptr<const ServingTables> find_serving(const std::string& model, int6
     fail(Code::kUnavailable, "model %s, version %lld is not loaded any more", model.c_str(),
          static_cast<long long>(version));
   }
-  return nullptr;
+  return {};
+}
+
+Served bound_serving(const std::string& model, int64_t version) {
+  Served served = find_serving(model, version);
+  if (served.tables == nullptr) {
+    fail(Code::kNotFound, "model %s, version %lld is not bound", model.c_str(),
+         static_cast<long long>(version));
+  }
+  return served;
 }
 
 std::shared_ptr<const ServingTables> attach_serving(const std::string& manifest_path,
@@ -142,10 +184,11 @@ std::shared_ptr<const ServingTables> attached_serving(const std::string& manifes
   return found->second.tables;
 }
 
-std::shared_ptr<const ServingTables> open_serving(const std::string& manifest_path) {
-  if (auto attached = attached_serving(manifest_path)) return attached;
+Served open_serving(const std::string& manifest_path) {
+  static const auto nothing = std::make_shared<const Overlay>();
+  if (auto attached = attached_serving(manifest_path)) return {attached, nothing};
   // Opened outside the lock: a slow disk must not stop the lookups of other models.
-  return attach_serving(manifest_path, ServingOptions());
+  return {attach_serving(manifest_path, ServingOptions()), nothing};
 }
 
 }  // namespace hotrow

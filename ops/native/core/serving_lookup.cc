@@ -117,6 +117,7 @@ LookupCounts ServingLookup::counts(size_t table) const {
   }
   const Counters& c = counters_[table];
   LookupCounts counts;
+  counts.of_cuts = c.of_cuts.load(std::memory_order_relaxed);
   counts.fetched = c.fetched.load(std::memory_order_relaxed);
   counts.unknown = c.unknown.load(std::memory_order_relaxed);
   counts.failed = c.failed.load(std::memory_order_relaxed);
@@ -168,20 +169,31 @@ uint64_t ServingLookup::plan(const ServingFeature* features, size_t count, float
   return keys;
 }
 
-// Writes cached rows, and lists the other keys in the order of the probes.
-void ServingLookup::probe(Scratch& scratch, const Executor& executor) const {
-  const std::vector<HotRows::Probe>& probes = scratch.probes;
-  scratch.misses.clear();
-  if (cache_ == nullptr) {
-    for (uint32_t p = 0; p < probes.size(); ++p) {
-      for (uint32_t i = 0; i < probes[p].count; ++i) scratch.misses.push_back({p, i});
+// Writes the rows of some probes that are cached or in a layer, and lists the other keys in order.
+void ServingLookup::gather(const HotRows::Probe* probes, size_t count, const Overlay& overlay,
+                           std::vector<HotRows::Miss>* misses) const {
+  misses->clear();
+  if (cache_ != nullptr) {
+    cache_->gather(probes, count, misses);
+  } else {
+    for (uint32_t p = 0; p < count; ++p) {
+      for (uint32_t i = 0; i < probes[p].count; ++i) misses->push_back({p, i});
     }
-    return;
   }
+  if (overlay.layers.empty()) return;
+  overlay.lay_over(reader_->tables(), probes, count, misses, [&](size_t table, size_t keys) {
+    counters_[table].of_cuts.fetch_add(keys, std::memory_order_relaxed);
+  });
+}
+
+// The same for all probes.
+void ServingLookup::probe(Scratch& scratch, const Overlay& overlay,
+                          const Executor& executor) const {
+  const std::vector<HotRows::Probe>& probes = scratch.probes;
   size_t keys = 0;
   for (const HotRows::Probe& probe : probes) keys += probe.count;
   if (executor.threads() == 1 || keys < 2 * kPiece) {
-    cache_->gather(probes.data(), probes.size(), &scratch.misses);
+    gather(probes.data(), probes.size(), overlay, &scratch.misses);
     return;
   }
   // Tasks of neighbouring probes with about kPiece keys.
@@ -197,13 +209,27 @@ void ServingLookup::probe(Scratch& scratch, const Executor& executor) const {
     const IeeeFloatMode exact;
     const size_t first = task == 0 ? 0 : ends[task - 1];
     std::vector<HotRows::Miss>& misses = scratch.misses_of[task];
-    misses.clear();
-    cache_->gather(probes.data() + first, ends[task] - first, &misses);
+    gather(probes.data() + first, ends[task] - first, overlay, &misses);
     for (HotRows::Miss& miss : misses) miss.probe += static_cast<uint32_t>(first);
   });
+  scratch.misses.clear();
   for (size_t task = 0; task < ends.size(); ++task) {
     const std::vector<HotRows::Miss>& misses = scratch.misses_of[task];
     scratch.misses.insert(scratch.misses.end(), misses.begin(), misses.end());
+  }
+}
+
+void ServingLookup::count_from_memory(const ServingFeature* features, const Scratch& scratch,
+                                      SampleCounts told) const {
+  const auto sample = [&](size_t probe, size_t position) {
+    const Scratch::Origin origin = scratch.origins[probe];
+    return sample_of(features[origin.feature].segments, origin.begin + position, told.samples);
+  };
+  for (size_t p = 0; p < scratch.probes.size(); ++p) {
+    for (size_t i = 0; i < scratch.probes[p].count; ++i) ++told.from_memory[sample(p, i)];
+  }
+  for (const HotRows::Miss& miss : scratch.misses) {
+    --told.from_memory[sample(miss.probe, miss.position)];
   }
 }
 
@@ -241,7 +267,8 @@ void ServingLookup::sort_misses(Scratch& scratch) const {
 }
 
 // Reads the distinct keys that are missing, all tables together, and offers them to the cache.
-void ServingLookup::fetch(Scratch& scratch, Deadline deadline, LookupReport& report) const {
+void ServingLookup::fetch(Scratch& scratch, const Overlay& overlay, Deadline deadline,
+                          LookupReport& report) const {
   scratch.requests.clear();
   for (size_t m = 0; m < scratch.missing_tables; ++m) {
     Scratch::Missing& missing = *scratch.missing[m];
@@ -258,7 +285,20 @@ void ServingLookup::fetch(Scratch& scratch, Deadline deadline, LookupReport& rep
     counters_[missing.table].fetched.fetch_add(request.count, std::memory_order_relaxed);
   }
   const HotRows::Ticket ticket = cache_ == nullptr ? 0 : cache_->ticket();
+  bool too_new = false;
+  const auto refuse_new = [&](const ReadRequest* requests, size_t count) {
+    for (size_t r = 0; r < count; ++r) {
+      for (size_t i = 0; i < requests[r].count; ++i) {
+        if (requests[r].states[i] == ReadState::kFailed) continue;
+        if (!overlay.too_new(requests[r].versions[i])) continue;
+        requests[r].states[i] = ReadState::kFailed;
+        too_new = true;
+      }
+    }
+  };
   const auto landed = [&](const ReadRequest* requests, size_t count) {
+    // Before the cache has them: who hits them there would not know.
+    refuse_new(requests, count);
     if (cache_ == nullptr) return;
     for (size_t r = 0; r < count; ++r) cache_->fill(requests[r], ticket);
   };
@@ -268,6 +308,11 @@ void ServingLookup::fetch(Scratch& scratch, Deadline deadline, LookupReport& rep
   } else {
     report.failure = reader_->read(requests, scratch.requests.size(), deadline);
     landed(requests, scratch.requests.size());
+  }
+  // Also what others have read, who show another cut.
+  refuse_new(requests, scratch.requests.size());
+  if (too_new && report.failure.code == Code::kOk) {
+    report.failure = {Code::kUnavailable, "the store has rows of a cut that is not taken yet"};
   }
 }
 
@@ -304,7 +349,7 @@ void ServingLookup::judge(Scratch& scratch, LookupReport& report) const {
 
 // Writes what was fetched to all places that want it.
 void ServingLookup::place_rows(const ServingFeature* features, Scratch& scratch,
-                               DefaultedSamples defaulted_samples) const {
+                               SampleCounts told) const {
   for (size_t m = 0; m < scratch.missing_tables; ++m) {
     const Scratch::Missing& missing = *scratch.missing[m];
     const StoredTable& table = reader_->tables()[missing.table];
@@ -321,11 +366,10 @@ void ServingLookup::place_rows(const ServingFeature* features, Scratch& scratch,
         std::fill_n(to, table.width, table.default_value);
         if (missing.states[u] != ReadState::kFailed) continue;
         ++defaulted;
-        if (defaulted_samples.samples == 0) continue;
+        if (told.defaulted == nullptr || told.samples == 0) continue;
         const Scratch::Origin origin = scratch.origins[miss.probe];
-        ++defaulted_samples
-              .keys[sample_of(features[origin.feature].segments, origin.begin + miss.position,
-                              defaulted_samples.samples)];
+        ++told.defaulted[sample_of(features[origin.feature].segments, origin.begin + miss.position,
+                                   told.samples)];
       }
     }
     if (defaulted > 0) {
@@ -336,20 +380,23 @@ void ServingLookup::place_rows(const ServingFeature* features, Scratch& scratch,
 
 LookupReport ServingLookup::lookup(const ServingFeature* features, size_t count,
                                    float* const* outputs, Deadline deadline,
-                                   const Executor& executor, DefaultedSamples defaulted) const {
-  std::fill_n(defaulted.keys, defaulted.samples, 0);
+                                   const Executor& executor, SampleCounts told,
+                                   const Overlay& overlay) const {
+  if (told.defaulted != nullptr) std::fill_n(told.defaulted, told.samples, 0);
+  if (told.from_memory != nullptr) std::fill_n(told.from_memory, told.samples, 0);
   Lease lease;
   Scratch& scratch = *lease;
   const IeeeFloatMode exact;
   LookupReport report;
   report.keys = plan(features, count, outputs, scratch);
-  probe(scratch, executor);
+  probe(scratch, overlay, executor);
   report.hits = report.keys - scratch.misses.size();
+  if (told.from_memory != nullptr && told.samples > 0) count_from_memory(features, scratch, told);
   if (!scratch.misses.empty()) {
     sort_misses(scratch);
-    fetch(scratch, deadline, report);
+    fetch(scratch, overlay, deadline, report);
     judge(scratch, report);
-    place_rows(features, scratch, defaulted);
+    place_rows(features, scratch, told);
   }
   const Executor& pooling = report.keys < 2 * kPiece ? Executor() : executor;
   pooling.run(count, [&](size_t f) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/cut_layer.h"
 #include "core/executor.h"
 #include "core/hot_rows.h"
 #include "core/pooling.h"
@@ -38,25 +39,27 @@ struct ServingFeature {
   Segments segments;
 };
 
-// Which samples got default rows because the store could not be asked. A key of a feature with
-// another number of outputs than `samples` counts for the first one.
-struct DefaultedSamples {
-  int32_t* keys = nullptr;  // (samples), or null; lookup sets them all
+// What is told of each sample. A key of a feature with another number of outputs than `samples`
+// counts for the first one. Lookup sets all values of what is not null.
+struct SampleCounts {
+  int32_t* defaulted = nullptr;    // (samples): keys with default rows, as the store did not answer
+  int32_t* from_memory = nullptr;  // (samples): keys whose rows were cached or of a cut
   size_t samples = 0;
 };
 
 // What a lookup met.
 struct LookupReport {
   uint64_t keys = 0;     // of all features, duplicates too
-  uint64_t hits = 0;     // of these: cached
+  uint64_t hits = 0;     // of these: cached, or in a layer of a cut
   uint64_t fetched = 0;  // distinct keys that were asked of the reader, or of who fetched them
   uint64_t unknown = 0;  // of these: the store has no row; they read the default row
   uint64_t failed = 0;   // of these: nobody knows; they read the default row, too
   ReadFailure failure;   // why, if any failed
 };
 
-// Sums of a table's lookups since the start. Hits are those of HotRows.
+// Sums of a table's lookups since the start. Hits of the cache are those of HotRows.
 struct LookupCounts {
+  uint64_t of_cuts = 0;  // keys, duplicates too, whose rows were in a layer of a cut
   uint64_t fetched = 0;
   uint64_t unknown = 0;
   uint64_t failed = 0;
@@ -76,11 +79,12 @@ class ServingLookup {
 
   // outputs[f]: (B_f, width of its table), or (N_f, width) without a combiner. Sums are made in the
   // order of the keys, with the same bits whatever is cached. Large lookups use the executor's
-  // threads. Fails with InvalidArgument for wrong segments, and with Unavailable, naming the table
-  // and the reason, as OnStoreFailure says.
+  // threads. overlay: what lies over the rows of store and cache. Fails with InvalidArgument for
+  // wrong segments, and with Unavailable, naming the table and the reason, as OnStoreFailure says;
+  // a row that is too new for the overlay is one that could not be read.
   LookupReport lookup(const ServingFeature* features, size_t count, float* const* outputs,
                       Deadline deadline, const Executor& executor = Executor(),
-                      DefaultedSamples defaulted = {}) const;
+                      SampleCounts told = {}, const Overlay& overlay = Overlay()) const;
 
   const std::vector<StoredTable>& tables() const { return reader_->tables(); }
   LookupCounts counts(size_t table) const;
@@ -91,17 +95,21 @@ class ServingLookup {
   struct Scratch;
   class Lease;
   struct Counters {
-    std::atomic<uint64_t> fetched{0}, unknown{0}, failed{0}, defaulted{0};
+    std::atomic<uint64_t> of_cuts{0}, fetched{0}, unknown{0}, failed{0}, defaulted{0};
   };
 
   uint64_t plan(const ServingFeature* features, size_t count, float* const* outputs,
                 Scratch& scratch) const;
-  void probe(Scratch& scratch, const Executor& executor) const;
+  void probe(Scratch& scratch, const Overlay& overlay, const Executor& executor) const;
+  void gather(const HotRows::Probe* probes, size_t count, const Overlay& overlay,
+              std::vector<HotRows::Miss>* misses) const;
+  void count_from_memory(const ServingFeature* features, const Scratch& scratch,
+                         SampleCounts told) const;
   void sort_misses(Scratch& scratch) const;
-  void fetch(Scratch& scratch, Deadline deadline, LookupReport& report) const;
+  void fetch(Scratch& scratch, const Overlay& overlay, Deadline deadline,
+             LookupReport& report) const;
   void judge(Scratch& scratch, LookupReport& report) const;
-  void place_rows(const ServingFeature* features, Scratch& scratch,
-                  DefaultedSamples defaulted) const;
+  void place_rows(const ServingFeature* features, Scratch& scratch, SampleCounts told) const;
 
   std::shared_ptr<const RowReader> reader_;
   std::shared_ptr<HotRows> cache_;

@@ -111,11 +111,37 @@ size_t ServingTables::number_of(const std::string& name) const {
 
 LookupReport ServingTables::lookup(const ServingFeature* features, size_t count,
                                    float* const* outputs, const Executor& executor,
-                                   DefaultedSamples defaulted) const {
+                                   SampleCounts told, const Overlay& overlay) const {
   const Deadline deadline = options_.timeout.count() == 0
                                 ? Deadline::max()
                                 : std::chrono::steady_clock::now() + options_.timeout;
-  return lookup_->lookup(features, count, outputs, deadline, executor, defaulted);
+  if (told.from_memory != nullptr && !stale_.load(std::memory_order_relaxed)) {
+    std::fill_n(told.from_memory, told.samples, 0);
+    told.from_memory = nullptr;
+  }
+  return lookup_->lookup(features, count, outputs, deadline, executor, told, overlay);
+}
+
+std::shared_ptr<const CutLayer> ServingTables::layer(const std::string& path,
+                                                     RowVersion version) const {
+  {
+    const std::lock_guard lock(layers_mutex_);
+    const auto found = layers_.find(path);
+    if (found != layers_.end()) {
+      const auto known = found->second.lock();
+      if (known != nullptr && known->version() == version) return known;
+      layers_.erase(found);
+    }
+  }
+  // Outside the lock: a large cut takes a while.
+  auto read = std::make_shared<const CutLayer>(path, version, tables());
+  const std::lock_guard lock(layers_mutex_);
+  layers_[path] = read;
+  return read;
+}
+
+void ServingTables::folded(const CutLayer& layer) const {
+  if (cache_ != nullptr) layer.update(cache_.get());
 }
 
 void ServingTables::set_topology(const std::string& topology) const {
@@ -130,6 +156,7 @@ void ServingTables::visit_counts(const Visit& visit) const {
   for (size_t t = 0; t < tables().size(); ++t) {
     const std::string& name = tables()[t].name;
     const LookupCounts looked = lookup_->counts(t);
+    visit("cut_rows_read", name, static_cast<double>(looked.of_cuts), false);
     visit("fetched_rows", name, static_cast<double>(looked.fetched), false);
     visit("unknown_keys", name, static_cast<double>(looked.unknown), false);
     visit("failed_rows", name, static_cast<double>(looked.failed), false);

@@ -2,12 +2,16 @@
 // rows in front of it, and what was counted.
 #pragma once
 
+#include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "core/cut_layer.h"
 #include "core/hot_rows.h"
 #include "core/redis_reader.h"
 #include "core/row_reader.h"
@@ -39,9 +43,17 @@ class ServingTables {
   const std::vector<StoredTable>& tables() const { return reader_->tables(); }
   // Of a table in `tables`. Fails with NotFound.
   size_t number_of(const std::string& name) const;
-  // As ServingLookup::lookup, within the options' timeout.
+  // As ServingLookup::lookup, within the options' timeout. Rows from memory are told of as long as
+  // they may be stale.
   LookupReport lookup(const ServingFeature* features, size_t count, float* const* outputs,
-                      const Executor& executor, DefaultedSamples defaulted) const;
+                      const Executor& executor, SampleCounts told, const Overlay& overlay) const;
+
+  // The rows of a cut; read once, as long as somebody has them. Fails as CutLayer does.
+  std::shared_ptr<const CutLayer> layer(const std::string& path, RowVersion version) const;
+  // The store has the rows of these by now: the cache learns of them.
+  void folded(const CutLayer& layer) const;
+  // Whether the store cannot be followed now, so that rows in memory may be old.
+  void set_stale(bool stale) const { stale_.store(stale, std::memory_order_relaxed); }
 
   // Of a store in Redis; fails with FailedPrecondition for another one.
   void set_topology(const std::string& topology) const;
@@ -64,6 +76,9 @@ class ServingTables {
   std::unique_ptr<ServingLookup> lookup_;
   std::unordered_map<std::string, size_t> numbers_;
   size_t warmed_rows_ = 0;
+  mutable std::atomic<bool> stale_{false};
+  mutable std::mutex layers_mutex_;
+  mutable std::map<std::string, std::weak_ptr<const CutLayer>> layers_;  // by path
 };
 
 }  // namespace hotrow

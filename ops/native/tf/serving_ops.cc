@@ -20,6 +20,7 @@ REGISTER_OP("HotrowServingLookup")
     .Input("weights: F * float")
     .Output("pooled: F * float")
     .Output("defaulted: int32")
+    .Output("stale: int32")
     .Attr("F: int >= 1")
     .Attr("tables: list(string)")
     .Attr("features: list(string)")
@@ -31,15 +32,17 @@ REGISTER_OP("HotrowServingLookup")
     .SetIsDistributedCommunication()
     .SetShapeFn([](tf::shape_inference::InferenceContext* c) {
       TF_RETURN_IF_ERROR(set_pooled_shapes(c));
-      c->set_output(c->num_outputs() - 1,
-                    c->Vector(tf::shape_inference::InferenceContext::kUnknownDim));
+      for (int told = 1; told <= 2; ++told) {
+        c->set_output(c->num_outputs() - told,
+                      c->Vector(tf::shape_inference::InferenceContext::kUnknownDim));
+      }
       return absl::OkStatus();
     })
     .Doc(
         "Rows of all features from the tables of a version, pooled; and, for each sample of the "
         "first feature that is pooled, how many keys got default rows because the store could not "
-        "be read. The "
-        "tables are those that a server bound to the (name, version) of the session, else those of "
+        "be read, and how many got rows that may be old because it cannot be followed. The tables "
+        "are those that a server bound to the (name, version) of the session, else those of "
         "the manifest file.");
 
 // The numbers of an op's tables in those of a version.
@@ -79,18 +82,20 @@ class ServingLookupOp : public tf::OpKernel {
       pooled[f] = out->flat<float>().data();
       features[f].table = resolved->numbers[features[f].table];
     }
-    tf::Tensor* defaulted = nullptr;
+    tf::Tensor *defaulted = nullptr, *stale = nullptr;
     // A feature that is pooled has an output for each sample.
     size_t counted = 0;
     while (counted + 1 < features.size() && features[counted].combiner == 0) ++counted;
     const int64_t samples = pooled_shape(layout_, features, counted).dim_size(0);
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(static_cast<int>(features.size()),
-                                             tf::TensorShape({samples}), &defaulted));
+    const int first = static_cast<int>(features.size());
+    const tf::TensorShape told_shape({samples});
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(first, told_shape, &defaulted));
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(first + 1, told_shape, &stale));
+    const hr_sample_counts told{defaulted->flat<int32_t>().data(), stale->flat<int32_t>().data(),
+                                static_cast<size_t>(samples)};
     const Threads threads(ctx);
-    OP_REQUIRES_OK(
-        ctx, to_status(hr_serving_lookup(
-                 tables.get(), features.data(), features.size(), pooled.data(), threads.executor(),
-                 defaulted->flat<int32_t>().data(), static_cast<size_t>(samples))));
+    OP_REQUIRES_OK(ctx, to_status(hr_serving_lookup(tables.get(), features.data(), features.size(),
+                                                    pooled.data(), threads.executor(), &told)));
   }
 
  private:
