@@ -137,7 +137,7 @@ void Servable::note_shown(const hotrow::ShownCut& cut) {
 
 hotrow::LoadRequest Servable::loaded_by() const {
   hotrow::LoadRequest load = request_;
-  *load.mutable_shown() = shown_;
+  if (shown_.ByteSizeLong() > 0) *load.mutable_shown() = shown_;
   return load;
 }
 
