@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import grpc
 from tensorflow_serving.apis import (
@@ -23,8 +24,23 @@ from hotrow.serving.status import Code, RequestError, from_rpc_error, invalid
 _GRACE_SECONDS = 5.0
 # A version may leave between the look at its signature and the request.
 _ATTEMPTS = 3
+# Trailing metadata that is for clients.
+_TOLD = "x-hotrow-"
 
 R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Answer(Generic[R]):
+    """What the service answers.
+
+    Attributes:
+        response: the message.
+        told: what trailing metadata says of it, by names that begin with x-hotrow-.
+    """
+
+    response: R
+    told: Mapping[str, str]
 
 
 class Gateway:
@@ -45,7 +61,7 @@ class Gateway:
         signature_name: str,
         read_inputs: Callable[[Any], None],
         timeout_seconds: float,
-    ) -> predict_pb2.PredictResponse:
+    ) -> Answer[predict_pb2.PredictResponse]:
         """Returns the outputs.
 
         Args:
@@ -75,30 +91,34 @@ class Gateway:
 
     def classify(
         self, request: classification_pb2.ClassificationRequest, timeout_seconds: float
-    ) -> classification_pb2.ClassificationResponse:
+    ) -> Answer[classification_pb2.ClassificationResponse]:
         """Returns the classes of each example."""
         return _ask(self._stub.Classify, request, timeout_seconds)
 
     def regress(
         self, request: regression_pb2.RegressionRequest, timeout_seconds: float
-    ) -> regression_pb2.RegressionResponse:
+    ) -> Answer[regression_pb2.RegressionResponse]:
         """Returns the value of each example."""
         return _ask(self._stub.Regress, request, timeout_seconds)
 
     def metadata(
         self, request: get_model_metadata_pb2.GetModelMetadataRequest, timeout_seconds: float
-    ) -> get_model_metadata_pb2.GetModelMetadataResponse:
+    ) -> Answer[get_model_metadata_pb2.GetModelMetadataResponse]:
         """Returns the signatures of a version."""
         return _ask(self._stub.GetModelMetadata, request, timeout_seconds)
 
 
-def _ask(method: Callable[..., R], request: Any, timeout_seconds: float) -> R:
+def _ask(method: grpc.UnaryUnaryMultiCallable, request: Any, timeout_seconds: float) -> Answer[Any]:
     metadata = (
         # Messages are not cut, as they are for gRPC's clients.
         ("x-hotrow-whole-messages", "1"),
         ("x-hotrow-run-millis", str(max(1, int(1000 * timeout_seconds)))),
     )
     try:
-        return method(request, timeout=timeout_seconds + _GRACE_SECONDS, metadata=metadata)
+        response, call = method.with_call(
+            request, timeout=timeout_seconds + _GRACE_SECONDS, metadata=metadata
+        )
     except grpc.RpcError as err:
         raise from_rpc_error(err) from err
+    told = {name: value for name, value in call.trailing_metadata() if name.startswith(_TOLD)}
+    return Answer(response, told)

@@ -6,7 +6,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
@@ -64,18 +64,20 @@ _HTTP_STATUS = {
 
 @dataclass(frozen=True)
 class Reply:
-    """An HTTP status code and a JSON body."""
+    """An HTTP status code, a JSON body, and headers that tell of the answer."""
 
     status: int
     body: bytes
+    headers: Mapping[str, str]
 
 
 @dataclass
 class _Asked:
-    """What a request is for, as far as its path says."""
+    """What a request is for, as far as its path says, and what is told of its answer."""
 
     model: str = ""
     method: str = ""
+    told: Mapping[str, str] = field(default_factory=dict)
 
 
 class RestHandler:
@@ -127,17 +129,17 @@ class RestHandler:
             code = refused.code
             text = error_text(str(refused))
         self._count(asked.model, asked.method, code, int(1e6 * (time.perf_counter() - started)))
-        return Reply(_HTTP_STATUS[code], _encode(text))
+        return Reply(_HTTP_STATUS[code], _encode(text), asked.told)
 
     def _dispatch(self, verb: str, path: str, body: bytes, asked: _Asked) -> str:
         if verb == "POST" and (found := _INFERENCE.fullmatch(path)):
-            methods: dict[str, Callable[[model_pb2.ModelSpec, bytes], str]] = {
+            methods: dict[str, Callable[[model_pb2.ModelSpec, bytes, _Asked], str]] = {
                 "predict": self._predict,
                 "classify": self._classify,
                 "regress": self._regress,
             }
             asked.model, asked.method = unquote(found["name"]), found["method"].lower()
-            return methods[asked.method](_spec(found), body)
+            return methods[asked.method](_spec(found), body, asked)
         if verb == "GET" and (found := _LOOK.fullmatch(path)):
             asked.model = unquote(found["name"])
             return self._metadata(_spec(found)) if found["metadata"] else self._status(_spec(found))
@@ -145,7 +147,7 @@ class RestHandler:
             return self._models()
         raise invalid(f"Malformed request: {verb} {path}")
 
-    def _predict(self, spec: model_pb2.ModelSpec, body: bytes) -> str:
+    def _predict(self, spec: model_pb2.ModelSpec, body: bytes, asked: _Asked) -> str:
         parsed = parse_object(body)
         name = signature_name(parsed)
         request = predict_pb2.PredictRequest(model_spec=spec)
@@ -161,24 +163,29 @@ class RestHandler:
             for alias, tensor in inputs.items():
                 request.inputs[alias].CopyFrom(tensor)
 
-        response = self._gateway.predict(
+        answer = self._gateway.predict(
             request, name or _DEFAULT_SIGNATURE, read, self._timeout_seconds
         )
-        return write_outputs(response.outputs, form)
+        asked.told = answer.told
+        return write_outputs(answer.response.outputs, form)
 
-    def _classify(self, spec: model_pb2.ModelSpec, body: bytes) -> str:
+    def _classify(self, spec: model_pb2.ModelSpec, body: bytes, asked: _Asked) -> str:
         parsed = parse_object(body)
         spec.signature_name = signature_name(parsed)
         request = classification_pb2.ClassificationRequest(
             model_spec=spec, input=read_examples(parsed)
         )
-        return write_classes(self._gateway.classify(request, self._timeout_seconds).result)
+        answer = self._gateway.classify(request, self._timeout_seconds)
+        asked.told = answer.told
+        return write_classes(answer.response.result)
 
-    def _regress(self, spec: model_pb2.ModelSpec, body: bytes) -> str:
+    def _regress(self, spec: model_pb2.ModelSpec, body: bytes, asked: _Asked) -> str:
         parsed = parse_object(body)
         spec.signature_name = signature_name(parsed)
         request = regression_pb2.RegressionRequest(model_spec=spec, input=read_examples(parsed))
-        return write_values(self._gateway.regress(request, self._timeout_seconds).result)
+        answer = self._gateway.regress(request, self._timeout_seconds)
+        asked.told = answer.told
+        return write_values(answer.response.result)
 
     def _status(self, spec: model_pb2.ModelSpec) -> str:
         request = get_model_status_pb2.GetModelStatusRequest(model_spec=spec)
@@ -198,7 +205,7 @@ class RestHandler:
         request = get_model_metadata_pb2.GetModelMetadataRequest(
             model_spec=spec, metadata_field=["signature_def"]
         )
-        response = self._gateway.metadata(request, self._timeout_seconds)
+        response = self._gateway.metadata(request, self._timeout_seconds).response
         signatures = get_model_metadata_pb2.SignatureDefMap()
         response.metadata["signature_def"].Unpack(signatures)
         document = {

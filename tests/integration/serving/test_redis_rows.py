@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import time
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,18 @@ def told_default_rows(server: Any, folder: Path, copies: int) -> str | None:
     assert len(reply.outputs["scores"].float_val) == copies
     told = dict(call.trailing_metadata())
     return told.get("x-hotrow-default-rows")
+
+
+def rest_headers(server: Any, folder: Path) -> dict[str, str]:
+    """Returns our own headers of REST's answer to that row."""
+    row = {
+        name: value[0].decode() if value.dtype == object else float(value[0])
+        for name, value in inputs(folder).items()
+    }
+    url = f"http://127.0.0.1:{server.rest_port}/v1/models/{server.model}:predict"
+    body = json.dumps({"instances": [row]}).encode()
+    with urllib.request.urlopen(urllib.request.Request(url, data=body), timeout=30) as reply:
+        return {n.lower(): v for n, v in reply.headers.items() if n.lower().startswith("x-hotrow")}
 
 
 def failure(server: Any, trained: Path) -> tuple[grpc.StatusCode, str, float]:
@@ -241,10 +254,12 @@ def test_without_redis_default_rows_answer_when_they_may(
     server.wait_ready()
     before = predict(server, trained)
     assert told_default_rows(server, trained, 2) is None
+    assert rest_headers(server, trained) == {}
     redis.kill()
     assert predict(server, trained) != before
     assert told_default_rows(server, trained, 1) == "3"
     assert told_default_rows(server, trained, 4) == "12"
+    assert rest_headers(server, trained) == {"x-hotrow-default-rows": "3"}
     samples = samples_of(server)
     told = {n: v for n, v in samples.items() if n.startswith("hotrow_default_rows_total")}
     assert sum(told.values()) >= 3
