@@ -1,19 +1,29 @@
-"""`platform export`: a run directory -> a servable version directory."""
+"""`platform export`: a run directory -> a servable version directory, or changes of one."""
 
 from __future__ import annotations
 
 import json
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from hotrow.cli.quiet_start import import_tensorflow_quietly
 from hotrow.cli.store_flags import store_flags, take_store_access
 from hotrow.errors import InvalidArgumentError
 from hotrow.store.spec import DEFAULT_SHARDS, STORED_TYPES, RowType
 
+if TYPE_CHECKING:
+    from hotrow.ops.export import ExportedChanges
+    from hotrow.store.access import StoreAccess
+    from hotrow.store.cuts import CutRecord
+
 _LINE_SECONDS = 5.0
+_WAIT_SECONDS = 60.0
+# What a full export decides for those that follow it.
+_OF_FULL_EXPORTS = ("row_type", "top", "store_shards", "keep_generations", "standalone")
 
 
 class _Progress:
@@ -39,12 +49,15 @@ class _Progress:
     help="Folder of all models; the version is written to BASE_DIR/NAME/VERSION.",
 )
 @click.option("--name", required=True, help="Name of the model, as requests will use it.")
-@click.option("--version", type=int, help="Default: one more than the newest.")
+@click.option(
+    "--version", type=int, help="Default: one more than the newest; with --incremental the newest."
+)
 @click.option(
     "--store",
     metavar="URL",
     help="Where the rows go: file:///DIR, redis://HOST, rediss://, redis+cluster://, "
-    "redis+sentinel://, redis+unix://. Default: into the version directory.",
+    "redis+sentinel://, redis+unix://. Default: into the version directory; with --incremental the "
+    "version's own store.",
 )
 @store_flags
 @click.option(
@@ -79,6 +92,19 @@ class _Progress:
     help="Keep the rows in the graph, with stock TensorFlow ops only: for any TensorFlow Serving.",
 )
 @click.option(
+    "--incremental",
+    is_flag=True,
+    help="Write no version: bring the rows and weights that changed since the last export to the "
+    "servers of one whose rows are in a store.",
+)
+@click.option(
+    "--wait_seconds",
+    type=click.FloatRange(min=0),
+    default=_WAIT_SECONDS,
+    show_default=True,
+    help="With --incremental: how long to wait until all servers have taken the changes.",
+)
+@click.option(
     "--json",
     "json_path",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -96,30 +122,71 @@ def command(
     store_shards: int,
     keep_generations: int,
     standalone: bool,
+    incremental: bool,
+    wait_seconds: float,
     json_path: Path | None,
     **access: str,
 ) -> None:
     """Write the model of RUN_DIR's newest checkpoint as a version directory.
 
-    The version appears whole, by one rename, so a server may already watch BASE_DIR/NAME.
+    The version appears whole, by one rename, so a server may already watch BASE_DIR/NAME. Later
+    checkpoints of the run can be brought to its servers without another one, by --incremental:
+    they go from one state to the next whole.
     """
+    _check_options(click.get_current_context(), incremental)
+    if json_path is not None and not json_path.absolute().parent.is_dir():
+        raise InvalidArgumentError(f"--json {json_path}: its folder does not exist; make it first")
+    entry = take_store_access(access)
+    if incremental:
+        facts = _export_changes(run_dir, base, name, version, store, entry, wait_seconds)
+    else:
+        rows = (store, entry, row_type, top, store_shards, keep_generations)
+        facts = _export_version(run_dir, base, name, version, rows, standalone)
+    if json_path is not None:
+        json_path.write_text(json.dumps(facts, indent=1) + "\n")
+
+
+def _check_options(context: click.Context, incremental: bool) -> None:
+    """Refuses options that have no meaning in this kind of export."""
+
+    def given(names: tuple[str, ...]) -> list[str]:
+        source = context.get_parameter_source
+        return [name for name in names if source(name) is not ParameterSource.DEFAULT]
+
+    if incremental and (wrong := given(_OF_FULL_EXPORTS)):
+        raise InvalidArgumentError(
+            f"--{wrong[0]} with --incremental: changes take the form of the version's full export; "
+            f"leave --{wrong[0]} out, or make a full export"
+        )
+    if not incremental and given(("wait_seconds",)):
+        raise InvalidArgumentError(
+            "--wait_seconds without --incremental: nobody waits for servers after a full export; "
+            "leave it out"
+        )
+
+
+def _export_version(
+    run_dir: Path,
+    base: Path,
+    name: str,
+    version: int | None,
+    options: tuple[str | None, StoreAccess, RowType | None, int | None, int, int],
+    standalone: bool,
+) -> dict[str, Any]:
     import_tensorflow_quietly()
     from hotrow.ops.export import RowOptions, check_arguments
     from hotrow.trainer.export import export_version
     from hotrow.trainer.trained_run import load_run
 
-    rows = RowOptions(
-        store, take_store_access(access), row_type, top, store_shards, keep_generations
-    )
+    rows = RowOptions(*options)
     check_arguments(name, version, rows, standalone)
-    if json_path is not None and not json_path.absolute().parent.is_dir():
-        raise InvalidArgumentError(f"--json {json_path}: its folder does not exist; make it first")
     run = load_run(run_dir)
     directory, manifest = export_version(
         run.model,
         base,
         name,
         step=run.position.step,
+        lineage=run.lineage,
         version=version,
         rows=rows,
         standalone=standalone,
@@ -129,6 +196,59 @@ def command(
         f"Exported {name} version {manifest.version}: {manifest.rows} rows in "
         f"{len(manifest.tables)} tables, step {manifest.step}, to {directory}"
     )
-    if json_path is not None:
-        facts = {"directory": str(directory), "rows": manifest.rows, **manifest.model_dump()}
-        json_path.write_text(json.dumps(facts, indent=1) + "\n")
+    return {"directory": str(directory), "rows": manifest.rows, **manifest.model_dump()}
+
+
+def _export_changes(
+    run_dir: Path,
+    base: Path,
+    name: str,
+    version: int | None,
+    store: str | None,
+    access: StoreAccess,
+    wait_seconds: float,
+) -> dict[str, Any]:
+    import_tensorflow_quietly()
+    from hotrow.ops.export import check_change_arguments, find_version
+    from hotrow.trainer.export import export_version_changes
+    from hotrow.trainer.trained_run import load_run
+
+    check_change_arguments(name, version, store)
+    find_version(base, name, version)  # before the model is loaded
+
+    def committed(cut: CutRecord) -> None:
+        click.echo(
+            f"Committed step {cut.step}: {cut.rows} rows changed, {cut.removed} removed; servers "
+            "take it now"
+        )
+
+    run = load_run(run_dir)
+    exported = export_version_changes(
+        run.model,
+        base,
+        name,
+        step=run.position.step,
+        lineage=run.lineage,
+        version=version,
+        store=store,
+        access=access,
+        wait_seconds=wait_seconds,
+        report=_Progress(),
+        committed=committed,
+    )
+    click.echo(_told(name, exported, run.position.step, wait_seconds))
+    return exported.as_dict()
+
+
+def _told(name: str, exported: ExportedChanges, step: int, wait_seconds: float) -> str:
+    outcome = exported.outcome
+    where = f"{name} version {exported.manifest.version}"
+    if outcome.waiting_for:
+        holders = ", ".join(reader.holder for reader in outcome.waiting_for)
+        return (
+            f"{where} has step {step}, which not all servers have taken within {wait_seconds:g} s: "
+            f"{holders}; the next export goes on where this one ends"
+        )
+    if not outcome.committed:
+        return f"{where} has step {step} already: nothing new"
+    return f"Exported {where}: step {step}, all servers have taken it"

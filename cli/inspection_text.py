@@ -115,7 +115,9 @@ def _state(layout: LineLayout) -> str:
 
 def _fact(value: Any) -> str:
     if isinstance(value, list):
-        return ", ".join(map(str, value)) or "none"
+        return ("; " if any(isinstance(v, dict) for v in value) else ", ").join(
+            map(_fact, value)
+        ) or "none"
     if isinstance(value, dict):
         return ", ".join(f"{name.replace('_', ' ')} {_fact(of)}" for name, of in value.items())
     return str(value)

@@ -131,6 +131,9 @@ class Table:
         config: what it was made from.
         handle: its unique name in the registry, the attribute of the ops.
         placement: where its ops run.
+        history: a random id, another one whenever rows were changed by anything else than training:
+            within one, the clocks tell what has changed.
+        forgotten_step: tombstones up to it were forgotten.
 
     Raises:
         FailedPreconditionError: its cache is on a GPU that is not there, or the native core was
@@ -165,6 +168,11 @@ class Table:
         )
         weakref.finalize(self, _native.drop_table, self.handle)
         self._first_step = 0
+        self._begin_history()
+
+    def _begin_history(self) -> None:
+        self.history = uuid.uuid4().hex
+        self.forgotten_step = 0
 
     @property
     def name(self) -> str:
@@ -213,6 +221,7 @@ class Table:
 
     @step.setter
     def step(self, value: int) -> None:
+        self._begin_history()
         self._native.step = self._first_step = value
 
     def lookup(self, keys: Keys, insert: bool = False) -> Rows:
@@ -296,6 +305,7 @@ class Table:
             places: uint32 [N], as exported from a table of as many shards: what the table does
                 later is then the same to the bit. None: wherever there is room.
         """
+        self._begin_history()
         self._native.import_rows(
             _as_keys(keys),
             np.ascontiguousarray(lines, np.uint8),
@@ -306,6 +316,7 @@ class Table:
 
     def remove_rows(self, keys: Keys) -> int:
         """Removes the rows of keys int64 [N], without tombstones; returns how many there were."""
+        self._begin_history()
         return int(self._native.remove_rows(_as_keys(keys)))
 
     def look_ahead(self, keys: Keys) -> None:
@@ -374,6 +385,7 @@ class Table:
 
     def forget_tombstones(self, up_to_step: int) -> None:
         """Forgets the tombstones of keys that expired at this step or before."""
+        self.forgotten_step = max(self.forgotten_step, up_to_step)
         self._native.forget_tombstones(up_to_step)
 
     def state(self) -> builtins.bytes:
@@ -387,6 +399,7 @@ class Table:
             DataLossError: it is damaged.
             FailedPreconditionError: it is of another admission or number of shards.
         """
+        self._begin_history()
         self._native.set_state(state)
         self._first_step = self.step
 
@@ -408,4 +421,5 @@ class Table:
 
     def clear(self) -> None:
         """Removes every row and the gradients that wait, and forgets sightings and tombstones."""
+        self._begin_history()
         self._native.clear()

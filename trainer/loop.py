@@ -167,7 +167,7 @@ class _Run:
         self.position = restored.position
         self.metrics.set_state(restored.metrics)
         restore_random_state(restored.random)
-        self.checkpoints.continue_from(restored.position)
+        self.checkpoints.continue_from(restored.position, restored.lineage)
         self.directory.truncate_metrics(self.position.step)
         for record in read_metrics(self.directory.path):
             self.logged[record["kind"]] = record["step"]

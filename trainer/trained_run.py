@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hotrow.config import CacheConfig, RunConfig
 from hotrow.errors import FailedPreconditionError
+from hotrow.lineage import Lineage
 from hotrow.trainer.checkpoint import CheckpointDirectory, Position
 from hotrow.trainer.models import Ranker, build_model
 from hotrow.trainer.run_directory import CHECKPOINTS, read_config
@@ -23,12 +24,14 @@ class TrainedRun:
         config: the run's configuration, as resolved.
         model: with the tables and weights of the checkpoint.
         position: how far training was.
+        lineage: the starts of training behind it.
     """
 
     path: Path
     config: RunConfig
     model: Ranker
     position: Position
+    lineage: Lineage
 
 
 def _print_error(line: str) -> None:
@@ -59,4 +62,4 @@ def load_run(run_dir: str | Path, report: Callable[[str], None] = _print_error) 
         raise FailedPreconditionError(
             f"{path} has no checkpoint yet; train it first (platform train ... --run-dir {path})"
         )
-    return TrainedRun(path, config, model, restored.position)
+    return TrainedRun(path, config, model, restored.position, restored.lineage)

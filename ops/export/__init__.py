@@ -7,16 +7,29 @@ every file. It appears whole, by one rename.
 
 from __future__ import annotations
 
-from hotrow.ops.export.keras_model import export_model
+from hotrow.ops.export.changes import (
+    WAIT_SECONDS,
+    ExportedChanges,
+    check_change_arguments,
+    find_version,
+    write_changes,
+)
+from hotrow.ops.export.keras_model import export_changes, export_model
 from hotrow.ops.export.row_options import RowOptions
 from hotrow.ops.export.signatures import Signature
 from hotrow.ops.export.version import check_arguments, next_version, write_version
 
 __all__ = [
+    "WAIT_SECONDS",
+    "ExportedChanges",
     "RowOptions",
     "Signature",
     "check_arguments",
+    "check_change_arguments",
+    "export_changes",
     "export_model",
+    "find_version",
     "next_version",
+    "write_changes",
     "write_version",
 ]

@@ -1,7 +1,8 @@
-"""Exports a Keras model of the user's own: `hotrow.export_model`."""
+"""Exports a Keras model of the user's own: `hotrow.export_model` and `hotrow.export_changes`."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,11 @@ import keras
 import tensorflow as tf
 
 from hotrow.errors import InvalidArgumentError
+from hotrow.lineage import Lineage, Start
 from hotrow.manifest import Manifest
 from hotrow.ops.anchor import AnchorVariable
 from hotrow.ops.embedding import DistributedEmbedding
+from hotrow.ops.export.changes import WAIT_SECONDS, ExportedChanges, write_changes
 from hotrow.ops.export.row_options import RowOptions
 from hotrow.ops.export.signatures import Signature
 from hotrow.ops.export.version import write_version
@@ -68,23 +71,84 @@ def export_model(
             return {f"output_{i}": output for i, output in enumerate(outputs)}
         return {ONE_OUTPUT: outputs}
 
-    layers = [x for x in model._flatten_layers() if isinstance(x, DistributedEmbedding)]
-    dense = [v.value for v in model.variables if not isinstance(v, AnchorVariable)]
-    iterations = getattr(getattr(model, "optimizer", None), "iterations", 0)
+    parts = _Parts(model)
     directory: Path
     _manifest: Manifest
     directory, _manifest = write_version(
-        layers,
-        dense,
+        parts.layers,
+        parts.dense,
         {"serving_default": Signature(call, specs)},
         Path(base),
         name,
-        step=int(iterations),
+        step=parts.step,
+        lineage=parts.lineage,
         version=version,
         rows=RowOptions(store=store, access=access or read_access(), row_type=row_type, top=top),
         standalone=standalone,
     )
     return directory
+
+
+def export_changes(
+    model: keras.Model,
+    base: str | Path,
+    name: str,
+    *,
+    version: int | None = None,
+    store: str | None = None,
+    access: StoreAccess | None = None,
+    wait_seconds: float = WAIT_SECONDS,
+) -> ExportedChanges:
+    """Brings what training has changed in a model since its export to running servers.
+
+    Rows that were created, updated or have expired, and all dense weights, go to the store that
+    `export_model(..., store=URL)` put the rows into, and servers of the version take them at once,
+    without a gap. The model must be the one in this process that was exported, trained on: loaded
+    weights need a full export first.
+
+    Args:
+        model: that was exported.
+        base: folder of all models.
+        name: of the model.
+        version: None: the newest.
+        store: another URL of the version's store; None: that of the export.
+        access: how the store lets us in; None: with the password in HOTROW_STORE_PASSWORD, if any.
+        wait_seconds: how long to wait until all servers have taken the changes.
+
+    Raises:
+        HotrowError: see `write_changes`; nothing that servers read has changed then.
+    """
+    parts = _Parts(model)
+    return write_changes(
+        parts.layers,
+        parts.dense,
+        Path(base),
+        name,
+        step=parts.step,
+        lineage=parts.lineage,
+        version=version,
+        store=store,
+        access=access or read_access(),
+        wait_seconds=wait_seconds,
+    )
+
+
+class _Parts:
+    """What an export takes from a model.
+
+    Attributes:
+        layers: with tables.
+        dense: all other variables, in an order that stays.
+        step: of its optimizer.
+        lineage: of its tables in this process; dense weights are always exported whole.
+    """
+
+    def __init__(self, model: keras.Model) -> None:
+        self.layers = [x for x in model._flatten_layers() if isinstance(x, DistributedEmbedding)]
+        self.dense = [v.value for v in model.variables if not isinstance(v, AnchorVariable)]
+        self.step = int(getattr(getattr(model, "optimizer", None), "iterations", 0))
+        histories = [t.history for layer in self.layers for t in layer.tables.values()]
+        self.lineage = Lineage((Start(hashlib.sha256("".join(histories).encode()).hexdigest(), 0),))
 
 
 def _inputs_of(

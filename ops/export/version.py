@@ -14,6 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from hotrow.errors import AlreadyExistsError, InvalidArgumentError
+from hotrow.lineage import Lineage
 from hotrow.manifest import Manifest, ManifestFeature, ManifestTable, schema_hash
 from hotrow.ops.embedding import DistributedEmbedding
 from hotrow.ops.export.hot_rows import write_hot_rows
@@ -32,7 +33,7 @@ from hotrow.store.generations import Generations
 from hotrow.store.leases import lock_exports
 from hotrow.store.lmdb import LmdbStore
 from hotrow.store.row_store import RowStore
-from hotrow.store.spec import Generation
+from hotrow.store.spec import Generation, Origin
 from hotrow.version_layout import FILE_NAME, HOT_ROWS, ROWS
 
 OWN_STORE = f"file:{ROWS}"
@@ -62,6 +63,7 @@ def write_version(
     name: str,
     *,
     step: int,
+    lineage: Lineage = Lineage(),  # noqa: B008 (frozen)
     version: int | None = None,
     rows: RowOptions = RowOptions(),  # noqa: B008 (frozen)
     standalone: bool = False,
@@ -77,6 +79,7 @@ def write_version(
         base: folder of all models.
         name: of the model, the name that requests use.
         step: training steps behind it, for the manifest.
+        lineage: of that training; without one, no incremental export can follow.
         version: positive; None: one more than the newest.
         rows: where the rows go, and in which form.
         standalone: rows in the graph's variables, stock TensorFlow ops only.
@@ -93,7 +96,7 @@ def write_version(
         DataLossError: the store holds something else than was written.
     """
     check_arguments(name, version, rows, standalone)
-    tables = _tables_of(layers)
+    tables = tables_of(layers)
     folder = base / name
     folder.mkdir(parents=True, exist_ok=True)
     number = next_version(folder) if version is None else version
@@ -103,7 +106,7 @@ def write_version(
             f"{final} exists already; versions are never rewritten: leave --version out for "
             f"{next_version(folder)}, or remove it"
         )
-    facts = _Facts(name, number, step, layers, tables)
+    facts = _Facts(name, number, step, lineage, layers, tables)
     sealed: dict[str, Any] = {}
     with contextlib.ExitStack() as stack:
         export: _RowExport | None = None
@@ -134,7 +137,12 @@ def write_version(
     return final, manifest
 
 
-def _tables_of(layers: Sequence[DistributedEmbedding]) -> dict[str, Table]:
+def tables_of(layers: Sequence[DistributedEmbedding]) -> dict[str, Table]:
+    """Returns the tables of layers by name.
+
+    Raises:
+        InvalidArgumentError: two of them have a table or feature of one name.
+    """
     tables: dict[str, Table] = {}
     features: set[str] = set()
     for layer in layers:
@@ -157,6 +165,7 @@ class _Facts:
     name: str
     version: int
     step: int
+    lineage: Lineage
     layers: Sequence[DistributedEmbedding]
     tables: Mapping[str, Table]
 
@@ -252,6 +261,11 @@ class _RowExport:
             step=facts.step,
             source=source,
             schema_hash=facts.schema_hash,
+            origin=Origin(
+                lineage=facts.lineage.id,
+                clocks=tuple(table.step for table in tables),
+                top=options.top,
+            ),
         )
         self._generation = write_generation(
             self._store, exported, sources, self._lock, shards=options.shards, report=self._report

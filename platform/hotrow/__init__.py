@@ -1,7 +1,7 @@
 """Hotrow: train recommender models with embedding tables of any size, serve them, keep learning.
 
-Importing this package does not import TensorFlow; `DistributedEmbedding`, `bind` and `export_model`
-do, when they are first asked for.
+Importing this package does not import TensorFlow; `DistributedEmbedding`, `bind`, `export_model`
+and `export_changes` do, when they are first asked for.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from hotrow.version import __version__
 if TYPE_CHECKING:
     from hotrow.ops.binding import bind
     from hotrow.ops.embedding import DistributedEmbedding
-    from hotrow.ops.export import export_model
+    from hotrow.ops.export import export_changes, export_model
 
 __all__ = [
     "SGD",
@@ -54,6 +54,7 @@ __all__ = [
     "Uniform",
     "__version__",
     "bind",
+    "export_changes",
     "export_model",
 ]
 
@@ -67,8 +68,8 @@ def __getattr__(name: str) -> Any:
         from hotrow.ops.binding import bind
 
         return bind
-    if name == "export_model":
-        from hotrow.ops.export import export_model
+    if name in ("export_changes", "export_model"):
+        from hotrow.ops import export
 
-        return export_model
+        return getattr(export, name)
     raise AttributeError(f"module 'hotrow' has no attribute {name!r}")

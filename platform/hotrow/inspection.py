@@ -14,10 +14,12 @@ from hotrow.manifest import read_manifest
 from hotrow.sealed_directory import read_sealed
 from hotrow.store import open_store
 from hotrow.store.access import StoreAccess
+from hotrow.store.cuts import CutRecord, cuts_of
 from hotrow.store.figures import StoreFigures
 from hotrow.store.generations import Generations
 from hotrow.store.leases import users
-from hotrow.store.spec import State, row_bytes
+from hotrow.store.row_store import RowStore
+from hotrow.store.spec import Generation, State, row_bytes
 from hotrow.table_statistics import TableStatistics
 from hotrow.version_layout import FILE_NAME, ROWS
 
@@ -130,6 +132,7 @@ def inspect_store(url: str, access: StoreAccess | None = None) -> Inspection:
     try:
         found = generations.all()
         live = {generations.model(model).live for model in generations.models()}
+        cuts = {g.generation: cuts_of(store.records, g) for g in found}
         users_of = {g.generation: users(store.records, g.generation) for g in found}
         figures = {g.generation: store.figures(g) for g in found if g.state is not State.DELETING}
     finally:
@@ -143,6 +146,7 @@ def inspect_store(url: str, access: StoreAccess | None = None) -> Inspection:
             "live": g.generation in live,
             "rows": sum(t.rows for t in g.tables),
             "users": len(users_of[g.generation]),
+            **({"cuts": [_cut_facts(cut) for cut in of]} if (of := cuts[g.generation]) else {}),
             **_taken(figures.get(g.generation)),
         }
     tables = tuple(
@@ -151,6 +155,16 @@ def inspect_store(url: str, access: StoreAccess | None = None) -> Inspection:
         for t in g.tables
     )
     return Inspection("store", url, facts, tables)
+
+
+def _cut_facts(cut: CutRecord) -> dict[str, Any]:
+    return {
+        "version": f"{cut.version:016x}",
+        "step": cut.step,
+        "rows": cut.rows,
+        "removed": cut.removed,
+        "folded": cut.folded,
+    }
 
 
 def _taken(figures: StoreFigures | None) -> dict[str, Any]:
@@ -180,30 +194,31 @@ def inspect_version(directory: Path, access: StoreAccess | None = None) -> Inspe
         for t in manifest.tables
     )
     facts = manifest.model_dump(include={"model", "version", "step", "generation", "store"})
-    facts["rows_match"] = _digests_match(
-        directory, manifest.store, manifest.generation, tables, access
-    )
+    url = manifest.store
+    if url == f"file:{ROWS}":
+        url = f"file://{directory.resolve() / ROWS}"
+    store = open_store(url, access)
+    try:
+        generation = Generations(store.records).get(manifest.generation)
+        cuts = cuts_of(store.records, generation)
+        if cuts:
+            # Rows that were exported have made way for newer ones.
+            facts["cuts"] = [_cut_facts(cut) for cut in cuts]
+        else:
+            facts["rows_match"] = _digests_match(store, generation, tables)
+    finally:
+        store.close()
     return Inspection("version", str(directory), facts, tables)
 
 
 def _digests_match(
-    directory: Path,
-    store: str,
-    generation: str,
-    tables: tuple[InspectedTable, ...],
-    access: StoreAccess | None,
+    store: RowStore, generation: Generation, tables: tuple[InspectedTable, ...]
 ) -> bool:
-    """Reads every row of the version's store and compares the digests with the manifest."""
-    url = f"file://{directory.resolve() / ROWS}" if store == f"file:{ROWS}" else store
-    opened = open_store(url, access)
-    try:
-        there = Generations(opened.records).get(generation)
-        for number, table in enumerate(there.tables):
-            sums = opened.digests(there, number).sum(axis=0, dtype=np.uint64)
-            rows, low, high = (int(total) for total in sums)
-            wanted = next((t for t in tables if t.name == table.name), None)
-            if wanted is None or f"{low:016x}{high:016x}" != wanted.digest or rows != wanted.rows:
-                return False
-    finally:
-        opened.close()
+    """Reads every row of a generation and compares the digests with those of a manifest."""
+    for number, table in enumerate(generation.tables):
+        sums = store.digests(generation, number).sum(axis=0, dtype=np.uint64)
+        rows, low, high = (int(total) for total in sums)
+        wanted = next((t for t in tables if t.name == table.name), None)
+        if wanted is None or f"{low:016x}{high:016x}" != wanted.digest or rows != wanted.rows:
+            return False
     return True

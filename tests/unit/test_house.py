@@ -42,13 +42,22 @@ PUBLIC_NAMES = [
     "Uniform",
     "__version__",
     "bind",
+    "export_changes",
     "export_model",
 ]
 
 # What the help of each command must name: the contract of design section 5.
 HELPS = {
     ("train",): ["CONFIG.yaml", "--set", "--run-dir", "--resume", "--workers", "--online"],
-    ("export",): ["RUN_DIR", "--to", "--name", "--version", "--store", "--standalone"],
+    ("export",): [
+        "RUN_DIR",
+        "--to",
+        "--name",
+        "--version",
+        "--store",
+        "--standalone",
+        "--incremental",
+    ],
     ("serve",): ["--model_name", "--model_base_path", "--port", "--rest_api_port", "--store"],
     ("predict",): ["--server HOST:PORT", "--model", "--data FILE", "--limit"],
     ("evaluate",): ["--server HOST:PORT", "--model", "--data FILE"],

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hotrow.errors import DataLossError, FailedPreconditionError, InvalidArgumentError
+from hotrow.lineage import Lineage
 from hotrow.trainer.checkpoint import stored
 from hotrow.trainer.checkpoint.array_file import Arrays, read_arrays
 from hotrow.trainer.checkpoint.position import Position
@@ -32,12 +33,14 @@ class Restored:
         metrics: of the epoch so far, for `BinaryMetrics.set_state`.
         random: for `restore_random_state`.
         environment: versions and threads of the process that wrote it.
+        lineage: of the run.
     """
 
     position: Position
     metrics: Arrays
     random: dict[str, Any]
     environment: dict[str, Any]
+    lineage: Lineage
 
 
 def restore(
@@ -75,6 +78,7 @@ def restore(
         metrics=read_arrays(newest.path / stored.METRICS),
         random=_read_json(newest.path / stored.RANDOM),
         environment=newest.facts["environment"],
+        lineage=Lineage.of_json(newest.facts.get("lineage", [])),
     )
     # Damage behind a valid checksum shows here, before anything has changed.
     BinaryMetrics().set_state(restored.metrics)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hotrow.hashed_file import FileFacts, HashedFile
+from hotrow.lineage import Lineage
 from hotrow.trainer.checkpoint import stored
 from hotrow.trainer.checkpoint.array_file import Arrays, write_arrays
 from hotrow.trainer.checkpoint.environment import environment
@@ -50,6 +51,7 @@ class TrainingSnapshot:
         metrics: Arrays,
         kind: str,
         complete_digest: bool = False,
+        lineage: Lineage = Lineage(),  # noqa: B008 (frozen)
     ) -> None:
         """Takes the snapshot.
 
@@ -60,12 +62,14 @@ class TrainingSnapshot:
             metrics: of the epoch so far, from `BinaryMetrics.state`.
             kind: "full" or "increment".
             complete_digest: take the digest of large tables, too; training waits for it.
+            lineage: of the run.
 
         Raises:
             HotrowError: a table cannot be taken; none stays taken.
         """
         self.position = position
         self.kind = kind
+        self._lineage = lineage
         self._dense: dict[str, Arrays] = {
             stored.MODEL: copy_variables(model.dense_variables()),
             stored.OPTIMIZER: copy_variables(optimizer.variables),
@@ -106,6 +110,7 @@ class TrainingSnapshot:
             "format": stored.FORMAT,
             "kind": self.kind,
             "position": asdict(self.position),
+            "lineage": self._lineage.as_json(),
             "environment": environment(),
             "tables": {},
         }

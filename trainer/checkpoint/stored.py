@@ -52,11 +52,17 @@ class _Position(_Part):
     batch: _Count
 
 
+class _Start(_Part):
+    id: str
+    step: _Count
+
+
 class _Facts(_Part):
     """What a manifest must hold beside its files, so that nothing else need look."""
 
     kind: Literal["full", "increment"]
     position: _Position
+    lineage: list[_Start] = []  # older checkpoints have none
     environment: dict[str, Any]
     parents: list[str]
     parent_seals: list[str]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hotrow.config import CheckpointConfig
 from hotrow.errors import DataLossError, HotrowError, ResourceExhaustedError
+from hotrow.lineage import Lineage
 from hotrow.sealed_directory import read_manifest, remove_leftovers, seal_of, sealing
 from hotrow.trainer.checkpoint.array_file import Arrays
 from hotrow.trainer.checkpoint.directory import CheckpointDirectory
@@ -93,14 +94,20 @@ class CheckpointWriter:
         self._begun = time.monotonic()
         self._saved: int | None = None  # the step of the newest good checkpoint
         self._chain: list[tuple[str, str]] = []  # (name, seal) of what an increment builds on
+        self._lineage = Lineage().started(0)
 
-    def continue_from(self, position: Position) -> None:
+    def continue_from(self, position: Position, lineage: Lineage) -> None:
         """Tells that the run stands where its newest good checkpoint is, just restored.
 
         The next one will be full: which rows change is noted from a checkpoint that this process
         has written itself.
+
+        Args:
+            position: of that checkpoint.
+            lineage: its.
         """
         self._saved = position.step
+        self._lineage = lineage.started(position.step)
 
     def due(self, step: int) -> bool:
         """Returns whether a checkpoint shall be taken after this step."""
@@ -167,7 +174,13 @@ class CheckpointWriter:
         kind, chain = self._kind()
         try:
             snapshot = TrainingSnapshot(
-                self._model, self._optimizer, position, metrics(), kind, complete_digest=last
+                self._model,
+                self._optimizer,
+                position,
+                metrics(),
+                kind,
+                complete_digest=last,
+                lineage=self._lineage,
             )
         except (HotrowError, MemoryError) as err:
             self._failed(Outcome(position, kind, 0, 0.0, 0.0, _as_failure(err)), last)

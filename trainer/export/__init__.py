@@ -5,8 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import tensorflow as tf
+
+from hotrow.lineage import Lineage
 from hotrow.manifest import Manifest
-from hotrow.ops.export import RowOptions, write_version
+from hotrow.ops.embedding import DistributedEmbedding
+from hotrow.ops.export import (
+    WAIT_SECONDS,
+    ExportedChanges,
+    RowOptions,
+    write_changes,
+    write_version,
+)
+from hotrow.store.access import StoreAccess
+from hotrow.store.cuts import CutRecord
 from hotrow.trainer.export.column_signatures import column_signatures
 from hotrow.trainer.models import Ranker
 
@@ -17,6 +29,7 @@ def export_version(
     name: str,
     *,
     step: int,
+    lineage: Lineage = Lineage(),  # noqa: B008 (frozen)
     version: int | None = None,
     rows: RowOptions = RowOptions(),  # noqa: B008 (frozen)
     standalone: bool = False,
@@ -24,14 +37,49 @@ def export_version(
 ) -> tuple[Path, Manifest]:
     """Writes a version and returns its directory and manifest; see `write_version`."""
     return write_version(
-        [] if model.embedding is None else [model.embedding],
-        [variable.value for variable in model.dense_variables()],
+        *_parts_of(model),
         column_signatures(model),
         base,
         name,
         step=step,
+        lineage=lineage,
         version=version,
         rows=rows,
         standalone=standalone,
         report=report,
     )
+
+
+def export_version_changes(
+    model: Ranker,
+    base: Path,
+    name: str,
+    *,
+    step: int,
+    lineage: Lineage,
+    version: int | None = None,
+    store: str | None = None,
+    access: StoreAccess = StoreAccess(),  # noqa: B008 (frozen)
+    wait_seconds: float = WAIT_SECONDS,
+    report: Callable[[str], None] = lambda line: None,
+    committed: Callable[[CutRecord], None] = lambda cut: None,
+) -> ExportedChanges:
+    """Brings what has changed to the servers of a version; see `write_changes`."""
+    return write_changes(
+        *_parts_of(model),
+        base,
+        name,
+        step=step,
+        lineage=lineage,
+        version=version,
+        store=store,
+        access=access,
+        wait_seconds=wait_seconds,
+        report=report,
+        committed=committed,
+    )
+
+
+def _parts_of(model: Ranker) -> tuple[list[DistributedEmbedding], list[tf.Variable]]:
+    layers = [] if model.embedding is None else [model.embedding]
+    return layers, [variable.value for variable in model.dense_variables()]

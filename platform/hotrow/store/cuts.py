@@ -5,8 +5,9 @@ Docs/design/0008-cuts.md. N rows, B bytes of a stored row.
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,6 +48,8 @@ class CutRecord(pydantic.BaseModel):
         epoch, seq: its number.
         step: of the training that it shows.
         clocks: of the tables at that step; the next cut begins behind them.
+        lineage: id of the last start of training behind it.
+        dense_sha256: of its dense weights, in hex.
         rows, removed: of all tables.
         previous: version of the generation's cut before it; 0: it is the first one. Who has another
             one than this needs more than this cut, or, when there is none between any more, has
@@ -63,6 +66,8 @@ class CutRecord(pydantic.BaseModel):
     seq: int
     step: int
     clocks: tuple[int, ...]
+    lineage: str = ""
+    dense_sha256: str = ""
     rows: int
     removed: int
     previous: int = 0
@@ -90,6 +95,7 @@ def write_cut(
     dense: bytes,
     step: int,
     clocks: Sequence[int],
+    lineage: str = "",
 ) -> CutRecord:
     """Stages and commits a cut; nothing that a server reads changes before it is whole.
 
@@ -101,6 +107,7 @@ def write_cut(
         dense: the weights that are no rows, for who restores them.
         step: of the training.
         clocks: of the tables.
+        lineage: id of the last start of that training.
 
     Raises:
         FailedPreconditionError: another exporter took over.
@@ -152,6 +159,8 @@ def write_cut(
         seq=model.seq + 1,
         step=step,
         clocks=tuple(clocks),
+        lineage=lineage,
+        dense_sha256=hashlib.sha256(dense).hexdigest(),
         rows=rows,
         removed=removed,
         previous=before[-1].version if before else 0,
@@ -237,11 +246,22 @@ def dense_of(store: RowStore, generation: Generation, cut: CutRecord) -> bytes:
     return b"".join(block.rows.tobytes() for block in blocks)
 
 
-def fold(store: RowStore, generation: Generation, cut: CutRecord) -> CutRecord:
+def fold(
+    store: RowStore,
+    generation: Generation,
+    cut: CutRecord,
+    report: Callable[[int, int], None] = lambda done, of: None,
+) -> CutRecord:
     """Writes the rows of a cut into those of its generation; idempotent.
 
     No server may need the rows as they were before. A shard that a failover brings back to an
     older watermark is folded again.
+
+    Args:
+        store: where.
+        generation: that the cut changes.
+        cut: those before it are folded.
+        report: gets (done, of), in blocks; what it raises ends the folding.
 
     Raises:
         NotFoundError: the generation has lost rows. DataLossError: the cut has lost blocks.
@@ -254,6 +274,7 @@ def fold(store: RowStore, generation: Generation, cut: CutRecord) -> CutRecord:
         shards = set(behind)
         places = [place for place in cut.places if place[0] in shards]
         for first in range(0, len(places), _BLOCKS_AT_ONCE):
+            report(first, len(places))
             _put_blocks(store, generation, cut, places[first : first + _BLOCKS_AT_ONCE])
         store.set_watermarks(generation, cut.version, behind)
     name = _name(_CUT, generation, cut.version)

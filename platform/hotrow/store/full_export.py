@@ -15,10 +15,18 @@ import numpy as np
 
 from hotrow import _native
 from hotrow.errors import DataLossError
+from hotrow.store.cuts import cuts_of
 from hotrow.store.generations import Generations
 from hotrow.store.leases import Lease
 from hotrow.store.row_store import Keys, Records, Rows, RowStore, ShardDigests
-from hotrow.store.spec import DEFAULT_SHARDS, RECORD_HEAD_BYTES, Generation, State, StoredTable
+from hotrow.store.spec import (
+    DEFAULT_SHARDS,
+    RECORD_HEAD_BYTES,
+    Generation,
+    Origin,
+    State,
+    StoredTable,
+)
 from hotrow.store.whole_pages import whole_pages
 
 _PROGRESS = "progress/"
@@ -52,6 +60,7 @@ class Exported:
         model, version, step: of the version.
         source: equal for exports of the same rows in the same form; an unfinished one is resumed.
         schema_hash: of the manifest.
+        origin: what an incremental export goes on from; None: nothing can.
     """
 
     model: str
@@ -59,6 +68,7 @@ class Exported:
     step: int
     source: str
     schema_hash: str
+    origin: Origin | None = None
 
 
 def write_generation(
@@ -103,7 +113,9 @@ def write_generation(
         for number, source in enumerate(sources)
     ]
     if generation.state is State.COMPLETE:
-        return generation
+        if exported.origin is None:
+            return generation
+        return Generations(store.records).note_origin(generation, exported.origin)
     # Markers first: one that is there after its rows were read proves them, since a failover that
     # loses rows loses what came behind them, too.
     for _ in range(_MOST_REPAIRS):
@@ -121,7 +133,7 @@ def write_generation(
         _finished(table, digests)
         for table, digests in zip(generation.tables, expected, strict=True)
     ]
-    complete = Generations(store.records).complete(generation, tables)
+    complete = Generations(store.records).complete(generation, tables, exported.origin)
     forget_progress(store.records, generation)
     return complete
 
@@ -189,7 +201,7 @@ def _resume_or_begin(
 
 def _is_whole(store: RowStore, generation: Generation) -> bool:
     """Returns whether a complete generation holds what was exported, and nothing newer."""
-    if store.missing_markers(generation):
+    if store.missing_markers(generation) or cuts_of(store.records, generation):
         return False
     for number, table in enumerate(generation.tables):
         if _finished(table, store.digests(generation, number)) != table:

@@ -19,6 +19,7 @@ from hotrow.store.spec import (
     DEFAULT_SHARDS,
     MOST_TABLES,
     Generation,
+    Origin,
     State,
     StoredTable,
     check_shards,
@@ -120,9 +121,24 @@ class Generations:
         found.sort(key=lambda generation: generation.number)
         return [g for g in found if model is None or g.model == model]
 
-    def complete(self, generation: Generation, tables: Sequence[StoredTable]) -> Generation:
+    def complete(
+        self,
+        generation: Generation,
+        tables: Sequence[StoredTable],
+        origin: Origin | None = None,
+    ) -> Generation:
         """Notes that all rows are there and verified; `tables` with their rows and digests."""
-        return self._change(generation, State.WRITING, state=State.COMPLETE, tables=tuple(tables))
+        return self._change(
+            generation,
+            State.WRITING,
+            state=State.COMPLETE,
+            tables=tuple(tables),
+            origin=origin,
+        )
+
+    def note_origin(self, generation: Generation, origin: Origin) -> Generation:
+        """Notes another state of training that a complete generation shows bit for bit."""
+        return self._change(generation, State.COMPLETE, origin=origin)
 
     def begin_deleting(self, generation: Generation) -> Generation:
         """Notes that rows are being deleted: it can be neither read nor resumed from now on.

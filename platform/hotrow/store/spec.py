@@ -61,6 +61,21 @@ class StoredTable(_Part):
         return row_bytes(self.row_type, self.dim)
 
 
+class Origin(_Part):
+    """Which state of training rows show, so that a later export may bring what changed since.
+
+    Attributes:
+        lineage: id of the last start of training behind it; "": not known.
+        clocks: of the tables, in the order of their numbers; rows that changed later have larger
+            ones.
+        top: the rows are only so many of each table, the most frequent ones; None: all.
+    """
+
+    lineage: str
+    clocks: tuple[int, ...]
+    top: int | None = None
+
+
 class State(StrEnum):
     """Where a generation is in its life."""
 
@@ -81,6 +96,7 @@ class Generation(_Part):
         created_ms: of the store's clock.
         epoch, seq: of its rows as exported.
         tables: in the order of their numbers.
+        origin: of its rows as exported; None: an older version of Hotrow wrote it.
     """
 
     format: Literal[1] = 1
@@ -97,6 +113,7 @@ class Generation(_Part):
     epoch: int
     seq: int
     tables: tuple[StoredTable, ...]
+    origin: Origin | None = None
 
     @property
     def row_version(self) -> int:

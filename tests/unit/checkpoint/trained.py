@@ -76,7 +76,7 @@ class Trained:
         if restored is None:
             return None
         self.metrics.set_state(restored.metrics)
-        self.writer.continue_from(restored.position)
+        self.writer.continue_from(restored.position, restored.lineage)
         return restored.position
 
     def rows(self):

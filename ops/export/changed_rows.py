@@ -1,0 +1,76 @@
+"""What training changed in a table since an export. N rows, B bytes of a stored row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from hotrow import _native
+from hotrow.errors import FailedPreconditionError
+from hotrow.ops.row_batch import Keys
+from hotrow.ops.table import Table
+from hotrow.store.cuts import TableChanges
+from hotrow.store.row_store import Rows
+from hotrow.store.spec import RowType, row_bytes
+
+_READ_ROWS = 65536
+# Many at once, since they are spread over all virtual shards, each with a block of its own.
+_PIECE_BYTES = 64 << 20
+
+
+def changed_rows(
+    table: Table,
+    row_type: RowType,
+    since: int,
+    report: Callable[[str], None] = lambda line: None,
+    piece_bytes: int = _PIECE_BYTES,
+) -> Iterator[TableChanges]:
+    """Yields the rows that were created or updated after a step of the table, and expired keys.
+
+    A row's clock is the step of the commit that updated it last; a row that no commit updated yet
+    has the step that comes next. So what an export at step s has not seen has larger clocks.
+
+    Args:
+        table: nobody trains it meanwhile.
+        row_type: how weights are stored.
+        since: `Table.step` at the last export.
+        report: gets lines of progress.
+        piece_bytes: about how many bytes of rows come at once.
+
+    Raises:
+        FailedPreconditionError: keys that expired since then were forgotten.
+        InvalidArgumentError: int8 rows with a weight that is not finite.
+    """
+    if table.forgotten_step > since:
+        raise FailedPreconditionError(
+            f"table {table.name!r} has forgotten which keys expired up to step "
+            f"{table.forgotten_step}, and the last export is of step {since}; export all rows"
+        )
+    most = max(1, piece_bytes // row_bytes(row_type, table.dim))
+    keys: list[Keys] = []
+    rows: list[Rows] = []
+    waiting = done = 0
+    for batch in table.export_batches(_READ_ROWS):
+        new = batch.clocks > since
+        keys.append(batch.keys[new])
+        # Encoded at once: the batch may go.
+        rows.append(_native.encode_rows(row_type, np.ascontiguousarray(batch.weights[new])))
+        waiting += len(keys[-1])
+        done += len(batch.keys)
+        if waiting >= most:
+            yield _rows_alone(keys, rows)
+            keys, rows, waiting = [], [], 0
+        report(f"table {table.name}: {done} of {table.size} rows")
+    if waiting:
+        yield _rows_alone(keys, rows)
+    expired, steps = table.tombstones()
+    gone = expired[steps > since]
+    none = np.empty((0, row_bytes(row_type, table.dim)), np.uint8)
+    for first in range(0, len(gone), most):
+        removed = np.ascontiguousarray(gone[first : first + most])
+        yield TableChanges(np.empty(0, np.int64), none, removed)
+
+
+def _rows_alone(keys: list[Keys], rows: list[Rows]) -> TableChanges:
+    return TableChanges(np.concatenate(keys), np.concatenate(rows), np.empty(0, np.int64))

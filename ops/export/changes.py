@@ -1,0 +1,230 @@
+"""Brings what training changed since a version was exported to the servers of that version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from hotrow.errors import (
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+)
+from hotrow.lineage import Lineage
+from hotrow.manifest import Manifest, read_manifest, schema_hash
+from hotrow.ops.embedding import DistributedEmbedding
+from hotrow.ops.export.changed_rows import changed_rows
+from hotrow.ops.export.dense_checkpoint import dense_checkpoint
+from hotrow.ops.export.row_options import RowOptions
+from hotrow.ops.export.version import check_arguments, tables_of
+from hotrow.ops.table import Table
+from hotrow.store import open_store
+from hotrow.store.access import StoreAccess
+from hotrow.store.cuts import CutRecord, TableChanges
+from hotrow.store.generations import Generations
+from hotrow.store.incremental_export import Changes, Outcome, export_changes
+from hotrow.store.leases import lock_exports
+from hotrow.store.spec import Generation
+from hotrow.version_layout import FILE_NAME
+
+WAIT_SECONDS = 60.0
+"""How long an export waits for servers, unless another time is asked for."""
+
+
+@dataclass(frozen=True)
+class ExportedChanges:
+    """What an incremental export brought.
+
+    Attributes:
+        directory: of the version.
+        manifest: its.
+        outcome: of the export.
+    """
+
+    directory: Path
+    manifest: Manifest
+    outcome: Outcome
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns JSON types."""
+        cut = self.outcome.cut
+        return {
+            "directory": str(self.directory),
+            "model": self.manifest.model,
+            "version": self.manifest.version,
+            "generation": self.manifest.generation,
+            "store": self.manifest.store,
+            "committed": self.outcome.committed,
+            "waiting_for": [reader.holder for reader in self.outcome.waiting_for],
+            "cut": None
+            if cut is None
+            else {
+                "version": f"{cut.version:016x}",
+                "step": cut.step,
+                "rows": cut.rows,
+                "removed": cut.removed,
+            },
+        }
+
+
+def check_change_arguments(name: str, version: int | None, store: str | None) -> None:
+    """Checks what can be checked before a model is loaded; see `write_changes`."""
+    check_arguments(name, version, RowOptions(store=store), standalone=False)
+
+
+def find_version(base: Path, name: str, version: int | None) -> tuple[Path, Manifest]:
+    """Returns the directory and the manifest of a version that can take changes.
+
+    Args:
+        base: folder of all models.
+        name: of the model.
+        version: None: the newest.
+
+    Raises:
+        NotFoundError: there is no such version.
+        FailedPreconditionError: it is sealed: its rows are in the graph or in its directory.
+    """
+    folder = base / name
+    numbers = sorted(int(p.name) for p in folder.glob("*") if p.name.isdecimal())
+    if not numbers or (version is not None and version not in numbers):
+        there = f"there are {', '.join(map(str, numbers))}" if numbers else "there is none"
+        what = "a version" if version is None else f"version {version}"
+        raise NotFoundError(f"{folder} has not {what} to change, {there}; make a full export")
+    directory = folder / str(numbers[-1] if version is None else version)
+    if not (directory / "assets" / FILE_NAME).exists():
+        raise FailedPreconditionError(
+            f"{directory} has no {FILE_NAME}: a standalone version cannot change; make a "
+            "full export with a store (--store URL)"
+        )
+    manifest = read_manifest(directory / "assets" / FILE_NAME)
+    if "://" not in manifest.store:
+        raise FailedPreconditionError(
+            f"{directory} has its rows in its own directory, which is sealed; make a "
+            "full export with a store (--store URL)"
+        )
+    return directory, manifest
+
+
+def write_changes(
+    layers: Sequence[DistributedEmbedding],
+    dense_variables: Sequence[tf.Variable],
+    base: Path,
+    name: str,
+    *,
+    step: int,
+    lineage: Lineage,
+    version: int | None = None,
+    store: str | None = None,
+    access: StoreAccess = StoreAccess(),  # noqa: B008 (frozen)
+    wait_seconds: float = WAIT_SECONDS,
+    report: Callable[[str], None] = lambda line: None,
+    committed: Callable[[CutRecord], None] = lambda cut: None,
+) -> ExportedChanges:
+    """Brings rows and weights that have changed to the servers of a version.
+
+    Servers go from one state to the next whole; who is killed here changes nothing for them, and
+    the same call again completes it.
+
+    Args:
+        layers: as for the export of the version; nobody trains them meanwhile.
+        dense_variables: likewise.
+        base: folder of all models.
+        name: of the model.
+        step: training steps behind it.
+        lineage: of that training.
+        version: None: the newest.
+        store: another URL of the version's store; None: that of its manifest.
+        access: how the store lets us in.
+        wait_seconds: how long to wait until all servers have taken the changes.
+        report: gets lines of progress.
+        committed: gets the cut once servers can see it.
+
+    Raises:
+        InvalidArgumentError: a name or version that cannot be.
+        NotFoundError: there is no such version, or the store has not its rows.
+        FailedPreconditionError: the version cannot change, has other tables or weights, or shows
+            another training; another export of the model is running.
+        ResourceExhaustedError, UnavailableError: the store is full, or does not answer.
+        DataLossError: the store has lost rows.
+    """
+    check_change_arguments(name, version, store)
+    if not wait_seconds >= 0:
+        raise InvalidArgumentError(f"--wait_seconds {wait_seconds}: must be 0 or more")
+    directory, manifest = find_version(base, name, version)
+    tables = tables_of(layers)
+    features = [feature for layer in layers for feature in layer.layout.features]
+    if schema_hash([t.config for t in tables.values()], features) != manifest.schema_hash:
+        raise FailedPreconditionError(
+            f"the model has other tables or features than {directory}; make a full export"
+        )
+    dense, as_exported = dense_checkpoint(dense_variables, directory)
+    opened = open_store(store or manifest.store, access)
+    try:
+        with lock_exports(opened.records, manifest.model) as lock:
+            generation = _generation(Generations(opened.records), manifest, opened.url)
+            _check_tables(generation, manifest, tables, directory)
+            stored = [tables[table.name] for table in generation.tables]
+
+            def of_tables(since: Sequence[int]) -> Iterator[tuple[int, TableChanges]]:
+                for number, table in enumerate(generation.tables):
+                    changed = changed_rows(stored[number], table.row_type, since[number], report)
+                    for changes in changed:
+                        yield number, changes
+
+            changes = Changes(
+                step=step,
+                lineage=lineage,
+                clocks=tuple(table.step for table in stored),
+                dense=dense,
+                dense_as_exported=as_exported,
+                of_tables=of_tables,
+            )
+            outcome = export_changes(
+                opened,
+                generation,
+                lock,
+                changes,
+                wait_seconds=wait_seconds,
+                report=report,
+                committed=committed,
+            )
+    finally:
+        opened.close()
+    return ExportedChanges(directory, manifest, outcome)
+
+
+def _generation(generations: Generations, manifest: Manifest, url: str) -> Generation:
+    try:
+        return generations.get(manifest.generation)
+    except NotFoundError as err:
+        raise NotFoundError(
+            f"{url} has not the rows of version {manifest.version}, generation "
+            f"{manifest.generation}: they were deleted, or it is another store than "
+            f"{manifest.store}; make a full export"
+        ) from err
+
+
+def _check_tables(
+    generation: Generation, manifest: Manifest, tables: Mapping[str, Table], directory: Path
+) -> None:
+    """Checks that the rows of a generation can be replaced by those of tables.
+
+    Raises:
+        FailedPreconditionError: other tables, features or default rows.
+    """
+    if generation.schema_hash != manifest.schema_hash:
+        raise FailedPreconditionError(
+            f"generation {generation.generation} has other tables than {directory}; make a full "
+            "export"
+        )
+    for stored in generation.tables:
+        own = tables[stored.name].default_value
+        if own != stored.default_value:
+            raise FailedPreconditionError(
+                f"table {stored.name!r} has the default value {own}, in {directory} "
+                f"{stored.default_value}; make a full export"
+            )

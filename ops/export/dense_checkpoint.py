@@ -1,0 +1,87 @@
+"""The dense weights of a model in the form in which the graph of a version restores them."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from hotrow.errors import DataLossError, FailedPreconditionError
+from hotrow.store.cut_dense import PREFIX, pack
+
+_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+
+_Facts = dict[str, tuple[Any, tuple[int, ...]]]  # type and shape by name
+
+
+def dense_checkpoint(variables: Sequence[tf.Variable], version: Path) -> tuple[bytes, bool]:
+    """Returns weights as a version's own restore operation reads them, and whether they are its.
+
+    Args:
+        variables: in the order of the export that made the version.
+        version: its directory.
+
+    Returns:
+        The packed checkpoint (`cut_dense`), b"" for a model without dense weights; and whether the
+        version has the same weights, bit for bit.
+
+    Raises:
+        FailedPreconditionError: the version has other variables.
+        DataLossError: the version's variables cannot be read.
+    """
+    own = {
+        f"dense_variables/{i}/.ATTRIBUTES/VARIABLE_VALUE": variable.numpy()
+        for i, variable in enumerate(variables)
+    }
+    prefix = version / "variables" / PREFIX
+    if not prefix.with_name(f"{PREFIX}.index").exists():
+        if own:
+            raise DataLossError(f"{prefix}.index is missing; make a full export")
+        return b"", True
+    try:
+        reader = tf.train.load_checkpoint(str(prefix))
+        types, shapes = reader.get_variable_to_dtype_map(), reader.get_variable_to_shape_map()
+        graph = reader.get_tensor(_GRAPH) if _GRAPH in types else None
+        there = {name: reader.get_tensor(name) for name in types if name != _GRAPH}
+    except (tf.errors.OpError, RuntimeError, ValueError) as err:
+        raise DataLossError(f"{prefix} cannot be read: {str(err).splitlines()[0]}") from err
+    facts = {name: (types[name].as_numpy_dtype, tuple(shapes[name])) for name in there}
+    wanted = {name: (value.dtype.type, value.shape) for name, value in own.items()}
+    if facts != wanted:
+        raise FailedPreconditionError(
+            f"the model has other dense weights than {version}: {_difference(facts, wanted)}; "
+            "make a full export"
+        )
+    if not own:
+        return b"", True
+    as_exported = all(
+        there[name].tobytes() == np.ascontiguousarray(value).tobytes()
+        for name, value in own.items()
+    )
+    if graph is not None:
+        own[_GRAPH] = graph
+    with tempfile.TemporaryDirectory(prefix="hotrow-export-") as folder:
+        path = Path(folder) / PREFIX
+        with tf.device("CPU:0"):
+            tf.raw_ops.SaveV2(
+                prefix=str(path),
+                tensor_names=list(own),
+                shape_and_slices=[""] * len(own),
+                tensors=[tf.constant(value) for value in own.values()],
+            )
+        return pack(path), as_exported
+
+
+def _difference(version: _Facts, model: _Facts) -> str:
+    """Names the first variable that differs."""
+    names = version.keys() | model.keys()
+    name = min(name for name in names if version.get(name) != model.get(name))
+    return f"{name} is {_shown(version.get(name))} there and {_shown(model.get(name))} now"
+
+
+def _shown(facts: tuple[Any, tuple[int, ...]] | None) -> str:
+    return "missing" if facts is None else f"{np.dtype(facts[0]).name} {list(facts[1])}"

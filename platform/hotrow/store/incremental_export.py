@@ -1,0 +1,221 @@
+"""Exports what training changed: a cut is committed, servers take it, then it is folded.
+
+Docs/design/0008-cuts.md. Whoever is killed anywhere in it leaves what servers read as it was; the
+next export goes on with what is left.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from hotrow.errors import DataLossError, FailedPreconditionError
+from hotrow.lineage import Lineage
+from hotrow.store.cuts import (
+    CutRecord,
+    TableChanges,
+    cuts_of,
+    discard_unfinished,
+    fold,
+    forget_cut,
+    write_cut,
+)
+from hotrow.store.leases import Lease, Reader, readers
+from hotrow.store.row_store import RowStore
+from hotrow.store.spec import Generation, Origin, State
+
+_LOOK_SECONDS = 0.1
+_FULL = "make a full export"
+
+
+@dataclass(frozen=True)
+class Changes:
+    """A state of training, and what changed up to it.
+
+    Attributes:
+        step: of the training.
+        lineage: of it.
+        clocks: of the tables, in the order of the generation.
+        dense: all weights that are no rows, for who restores them.
+        dense_as_exported: whether they are those of the full export.
+        of_tables: gets clocks of the tables; returns (number of a table, what changed in it since).
+    """
+
+    step: int
+    lineage: Lineage
+    clocks: tuple[int, ...]
+    dense: bytes
+    dense_as_exported: bool
+    of_tables: Callable[[Sequence[int]], Iterable[tuple[int, TableChanges]]]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of an incremental export.
+
+    Attributes:
+        cut: the newest one now; None: nothing has changed since the full export.
+        committed: whether it is new; else nothing had changed.
+        waiting_for: who has not taken it in time; folding is then left to the next export.
+    """
+
+    cut: CutRecord | None
+    committed: bool
+    waiting_for: tuple[Reader, ...]
+
+
+def export_changes(
+    store: RowStore,
+    generation: Generation,
+    lock: Lease,
+    changes: Changes,
+    *,
+    wait_seconds: float,
+    report: Callable[[str], None] = lambda line: None,
+    committed: Callable[[CutRecord], None] = lambda cut: None,
+) -> Outcome:
+    """Brings what changed since the last export of a generation to its servers.
+
+    Args:
+        store: where.
+        generation: as its record is now.
+        lock: the exporter's lease of the model.
+        changes: up to the state of training that servers shall show.
+        wait_seconds: how long to wait until all servers have taken the cut.
+        report: gets lines of progress.
+        committed: gets the cut once servers can see it.
+
+    Raises:
+        FailedPreconditionError: the changes do not go on from what was exported, or the lease was
+            lost.
+        DataLossError: the store has lost rows. UnavailableError, ResourceExhaustedError: it does
+            not answer, or is full.
+    """
+    if generation.state is not State.COMPLETE:
+        raise FailedPreconditionError(
+            f"generation {generation.generation} is {generation.state}, not complete; {_FULL}"
+        )
+    cuts = cuts_of(store.records, generation)
+    since = check_goes_on(generation, cuts, changes)
+    missing = store.missing_markers(generation)
+    if missing:
+        raise DataLossError(
+            f"{store.url}: generation {generation.generation} has lost {len(missing)} of "
+            f"{generation.shards} shards; {_FULL}"
+        )
+    store.check_safe_for_rows()
+    # What an export before has left, as far as that needs no waiting.
+    discard_unfinished(store, generation)
+    fold_taken(store, generation, lock, report)
+    if _is_new(generation, cuts, changes):
+        cut = write_cut(
+            store,
+            generation,
+            lock,
+            changes=changes.of_tables(since),
+            dense=changes.dense,
+            step=changes.step,
+            clocks=changes.clocks,
+            lineage=changes.lineage.id,
+        )
+        committed(cut)
+        is_new = True
+    elif not cuts:
+        return Outcome(None, False, ())
+    else:
+        cut, is_new = cuts[-1], False
+    waiting_for = _wait_until_taken(store, generation, cut, lock, wait_seconds, report)
+    fold_taken(store, generation, lock, report)
+    return Outcome(cut, is_new, waiting_for)
+
+
+def check_goes_on(
+    generation: Generation, cuts: Sequence[CutRecord], changes: Changes
+) -> tuple[int, ...]:
+    """Returns the clocks of the tables in the last export, which the changes go on from.
+
+    Raises:
+        FailedPreconditionError: they do not.
+    """
+    origin = generation.origin
+    last: CutRecord | Origin | None = cuts[-1] if cuts else origin
+    step = cuts[-1].step if cuts else generation.step
+    if origin is None or last is None or not last.lineage:
+        raise FailedPreconditionError(
+            f"generation {generation.generation} does not tell which training it shows, as an "
+            f"older version of Hotrow wrote it or its checkpoint; {_FULL}"
+        )
+    if origin.top is not None:
+        raise FailedPreconditionError(
+            f"the version has only the {origin.top} most frequent rows of each table (--top), and "
+            f"which ones these are changes; {_FULL} again"
+        )
+    if not changes.lineage.descends_from(last.lineage, step):
+        raise FailedPreconditionError(
+            f"the training at step {changes.step} did not go on from what was last exported, step "
+            f"{step}: it is another run, or resumed from before that; {_FULL}"
+        )
+    if changes.step < step:
+        raise FailedPreconditionError(
+            f"the training is at step {changes.step}, the last export at step {step}; export a "
+            f"later one, or {_FULL}"
+        )
+    return last.clocks
+
+
+def fold_taken(
+    store: RowStore,
+    generation: Generation,
+    lock: Lease,
+    report: Callable[[str], None] = lambda line: None,
+) -> None:
+    """Folds the cuts that all servers have taken, and forgets those before the newest."""
+    cuts = cuts_of(store.records, generation)
+    behind = [reader.cut for reader in readers(store.records, generation.generation)]
+    for i, cut in enumerate(cuts):
+        if not cut.folded:
+            if any(taken < cut.version for taken in behind):
+                return
+
+            def folding(done: int, of: int, cut: CutRecord = cut) -> None:
+                lock.check()
+                report(f"step {cut.step}: {done} of {of} blocks folded")
+
+            fold(store, generation, cut, folding)
+        if i + 1 < len(cuts):
+            lock.check()
+            forget_cut(store, generation, cut)
+
+
+def _is_new(generation: Generation, cuts: Sequence[CutRecord], changes: Changes) -> bool:
+    """Returns whether servers would answer differently."""
+    origin = generation.origin
+    assert origin is not None  # it was checked
+    if not cuts:
+        known = (generation.step, origin.clocks)
+        return known != (changes.step, changes.clocks) or not changes.dense_as_exported
+    last = cuts[-1]
+    dense = hashlib.sha256(changes.dense).hexdigest()
+    return (last.step, last.clocks, last.dense_sha256) != (changes.step, changes.clocks, dense)
+
+
+def _wait_until_taken(
+    store: RowStore,
+    generation: Generation,
+    cut: CutRecord,
+    lock: Lease,
+    seconds: float,
+    report: Callable[[str], None],
+) -> tuple[Reader, ...]:
+    """Returns the servers that have not taken a cut after so many seconds."""
+    end = time.monotonic() + seconds
+    while True:
+        lock.check()
+        there = readers(store.records, generation.generation)
+        left = tuple(reader for reader in there if reader.cut < cut.version)
+        if not left or time.monotonic() >= end:
+            return left
+        report(f"waiting for {len(left)} of {len(there)} servers to take step {cut.step}")
+        time.sleep(_LOOK_SECONDS)

@@ -1,0 +1,384 @@
+"""Incremental exports on every store: refused, committed, taken, folded, and killed anywhere."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+from stored_rows import ArrayRows, exported, float_rows, some_keys
+
+from hotrow import _native
+from hotrow.errors import DataLossError, FailedPreconditionError
+from hotrow.lineage import Lineage, Start
+from hotrow.store import open_store
+from hotrow.store.cut_blocks import TOMBSTONE
+from hotrow.store.cuts import TableChanges, cuts_of, dense_of, read_blocks, write_cut
+from hotrow.store.full_export import write_generation
+from hotrow.store.generations import Generations
+from hotrow.store.incremental_export import Changes, export_changes
+from hotrow.store.leases import lock_exports, use
+from hotrow.store.spec import Origin, State
+
+RUN = Lineage((Start("run", 0),))
+KEYS, DIM = 2000, 4
+
+EXPORT = """
+import os, signal, sys
+from hotrow.store import cuts, open_store
+from hotrow.store.generations import Generations
+from test_incremental_export import export, state
+
+url, point = sys.argv[1:]
+store = open_store(url)
+(generation,) = Generations(store.records).all("m")
+cuts._BLOCKS_AT_ONCE = 4
+
+def dies(owner, name, call, before):
+    method = getattr(owner, name)
+    calls = 0
+    def counted(*arguments, **options):
+        nonlocal calls
+        calls += 1
+        if calls == call and before:
+            os.kill(os.getpid(), signal.SIGKILL)
+        answer = method(*arguments, **options)
+        if calls == call:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return answer
+    setattr(owner, name, counted)
+
+kind = type(store)
+{
+    "folding what is left": lambda: dies(kind, "put", 2, False),
+    "staging": lambda: dies(kind, "stage", 3, False),
+    "about to commit": lambda: dies(Generations, "commit", 1, True),
+    "having committed": lambda: dies(Generations, "commit", 1, False),
+    "folding": lambda: dies(kind, "put", 15, False),
+    "about to set watermarks": lambda: dies(kind, "set_watermarks", 2, True),
+    "about to say that it is folded": lambda: dies(kind, "set_watermarks", 2, False),
+    "forgetting the cut before": lambda: dies(kind, "unstage", 1, True),
+}[point]()
+export(store, generation, state(2), lock_seconds=0.5)
+print("alive")
+"""
+SEEN_BEFORE = ("folding what is left", "staging", "about to commit")
+SEEN_AFTER = (
+    "having committed",
+    "folding",
+    "about to set watermarks",
+    "about to say that it is folded",
+    "forgetting the cut before",
+)
+
+
+def state(number):
+    """Returns key -> row (bytes), and the clock of each, of the n-th state of training."""
+    keys = some_keys(KEYS + 200)
+    rows = {int(key): row for key, row in zip(keys[:KEYS], float_rows(KEYS, DIM), strict=True)}
+    clocks = dict.fromkeys(rows, 10)
+    for step in range(1, number + 1):
+        # Some keys change, some come, some go; those of the steps overlap.
+        changed = [*keys[step * 50 : step * 50 + 600], *keys[KEYS + (step - 1) * 90 :][:90]]
+        new = float_rows(len(changed), DIM, seed=step)
+        for key, row in zip(changed, new, strict=True):
+            rows[int(key)], clocks[int(key)] = row, 10 + step
+        for key in keys[step * 40 : step * 40 + 45]:
+            rows.pop(int(key), None)
+            clocks.pop(int(key), None)
+    return {key: row.tobytes() for key, row in rows.items()}, clocks, number
+
+
+def dense(number):
+    return bytes([number]) * 1_500_000
+
+
+def changes_of(trained, lineage=RUN, dense_bytes=None):
+    rows, clocks, number = trained
+
+    def of_tables(since):
+        changed = np.array([key for key in rows if clocks[key] > since[0]], np.int64)
+        gone = np.array([int(k) for k in some_keys(KEYS + 200) if int(k) not in rows], np.int64)
+        if number and len(changed):
+            content = np.frombuffer(b"".join(rows[int(k)] for k in changed), np.uint8)
+            for part in range(3):
+                piece = slice(part, None, 3)
+                yield (
+                    0,
+                    TableChanges(
+                        np.ascontiguousarray(changed[piece]),
+                        np.ascontiguousarray(content.reshape(-1, 4 * DIM)[piece]),
+                        np.ascontiguousarray(gone[piece]),
+                    ),
+                )
+
+    return Changes(
+        step=100 + number,
+        lineage=lineage,
+        clocks=(10 + number,),
+        dense=dense(number) if dense_bytes is None else dense_bytes,
+        dense_as_exported=number == 0,
+        of_tables=of_tables,
+    )
+
+
+def export(store, generation, trained, *, lock_seconds=15.0, wait_seconds=0.0, **options):
+    with lock_exports(store.records, "m", seconds=lock_seconds) as lock:
+        return export_changes(
+            store,
+            Generations(store.records).get(generation.generation),
+            lock,
+            changes_of(trained, **options),
+            wait_seconds=wait_seconds,
+        )
+
+
+@pytest.fixture
+def generation(store):
+    return full_export(store)
+
+
+def full_export(store, version=1, **origin):
+    keys = some_keys(KEYS + 200)[:KEYS]
+    table = ArrayRows("t", keys, float_rows(KEYS, DIM))
+    origin = Origin(**{"lineage": "run", "clocks": (10,), **origin})
+    what = dataclasses.replace(exported(version), step=100, origin=origin)
+    with lock_exports(store.records, "m") as lock:
+        generation = write_generation(store, what, [table], lock, shards=16)
+        Generations(store.records).make_live(generation)
+    return generation
+
+
+def seen(store, generation, up_to=None):
+    """Returns key -> row (bytes) that a server answers by, and its dense weights' first byte."""
+    keys = some_keys(KEYS + 200)
+    rows, _, states = store.read(generation, 0, keys)
+    found = {int(k): r.tobytes() for k, r, s in zip(keys, rows, states, strict=True) if s == 1}
+    cuts = [c for c in cuts_of(store.records, generation) if up_to is None or c.version <= up_to]
+    for cut in cuts:
+        if cut.folded:
+            continue
+        for block in read_blocks(store, generation, cut, cut.places):
+            for key, row, version in zip(block.keys, block.rows, block.versions, strict=True):
+                if version & TOMBSTONE:
+                    found.pop(int(key), None)
+                else:
+                    found[int(key)] = row.tobytes()
+    return found, dense_of(store, generation, cuts[-1])[0] if cuts else 0
+
+
+def assert_folded(store, generation, trained):
+    """Checks that the store holds a state of training bit for bit, and nothing else."""
+    (cut,) = cuts_of(store.records, generation)
+    assert cut.folded
+    assert store.records.names("staging/") == []
+    keys = np.array(list(trained[0]), np.int64)
+    rows = np.frombuffer(b"".join(trained[0].values()), np.uint8).reshape(-1, 4 * DIM)
+    wanted = _native.record_digests(keys, rows, generation.shards)
+    np.testing.assert_array_equal(store.digests(generation, 0), wanted)
+    assert (store.watermarks(generation) == cut.version).all()
+
+
+def test_what_changed_reaches_the_store_bit_for_bit_and_cuts_before_are_forgotten(
+    store, generation
+):
+    first = export(store, generation, state(1))
+    assert first.committed
+    assert first.waiting_for == ()
+    assert (first.cut.step, first.cut.clocks, first.cut.lineage) == (101, (11,), "run")
+    assert_folded(store, generation, state(1))
+    assert seen(store, generation) == (state(1)[0], 1)
+    second = export(store, generation, state(2))
+    assert second.cut.previous == first.cut.version
+    assert_folded(store, generation, state(2))
+    assert seen(store, generation) == (state(2)[0], 2)
+    assert set(store.staged(generation, first.cut.version, list(first.cut.all_places))) == {None}
+
+
+def test_a_state_that_was_exported_is_nothing_new(store, generation):
+    nothing = export(store, generation, state(0))
+    assert (nothing.cut, nothing.committed) == (None, False)
+    made = export(store, generation, state(1))
+    again = export(store, generation, state(1))
+    assert (again.committed, again.cut.version) == (False, made.cut.version)
+    assert export(store, generation, state(1), dense_bytes=b"other").committed
+
+
+def test_rows_are_folded_when_every_server_has_taken_them(store, generation):
+    with (
+        use(store.records, generation.generation, "fast") as fast,
+        use(store.records, generation.generation, "slow") as slow,
+    ):
+        first = export(store, generation, state(1))
+        assert [reader.holder for reader in first.waiting_for] == ["fast", "slow"]
+        fast.note_cut(first.cut.version)
+        # Who has not taken it reads what it read before.
+        assert seen(store, generation, up_to=generation.row_version) == (state(0)[0], 0)
+        assert seen(store, generation) == (state(1)[0], 1)
+        second = export(store, generation, state(2))
+        assert [reader.holder for reader in second.waiting_for] == ["fast", "slow"]
+        assert seen(store, generation, up_to=first.cut.version) == (state(1)[0], 1)
+        assert seen(store, generation, up_to=generation.row_version) == (state(0)[0], 0)
+        assert len(cuts_of(store.records, generation)) == 2
+        slow.note_cut(first.cut.version)
+        again = export(store, generation, state(2))
+        assert not again.committed
+        assert [c.folded for c in cuts_of(store.records, generation)] == [False]
+        assert seen(store, generation, up_to=first.cut.version) == (state(1)[0], 0)
+        slow.note_cut(second.cut.version)
+        fast.note_cut(second.cut.version)
+        assert export(store, generation, state(2)).waiting_for == ()
+    assert_folded(store, generation, state(2))
+
+
+def test_an_export_waits_for_servers_and_folds_when_the_last_has_taken_it(store, generation):
+    lines = []
+    with use(store.records, generation.generation, "server") as lease:
+
+        def take():
+            while not (cuts := cuts_of(store.records, generation)):
+                time.sleep(0.05)
+            time.sleep(0.3)
+            lease.note_cut(cuts[-1].version)
+
+        server = threading.Thread(target=take)
+        server.start()
+        with lock_exports(store.records, "m") as lock:
+            outcome = export_changes(
+                store,
+                generation,
+                lock,
+                changes_of(state(1)),
+                wait_seconds=30,
+                report=lines.append,
+            )
+        server.join()
+    assert outcome.waiting_for == ()
+    assert "waiting for 1 of 1 servers to take step 101" in lines
+    assert_folded(store, generation, state(1))
+
+
+def test_what_does_not_go_on_from_the_last_export_is_refused(store, generation):
+    def refused(said, trained=None, lineage=RUN):
+        with pytest.raises(FailedPreconditionError, match=said):
+            export(store, generation, trained or state(2), lineage=lineage)
+
+    export(store, generation, state(1))
+    refused("another run, or resumed from before", lineage=Lineage((Start("other", 0),)))
+    refused("another run, or resumed", lineage=Lineage())
+    refused("another run, or resumed", lineage=Lineage((Start("run", 0), Start("again", 100))))
+    refused(r"at step 100, the last export at step 101", state(0))
+    assert len(cuts_of(store.records, generation)) == 1
+    resumed = Lineage((Start("run", 0), Start("again", 101)))
+    export(store, generation, state(2), lineage=resumed)
+    refused("another run, or resumed", state(2), RUN)
+    assert_folded(store, generation, state(2))
+
+
+@pytest.mark.parametrize(
+    ("origin", "said"),
+    [({"lineage": ""}, "does not tell which training"), ({"top": 9}, "only the 9 most frequent")],
+    ids=["an unknown run", "the most used rows only"],
+)
+def test_a_full_export_that_nothing_can_follow_is_told(tmp_path, origin, said):
+    store = open_store(f"file://{tmp_path}/store", create=True)
+    generation = full_export(store, **origin)
+    with pytest.raises(FailedPreconditionError, match=f"{said}.*make a full export"):
+        export(store, generation, state(1))
+    store.close()
+
+
+def test_a_generation_of_an_older_hotrow_is_told_and_one_that_is_not_complete(tmp_path):
+    store = open_store(f"file://{tmp_path}/store", create=True)
+    generation = full_export(store)
+    name = f"generation/{generation.generation}"
+    text = store.records.get(name)
+    old = generation.model_dump_json(exclude={"origin"})
+    assert store.records.swap(name, text, old)
+    with pytest.raises(FailedPreconditionError, match="older version of Hotrow"):
+        export(store, generation, state(1))
+    writing = generation.model_copy(update={"state": State.WRITING}).model_dump_json()
+    assert store.records.swap(name, old, writing)
+    with pytest.raises(FailedPreconditionError, match="is writing, not complete"):
+        export(store, generation, state(1))
+    store.close()
+
+
+def test_a_store_that_lost_rows_takes_no_changes(redis_server):
+    store = open_store(redis_server.url)
+    generation = full_export(store)
+    markers, slots = _native.store_names(generation.shards, generation.number)
+    store.client.call(slots[3], "UNLINK", markers[3])
+    with pytest.raises(DataLossError, match="has lost 1 of 16 shards; make a full export"):
+        export(store, generation, state(1))
+    assert cuts_of(store.records, generation) == []
+    store.close()
+
+
+def test_a_full_export_of_the_same_rows_does_not_take_a_generation_with_cuts(store, generation):
+    export(store, generation, state(1))
+    again = full_export(store)
+    assert again.generation != generation.generation
+    assert cuts_of(store.records, again) == []
+    # The older one takes changes still, and they are its own.
+    made = export(store, generation, state(2))
+    assert [c.version for c in cuts_of(store.records, generation)] == [made.cut.version]
+    assert seen(store, again) == (state(0)[0], 0)
+
+
+def test_a_full_export_that_is_taken_as_it_is_tells_the_training_of_now(store):
+    first = full_export(store)
+    again = full_export(store, lineage="another", clocks=(12,))
+    assert again.generation == first.generation
+    assert Generations(store.records).get(again.generation).origin == Origin(
+        lineage="another", clocks=(12,)
+    )
+
+
+def test_of_two_exporters_one_is_refused_and_the_other_ends(store, generation):
+    def both(since):
+        with pytest.raises(FailedPreconditionError, match="is held by export-"):
+            export(store, generation, state(1))
+        yield from changes_of(state(2)).of_tables(since)
+
+    with lock_exports(store.records, "m") as lock:
+        changes = dataclasses.replace(changes_of(state(2)), of_tables=both)
+        export_changes(store, generation, lock, changes, wait_seconds=0)
+    assert_folded(store, generation, state(2))
+
+
+@pytest.mark.parametrize("store_url", ["lmdb", "redis"], indirect=True)
+@pytest.mark.parametrize("point", SEEN_BEFORE + SEEN_AFTER)
+def test_an_export_that_is_killed_changes_nothing_halfway_and_the_next_completes_it(
+    store, store_url, generation, point, pytestconfig
+):
+    # One that was killed before has left a cut that is not folded.
+    with lock_exports(store.records, "m") as lock:
+        changes = changes_of(state(1))
+        write_cut(
+            store,
+            generation,
+            lock,
+            changes=changes.of_tables((10,)),
+            dense=changes.dense,
+            step=101,
+            clocks=[11],
+            lineage="run",
+        )
+    tests = pytestconfig.rootpath / "tests"
+    paths = f"import sys; sys.path[:0] = [{str(tests)!r}, {str(tests / 'integration/store')!r}]\n"
+    child = subprocess.run(
+        [sys.executable, "-c", paths + EXPORT, store_url, point], capture_output=True, text=True
+    )
+    assert child.returncode == -9, child.stdout + child.stderr
+    number = 1 if point in SEEN_BEFORE else 2
+    assert seen(store, generation) == (state(number)[0], number)
+    time.sleep(0.6)  # its lease ends
+    outcome = export(store, generation, state(2))
+    assert outcome.committed == (point in SEEN_BEFORE)
+    assert seen(store, generation) == (state(2)[0], 2)
+    assert_folded(store, generation, state(2))
