@@ -6,12 +6,20 @@ next export goes on with what is left.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from hotrow.errors import DataLossError, FailedPreconditionError
+import numpy as np
+
+from hotrow.errors import (
+    DataLossError,
+    FailedPreconditionError,
+    HotrowError,
+    ResourceExhaustedError,
+)
 from hotrow.lineage import Lineage
 from hotrow.store.cuts import (
     CutRecord,
@@ -110,16 +118,23 @@ def export_changes(
     discard_unfinished(store, generation)
     fold_taken(store, generation, lock, report)
     if _is_new(generation, cuts, changes):
-        cut = write_cut(
-            store,
-            generation,
-            lock,
-            changes=changes.of_tables(since),
-            dense=changes.dense,
-            step=changes.step,
-            clocks=changes.clocks,
-            lineage=changes.lineage.id,
-        )
+        try:
+            cut = write_cut(
+                store,
+                generation,
+                lock,
+                changes=changes.of_tables(since),
+                dense=changes.dense,
+                step=changes.step,
+                clocks=changes.clocks,
+                lineage=changes.lineage.id,
+            )
+        except ResourceExhaustedError:
+            # Nothing resumes it, and others may need the room.
+            with contextlib.suppress(HotrowError):
+                lock.check()
+                discard_unfinished(store, generation)
+            raise
         committed(cut)
         is_new = True
     elif not cuts:
@@ -171,11 +186,26 @@ def fold_taken(
     lock: Lease,
     report: Callable[[str], None] = lambda line: None,
 ) -> None:
-    """Folds the cuts that all servers have taken, and forgets those before the newest."""
+    """Folds the cuts that all servers have taken, and forgets those before the newest.
+
+    Raises:
+        DataLossError: rows of a cut that was forgotten are not there any more.
+    """
     cuts = cuts_of(store.records, generation)
+    if not cuts:
+        return
+    marks = store.watermarks(generation)
+    lost = int((marks < np.uint64(cuts[0].previous)).sum())
+    if lost:
+        raise DataLossError(
+            f"{store.url}: {lost} of {generation.shards} shards of generation "
+            f"{generation.generation} have lost rows of earlier exports, in a failover perhaps; "
+            f"{_FULL}"
+        )
     behind = [reader.cut for reader in readers(store.records, generation.generation)]
     for i, cut in enumerate(cuts):
-        if not cut.folded:
+        # Also one that was folded, and in a failover came undone.
+        if not cut.folded or bool((marks < np.uint64(cut.version)).any()):
             if any(taken < cut.version for taken in behind):
                 return
 

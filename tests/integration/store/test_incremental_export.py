@@ -13,7 +13,7 @@ import pytest
 from stored_rows import ArrayRows, exported, float_rows, some_keys
 
 from hotrow import _native
-from hotrow.errors import DataLossError, FailedPreconditionError
+from hotrow.errors import DataLossError, FailedPreconditionError, ResourceExhaustedError
 from hotrow.lineage import Lineage, Start
 from hotrow.store import open_store
 from hotrow.store.cut_blocks import TOMBSTONE
@@ -317,6 +317,46 @@ def test_a_store_that_lost_rows_takes_no_changes(redis_server):
         export(store, generation, state(1))
     assert cuts_of(store.records, generation) == []
     store.close()
+
+
+def test_a_full_store_takes_no_changes_and_keeps_what_is_there(redis_servers):
+    server = redis_servers.standalone()
+    store = open_store(server.url)
+    generation = full_export(store)
+    export(store, generation, state(1))
+    used = server.call("INFO", "memory")["used_memory"]
+    server.call("CONFIG", "SET", "maxmemory", str(used + 2_000_000))
+    large = bytes(8_000_000)
+    with pytest.raises(ResourceExhaustedError, match="is full"):
+        export(store, generation, state(2), dense_bytes=large)
+    assert store.records.names("staging/") == []
+    assert seen(store, generation) == (state(1)[0], 1)
+    server.call("CONFIG", "SET", "maxmemory", "0")
+    assert export(store, generation, state(2), dense_bytes=large).committed
+    assert_folded(store, generation, state(2))
+    store.close()
+
+
+def test_rows_that_a_failover_lost_after_folding_are_folded_again(store, generation):
+    made = export(store, generation, state(1))
+    lose_what_was_folded(store, generation)
+    again = export(store, generation, state(1))
+    assert (again.committed, again.cut.version) == (False, made.cut.version)
+    assert_folded(store, generation, state(1))
+    export(store, generation, state(2))
+    lose_what_was_folded(store, generation)
+    with pytest.raises(DataLossError, match=r"16 of 16 shards.* lost rows of earlier exports"):
+        export(store, generation, state(2))
+
+
+def lose_what_was_folded(store, generation):
+    """Brings rows and markers back to the full export, as a replica that is far behind does."""
+    rows, _, _ = state(0)
+    keys = np.array(list(rows), np.int64)
+    content = np.frombuffer(b"".join(rows.values()), np.uint8).reshape(-1, 4 * DIM)
+    store.write(generation, 0, keys, np.ascontiguousarray(content))
+    sums = _native.record_digests(keys, content, generation.shards)
+    store.set_markers(generation, [sums])
 
 
 def test_a_full_export_of_the_same_rows_does_not_take_a_generation_with_cuts(store, generation):

@@ -27,6 +27,8 @@ from hotrow.errors import (
     UnavailableError,
 )
 from hotrow.store.access import StoreAccess
+from hotrow.store.leases import readers
+from hotrow.store.leases import use as take_lease
 
 DOCS = Path(__file__).resolve().parents[3] / "docs" / "redis.md"
 
@@ -49,6 +51,11 @@ def use(store: Any) -> None:
     assert store.read(generation, 0, keys)[2].all()
     assert (store.digests(generation, 0) == digests_of(keys, rows)).all()
     assert store.missing_markers(generation) == []
+    store.stage(generation, 2**60, {(3, 0): b"block"})
+    assert store.staged(generation, 2**60, [(3, 0)]) == [b"block"]
+    store.unstage(generation, 2**60, [(3, 0)])
+    store.set_watermarks(generation, 2**60, [3])
+    assert store.watermarks(generation)[3] == 2**60
     store.delete_rows(generation)
     assert not store.digests(generation, 0).any()
 
@@ -118,6 +125,11 @@ def test_the_acl_rules_of_the_documentation_are_enough(redis_servers: Any, open_
     assert reader.read(generation, 0, keys)[2].all()
     assert reader.missing_markers(generation) == []
     assert reader.records.swap("lease", None, "1")
+    exporter.stage(generation, 2**60, {(3, 0): b"block"})
+    assert reader.staged(generation, 2**60, [(3, 0)]) == [b"block"]
+    with take_lease(reader.records, generation.generation, "server") as lease:
+        lease.note_cut(2**60)
+        assert [r.cut for r in readers(exporter.records, generation.generation)] == [2**60]
     native = _native.RedisReader(
         generation.model_dump_json(),
         json.dumps(reader.topology()),
@@ -133,6 +145,8 @@ def test_the_acl_rules_of_the_documentation_are_enough(redis_servers: Any, open_
         reader.write(generation, 0, keys, rows)
     with pytest.raises(PermissionDeniedError, match="ACL rule"):
         reader.put(generation, 0, keys, rows, versions(len(keys), 2**60))
+    with pytest.raises(PermissionDeniedError, match="ACL rule"):
+        reader.unstage(generation, 2**60, [(3, 0)])
     with pytest.raises(PermissionDeniedError, match="ACL rule"):
         reader.delete_rows(generation)
     with pytest.raises(PermissionDeniedError, match="ACL rule"):
