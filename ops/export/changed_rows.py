@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from hotrow import _native
 from hotrow.errors import FailedPreconditionError
+from hotrow.ops.export.row_encoding import encoded_rows
 from hotrow.ops.row_batch import Keys
 from hotrow.ops.table import Table
 from hotrow.store.cuts import TableChanges
@@ -55,7 +55,7 @@ def changed_rows(
         new = batch.clocks > since
         keys.append(batch.keys[new])
         # Encoded at once: the batch may go.
-        rows.append(_native.encode_rows(row_type, np.ascontiguousarray(batch.weights[new])))
+        rows.append(encoded_rows(table.name, row_type, keys[-1], batch.weights[new]))
         waiting += len(keys[-1])
         done += len(batch.keys)
         if waiting >= most:

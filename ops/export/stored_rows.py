@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hotrow import _native
+from hotrow.ops.export.row_encoding import encoded_rows
 from hotrow.ops.row_batch import Keys, RowBatch, Uint32s, mixed
 from hotrow.ops.table import Table
 from hotrow.store.row_store import Rows
@@ -69,7 +69,7 @@ class StoredRows:
                 wanted = self._top.of(batch)
                 keys, weights = keys[wanted], weights[wanted]
             if len(keys):
-                rows = _native.encode_rows(self.row_type, np.ascontiguousarray(weights))
+                rows = encoded_rows(self.table.name, self.row_type, keys, weights)
                 yield np.ascontiguousarray(keys), rows
 
 

@@ -14,12 +14,19 @@ namespace {
 
 // Keys of a piece that a thread probes. Smaller lookups are not worth a second thread.
 constexpr size_t kPiece = 4096;
+// Scratch memory that a thread keeps between lookups, in bytes.
+constexpr size_t kMostKept = size_t{64} << 20;
 
 // Grows, never shrinks: a vector that does both writes zeros each time.
 template <typename T>
 T* at_least(std::vector<T>& values, size_t size) {
   if (values.size() < size) values.resize(size);
   return values.data();
+}
+
+template <typename T>
+size_t bytes_of(const std::vector<T>& values) {
+  return values.capacity() * sizeof(T);
 }
 
 // The sample of a key, where a feature has as many outputs as there are samples.
@@ -65,6 +72,16 @@ struct ServingLookup::Scratch {
   std::vector<ReadRequest> requests;
 
   static constexpr size_t kPlain = std::numeric_limits<size_t>::max();
+
+  // Of what grows with the keys of a request.
+  size_t bytes() const {
+    size_t bytes = bytes_of(rows) + bytes_of(misses) + bytes_of(sorted);
+    for (const auto& task : misses_of) bytes += bytes_of(task);
+    for (const auto& table : missing) {
+      bytes += bytes_of(table->keys) + bytes_of(table->rows) + bytes_of(table->versions);
+    }
+    return bytes;
+  }
 };
 
 // The scratch memory of a thread for the length of a call. A call inside another one (a thread of
@@ -74,7 +91,10 @@ class ServingLookup::Lease {
   Lease() : scratch_(std::move(kept())) {
     if (scratch_ == nullptr) scratch_ = std::make_unique<Scratch>();
   }
-  ~Lease() { kept() = std::move(scratch_); }
+  ~Lease() {
+    // After a rare huge request a thread would keep its memory for ever.
+    if (scratch_->bytes() <= kMostKept) kept() = std::move(scratch_);
+  }
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
   Scratch& operator*() { return *scratch_; }

@@ -21,11 +21,16 @@ optimizer: {name: adam, learning_rate: 0.001}
 """
 
 
-def train(shared: Path, folder: Path) -> None:
-    """Trains on 2,000 rows in `folder`: `run`, and `valid.tsv` of 300 other rows."""
+def first_lines(shared: Path, count: int) -> list[str]:
+    """Returns lines of Criteo's data."""
     source = shared / "data" / "criteo_head10k" / "criteo_head10k.tsv.gz"
     with gzip.open(source, "rt") as rows:
-        lines = [next(rows) for _ in range(2300)]
+        return [next(rows) for _ in range(count)]
+
+
+def train(shared: Path, folder: Path) -> None:
+    """Trains on 2,000 rows in `folder`: `run`, and `valid.tsv` of 300 other rows."""
+    lines = first_lines(shared, 2300)
     (folder / "train.tsv").write_text("".join(lines[:2000]))
     (folder / "valid.tsv").write_text("".join(lines[2000:]))
     (folder / "config.yaml").write_text(CONFIG)
