@@ -62,12 +62,11 @@ std::unique_ptr<RedisConnection> RedisNode::connect(Time deadline, size_t* greet
   } else {
     connection = std::make_unique<RedisConnection>(address_, ip);
   }
-  if (!options_.password.empty()) {
-    if (options_.username.empty()) {
-      append_command({"AUTH", options_.password}, connection->output());
-    } else {
-      append_command({"AUTH", options_.username, options_.password}, connection->output());
-    }
+  if (!options_.username.empty()) {  // who may have no password
+    append_command({"AUTH", options_.username, options_.password}, connection->output());
+    ++*greetings;
+  } else if (!options_.password.empty()) {
+    append_command({"AUTH", options_.password}, connection->output());
     ++*greetings;
   }
   if (options_.database != 0) {

@@ -111,6 +111,19 @@ def test_a_missing_or_wrong_password_is_told_and_not_repeated(
     use(open_redis(server.url.replace("//", "//eve@"), StoreAccess(password="sesame")))
 
 
+def test_a_user_without_a_password_is_let_in_by_name(redis_servers: Any, open_redis: Any) -> None:
+    server = redis_servers.standalone(password="admin", users=["eve on nopass ~* +@all"])
+    store = open_redis(server.url.replace("//", "//eve@"))
+    use(store)
+    generation, keys, _ = written(store)
+    native = _native.RedisReader(
+        generation.model_dump_json(), json.dumps(store.topology()), username="eve"
+    )
+    _, code, why = native.read([(0, keys)])
+    assert (code, why) == (0, "")
+    native.close()
+
+
 def test_the_acl_rules_of_the_documentation_are_enough(redis_servers: Any, open_redis: Any) -> None:
     rules = [acl_rule("hotrow-export"), acl_rule("hotrow-serve")]
     server = redis_servers.standalone(password="admin", users=rules)

@@ -90,7 +90,8 @@ class Connections:
             "protocol": 2,
         }
         user = self._access.username or self._url.username
-        if with_password and self._access.password:
+        # A user may have no password.
+        if with_password and (user or self._access.password):
             options["password"] = self._access.password
             options["username"] = user or None
         if port == 0:
