@@ -28,6 +28,7 @@ from hotrow.store.cuts import (
     discard_unfinished,
     fold,
     forget_cut,
+    read_blocks,
     write_cut,
 )
 from hotrow.store.leases import Lease, Reader, readers
@@ -105,8 +106,7 @@ def export_changes(
         raise FailedPreconditionError(
             f"generation {generation.generation} is {generation.state}, not complete; {_FULL}"
         )
-    cuts = cuts_of(store.records, generation)
-    since = check_goes_on(generation, cuts, changes)
+    check_goes_on(generation, cuts_of(store.records, generation), changes)
     missing = store.missing_markers(generation)
     if missing:
         raise DataLossError(
@@ -116,7 +116,10 @@ def export_changes(
     store.check_safe_for_rows()
     # What an export before has left, as far as that needs no waiting.
     discard_unfinished(store, generation)
+    _forget_broken(store, generation, lock, report)
     fold_taken(store, generation, lock, report)
+    cuts = cuts_of(store.records, generation)
+    since = check_goes_on(generation, cuts, changes)
     if _is_new(generation, cuts, changes):
         try:
             cut = write_cut(
@@ -186,7 +189,7 @@ def fold_taken(
     lock: Lease,
     report: Callable[[str], None] = lambda line: None,
 ) -> None:
-    """Folds the cuts that all servers have taken, and forgets those before the newest.
+    """Folds the cuts that all servers have taken, and forgets those before the last of them.
 
     Raises:
         DataLossError: rows of a cut that was forgotten are not there any more.
@@ -203,20 +206,44 @@ def fold_taken(
             f"{_FULL}"
         )
     behind = [reader.cut for reader in readers(store.records, generation.generation)]
-    for i, cut in enumerate(cuts):
+    done: list[CutRecord] = []
+    for cut in cuts:
         # Also one that was folded, and in a failover came undone.
         if not cut.folded or bool((marks < np.uint64(cut.version)).any()):
             if any(taken < cut.version for taken in behind):
-                return
+                break
 
             def folding(done: int, of: int, cut: CutRecord = cut) -> None:
                 lock.check()
                 report(f"step {cut.step}: {done} of {of} blocks folded")
 
             fold(store, generation, cut, folding)
-        if i + 1 < len(cuts):
-            lock.check()
-            forget_cut(store, generation, cut)
+        done.append(cut)
+    for cut in done[:-1]:
+        lock.check()
+        forget_cut(store, generation, cut)
+
+
+def _forget_broken(
+    store: RowStore, generation: Generation, lock: Lease, report: Callable[[str], None]
+) -> None:
+    """Forgets cuts with blocks that are lost or damaged, and those behind them.
+
+    A failover may lose blocks that were read back before the commit. What these cuts brought comes
+    again with the next one, which goes on from the cut before them.
+    """
+    cuts = cuts_of(store.records, generation)
+    for i, cut in enumerate(cuts):
+        try:
+            needed = cut.dense_places if cut.folded else cut.all_places
+            for _ in read_blocks(store, generation, cut, needed):
+                pass
+        except DataLossError as err:
+            report(f"step {cut.step} is exported again: {err}")
+            for broken in reversed(cuts[i:]):
+                lock.check()
+                forget_cut(store, generation, broken)
+            return
 
 
 def _is_new(generation: Generation, cuts: Sequence[CutRecord], changes: Changes) -> bool:

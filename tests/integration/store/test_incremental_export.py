@@ -223,12 +223,13 @@ def test_rows_are_folded_when_every_server_has_taken_them(store, generation):
         assert [reader.holder for reader in second.waiting_for] == ["fast", "slow"]
         assert seen(store, generation, up_to=first.cut.version) == (state(1)[0], 1)
         assert seen(store, generation, up_to=generation.row_version) == (state(0)[0], 0)
-        assert len(cuts_of(store.records, generation)) == 2
+        assert [c.folded for c in cuts_of(store.records, generation)] == [False, False]
         slow.note_cut(first.cut.version)
         again = export(store, generation, state(2))
         assert not again.committed
-        assert [c.folded for c in cuts_of(store.records, generation)] == [False]
-        assert seen(store, generation, up_to=first.cut.version) == (state(1)[0], 0)
+        # That of the first one stays beside the newest, which is not folded.
+        assert [c.folded for c in cuts_of(store.records, generation)] == [True, False]
+        assert seen(store, generation, up_to=first.cut.version) == (state(1)[0], 1)
         slow.note_cut(second.cut.version)
         fast.note_cut(second.cut.version)
         assert export(store, generation, state(2)).waiting_for == ()
@@ -347,6 +348,27 @@ def test_rows_that_a_failover_lost_after_folding_are_folded_again(store, generat
     lose_what_was_folded(store, generation)
     with pytest.raises(DataLossError, match=r"16 of 16 shards.* lost rows of earlier exports"):
         export(store, generation, state(2))
+
+
+@pytest.mark.parametrize("folded", [False, True], ids=["of rows", "of dense weights"])
+def test_what_a_cut_brought_that_lost_blocks_comes_again(store, generation, folded):
+    export(store, generation, state(1))
+    with use(store.records, generation.generation, "slow") as slow:
+        if folded:
+            slow.note_cut(2**62)
+        broken = export(store, generation, state(2)).cut
+        place = broken.dense_places[0] if folded else broken.places[7]
+        (block,) = store.staged(generation, broken.version, [place])
+        store.stage(generation, broken.version, {place: block[:-1]})
+        again = export(store, generation, state(2))
+        assert again.committed
+        assert again.cut.version > broken.version
+        # It goes on from what is whole: the cut before, or, when that was forgotten, all changes.
+        assert (again.cut.rows > broken.rows) == folded
+        assert seen(store, generation) == (state(2)[0], 2)
+        slow.note_cut(again.cut.version)
+        assert not export(store, generation, state(2)).committed
+    assert_folded(store, generation, state(2))
 
 
 def lose_what_was_folded(store, generation):
