@@ -14,6 +14,7 @@ from integration.store.random_generations import (
     versions,
     written,
 )
+from integration.store.trained_states import assert_folded, export, full_export, seen, state
 
 from hotrow.store.access import StoreAccess
 from hotrow.store.redis.functions import LIBRARY
@@ -184,6 +185,27 @@ def test_an_export_goes_on_when_a_primary_dies_and_its_functions_are_there_after
     assert {node["address"] for node in store.topology()["nodes"]} == {
         node.address for node in healthy.primaries()
     }
+
+
+def test_changes_arrive_bit_for_bit_when_a_primary_dies_between_them(
+    healthy: Any, open_redis: Any
+) -> None:
+    store = open_redis(healthy.url)
+    generation = full_export(store)
+    _, slots = markers_of(generation)
+    victim = healthy.primary_of(slots[1])
+    killer = threading.Timer(0.4, victim.kill)
+    killer.start()
+    number = 0
+    while victim.process.poll() is None or number < 3:
+        number += 1
+        export(store, generation, state(number), lock_seconds=60.0)
+        assert seen(store, generation) == (state(number)[0], number)
+    killer.join()
+    # What the failover took comes again.
+    export(store, generation, state(number + 1), lock_seconds=60.0)
+    assert_folded(store, generation, state(number + 1))
+    assert healthy.primary_of(slots[1]) is not victim
 
 
 def test_records_outlive_the_node_that_holds_them(healthy: Any, open_redis: Any) -> None:
