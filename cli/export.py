@@ -249,6 +249,10 @@ def _told(name: str, exported: ExportedChanges, step: int, wait_seconds: float) 
             f"{where} has step {step}, which not all servers have taken within {wait_seconds:g} s: "
             f"{holders}; the next export goes on where this one ends"
         )
+    held = ""
+    if outcome.held_by:
+        holders = ", ".join(reader.holder for reader in outcome.held_by)
+        held = f"; its rows stay apart until an export after the end of {holders} (hotrow.bind)"
     if not outcome.committed:
-        return f"{where} has step {step} already: nothing new"
-    return f"Exported {where}: step {step}, all servers have taken it"
+        return f"{where} has step {step} already: nothing new{held}"
+    return f"Exported {where}: step {step}, all servers have taken it{held}"

@@ -60,6 +60,7 @@ class ExportedChanges:
             "store": self.manifest.store,
             "committed": self.outcome.committed,
             "waiting_for": [reader.holder for reader in self.outcome.waiting_for],
+            "held_by": [reader.holder for reader in self.outcome.held_by],
             "cut": None
             if cut is None
             else {

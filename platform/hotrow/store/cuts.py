@@ -56,7 +56,8 @@ class CutRecord(pydantic.BaseModel):
             to read rows anew.
         places: of its blocks of rows.
         dense_places: of its blocks of dense weights, in their order.
-        folded: whether all of its rows lie in the generation's own.
+        folding: whether some of its rows may lie in the generation's own.
+        folded: whether all of them do.
     """
 
     model_config = pydantic.ConfigDict(frozen=True, extra="ignore")
@@ -73,6 +74,7 @@ class CutRecord(pydantic.BaseModel):
     previous: int = 0
     places: tuple[Place, ...]
     dense_places: tuple[Place, ...] = ()
+    folding: bool = False
     folded: bool = False
 
     @property
@@ -277,10 +279,21 @@ def fold(
             report(first, len(places))
             _put_blocks(store, generation, cut, places[first : first + _BLOCKS_AT_ONCE])
         store.set_watermarks(generation, cut.version, behind)
+    return change_cut(store, generation, cut, folding=True, folded=True)
+
+
+def change_cut(store: RowStore, generation: Generation, cut: CutRecord, **facts: bool) -> CutRecord:
+    """Writes other facts of a cut into its record; returns it with them.
+
+    Raises:
+        FailedPreconditionError: somebody else changed or forgot it.
+    """
     name = _name(_CUT, generation, cut.version)
-    folded = cut.model_copy(update={"folded": True})
-    store.records.swap(name, cut.model_dump_json(), folded.model_dump_json())
-    return folded
+    text = store.records.get(name)
+    changed = cut.model_copy(update=facts)
+    if text is None or not store.records.swap(name, text, changed.model_dump_json()):
+        raise FailedPreconditionError(f"{name} was changed by another export; try again")
+    return changed
 
 
 def forget_cut(store: RowStore, generation: Generation, cut: CutRecord) -> None:

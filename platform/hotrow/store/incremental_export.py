@@ -24,6 +24,7 @@ from hotrow.lineage import Lineage
 from hotrow.store.cuts import (
     CutRecord,
     TableChanges,
+    change_cut,
     cuts_of,
     discard_unfinished,
     fold,
@@ -68,11 +69,13 @@ class Outcome:
         cut: the newest one now; None: nothing has changed since the full export.
         committed: whether it is new; else nothing had changed.
         waiting_for: who has not taken it in time; folding is then left to the next export.
+        held_by: who takes no cuts and reads rows as they were before it; likewise.
     """
 
     cut: CutRecord | None
     committed: bool
-    waiting_for: tuple[Reader, ...]
+    waiting_for: tuple[Reader, ...] = ()
+    held_by: tuple[Reader, ...] = ()
 
 
 def export_changes(
@@ -141,12 +144,17 @@ def export_changes(
         committed(cut)
         is_new = True
     elif not cuts:
-        return Outcome(None, False, ())
+        return Outcome(None, False)
     else:
         cut, is_new = cuts[-1], False
-    waiting_for = _wait_until_taken(store, generation, cut, lock, wait_seconds, report)
+    behind = _wait_until_taken(store, generation, cut, lock, wait_seconds, report)
     fold_taken(store, generation, lock, report)
-    return Outcome(cut, is_new, waiting_for)
+    return Outcome(
+        cut,
+        is_new,
+        waiting_for=tuple(reader for reader in behind if reader.follows_cuts),
+        held_by=tuple(reader for reader in behind if not reader.follows_cuts),
+    )
 
 
 def check_goes_on(
@@ -205,12 +213,11 @@ def fold_taken(
             f"{generation.generation} have lost rows of earlier exports, in a failover perhaps; "
             f"{_FULL}"
         )
-    behind = [reader.cut for reader in readers(store.records, generation.generation)]
     done: list[CutRecord] = []
     for cut in cuts:
         # Also one that was folded, and in a failover came undone.
         if not cut.folded or bool((marks < np.uint64(cut.version)).any()):
-            if any(taken < cut.version for taken in behind):
+            if not cut.folding and not _begin_folding(store, generation, cut):
                 break
 
             def folding(done: int, of: int, cut: CutRecord = cut) -> None:
@@ -222,6 +229,20 @@ def fold_taken(
     for cut in done[:-1]:
         lock.check()
         forget_cut(store, generation, cut)
+
+
+def _begin_folding(store: RowStore, generation: Generation, cut: CutRecord) -> bool:
+    """Notes that a cut is being folded, if every reader has taken it; returns whether it did.
+
+    A reader that takes no cuts takes its lease first, then looks for this note: one of both sees
+    the other.
+    """
+    marked = change_cut(store, generation, cut, folding=True)
+    there = readers(store.records, generation.generation)
+    if all(reader.cut >= cut.version for reader in there):
+        return True
+    change_cut(store, generation, marked, folding=False)
+    return False
 
 
 def _forget_broken(
@@ -265,14 +286,15 @@ def _wait_until_taken(
     lock: Lease,
     seconds: float,
     report: Callable[[str], None],
-) -> tuple[Reader, ...]:
-    """Returns the servers that have not taken a cut after so many seconds."""
+) -> list[Reader]:
+    """Returns the readers without a cut after so many seconds, or when none of them takes any."""
     end = time.monotonic() + seconds
     while True:
         lock.check()
         there = readers(store.records, generation.generation)
-        left = tuple(reader for reader in there if reader.cut < cut.version)
-        if not left or time.monotonic() >= end:
-            return left
-        report(f"waiting for {len(left)} of {len(there)} servers to take step {cut.step}")
+        behind = [reader for reader in there if reader.cut < cut.version]
+        late = sum(reader.follows_cuts for reader in behind)
+        if not late or time.monotonic() >= end:
+            return behind
+        report(f"waiting for {late} of {len(there)} servers to take step {cut.step}")
         time.sleep(_LOOK_SECONDS)

@@ -153,7 +153,14 @@ class ReaderLease(Lease):
 
     _comes_back = True
 
-    def __init__(self, records: Records, generation: str, holder: str, seconds: float) -> None:
+    def __init__(
+        self,
+        records: Records,
+        generation: str,
+        holder: str,
+        seconds: float,
+        follows_cuts: bool = True,
+    ) -> None:
         """Takes it; no cut is noted yet.
 
         Raises:
@@ -161,6 +168,7 @@ class ReaderLease(Lease):
         """
         self._generation = generation
         self._cut = 0
+        self._follows_cuts = follows_cuts
         super().__init__(records, f"{_READERS}{generation}/{holder}", seconds, holder)
 
     def note_cut(self, version: int) -> None:
@@ -187,7 +195,7 @@ class ReaderLease(Lease):
             )
 
     def _facts(self) -> dict[str, Any]:
-        return {"cut": self._cut}
+        return {"cut": self._cut, **({} if self._follows_cuts else {"follows": False})}
 
     def _renew(self) -> bool:
         text = self._records.get(self._name)
@@ -221,20 +229,35 @@ class Reader:
         holder: who.
         cut: version of the rows of the newest cut that it answers by; 0: it answers by rows as
             exported, or has not looked at cuts yet.
+        follows_cuts: whether it takes newer ones; else rows stay as they are until it has ended.
         until_ms: when it ends by the store's clock, unless it is renewed.
     """
 
     holder: str
     cut: int
     until_ms: int
+    follows_cuts: bool = True
 
 
-def use(records: Records, generation: str, holder: str, seconds: float = 30.0) -> ReaderLease:
+def use(
+    records: Records,
+    generation: str,
+    holder: str,
+    seconds: float = 30.0,
+    follows_cuts: bool = True,
+) -> ReaderLease:
     """Takes a lease on a generation for a reader; it is not deleted meanwhile.
 
     A reader takes it before it looks at the generation's state and cuts.
+
+    Args:
+        records: of the store.
+        generation: its name.
+        holder: no other reader has this name.
+        seconds: it lasts, unless it is renewed.
+        follows_cuts: whether the reader takes cuts, so that exporters wait for it.
     """
-    return ReaderLease(records, generation, holder, seconds)
+    return ReaderLease(records, generation, holder, seconds, follows_cuts)
 
 
 def readers(records: Records, generation: str) -> list[Reader]:
@@ -246,7 +269,14 @@ def readers(records: Records, generation: str) -> list[Reader]:
         if text is not None:  # else it was released meanwhile
             held = json.loads(text)
             if held["until"] > now:
-                found.append(Reader(str(held["holder"]), int(held.get("cut", 0)), held["until"]))
+                found.append(
+                    Reader(
+                        holder=str(held["holder"]),
+                        cut=int(held.get("cut", 0)),
+                        until_ms=held["until"],
+                        follows_cuts=bool(held.get("follows", True)),
+                    )
+                )
     return found
 
 
