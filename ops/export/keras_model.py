@@ -20,6 +20,7 @@ from hotrow.ops.export.row_options import RowOptions
 from hotrow.ops.export.signatures import Signature
 from hotrow.ops.export.version import write_version
 from hotrow.store.access import StoreAccess, read_access
+from hotrow.store.cuts import CutRecord
 from hotrow.store.spec import RowType
 
 ONE_INPUT = "inputs"
@@ -98,6 +99,7 @@ def export_changes(
     store: str | None = None,
     access: StoreAccess | None = None,
     wait_seconds: float = WAIT_SECONDS,
+    committed: Callable[[CutRecord], None] = lambda cut: None,
 ) -> ExportedChanges:
     """Brings what training has changed in a model since its export to running servers.
 
@@ -114,6 +116,7 @@ def export_changes(
         store: another URL of the version's store; None: that of the export.
         access: how the store lets us in; None: with the password in HOTROW_STORE_PASSWORD, if any.
         wait_seconds: how long to wait until all servers have taken the changes.
+        committed: gets the cut once servers can see it.
 
     Raises:
         HotrowError: see `write_changes`; nothing that servers read has changed then.
@@ -130,6 +133,7 @@ def export_changes(
         store=store,
         access=access or read_access(),
         wait_seconds=wait_seconds,
+        committed=committed,
     )
 
 
