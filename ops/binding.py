@@ -6,12 +6,21 @@ import atexit
 import os
 from pathlib import Path
 from types import TracebackType
-from typing import Literal
+from typing import Any, Literal
+
+import tensorflow as tf
 
 from hotrow import _native
-from hotrow.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError, nearest
+from hotrow.errors import (
+    AlreadyExistsError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+    nearest,
+)
 from hotrow.manifest import read_manifest
 from hotrow.ops import library
+from hotrow.ops.bound_cut import BoundCut, show_newest_cut
 from hotrow.store.access import StoreAccess, read_access
 from hotrow.store.bound_rows import BoundRows, RowsPlace
 from hotrow.store.topology_watch import TopologyWatch
@@ -38,6 +47,7 @@ class Binding:
         self._manifest = manifest
         self._rows: BoundRows | None = None
         self._watch: TopologyWatch | None = None
+        self._cut: BoundCut | None = None
         self._closed = False
         if manifest in _bound:
             raise AlreadyExistsError(
@@ -58,6 +68,27 @@ class Binding:
             raise
         # An interpreter that ends gives the lease back, and the relay's folder.
         atexit.register(self.close)
+
+    def load(self) -> Any:
+        """Returns the model, as `tf.saved_model.load` does, as its servers answer now.
+
+        With the rows and the dense weights of the newest incremental export, if there was one; the
+        first call decides which one that is, and the store keeps it until the binding is closed.
+
+        Raises:
+            FailedPreconditionError: the binding is closed.
+            DataLossError, UnavailableError: the store has lost parts of it, or does not answer.
+        """
+        if self._closed:
+            raise FailedPreconditionError(
+                f"the binding of {self._manifest.parent.parent} is closed; bind it again"
+            )
+        if self._cut is None:
+            bound = self._rows
+            self._cut = BoundCut() if bound is None else show_newest_cut(self._manifest, bound)
+        loaded = tf.saved_model.load(str(self._manifest.parent.parent))
+        self._cut.assign_to(loaded)
+        return loaded
 
     def close(self) -> None:
         """Detaches the rows; idempotent.
@@ -101,11 +132,14 @@ def bind(
     cache_bytes: int = 0,
     cache_policy: Literal["lfu", "lru"] = "lfu",
 ) -> Binding:
-    """Opens the rows of an exported version for `tf.saved_model.load` of it in this process.
+    """Opens the rows of an exported version for scoring in this process.
 
     Rows are read from files, or from a Redis whose nodes may change. The generation in the store
     is not deleted meanwhile. Hotrow's ops are loaded, too, so nothing else is needed to load the
-    model, before or after this. Close what is returned, or use it in a `with` statement.
+    model: `load()` of what is returned does it, and shows the newest incremental export. A model
+    that `tf.saved_model.load` loaded, before or after this, has the weights of the full export: it
+    fails where it meets rows of a later one. Close what is returned, or use it in a `with`
+    statement.
 
     Args:
         model_dir: the version, `models/shop/1`.

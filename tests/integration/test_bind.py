@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import subprocess
@@ -19,6 +20,7 @@ from redis_servers.tls import access_with
 import hotrow
 from hotrow.errors import (
     AlreadyExistsError,
+    FailedPreconditionError,
     InvalidArgumentError,
     NotFoundError,
     PermissionDeniedError,
@@ -28,23 +30,40 @@ from hotrow.manifest import read_manifest
 from hotrow.store import open_store
 from hotrow.store.access import StoreAccess
 from hotrow.store.generations import Generations
-from hotrow.store.leases import users
+from hotrow.store.leases import use, users
 
 ROOT = Path(__file__).resolve().parents[2]
 KEYS = np.arange(200, dtype=np.int64) * 7919
 
 
-@pytest.fixture(scope="module")
-def model():
-    """A trained model; half of KEYS are in its table."""
+def train(model, seed):
+    """Trains on half of KEYS."""
+    wanted = np.random.default_rng(seed).random(100)
+    model.fit({"key": KEYS[::2]}, wanted, epochs=3, verbose=0)
+
+
+def trained_model(seed):
+    """Returns a model with half of KEYS in its table."""
     table = hotrow.TableConfig("keys", 8)
     layer = hotrow.DistributedEmbedding([hotrow.FeatureConfig("key", table)])
     keys = keras.Input((), dtype="int64", name="key")
     outputs = keras.layers.Dense(1)(layer({"key": keys})["key"])
     made = keras.Model({"key": keys}, outputs)
     made.compile("adam", "mse")
-    made.fit({"key": KEYS[::2]}, np.linspace(0, 1, 100), epochs=3, verbose=0)
+    train(made, seed)
     return made
+
+
+def scores_as_exported(model, folder, name):
+    """Returns the scores of KEYS by an export of a model with rows in its own folder."""
+    directory = hotrow.export_model(model, folder, name)
+    return scores(tf.saved_model.load(directory))
+
+
+@pytest.fixture(scope="module")
+def model():
+    """A trained model."""
+    return trained_model(seed=0)
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +129,67 @@ def test_rows_in_redis_score_as_those_in_files(
     if password:
         with pytest.raises(PermissionDeniedError, match="refuses the default user"):
             hotrow.bind(directory, access=StoreAccess())
+
+
+@pytest.mark.parametrize("where", ["redis", "files"])
+@pytest.mark.parametrize("folded", [True, False])
+def test_a_bound_version_is_loaded_with_its_newest_changes_or_with_none(
+    where, folded, redis_servers, tmp_path
+):
+    store = redis_servers.standalone().url if where == "redis" else f"file://{tmp_path}/store"
+    model = trained_model(seed=1)
+    directory = hotrow.export_model(model, tmp_path, "m", store=store)
+    exported = scores_as_exported(model, tmp_path, "before")
+    with contextlib.closing(open_store(store)) as opened:
+        generation = manifest_of(directory).generation
+        # Somebody who does not take cuts, so that they are not folded.
+        other = None if folded else use(opened.records, generation, "other")
+        with hotrow.bind(directory, cache_rows=60) as bound:
+            np.testing.assert_array_equal(scores(bound.load()), exported)
+        for step in (1, 2):
+            train(model, seed=step)
+            outcome = hotrow.export_changes(model, tmp_path, "m", wait_seconds=0).outcome
+            assert bool(outcome.waiting_for) != folded
+            changed = scores_as_exported(model, tmp_path, f"after{step}")
+        assert not np.isclose(changed, exported).all()
+        for cache_rows in (0, 60):
+            with hotrow.bind(directory, cache_rows=cache_rows) as bound:
+                alone = tf.saved_model.load(directory)
+                if folded:
+                    # Its weights are those of the full export, and rows of others fail.
+                    told = "rows of a cut that is not taken yet"
+                    with pytest.raises(tf.errors.UnavailableError, match=told):
+                        scores(alone)
+                else:
+                    np.testing.assert_array_equal(scores(alone), exported)
+                np.testing.assert_array_equal(scores(bound.load()), changed)
+                np.testing.assert_array_equal(scores(bound.load()), changed)
+        if other is not None:
+            other.release()
+    with pytest.raises(FailedPreconditionError, match="is closed; bind it again"):
+        bound.load()
+
+
+def test_a_binding_stays_with_the_changes_that_it_began_with(redis_server, tmp_path):
+    model = trained_model(seed=2)
+    directory = hotrow.export_model(model, tmp_path, "m", store=redis_server.url)
+    train(model, seed=3)
+    hotrow.export_changes(model, tmp_path, "m")
+    before = scores_as_exported(model, tmp_path, "before")
+    with hotrow.bind(directory) as bound:
+        loaded = bound.load()
+        np.testing.assert_array_equal(scores(loaded), before)
+        train(model, seed=4)
+        (waiting,) = hotrow.export_changes(model, tmp_path, "m", wait_seconds=0).outcome.waiting_for
+        assert waiting.cut > 0
+        np.testing.assert_array_equal(scores(loaded), before)
+        np.testing.assert_array_equal(scores(bound.load()), before)
+    outcome = hotrow.export_changes(model, tmp_path, "m", wait_seconds=0).outcome
+    assert (outcome.committed, outcome.waiting_for) == (False, ())
+    with hotrow.bind(directory) as bound:
+        after = scores_as_exported(model, tmp_path, "after")
+        assert not np.isclose(after, before).all()
+        np.testing.assert_array_equal(scores(bound.load()), after)
 
 
 def test_without_a_binding_rows_in_redis_name_it(model, redis_server, tmp_path):

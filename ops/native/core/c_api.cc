@@ -36,7 +36,14 @@ hotrow::ServingOptions to_options(const hr_serving_options& from) {
   options.cache.bytes = from.cache_bytes;
   options.cache.policy =
       from.cache_lru != 0 ? hotrow::CachePolicy::kLru : hotrow::CachePolicy::kLfu;
+  options.shown = from.shown;
   return options;
+}
+
+std::vector<hotrow::LayerFile> to_layers(const hr_cut_layer* layers, size_t count) {
+  std::vector<hotrow::LayerFile> files;
+  for (size_t i = 0; i < count; ++i) files.push_back({layers[i].blocks, layers[i].version});
+  return files;
 }
 
 }  // namespace
@@ -89,7 +96,7 @@ void hr_serving_detach(const char* manifest_path) { hotrow::detach_serving(manif
 
 int hr_serving_set_attached_topology(const char* manifest_path, const char* topology) {
   return guarded([&] {
-    const auto tables = hotrow::attached_serving(manifest_path);
+    const auto tables = hotrow::attached_serving(manifest_path).tables;
     if (tables == nullptr) {
       hotrow::fail(Code::kNotFound, "manifest %s is not attached", manifest_path);
     }
@@ -107,11 +114,12 @@ int hr_serving_share(const char* model, int64_t version, const char* name) {
 
 int hr_serving_show(const char* model, int64_t version, uint64_t shown, const hr_cut_layer* layers,
                     size_t count) {
-  return guarded([&] {
-    std::vector<hotrow::LayerFile> files;
-    for (size_t i = 0; i < count; ++i) files.push_back({layers[i].blocks, layers[i].version});
-    hotrow::show_serving(model, version, shown, files);
-  });
+  return guarded([&] { hotrow::show_serving(model, version, shown, to_layers(layers, count)); });
+}
+
+int hr_serving_show_attached(const char* manifest_path, uint64_t shown, const hr_cut_layer* layers,
+                             size_t count) {
+  return guarded([&] { hotrow::show_attached(manifest_path, shown, to_layers(layers, count)); });
 }
 
 int hr_serving_set_stale(const char* model, int64_t version, int stale) {

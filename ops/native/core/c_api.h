@@ -322,7 +322,8 @@ typedef struct {     /* where rows are and how they are read */
   int default_on_failure; /* default rows for keys that could not be read; else the lookup fails */
   uint64_t cache_rows;    /* of the cache of hot rows; both 0: none */
   uint64_t cache_bytes;
-  int cache_lru; /* else the least frequently used row gives way */
+  int cache_lru;  /* else the least frequently used row gives way */
+  uint64_t shown; /* as of hr_serving_show, without layers; 0: rows as exported */
 } hr_serving_options;
 HR_API int hr_serving_bind(const char* model, int64_t version, const char* manifest_path,
                            const hr_serving_options* options);
@@ -345,6 +346,8 @@ HR_API int hr_serving_set_stale(const char* model, int64_t version, int stale);
 HR_API int hr_serving_attach(const char* manifest_path, const hr_serving_options* options);
 HR_API void hr_serving_detach(const char* manifest_path);
 HR_API int hr_serving_set_attached_topology(const char* manifest_path, const char* topology);
+HR_API int hr_serving_show_attached(const char* manifest_path, uint64_t shown,
+                                    const hr_cut_layer* layers, size_t count);
 /* The nodes of a bound version's store are others now. */
 HR_API int hr_serving_set_topology(const char* model, int64_t version, const char* topology);
 /* Calls visit for everything counted of a bound version: a value by name and, of some, by table or

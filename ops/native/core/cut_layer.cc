@@ -149,6 +149,19 @@ CutLayer::Row Overlay::find(size_t table, int64_t key) const {
   return {};
 }
 
+bool Overlay::refuse_new(const ReadRequest& read) const {
+  bool refused = false;
+  if (version == 0) return refused;
+  for (size_t i = 0; i < read.count; ++i) {
+    if (read.states[i] == ReadState::kFailed || (read.versions[i] & ~kTombstone) <= version) {
+      continue;
+    }
+    read.states[i] = ReadState::kFailed;
+    refused = true;
+  }
+  return refused;
+}
+
 void Overlay::lay_over(const std::vector<StoredTable>& tables, const HotRows::Probe* probes,
                        size_t count, std::vector<HotRows::Miss>* misses,
                        const Counted& counted) const {

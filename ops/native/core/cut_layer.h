@@ -90,8 +90,8 @@ struct Overlay {
   using Counted = std::function<void(size_t table, size_t keys)>;
   void lay_over(const std::vector<StoredTable>& tables, const HotRows::Probe* probes, size_t count,
                 std::vector<HotRows::Miss>* misses, const Counted& counted) const;
-  // Whether rows of this version must not be answered with.
-  bool too_new(RowVersion row) const { return version != 0 && (row & ~kTombstone) > version; }
+  // Rows that are too new become such that could not be read. Returns whether there were any.
+  bool refuse_new(const ReadRequest& read) const;
 
  private:
   CutLayer::Row find(size_t table, int64_t key) const;

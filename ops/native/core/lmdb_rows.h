@@ -54,6 +54,7 @@ class LmdbReader : public RowReader {
   LmdbReader(const std::string& directory, const std::string& generation, bool complete);
 
   const std::vector<StoredTable>& tables() const override { return generation_.tables; }
+  RowVersion exported() const { return generation_.row_version; }
   // A read of LMDB does not wait, so the deadline is not looked at.
   ReadFailure read(const ReadRequest* requests, size_t count, Deadline deadline) const override;
 

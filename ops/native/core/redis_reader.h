@@ -19,6 +19,7 @@ class RedisReader : public RowReader {
   RedisReader(StoredGeneration generation, const std::string& topology, RedisOptions options);
 
   const std::vector<StoredTable>& tables() const override { return generation_.tables; }
+  RowVersion exported() const { return generation_.row_version; }
   // Failures: Unavailable (a node cannot be reached, or is too slow), PermissionDenied, DataLoss
   // (the store lost rows, or a page is damaged), ResourceExhausted (too many reads at a time),
   // FailedPrecondition (a node of a cluster, which the topology does not know).

@@ -17,7 +17,7 @@ namespace {
 
 // A manifest and the file that it was read from: a path may hold another version later.
 struct Opened {
-  std::shared_ptr<const ServingTables> tables;
+  Served served;
   dev_t device;
   ino_t inode;
   struct timespec modified;
@@ -102,18 +102,19 @@ void bind(const std::string& model, int64_t version, Served served) {
 
 void bind_serving(const std::string& model, int64_t version, const std::string& manifest_path,
                   const ServingOptions& options) {
-  bind(model, version,
-       {std::make_shared<const ServingTables>(manifest_path, options),
-        std::make_shared<const Overlay>()});
+  const auto tables = std::make_shared<const ServingTables>(manifest_path, options);
+  bind(model, version, {tables, tables->first_overlay()});
 }
 
 void share_serving(const std::string& model, int64_t version, const std::string& name) {
   bind(name, version, bound_serving(model, version));
 }
 
-void show_serving(const std::string& model, int64_t version, RowVersion shown,
-                  const std::vector<LayerFile>& layers) {
-  const Served before = bound_serving(model, version);
+namespace {
+
+// What lies over the tables after `before`; the cache knows of the rows of layers that go.
+std::shared_ptr<const Overlay> overlay_after(const Served& before, RowVersion shown,
+                                             const std::vector<LayerFile>& layers) {
   auto overlay = std::make_shared<Overlay>();
   overlay->version = shown;
   for (const LayerFile& layer : layers) {
@@ -123,8 +124,15 @@ void show_serving(const std::string& model, int64_t version, RowVersion shown,
     const auto& kept = overlay->layers;
     if (std::find(kept.begin(), kept.end(), layer) == kept.end()) before.tables->folded(*layer);
   }
+  return overlay;
+}
+
+}  // namespace
+
+void show_serving(const std::string& model, int64_t version, RowVersion shown,
+                  const std::vector<LayerFile>& layers) {
   // What goes is freed outside the lock, in which every lookup looks for its tables.
-  std::shared_ptr<const Overlay> last = std::move(overlay);
+  auto last = overlay_after(bound_serving(model, version), shown, layers);
   std::lock_guard lock(registry().mutex);
   const auto found = registry().bound.find(std::make_pair(model, version));
   if (found != registry().bound.end()) found->second.overlay.swap(last);
@@ -166,7 +174,8 @@ std::shared_ptr<const ServingTables> attach_serving(const std::string& manifest_
   const auto [path, facts] = look_at(manifest_path);
   auto tables = std::make_shared<const ServingTables>(path, options);
   std::lock_guard lock(registry().mutex);
-  registry().opened[path] = Opened{tables, facts.st_dev, facts.st_ino, facts.st_mtim};
+  registry().opened[path] =
+      Opened{{tables, tables->first_overlay()}, facts.st_dev, facts.st_ino, facts.st_mtim};
   return tables;
 }
 
@@ -176,19 +185,36 @@ void detach_serving(const std::string& manifest_path) {
   registry().opened.erase(path);
 }
 
-std::shared_ptr<const ServingTables> attached_serving(const std::string& manifest_path) {
+void show_attached(const std::string& manifest_path, RowVersion shown,
+                   const std::vector<LayerFile>& layers) {
+  const Served before = attached_serving(manifest_path);
+  if (before.tables == nullptr) {
+    fail(Code::kNotFound, "manifest %s is not attached", manifest_path.c_str());
+  }
+  auto last = overlay_after(before, shown, layers);
+  const std::string path = normal_path(manifest_path);
+  std::lock_guard lock(registry().mutex);
+  const auto found = registry().opened.find(path);
+  if (found != registry().opened.end() && found->second.served.tables == before.tables) {
+    found->second.served.overlay.swap(last);
+  }
+}
+
+Served attached_serving(const std::string& manifest_path) {
   const auto [path, facts] = look_at(manifest_path);
   std::lock_guard lock(registry().mutex);
   auto found = registry().opened.find(path);
-  if (found == registry().opened.end() || !found->second.is(facts)) return nullptr;
-  return found->second.tables;
+  if (found == registry().opened.end() || !found->second.is(facts)) return {};
+  return found->second.served;
 }
 
 Served open_serving(const std::string& manifest_path) {
-  static const auto nothing = std::make_shared<const Overlay>();
-  if (auto attached = attached_serving(manifest_path)) return {attached, nothing};
+  if (const Served attached = attached_serving(manifest_path); attached.tables != nullptr) {
+    return attached;
+  }
   // Opened outside the lock: a slow disk must not stop the lookups of other models.
-  return {attach_serving(manifest_path, ServingOptions()), nothing};
+  const auto tables = attach_serving(manifest_path, ServingOptions());
+  return {tables, tables->first_overlay()};
 }
 
 }  // namespace hotrow

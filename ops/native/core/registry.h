@@ -51,7 +51,11 @@ Served bound_serving(const std::string& model, int64_t version);
 std::shared_ptr<const ServingTables> attach_serving(const std::string& manifest_path,
                                                     const ServingOptions& options);
 void detach_serving(const std::string& manifest_path);
-std::shared_ptr<const ServingTables> attached_serving(const std::string& manifest_path);
+// As show_serving. Fails with NotFound when the manifest is not attached.
+void show_attached(const std::string& manifest_path, RowVersion shown,
+                   const std::vector<LayerFile>& layers);
+// No tables when the manifest is not attached.
+Served attached_serving(const std::string& manifest_path);
 Served open_serving(const std::string& manifest_path);
 
 }  // namespace hotrow

@@ -33,6 +33,7 @@ enum class ReadState : uint8_t {
 
 // epoch << 40 | seq of the cut that wrote a row.
 using RowVersion = uint64_t;
+constexpr int kSeqBits = 40;
 constexpr RowVersion kTombstone = RowVersion{1} << 63;
 
 // What is asked of one table. Keys are distinct.

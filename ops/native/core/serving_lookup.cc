@@ -307,14 +307,7 @@ void ServingLookup::fetch(Scratch& scratch, const Overlay& overlay, Deadline dea
   const HotRows::Ticket ticket = cache_ == nullptr ? 0 : cache_->ticket();
   bool too_new = false;
   const auto refuse_new = [&](const ReadRequest* requests, size_t count) {
-    for (size_t r = 0; r < count; ++r) {
-      for (size_t i = 0; i < requests[r].count; ++i) {
-        if (requests[r].states[i] == ReadState::kFailed) continue;
-        if (!overlay.too_new(requests[r].versions[i])) continue;
-        requests[r].states[i] = ReadState::kFailed;
-        too_new = true;
-      }
-    }
+    for (size_t r = 0; r < count; ++r) too_new |= overlay.refuse_new(requests[r]);
   };
   const auto landed = [&](const ReadRequest* requests, size_t count) {
     // Before the cache has them: who hits them there would not know.

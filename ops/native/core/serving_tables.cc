@@ -34,10 +34,13 @@ ServingTables::ServingTables(const std::string& manifest_path, const ServingOpti
     auto redis = std::make_shared<RedisReader>(parse_generation(options.generation),
                                                options.topology, options.redis);
     redis_ = redis.get();
+    if (options_.shown == 0) options_.shown = redis->exported();
     reader_ = std::move(redis);
   } else {
-    reader_ = std::make_shared<LmdbReader>(store_directory(url, manifest_path), manifest.generation,
-                                           /*complete=*/true);
+    auto lmdb = std::make_shared<LmdbReader>(store_directory(url, manifest_path),
+                                             manifest.generation, /*complete=*/true);
+    if (options_.shown == 0) options_.shown = lmdb->exported();
+    reader_ = std::move(lmdb);
   }
   const std::vector<StoredTable>& stored = reader_->tables();
   for (size_t t = 0; t < stored.size(); ++t) numbers_.emplace(stored[t].name, t);
@@ -90,6 +93,7 @@ void ServingTables::warm_up() {
     const ReadFailure failure = reader_->read(requests.data(), requests.size(),
                                               std::chrono::steady_clock::now() + kWarmUpPatience);
     for (const ReadRequest& request : requests) {
+      first_overlay()->refuse_new(request);
       cache_->fill(request, ticket);
       for (size_t i = 0; i < request.count; ++i) {
         warmed_rows_ += request.states[i] == ReadState::kFound;
@@ -98,6 +102,12 @@ void ServingTables::warm_up() {
     // A store that does not answer now: the version serves cold rather than not at all.
     if (failure.code != Code::kOk) return;
   }
+}
+
+std::shared_ptr<const Overlay> ServingTables::first_overlay() const {
+  auto overlay = std::make_shared<Overlay>();
+  overlay->version = options_.shown;
+  return overlay;
 }
 
 size_t ServingTables::number_of(const std::string& name) const {

@@ -30,6 +30,7 @@ struct ServingOptions {
   std::chrono::milliseconds timeout{0};  // of all reads of a lookup; 0: none
   OnStoreFailure on_store_failure = OnStoreFailure::kFail;
   HotRowsOptions cache;  // neither rows nor bytes: none
+  RowVersion shown = 0;  // of the first overlay; 0: rows as exported
 };
 
 class ServingTables {
@@ -41,6 +42,8 @@ class ServingTables {
   // Not that of any other one of this process.
   uint64_t id() const { return id_; }
   const std::vector<StoredTable>& tables() const { return reader_->tables(); }
+  // What lies over the rows at first: nothing, but rows that are newer than the options say fail.
+  std::shared_ptr<const Overlay> first_overlay() const;
   // Of a table in `tables`. Fails with NotFound.
   size_t number_of(const std::string& name) const;
   // As ServingLookup::lookup, within the options' timeout. Rows from memory are told of as long as

@@ -18,6 +18,8 @@ StoredGeneration parse_generation(const std::string& text) {
     generation.name = json.at("generation").get<std::string>();
     generation.number = number_of(json, "number", 1, ~uint64_t{0} >> 1);
     generation.shards = number_of(json, "shards", 1, kMostStoreShards);
+    generation.row_version = number_of(json, "epoch", 0, (uint64_t{1} << 23) - 1) << kSeqBits |
+                             number_of(json, "seq", 0, (uint64_t{1} << kSeqBits) - 1);
     generation.complete = json.at("state").get<std::string>() == "complete";
     for (const auto& entry : json.at("tables")) {
       StoredTable table;

@@ -14,6 +14,7 @@ struct StoredGeneration {
   uint64_t number = 0;
   size_t shards = 0;  // V
   bool complete = false;
+  RowVersion row_version = 0;  // of its rows as exported
   std::vector<StoredTable> tables;
 };
 

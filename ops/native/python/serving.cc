@@ -1,3 +1,6 @@
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/vector.h>
+
 #include "python/binding.h"
 
 namespace {
@@ -62,6 +65,18 @@ void bind_serving(nb::module_& m) {
       "detach_serving",
       [](const std::string& manifest_path) { hr_serving_detach(manifest_path.c_str()); },
       nb::arg("manifest_path"));
+  m.def(
+      "show_attached",
+      [](const std::string& manifest_path, uint64_t shown,
+         const std::vector<std::pair<std::string, uint64_t>>& layers) {
+        std::vector<hr_cut_layer> files;
+        for (const auto& [blocks, version] : layers) files.push_back({blocks.c_str(), version});
+        run([&] {
+          return hr_serving_show_attached(manifest_path.c_str(), shown, files.data(), files.size());
+        });
+      },
+      nb::arg("manifest_path"), nb::arg("shown"), nb::arg("layers"),
+      "Lays cuts, files of their blocks with versions, over the rows; newer rows fail.");
   m.def(
       "set_attached_topology",
       [](const std::string& manifest_path, const std::string& topology) {

@@ -37,7 +37,7 @@ void write(const std::string& directory, int64_t first, int64_t last, int versio
       .swap({{"whole/g", std::nullopt, "[]"},
              {"generation/g", std::nullopt,
               R"({"format": 1, "generation": "g", "number": 1, "shards": 4, "state": "complete",
-                "tables": [{"name": "t", "dim": 3, "row_type": "float32", "default_value": 0.0,
+                "epoch": 0, "seq": 1, "tables": [{"name": "t", "dim": 3, "row_type": "float32", "default_value": 0.0,
                             "rows": 0, "pages": 0}]})"}});
 }
 

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, TypedDict
 from hotrow.errors import DataLossError, FailedPreconditionError
 from hotrow.store.access import StoreAccess
 from hotrow.store.generations import Generations
-from hotrow.store.leases import Lease, use
+from hotrow.store.leases import ReaderLease, use
 from hotrow.store.opening import open_store
-from hotrow.store.spec import State
+from hotrow.store.row_store import RowStore
+from hotrow.store.spec import Generation, State
 from hotrow.store.url import StoreKind, parse_store_url
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class BoundRows:
         self._url = parse_store_url(option, url)
         self._access = access
         self._relay: TlsRelay | None = None
-        self._lease: Lease | None = None
+        self._lease: ReaderLease | None = None
         self._store = open_store(url, access, option=option, patience_seconds=_PATIENCE_SECONDS)
         try:
             # Before the state is looked at: deletion changes it before it looks for leases.
@@ -86,7 +87,7 @@ class BoundRows:
             self.close()
             raise
 
-    def _leased(self, generation: str) -> Lease | None:
+    def _leased(self, generation: str) -> ReaderLease | None:
         """Returns a lease; None where files can only be read: nobody deletes there."""
         holder = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         try:
@@ -95,6 +96,26 @@ class BoundRows:
             if self.has_nodes:
                 raise
             return None
+
+    @property
+    def store(self) -> RowStore:
+        """Where the rows are; open as long as this is."""
+        return self._store
+
+    @property
+    def generation(self) -> Generation:
+        """The rows."""
+        return self._generation
+
+    def note_cut(self, version: int) -> None:
+        """Notes in the lease that its holder answers by a cut, and by none before it any more.
+
+        Raises:
+            FailedPreconditionError: the lease was lost, and the generation with it.
+            HotrowError: the store does not answer.
+        """
+        if self._lease is not None:
+            self._lease.note_cut(version)
 
     @property
     def has_nodes(self) -> bool:

@@ -1,0 +1,94 @@
+"""The newest cut of a version, for batch scoring in this process (docs/design/0008-cuts.md)."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from hotrow import _native
+from hotrow.errors import DataLossError
+from hotrow.store.bound_rows import BoundRows
+from hotrow.store.cut_dense import unpack
+from hotrow.store.cuts import cuts_of, dense_of, row_block_bytes
+
+_VARIABLE = "dense_variables/{}/.ATTRIBUTES/VARIABLE_VALUE"
+
+
+@dataclass(frozen=True)
+class BoundCut:
+    """What lookups of this process show.
+
+    Attributes:
+        step: of the training; None: as exported.
+        weights: of the dense part, by their places in the export; none: as exported.
+    """
+
+    step: int | None = None
+    weights: list[npt.NDArray[Any]] = field(default_factory=list)
+
+    def assign_to(self, loaded: Any) -> None:
+        """Gives a loaded version its dense weights.
+
+        Raises:
+            DataLossError: the version has others.
+        """
+        variables = list(getattr(loaded, "dense_variables", []))
+        if self.step is None or not self.weights:
+            return
+        if [tuple(v.shape) for v in variables] != [w.shape for w in self.weights]:
+            raise DataLossError(
+                f"the cut of step {self.step} has other dense weights than the version that it "
+                "changes; make a full export"
+            )
+        for variable, weights in zip(variables, self.weights, strict=True):
+            variable.assign(weights)
+
+
+def show_newest_cut(manifest: Path, rows: BoundRows) -> BoundCut:
+    """Makes lookups of this process show the newest cut; returns it, with its weights.
+
+    Args:
+        manifest: attached.
+        rows: of its generation.
+
+    Raises:
+        DataLossError: blocks of the cut are missing or damaged.
+        UnavailableError: the store does not answer.
+    """
+    store, generation = rows.store, rows.generation
+    cuts = cuts_of(store.records, generation)
+    if not cuts:
+        return BoundCut()
+    newest = cuts[-1]
+    with tempfile.TemporaryDirectory(prefix="hotrow-cut-") as folder:
+        layers = []
+        for cut in reversed(cuts):
+            if cut.folded:
+                continue
+            path = Path(folder) / f"{cut.version:016x}"
+            with path.open("wb") as file:
+                file.writelines(row_block_bytes(store, generation, cut))
+            layers.append((str(path), cut.version))
+        _native.show_attached(str(manifest), newest.version, layers)
+        weights = (
+            _weights(unpack(dense_of(store, generation, newest), Path(folder)))
+            if (newest.dense_places)
+            else []
+        )
+    rows.note_cut(newest.version)
+    return BoundCut(newest.step, weights)
+
+
+def _weights(prefix: Path) -> list[npt.NDArray[Any]]:
+    reader = tf.train.load_checkpoint(str(prefix))
+    names = reader.get_variable_to_shape_map()
+    weights: list[npt.NDArray[Any]] = []
+    while (name := _VARIABLE.format(len(weights))) in names:
+        weights.append(np.asarray(reader.get_tensor(name)))
+    return weights
