@@ -201,7 +201,12 @@ def test_the_version_restores_the_weights_of_a_cut_by_its_own_operation(work, tm
         )
     )
     offline = tf.sigmoid(run.model(model_inputs(encode(raw, run.config.features)))).numpy()
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    with (
+        hotrow.bind(work.version()) as bound,
+        tf.Graph().as_default(),
+        tf.compat.v1.Session() as session,
+    ):
+        bound.load()  # so that lookups of this process show the cut
         graph = tf.compat.v1.saved_model.load(session, ["serve"], str(work.version()))
         signature = graph.signature_def["serving_default"]
 
