@@ -99,12 +99,14 @@ class ShownCut(_message.Message):
     def __init__(self, version: _Optional[int] = ..., layers: _Optional[_Iterable[_Union[ShownCut.Layer, _Mapping]]] = ..., dense: _Optional[str] = ...) -> None: ...
 
 class Show(_message.Message):
-    __slots__ = ("servable", "cut")
+    __slots__ = ("servable", "cut", "forget_cached")
     SERVABLE_FIELD_NUMBER: _ClassVar[int]
     CUT_FIELD_NUMBER: _ClassVar[int]
+    FORGET_CACHED_FIELD_NUMBER: _ClassVar[int]
     servable: int
     cut: ShownCut
-    def __init__(self, servable: _Optional[int] = ..., cut: _Optional[_Union[ShownCut, _Mapping]] = ...) -> None: ...
+    forget_cached: bool
+    def __init__(self, servable: _Optional[int] = ..., cut: _Optional[_Union[ShownCut, _Mapping]] = ..., forget_cached: bool = ...) -> None: ...
 
 class SetStale(_message.Message):
     __slots__ = ("servable", "stale")

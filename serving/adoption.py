@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from hotrow.protos import control_pb2
+
+
+@dataclass(frozen=True)
+class Adopted:
+    """A version that was found loaded.
+
+    Attributes:
+        loads: what its servables were loaded with, the one with the tables first.
+        routed: number of the one that answers.
+        signatures: SignatureDefs by name.
+    """
+
+    loads: list[control_pb2.LoadRequest]
+    routed: int
+    signatures: Mapping[str, Any]
 
 
 class Adoption:
@@ -25,24 +42,34 @@ class Adoption:
         self._lock = threading.Lock()
         self._servables = {entry.load.servable: entry for entry in left.servables}
 
-    def take(
-        self, wanted: control_pb2.LoadRequest
-    ) -> tuple[control_pb2.LoadRequest, Mapping[str, Any]] | None:
-        """Returns a servable that is what a load asks for, with its signatures; each one once."""
+    def take(self, wanted: control_pb2.LoadRequest) -> Adopted | None:
+        """Returns the version that a load asks for; each one once."""
         with self._lock:
-            for number, entry in self._servables.items():
-                if _same(entry.load, wanted):
-                    del self._servables[number]
-                    return entry.load, entry.signatures.signature_def
-        return None
+            first = next(
+                (e for e in self._servables.values() if _same(e.load, wanted)),
+                None,
+            )
+            if first is None:
+                return None
+            own = first.load.servable
+            entries = [e for n, e in self._servables.items() if n == own or e.load.shares == own]
+            for entry in entries:
+                del self._servables[entry.load.servable]
+        loads = sorted((entry.load for entry in entries), key=lambda load: load.shares)
+        numbers = [load.servable for load in loads]
+        routed = next((n for n in numbers if n in self._routed()), own)
+        return Adopted(loads, routed, first.signatures.signature_def)
+
+    def _routed(self) -> set[int]:
+        return {entry.servable for model in self.routes.models for entry in model.versions}
 
     def rows_of(self, model: str, version: int, path: str, store: str) -> control_pb2.Rows | None:
         """Returns how a version reads its rows; None: it is not loaded with this store."""
         with self._lock:
             for entry in self._servables.values():
                 load: control_pb2.LoadRequest = entry.load
-                known = load.model, load.version, load.path, load.store
-                if known == (model, version, path, store):
+                known = load.model, load.version, load.path, load.store, load.shares
+                if known == (model, version, path, store, 0):
                     return load.rows
         return None
 
@@ -60,6 +87,9 @@ def _same(left: control_pb2.LoadRequest, wanted: control_pb2.LoadRequest) -> boo
         copy.CopyFrom(request)
         copy.ClearField("servable")
         copy.ClearField("warm_up")
+        copy.ClearField("shown")  # with a cut that came since
         copy.rows.ClearField("topology")  # it may have changed since
+        if copy.rows.generation:  # its record may have, too, its rows have not
+            copy.rows.generation = json.loads(copy.rows.generation)["generation"]
         compared.append(copy)
     return compared[0] == compared[1]

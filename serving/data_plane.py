@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import socket
 import threading
@@ -13,10 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import grpc
+from google.protobuf.message import Message
 
 from hotrow.errors import UnavailableError
 from hotrow.protos import control_pb2
-from hotrow.serving.adoption import Adoption
+from hotrow.serving.adoption import Adopted, Adoption
 from hotrow.serving.control_socket import ask
 from hotrow.serving.server_process import ServerProcess, start_server
 from hotrow.serving.status import Code, RequestError
@@ -64,6 +66,14 @@ class _Loaded:
     request: control_pb2.LoadRequest
     lost: Callable[[RequestError], None]
 
+    def but(self, **fields: Message) -> _Loaded:
+        """Returns it as if it had been asked for with other fields."""
+        request = control_pb2.LoadRequest()
+        request.CopyFrom(self.request)
+        for name, value in fields.items():
+            getattr(request, name).CopyFrom(value)
+        return _Loaded(request, self.lost)
+
 
 class DataPlane:
     """The process `hotrow-server`.
@@ -100,6 +110,7 @@ class DataPlane:
         self._loaded: dict[int, _Loaded] = {}
         self._routes = control_pb2.Routes()
         self._listening: control_pb2.ListenRequest | None = None
+        self._stale: set[int] = set()
         self._batch_threads = 0
         self._ending = False
         self._up = True
@@ -140,38 +151,54 @@ class DataPlane:
             if model.versions
         }
 
+    def has_begun(self) -> bool:
+        """Whether routes are those of this control process already."""
+        return self._adoption is None
+
+    def adopt(
+        self, request: control_pb2.LoadRequest, lost: Callable[[RequestError], None]
+    ) -> Adopted | None:
+        """Takes a version over that an executable that was found has; None: it has not.
+
+        Args:
+            request: as for `load`.
+            lost: as for `load`.
+        """
+        found = None if self._adoption is None else self._adoption.take(request)
+        if found is not None:
+            with self._changed:
+                for known in found.loads:
+                    self._loaded[known.servable] = _Loaded(known, lost)
+        return found
+
     def load(
-        self, lost: Callable[[RequestError], None], **request: Any
+        self, request: control_pb2.LoadRequest, lost: Callable[[RequestError], None]
     ) -> tuple[int, Mapping[str, Any]]:
         """Loads a version; returns the number of its servable and its signatures by name.
 
         Args:
+            request: without the servable.
             lost: called when the process was started again and could not load it once more.
-            request: fields of LoadRequest but the servable.
 
         Raises:
             RequestError: with the code and the message of TensorFlow or the store.
         """
-        message = control_pb2.LoadRequest(servable=next(self._numbers), **request)
-        adopted = self._adoption.take(message) if self._adoption is not None else None
-        if adopted is not None:
-            known, signatures = adopted
-            with self._changed:
-                self._loaded[known.servable] = _Loaded(known, lost)
-            return known.servable, signatures
+        message = control_pb2.LoadRequest()
+        message.CopyFrom(request)
         while True:
+            message.servable = next(self._numbers)
             reply, process = self._call_process(control_pb2.Request(load=message))
             with self._changed:
                 # Else the process has ended meanwhile, and the next one does not know of it.
                 if self._process is process and (self._up or self._ending):
                     self._loaded[message.servable] = _Loaded(message, lost)
                     return message.servable, reply.load.signatures.signature_def
-            message = control_pb2.LoadRequest(servable=next(self._numbers), **request)
 
     def unload(self, servable: int) -> None:
         """Frees a servable that no route leads to, when its last request has ended."""
         with self._changed:
             self._loaded.pop(servable, None)
+            self._stale.discard(servable)
             if self._ending:
                 return
         message = control_pb2.UnloadRequest(servable=servable)
@@ -212,11 +239,7 @@ class DataPlane:
             for number, parameters in servables.items():
                 batching.servables[number].CopyFrom(parameters)
                 if number in self._loaded:
-                    known = self._loaded[number]
-                    request = control_pb2.LoadRequest()
-                    request.CopyFrom(known.request)
-                    request.batching.CopyFrom(parameters)
-                    self._loaded[number] = _Loaded(request, known.lost)
+                    self._loaded[number] = self._loaded[number].but(batching=parameters)
             if self._ending:
                 return
         self._call(control_pb2.Request(set_batching=batching))
@@ -227,10 +250,10 @@ class DataPlane:
             known = self._loaded.get(servable)
             if known is None or self._ending:
                 return
-            request = control_pb2.LoadRequest()
-            request.CopyFrom(known.request)
-            request.rows.topology = topology
-            self._loaded[servable] = _Loaded(request, known.lost)
+            rows = control_pb2.Rows()
+            rows.CopyFrom(known.request.rows)
+            rows.topology = topology
+            self._loaded[servable] = known.but(rows=rows)
         message = control_pb2.SetTopology(servable=servable, topology=topology)
         try:
             self._call(control_pb2.Request(set_topology=message))
@@ -238,6 +261,62 @@ class DataPlane:
             # It was unloaded meanwhile.
             if err.code is not Code.NOT_FOUND:
                 raise
+
+    def kept(self, servable: int) -> control_pb2.LoadRequest:
+        """Returns what a servable would be loaded by if the process was started again now.
+
+        Raises:
+            RequestError: NOT_FOUND: it is not loaded any more.
+        """
+        with self._changed:
+            return self._known(servable).request
+
+    def show(self, servable: int, cut: control_pb2.ShownCut, forget_cached: bool = False) -> None:
+        """Makes a servable answer with a cut, which no route leads to, unless rows alone change.
+
+        Returns when its last request before has ended.
+
+        Args:
+            servable: which.
+            cut: all that it is to show.
+            forget_cached: whether the rows in its cache may be older than those of the store.
+
+        Raises:
+            RequestError: it shows what it showed before; UNAVAILABLE when the process ended
+                meanwhile.
+        """
+        message = control_pb2.Show(servable=servable, cut=cut, forget_cached=forget_cached)
+        with self._changed:
+            self._changed.wait_for(lambda: self._up or self._ending)
+            process = self._process
+        try:
+            ask(self._control_socket, control_pb2.Request(show=message))
+        except OSError as err:
+            # Not tried again here: it may end by the cut.
+            raise RequestError(Code.UNAVAILABLE, "hotrow-server ended meanwhile") from err
+        with self._changed:
+            if self._process is not process or not self._up:
+                raise RequestError(Code.UNAVAILABLE, "hotrow-server ended meanwhile")
+            self._loaded[servable] = self._known(servable).but(shown=cut)
+
+    def set_stale(self, servable: int, stale: bool) -> None:
+        """Says whether what a servable knows of its store's rows may be old."""
+        with self._changed:
+            if servable not in self._loaded or self._ending:
+                return
+            (self._stale.add if stale else self._stale.discard)(servable)
+        message = control_pb2.SetStale(servable=servable, stale=stale)
+        try:
+            self._call(control_pb2.Request(set_stale=message))
+        except RequestError as err:
+            # It was unloaded meanwhile.
+            if err.code is not Code.NOT_FOUND:
+                raise
+
+    def _known(self, servable: int) -> _Loaded:
+        if servable not in self._loaded:
+            raise RequestError(Code.NOT_FOUND, f"servable {servable} is not loaded any more")
+        return self._loaded[servable]
 
     def rows_before(
         self, model: str, version: int, path: str, store: str
@@ -403,6 +482,7 @@ class DataPlane:
         with self._changed:
             loaded, routes, listening = dict(self._loaded), self._routes, self._listening
             batching = control_pb2.SetBatching(threads=self._batch_threads)
+            stale = [control_pb2.SetStale(servable=n, stale=True) for n in self._stale & {*loaded}]
         try:
             ask(self._control_socket, control_pb2.Request(set_batching=batching))
             for number, entry in loaded.items():
@@ -413,6 +493,9 @@ class DataPlane:
                         self._loaded.pop(number, None)
                     # Who is told will ask for other routes, which waits for the end of this.
                     threading.Thread(target=entry.lost, args=[err], daemon=True).start()
+            for silent in stale:
+                with contextlib.suppress(RequestError):  # that one is lost
+                    ask(self._control_socket, control_pb2.Request(set_stale=silent))
             ask(
                 self._control_socket,
                 control_pb2.Request(set_routes=self._loaded_routes(routes)),

@@ -41,7 +41,7 @@ class Monitoring:
     """Counts REST requests and writes the page of metrics; safe for several threads.
 
     Args:
-        native: returns the counts of the data plane.
+        native: returns the counts of the data plane, and of cuts.
         statuses: of the models.
         build: version of the server and of TensorFlow.
     """

@@ -42,6 +42,11 @@ class RouteTable:
             self._models = {**self._models, model: dict(versions)}
             self._publish_all()
 
+    def publish_again(self) -> None:
+        """Requests go to the servables that versions answer with now."""
+        with self._changing:
+            self._publish_all()
+
     def configure(self, labels: Mapping[str, Mapping[str, int]], logging: Logging) -> None:
         """Takes what a configuration says of all models.
 

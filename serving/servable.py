@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tensorflow.core.protobuf import config_pb2
 
 from hotrow.errors import NotFoundError
 from hotrow.protos import control_pb2
+from hotrow.serving.cut_counts import CutCounts
 from hotrow.serving.data_plane import DataPlane
 from hotrow.serving.lookup import checked_manifest
 from hotrow.serving.row_options import RowOptions
 from hotrow.serving.status import RequestError
+from hotrow.serving.turns import Turns
 from hotrow.serving.version_rows import VersionRows
+
+if TYPE_CHECKING:
+    from hotrow.serving.cut_follower import CutFollower
+
+# Behind the model's name in the name of the session that takes turns with the first one: kernels
+# find their tables by it, and those of the second one may have other cuts over them.
+_SECOND = "#2"
 
 
 @dataclass(frozen=True)
@@ -32,7 +42,6 @@ class Servable:
     Attributes:
         model: its name.
         version: its number.
-        number: of the servable in the data plane.
         signatures: SignatureDefs by name.
     """
 
@@ -48,6 +57,8 @@ class Servable:
         batching: control_pb2.Batching | None,
         warm_up: control_pb2.WarmUp,
         lost: Callable[[RequestError], None],
+        publish: Callable[[], None],
+        counts: CutCounts,
     ) -> None:
         """Loads it, with the tables of its manifest if it has one.
 
@@ -61,7 +72,10 @@ class Servable:
             log: takes a line for each change an operator cares for.
             batching: how its requests run together; None: each has a run of its own.
             warm_up: what it answers before it is returned.
-            lost: called when the data plane was started again and could not load it once more.
+            lost: called once, when the data plane was started again and could not load it, or its
+                second session, once more.
+            publish: makes requests go to `number`, which is another one from now on.
+            counts: of cuts.
 
         Raises:
             NotFoundError: `path` holds no SavedModel.
@@ -70,45 +84,92 @@ class Servable:
         self._data_plane = data_plane
         self.model = model
         self.version = version
+        self._warm_up = warm_up
+        self._lost = lost
+        self._is_lost = threading.Lock()  # taken for good by the first who says so
         if not any((path / name).is_file() for name in ("saved_model.pb", "saved_model.pbtxt")):
             raise NotFoundError(
                 f"{path} holds no SavedModel: it has no saved_model.pb; "
                 "export the model again, or remove the directory"
             )
-        config = config_pb2.ConfigProto()
-        config.CopyFrom(options.config)
-        # Kernels see it: our lookups find the version's tables by it.
-        config.experimental.session_metadata.name = model
-        config.experimental.session_metadata.version = version
         manifest = checked_manifest(path, rows.store)
         before = data_plane.rows_before(model, version, str(path), rows.store)
         self._rows = VersionRows(manifest, rows, before, data_plane.folder, log)
-        self.number: int
+        self._cuts: CutFollower | None = None
+        self._turns: Turns | None = None
         self.signatures: Mapping[str, Any]
+        request = control_pb2.LoadRequest(
+            model=model,
+            version=version,
+            path=str(path),
+            tags=options.tags,
+            session_config=_config(options.config, model, version),
+            manifest=manifest,
+            store=rows.store,
+            batching=batching,
+            warm_up=warm_up,
+            rows=self._rows.message,
+        )
         try:
-            self.number, self.signatures = data_plane.load(
-                lost,
-                model=model,
-                version=version,
-                path=str(path),
-                tags=options.tags,
-                session_config=config.SerializeToString(),
-                manifest=manifest,
-                store=rows.store,
-                batching=batching,
-                warm_up=warm_up,
-                rows=self._rows.message,
-            )
-        except BaseException:
-            self._rows.close()
-            raise
-        try:
-            self._rows.watch(lambda topology: data_plane.set_topology(self.number, topology))
+            if self._rows.are_shared:
+                # Not before: a server without such a store does without its libraries.
+                from hotrow.serving.cut_follower import CutFollower
+
+                self._cuts = CutFollower(model, version, self._rows, data_plane, counts, log)
+            found = data_plane.adopt(request, self._lose)
+            if found is not None:
+                numbers, routed = [load.servable for load in found.loads], found.routed
+                self.signatures = found.signatures
+            else:
+                if self._cuts is not None:
+                    request.shown.CopyFrom(self._cuts.newest())
+                routed, self.signatures = data_plane.load(request, self._lose)
+                numbers = [routed]
+            self._turns = Turns(data_plane, numbers, routed, self._load_second, publish)
+            self._rows.watch(lambda topology: data_plane.set_topology(numbers[0], topology))
+            if self._cuts is not None:
+                self._cuts.follow(self._turns)
         except BaseException:
             self.close()
             raise
 
+    @property
+    def number(self) -> int:
+        """Of the servable in the data plane that answers now."""
+        assert self._turns is not None  # it is loaded
+        return self._turns.routed
+
     def close(self) -> None:
         """Frees it when its last request has ended; no route may lead to it."""
-        self._data_plane.unload(self.number)
+        if self._cuts is not None:
+            self._cuts.end()
+        if self._turns is not None:
+            self._turns.close()
         self._rows.close()
+        if self._cuts is not None:
+            self._cuts.delete_files()
+
+    def _load_second(self, first: int, shown: control_pb2.ShownCut) -> int:
+        """Loads the session that takes turns with the first one; returns its number."""
+        request = control_pb2.LoadRequest()
+        request.CopyFrom(self._data_plane.kept(first))
+        config = config_pb2.ConfigProto.FromString(request.session_config)
+        request.session_config = _config(config, self.model + _SECOND, self.version)
+        request.shares = first
+        request.shown.CopyFrom(shown)
+        request.warm_up.CopyFrom(self._warm_up)
+        number, _ = self._data_plane.load(request, self._lose)
+        return number
+
+    def _lose(self, error: RequestError) -> None:
+        if self._is_lost.acquire(blocking=False):
+            self._lost(error)
+
+
+def _config(options: config_pb2.ConfigProto, name: str, version: int) -> bytes:
+    """Returns the configuration of a session whose kernels find the version's tables by it."""
+    config = config_pb2.ConfigProto()
+    config.CopyFrom(options)
+    config.experimental.session_metadata.name = name
+    config.experimental.session_metadata.version = version
+    return bytes(config.SerializeToString())

@@ -13,6 +13,7 @@ from types import FrameType
 from hotrow.serving.batching import Batching
 from hotrow.serving.config_file import ConfigFilePolling, initial_config
 from hotrow.serving.config_memory import ConfigMemory
+from hotrow.serving.cut_counts import CutCounts
 from hotrow.serving.data_plane import DataPlane, check_port_is_free
 from hotrow.serving.lifecycle import LoadPolicy, Lost, ModelLifecycle
 from hotrow.serving.limited_threads import LimitedThreads
@@ -73,7 +74,10 @@ def serve(options: ServeOptions, supervision: Supervision) -> None:
     models = None
     try:
         batching = Batching(platform, options.file_system_poll_wait_seconds, data_plane, _log)
-        models = _models(options, platform, data_plane, routes, batching, loading, memory)
+        cut_counts = CutCounts()
+        models = _models(
+            options, platform, data_plane, routes, batching, loading, memory, cut_counts
+        )
         new = models.apply(config, resumed=resumed)
         if resumed:
             models.wait_until_settled(data_plane.routed_before(), stop.is_set, _RESUME_SECONDS)
@@ -84,7 +88,9 @@ def serve(options: ServeOptions, supervision: Supervision) -> None:
         polling = ConfigFilePolling(options, models, _log)
         counts = NativeCounts(data_plane.stats, from_now=resumed)
         monitoring = Monitoring(
-            counts.families, models.configured, (__version__, tensorflow_version())
+            lambda: [*counts.families(), *cut_counts.families()],
+            models.configured,
+            (__version__, tensorflow_version()),
         )
         model_server = ModelServer(models, monitoring.families, data_plane.backend)
         data_plane.listen(
@@ -131,6 +137,7 @@ def _models(
     batching: Batching,
     loading: LimitedThreads,
     memory: ConfigMemory,
+    cut_counts: CutCounts,
 ) -> ServedModels:
     policy = LoadPolicy(
         poll_seconds=options.file_system_poll_wait_seconds or None,
@@ -153,6 +160,8 @@ def _models(
                 batching.of_version(path),
                 warm_up(platform.warming, model, path),
                 lost,
+                routes.publish_again,
+                cut_counts,
             )
 
         publish = functools.partial(routes.set_versions, model)

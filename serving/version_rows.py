@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -57,6 +58,8 @@ class VersionRows:
         self._log = log
         self._watch: TopologyWatch | None = None
         self._bound: BoundRows | None = None
+        self._binding = threading.Lock()
+        self._store_url = ""
         if not manifest:
             return
         found = read_manifest(Path(manifest))
@@ -82,6 +85,22 @@ class VersionRows:
         for name, value in place.items():
             setattr(self.message, name, value)
 
+    @property
+    def are_shared(self) -> bool:
+        """Whether they are in a store beside other versions', where cuts may change them."""
+        return bool(self._store_url)
+
+    def bound(self) -> BoundRows:
+        """Returns shared rows, bound.
+
+        Raises:
+            HotrowError: they are not, and the store does not answer now or does not have them.
+        """
+        with self._binding:
+            if self._bound is None:
+                self._bound = self._bind()
+            return self._bound
+
     def watch(self, set_topology: Callable[[str], None]) -> None:
         """Calls `set_topology` from now on whenever the nodes of the store are others."""
         known = self.message.topology
@@ -90,16 +109,11 @@ class VersionRows:
         if self._before is not None and self._before.topology != known:
             set_topology(known)
 
-        def ask() -> str:
-            if self._bound is None:
-                self._bound = self._bind()
-            return self._bound.topology()
-
         def tell(topology: str) -> None:
             set_topology(topology)
             self._log(f"{self._store_url}: the nodes of the store have changed")
 
-        self._watch = TopologyWatch(ask, tell, known)
+        self._watch = TopologyWatch(lambda: self.bound().topology(), tell, known)
 
     def close(self) -> None:
         """Gives the lease and the store back."""

@@ -208,7 +208,7 @@ void ControlService::show(const hotrow::Show& request) {
     }
     std::atomic_thread_fence(std::memory_order_acquire);
   }
-  servable->show(request.cut());
+  servable->show(request.cut(), request.forget_cached());
   const std::lock_guard lock(mutex_);
   servable->note_shown(request.cut());
 }

@@ -119,7 +119,7 @@ bool Servable::shows_at_once(const hotrow::ShownCut& cut) const {
   return whole_ && cut.version() == shown_.version() && cut.dense() == shown_.dense();
 }
 
-void Servable::show(const hotrow::ShownCut& cut) {
+void Servable::show(const hotrow::ShownCut& cut, bool forget_cached) {
   if (!bound_) {
     throw Refused(grpc::StatusCode::FAILED_PRECONDITION,
                   request_.model() + " has no rows of which there could be cuts");
@@ -127,8 +127,11 @@ void Servable::show(const hotrow::ShownCut& cut) {
   const bool same_weights = whole_ && cut.dense() == shown_.dense();
   whole_ = shows_at_once(cut);
   lay_rows(rows_, request_.version(), cut);
-  if (same_weights) return;
-  session_->restore(cut.dense().empty() ? request_.path() + kVariables : cut.dense());
+  if (!same_weights) {
+    session_->restore(cut.dense().empty() ? request_.path() + kVariables : cut.dense());
+  }
+  // At last: the servable that answers meanwhile finds the rows of its own cut there alone.
+  if (forget_cached) check(hr_serving_forget_cached(rows_.c_str(), request_.version()));
 }
 
 void Servable::note_shown(const hotrow::ShownCut& cut) {

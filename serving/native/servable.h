@@ -36,8 +36,9 @@ class Servable {
   // Whether a cut can be shown while requests run: only its layers are others.
   bool shows_at_once(const hotrow::ShownCut& cut) const;
   // Answers with the rows and weights of a cut from now on. Unless it shows at once, no request may
-  // run. When it fails it must not be routed to before another call succeeds.
-  void show(const hotrow::ShownCut& cut);
+  // run. When it fails it must not be routed to before another call succeeds. forget_cached: cached
+  // rows may be older than those of the store.
+  void show(const hotrow::ShownCut& cut, bool forget_cached);
   // Notes that it does.
   void note_shown(const hotrow::ShownCut& cut);
   // Rows in memory may be old, since the store cannot be followed.

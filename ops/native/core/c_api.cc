@@ -122,6 +122,10 @@ int hr_serving_show_attached(const char* manifest_path, uint64_t shown, const hr
   return guarded([&] { hotrow::show_attached(manifest_path, shown, to_layers(layers, count)); });
 }
 
+int hr_serving_forget_cached(const char* model, int64_t version) {
+  return guarded([&] { hotrow::bound_serving(model, version).tables->forget_cached(); });
+}
+
 int hr_serving_set_stale(const char* model, int64_t version, int stale) {
   return guarded([&] { hotrow::bound_serving(model, version).tables->set_stale(stale != 0); });
 }

@@ -340,6 +340,8 @@ typedef struct {
  * are left out have become the store's own. */
 HR_API int hr_serving_show(const char* model, int64_t version, uint64_t shown,
                            const hr_cut_layer* layers, size_t count);
+/* Rows that were cached may be older than those of the store: they are read anew. */
+HR_API int hr_serving_forget_cached(const char* model, int64_t version);
 /* Whether rows in memory may be old, since the store cannot be followed. */
 HR_API int hr_serving_set_stale(const char* model, int64_t version, int stale);
 /* The same for a SavedModel that no server manages, by the path of its manifest. */

@@ -154,6 +154,10 @@ void ServingTables::folded(const CutLayer& layer) const {
   if (cache_ != nullptr) layer.update(cache_.get());
 }
 
+void ServingTables::forget_cached() const {
+  if (cache_ != nullptr) cache_->clear();
+}
+
 void ServingTables::set_topology(const std::string& topology) const {
   if (redis_ == nullptr) {
     fail(Code::kFailedPrecondition, "the store of manifest %s is embedded: it has no nodes",

@@ -55,6 +55,8 @@ class ServingTables {
   std::shared_ptr<const CutLayer> layer(const std::string& path, RowVersion version) const;
   // The store has the rows of these by now: the cache learns of them.
   void folded(const CutLayer& layer) const;
+  // Cached rows may be older than those of the store by now.
+  void forget_cached() const;
   // Whether the store cannot be followed now, so that rows in memory may be old.
   void set_stale(bool stale) const { stale_.store(stale, std::memory_order_relaxed); }
 

@@ -1,0 +1,357 @@
+"""Servers take cuts: rows and weights together, without a gap, whatever is killed meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from integration.serving.marked_rows import (
+    KEYS,
+    MarkedModel,
+    ask,
+    cut_of,
+    marked_load,
+    wait_until,
+    wait_until_answered,
+)
+from integration.serving.metrics_page import samples_of
+from integration.serving.server_processes import control_of, data_plane_of
+
+from hotrow.store.cuts import forget_cut
+from hotrow.store.generations import Generations
+
+CACHE = "--device_cache_rows=100"  # of 360
+
+
+@pytest.fixture
+def model_in(tmp_path: Path) -> Iterator[Callable[[str], MarkedModel]]:
+    """Exports a marked model with its rows in the store of a URL."""
+    made: list[MarkedModel] = []
+
+    def make(url: str) -> MarkedModel:
+        made.append(MarkedModel(tmp_path / "models", url))
+        return made[-1]
+
+    yield make
+    for model in made:
+        model.close()
+
+
+@pytest.fixture
+def model(redis_server: Any, model_in: Any) -> MarkedModel:
+    """A marked model with its rows in a Redis."""
+    made: MarkedModel = model_in(redis_server.url)
+    return made
+
+
+@contextlib.contextmanager
+def paused(server: Any) -> Iterator[None]:
+    """Stops the clock of a server's control process; its executable goes on."""
+    control = control_of(server)
+    os.kill(control, signal.SIGSTOP)
+    yield
+    os.kill(control, signal.SIGCONT)
+
+
+def metrics(folder: Path) -> str:
+    """Returns the flag for a page of metrics."""
+    (folder / "monitoring").write_text("prometheus_config { enable: true }")
+    return f"--monitoring_config_file={folder}/monitoring"
+
+
+def folders_of(server: Any) -> list[Path]:
+    """Returns the folders with files of cuts, one for each version."""
+    arguments = Path(f"/proc/{control_of(server)}/cmdline").read_bytes().decode().split("\0")
+    (folder,) = (a.partition("=")[2] for a in arguments if a.startswith("--control_folder="))
+    cuts = Path(folder) / "cuts"
+    return sorted(cuts.iterdir()) if cuts.exists() else []
+
+
+@pytest.mark.parametrize("place", ["lmdb", "redis", "cluster"])
+def test_cuts_are_seen_soon_whole_and_in_order(
+    place: str, request: Any, model_in: Any, start_server: Any, tmp_path: Path
+) -> None:
+    if place == "lmdb":
+        model = model_in(f"file://{tmp_path}/store")
+    else:
+        fixture = "redis_server" if place == "redis" else "redis_cluster"
+        model = model_in(request.getfixturevalue(fixture).url)
+    server = start_server("m", model.path, CACHE)
+    server.wait_ready()
+    assert cut_of(server) == 0
+    taken = []
+    with marked_load(server) as load:
+        for number in range(1, 8):
+            cut = model.write(number)
+            committed = time.monotonic()
+            taken.append(load.wait_for(number) - committed)
+            if number in (2, 3, 6):
+                model.wait_until_noted(cut)
+                model.fold()
+    print("seconds from commit to the last client", taken)
+    assert load.failures() == []
+    assert load.cuts() == set(range(8))
+    assert cut_of(server) == 7
+    assert max(taken) < 2.0, taken
+
+
+def test_a_server_that_starts_later_begins_with_the_newest_cut(
+    model: MarkedModel, start_server: Any
+) -> None:
+    model.write(1)
+    model.fold()
+    model.write(2)
+    half = start_server("m", model.path, CACHE)  # one is folded, one is not
+    half.wait_ready()
+    assert cut_of(half) == 2
+    model.wait_until_noted(model.write(3))
+    model.fold()
+    late = start_server("m", model.path, CACHE)
+    late.wait_ready()
+    assert cut_of(late) == 3
+    with marked_load(late) as load:
+        model.write(4)
+        load.wait_for(4)
+    assert load.failures() == []
+    assert load.cuts() <= {3, 4}
+    wait_until(lambda: cut_of(half) == 4)
+
+
+def test_an_executable_that_is_killed_begins_with_what_was_shown(
+    model: MarkedModel, start_server: Any
+) -> None:
+    server = start_server("m", model.path, CACHE)
+    server.wait_ready()
+    cut = model.write(1)
+    model.wait_until_noted(cut)
+    with marked_load(server) as load:
+        for number in (2, 3, 4):
+            os.kill(data_plane_of(server), signal.SIGKILL)
+            if number == 3:  # else it takes the cut while it starts
+                wait_until(lambda: server.log.count("hotrow-server serves again") == 2)
+                wait_until_answered(server)
+                assert cut_of(server) == 2
+            cut = model.write(number)
+            load.wait_for(number)
+            model.wait_until_noted(cut)
+            if number == 2:
+                model.fold()
+        os.kill(data_plane_of(server), signal.SIGKILL)
+        wait_until(lambda: server.log.count("hotrow-server serves again") == 4)
+        wait_until_answered(server)
+        assert cut_of(server) == 4
+    assert all(failure.startswith("UNAVAILABLE") for failure in load.failures())
+
+
+def test_an_executable_that_is_killed_in_the_midst_of_cuts_shows_none_of_them_in_part(
+    model: MarkedModel, start_server: Any
+) -> None:
+    server = start_server("m", model.path, CACHE)
+    server.wait_ready()
+    with marked_load(server) as load:
+        for number in range(1, 9):
+            cut = model.write(number)
+            time.sleep(0.04 * number)  # a take lasts some hundredths
+            os.kill(data_plane_of(server), signal.SIGKILL)
+            wait_until(lambda n=number: server.log.count("hotrow-server serves again") == n)
+            model.wait_until_noted(cut)
+            if number % 3 == 0:
+                model.fold()
+        load.wait_for(8)
+    assert all(failure.startswith("UNAVAILABLE") for failure in load.failures())
+    wait_until_answered(server)
+    assert cut_of(server) == 8
+
+
+@pytest.mark.parametrize("moment", ["between cuts", "in the midst of cuts"])
+def test_a_control_process_that_is_killed_fails_no_request_and_forgets_no_cut(
+    moment: str, model: MarkedModel, start_server: Any
+) -> None:
+    server = start_server("m", model.path, CACHE)
+    server.wait_ready()
+    with marked_load(server) as load:
+        for number in range(1, 6):
+            cut = model.write(number)
+            if moment == "between cuts":
+                load.wait_for(number)
+            else:
+                time.sleep(0.03 * number)
+            os.kill(control_of(server), signal.SIGKILL)
+            wait_until(lambda n=number: server.log.count("the control process serves again") == n)
+            load.wait_for(number)
+            # Until it has ended, the lease of the one that was killed is there, too.
+            wait_until(lambda v=cut.version: v in model.noted())
+        assert cut_of(server) == 5
+        last = model.write(6)
+        load.wait_for(6)
+        wait_until(lambda: last.version in model.noted())
+        model.fold()  # as an exporter does when the leases of those that were killed have ended
+        time.sleep(1.0)
+    assert load.failures() == []
+    assert load.cuts() == set(range(7))
+    shows = [line for line in server.log if f"(cut {last.version:016x}" in line]
+    assert len(shows) == 1, server.log
+
+
+def test_a_damaged_cut_is_told_of_once_and_the_one_before_stays(
+    model: MarkedModel, redis_server: Any, start_server: Any
+) -> None:
+    server = start_server("m", model.path, CACHE)
+    server.wait_ready()
+    model.wait_until_noted(model.write(1))
+    with paused(server):
+        cut = model.write(2)
+        whole = model.store.staged(model.generation, cut.version, cut.places)
+        place = cut.dense_places[0]
+        (dense,) = model.store.staged(model.generation, cut.version, [place])
+        damaged = dense[:100] + bytes([dense[100] ^ 1]) + dense[101:]
+        model.store.stage(model.generation, cut.version, {place: damaged})
+    server.wait_for_log(f"cut {cut.version:016x} is not taken")
+    with marked_load(server) as load:
+        time.sleep(2.0)
+        assert load.cuts() == {1}
+        told = [line for line in server.log if "is not taken" in line]
+        assert len(told) == 1
+        assert "is damaged" in told[0]
+        # The rows of it are whole, and the next one has weights of its own.
+        next_one = model.write(3)
+        load.wait_for(3)
+        model.wait_until_noted(next_one)
+        # Rows that no cut brings again are waited for.
+        with paused(server):
+            lost = model.write(4)
+            blocks = dict(
+                zip(
+                    lost.places,
+                    model.store.staged(model.generation, lost.version, lost.places),
+                    strict=True,
+                )
+            )
+            model.store.unstage(model.generation, lost.version, lost.places)
+        server.wait_for_log(f"cut {lost.version:016x} is not taken")
+        model.store.stage(model.generation, lost.version, blocks)
+        load.wait_for(4)
+    assert load.failures() == []
+    assert load.cuts() == {1, 3, 4}
+    assert all(whole)
+
+
+def test_a_cut_that_is_withdrawn_stays_until_it_comes_again(
+    model: MarkedModel, start_server: Any
+) -> None:
+    server = start_server("m", model.path, CACHE)
+    server.wait_ready()
+    model.wait_until_noted(model.write(1))
+    with marked_load(server) as load:
+        withdrawn = model.write(2)
+        load.wait_for(2)
+        model.wait_until_noted(withdrawn)
+        # As an export does that finds it damaged.
+        forget_cut(model.store, model.generation, withdrawn)
+        Generations(model.store.records).next_epoch("m")
+        time.sleep(1.0)
+        assert cut_of(server) == 2
+        os.kill(control_of(server), signal.SIGKILL)
+        server.wait_for_log("the control process serves again")
+        time.sleep(0.5)
+        assert cut_of(server) == 2
+        cut = model.write(3, since=1)
+        load.wait_for(3)
+        wait_until(lambda: cut.version in model.noted())
+        model.fold()
+        time.sleep(1.0)
+    assert load.failures() == []
+    assert cut_of(server) == 3
+
+
+def test_while_the_store_is_away_answers_go_on_and_say_so(
+    model_in: Any, redis_servers: Any, start_server: Any, tmp_path: Path
+) -> None:
+    redis = redis_servers.standalone(settings={"appendonly": "yes", "appendfsync": "always"})
+    model = model_in(redis.url)
+    server = start_server("m", model.path, "--device_cache_rows=10000", metrics(tmp_path))
+    server.wait_ready()
+    model.wait_until_noted(model.write(1))
+    model.fold()
+    assert cut_of(server) == 1  # all rows are cached
+    known = np.arange(KEYS, dtype=np.int64)
+    assert ask(server, known).stale is None
+    labels = '{model_name="m",version="1"}'
+    assert samples_of(server)[f"hotrow_cuts_are_stale{labels}"] == 0
+    redis.stop()
+    wait_until(lambda: ask(server, known).stale is not None)
+    server.wait_for_log("cuts cannot be followed")
+    assert samples_of(server)[f"hotrow_cuts_are_stale{labels}"] == 1
+    # What is started again has to be told once more.
+    os.kill(data_plane_of(server), signal.SIGKILL)
+    server.wait_for_log("hotrow-server serves again")
+    redis.restart()
+    wait_until(lambda: (seen := ask(server, known)).cut == 1 and seen.stale is None)
+    server.wait_for_log("cuts are followed again")
+    redis.freeze()
+    wait_until(lambda: ask(server, known).stale is not None)
+    redis.thaw()
+    cut = model.write(2)
+    wait_until(lambda: cut_of(server) == 2)
+    model.wait_until_noted(cut)
+    assert ask(server, known).stale is None
+
+
+def test_a_server_that_slept_through_cuts_that_are_folded_and_gone_takes_the_newest(
+    model: MarkedModel, start_server: Any
+) -> None:
+    server = start_server("m", model.path, "--device_cache_rows=10000")
+    server.wait_ready()
+    model.wait_until_noted(model.write(1))
+    assert cut_of(server) == 1  # all rows are cached
+    with paused(server):
+        for number in (2, 3, 4):
+            model.write(number)
+            model.fold()  # as an exporter does when the lease of the server has ended
+    wait_until(lambda: (seen := ask(server, np.arange(KEYS))).cut == 4 and not seen.failure)
+    assert cut_of(server) == 4
+
+
+def test_a_version_that_is_unloaded_leaves_nothing_of_its_cuts(
+    model: MarkedModel, start_server: Any, tmp_path: Path
+) -> None:
+    server = start_server("m", model.path, metrics(tmp_path))
+    server.wait_ready()
+    for number in (1, 2, 3):
+        model.wait_until_noted(model.write(number))
+        if number == 2:
+            model.fold()
+    (folder,) = folders_of(server)
+    wait_until(lambda: len(list(folder.iterdir())) == 2)  # rows and weights of the third
+    samples = samples_of(server)
+    labels = '{model_name="m",version="1"}'
+    assert samples[f"hotrow_cuts_taken_total{labels}"] == 3
+    assert samples[f"hotrow_cut_step{labels}"] == 1003
+    (version,) = model.noted()
+    assert samples[f"hotrow_cut_version{labels}"] == version
+    shutil.move(model.path / "1", tmp_path / "away")
+    server.wait_for_log("version 1 is unloaded")
+    assert model.noted() == []
+    assert folders_of(server) == []
+    assert f"hotrow_cut_step{labels}" not in samples_of(server)
+
+
+def test_a_version_that_cannot_be_loaded_again_gives_its_lease_back(
+    model: MarkedModel, start_server: Any
+) -> None:
+    server = start_server("m", model.path)
+    server.wait_ready()
+    model.wait_until_noted(model.write(1))
+    (model.path / "1" / "saved_model.pb").unlink()
+    os.kill(data_plane_of(server), signal.SIGKILL)
+    server.wait_for_log("version 1 failed to load")
+    wait_until(lambda: model.noted() == [])
+    assert folders_of(server) == []
