@@ -58,7 +58,7 @@ class Binding:
         try:
             place: RowsPlace = {}
             if "://" in url:  # else it is the version's own, which nobody deletes
-                self._rows = BoundRows(url, generation, access, option="store")
+                self._rows = BoundRows(url, generation, access, option="store", follows_cuts=False)
                 place = self._rows.place()
             _native.attach_serving(str(manifest), store=url, **options, **place)
             if self._rows is not None and self._rows.has_nodes:

@@ -180,7 +180,7 @@ def test_a_binding_stays_with_the_changes_that_it_began_with(redis_server, tmp_p
         loaded = bound.load()
         np.testing.assert_array_equal(scores(loaded), before)
         train(model, seed=4)
-        (waiting,) = hotrow.export_changes(model, tmp_path, "m", wait_seconds=0).outcome.waiting_for
+        (waiting,) = hotrow.export_changes(model, tmp_path, "m", wait_seconds=600).outcome.held_by
         assert waiting.cut > 0
         np.testing.assert_array_equal(scores(loaded), before)
         np.testing.assert_array_equal(scores(bound.load()), before)

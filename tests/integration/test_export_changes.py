@@ -370,6 +370,27 @@ def test_a_keras_model_that_is_trained_on_brings_its_changes(trained, tmp_path):
     store.close()
 
 
+def test_nobody_waits_for_a_binding_and_its_rows_stay_until_it_is_closed(trained, tmp_path):
+    model, table, fit = trained
+    fit(1, 2, 3)
+    url = f"file://{tmp_path}/store"
+    directory = hotrow.export_model(model, tmp_path, "m", store=url)
+    with hotrow.bind(directory) as bound:
+        for keys in ((2, 3, 4), (4, 5)):
+            fit(*keys)
+            outcome = hotrow.export_changes(model, tmp_path, "m", wait_seconds=600).outcome
+            assert (outcome.waiting_for, len(outcome.held_by)) == ((), 1)
+        score = bound.load().signatures["serving_default"]
+        found = score(key=tf.range(8, dtype=tf.int64))["outputs"]
+        expected = model.predict({"key": np.arange(8)}, verbose=0)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+    assert hotrow.export_changes(model, tmp_path, "m").outcome.held_by == ()
+    store = open_store(url)
+    (generation,) = Generations(store.records).all("m")
+    check_rows(store, generation, {"t": table})
+    store.close()
+
+
 def test_dense_weights_alone_are_a_change(trained, tmp_path):
     model, _, fit = trained
     fit(1, 2)

@@ -45,6 +45,7 @@ class BoundRows:
         access: how the store lets us in.
         folder: private; sockets of native readers are made in it. None: that of temporary files.
         option: what the user wrote the URL behind, for messages.
+        follows_cuts: whether the reader takes newer cuts, so that exporters wait for it.
 
     Raises:
         NotFoundError, DataLossError, FailedPreconditionError: the store does not have the rows.
@@ -58,7 +59,9 @@ class BoundRows:
         access: StoreAccess,
         folder: Path | None = None,
         option: str = "--store",
+        follows_cuts: bool = True,
     ) -> None:
+        self._follows_cuts = follows_cuts
         self._url = parse_store_url(option, url)
         self._access = access
         self._relay: TlsRelay | None = None
@@ -91,7 +94,7 @@ class BoundRows:
         """Returns a lease; None where files can only be read: nobody deletes there."""
         holder = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         try:
-            return use(self._store.records, generation, holder, seconds=_LEASE_SECONDS)
+            return use(self._store.records, generation, holder, _LEASE_SECONDS, self._follows_cuts)
         except FailedPreconditionError:
             if self.has_nodes:
                 raise

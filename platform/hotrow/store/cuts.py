@@ -56,8 +56,7 @@ class CutRecord(pydantic.BaseModel):
             to read rows anew.
         places: of its blocks of rows.
         dense_places: of its blocks of dense weights, in their order.
-        folding: whether some of its rows may lie in the generation's own.
-        folded: whether all of them do.
+        folded: whether all of its rows lie in the generation's own.
     """
 
     model_config = pydantic.ConfigDict(frozen=True, extra="ignore")
@@ -74,7 +73,6 @@ class CutRecord(pydantic.BaseModel):
     previous: int = 0
     places: tuple[Place, ...]
     dense_places: tuple[Place, ...] = ()
-    folding: bool = False
     folded: bool = False
 
     @property
@@ -267,6 +265,7 @@ def fold(
 
     Raises:
         NotFoundError: the generation has lost rows. DataLossError: the cut has lost blocks.
+        FailedPreconditionError: another export changed or forgot it.
     """
     while True:
         marks = store.watermarks(generation)
@@ -279,21 +278,12 @@ def fold(
             report(first, len(places))
             _put_blocks(store, generation, cut, places[first : first + _BLOCKS_AT_ONCE])
         store.set_watermarks(generation, cut.version, behind)
-    return change_cut(store, generation, cut, folding=True, folded=True)
-
-
-def change_cut(store: RowStore, generation: Generation, cut: CutRecord, **facts: bool) -> CutRecord:
-    """Writes other facts of a cut into its record; returns it with them.
-
-    Raises:
-        FailedPreconditionError: somebody else changed or forgot it.
-    """
     name = _name(_CUT, generation, cut.version)
+    folded = cut.model_copy(update={"folded": True})
     text = store.records.get(name)
-    changed = cut.model_copy(update=facts)
-    if text is None or not store.records.swap(name, text, changed.model_dump_json()):
+    if text is None or not store.records.swap(name, text, folded.model_dump_json()):
         raise FailedPreconditionError(f"{name} was changed by another export; try again")
-    return changed
+    return folded
 
 
 def forget_cut(store: RowStore, generation: Generation, cut: CutRecord) -> None:

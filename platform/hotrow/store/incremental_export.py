@@ -24,7 +24,6 @@ from hotrow.lineage import Lineage
 from hotrow.store.cuts import (
     CutRecord,
     TableChanges,
-    change_cut,
     cuts_of,
     discard_unfinished,
     fold,
@@ -213,11 +212,12 @@ def fold_taken(
             f"{generation.generation} have lost rows of earlier exports, in a failover perhaps; "
             f"{_FULL}"
         )
+    behind = [reader.cut for reader in readers(store.records, generation.generation)]
     done: list[CutRecord] = []
     for cut in cuts:
         # Also one that was folded, and in a failover came undone.
         if not cut.folded or bool((marks < np.uint64(cut.version)).any()):
-            if not cut.folding and not _begin_folding(store, generation, cut):
+            if any(taken < cut.version for taken in behind):
                 break
 
             def folding(done: int, of: int, cut: CutRecord = cut) -> None:
@@ -229,20 +229,6 @@ def fold_taken(
     for cut in done[:-1]:
         lock.check()
         forget_cut(store, generation, cut)
-
-
-def _begin_folding(store: RowStore, generation: Generation, cut: CutRecord) -> bool:
-    """Notes that a cut is being folded, if every reader has taken it; returns whether it did.
-
-    A reader that takes no cuts takes its lease first, then looks for this note: one of both sees
-    the other.
-    """
-    marked = change_cut(store, generation, cut, folding=True)
-    there = readers(store.records, generation.generation)
-    if all(reader.cut >= cut.version for reader in there):
-        return True
-    change_cut(store, generation, marked, folding=False)
-    return False
 
 
 def _forget_broken(

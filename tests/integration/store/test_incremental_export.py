@@ -26,16 +26,14 @@ from hotrow.errors import (
     DataLossError,
     FailedPreconditionError,
     ResourceExhaustedError,
-    UnavailableError,
 )
 from hotrow.lineage import Lineage, Start
-from hotrow.store import incremental_export, open_store
+from hotrow.store import open_store
 from hotrow.store.cuts import cuts_of, write_cut
 from hotrow.store.generations import Generations
 from hotrow.store.incremental_export import export_changes
-from hotrow.store.leases import lock_exports, readers, use
+from hotrow.store.leases import lock_exports, use
 from hotrow.store.spec import Origin, State
-from hotrow.store.steady_rows import last_folded
 
 EXPORT = """
 import os, signal, sys
@@ -184,41 +182,6 @@ def test_rows_stay_for_a_reader_that_takes_no_cuts_and_nobody_waits_for_it(store
         assert seen(store, generation) == (state(1)[0], 1)
     assert export(store, generation, state(2)).held_by == ()
     assert_folded(store, generation, state(2))
-
-
-def test_a_reader_that_takes_no_cuts_finds_rows_of_one_state_whenever_it_comes(
-    store, generation, monkeypatch
-):
-    records = store.records
-    assert last_folded(records, generation) is None
-    first = export(store, generation, state(1)).cut
-    assert last_folded(records, generation).version == first.version
-    taken = []
-
-    def comes_in_between(of, name):
-        with use(records, name, "batch", follows_cuts=False):
-            taken.append([cut.folding for cut in cuts_of(records, generation)])
-            return readers(of, name)
-
-    # It takes its lease when the exporter has noted that it folds, and is seen.
-    with monkeypatch.context() as patch:
-        patch.setattr(incremental_export, "readers", comes_in_between)
-        second = export(store, generation, state(2))
-    assert [reader.holder for reader in second.held_by] == ["batch"]
-    assert [True, True] in taken
-    assert last_folded(records, generation).version == first.version
-    assert seen(store, generation, up_to=first.version) == (state(1)[0], 1)
-
-    def dies(*arguments):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(type(store), "set_watermarks", dies)
-        export(store, generation, state(2))
-    with pytest.raises(UnavailableError, match="only some of the rows of step 102; run the export"):
-        last_folded(records, generation, wait_seconds=0.2)
-    export(store, generation, state(2))
-    assert last_folded(records, generation).version == second.cut.version
 
 
 def test_what_does_not_go_on_from_the_last_export_is_refused(store, generation):
