@@ -2,8 +2,9 @@
 
     python -m peers.cut_clients HOST:PORT MODEL CLIENTS < /dev/null
 
-Prints a JSON array of [when a request began, when it was answered, which cut it is of], in seconds
-of CLOCK_MONOTONIC; null instead of the cut: it failed.
+Prints a line when each client has had answers, and at the end a JSON array of [when a request
+began, when it was answered, which cut it is of], in seconds of CLOCK_MONOTONIC; null instead of the
+cut: it failed.
 """
 
 from __future__ import annotations
@@ -56,6 +57,9 @@ def main(address: str, model: str, clients: int) -> None:
     threads = [threading.Thread(target=run, args=[n]) for n in range(clients)]
     for thread in threads:
         thread.start()
+    while len(answers) < 10 * clients:
+        time.sleep(0.01)
+    print("ready", flush=True)
     sys.stdin.read()
     ended.set()
     for thread in threads:
