@@ -28,7 +28,8 @@ from integration.serving.server_processes import control_of, data_plane_of
 from hotrow.store.cuts import forget_cut
 from hotrow.store.generations import Generations
 
-CACHE = "--device_cache_rows=100"  # of 360
+PATIENCE = "--store_timeout_ms=5000"  # for machines that others use, too
+CACHE = ("--device_cache_rows=100", PATIENCE)  # of 360
 
 
 @pytest.fixture
@@ -84,7 +85,7 @@ def test_cuts_are_seen_soon_whole_and_in_order(
     else:
         fixture = "redis_server" if place == "redis" else "redis_cluster"
         model = model_in(request.getfixturevalue(fixture).url)
-    server = start_server("m", model.path, CACHE)
+    server = start_server("m", model.path, *CACHE)
     server.wait_ready()
     assert cut_of(server) == 0
     taken = []
@@ -109,12 +110,12 @@ def test_a_server_that_starts_later_begins_with_the_newest_cut(
     model.write(1)
     model.fold()
     model.write(2)
-    half = start_server("m", model.path, CACHE)  # one is folded, one is not
+    half = start_server("m", model.path, *CACHE)  # one is folded, one is not
     half.wait_ready()
     assert cut_of(half) == 2
     model.wait_until_noted(model.write(3))
     model.fold()
-    late = start_server("m", model.path, CACHE)
+    late = start_server("m", model.path, *CACHE)
     late.wait_ready()
     assert cut_of(late) == 3
     with marked_load(late) as load:
@@ -128,7 +129,7 @@ def test_a_server_that_starts_later_begins_with_the_newest_cut(
 def test_an_executable_that_is_killed_begins_with_what_was_shown(
     model: MarkedModel, start_server: Any
 ) -> None:
-    server = start_server("m", model.path, CACHE)
+    server = start_server("m", model.path, *CACHE)
     server.wait_ready()
     cut = model.write(1)
     model.wait_until_noted(cut)
@@ -154,7 +155,7 @@ def test_an_executable_that_is_killed_begins_with_what_was_shown(
 def test_an_executable_that_is_killed_in_the_midst_of_cuts_shows_none_of_them_in_part(
     model: MarkedModel, start_server: Any
 ) -> None:
-    server = start_server("m", model.path, CACHE)
+    server = start_server("m", model.path, *CACHE)
     server.wait_ready()
     with marked_load(server) as load:
         for number in range(1, 9):
@@ -175,7 +176,7 @@ def test_an_executable_that_is_killed_in_the_midst_of_cuts_shows_none_of_them_in
 def test_a_control_process_that_is_killed_fails_no_request_and_forgets_no_cut(
     moment: str, model: MarkedModel, start_server: Any
 ) -> None:
-    server = start_server("m", model.path, CACHE)
+    server = start_server("m", model.path, *CACHE)
     server.wait_ready()
     with marked_load(server) as load:
         for number in range(1, 6):
@@ -204,7 +205,7 @@ def test_a_control_process_that_is_killed_fails_no_request_and_forgets_no_cut(
 def test_a_damaged_cut_is_told_of_once_and_the_one_before_stays(
     model: MarkedModel, redis_server: Any, start_server: Any
 ) -> None:
-    server = start_server("m", model.path, CACHE)
+    server = start_server("m", model.path, *CACHE)
     server.wait_ready()
     model.wait_until_noted(model.write(1))
     with paused(server):
@@ -247,7 +248,7 @@ def test_a_damaged_cut_is_told_of_once_and_the_one_before_stays(
 def test_a_cut_that_is_withdrawn_stays_until_it_comes_again(
     model: MarkedModel, start_server: Any
 ) -> None:
-    server = start_server("m", model.path, CACHE)
+    server = start_server("m", model.path, *CACHE)
     server.wait_ready()
     model.wait_until_noted(model.write(1))
     with marked_load(server) as load:
@@ -308,7 +309,7 @@ def test_while_the_store_is_away_answers_go_on_and_say_so(
 def test_a_server_that_slept_through_cuts_that_are_folded_and_gone_takes_the_newest(
     model: MarkedModel, start_server: Any
 ) -> None:
-    server = start_server("m", model.path, "--device_cache_rows=10000")
+    server = start_server("m", model.path, "--device_cache_rows=10000", PATIENCE)
     server.wait_ready()
     model.wait_until_noted(model.write(1))
     assert cut_of(server) == 1  # all rows are cached
