@@ -29,6 +29,7 @@ import click
 HERE = Path(__file__).parent
 NATIVE = HERE.parent / "ops" / "native"
 CORE = ("hot_rows", "memory_reader", "serving_lookup", "single_flight", "unique", "pooling")
+CORE += ("cut_layer", "fingerprint")
 HELPERS = ("row_codec", "store_layout", "dispatch", "mapping", "status")
 POLICIES = {"f": "LFU", "r": "LRU"}
 GOAL_MILLIONS = 40
@@ -40,7 +41,7 @@ def build(directory: Path) -> Path:
     sources = [NATIVE / "core" / f"{name}.cc" for name in CORE + HELPERS]
     flags = ["-std=c++17", "-O3", "-DNDEBUG", "-ffp-contract=off", f"-I{NATIVE}"]
     command = ["g++", *flags, str(HERE / "peers" / "hot_row_cache.cc"), *map(str, sources)]
-    subprocess.run([*command, "-o", str(program), "-lpthread"], check=True)
+    subprocess.run([*command, "-o", str(program), "-lfarmhash", "-lpthread"], check=True)
     return program
 
 
