@@ -271,14 +271,15 @@ def test_rows_that_a_failover_lost_after_folding_are_folded_again(store, generat
         export(store, generation, state(2))
 
 
-@pytest.mark.parametrize("folded", [False, True], ids=["of rows", "of dense weights"])
-def test_what_a_cut_brought_that_lost_blocks_comes_again(store, generation, folded):
+@pytest.mark.parametrize("dense", [False, True], ids=["of rows", "of dense weights"])
+@pytest.mark.parametrize("folded", [False, True], ids=["not folded", "folded"])
+def test_what_a_cut_brought_that_lost_blocks_comes_again(store, generation, folded, dense):
     export(store, generation, state(1))
     with use(store.records, generation.generation, "slow") as slow:
         if folded:
             slow.note_cut(2**62)
         broken = export(store, generation, state(2)).cut
-        place = broken.dense_places[0] if folded else broken.places[7]
+        place = broken.dense_places[0] if dense else broken.places[7]
         (block,) = store.staged(generation, broken.version, [place])
         store.stage(generation, broken.version, {place: block[:-1]})
         again = export(store, generation, state(2))
