@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
+from hotrow.cli.progress_lines import ProgressLines
 from hotrow.cli.quiet_start import import_tensorflow_quietly
 from hotrow.cli.store_flags import store_flags, take_store_access
 from hotrow.errors import InvalidArgumentError
@@ -20,22 +20,9 @@ if TYPE_CHECKING:
     from hotrow.store.access import StoreAccess
     from hotrow.store.cuts import CutRecord
 
-_LINE_SECONDS = 5.0
 _WAIT_SECONDS = 60.0
 # What a full export decides for those that follow it.
 _OF_FULL_EXPORTS = ("row_type", "top", "store_shards", "keep_generations", "standalone")
-
-
-class _Progress:
-    """Prints a line of progress now and then, on standard error."""
-
-    def __init__(self) -> None:
-        self._last = time.monotonic()
-
-    def __call__(self, line: str) -> None:
-        if time.monotonic() - self._last >= _LINE_SECONDS:
-            self._last = time.monotonic()
-            click.echo(line, err=True)
 
 
 @click.command(name="export")
@@ -190,7 +177,7 @@ def _export_version(
         version=version,
         rows=rows,
         standalone=standalone,
-        report=_Progress(),
+        report=ProgressLines(),
     )
     click.echo(
         f"Exported {name} version {manifest.version}: {manifest.rows} rows in "
@@ -233,7 +220,7 @@ def _export_changes(
         store=store,
         access=access,
         wait_seconds=wait_seconds,
-        report=_Progress(),
+        report=ProgressLines(),
         committed=committed,
     )
     click.echo(_told(name, exported, run.position.step, wait_seconds))

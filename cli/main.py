@@ -20,6 +20,7 @@ COMMANDS = {
     "predict": "Send rows of a data file to a server and print scores.",
     "evaluate": "Measure AUC, logloss and calibration of a served model.",
     "data": "Generate, convert and inspect data files.",
+    "delete": "Delete rows of exported versions from a store.",
     "inspect": "Show what a run, a checkpoint, a version directory or a store holds.",
 }
 

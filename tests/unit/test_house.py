@@ -62,6 +62,7 @@ HELPS = {
     ("predict",): ["--server HOST:PORT", "--model", "--data FILE", "--limit"],
     ("evaluate",): ["--server HOST:PORT", "--model", "--data FILE"],
     ("data",): ["generate", "convert", "inspect"],
+    ("delete",): ["STORE_URL", "--model", "--generation", "--store_user"],
     ("data", "generate"): ["OUT", "--rows", "--valid-rows", "--keys", "--skew", "--noise"],
     ("data", "convert"): ["IN", "OUT.parquet", "--format", "--on-malformed"],
     ("data", "inspect"): ["FILE", "--format", "--top"],

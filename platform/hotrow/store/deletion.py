@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hotrow.errors import FailedPreconditionError, HotrowError
+from hotrow.errors import FailedPreconditionError, HotrowError, NotFoundError
 from hotrow.store.cuts import cuts_of, discard_unfinished, forget_cut
 from hotrow.store.full_export import forget_progress
 from hotrow.store.generations import Generations
@@ -32,9 +32,12 @@ def delete_generation(
     generations = Generations(store.records)
     deleting = generations.begin_deleting(generation)
     # Readers take their lease before they look at the state.
-    if generation.state is State.COMPLETE and users(store.records, generation.generation):
-        generations.keep(deleting)
-        raise FailedPreconditionError(f"generation {generation.generation} is in use")
+    if generation.state is State.COMPLETE:
+        try:
+            _check_unused(store, generation)
+        except FailedPreconditionError:
+            generations.keep(deleting)
+            raise
     discard_unfinished(store, deleting)
     for cut in cuts_of(store.records, deleting):
         forget_cut(store, deleting, cut)
@@ -42,6 +45,50 @@ def delete_generation(
     forget_progress(store.records, deleting)
     forget_users(store.records, deleting.generation)
     generations.forget(deleting)
+
+
+def delete_model(
+    store: RowStore,
+    model: str,
+    deleted: Callable[[Generation], None],
+    report: Callable[[str], None] = lambda line: None,
+) -> None:
+    """Deletes all generations of a model, also the live one. The caller holds the export lease.
+
+    Args:
+        store: where.
+        model: whose.
+        deleted: gets each generation that is gone.
+        report: gets lines of progress.
+
+    Raises:
+        NotFoundError: there are none.
+        FailedPreconditionError: a server uses one of them; if it did so before, nothing is deleted.
+        UnavailableError: the store does not answer; call it again.
+    """
+    generations = Generations(store.records)
+    found = generations.all(model)
+    if not found:
+        there = ", ".join(sorted({g.model for g in generations.all()})) or "none"
+        raise NotFoundError(f"{store.url} has no rows of model {model!r}; its models: {there}")
+    for generation in found:
+        _check_unused(store, generation)
+    generations.retire(model)
+    for generation in found:
+
+        def deleting(done: int, of: int, generation: Generation = generation) -> None:
+            report(f"generation {generation.generation}: {done} of {of} parts deleted")
+
+        delete_generation(store, generation, deleting)
+        deleted(generation)
+
+
+def _check_unused(store: RowStore, generation: Generation) -> None:
+    if holders := users(store.records, generation.generation):
+        raise FailedPreconditionError(
+            f"generation {generation.generation} is in use by {', '.join(holders)}; end these "
+            "servers first, or let them unload the version"
+        )
 
 
 def delete_unneeded(

@@ -148,7 +148,8 @@ class Generations:
         """
         if self.model(generation.model).live == generation.generation:
             raise FailedPreconditionError(
-                f"generation {generation.generation} is live; export or roll back first"
+                f"generation {generation.generation} is live; export another one first, or delete "
+                "the whole model"
             )
         if generation.state is State.DELETING:
             return generation
@@ -220,19 +221,9 @@ class Generations:
                 return False
         raise FailedPreconditionError(f"{name} keeps changing")
 
-    def roll_back(self, model: str) -> ModelRecord:
-        """Makes the previous generation of a model live again; the live one becomes previous.
-
-        Raises:
-            FailedPreconditionError: there is no previous one.
-        """
-
-        def point(record: ModelRecord) -> dict[str, Any]:
-            if not record.previous:
-                raise FailedPreconditionError(f"model {model} has no previous generation")
-            return {"live": record.previous, "previous": record.live}
-
-        return self._change_model(model, point)
+    def retire(self, model: str) -> ModelRecord:
+        """Points a model to no generation any more; its numbers go on from where they are."""
+        return self._change_model(model, lambda _: {"live": "", "previous": ""})
 
     def _change(self, generation: Generation, expected: State, **changes: Any) -> Generation:
         name = _GENERATION + generation.generation

@@ -13,7 +13,7 @@ from stored_rows import ArrayRows, exported, float_rows, some_keys
 
 from hotrow import _native
 from hotrow.errors import DataLossError, FailedPreconditionError, NotFoundError
-from hotrow.store.deletion import delete_generation, delete_unneeded
+from hotrow.store.deletion import delete_generation, delete_model, delete_unneeded
 from hotrow.store.full_export import write_generation
 from hotrow.store.generations import Generations
 from hotrow.store.leases import lock_exports, use
@@ -198,19 +198,39 @@ def test_an_export_whose_lock_was_lost_stops(store):
         write_generation(store, exported(), [table], lock, shards=16)
 
 
-def test_the_live_generation_can_be_rolled_back_and_cannot_be_deleted(store):
-    generations = Generations(store.records)
-    with pytest.raises(FailedPreconditionError, match="no previous"):
-        generations.roll_back("m")
+def test_the_live_generation_cannot_be_deleted(store):
     first, second = export(store, sources()), export(store, sources(1), exported(2))
-    assert generations.model("m").live == second.generation
-    generations.roll_back("m")
-    assert generations.model("m").live == first.generation
-    generations.roll_back("m")
-    assert generations.model("m").live == second.generation
     with pytest.raises(FailedPreconditionError, match="is live"):
         delete_generation(store, second)
     assert_holds(store, second, sources(1))
+    assert_holds(store, first, sources())
+
+
+def test_a_model_is_deleted_whole_unless_a_server_uses_it(store):
+    made = [export(store, sources(seed), exported(seed + 1)) for seed in range(2)]
+    generations = Generations(store.records)
+    gone = []
+    with (
+        use(store.records, made[0].generation, "server-7"),
+        lock_exports(store.records, "m"),
+        pytest.raises(FailedPreconditionError, match=r"in use by server-7; end these"),
+    ):
+        delete_model(store, "m", gone.append)
+    assert gone == []
+    assert_holds(store, made[0], sources(0))
+    assert generations.model("m").live == made[1].generation
+    before = generations.model("m")
+    with lock_exports(store.records, "m"):
+        delete_model(store, "m", gone.append)
+    assert [g.generation for g in gone] == [g.generation for g in made]
+    assert generations.all() == []
+    # A later export of the model is still newer than all that were.
+    after = generations.model("m")
+    assert (after.live, after.previous, after.epoch) == ("", "", before.epoch)
+    with lock_exports(store.records, "m"), pytest.raises(NotFoundError, match="its models: none"):
+        delete_model(store, "m", gone.append)
+    export(store, sources(3), exported(3))
+    assert generations.model("m").epoch > before.epoch
 
 
 def test_old_generations_go_when_no_server_uses_them(store):
