@@ -109,6 +109,7 @@ class DataPlane:
         self._changed = threading.Condition()
         self._loaded: dict[int, _Loaded] = {}
         self._routes = control_pb2.Routes()
+        self._routing = threading.Lock()  # from a change of the routes until it is done
         self._listening: control_pb2.ListenRequest | None = None
         self._stale: set[int] = set()
         self._batch_threads = 0
@@ -134,10 +135,11 @@ class DataPlane:
 
         Until then those of an executable that was found go where they went before.
         """
-        adoption, self._adoption = self._adoption, None
-        if adoption is None:
-            return
-        self.set_routes(self._routes)
+        with self._routing:
+            adoption, self._adoption = self._adoption, None
+            if adoption is None:
+                return
+            self._send_routes()
         for servable in adoption.rest():
             self.unload(servable)
 
@@ -170,6 +172,26 @@ class DataPlane:
                 for known in found.loads:
                     self._loaded[known.servable] = _Loaded(known, lost)
         return found
+
+    def adopt_second(self, first: int, lost: Callable[[RequestError], None]) -> int | None:
+        """Takes a servable over that uses the tables of another one; None: there is none.
+
+        A control process before this one has asked for it, and it was loaded since this one began.
+
+        Args:
+            first: the other one.
+            lost: as for `load`.
+        """
+        described = self._described()
+        if described is None:
+            return None
+        with self._changed:
+            for entry in described.servables:
+                number = int(entry.load.servable)
+                if entry.load.shares == first and number not in self._loaded:
+                    self._loaded[number] = _Loaded(entry.load, lost)
+                    return number
+        return None
 
     def load(
         self, request: control_pb2.LoadRequest, lost: Callable[[RequestError], None]
@@ -211,17 +233,21 @@ class DataPlane:
 
     def set_routes(self, routes: control_pb2.Routes) -> None:
         """Requests go where this table leads."""
-        with self._changed:
-            self._routes = routes
-            if self._ending or self._adoption is not None:
-                return
+        with self._routing:
+            with self._changed:
+                self._routes = routes
+                if self._ending or self._adoption is not None:
+                    return
+            self._send_routes()
+
+    def _send_routes(self) -> None:
         while True:
-            kept = self._loaded_routes(routes)
+            kept = self._loaded_routes(self._routes)
             try:
                 self._call(control_pb2.Request(set_routes=kept))
             except RequestError:
                 # Unless another version was lost meanwhile, by a process that was started again.
-                if self._loaded_routes(routes) == kept:
+                if self._loaded_routes(self._routes) == kept:
                     raise
             else:
                 return

@@ -150,7 +150,10 @@ class Servable:
             self._cuts.delete_files()
 
     def _load_second(self, first: int, shown: control_pb2.ShownCut) -> int:
-        """Loads the session that takes turns with the first one; returns its number."""
+        """Returns the session that takes turns with the first one, which shows this or another."""
+        found = self._data_plane.adopt_second(first, self._lose)
+        if found is not None:
+            return found
         request = control_pb2.LoadRequest()
         request.CopyFrom(self._data_plane.kept(first))
         config = config_pb2.ConfigProto.FromString(request.session_config)

@@ -15,8 +15,8 @@ class Turns:
         data_plane: has them.
         numbers: of those that are there, the one with the tables first.
         routed: the one of them that answers.
-        load_second: loads the other one, beside the first, with what it is to show; returns its
-            number.
+        load_second: loads the other one, beside the first, with what it is to show, unless it is
+            there; returns its number.
         publish: makes requests go to `routed` from now on.
 
     Attributes:
@@ -76,7 +76,8 @@ class Turns:
         if len(self._numbers) == 1:
             self._numbers.append(self._load_second(self._numbers[0], cut))
         (idle,) = (number for number in self._numbers if number != self.routed)
-        if self._shown(idle) != cut:
+        # Also one that has just been loaded with it: the cache is that of the other one.
+        if forget_cached or self._shown(idle) != cut:
             self._data_plane.show(idle, cut, forget_cached)
         return idle
 

@@ -36,7 +36,8 @@ _WAIT_SECONDS = 30.0
 def row_of(key: int, cut: int) -> float:
     """Returns all weights of a key's row as a server that shows a cut has them; 0: exported."""
     if key >= KEYS:
-        return 0.0 if 1 <= key - KEYS <= cut else float(key * _CUTS)
+        gone = key >= KEYS + TEMPORARY or 1 <= key - KEYS <= cut
+        return 0.0 if gone else float(key * _CUTS)
     last = cut - (key + cut) % 3
     return float(key * _CUTS + max(last, 0))
 
@@ -94,12 +95,13 @@ class MarkedModel:
         self._mark.bias.assign(np.full(_DIM, cut, np.float32))
         return dense_checkpoint([self._mark.kernel, self._mark.bias], self._version)[0]
 
-    def write(self, number: int, since: int | None = None) -> CutRecord:
+    def write(self, number: int, *, since: int | None = None, rows: bool = True) -> CutRecord:
         """Commits cut 1, 2, ...
 
         Args:
             number: of the cut.
             since: the cut that it goes on from; None: the one before.
+            rows: whether it has the rows that changed, beside the weights.
         """
         numbers = range(number if since is None else since + 1, number + 1)
         keys = [key for key in range(KEYS) if any((key + n) % 3 == 0 for n in numbers)]
@@ -113,7 +115,7 @@ class MarkedModel:
                 self.store,
                 self.generation,
                 lock,
-                changes=[(0, changes)],
+                changes=[(0, changes)] if rows else [],
                 dense=self.dense(number),
                 step=1000 + number,
                 clocks=[number],

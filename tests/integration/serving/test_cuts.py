@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from integration.serving.marked_rows import (
     KEYS,
+    TEMPORARY,
     MarkedModel,
     ask,
     cut_of,
@@ -306,19 +307,33 @@ def test_while_the_store_is_away_answers_go_on_and_say_so(
     assert ask(server, known).stale is None
 
 
+@pytest.mark.parametrize("before", [0, 1])
 def test_a_server_that_slept_through_cuts_that_are_folded_and_gone_takes_the_newest(
-    model: MarkedModel, start_server: Any
+    before: int, model: MarkedModel, start_server: Any
 ) -> None:
     server = start_server("m", model.path, "--device_cache_rows=10000", PATIENCE)
     server.wait_ready()
-    model.wait_until_noted(model.write(1))
-    assert cut_of(server) == 1  # all rows are cached
-    with paused(server):
-        for number in (2, 3, 4):
-            model.write(number)
-            model.fold()  # as an exporter does when the lease of the server has ended
-    wait_until(lambda: (seen := ask(server, np.arange(KEYS))).cut == 4 and not seen.failure)
+    if before:
+        model.wait_until_noted(model.write(1))
+    assert cut_of(server) == before  # all rows are cached
+    with marked_load(server) as load:
+        with paused(server):
+            for number in range(before + 1, 5):
+                model.write(number)
+                model.fold()  # as an exporter does when the lease of the server has ended
+        load.wait_for(4)
+    assert load.cuts() <= {before, 4}
+    assert all("rows of a cut that is not taken yet" in text for text in load.failures())
     assert cut_of(server) == 4
+
+
+def test_a_cut_of_weights_alone_is_taken(model: MarkedModel, start_server: Any) -> None:
+    server = start_server("m", model.path, *CACHE)
+    server.wait_ready()
+    cut = model.write(1, rows=False)
+    model.wait_until_noted(cut)
+    seen = ask(server, np.array([KEYS + TEMPORARY], np.int64))  # no such row
+    assert (seen.cut, seen.wrong) == (1, ())
 
 
 def test_a_version_that_is_unloaded_leaves_nothing_of_its_cuts(
