@@ -112,8 +112,8 @@ def serve(options: ServeOptions, supervision: Supervision) -> None:
         if resumed:
             _log("the control process serves again")
         else:
+            supervision.has_begun_to_serve()  # first: who reads the line may kill this process
             _announce(options, models)
-            supervision.has_begun_to_serve()
         stop.wait()
     finally:
         if rest is not None:

@@ -125,6 +125,10 @@ class Lease:
                     held = self._renew()
             except HotrowError:
                 continue  # the store is away: the next renewal tells whether it is still ours
+            except Exception:
+                if self._released.is_set():
+                    return  # who released it did not wait for the store, and closed it
+                raise
             if held:
                 self.lost.clear()
             elif not self._released.is_set():
@@ -134,7 +138,7 @@ class Lease:
 
     def _give_back(self) -> None:
         self._thread.join()
-        with contextlib.suppress(HotrowError):
+        with contextlib.suppress(Exception):  # the store may be closed by now
             text = self._records.get(self._name)
             if text is not None and json.loads(text)["holder"] == self._holder:
                 self._records.swap(self._name, text, None)

@@ -77,16 +77,21 @@ def folders_of(server: Any) -> list[Path]:
     return sorted(cuts.iterdir()) if cuts.exists() else []
 
 
-@pytest.mark.parametrize("place", ["lmdb", "redis", "cluster"])
+@pytest.mark.parametrize("place", ["lmdb", "redis", "cluster", "redis, in batches"])
 def test_cuts_are_seen_soon_whole_and_in_order(
     place: str, request: Any, model_in: Any, start_server: Any, tmp_path: Path
 ) -> None:
     if place == "lmdb":
         model = model_in(f"file://{tmp_path}/store")
     else:
-        fixture = "redis_server" if place == "redis" else "redis_cluster"
+        fixture = "redis_cluster" if place == "cluster" else "redis_server"
         model = model_in(request.getfixturevalue(fixture).url)
-    server = start_server("m", model.path, *CACHE)
+    flags = []
+    if "batches" in place:
+        parameters = "max_batch_size { value: 400 } batch_timeout_micros { value: 3000 }"
+        (tmp_path / "batching").write_text(parameters)
+        flags = ["--enable_batching", f"--batching_parameters_file={tmp_path}/batching"]
+    server = start_server("m", model.path, *CACHE, *flags)
     server.wait_ready()
     assert cut_of(server) == 0
     taken = []
@@ -358,6 +363,22 @@ def test_a_version_that_is_unloaded_leaves_nothing_of_its_cuts(
     assert model.noted() == []
     assert folders_of(server) == []
     assert f"hotrow_cut_step{labels}" not in samples_of(server)
+
+
+def test_a_server_whose_store_hangs_ends_in_time(
+    model: MarkedModel, redis_server: Any, start_server: Any
+) -> None:
+    server = start_server("m", model.path, *CACHE)
+    server.wait_ready()
+    model.wait_until_noted(model.write(1))
+    redis_server.freeze()
+    try:
+        began = time.monotonic()
+        assert server.terminate() == 0
+        assert time.monotonic() - began < 20.0
+    finally:
+        redis_server.thaw()
+    assert not any("Traceback" in line for line in server.log), server.log
 
 
 def test_a_version_that_cannot_be_loaded_again_gives_its_lease_back(

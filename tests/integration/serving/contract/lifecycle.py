@@ -105,6 +105,7 @@ ROWS = (
         "test_cuts.py::test_a_server_that_slept_through_cuts_that_are_folded_and_gone_takes_the_newest",
         "test_cuts.py::test_a_cut_of_weights_alone_is_taken",
         "test_cuts.py::test_a_version_that_is_unloaded_leaves_nothing_of_its_cuts",
+        "test_cuts.py::test_a_server_whose_store_hangs_ends_in_time",
         "test_cuts.py::test_a_version_that_cannot_be_loaded_again_gives_its_lease_back",
     ),
 )
