@@ -25,7 +25,10 @@ from integration.serving.marked_rows import (
 )
 from integration.serving.metrics_page import samples_of
 from integration.serving.server_processes import control_of, data_plane_of
+from tensorflow.core.protobuf import config_pb2
 
+from hotrow.protos import control_pb2
+from hotrow.serving.control_socket import ask as ask_executable
 from hotrow.store.cuts import forget_cut
 from hotrow.store.generations import Generations
 
@@ -69,11 +72,16 @@ def metrics(folder: Path) -> str:
     return f"--monitoring_config_file={folder}/monitoring"
 
 
-def folders_of(server: Any) -> list[Path]:
-    """Returns the folders with files of cuts, one for each version."""
+def private_folder(server: Any) -> Path:
+    """Returns the folder of its processes."""
     arguments = Path(f"/proc/{control_of(server)}/cmdline").read_bytes().decode().split("\0")
     (folder,) = (a.partition("=")[2] for a in arguments if a.startswith("--control_folder="))
-    cuts = Path(folder) / "cuts"
+    return Path(folder)
+
+
+def folders_of(server: Any) -> list[Path]:
+    """Returns the folders with files of cuts, one for each version."""
+    cuts = private_folder(server) / "cuts"
     return sorted(cuts.iterdir()) if cuts.exists() else []
 
 
@@ -206,6 +214,31 @@ def test_a_control_process_that_is_killed_fails_no_request_and_forgets_no_cut(
     assert load.cuts() == set(range(7))
     shows = [line for line in server.log if f"(cut {last.version:016x}" in line]
     assert len(shows) == 1, server.log
+
+
+def test_a_second_session_that_a_dead_control_process_asked_for_is_used(
+    model: MarkedModel, start_server: Any
+) -> None:
+    server = start_server("m", model.path, *CACHE)
+    server.wait_ready()
+    # As it asks for it, without having seen the answer.
+    socket = private_folder(server) / "control"
+    describe = control_pb2.Request(describe=control_pb2.DescribeRequest())
+    (first,) = ask_executable(socket, describe).describe.servables
+    second = first.load
+    second.servable, second.shares = 999, first.load.servable
+    config = config_pb2.ConfigProto.FromString(second.session_config)
+    config.experimental.session_metadata.name = "m#2"
+    second.session_config = config.SerializeToString()
+    ask_executable(socket, control_pb2.Request(load=second))
+    with marked_load(server) as load:
+        for number in (1, 2):
+            model.wait_until_noted(model.write(number))
+    assert load.failures() == []
+    assert load.cuts() == {0, 1, 2}
+    described = ask_executable(socket, describe).describe
+    assert 999 in {entry.load.servable for entry in described.servables}
+    assert len(described.servables) == 2
 
 
 def test_a_damaged_cut_is_told_of_once_and_the_one_before_stays(
