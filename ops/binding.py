@@ -137,9 +137,9 @@ def bind(
     Rows are read from files, or from a Redis whose nodes may change. The generation in the store
     is not deleted meanwhile. Hotrow's ops are loaded, too, so nothing else is needed to load the
     model: `load()` of what is returned does it, and shows the newest incremental export. A model
-    that `tf.saved_model.load` loaded, before or after this, has the weights of the full export: it
-    fails where it meets rows of a later one. Close what is returned, or use it in a `with`
-    statement.
+    that `tf.saved_model.load` loaded itself has the weights of the full export: it fails where it
+    meets rows of a later one, until `load()` was called, from when on all lookups of the version in
+    this process read rows of the newest. Close what is returned, or use it in a `with` statement.
 
     Args:
         model_dir: the version, `models/shop/1`.

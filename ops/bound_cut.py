@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from hotrow import _native
 from hotrow.errors import DataLossError
 from hotrow.store.bound_rows import BoundRows
 from hotrow.store.cut_dense import unpack
-from hotrow.store.cuts import cuts_of, dense_of, row_block_bytes
+from hotrow.store.cuts import CutRecord, cuts_of, dense_of, row_block_bytes
 
 _VARIABLE = "dense_variables/{}/.ATTRIBUTES/VARIABLE_VALUE"
 
@@ -62,11 +63,22 @@ def show_newest_cut(manifest: Path, rows: BoundRows) -> BoundCut:
         UnavailableError: the store does not answer.
     """
     store, generation = rows.store, rows.generation
-    cuts = cuts_of(store.records, generation)
-    if not cuts:
-        return BoundCut()
-    newest = cuts[-1]
+    while cuts := cuts_of(store.records, generation):
+        try:
+            return _show(manifest, rows, cuts)
+        except DataLossError:
+            # An export may have folded and forgotten some meanwhile; they are needed no more then.
+            if cuts_of(store.records, generation) == cuts:
+                raise
+    return BoundCut()
+
+
+def _show(manifest: Path, rows: BoundRows, cuts: Sequence[CutRecord]) -> BoundCut:
+    store, generation, newest = rows.store, rows.generation, cuts[-1]
     with tempfile.TemporaryDirectory(prefix="hotrow-cut-") as folder:
+        weights = []
+        if newest.dense_places:
+            weights = _weights(unpack(dense_of(store, generation, newest), Path(folder)))
         layers = []
         for cut in reversed(cuts):
             if cut.folded:
@@ -76,11 +88,6 @@ def show_newest_cut(manifest: Path, rows: BoundRows) -> BoundCut:
                 file.writelines(row_block_bytes(store, generation, cut))
             layers.append((str(path), cut.version))
         _native.show_attached(str(manifest), newest.version, layers)
-        weights = (
-            _weights(unpack(dense_of(store, generation, newest), Path(folder)))
-            if (newest.dense_places)
-            else []
-        )
     rows.note_cut(newest.version)
     return BoundCut(newest.step, weights)
 

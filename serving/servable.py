@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 # Behind the model's name in the name of the session that takes turns with the first one: kernels
 # find their tables by it, and those of the second one may have other cuts over them.
-_SECOND = "#2"
+_SECOND = "\x01second"
 
 
 @dataclass(frozen=True)

@@ -188,29 +188,41 @@ void ControlService::set_stale(const hotrow::SetStale& request) {
 }
 
 void ControlService::show(const hotrow::Show& request) {
+  give_way();
+  wait_for_rest(request);
+  // One after the other: a control process that died may have asked for the same.
+  const std::lock_guard showing(showing_);
   std::shared_ptr<Servable> servable;
   {
     const std::lock_guard lock(mutex_);
     servable = loaded(request.servable());
     if (!servable->shows_at_once(request.cut())) refuse_routed(request.servable());
   }
-  give_way();
-  if (!servable->shows_at_once(request.cut())) {
-    // Two are here and in the list of servables.
-    const auto patience = std::chrono::steady_clock::now() + kRest;
-    while (servable.use_count() > 2) {
-      if (std::chrono::steady_clock::now() > patience) {
-        throw Refused(grpc::StatusCode::DEADLINE_EXCEEDED,
-                      "requests to servable " + std::to_string(request.servable()) +
-                          " still run; it cannot take the cut yet");
-      }
-      std::this_thread::sleep_for(kRetry);
-    }
-    std::atomic_thread_fence(std::memory_order_acquire);
-  }
   servable->show(request.cut(), request.forget_cached());
   const std::lock_guard lock(mutex_);
   servable->note_shown(request.cut());
+}
+
+// Returns when no request uses a servable that is to show a cut, unless it can do so meanwhile.
+void ControlService::wait_for_rest(const hotrow::Show& request) {
+  std::weak_ptr<Servable> servable;  // so that several may wait
+  {
+    const std::lock_guard lock(mutex_);
+    servable = loaded(request.servable());
+    if (servable.lock()->shows_at_once(request.cut())) return;
+    refuse_routed(request.servable());
+  }
+  const auto patience = std::chrono::steady_clock::now() + kRest;
+  // One is in the list of servables.
+  while (servable.use_count() > 1) {
+    if (std::chrono::steady_clock::now() > patience) {
+      throw Refused(grpc::StatusCode::DEADLINE_EXCEEDED,
+                    "requests to servable " + std::to_string(request.servable()) +
+                        " still run; it cannot take the cut yet");
+    }
+    std::this_thread::sleep_for(kRetry);
+  }
+  std::atomic_thread_fence(std::memory_order_acquire);
 }
 
 void ControlService::add_row_stats(hotrow::StatsReply* reply) {

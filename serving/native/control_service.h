@@ -36,6 +36,7 @@ class ControlService {
   void set_batching(const hotrow::SetBatching& batching);
   void set_topology(const hotrow::SetTopology& request);
   void show(const hotrow::Show& request);
+  void wait_for_rest(const hotrow::Show& request);
   void set_stale(const hotrow::SetStale& request);
   hotrow::ListenReply listen(const hotrow::ListenRequest& request);
   void drain(const hotrow::DrainRequest& request);
@@ -52,6 +53,7 @@ class ControlService {
   RecordWriter record_writer_;
   CurrentRoutes routes_;
   std::mutex mutex_;
+  std::mutex showing_;
   std::condition_variable changed_;
   Routes::Servables servables_;
   std::unique_ptr<PublicServer> server_;

@@ -340,6 +340,7 @@ void HotRows::fill(const ReadRequest& read, Ticket ticket) {
     return pool.sets[pool.set_of(mix64(static_cast<uint64_t>(read.keys[i]) ^ place.salt))];
   };
   uint64_t results[kCounts + 1] = {};
+  const RowVersion newest = newest_.load(std::memory_order_relaxed);
   for (size_t i = 0; i < read.count; ++i) {
     if (i + kAhead < read.count) {
       HotSet& next = set_of(i + kAhead);
@@ -347,8 +348,9 @@ void HotRows::fill(const ReadRequest& read, Ticket ticket) {
       __builtin_prefetch(next.sketch, 1);
     }
     if (read.states[i] != ReadState::kFound) continue;
-    ++results[fill_one(place, read.keys[i], read.rows + i * place.row_bytes,
-                       read.versions == nullptr ? 0 : read.versions[i], ticket)];
+    const RowVersion version = read.versions == nullptr ? 0 : read.versions[i];
+    if (version > newest) continue;
+    ++results[fill_one(place, read.keys[i], read.rows + i * place.row_bytes, version, ticket)];
   }
   for (const Count which : {kInserted, kRefused, kUpdated}) {
     if (results[which] > 0) add(read.table, which, results[which]);

@@ -85,6 +85,8 @@ class HotRows {
 
   // Offers the rows found by a read that began at `ticket`, with their versions.
   void fill(const ReadRequest& read, Ticket ticket);
+  // From now on fills take no row that is newer: somebody who looks it up here must not see it yet.
+  void set_newest(RowVersion newest) { newest_.store(newest, std::memory_order_relaxed); }
   // Rows that changed in the store: what is cached changes, or leaves (tombstones), if it is older.
   // keys: (count), distinct. rows: (count, row_bytes); those of tombstones are not read. versions:
   // (count).
@@ -143,6 +145,7 @@ class HotRows {
   std::vector<Place> places_;
   std::vector<std::unique_ptr<Pool>> pools_;
   AnonymousArray<Counters> counters_;  // (threads, tables)
+  std::atomic<RowVersion> newest_{~RowVersion{0}};
   alignas(64) std::atomic<uint64_t> clock_{0};
 };
 

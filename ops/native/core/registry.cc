@@ -89,13 +89,25 @@ void drop_table(const std::string& handle) {
 
 namespace {
 
+// Tables that several share cache what all of them may see. With the lock.
+void bound_cache(const std::shared_ptr<const ServingTables>& tables) {
+  RowVersion newest = ~RowVersion{0};
+  for (const auto& [name, served] : registry().bound) {
+    if (served.tables != tables || served.overlay->version == 0) continue;
+    newest = std::min(newest, served.overlay->version);
+  }
+  tables->cache_up_to(newest);
+}
+
 void bind(const std::string& model, int64_t version, Served served) {
   std::lock_guard lock(registry().mutex);
+  const auto tables = served.tables;
   if (!registry().bound.emplace(std::make_pair(model, version), std::move(served)).second) {
     fail(Code::kAlreadyExists, "model %s, version %lld is bound already", model.c_str(),
          static_cast<long long>(version));
   }
   registry().ever_bound.emplace(model, version);
+  bound_cache(tables);
 }
 
 }  // namespace
@@ -135,7 +147,9 @@ void show_serving(const std::string& model, int64_t version, RowVersion shown,
   auto last = overlay_after(bound_serving(model, version), shown, layers);
   std::lock_guard lock(registry().mutex);
   const auto found = registry().bound.find(std::make_pair(model, version));
-  if (found != registry().bound.end()) found->second.overlay.swap(last);
+  if (found == registry().bound.end()) return;
+  found->second.overlay.swap(last);
+  bound_cache(found->second.tables);
 }
 
 void unbind_serving(const std::string& model, int64_t version) {
@@ -146,6 +160,7 @@ void unbind_serving(const std::string& model, int64_t version) {
   if (found == registry().bound.end()) return;
   last = std::move(found->second);
   registry().bound.erase(found);
+  bound_cache(last.tables);
 }
 
 Served find_serving(const std::string& model, int64_t version) {
@@ -192,11 +207,14 @@ void show_attached(const std::string& manifest_path, RowVersion shown,
     fail(Code::kNotFound, "manifest %s is not attached", manifest_path.c_str());
   }
   auto last = overlay_after(before, shown, layers);
+  // A cut may have been folded since these rows were read, of which no layer tells.
+  before.tables->forget_cached();
   const std::string path = normal_path(manifest_path);
   std::lock_guard lock(registry().mutex);
   const auto found = registry().opened.find(path);
   if (found != registry().opened.end() && found->second.served.tables == before.tables) {
     found->second.served.overlay.swap(last);
+    before.tables->cache_up_to(shown);
   }
 }
 

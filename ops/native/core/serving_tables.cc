@@ -146,12 +146,19 @@ std::shared_ptr<const CutLayer> ServingTables::layer(const std::string& path,
   // Outside the lock: a large cut takes a while.
   auto read = std::make_shared<const CutLayer>(path, version, tables());
   const std::lock_guard lock(layers_mutex_);
+  for (auto known = layers_.begin(); known != layers_.end();) {
+    known = known->second.expired() ? layers_.erase(known) : std::next(known);
+  }
   layers_[path] = read;
   return read;
 }
 
 void ServingTables::folded(const CutLayer& layer) const {
   if (cache_ != nullptr) layer.update(cache_.get());
+}
+
+void ServingTables::cache_up_to(RowVersion newest) const {
+  if (cache_ != nullptr) cache_->set_newest(newest == 0 ? ~RowVersion{0} : newest);
 }
 
 void ServingTables::forget_cached() const {

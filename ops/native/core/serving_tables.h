@@ -57,6 +57,8 @@ class ServingTables {
   void folded(const CutLayer& layer) const;
   // Cached rows may be older than those of the store by now.
   void forget_cached() const;
+  // Rows that are newer are not cached: not all who share these tables may see them. 0: all may.
+  void cache_up_to(RowVersion newest) const;
   // Whether the store cannot be followed now, so that rows in memory may be old.
   void set_stale(bool stale) const { stale_.store(stale, std::memory_order_relaxed); }
 
