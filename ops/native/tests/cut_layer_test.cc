@@ -3,65 +3,14 @@
 #include <doctest/doctest.h>
 
 #include <fstream>
-#include <set>
 
-#include "core/fingerprint.h"
-#include "core/store_layout.h"
+#include "cut_blocks.h"
 #include "error_code.h"
 #include "random_request.h"
 #include "temporary_directory.h"
 
 namespace hotrow {
 namespace {
-
-// The bytes of a cut's blocks.
-class Blocks {
- public:
-  Blocks(const std::vector<StoredTable>& tables, RowVersion version)
-      : tables_(tables), version_(version) {}
-
-  // Rows of keys [first, last), each `step`th; or tombstones.
-  Blocks& add(size_t table, int64_t first, int64_t last, int64_t step = 1, bool gone = false) {
-    std::string records;
-    uint32_t count = 0;
-    for (int64_t key = first; key < last; key += step, ++count) {
-      const std::vector<std::byte> row = stored_row(tables_[table], table, key, version_);
-      put(&records, key);
-      put(&records, version_ | (gone ? kTombstone : 0));
-      records.append(reinterpret_cast<const char*>(row.data()), row.size());
-    }
-    std::string number, rest;
-    put(&number, static_cast<uint32_t>(table));
-    put(&rest, version_);
-    for (const uint32_t value :
-         {uint32_t{7}, count, static_cast<uint32_t>(tables_[table].row_bytes()), uint32_t{0}}) {
-      put(&rest, value);
-    }
-    rest += records;
-    const int64_t ends[] = {0, static_cast<int64_t>(rest.size())};
-    int64_t sum = 0;
-    fingerprint64(number.data(), number.size(), rest.data(), ends, 1, &sum);
-    bytes_ += "HRCB" + number;
-    put(&bytes_, sum);
-    bytes_ += rest;
-    return *this;
-  }
-
-  const std::string& bytes() const { return bytes_; }
-  std::shared_ptr<const CutLayer> layer(const std::string& path) const {
-    std::ofstream(path, std::ios::binary) << bytes_;
-    return std::make_shared<const CutLayer>(path, version_, tables_);
-  }
-
- private:
-  template <typename T>
-  static void put(std::string* to, T value) {
-    to->append(reinterpret_cast<const char*>(&value), sizeof(value));
-  }
-  std::vector<StoredTable> tables_;
-  RowVersion version_;
-  std::string bytes_;
-};
 
 void put_tombstones(MemoryReader& reader, size_t table, int64_t first, int64_t last, int64_t step,
                     RowVersion version) {
@@ -235,6 +184,33 @@ TEST_CASE("overlay: rows of a cut that was not taken fail the lookup and are not
       }
     }
   }
+}
+
+TEST_CASE("overlay: a cache takes no row that another one who uses it must not see yet") {
+  const std::vector<StoredTable> tables = all_tables();
+  const auto reader = stored(tables);
+  put_rows(*reader, 0, 10, 11, 5);
+  const auto cache = cache_of(tables, 1000);
+  const ServingLookup lookup(reader, cache, {});
+  const int64_t keys[] = {10, 20};
+  ServingFeature feature;
+  feature.keys = keys;
+  feature.segments.keys = feature.segments.samples = 2;
+  std::vector<float> rows(2 * tables[0].width);
+  float* out = rows.data();
+  const auto run = [&](RowVersion shown) {
+    Overlay overlay;
+    overlay.version = shown;
+    return lookup.lookup(&feature, 1, &out, never(), Executor(), {}, overlay);
+  };
+  cache->set_newest(4);
+  run(5);  // who has taken the cut reads its row, but does not leave it there
+  CHECK(cache->counts(0).inserted == 1);
+  CHECK(run(5).hits == 1);
+  CHECK(error_code([&] { run(4); }) == Code::kUnavailable);
+  cache->set_newest(5);
+  run(5);
+  CHECK(run(5).hits == 2);
 }
 
 TEST_CASE("overlay: samples are told how many of their rows came from memory") {
