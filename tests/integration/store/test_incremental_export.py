@@ -66,9 +66,10 @@ kind = type(store)
     "staging": lambda: dies(kind, "stage", 3, False),
     "about to commit": lambda: dies(Generations, "commit", 1, True),
     "having committed": lambda: dies(Generations, "commit", 1, False),
-    "folding": lambda: dies(kind, "put", 15, False),
+    "folding": lambda: dies(kind, "put", 27, False),
     "about to set watermarks": lambda: dies(kind, "set_watermarks", 2, True),
-    "about to say that it is folded": lambda: dies(kind, "set_watermarks", 2, False),
+    "having set watermarks": lambda: dies(kind, "set_watermarks", 2, False),
+    "putting rows once more": lambda: dies(kind, "put", 39, False),
     "forgetting the cut before": lambda: dies(kind, "unstage", 1, True),
 }[point]()
 export(store, generation, state(2), lock_seconds=0.5)
@@ -79,7 +80,8 @@ SEEN_AFTER = (
     "having committed",
     "folding",
     "about to set watermarks",
-    "about to say that it is folded",
+    "having set watermarks",
+    "putting rows once more",
     "forgetting the cut before",
 )
 

@@ -1,0 +1,128 @@
+"""Folding while Redis loses what it acknowledged: marks never stand without their rows."""
+
+from __future__ import annotations
+
+import pytest
+from integration.store.trained_states import assert_folded, changes_of, full_export, state
+
+from hotrow.errors import DataLossError
+from hotrow.store import open_store
+from hotrow.store.cuts import cuts_of, fold, write_cut
+from hotrow.store.incremental_export import fold_taken
+from hotrow.store.leases import lock_exports
+
+
+class LosingStore:
+    """A store whose pages go back, as by a failover, right before or after some watermarks are set.
+
+    Attributes:
+        losses: how many times it still does.
+        lost: how many times it did.
+    """
+
+    def __init__(self, store, server, losses, after=False):
+        self._store = store
+        self._redis = server.client()
+        self._after = after
+        self._pages = self._dumped()
+        self.losses = losses
+        self.lost = 0
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    def set_watermarks(self, generation, version, shards):
+        if not self._after:
+            self._lose()
+        self._store.set_watermarks(generation, version, shards)
+        if self._after:
+            self._lose()
+
+    def close(self):
+        self._redis.close()
+
+    def _lose(self):
+        if not self.losses:
+            return
+        self.losses -= 1
+        self.lost += 1
+        for name in self._dumped().keys() - self._pages.keys():
+            self._redis.delete(name)
+        for name, content in self._pages.items():
+            self._redis.restore(name, 0, content, replace=True)
+
+    def _dumped(self):
+        """Returns page -> what it holds; neither markers nor blocks of cuts."""
+        names = [n for n in self._redis.scan_iter(_type="string", count=1000) if b"!" not in n]
+        return {name: self._redis.dump(name) for name in names}
+
+
+@pytest.fixture
+def losing(redis_server):
+    """Opens a store with a cut that is not folded, `losing(losses, after=False)`."""
+    opened = []
+
+    def begin(losses, after=False):
+        store = open_store(redis_server.url)
+        opened.append(store)
+        generation = full_export(store)
+        changes = changes_of(state(1))
+        with lock_exports(store.records, "m") as lock:
+            write_cut(
+                store,
+                generation,
+                lock,
+                changes=changes.of_tables((10,)),
+                dense=changes.dense,
+                step=101,
+                clocks=[11],
+                lineage="run",
+            )
+        opened.append(LosingStore(store, redis_server, losses, after))
+        return opened[-1], generation
+
+    yield begin
+    for store in reversed(opened):
+        store.close()
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before the marks", "behind the marks"])
+@pytest.mark.parametrize("losses", [0, 1])
+def test_rows_that_a_failover_loses_between_put_and_mark_are_put_again(losing, losses, after):
+    store, generation = losing(losses, after)
+    with lock_exports(store.records, "m") as lock:
+        fold_taken(store, generation, lock)
+    assert store.lost == losses
+    assert_folded(store, generation, state(1))
+
+
+def test_rows_that_were_lost_before_a_killed_exporter_wrote_that_it_has_folded_are_put_again(
+    losing,
+):
+    store, generation = losing(1)
+    (cut,) = cuts_of(store.records, generation)
+    # As one does that is killed after it set the watermarks.
+    store.set_watermarks(generation, cut.version, range(16))
+    assert fold(store, generation, cut).folded
+    assert_folded(store, generation, state(1))
+
+
+def test_a_store_that_loses_rows_after_every_write_ends_the_folding_with_an_error(losing):
+    store, generation = losing(0)
+    (cut,) = cuts_of(store.records, generation)
+    store.losses = 100
+    put = store._store.put
+
+    def losing_put(*arguments):
+        written = put(*arguments)
+        store._lose()
+        return written
+
+    store.put = losing_put
+    with pytest.raises(DataLossError, match="keeps losing what was folded"):
+        fold(store, generation, cut)
+    assert not cuts_of(store.records, generation)[0].folded
+    del store.put
+    store.losses = 0
+    assert fold(store, generation, cut).folded
+    assert_folded(store, generation, state(1))
