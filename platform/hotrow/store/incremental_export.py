@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -198,6 +199,8 @@ def fold_taken(
 ) -> None:
     """Folds the cuts that all servers have taken, and forgets those before the last of them.
 
+    One that a server has begun with meanwhile stays until the next call.
+
     Raises:
         DataLossError: rows of a cut that was forgotten are not there any more.
     """
@@ -212,12 +215,16 @@ def fold_taken(
             f"{generation.generation} have lost rows of earlier exports, in a failover perhaps; "
             f"{_FULL}"
         )
-    behind = [reader.cut for reader in readers(store.records, generation.generation)]
+
+    def somebody_before(version: int) -> bool:
+        # Asked anew each time: folding takes long, and servers begin meanwhile.
+        return any(r.cut < version for r in readers(store.records, generation.generation))
+
     done: list[CutRecord] = []
     for cut in cuts:
         # Also one that was folded, and in a failover came undone.
         if not cut.folded or bool((marks < np.uint64(cut.version)).any()):
-            if any(taken < cut.version for taken in behind):
+            if somebody_before(cut.version):
                 break
 
             def folding(done: int, of: int, cut: CutRecord = cut) -> None:
@@ -226,8 +233,10 @@ def fold_taken(
 
             fold(store, generation, cut, folding)
         done.append(cut)
-    for cut in done[:-1]:
+    for cut, following in itertools.pairwise(done):
         lock.check()
+        if somebody_before(following.version):
+            break  # who may be reading blocks of this one; the next export forgets it
         forget_cut(store, generation, cut)
 
 

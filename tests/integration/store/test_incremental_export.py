@@ -29,9 +29,9 @@ from hotrow.errors import (
 )
 from hotrow.lineage import Lineage, Start
 from hotrow.store import open_store
-from hotrow.store.cuts import cuts_of, write_cut
+from hotrow.store.cuts import cuts_of, read_blocks, write_cut
 from hotrow.store.generations import Generations
-from hotrow.store.incremental_export import export_changes
+from hotrow.store.incremental_export import export_changes, fold_taken
 from hotrow.store.leases import lock_exports, use
 from hotrow.store.spec import Origin, State
 
@@ -169,6 +169,32 @@ def test_an_export_waits_for_servers_and_folds_when_the_last_has_taken_it(store,
     assert outcome.waiting_for == ()
     assert "waiting for 1 of 1 servers to take step 101" in lines
     assert_folded(store, generation, state(1))
+
+
+@pytest.mark.parametrize("during", [0, 1], ids=["the first", "the last"])
+def test_blocks_stay_for_a_server_that_begins_while_cuts_are_folded(store, generation, during):
+    records, name = store.records, generation.generation
+    with use(records, name, "slow"):
+        export(store, generation, state(1))
+        export(store, generation, state(2))
+    cuts = cuts_of(records, generation)
+    began = []
+
+    def report(line):
+        if line.startswith(f"step {cuts[during].step}: ") and not began:
+            began.append(use(records, name, "new"))
+
+    with lock_exports(records, "m") as lock:
+        fold_taken(store, generation, lock, report)
+    (server,) = began
+    with server:
+        assert [c.folded for c in cuts_of(records, generation)] == [True, during == 1]
+        for cut in cuts:
+            assert list(read_blocks(store, generation, cut))
+        assert seen(store, generation) == (state(2)[0], 2)
+        server.note_cut(cuts[1].version)
+        assert not export(store, generation, state(2)).committed
+    assert_folded(store, generation, state(2))
 
 
 def test_rows_stay_for_a_reader_that_takes_no_cuts_and_nobody_waits_for_it(store, generation):
