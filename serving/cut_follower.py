@@ -12,7 +12,7 @@ from collections.abc import Callable
 from hotrow.protos import control_pb2
 from hotrow.serving.cut_counts import CutCounts
 from hotrow.serving.cut_files import CutFiles
-from hotrow.serving.data_plane import DataPlane
+from hotrow.serving.data_plane import DataPlane, ServerEndedError
 from hotrow.serving.status import as_request_error
 from hotrow.serving.store_silence import StoreSilence
 from hotrow.serving.turns import Turns
@@ -28,6 +28,8 @@ _FOLD_SECONDS = 0.5
 # After a failure; doubled while the same cut is not taken.
 _RETRY_SECONDS = 0.5
 _LONGEST_RETRY_SECONDS = 8.0
+# After one that the executable ended by: requests fail each time until it has started again.
+_LONGEST_CRASH_RETRY_SECONDS = 60.0
 
 
 class CutFollower:
@@ -143,7 +145,8 @@ class CutFollower:
             if wanted.version >= newest:
                 self._show(turns, wanted, self._files.write(bound, wanted, silence.asking))
         except Exception as err:
-            self._seen, self._due = seen, time.monotonic() + self._retry_seconds(wanted.version)
+            pause = self._retry_seconds(wanted.version, err)
+            self._seen, self._due = seen, time.monotonic() + pause
             reason = str(as_request_error(err))
             if reason != self._refused:
                 self._say(f"cut {wanted.version:016x} is not taken: {reason}")
@@ -171,9 +174,11 @@ class CutFollower:
             self._say(f"shows step {wanted.step} (cut {wanted.version:016x}, {rows} rows)")
         self._counts.show(self._model, self._version, wanted.version, wanted.step)
 
-    def _retry_seconds(self, version: int) -> float:
+    def _retry_seconds(self, version: int, error: Exception) -> float:
+        crashed = isinstance(error, ServerEndedError)
+        longest = _LONGEST_CRASH_RETRY_SECONDS if crashed else _LONGEST_RETRY_SECONDS
         known, seconds = self._retry
-        seconds = _RETRY_SECONDS if known != version else min(2 * seconds, _LONGEST_RETRY_SECONDS)
+        seconds = _RETRY_SECONDS if known != version else min(2 * seconds, longest)
         self._retry = version, seconds
         return seconds
 

@@ -59,6 +59,13 @@ def check_port_is_free(port: int, flag: str) -> None:
             ) from err
 
 
+class ServerEndedError(RequestError):
+    """The process ended while it did something that it may end by, so nobody asked again."""
+
+    def __init__(self) -> None:
+        super().__init__(Code.UNAVAILABLE, "hotrow-server ended meanwhile")
+
+
 @dataclass(frozen=True)
 class _Loaded:
     """A version that the process has loaded, and whom to tell when it cannot have it again."""
@@ -216,6 +223,28 @@ class DataPlane:
                     self._loaded[message.servable] = _Loaded(message, lost)
                     return message.servable, reply.load.signatures.signature_def
 
+    def load_once(
+        self, request: control_pb2.LoadRequest, lost: Callable[[RequestError], None]
+    ) -> int:
+        """Loads a version beside others that serve; returns the number of its servable.
+
+        Args:
+            request: as for `load`.
+            lost: as for `load`.
+
+        Raises:
+            ServerEndedError: the process ended meanwhile, perhaps by it.
+            RequestError: as for `load`.
+        """
+        message = control_pb2.LoadRequest()
+        message.CopyFrom(request)
+        message.servable = next(self._numbers)
+        _, process = self._ask_once(control_pb2.Request(load=message))
+        with self._changed:
+            self._check_is_up(process)
+            self._loaded[message.servable] = _Loaded(message, lost)
+        return message.servable
+
     def unload(self, servable: int) -> None:
         """Frees a servable that no route leads to, when its last request has ended."""
         with self._changed:
@@ -308,21 +337,13 @@ class DataPlane:
             forget_cached: whether the rows in its cache may be older than those of the store.
 
         Raises:
-            RequestError: it shows what it showed before; UNAVAILABLE when the process ended
-                meanwhile.
+            ServerEndedError: the process ended meanwhile, perhaps by it.
+            RequestError: it shows what it showed before.
         """
         message = control_pb2.Show(servable=servable, cut=cut, forget_cached=forget_cached)
+        _, process = self._ask_once(control_pb2.Request(show=message))
         with self._changed:
-            self._changed.wait_for(lambda: self._up or self._ending)
-            process = self._process
-        try:
-            ask(self._control_socket, control_pb2.Request(show=message))
-        except OSError as err:
-            # Not tried again here: it may end by the cut.
-            raise RequestError(Code.UNAVAILABLE, "hotrow-server ended meanwhile") from err
-        with self._changed:
-            if self._process is not process or not self._up:
-                raise RequestError(Code.UNAVAILABLE, "hotrow-server ended meanwhile")
+            self._check_is_up(process)
             self._loaded[servable] = self._known(servable).but(shown=cut)
 
     def set_stale(self, servable: int, stale: bool) -> None:
@@ -470,6 +491,19 @@ class DataPlane:
                 with self._changed:
                     while self._process is process and not self._ending:
                         self._changed.wait()
+
+    def _ask_once(self, request: control_pb2.Request) -> tuple[control_pb2.Reply, ServerProcess]:
+        with self._changed:
+            self._changed.wait_for(lambda: self._up or self._ending)
+            process = self._process
+        try:
+            return ask(self._control_socket, request), process
+        except OSError as err:
+            raise ServerEndedError from err
+
+    def _check_is_up(self, process: ServerProcess) -> None:
+        if self._process is not process or not self._up:
+            raise ServerEndedError
 
     def _keep_up(self) -> None:
         attempts = 0

@@ -161,8 +161,8 @@ class Servable:
         request.shares = first
         request.shown.CopyFrom(shown)
         request.warm_up.CopyFrom(self._warm_up)
-        number, _ = self._data_plane.load(request, self._lose)
-        return number
+        # Once: who has no memory for it ends by it each time.
+        return self._data_plane.load_once(request, self._lose)
 
     def _lose(self, error: RequestError) -> None:
         if self._is_lost.acquire(blocking=False):

@@ -186,6 +186,23 @@ def test_an_executable_that_is_killed_in_the_midst_of_cuts_shows_none_of_them_in
     assert cut_of(server) == 8
 
 
+def test_an_executable_that_ends_while_its_second_session_is_loaded_is_not_asked_at_once_again(
+    model: MarkedModel, start_server: Any
+) -> None:
+    server = start_server("m", model.path, *CACHE)
+    server.wait_ready()
+    executable = data_plane_of(server)
+    os.kill(executable, signal.SIGSTOP)
+    cut = model.write(1)
+    wait_until(lambda: any(list(folder.glob("*.dense")) for folder in folders_of(server)))
+    time.sleep(0.3)  # until it is asked for
+    os.kill(executable, signal.SIGKILL)
+    server.wait_for_log(f"cut {cut.version:016x} is not taken: hotrow-server ended meanwhile")
+    model.wait_until_noted(cut)
+    wait_until_answered(server)
+    assert cut_of(server) == 1
+
+
 @pytest.mark.parametrize("moment", ["between cuts", "in the midst of cuts"])
 def test_a_control_process_that_is_killed_fails_no_request_and_forgets_no_cut(
     moment: str, model: MarkedModel, start_server: Any
@@ -228,7 +245,7 @@ def test_a_second_session_that_a_dead_control_process_asked_for_is_used(
     second = first.load
     second.servable, second.shares = 999, first.load.servable
     config = config_pb2.ConfigProto.FromString(second.session_config)
-    config.experimental.session_metadata.name = "m#2"
+    config.experimental.session_metadata.name = "m\x01second"
     second.session_config = config.SerializeToString()
     ask_executable(socket, control_pb2.Request(load=second))
     with marked_load(server) as load:
