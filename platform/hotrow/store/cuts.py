@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import pydantic
@@ -22,9 +23,11 @@ from hotrow.store.spec import Generation, row_version
 
 _CUT = "cut/"
 _STAGING = "staging/"
+_WITHDRAWN = "withdrawn/"
 _BLOCKS_AT_ONCE = 64
 # A failover loses rows once; who loses them again and again is no accident.
 _MOST_FOLDINGS = 6
+_Record = TypeVar("_Record", bound=pydantic.BaseModel)
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,22 @@ class CutRecord(pydantic.BaseModel):
     def all_places(self) -> tuple[Place, ...]:
         """Of all of its blocks."""
         return self.places + self.dense_places
+
+
+class Withdrawn(pydantic.BaseModel):
+    """The newest cut that a generation lost blocks of; servers that read it before may show it.
+
+    Attributes:
+        version: of its rows.
+        step: of the training that it showed.
+        lineage: id of the last start of training behind it.
+    """
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="ignore")
+
+    version: int
+    step: int
+    lineage: str
 
 
 def write_cut(
@@ -188,7 +207,7 @@ def cuts_of(records: Records, generation: Generation) -> list[CutRecord]:
     for name in records.names(f"{_CUT}{generation.generation}/"):
         text = records.get(name)
         if text is not None:  # it was forgotten meanwhile
-            found.append(_parse(text, name))
+            found.append(_parse(CutRecord, text, name))
     return sorted(found, key=lambda cut: cut.version)
 
 
@@ -312,6 +331,26 @@ def forget_cut(store: RowStore, generation: Generation, cut: CutRecord) -> None:
         _discard(store, generation, staging)
 
 
+def note_withdrawn(records: Records, generation: Generation, cut: CutRecord) -> None:
+    """Notes that a cut is withdrawn, for good: what is committed later goes on from it, too."""
+    name = _WITHDRAWN + generation.generation
+    note = Withdrawn(version=cut.version, step=cut.step, lineage=cut.lineage)
+    records.swap(name, records.get(name), note.model_dump_json())
+
+
+def withdrawn_from(records: Records, generation: Generation) -> Withdrawn | None:
+    """Returns the newest cut that was withdrawn from a generation; None: none was."""
+    name = _WITHDRAWN + generation.generation
+    text = records.get(name)
+    return None if text is None else _parse(Withdrawn, text, name)
+
+
+def forget_withdrawn(records: Records, generation: Generation) -> None:
+    """Removes that note, of a generation that is deleted."""
+    name = _WITHDRAWN + generation.generation
+    records.swap(name, records.get(name), None)
+
+
 def discard_unfinished(store: RowStore, generation: Generation) -> None:
     """Deletes what exports that were killed have staged. The caller holds the exporter's lease."""
     for name in store.records.names(f"{_STAGING}{generation.generation}/"):
@@ -365,8 +404,8 @@ def _name(kind: str, generation: Generation, version: int) -> str:
     return f"{kind}{generation.generation}/{version:016x}"
 
 
-def _parse(text: str, name: str) -> CutRecord:
+def _parse(kind: type[_Record], text: str, name: str) -> _Record:
     try:
-        return CutRecord.model_validate_json(text)
+        return kind.model_validate_json(text)
     except pydantic.ValidationError as err:
         raise DataLossError(f"the record {name} is damaged: {str(err).splitlines()[0]}") from err

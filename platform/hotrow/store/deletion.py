@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hotrow.errors import FailedPreconditionError, HotrowError, NotFoundError
-from hotrow.store.cuts import cuts_of, discard_unfinished, forget_cut
+from hotrow.store.cuts import cuts_of, discard_unfinished, forget_cut, forget_withdrawn
 from hotrow.store.full_export import forget_progress
 from hotrow.store.generations import Generations
 from hotrow.store.leases import forget_users, users
@@ -41,6 +41,7 @@ def delete_generation(
     discard_unfinished(store, deleting)
     for cut in cuts_of(store.records, deleting):
         forget_cut(store, deleting, cut)
+    forget_withdrawn(store.records, deleting)
     store.delete_rows(deleting, report)
     forget_progress(store.records, deleting)
     forget_users(store.records, deleting.generation)

@@ -15,7 +15,7 @@ import numpy as np
 
 from hotrow import _native
 from hotrow.errors import DataLossError
-from hotrow.store.cuts import cuts_of
+from hotrow.store.cuts import cuts_of, withdrawn_from
 from hotrow.store.generations import Generations
 from hotrow.store.leases import Lease
 from hotrow.store.row_store import Keys, Records, Rows, RowStore, ShardDigests
@@ -203,6 +203,8 @@ def _is_whole(store: RowStore, generation: Generation) -> bool:
     """Returns whether a complete generation holds what was exported, and nothing newer."""
     if store.missing_markers(generation) or cuts_of(store.records, generation):
         return False
+    if withdrawn_from(store.records, generation) is not None:
+        return False  # servers may show more than it holds
     for number, table in enumerate(generation.tables):
         if _finished(table, store.digests(generation, number)) != table:
             return False

@@ -29,7 +29,9 @@ from hotrow.store.cuts import (
     discard_unfinished,
     fold,
     forget_cut,
+    note_withdrawn,
     read_blocks,
+    withdrawn_from,
     write_cut,
 )
 from hotrow.store.leases import Lease, Reader, readers
@@ -109,7 +111,7 @@ def export_changes(
         raise FailedPreconditionError(
             f"generation {generation.generation} is {generation.state}, not complete; {_FULL}"
         )
-    check_goes_on(generation, cuts_of(store.records, generation), changes)
+    _check_goes_on(store, generation, changes)
     missing = store.missing_markers(generation)
     if missing:
         raise DataLossError(
@@ -121,8 +123,8 @@ def export_changes(
     discard_unfinished(store, generation)
     _forget_broken(store, generation, lock, report)
     fold_taken(store, generation, lock, report)
+    since = _check_goes_on(store, generation, changes)
     cuts = cuts_of(store.records, generation)
-    since = check_goes_on(generation, cuts, changes)
     if _is_new(generation, cuts, changes):
         try:
             cut = write_cut(
@@ -157,14 +159,13 @@ def export_changes(
     )
 
 
-def check_goes_on(
-    generation: Generation, cuts: Sequence[CutRecord], changes: Changes
-) -> tuple[int, ...]:
+def _check_goes_on(store: RowStore, generation: Generation, changes: Changes) -> tuple[int, ...]:
     """Returns the clocks of the tables in the last export, which the changes go on from.
 
     Raises:
         FailedPreconditionError: they do not.
     """
+    cuts = cuts_of(store.records, generation)
     origin = generation.origin
     last: CutRecord | Origin | None = cuts[-1] if cuts else origin
     step = cuts[-1].step if cuts else generation.step
@@ -178,16 +179,23 @@ def check_goes_on(
             f"the version has only the {origin.top} most frequent rows of each table (--top), and "
             f"which ones these are changes; {_FULL} again"
         )
-    if not changes.lineage.descends_from(last.lineage, step):
-        raise FailedPreconditionError(
-            f"the training at step {changes.step} did not go on from what was last exported, step "
-            f"{step}: it is another run, or resumed from before that; {_FULL}"
-        )
-    if changes.step < step:
-        raise FailedPreconditionError(
-            f"the training is at step {changes.step}, the last export at step {step}; export a "
-            f"later one, or {_FULL}"
-        )
+    shown = [(last.lineage, step, "")]
+    withdrawn = withdrawn_from(store.records, generation)
+    if withdrawn is not None:
+        # Servers that show it keep its rows until a later cut brings newer ones.
+        what = " (in a cut that lost blocks since, and that servers may show)"
+        shown.append((withdrawn.lineage, withdrawn.step, what))
+    for lineage, of_step, what in shown:
+        if not changes.lineage.descends_from(lineage, of_step):
+            raise FailedPreconditionError(
+                f"the training at step {changes.step} did not go on from what was last exported, "
+                f"step {of_step}{what}: it is another run, or resumed from before that; {_FULL}"
+            )
+        if changes.step < of_step:
+            raise FailedPreconditionError(
+                f"the training is at step {changes.step}, the last export at step "
+                f"{of_step}{what}; export a later one, or {_FULL}"
+            )
     return last.clocks
 
 
@@ -256,6 +264,8 @@ def _forget_broken(
                 pass
         except DataLossError as err:
             report(f"step {cut.step} is exported again: {err}")
+            lock.check()
+            note_withdrawn(store.records, generation, cuts[-1])
             for broken in reversed(cuts[i:]):
                 lock.check()
                 forget_cut(store, generation, broken)
