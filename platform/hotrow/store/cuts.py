@@ -158,6 +158,10 @@ def write_cut(
             raise FailedPreconditionError("another export of the model took over")
         noted = note
         store.stage(generation, version, blocks)
+        if store.records.get(staging) != note:
+            # It slept before it staged them, and another exporter has discarded what it had noted.
+            store.unstage(generation, version, list(blocks))
+            raise FailedPreconditionError("another export of the model took over")
         blocks.clear()
 
     for table, change in changes:

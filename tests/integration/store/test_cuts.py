@@ -219,6 +219,33 @@ def test_an_exporter_with_an_older_epoch_commits_nothing(store, generation, tabl
     assert store.records.names("staging/") == []
 
 
+@pytest.mark.parametrize("deleted", [False, True], ids=["kept", "deleted"])
+def test_an_exporter_that_slept_before_it_staged_takes_its_blocks_back(
+    store, generation, tables, monkeypatch, deleted
+):
+    staged = {}
+    stage = type(store).stage
+
+    def late(self, generation, version, blocks):
+        if not staged:
+            # Meanwhile another one has cleaned up, and perhaps deleted the generation.
+            discard_unfinished(self, generation)
+            if deleted:
+                Generations(self.records).retire("m")
+                delete_generation(self, Generations(self.records).get(generation.generation))
+        staged.update(dict.fromkeys(blocks, version))
+        stage(self, generation, version, blocks)
+
+    monkeypatch.setattr(type(store), "stage", late)
+    with pytest.raises(FailedPreconditionError, match="another export of the model took over"):
+        cut(store, generation, [(0, change(tables[0].keys[:900].copy(), 4, 3))])
+    assert staged
+    assert cuts_of(store.records, generation) == []
+    assert store.records.names("staging/") == []
+    (version,) = set(staged.values())
+    assert set(store.staged(generation, version, list(staged))) == {None}
+
+
 def test_a_block_that_was_lost_or_changed_is_noticed(store, generation, tables):
     made = cut(store, generation, [(0, change(tables[0].keys[:50].copy(), 4, 3))])
     place = made.places[0]
