@@ -41,6 +41,7 @@ class Adoption:
         self.highest = max((entry.load.servable for entry in left.servables), default=0)
         self._lock = threading.Lock()
         self._servables = {entry.load.servable: entry for entry in left.servables}
+        self._left: list[int] = []
 
     def take(self, wanted: control_pb2.LoadRequest) -> Adopted | None:
         """Returns the version that a load asks for; each one once."""
@@ -73,10 +74,15 @@ class Adoption:
                     return load.rows
         return None
 
-    def rest(self) -> list[int]:
-        """Returns the servables that nobody took, and forgets them."""
+    def leave(self, servable: int) -> None:
+        """Notes a servable that was taken, and is needed by nobody but the routes of now."""
         with self._lock:
-            left, self._servables = list(self._servables), {}
+            self._left.append(servable)
+
+    def rest(self) -> list[int]:
+        """Returns the servables that nobody took or needs, and forgets them."""
+        with self._lock:
+            left, self._servables, self._left = [*self._servables, *self._left], {}, []
         return left
 
 

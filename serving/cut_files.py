@@ -15,8 +15,11 @@ from hotrow.serving.wanted_cuts import WantedCuts
 if TYPE_CHECKING:
     from hotrow.store.bound_rows import BoundRows
     from hotrow.store.cuts import CutRecord
+    from hotrow.store.row_store import Place
 
 _ROWS, _DENSE, _UNFINISHED = ".rows", ".dense", ".unfinished"
+# Of the store at a time: more would take long enough to be taken for silence.
+_BLOCKS_AT_ONCE = 8
 
 Asking = Callable[[], AbstractContextManager[None]]
 """Surrounds each wait for the store."""
@@ -32,6 +35,8 @@ class CutFiles:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
+        for path in folder.glob(f"*{_UNFINISHED}"):  # of one that was killed
+            _delete(path)
 
     def write(self, bound: BoundRows, wanted: WantedCuts, asking: Asking) -> control_pb2.ShownCut:
         """Writes what is not there yet; returns where all is.
@@ -60,45 +65,36 @@ class CutFiles:
             named |= {Path(layer.blocks) for layer in cut.layers}
             named |= {Path(cut.dense).parent} if cut.dense else set()
         for path in self._folder.iterdir():
-            if path in named:
-                continue
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
+            if path not in named:
+                _delete(path)
 
     def close(self) -> None:
         """Deletes all."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _rows(self, bound: BoundRows, cut: CutRecord, asking: Asking) -> Path:
-        from hotrow.store.cuts import row_block_bytes
-
         path = self._path(cut, _ROWS)
         if path.exists():
             return path
-        unfinished = self._path(cut, _UNFINISHED)
+        unfinished = self._path(cut, _ROWS + _UNFINISHED)
         with contextlib.ExitStack() as stack:
-            stack.callback(unfinished.unlink, missing_ok=True)
+            stack.callback(_delete, unfinished)
             with unfinished.open("wb") as file:
-                blocks = row_block_bytes(bound.store, bound.generation, cut)
-                for block in _asked(blocks, asking):
-                    file.write(block)
+                for content in _row_contents(bound, cut, asking):
+                    file.write(content)
             unfinished.rename(path)
         return path
 
     def _dense(self, bound: BoundRows, cut: CutRecord, asking: Asking) -> Path:
         from hotrow.store import cut_dense
-        from hotrow.store.cuts import dense_of
 
         folder = self._path(cut, _DENSE)
         if folder.exists():
             return folder / cut_dense.PREFIX
-        with asking():
-            content = dense_of(bound.store, bound.generation, cut)
-        unfinished = self._path(cut, _UNFINISHED)
+        unfinished = self._path(cut, _DENSE + _UNFINISHED)
         with contextlib.ExitStack() as stack:
-            stack.callback(shutil.rmtree, unfinished, ignore_errors=True)
+            stack.callback(_delete, unfinished)
+            content = b"".join(_dense_contents(bound, cut, asking))
             unfinished.mkdir()
             cut_dense.unpack(content, unfinished)
             unfinished.rename(folder)
@@ -108,10 +104,33 @@ class CutFiles:
         return self._folder / f"{cut.version:016x}{kind}"
 
 
-def _asked(blocks: Iterator[bytes], asking: Asking) -> Iterator[bytes]:
-    while True:
+def _row_contents(bound: BoundRows, cut: CutRecord, asking: Asking) -> Iterator[bytes]:
+    from hotrow.store.cuts import row_block_bytes
+
+    for places in _some(cut.places):
+        part = cut.model_copy(update={"places": places})
         with asking():
-            block = next(blocks, None)
-        if block is None:
-            return
-        yield block
+            content = b"".join(row_block_bytes(bound.store, bound.generation, part))
+        yield content
+
+
+def _dense_contents(bound: BoundRows, cut: CutRecord, asking: Asking) -> Iterator[bytes]:
+    from hotrow.store.cuts import dense_of
+
+    for places in _some(cut.dense_places):
+        part = cut.model_copy(update={"dense_places": places})
+        with asking():
+            content = dense_of(bound.store, bound.generation, part)
+        yield content
+
+
+def _some(places: tuple[Place, ...]) -> Iterator[tuple[Place, ...]]:
+    for first in range(0, len(places), _BLOCKS_AT_ONCE):
+        yield places[first : first + _BLOCKS_AT_ONCE]
+
+
+def _delete(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from hotrow.errors import DataLossError, UnavailableError
 from hotrow.protos import control_pb2
 from hotrow.serving.cut_counts import CutCounts
 from hotrow.serving.cut_files import CutFiles
@@ -25,6 +26,8 @@ from hotrow.store.generations import Generations
 _LOOK_SECONDS = 0.1
 # Between two looks whether cuts were folded that lie over the rows of the store.
 _FOLD_SECONDS = 0.5
+# Of cuts that are forgotten while they are read, before a version is loaded.
+_MOST_READS = 20
 # After a failure; doubled while the same cut is not taken.
 _RETRY_SECONDS = 0.5
 _LONGEST_RETRY_SECONDS = 8.0
@@ -83,8 +86,16 @@ class CutFollower:
         """
         bound = self._rows.bound()
         cuts = cuts_of(bound.store.records, bound.generation)
-        wanted = wanted_cuts(bound.generation, cuts, None)
-        return self._files.write(bound, wanted, contextlib.nullcontext)
+        for _ in range(_MOST_READS):
+            wanted = wanted_cuts(bound.generation, cuts, None)
+            try:
+                return self._files.write(bound, wanted, contextlib.nullcontext)
+            except DataLossError:
+                # Unless an exporter has forgotten one while it was read.
+                before, cuts = cuts, cuts_of(bound.store.records, bound.generation)
+                if cuts == before:
+                    raise
+        raise UnavailableError(f"cuts of {self._model} are forgotten faster than they are read")
 
     def follow(self, turns: Turns) -> None:
         """Begins to look for cuts, for these servables."""

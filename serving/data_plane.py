@@ -148,7 +148,10 @@ class DataPlane:
                 return
             self._send_routes()
         for servable in adoption.rest():
-            self.unload(servable)
+            try:
+                self.unload(servable)
+            except RequestError as err:
+                self._log(f"servable {servable} is not freed: {err}")
 
     def routed_before(self) -> dict[str, set[int]]:
         """Returns the versions, by model, that an executable that was found routes to."""
@@ -246,19 +249,32 @@ class DataPlane:
         return message.servable
 
     def unload(self, servable: int) -> None:
-        """Frees a servable that no route leads to, when its last request has ended."""
+        """Frees a servable that no route leads to, when its last request has ended.
+
+        While routes of a control process before this one lead to it, it is left to `begin`.
+        """
         with self._changed:
             self._loaded.pop(servable, None)
             self._stale.discard(servable)
             if self._ending:
                 return
         message = control_pb2.UnloadRequest(servable=servable)
-        try:
-            self._call(control_pb2.Request(unload=message))
-        except RequestError as err:
-            # The process ended meanwhile, and the servable with it.
-            if err.code is not Code.NOT_FOUND:
-                raise
+        while True:
+            adoption = self._adoption
+            try:
+                self._call(control_pb2.Request(unload=message))
+            except RequestError as err:
+                # The process ended meanwhile, and the servable with it.
+                if err.code is Code.NOT_FOUND:
+                    return
+                if adoption is None:
+                    raise
+            else:
+                return
+            with self._routing:
+                if self._adoption is not None:
+                    self._adoption.leave(servable)
+                    return
 
     def set_routes(self, routes: control_pb2.Routes) -> None:
         """Requests go where this table leads."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -141,13 +142,14 @@ class Servable:
 
     def close(self) -> None:
         """Frees it when its last request has ended; no route may lead to it."""
-        if self._cuts is not None:
-            self._cuts.end()
-        if self._turns is not None:
-            self._turns.close()
-        self._rows.close()
-        if self._cuts is not None:
-            self._cuts.delete_files()
+        with contextlib.ExitStack() as stack:  # the last one first, each whatever others raise
+            if self._cuts is not None:
+                stack.callback(self._cuts.delete_files)
+            stack.callback(self._rows.close)
+            if self._turns is not None:
+                stack.callback(self._turns.close)
+            if self._cuts is not None:
+                stack.callback(self._cuts.end)
 
     def _load_second(self, first: int, shown: control_pb2.ShownCut) -> int:
         """Returns the session that takes turns with the first one, which shows this or another."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 from hotrow.protos import control_pb2
@@ -66,8 +67,9 @@ class Turns:
 
     def close(self) -> None:
         """Frees them, the one whose tables the other uses last; no route may lead to them."""
-        for number in reversed(self._numbers):
-            self._data_plane.unload(number)
+        with contextlib.ExitStack() as stack:  # the last one first, each whatever others raise
+            for number in self._numbers:
+                stack.callback(self._data_plane.unload, number)
 
     def _shown(self, number: int) -> control_pb2.ShownCut:
         return self._data_plane.kept(number).shown

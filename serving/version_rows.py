@@ -117,10 +117,12 @@ class VersionRows:
 
     def close(self) -> None:
         """Gives the lease and the store back."""
-        if self._watch is not None:
-            self._watch.close()
-        if self._bound is not None:
-            self._bound.close()
+        try:
+            if self._watch is not None:
+                self._watch.close()
+        finally:
+            if self._bound is not None:
+                self._bound.close()
 
     def _bind(self) -> BoundRows:
         # Not before: a server without such a store does without its libraries.

@@ -25,7 +25,9 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
 # Tests in tests/integration/serving that are about no promise of TensorFlow Serving: files, tests.
 OURS = frozenset(
     {
+        "test_adoption.py",
         "test_client_commands.py",
+        "test_cut_files.py",
         "test_exported_model.py",
         "test_data_plane.py::test_a_run_that_takes_longer_than_others_keeps_none_waiting",
         "test_process.py::test_tensorflow_is_in_the_process_that_answers_alone",
