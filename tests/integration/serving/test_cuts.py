@@ -186,23 +186,6 @@ def test_an_executable_that_is_killed_in_the_midst_of_cuts_shows_none_of_them_in
     assert cut_of(server) == 8
 
 
-def test_an_executable_that_ends_while_its_second_session_is_loaded_is_not_asked_at_once_again(
-    model: MarkedModel, start_server: Any
-) -> None:
-    server = start_server("m", model.path, *CACHE)
-    server.wait_ready()
-    executable = data_plane_of(server)
-    os.kill(executable, signal.SIGSTOP)
-    cut = model.write(1)
-    wait_until(lambda: any(list(folder.glob("*.dense")) for folder in folders_of(server)))
-    time.sleep(0.3)  # until it is asked for
-    os.kill(executable, signal.SIGKILL)
-    server.wait_for_log(f"cut {cut.version:016x} is not taken: hotrow-server ended meanwhile")
-    model.wait_until_noted(cut)
-    wait_until_answered(server)
-    assert cut_of(server) == 1
-
-
 @pytest.mark.parametrize("moment", ["between cuts", "in the midst of cuts"])
 def test_a_control_process_that_is_killed_fails_no_request_and_forgets_no_cut(
     moment: str, model: MarkedModel, start_server: Any

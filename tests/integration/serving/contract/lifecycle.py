@@ -98,7 +98,6 @@ ROWS = (
         "test_cuts.py::test_a_server_that_starts_later_begins_with_the_newest_cut",
         "test_cuts.py::test_an_executable_that_is_killed_begins_with_what_was_shown",
         "test_cuts.py::test_an_executable_that_is_killed_in_the_midst_of_cuts_shows_none_of_them_in_part",
-        "test_cuts.py::test_an_executable_that_ends_while_its_second_session_is_loaded_is_not_asked_at_once_again",
         "test_cuts.py::test_a_control_process_that_is_killed_fails_no_request_and_forgets_no_cut",
         "test_cuts.py::test_a_second_session_that_a_dead_control_process_asked_for_is_used",
         "test_cuts.py::test_a_damaged_cut_is_told_of_once_and_the_one_before_stays",
