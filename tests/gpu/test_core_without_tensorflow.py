@@ -49,7 +49,9 @@ try:
 except RuntimeError as err:
     assert "no generation g" in str(err)
 stored = dict(name="t", dim=4, row_type="float32", default_value=0.0, rows=4, pages=0)
-record = dict(format=1, generation="g", number=1, shards=1, state="complete", tables=[stored])
+record = dict(
+    format=1, generation="g", number=1, shards=1, epoch=0, seq=1, state="complete", tables=[stored]
+)
 _native.LmdbRecords(sys.argv[1], True).swap_all([("generation/g", None, json.dumps(record))])
 ((read, _, states),), failure, _ = _native.LmdbReader(sys.argv[1], "g").read([(0, unique)])
 assert failure == 0 and states.all() and (read.view(np.float32) == rows).all()

@@ -167,14 +167,12 @@ def test_an_incremental_export_is_seen_in_two_seconds_whole_and_to_the_bit(
             rest, errors = exporter.communicate(timeout=60)
         assert exporter.returncode == 0, errors
         assert "all servers have taken it" in rest
-        done = time.monotonic()
-        load.wait_until(lambda: len(load.answers(done)) > 200)
+        visible = committed + VISIBLE_SECONDS
+        load.wait_until(lambda: len(load.answers(visible)) > 200)
     old, new = check_whole(load.answers(), before, after)
     assert old > 200
     assert new > 200
-    late = load.answers(committed + VISIBLE_SECONDS)
-    assert late
-    assert all(answer.scores == after[answer.request] for answer in late)
+    assert all(answer.scores == after[answer.request] for answer in load.answers(visible))
     check_embeddings(server, model)
     with contextlib.closing(open_store(model.url, StoreAccess())) as store:
         assert [cut.folded for cut in cuts_of(store.records, model.generation(store))] == [True]
