@@ -116,12 +116,6 @@ CutLayer::Row CutLayer::row_of(uint64_t record) const {
   return {true, gone ? nullptr : at + kRecordHead};
 }
 
-size_t CutLayer::bytes() const {
-  size_t bytes = content_.size();
-  for (const Index& index : indexes_) bytes += index.slots.size() * sizeof(Slot);
-  return bytes;
-}
-
 void CutLayer::update(HotRows* cache) const {
   std::vector<int64_t> keys(kUpdateRows);
   std::vector<RowVersion> versions(kUpdateRows);

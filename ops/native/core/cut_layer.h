@@ -25,7 +25,6 @@ class CutLayer {
 
   RowVersion version() const { return version_; }
   size_t rows() const { return rows_; }  // tombstones, too
-  size_t bytes() const;
 
   // A row as stored, or that there is none any more.
   struct Row {
