@@ -205,6 +205,8 @@ class ReaderLease(Lease):
         text = self._records.get(self._name)
         now = self._records.now_ms()
         if text is not None and json.loads(text)["until"] > now:
+            if self._state() is None:
+                return False  # deleted, whoever overlooked this lease
             return self._records.swap(self._name, text, self._text(now)) or self._take_again()
         return self._take_again()
 
@@ -213,10 +215,14 @@ class ReaderLease(Lease):
         if self._state() is not State.COMPLETE:
             return False
         text = self._records.get(self._name)
-        if not self._records.swap(self._name, text, self._text(self._records.now_ms())):
+        taken = self._text(self._records.now_ms())
+        if not self._records.swap(self._name, text, taken):
             return False
         # Once more: deletion changes the state before it looks for leases.
-        return self._state() is State.COMPLETE
+        if self._state() is State.COMPLETE:
+            return True
+        self._records.swap(self._name, taken, None)  # or the next renewal would find it held
+        return False
 
     def _state(self) -> State | None:
         try:
