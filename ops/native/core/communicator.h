@@ -1,0 +1,54 @@
+// Collectives among the ranks of a run (design D7): by MPI in host memory, or by threads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "core/status.h"
+
+namespace hotrow {
+
+// All ranks call the same collectives in the same order; Collectives (collectives.h) sees to that.
+// R ranks. A call returns when this rank's part is done. It fails
+// - with Aborted and "rank 1: <its message>" on every rank, once a rank called `fail`;
+// - with DeadlineExceeded, naming this rank, the collective and the ranks that did not come, when
+//   it takes longer than the timeout;
+// after which every further collective fails at once with the same.
+class Communicator {
+ public:
+  Communicator(int rank, int size) : rank_(rank), size_(size) {}
+  virtual ~Communicator() = default;
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+
+  // What the next collectives are for, in messages: "rows of step 12".
+  virtual void begin(const std::string& what) = 0;
+
+  // send: send_bytes[r] bytes for each rank r, one after the other; receive: receive_bytes[r] from
+  // each. Both (R). What a rank has for itself is copied. The ranks must agree about sizes.
+  virtual void all_to_all(const std::byte* send, const size_t* send_bytes, std::byte* receive,
+                          const size_t* receive_bytes) = 0;
+  // receive: what each rank sent, bytes[r] of rank r, one after the other. bytes: (R).
+  virtual void all_gather(const std::byte* send, std::byte* receive, const size_t* bytes) = 0;
+  // Sums of floating-point values are the same bits on every rank.
+  // send: (sum of counts); receive: the sums of this rank's part, (counts[rank]). counts: (R).
+  virtual void reduce_scatter(const float* send, float* receive, const size_t* counts) = 0;
+  // values: (count), replaced by their sums.
+  virtual void all_reduce(float* values, size_t count) = 0;
+  virtual void all_reduce(double* values, size_t count) = 0;
+  // data: (bytes), of rank `root` for all.
+  virtual void broadcast(std::byte* data, size_t bytes, int root) = 0;
+  virtual void barrier() = 0;
+
+  // Tells all ranks that this one cannot go on. From any thread; the first message stays.
+  virtual void fail(Code code, const std::string& message) = 0;
+
+ private:
+  int rank_, size_;
+};
+
+}  // namespace hotrow
