@@ -13,9 +13,11 @@ from hotrow.trainer.data.encode import encode
 from hotrow.trainer.data.errors import DataError
 from hotrow.trainer.data.malformed import Malformed
 from hotrow.trainer.data.opening import open_data
+from hotrow.trainer.data.part import WHOLE, Part
 from hotrow.trainer.data.stream import BatchStream
 
 __all__ = [
+    "WHOLE",
     "Batch",
     "BatchStream",
     "Column",
@@ -24,6 +26,7 @@ __all__ = [
     "DataFile",
     "Keys",
     "Malformed",
+    "Part",
     "Ragged",
     "RawBatch",
     "encode",

@@ -98,16 +98,23 @@ class Batch:
         dense: float32 [B, n_dense] in the order of the dense columns; NaN where missing.
         sparse: column name -> its keys.
         labels: float32 [B] of 0 and 1, or None when the file has no labels.
+        global_rows: rows of the batch of all ranks that these are a part of; None: these are all.
     """
 
     dense: Floats
     sparse: dict[str, Keys]
     labels: Floats | None
+    global_rows: int | None = None
 
     @property
     def size(self) -> int:
         """B, the number of rows."""
         return len(self.dense)
+
+    @property
+    def global_size(self) -> int:
+        """Rows of the batch of all ranks."""
+        return self.size if self.global_rows is None else self.global_rows
 
 
 def _as_numpy(values: pa.Array | npt.NDArray[Any] | Ragged) -> Values:

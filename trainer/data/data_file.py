@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from hotrow.config import DataConfig
 from hotrow.errors import InvalidArgumentError
+from hotrow.trainer.data.arrow_rows import cut_rows, join_rows, number_of_rows
 from hotrow.trainer.data.batch import Ragged, RawBatch
 from hotrow.trainer.data.columns import MISSING_KEY, Column, ColumnKind
 from hotrow.trainer.data.errors import DataError
@@ -106,11 +107,7 @@ class DataFile:
         if limit is not None:
             batches = _first(batches, limit)
         for batch in regroup(
-            batches,
-            batch_size,
-            size=lambda piece: int(piece.num_rows),
-            cut=lambda piece, start, stop: piece.slice(start, stop - start),
-            join=_join,
+            batches, batch_size, size=number_of_rows, cut=cut_rows, join=join_rows
         ):
             yield self.to_raw(batch)
 
@@ -133,12 +130,6 @@ def _first(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordB
         limit -= batch.num_rows
         if limit <= 0:
             return
-
-
-def _join(pieces: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    if len(pieces) == 1:
-        return pieces[0]
-    return pa.Table.from_batches(pieces).combine_chunks().to_batches()[0]
 
 
 def _raw_column(batch: pa.RecordBatch, column: Column) -> Any:

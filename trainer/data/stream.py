@@ -6,14 +6,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
 from hotrow.config import RunConfig
 from hotrow.errors import InvalidArgumentError
-from hotrow.trainer.data.batch import Batch
+from hotrow.trainer.data.arrow_rows import cut_rows, join_rows, number_of_rows
+from hotrow.trainer.data.batch import Batch, Ints
 from hotrow.trainer.data.batch_rows import cut_batch, join_batches, take_rows
 from hotrow.trainer.data.encode import encode
 from hotrow.trainer.data.malformed import Malformed
 from hotrow.trainer.data.opening import open_data
+from hotrow.trainer.data.part import WHOLE, Part
+from hotrow.trainer.data.parted import part_in_order, part_of_shuffled
 from hotrow.trainer.data.regroup import regroup
 
 
@@ -26,6 +30,9 @@ class BatchStream:
     seed and epoch, so a run resumes by `start_batch` with the batches it would have seen.
 
     One window of encoded rows is held in memory, and a second one while it is gathered.
+
+    With a part, the batches are the same, and of each only the rows of the part are encoded and
+    yielded; the window is held as the file has it.
     """
 
     def __init__(
@@ -39,6 +46,7 @@ class BatchStream:
         batch_size: int | None = None,
         drop_last: bool = False,
         limit: int | None = None,
+        part: Part = WHOLE,
     ) -> None:
         """Opens the file.
 
@@ -51,6 +59,7 @@ class BatchStream:
             batch_size: rows of a batch; None takes `config.data.batch_size`.
             drop_last: leave out a last batch with fewer rows.
             limit: read only so many rows of the file; None reads all.
+            part: the rows of each batch to yield; batches may be empty then.
 
         Raises:
             InvalidArgumentError: an argument is out of its range, or a column is not in the file.
@@ -74,6 +83,7 @@ class BatchStream:
         self._epoch = epoch
         self._drop_last = drop_last
         self._limit = limit
+        self._part = part
 
     @property
     def malformed(self) -> Malformed:
@@ -87,15 +97,25 @@ class BatchStream:
             DataError: as `DataFile.record_batches`.
         """
         skip = self._start_batch * self._batch_size
-        pieces = self._in_order(skip) if self._shuffle_seed is None else self._shuffled(skip)
-        for batch in regroup(
-            pieces, self._batch_size, size=_size, cut=cut_batch, join=join_batches
-        ):
-            if batch.size == self._batch_size or not self._drop_last:
+        if self._part.size > 1:
+            batches = self._parts(skip)
+        else:
+            pieces = self._in_order(skip) if self._shuffle_seed is None else self._shuffled(skip)
+            batches = regroup(
+                pieces, self._batch_size, size=_size, cut=cut_batch, join=join_batches
+            )
+        for batch in batches:
+            if batch.global_size == self._batch_size or not self._drop_last:
                 yield batch
 
-    def _in_order(self, skip: int) -> Iterator[Batch]:
-        """Yields the encoded rows of the file in pieces, without the first `skip`."""
+    def _parts(self, skip: int) -> Iterator[Batch]:
+        """Yields the part of each batch, without the first `skip` rows of the order."""
+        if self._shuffle_seed is None:
+            return part_in_order(self._rows(skip), self._batch_size, self._part, self._encode)
+        return part_of_shuffled(self._raw_windows(skip), self._batch_size, self._part, self._encode)
+
+    def _rows(self, skip: int) -> Iterator[pa.RecordBatch]:
+        """Yields the rows of the file in pieces, without the first `skip`."""
         limit = self._limit
         for batch in self._file.record_batches():
             rows = batch if limit is None else batch.slice(0, limit)
@@ -104,9 +124,16 @@ class BatchStream:
             left_out = min(skip, rows.num_rows)
             skip -= left_out
             if left_out < rows.num_rows:
-                yield encode(self._file.to_raw(rows.slice(left_out)), self._features)
+                yield rows.slice(left_out)
             if limit == 0:
                 return
+
+    def _encode(self, rows: pa.RecordBatch) -> Batch:
+        return encode(self._file.to_raw(rows), self._features)
+
+    def _in_order(self, skip: int) -> Iterator[Batch]:
+        """Yields the encoded rows of the file in pieces, without the first `skip`."""
+        return map(self._encode, self._rows(skip))
 
     def _shuffled(self, skip: int) -> Iterator[Batch]:
         """Yields the rows window by window, permuted, without the first `skip` of that order."""
@@ -119,11 +146,28 @@ class BatchStream:
             join=join_batches,
         )
         for window in windows:
-            order = np.random.default_rng([self._shuffle_seed or 0, self._epoch, number])
-            permutation = order.permutation(window.size)
+            permutation = self._permutation(number, window.size)
             for start in range(skip, window.size, self._batch_size):
                 yield take_rows(window, permutation[start : start + self._batch_size])
             number, skip = number + 1, 0
+
+    def _raw_windows(self, skip: int) -> Iterator[tuple[pa.RecordBatch, Ints]]:
+        """Yields each window and its permutation, the first without `skip` of its rows."""
+        number, skip = divmod(skip, self._window_rows)
+        windows = regroup(
+            self._rows(number * self._window_rows),
+            self._window_rows,
+            size=number_of_rows,
+            cut=cut_rows,
+            join=join_rows,
+        )
+        for window in windows:
+            yield window, self._permutation(number, window.num_rows)[skip:]
+            number, skip = number + 1, 0
+
+    def _permutation(self, window: int, rows: int) -> Ints:
+        order = np.random.default_rng([self._shuffle_seed or 0, self._epoch, window])
+        return order.permutation(rows)
 
 
 def _size(batch: Batch) -> int:

@@ -1,0 +1,32 @@
+"""`Part`: which rows of each batch one of several ranks takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hotrow.errors import InvalidArgumentError
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Slice `rank` of `size` of each batch: rows [rank n / size, (rank + 1) n / size) of n.
+
+    The slices of all ranks, one after the other, are the batch; a short batch has empty ones.
+    """
+
+    rank: int = 0
+    size: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rank < self.size:
+            raise InvalidArgumentError(
+                f"part {self.rank} of {self.size}; must be in [0, {self.size})"
+            )
+
+    def of(self, rows: int) -> slice:
+        """Returns which rows of a batch of `rows` rows are this part."""
+        return slice(self.rank * rows // self.size, (self.rank + 1) * rows // self.size)
+
+
+WHOLE = Part()
+"""All rows."""
