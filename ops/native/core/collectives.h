@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -28,17 +29,21 @@ class Collectives {
   using Work = std::function<void(Communicator&)>;
 
   explicit Collectives(std::unique_ptr<Communicator> communicator);
-  // Waits for what is under way; what has not begun does not run and its `wait` fails.
+  // Waits for what is under way; what has not begun does not run and its `wait` fails with Aborted.
   ~Collectives();
 
   int rank() const;
   int size() const;
 
-  // Puts work on the queue. what: for messages. The ticket must be waited for, once.
+  // Puts work on the queue. what: Communicator::begin. The ticket must be waited for, once. Work
+  // that throws anything but an AgreedError ends all ranks: they would wait for it.
   uint64_t submit(std::string what, Work work);
-  // Returns when that work is done; throws what it threw.
+  // Returns when that work is done; throws what it threw. Not from work.
   void wait(uint64_t ticket);
-  // Both.
+  // As wait, for who must not block: `done` is called once, by the queue's thread or at once, with
+  // what the work threw, or null. It must not throw or wait.
+  void when_done(uint64_t ticket, std::function<void(std::exception_ptr)> done);
+  // Both submit and wait.
   void run(std::string what, Work work);
 
   // Communicator::fail.
@@ -51,10 +56,12 @@ class Collectives {
 
  private:
   struct State;
-  std::unique_ptr<State> state_;
+  // Shared with those that wait.
+  std::shared_ptr<State> state_;
 };
 
-// By name, for tables and ops: as tables (registry.h). Fails with AlreadyExists, NotFound.
+// By name, for tables and ops: as tables (registry.h). Fails with AlreadyExists, NotFound. Who
+// drops a name that is not there changes nothing.
 void add_collectives(const std::string& name, std::shared_ptr<Collectives> collectives);
 std::shared_ptr<Collectives> find_collectives(const std::string& name);
 void drop_collectives(const std::string& name);

@@ -9,12 +9,21 @@
 
 namespace hotrow {
 
+// Thrown by work that failed on all ranks alike, after they told each other: they go on together.
+class AgreedError : public Error {
+  using Error::Error;
+};
+
 // All ranks call the same collectives in the same order; Collectives (collectives.h) sees to that.
-// R ranks. A call returns when this rank's part is done. It fails
-// - with Aborted and "rank 1: <its message>" on every rank, once a rank called `fail`;
-// - with DeadlineExceeded, naming this rank, the collective and the ranks that did not come, when
-//   it takes longer than the timeout;
-// after which every further collective fails at once with the same.
+// R ranks. A call returns when this rank's part is done, and its memory is the caller's again. It
+// fails
+// - with the code given and "rank 1: <message>" on every rank, once a rank called `fail`;
+// - with DeadlineExceeded on every rank, naming one that waited longer than the timeout, the
+//   collective and the ranks that did not come;
+// - with Aborted, naming a rank that has ended and will not come;
+// - with Internal, where it shows that the ranks are in different collectives, or of other sizes;
+// after which every further collective fails at once with the same. Not safe for several threads,
+// except for `fail`.
 class Communicator {
  public:
   Communicator(int rank, int size) : rank_(rank), size_(size) {}
@@ -25,7 +34,8 @@ class Communicator {
   int rank() const { return rank_; }
   int size() const { return size_; }
 
-  // What the next collectives are for, in messages: "rows of step 12".
+  // What the next collectives are for, in messages: "rows of step 12". The same on all ranks. Fails
+  // as the collectives do.
   virtual void begin(const std::string& what) = 0;
 
   // send: send_bytes[r] bytes for each rank r, one after the other; receive: receive_bytes[r] from
@@ -44,7 +54,7 @@ class Communicator {
   virtual void broadcast(std::byte* data, size_t bytes, int root) = 0;
   virtual void barrier() = 0;
 
-  // Tells all ranks that this one cannot go on. From any thread; the first message stays.
+  // Tells all ranks that this one cannot go on. From any thread; the first message stays. No throw.
   virtual void fail(Code code, const std::string& message) = 0;
 
  private:
