@@ -1,0 +1,29 @@
+"""The planner: measures a sample of the data, computes what each scheme moves, and chooses.
+
+Only numpy is needed.
+"""
+
+from __future__ import annotations
+
+from hotrow.ops.planner.batch_facts import FeatureKeys
+from hotrow.ops.planner.choose import plan_sharding
+from hotrow.ops.planner.facts import TableFacts
+from hotrow.ops.planner.plan import SchemeCost, ShardingPlan, TablePlan
+from hotrow.ops.planner.plan_text import describe_plan
+from hotrow.ops.planner.sample import Sample
+from hotrow.ops.planner.volumes import SCHEMES, STAGES, Volume, volume
+
+__all__ = [
+    "SCHEMES",
+    "STAGES",
+    "FeatureKeys",
+    "Sample",
+    "SchemeCost",
+    "ShardingPlan",
+    "TableFacts",
+    "TablePlan",
+    "Volume",
+    "describe_plan",
+    "plan_sharding",
+    "volume",
+]

@@ -1,0 +1,134 @@
+"""What may be chosen for a table, and what each choice means for every rank. N ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from hotrow.errors import InvalidArgumentError
+from hotrow.ops.planner.facts import TableFacts
+from hotrow.ops.planner.memory import memory_bytes
+from hotrow.ops.planner.plan import SchemeCost, TablePlan
+from hotrow.ops.planner.volumes import SCHEMES, STAGES, Volume, volume
+from hotrow.spec import TableConfig
+
+Floats = npt.NDArray[np.float64]
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True, eq=False)
+class Option:
+    """A scheme of a table, with an owner if it is `table`.
+
+    Attributes:
+        moved: bytes of a step.
+        memory: bytes of rows at each rank, float64 [N].
+        cost: the same in short.
+    """
+
+    scheme: str
+    owner: int | None
+    moved: Volume
+    memory: Floats
+    cost: SchemeCost
+
+    @property
+    def order(self) -> tuple[float, float, float, int]:
+        """What is less is better, the table alone."""
+        cost = self.cost
+        place = SCHEMES.index(self.scheme)
+        return cost.busiest_bytes, cost.average_bytes, cost.memory_bytes, place
+
+
+class Choice:
+    """A table, what may be chosen for it, and what is.
+
+    Attributes:
+        options: those that the table can have and the user lets it have; one or more.
+        alone: the best of them if there were no other table.
+        chosen: one of them.
+    """
+
+    def __init__(self, table: TableConfig, facts: TableFacts, forced: str) -> None:
+        """Starts with the best option.
+
+        Args:
+            table: the table.
+            facts: of it.
+            forced: the scheme that the user chose, or `AUTO`.
+
+        Raises:
+            InvalidArgumentError: the table cannot have that scheme.
+        """
+        self.table, self.facts, self.forced = table, facts, forced
+        self._every = [
+            _option(scheme, owner, table, facts)
+            for scheme in SCHEMES
+            for owner in (range(facts.ranks) if scheme == "table" else (None,))
+        ]
+        allowed = [o for o in self._every if forced in (AUTO, o.scheme)]
+        self.options = [option for option in allowed if option.cost.refused is None]
+        if not self.options:
+            raise InvalidArgumentError(
+                f"table {table.name!r}: sharding {forced!r}: {allowed[0].cost.refused}; choose one "
+                f"of {', '.join(s for s in SCHEMES if s != forced)}"
+            )
+        self.alone = self.chosen = min(self.options, key=lambda option: option.order)
+
+    def as_plan(self, saves_memory: bool) -> TablePlan:
+        """Returns what is chosen, and why.
+
+        Args:
+            saves_memory: it was chosen for that reason.
+        """
+        facts = self.facts
+        costs = {option.scheme: option.cost for option in reversed(self._every)}
+        costs[self.chosen.scheme] = self.chosen.cost
+        return TablePlan(
+            name=self.table.name,
+            dim=self.table.embedding_dim,
+            scheme=self.chosen.scheme,
+            owner=self.chosen.owner,
+            forced=self.forced != AUTO,
+            why=self._why(saves_memory),
+            rows=facts.rows,
+            lookups=float(facts.lookups.sum()),
+            distinct=facts.dedup,
+            hottest=facts.hottest,
+            largest_share=facts.largest_share,
+            costs={scheme: costs[scheme] for scheme in SCHEMES},
+        )
+
+    def _why(self, saves_memory: bool) -> str:
+        if self.forced != AUTO:
+            return "forced"
+        if saves_memory:
+            return "saves memory"
+        if self.chosen.scheme != self.alone.scheme:
+            return "evens out the ranks"
+        least = self.chosen.cost.busiest_bytes
+        if not least:
+            return "nothing to send"
+        others = [o for o in self.options if o.scheme not in (self.chosen.scheme, "table")]
+        next_best = min(others, key=lambda option: option.order)
+        return f"least bytes; {next_best.scheme} {next_best.cost.busiest_bytes / least:.3g} x"
+
+
+def _option(scheme: str, owner: int | None, table: TableConfig, facts: TableFacts) -> Option:
+    moved = volume(scheme, facts, table.embedding_dim, owner or 0)
+    memory = memory_bytes(scheme, table, facts, owner or 0)
+    stages = dict(zip(STAGES, moved.sent.mean(axis=1).tolist(), strict=True))
+    refused = None
+    if scheme == "column" and table.embedding_dim < facts.ranks:
+        refused = f"{table.embedding_dim} columns are fewer than {facts.ranks} ranks"
+    cost = SchemeCost(
+        average_bytes=sum(stages.values()),
+        stages=stages,
+        busiest_bytes=moved.busiest,
+        memory_bytes=float(memory.max()),
+        refused=refused,
+    )
+    return Option(scheme, owner, moved, memory, cost)
