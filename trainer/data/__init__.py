@@ -14,6 +14,7 @@ from hotrow.trainer.data.errors import DataError
 from hotrow.trainer.data.malformed import Malformed
 from hotrow.trainer.data.opening import open_data
 from hotrow.trainer.data.part import WHOLE, Part
+from hotrow.trainer.data.row_estimate import expected_rows
 from hotrow.trainer.data.stream import BatchStream
 
 __all__ = [
@@ -30,5 +31,6 @@ __all__ = [
     "Ragged",
     "RawBatch",
     "encode",
+    "expected_rows",
     "open_data",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -74,6 +75,27 @@ def first_line(path: Path) -> str:
     raise DataError(f"{path} is empty; a data file has at least one line")
 
 
+def expected_lines(path: Path, read_bytes: int = 4 * BLOCK_BYTES) -> float:
+    """Returns about how many lines a file has, from its beginning and its size; small ones exactly.
+
+    Args:
+        path: the file.
+        read_bytes: of text to look at.
+
+    Raises:
+        NotFoundError, DataError: as `line_blocks`.
+    """
+    lines = size = 0
+    with _opened(path) as (file, stream):
+        while chunk := stream.read(BLOCK_BYTES):
+            lines += chunk.count(b"\n")
+            size += len(chunk)
+            if size >= read_bytes:
+                # Decompression has read as far as this, and a buffer more.
+                return max(float(lines * file.size() / file.tell()), float(lines))
+    return float(lines)
+
+
 def _whole_lines(path: Path, block_bytes: int) -> Iterator[bytes]:
     """Yields the bytes of `path` cut after line ends, without a byte order mark."""
     tail = b""
@@ -96,13 +118,20 @@ def _whole_lines(path: Path, block_bytes: int) -> Iterator[bytes]:
 
 
 def _chunks(path: Path, block_bytes: int) -> Iterator[bytes]:
+    with _opened(path) as (_, stream):
+        while chunk := stream.read(block_bytes):
+            yield chunk
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[tuple[pa.OSFile, pa.NativeFile]]:
+    """Opens a file; yields it, and its text, which is the same unless it is compressed."""
     try:
         compression = _compression(path)
         with pa.OSFile(str(path)) as file:
             stream = file if compression is None else pa.CompressedInputStream(file, compression)
             with stream:
-                while chunk := stream.read(block_bytes):
-                    yield chunk
+                yield file, stream
     except HotrowError:
         raise
     except FileNotFoundError as err:

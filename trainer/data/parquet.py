@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -94,13 +95,27 @@ def parquet_columns(path: Path) -> tuple[Column, ...]:
         NotFoundError: there is no such file.
         DataError: it is not Parquet, or damaged.
     """
+    schema = _read(pq.read_schema, path)
+    return tuple(Column(field.name, _kind(field.type)) for field in schema)
+
+
+def parquet_rows(path: Path) -> int:
+    """Returns how many rows a Parquet file has.
+
+    Raises:
+        NotFoundError: there is no such file.
+        DataError: it is not Parquet, or damaged.
+    """
+    return int(_read(pq.read_metadata, path).num_rows)
+
+
+def _read(reader: Callable[[Path], Any], path: Path) -> Any:
     try:
-        schema = pq.read_schema(path)
+        return reader(path)
     except FileNotFoundError as err:
         raise NotFoundError(f"data file {path} does not exist") from err
     except (OSError, pa.ArrowException) as err:
         raise DataError(f"{path} cannot be read as Parquet: {err}") from err
-    return tuple(Column(field.name, _kind(field.type)) for field in schema)
 
 
 def write_parquet(path: Path, batches: Iterator[pa.RecordBatch]) -> int:

@@ -4,7 +4,24 @@ from __future__ import annotations
 
 import hotrow
 from hotrow.config import InitializerConfig, RunConfig, SparseColumn
+from hotrow.config.tables import WIDE
 from hotrow.spec import Initializer
+
+
+def model_features(config: RunConfig) -> list[hotrow.FeatureConfig]:
+    """Returns the features of the model of a configuration, whose `model.arch` tells which."""
+    match config.model.arch:
+        case "dlrm":
+            return deep_features(config)
+        case "logistic":
+            return wide_features(config)
+        case "wide_deep":
+            return deep_features(config) + wide_features(config)
+
+
+def column_of(feature: str) -> str:
+    """Returns the sparse column whose keys a feature reads."""
+    return feature.removesuffix(f"/{WIDE}")
 
 
 def deep_features(config: RunConfig) -> list[hotrow.FeatureConfig]:

@@ -1,0 +1,155 @@
+"""How the tables of a run are split over its ranks: planned from a sample of the data, and kept.
+
+N ranks, B samples of a global batch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from hotrow.config import RunConfig
+from hotrow.errors import DataLossError
+from hotrow.ops.planner import Sample, ShardingPlan, plan_sharding
+from hotrow.spec import FeatureConfig
+from hotrow.trainer.data import BatchStream, expected_rows
+from hotrow.trainer.models.feature_tables import column_of, model_features
+
+SHARDING = "sharding.json"
+"""The file of the plan, in the run directory."""
+
+SAMPLE_BATCHES, SAMPLE_ROWS = 64, 1 << 18
+"""What is measured at most; of larger batches one."""
+
+
+def plan_tables(
+    config: RunConfig, ranks: int, memory_budget_bytes: float | None = None
+) -> ShardingPlan:
+    """Returns a plan of the tables of a run, from the first batches that it will train on.
+
+    Args:
+        config: of the run; schemes that it names are kept.
+        ranks: N.
+        memory_budget_bytes: of rows at a rank; None: no bound.
+
+    Raises:
+        NotFoundError, DataError: the training file is missing or malformed.
+        InvalidArgumentError: a table cannot have the scheme that the configuration names.
+    """
+    features = model_features(config)
+    tables = list({feature.table.name: feature.table for feature in features}.values())
+    sample = sample_tables(config, features, ranks)
+    return plan_sharding(
+        tables,
+        sample.facts(expected_rows(config.data.train)),
+        ranks=ranks,
+        batch_size=config.data.batch_size,
+        forced={table.name: _forced(config, table.name) for table in tables},
+        memory_budget_bytes=memory_budget_bytes,
+        sample_batches=sample.batches,
+        sample_rows=sample.rows,
+    )
+
+
+def sample_tables(config: RunConfig, features: list[FeatureConfig], ranks: int) -> Sample:
+    """Returns the first batches of a run, measured: 64 of them, or fewer with 2^18 rows.
+
+    They are those that training sees first, in its order, which is read once more. In memory there
+    are a window of the stream (`BatchStream`), a batch and 1.5 MB a table.
+
+    Args:
+        config: of the run.
+        features: of the model.
+        ranks: N.
+    """
+    batch_size = config.data.batch_size
+    most = max(1, min(SAMPLE_BATCHES, SAMPLE_ROWS // batch_size))
+    seed = config.seed if config.train.shuffle else None
+    sample = Sample(features, ranks)
+    stream = iter(BatchStream(config.data.train, config, shuffle_seed=seed))
+    with contextlib.closing(stream):  # type: ignore[type-var]
+        for batch in stream:
+            if batch.size < batch_size and sample.batches:
+                break  # the last of the file would not be like the others
+            keys = {feature.name: batch.sparse[column_of(feature.name)] for feature in features}
+            sample.add(keys, batch.size)
+            if sample.batches == most:
+                break
+    return sample
+
+
+def plan_of_run(
+    config: RunConfig, ranks: int, run_dir: Path, resume: bool, say: Callable[[str], None]
+) -> ShardingPlan:
+    """Returns the plan of a run: a resumed one keeps its own, if it still fits; it is written.
+
+    Args:
+        config: of the run.
+        ranks: N.
+        run_dir: where the plan is kept.
+        resume: the run was begun before.
+        say: is told, in a line, when a resumed run gets another plan.
+
+    Raises:
+        as `plan_tables`; OSError: the plan cannot be written.
+    """
+    if resume:
+        earlier, why = None, f"it has no {SHARDING}"
+        with contextlib.suppress(FileNotFoundError):
+            try:
+                earlier = read_plan(run_dir)
+                why = _unfit(earlier, config, ranks)
+            except DataLossError as err:
+                why = str(err)
+        if earlier is not None and not why:
+            return earlier
+        say(f"the tables of {run_dir} are planned anew: {why}")
+    plan = plan_tables(config, ranks)
+    write_plan(run_dir, plan)
+    return plan
+
+
+def read_plan(run_dir: Path) -> ShardingPlan:
+    """Returns the plan of a run.
+
+    Raises:
+        FileNotFoundError: it has none.
+        DataLossError: the file is damaged.
+    """
+    path = run_dir / SHARDING
+    try:
+        return ShardingPlan.from_dict(json.loads(path.read_text(encoding="utf-8")))
+    except ValueError as err:
+        raise DataLossError(f"{path} is damaged: {err}") from err
+
+
+def write_plan(run_dir: Path, plan: ShardingPlan) -> None:
+    """Writes the plan of a run, all at once.
+
+    Raises:
+        OSError: the disk is full or refuses.
+    """
+    unfinished = run_dir / f".{SHARDING}"
+    unfinished.write_text(json.dumps(plan.to_dict(), indent=1) + "\n", encoding="utf-8")
+    unfinished.rename(run_dir / SHARDING)
+
+
+def _forced(config: RunConfig, table: str) -> str:
+    own = getattr(config.table_settings(table), "sharding", None)
+    return own or config.parallel.sharding
+
+
+def _unfit(plan: ShardingPlan, config: RunConfig, ranks: int) -> str:
+    """Returns why a plan cannot be kept; empty: it can."""
+    if plan.ranks != ranks:
+        return f"it was for {plan.ranks} ranks, now there are {ranks}"
+    dims = {feature.table.name: feature.table.embedding_dim for feature in model_features(config)}
+    if {table.name: table.dim for table in plan.tables} != dims:
+        return "it was for other tables"
+    for table in plan.tables:
+        wanted = _forced(config, table.name)
+        if wanted != (table.scheme if table.forced else "auto"):
+            return f"the configuration asks for {wanted!r} of table {table.name!r}"
+    return ""
