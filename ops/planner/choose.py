@@ -17,7 +17,7 @@ from hotrow.spec import TableConfig
 from hotrow.spec.checks import require, require_one_of
 
 _WORTH = 0.02
-"""Share of the busiest rank's load that evening out must save; samples differ by about as much."""
+"""Share of the busiest rank's load that a change must save; samples differ by about as much."""
 _ROUNDS = 4
 
 
@@ -34,13 +34,13 @@ def plan_sharding(
 ) -> ShardingPlan:
     """Returns a plan.
 
-    Each table by itself gets the scheme with the least load at the busiest rank; the average, then
-    memory, then the order of `SCHEMES` break ties. Owners of `table` are given out to the largest
-    table first, each to the rank where the load of all tables stays least. Then tables change
-    schemes, or owners, while that lessens the load of the rank that is busiest with all tables, by
-    2 % or more. The same is tried from the schemes with the least average, by `row` and by `table`,
-    and the best outcome kept. When a rank needs more memory than the budget, tables change to what
-    saves it, those first that lose least by it.
+    What counts is the load of the rank that is busiest with all tables together. Three beginnings
+    are tried: each table with the scheme that sends least on average, the same with `table` instead
+    of `row`, and each with the scheme whose own busiest rank has the least load. Owners of `table`
+    are given out to the largest table first, each to the rank where this keeps the load least.
+    From there tables change schemes, or owners, as long as one change saves 2 % or more. A later
+    beginning must end 2 % better than an earlier one. When a rank needs more memory than the
+    budget, tables change to what saves it, those first that lose least by it.
 
     Args:
         tables: of the model.
@@ -84,8 +84,8 @@ def plan_sharding(
 
 def _choose(choices: Sequence[Choice], ranks: int) -> None:
     starts: tuple[Callable[[Choice], Option], ...] = (
-        lambda choice: choice.alone,
         lambda choice: min(choice.options, key=lambda option: _average(option, "table")),
+        lambda choice: choice.alone,
         lambda choice: min(choice.options, key=lambda option: _average(option, "row")),
     )
     best: list[Option] = []
@@ -103,9 +103,9 @@ def _choose(choices: Sequence[Choice], ranks: int) -> None:
 
 
 def _average(option: Option, but: str) -> float:
-    """Returns what a rank sends on average; 10 % more with the scheme that shall not be chosen.
+    """Returns what a rank sends on average, 10 % more with a scheme that chance shall not choose.
 
-    Rows move as often with `row` as with `table`, but for chance.
+    Rows move as often with `row` as with `table`.
     """
     return option.cost.average_bytes * (1.1 if option.scheme == but else 1.0)
 

@@ -108,7 +108,7 @@ class Choice:
         if saves_memory:
             return "saves memory"
         if self.chosen.scheme != self.alone.scheme:
-            return "evens out the ranks"
+            return "least bytes with the other tables"
         least = self.chosen.cost.busiest_bytes
         if not least:
             return "nothing to send"

@@ -36,11 +36,13 @@ def rng():
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.__name__)
 @pytest.mark.parametrize("ranks", [2, 5], ids="{} ranks".format)
 @pytest.mark.parametrize("dim", [1, 16, 128], ids="dim {}".format)
-def test_a_table_alone_gets_the_scheme_with_the_least_load(workload, ranks, dim):
+def test_a_table_alone_gets_the_scheme_with_the_least_load_but_for_two_percent(
+    workload, ranks, dim
+):
     plan = planned({"t": (dim, workload(rng(), 256))}, ranks=ranks)
     (table,) = plan.tables
     legal = [cost for cost in table.costs.values() if cost.refused is None]
-    assert table.cost.busiest_bytes == min(cost.busiest_bytes for cost in legal)
+    assert table.cost.busiest_bytes <= min(cost.busiest_bytes for cost in legal) / 0.98
     assert plan.busiest_bytes == pytest.approx(table.cost.busiest_bytes)
     assert plan.average_bytes == pytest.approx(sum(table.cost.stages.values()))
 
@@ -110,7 +112,7 @@ def test_skewed_owners_are_evened_out():
     tables = {f"t{i}": (8, [(Column(4 * np.arange(256)), "sum")]) for i in range(8)}
     plan = planned(tables)
     assert "table" in plan.schemes().values()
-    assert {"evens out the ranks"} <= {table.why for table in plan.tables}
+    assert {table.why for table in plan.tables} == {"least bytes with the other tables"}
     by_row = planned(tables, forced=dict.fromkeys(tables, "row"))
     assert plan.busiest_bytes < 0.5 * by_row.busiest_bytes
     assert by_row.tables[0].largest_share == 1.0
