@@ -12,7 +12,7 @@ from hotrow.ops.planner.facts import TableFacts
 from hotrow.ops.planner.memory import memory_bytes
 from hotrow.ops.planner.plan import SchemeCost, TablePlan
 from hotrow.ops.planner.volumes import SCHEMES, STAGES, Volume, volume
-from hotrow.spec import TableConfig
+from hotrow.spec import RowwiseAdagrad, TableConfig
 
 Floats = npt.NDArray[np.float64]
 
@@ -118,7 +118,7 @@ class Choice:
 
 
 def _option(scheme: str, owner: int | None, table: TableConfig, facts: TableFacts) -> Option:
-    moved = volume(scheme, facts, table.embedding_dim, owner or 0)
+    moved = volume(scheme, facts, table.embedding_dim, owner or 0, _whole_row_sums(table))
     memory = memory_bytes(scheme, table, facts, owner or 0)
     stages = dict(zip(STAGES, moved.sent.mean(axis=1).tolist(), strict=True))
     refused = None
@@ -132,3 +132,9 @@ def _option(scheme: str, owner: int | None, table: TableConfig, facts: TableFact
         refused=refused,
     )
     return Option(scheme, owner, moved, memory, cost)
+
+
+def _whole_row_sums(table: TableConfig) -> int:
+    """Returns how many numbers a row the optimizer computes from all of a row's columns."""
+    clips = table.optimizer.clip_row_norm is not None
+    return int(clips) + int(isinstance(table.optimizer, RowwiseAdagrad))

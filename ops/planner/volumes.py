@@ -18,6 +18,8 @@ Bytes that rank r sends to other ranks (what it receives is the same, seen from 
     row_broadcast   (N-1) M_r     S sum O        S (N-1) O_r
     replicated      (N-1) u(U_r)  0              S P_r              S (N-1) V / N
 
+An optimizer that needs numbers of whole rows (row-wise Adagrad's sum of squares, a row's norm to
+clip) makes ranks with columns add theirs: 8 V (N-1)/N for each more in sums.
 The sizes of messages are told before: 16 bytes a table and rank (24 a feature and rank where keys
 go to all), which is left out here.
 
@@ -82,7 +84,9 @@ class Volume:
         return cls(np.zeros((len(STAGES), ranks)), np.zeros((len(STAGES), ranks)))
 
 
-def volume(scheme: str, facts: TableFacts, dim: int, owner: int = 0) -> Volume:
+def volume(
+    scheme: str, facts: TableFacts, dim: int, owner: int = 0, whole_row_sums: int = 0
+) -> Volume:
     """Returns the bytes of one table.
 
     Args:
@@ -90,8 +94,11 @@ def volume(scheme: str, facts: TableFacts, dim: int, owner: int = 0) -> Volume:
         facts: of the table.
         dim: D.
         owner: the rank that has the table; for `table` alone.
+        whole_row_sums: numbers a row that the optimizer computes from all D columns; for `column`
+            alone, whose ranks add theirs.
     """
-    return _VOLUMES[scheme](facts, dim, owner)
+    moved = _VOLUMES[scheme](facts, dim, owner)
+    return moved + _whole_rows(facts, whole_row_sums) if scheme == "column" else moved
 
 
 def columns_of(dim: int, ranks: int) -> npt.NDArray[np.int64]:
@@ -125,6 +132,13 @@ def _column(facts: TableFacts, dim: int, owner: int) -> Volume:
     there = FLOAT_BYTES * own * _of_others(facts.outputs)
     here = FLOAT_BYTES * (dim - own) * facts.outputs
     return _volume(keys=_to_all(facts.broadcast_bytes), rows=(there, here), gradients=(here, there))
+
+
+def _whole_rows(facts: TableFacts, count: int) -> Volume:
+    # An all-reduce, at best a reduce-scatter and an all-gather.
+    each = 2 * FLOAT_BYTES * count * facts.part.sum() * (facts.ranks - 1) / facts.ranks
+    none, sums = np.zeros(facts.ranks), np.full(facts.ranks, each)
+    return _volume(keys=(none, none), sums=(sums, sums))
 
 
 def _row_broadcast(facts: TableFacts, dim: int, owner: int) -> Volume:

@@ -60,6 +60,17 @@ def test_facts_are_means_over_batches(scheme):
     np.testing.assert_allclose(moved.received, np.mean([got for _, got in every], axis=0))
 
 
+def test_sums_of_whole_rows_are_added_over_the_columns():
+    columns = one_hot(np.random.default_rng(0), 200)
+    facts = facts_of([columns], 200, 4, 8)
+    union = len(np.unique(columns[0][0].keys))
+    more = volume("column", facts, 8, whole_row_sums=2).sent - volume("column", facts, 8).sent
+    assert more[3].tolist() == pytest.approx([2 * 2 * 4 * union * 3 / 4] * 4)
+    assert not more[:3].any()
+    plain = volume("row", facts, 8).sent
+    np.testing.assert_array_equal(volume("row", facts, 8, whole_row_sums=2).sent, plain)
+
+
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_every_byte_that_is_sent_is_received(scheme):
     columns = one_hot(np.random.default_rng(5), 64)
