@@ -40,7 +40,7 @@ class BatchFacts:
     """What a table is asked for in one batch; see `TableFacts`.
 
     Attributes:
-        by_rank: the attributes of `TableFacts` that are float64 [N].
+        by_rank: those of `BY_RANK`, float64 [N].
         distinct: keys of the batch, int64 [V].
         hottest: share of the lookups that ask for one key, the greatest.
     """

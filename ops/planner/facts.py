@@ -12,10 +12,10 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class TableFacts:
-    """What one table is asked for in a step: means over the batches of a sample.
+    """What one table is asked for in the steps of a sample.
 
-    B samples of a global batch; rank r's slice of it: rows [r B / N, (r + 1) B / N).
-    Float64 [N], entry r for rank r, unless said otherwise.
+    M batches of B samples; rank r's slice of one: rows [r B / N, (r + 1) B / N).
+    Float64 [M, N], entry r for rank r, unless said otherwise.
 
     Attributes:
         lookups: keys in its slice, of all features of the table.
@@ -32,11 +32,10 @@ class TableFacts:
             union of all slices, in the order of first appearance, is cut into N parts.
         gathered: distinct keys of the other slices whose gradients it sums.
         part: keys of the union whose gradients it sums.
-        hottest: share of the lookups of a global batch that ask for one key, the greatest; a float.
-        seen: distinct keys of the sample; a float.
-        rows: distinct keys of the whole data, extrapolated; `seen` where its length is not known;
-            a float.
-        largest_share: share of the distinct keys that the rank with the most owns; a float.
+        hottest: share of the lookups of a global batch that ask for one key, the greatest; a mean.
+        seen: distinct keys of the sample; a number.
+        rows: distinct keys of the whole data, extrapolated; `seen` where its length is not known.
+        largest_share: share of the distinct keys that the rank with the most owns.
     """
 
     lookups: Floats
@@ -59,7 +58,7 @@ class TableFacts:
     @property
     def ranks(self) -> int:
         """N."""
-        return len(self.lookups)
+        return int(self.lookups.shape[1])
 
     @property
     def dedup(self) -> float:
@@ -69,4 +68,4 @@ class TableFacts:
 
 
 BY_RANK = [f.name for f in fields(TableFacts)][:12]
-"""The attributes of `TableFacts` that are float64 [N]."""
+"""The attributes of `TableFacts` that are float64 [M, N]."""

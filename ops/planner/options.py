@@ -11,7 +11,7 @@ from hotrow.errors import InvalidArgumentError
 from hotrow.ops.planner.facts import TableFacts
 from hotrow.ops.planner.memory import memory_bytes
 from hotrow.ops.planner.plan import SchemeCost, TablePlan
-from hotrow.ops.planner.volumes import SCHEMES, STAGES, Volume, volume
+from hotrow.ops.planner.volumes import SCHEMES, Volume, volume
 from hotrow.spec import RowwiseAdagrad, TableConfig
 
 Floats = npt.NDArray[np.float64]
@@ -24,7 +24,7 @@ class Option:
     """A scheme of a table, with an owner if it is `table`.
 
     Attributes:
-        moved: bytes of a step.
+        moved: bytes of the steps.
         memory: bytes of rows at each rank, float64 [N].
         cost: the same in short.
     """
@@ -95,7 +95,7 @@ class Choice:
             forced=self.forced != AUTO,
             why=self._why(saves_memory),
             rows=facts.rows,
-            lookups=float(facts.lookups.sum()),
+            lookups=float(facts.lookups.sum(axis=1).mean()),
             distinct=facts.dedup,
             hottest=facts.hottest,
             largest_share=facts.largest_share,
@@ -120,13 +120,12 @@ class Choice:
 def _option(scheme: str, owner: int | None, table: TableConfig, facts: TableFacts) -> Option:
     moved = volume(scheme, facts, table.embedding_dim, owner or 0, _whole_row_sums(table))
     memory = memory_bytes(scheme, table, facts, owner or 0)
-    stages = dict(zip(STAGES, moved.sent.mean(axis=1).tolist(), strict=True))
     refused = None
     if scheme == "column" and table.embedding_dim < facts.ranks:
         refused = f"{table.embedding_dim} columns are fewer than {facts.ranks} ranks"
     cost = SchemeCost(
-        average_bytes=sum(stages.values()),
-        stages=stages,
+        average_bytes=moved.average,
+        stages=moved.stages,
         busiest_bytes=moved.busiest,
         memory_bytes=float(memory.max()),
         refused=refused,

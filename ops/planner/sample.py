@@ -15,7 +15,7 @@ from hotrow.spec import FeatureConfig, TableConfig
 class Sample:
     """Measures the tables of a model, global batch by global batch.
 
-    Memory: a batch, and 1.5 MB a table at most.
+    Memory: a batch, and a table 1.5 MB and 100 bytes a batch and rank.
 
     Attributes:
         batches: that were added. rows: samples in them.
@@ -57,39 +57,39 @@ class Sample:
             table.add(known[same])
 
     def facts(self, total_rows: float | None = None) -> dict[str, TableFacts]:
-        """Returns the facts of each table; zeros without a batch.
+        """Returns the facts of each table; there must be a batch.
 
         Args:
             total_rows: samples of the whole data; None: not known.
         """
         growth = None if total_rows is None or not self.rows else total_rows / self.rows
-        return {name: table.facts(self.batches, growth) for name, table in self._tables.items()}
+        return {name: table.facts(growth) for name, table in self._tables.items()}
 
 
 class _Table:
-    """Sums of a table's facts."""
+    """Gathers a table's facts."""
 
     def __init__(self, config: TableConfig, ranks: int) -> None:
         self.config = config
         self.features: list[FeatureConfig] = []
         self._ranks = ranks
-        self._by_rank: dict[str, Floats] = {name: np.zeros(ranks) for name in BY_RANK}
-        self._hottest = 0.0
+        self._by_rank: dict[str, list[Floats]] = {name: [] for name in BY_RANK}
+        self._hottest: list[float] = []
         self._rows = DistinctRows()
 
     def add(self, batch: BatchFacts) -> None:
         for name, values in batch.by_rank.items():
-            self._by_rank[name] += values
-        self._hottest += batch.hottest
+            self._by_rank[name].append(values)
+        self._hottest.append(batch.hottest)
         self._rows.add(batch.distinct, int(batch.by_rank["lookups"].sum()))
 
-    def facts(self, batches: int, growth: float | None) -> TableFacts:
+    def facts(self, growth: float | None) -> TableFacts:
         expected = self._rows.seen if growth is None else self._rows.expected(growth)
         if self.config.vocabulary_size is not None:
             expected = min(expected, float(self.config.vocabulary_size))
         return TableFacts(
-            **{name: values / max(batches, 1) for name, values in self._by_rank.items()},
-            hottest=self._hottest / max(batches, 1),
+            **{name: np.stack(values) for name, values in self._by_rank.items()},
+            hottest=sum(self._hottest) / len(self._hottest),
             seen=self._rows.seen,
             rows=expected,
             largest_share=self._rows.largest_share(self._ranks, self.config.hash_owner),

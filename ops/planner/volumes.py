@@ -50,10 +50,10 @@ FLOAT_BYTES = 4
 
 @dataclass(frozen=True, eq=False)
 class Volume:
-    """Bytes of a step to and from other ranks.
+    """Bytes to and from other ranks in each of M steps.
 
     Attributes:
-        sent, received: float64 [4, N], by stage and rank.
+        sent, received: float64 [M, 4, N], by step, stage and rank.
     """
 
     sent: Floats
@@ -61,14 +61,24 @@ class Volume:
 
     @property
     def load(self) -> Floats:
-        """Float64 [N]: of each stage the larger direction, summed, since links are full duplex."""
-        loads: Floats = np.maximum(self.sent, self.received).sum(axis=0)
+        """Float64 [M, N]: of each stage the larger direction, summed: links are full duplex."""
+        loads: Floats = np.maximum(self.sent, self.received).sum(axis=1)
         return loads
 
     @property
     def busiest(self) -> float:
-        """The load of the rank that has most."""
-        return float(self.load.max())
+        """The load of the rank that has most in a step; the mean over steps."""
+        return float(self.load.max(axis=1).mean())
+
+    @property
+    def stages(self) -> dict[str, float]:
+        """What a rank sends in a stage; the mean over steps and ranks."""
+        return dict(zip(STAGES, self.sent.mean(axis=(0, 2)).tolist(), strict=True))
+
+    @property
+    def average(self) -> float:
+        """What a rank sends in a step; the mean over both."""
+        return sum(self.stages.values())
 
     def __add__(self, other: Volume) -> Volume:
         """Returns the bytes of both: tables share the messages of a stage."""
@@ -80,8 +90,8 @@ class Volume:
 
     @classmethod
     def nothing(cls, ranks: int) -> Volume:
-        """Returns no bytes."""
-        return cls(np.zeros((len(STAGES), ranks)), np.zeros((len(STAGES), ranks)))
+        """Returns no bytes, of one step; it can be added to any number of them."""
+        return cls(np.zeros((1, len(STAGES), ranks)), np.zeros((1, len(STAGES), ranks)))
 
 
 def volume(
@@ -119,7 +129,7 @@ def _table(facts: TableFacts, dim: int, owner: int) -> Volume:
     row = FLOAT_BYTES * dim
     at_owner = np.arange(facts.ranks) == owner
     keys, away = (np.where(at_owner, 0, x) for x in (facts.distinct_bytes, facts.distinct))
-    asked_bytes, asked = (np.where(at_owner, x.sum(), 0) for x in (keys, away))
+    asked_bytes, asked = (np.where(at_owner, x.sum(axis=1, keepdims=True), 0) for x in (keys, away))
     return _volume(
         keys=(keys, asked_bytes),
         rows=(row * asked, row * away),
@@ -136,8 +146,9 @@ def _column(facts: TableFacts, dim: int, owner: int) -> Volume:
 
 def _whole_rows(facts: TableFacts, count: int) -> Volume:
     # An all-reduce, at best a reduce-scatter and an all-gather.
-    each = 2 * FLOAT_BYTES * count * facts.part.sum() * (facts.ranks - 1) / facts.ranks
-    none, sums = np.zeros(facts.ranks), np.full(facts.ranks, each)
+    union = facts.part.sum(axis=1, keepdims=True)
+    none = np.zeros_like(facts.part)
+    sums = none + 2 * FLOAT_BYTES * count * union * (facts.ranks - 1) / facts.ranks
     return _volume(keys=(none, none), sums=(sums, sums))
 
 
@@ -148,7 +159,7 @@ def _row_broadcast(facts: TableFacts, dim: int, owner: int) -> Volume:
 
 
 def _replicated(facts: TableFacts, dim: int, owner: int) -> Volume:
-    row, none = FLOAT_BYTES * dim, np.zeros(facts.ranks)
+    row, none = FLOAT_BYTES * dim, np.zeros_like(facts.part)
     return _volume(
         keys=_to_all(facts.distinct_bytes),
         rows=(none, none),
@@ -167,15 +178,15 @@ _VOLUMES: dict[str, Callable[[TableFacts, int, int], Volume]] = {
 
 
 def _of_others(values: Floats) -> Floats:
-    result: Floats = values.sum() - values
+    result: Floats = values.sum(axis=1, keepdims=True) - values
     return result
 
 
 def _to_all(message: Floats) -> tuple[Floats, Floats]:
-    return (len(message) - 1) * message, _of_others(message)
+    return (message.shape[1] - 1) * message, _of_others(message)
 
 
 def _volume(**stages: tuple[Floats, Floats]) -> Volume:
-    none = np.zeros(len(stages["keys"][0]))
+    none = np.zeros_like(stages["keys"][0])
     pairs = [stages.get(stage, (none, none)) for stage in STAGES]
-    return Volume(np.stack([sent for sent, _ in pairs]), np.stack([got for _, got in pairs]))
+    return Volume(*(np.stack(side, axis=1) for side in zip(*pairs, strict=True)))

@@ -89,10 +89,3 @@ def test_the_hottest_key_is_that_of_the_global_batch():
     assert facts.hottest == 0.5
     assert facts.dedup == 5 / 6
     assert facts.seen == facts.rows == 4
-
-
-def test_without_a_batch_all_is_zero():
-    table = hotrow.TableConfig("t", 4)
-    facts = Sample([hotrow.FeatureConfig("f", table)], 2).facts(100)["t"]
-    assert facts.lookups.tolist() == [0, 0]
-    assert (facts.rows, facts.hottest, facts.dedup) == (0, 0, 1)
