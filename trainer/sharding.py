@@ -12,7 +12,7 @@ from pathlib import Path
 
 from hotrow.config import RunConfig
 from hotrow.errors import DataLossError
-from hotrow.ops.planner import Sample, ShardingPlan, plan_sharding
+from hotrow.ops.planner import Sample, ShardingPlan, describe_plan, plan_sharding
 from hotrow.spec import FeatureConfig
 from hotrow.trainer.data import BatchStream, expected_rows
 from hotrow.trainer.models.feature_tables import column_of, model_features
@@ -90,7 +90,7 @@ def plan_of_run(
         ranks: N.
         run_dir: where the plan is kept.
         resume: the run was begun before.
-        say: is told, in a line, when a resumed run gets another plan.
+        say: is told the plan, and before it, in a line, that a resumed run gets another one.
 
     Raises:
         as `plan_tables`; OSError: the plan cannot be written.
@@ -104,10 +104,12 @@ def plan_of_run(
             except DataLossError as err:
                 why = str(err)
         if earlier is not None and not why:
+            say(describe_plan(earlier))
             return earlier
         say(f"the tables of {run_dir} are planned anew: {why}")
     plan = plan_tables(config, ranks)
     write_plan(run_dir, plan)
+    say(describe_plan(plan))
     return plan
 
 

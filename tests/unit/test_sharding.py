@@ -9,6 +9,7 @@ import pytest
 
 from hotrow.config import parse_config
 from hotrow.errors import DataLossError, NotFoundError
+from hotrow.ops.planner import describe_plan
 from hotrow.trainer import sharding
 from hotrow.trainer.data import BatchStream
 from hotrow.trainer.models.feature_tables import model_features
@@ -107,7 +108,7 @@ def test_a_resumed_run_keeps_its_plan(config, tmp_path):
     (tmp_path / "sharding.json").write_text(json.dumps(changed))
     again = plan_of_run(config(), 2, tmp_path, True, said.append)
     assert again.schemes()["id"] == "replicated"
-    assert said == []
+    assert said == [describe_plan(first), describe_plan(again)]
 
 
 @pytest.mark.parametrize(
@@ -126,7 +127,8 @@ def test_a_resumed_run_is_planned_anew_when_its_plan_does_not_fit(
     plan = plan_of_run(config(**sections), ranks, tmp_path, True, said.append)
     assert plan.ranks == ranks
     assert read_plan(tmp_path) == plan
-    (line,) = said
+    line, table = said
+    assert table == describe_plan(plan)
     assert "are planned anew: " in line
     assert why in line
 
@@ -138,14 +140,14 @@ def test_a_damaged_plan_is_told_and_replaced(config, tmp_path, content):
         read_plan(tmp_path)
     said = []
     plan_of_run(config(), 2, tmp_path, True, said.append)
-    assert len(said) == 1
+    assert len(said) == 2
     assert read_plan(tmp_path).ranks == 2
 
 
 def test_a_run_of_one_process_that_goes_on_with_more_is_planned(config, tmp_path):
     said = []
     plan_of_run(config(), 2, tmp_path, True, said.append)
-    assert said == [f"the tables of {tmp_path} are planned anew: it has no sharding.json"]
+    assert said[0] == f"the tables of {tmp_path} are planned anew: it has no sharding.json"
 
 
 def test_a_plan_that_cannot_be_written_is_told(config, tmp_path):
