@@ -28,6 +28,12 @@ class InvalidArgumentError(HotrowError):
     grpc_status = 3
 
 
+class DeadlineExceededError(HotrowError):
+    """Something took longer than it was given."""
+
+    grpc_status = 4
+
+
 class NotFoundError(HotrowError):
     """Something that was named does not exist."""
 
@@ -56,6 +62,12 @@ class FailedPreconditionError(HotrowError):
     """The system is not in the state that the call needs."""
 
     grpc_status = 9
+
+
+class AbortedError(HotrowError):
+    """Somebody whose part was needed has ended."""
+
+    grpc_status = 10
 
 
 class OutOfRangeError(InvalidArgumentError):
@@ -88,11 +100,13 @@ _BY_STATUS: dict[int, type[HotrowError]] = {
     for cls in (
         HotrowError,
         InvalidArgumentError,
+        DeadlineExceededError,
         NotFoundError,
         AlreadyExistsError,
         PermissionDeniedError,
         ResourceExhaustedError,
         FailedPreconditionError,
+        AbortedError,
         OutOfRangeError,
         UnimplementedError,
         UnavailableError,

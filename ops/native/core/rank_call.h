@@ -1,6 +1,7 @@
 // What a rank is in while it waits for others, and what is said when they do not come.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@ enum class CollectiveKind : int {
   kBroadcast,
   kBarrier,
 };
+constexpr size_t kCollectiveKinds = 7;
 
 // A collective of a rank. `what`: Communicator::begin.
 struct RankCall {

@@ -73,6 +73,7 @@ void bind_table(nb::module_& m);
 void bind_store(nb::module_& m);
 void bind_serving(nb::module_& m);
 void bind_device(nb::module_& m);
+void bind_ranks(nb::module_& m);
 
 // The core's table behind a Python one. Fails with TypeError.
 hr_table* table_of(nb::handle table);

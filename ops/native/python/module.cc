@@ -36,4 +36,5 @@ NB_MODULE(_native, m) {
   bind_pages(m);
   bind_serving_lookup(m);
   bind_device(m);
+  bind_ranks(m);
 }

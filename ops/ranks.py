@@ -1,0 +1,199 @@
+"""The ranks of a run: processes that train one model as if they were one (design 0009).
+
+All ranks make the same calls in the same order. R ranks.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import itertools
+from types import TracebackType
+from typing import TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from hotrow import _native
+from hotrow.errors import HotrowError, InvalidArgumentError
+from hotrow.ops.mpi_process import MpiProcess, started_by_mpi
+
+_Float = TypeVar("_Float", np.float32, np.float64)
+_Array: TypeAlias = npt.NDArray[np.generic]
+_group_numbers = itertools.count()
+
+
+class Ranks:
+    """This rank's place among R, and collectives of all in host memory.
+
+    What a rank fails with, all others raise: the class of `hotrow.errors` with its code and
+    "rank 1: " before its words, in the collective that they are in or in the next one. Who waits
+    longer than the timeout raises DeadlineExceededError, which names the ranks that did not come;
+    so do all. `what` is for such messages: what the call is about, the same on all ranks. Use it as
+    a context manager: an exception is told to the others, and the end is waited for by all.
+
+    Attributes:
+        rank: 0 to R - 1.
+        size: R.
+        handle: its name in the native registry, for ops; "" when R is 1 without MPI.
+    """
+
+    def __init__(self, handle: str = "", process: MpiProcess | None = None) -> None:
+        self.handle = handle
+        self._process = process
+        self._native = _native.Ranks(handle) if handle else None
+        self.rank = self._native.rank if self._native else 0
+        self.size = self._native.size if self._native else 1
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is rank 0, which does what is done once."""
+        return self.rank == 0
+
+    def all_gather(self, array: _Array, what: str) -> list[_Array]:
+        """Returns the arrays of all ranks: [N_r, ...], N_r of each rank's own choice.
+
+        Raises:
+            InvalidArgumentError: types or shapes behind the first axis differ, on all ranks.
+        """
+        if self._native is None:
+            return [array]
+        written = io.BytesIO()
+        np.save(written, np.ascontiguousarray(array), allow_pickle=False)
+        told = self._native.all_gather(np.frombuffer(written.getbuffer(), np.uint8), what)
+        arrays = [np.load(io.BytesIO(t.tobytes()), allow_pickle=False) for t in told]
+        for rank, other in enumerate(arrays):
+            if other.dtype != arrays[0].dtype or other.shape[1:] != arrays[0].shape[1:]:
+                raise InvalidArgumentError(
+                    f'all_gather of "{what}": rank 0 has {_kind_of(arrays[0])}, rank {rank} '
+                    f"{_kind_of(other)}; only the first axis may differ"
+                )
+        return arrays
+
+    def all_reduce(self, array: npt.NDArray[_Float], what: str) -> npt.NDArray[_Float]:
+        """Returns the sum over ranks, in their order: the same bits on all.
+
+        Args:
+            array: float32 or float64, of the same shape on all ranks.
+            what: for messages.
+
+        Raises:
+            InvalidArgumentError: another type; or sizes or types differ, on all ranks.
+        """
+        if array.dtype not in (np.float32, np.float64):
+            raise InvalidArgumentError(
+                f'all_reduce of "{what}": type {array.dtype}; legal: float32, float64'
+            )
+        summed = np.array(array, order="C")
+        if self._native is not None:
+            flat = summed.reshape(-1)
+            if flat.dtype == np.float32:
+                self._native.all_reduce_floats(flat.view(np.float32), what)
+            else:
+                self._native.all_reduce_doubles(flat.view(np.float64), what)
+        return summed
+
+    def broadcast(self, data: bytes | None, what: str) -> bytes:
+        """Returns what rank 0 gave; the others give None."""
+        if self.is_first and data is None:
+            raise InvalidArgumentError(f'broadcast of "{what}": rank 0 has nothing; it must')
+        given = (data or b"") if self.is_first else b""
+        return given if self._native is None else self._native.broadcast(given, what)
+
+    def barrier(self, what: str) -> None:
+        """Returns when all ranks have come."""
+        if self._native is not None:
+            self._native.barrier(what)
+
+    def fail(self, error: BaseException) -> None:
+        """Tells all ranks that this one cannot go on; the first error of any rank stays."""
+        if self._native is None:
+            return
+        if self._process is not None:
+            self._process.failed = error
+        if isinstance(error, HotrowError):
+            self._native.fail(error.grpc_status, str(error))
+        else:
+            text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            self._native.fail(HotrowError.grpc_status, text)
+
+    def stage_counts(self) -> dict[str, dict[str, int]]:
+        """Returns `calls`, `bytes_sent`, `bytes_received`, `nanoseconds` by stage of dispatch."""
+        return {} if self._native is None else self._native.counts()
+
+    def close(self) -> None:
+        """Waits for all ranks, if they are processes, and ends; idempotent.
+
+        Raises:
+            HotrowError: another rank failed, or does not come.
+        """
+        if self._native is None:
+            return
+        try:
+            if self._process is not None and self._process.failed is None:
+                self._native.barrier("the end of the run")
+        except BaseException as err:
+            if self._process is not None:
+                self._process.failed = err
+            raise
+        finally:
+            self._native = None
+            _native.drop_ranks(self.handle)
+            if self._process is not None:
+                self._process.closed(self.handle)
+
+    def __enter__(self) -> Ranks:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            self.fail(error)
+        self.close()
+
+
+def _kind_of(array: _Array) -> str:
+    return f"{array.dtype} [{', '.join(['N', *map(str, array.shape[1:])])}]"
+
+
+LONE = Ranks()
+"""The only rank of a run that needs no MPI."""
+
+
+@functools.cache
+def _mpi_process() -> MpiProcess:
+    return MpiProcess()
+
+
+def start_ranks(timeout_seconds: float) -> Ranks:
+    """Returns this process's rank among those that MPI started together; LONE if there are none.
+
+    Args:
+        timeout_seconds: longest wait for other ranks, in each collective.
+
+    Raises:
+        FailedPreconditionError, UnimplementedError: MPI cannot be used here.
+        DeadlineExceededError: the other processes did not come.
+    """
+    if not started_by_mpi():
+        return LONE
+    process = _mpi_process()
+    if process.size == 1:
+        return LONE
+    return Ranks(process.connect(timeout_seconds), process)
+
+
+def thread_ranks(count: int, timeout_seconds: float) -> list[Ranks]:
+    """Returns ranks 0 to `count` - 1 of one group in this process, each for a thread of its own.
+
+    Raises:
+        InvalidArgumentError: less than one rank, or no time.
+    """
+    group = next(_group_numbers)
+    names = [f"thread-ranks-{group}-{rank}" for rank in range(count)]
+    _native.create_thread_ranks(names, timeout_seconds)
+    return [Ranks(name) for name in names]
