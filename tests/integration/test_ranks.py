@@ -303,3 +303,37 @@ ranks.barrier("a step")
     mine = {path.name for path in shared.glob("mpich_shm_*")} - before
     # Those of other programs that run meanwhile are not ours.
     assert not mine & set(result.outputs[0])
+
+
+def test_dense_gradients_have_the_same_bits_on_all_ranks_whatever_order_ops_run_in():
+    result = run_ranks(
+        3,
+        f"""{_START}
+import tensorflow as tf
+tf.config.threading.set_inter_op_parallelism_threads(4)
+from hotrow.ops.dense_gradients import sum_over_ranks
+
+with start_ranks(60.0) as ranks:
+    def given(rank, step):
+        random = np.random.default_rng([rank, step])
+        return [(random.standard_normal((i * 700, 3)) ** 7).astype(np.float32) for i in range(15)]
+
+    # Every gradient is made by ops of its own, which run in any order.
+    @tf.function
+    def step(gradients):
+        return sum_over_ranks([tf.negative(-g) for g in gradients], ranks, bucket_bytes=20_000)
+
+    for number in range(30):
+        got = step([tf.constant(g) for g in given(ranks.rank, number)])
+        wanted = given(0, number)
+        for rank in range(1, ranks.size):
+            wanted = [a + b for a, b in zip(wanted, given(rank, number))]
+        for a, b in zip(got, wanted):
+            assert a.numpy().tobytes() == b.tobytes()
+    print(ranks.stage_counts()["dense"]["calls"] // 30)
+""",
+        timeout=100,
+    )
+    assert result.exit_code == 0, result.errors
+    assert len(set(result.outputs)) == 1
+    assert int(result.outputs[0]) > 3

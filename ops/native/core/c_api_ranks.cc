@@ -10,6 +10,7 @@
 #include "core/c_api_guard.h"
 #include "core/collectives.h"
 #include "core/mpi_communicator.h"
+#include "core/sums_under_way.h"
 #include "core/thread_communicator.h"
 
 using hotrow::Code;
@@ -19,6 +20,9 @@ using hotrow::capi::guarded;
 
 struct hr_ranks {
   std::shared_ptr<Collectives> collectives;
+};
+struct hr_sums {
+  std::shared_ptr<const float> values;
 };
 struct hr_gathered {
   std::vector<std::byte> data;
@@ -156,6 +160,34 @@ int hr_ranks_barrier(hr_ranks* ranks, const char* what) {
 int hr_ranks_fail(hr_ranks* ranks, int code, const char* message) {
   return guarded([&] { ranks->collectives->fail(static_cast<Code>(code), message); });
 }
+
+int hr_ranks_sum_start(hr_ranks* ranks, const char* what, const float* const* values,
+                       const size_t* counts, size_t arrays, int64_t* ticket) {
+  return guarded([&] {
+    std::vector<hotrow::SumPart> parts(arrays);
+    for (size_t i = 0; i < arrays; ++i) parts[i] = {values[i], counts[i]};
+    *ticket = hotrow::start_sum(ranks->collectives, what, parts);
+  });
+}
+
+int hr_ranks_sum_finish(int64_t ticket, size_t count, void* context,
+                        void (*done)(void* context, int code, const char* message, hr_sums* sums)) {
+  return guarded([&] {
+    hotrow::finish_sum(ticket, count, [=](std::exception_ptr error, auto values) {
+      const int code = guarded([&] {
+        if (error != nullptr) std::rethrow_exception(error);
+      });
+      if (code == 0) {
+        done(context, 0, "", new hr_sums{std::move(values)});
+      } else {
+        done(context, code, hotrow::capi::last_error().c_str(), nullptr);
+      }
+    });
+  });
+}
+
+const float* hr_sums_values(const hr_sums* sums) { return sums->values.get(); }
+void hr_sums_release(hr_sums* sums) { delete sums; }
 
 int hr_ranks_count(hr_ranks* ranks, const char* stage, uint64_t bytes_sent, uint64_t bytes_received,
                    uint64_t nanoseconds) {

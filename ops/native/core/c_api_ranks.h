@@ -46,6 +46,21 @@ HR_API int hr_ranks_barrier(hr_ranks* ranks, const char* what);
  * message". From any thread. */
 HR_API int hr_ranks_fail(hr_ranks* ranks, int code, const char* message);
 
+/* Sums of float32 values that travel while something else is done. values[i]: (counts[i]), copied
+ * at once; the ticket is of this process. Does not wait. */
+HR_API int hr_ranks_sum_start(hr_ranks* ranks, const char* what, const float* const* values,
+                              const size_t* counts, size_t arrays, int64_t* ticket);
+/* done: called once with 0 and the sums, which it gives to hr_sums_release at some time, or with a
+ * code, a message and null; by another thread, or at once. It must not wait. Where this call fails,
+ * `done` is not called. */
+typedef struct hr_sums hr_sums;
+HR_API int hr_ranks_sum_finish(int64_t ticket, size_t count, void* context,
+                               void (*done)(void* context, int code, const char* message,
+                                            hr_sums* sums));
+/* Of all arrays, one after the other: (count). */
+HR_API const float* hr_sums_values(const hr_sums* sums);
+HR_API void hr_sums_release(hr_sums* sums);
+
 typedef struct { /* of a stage, of all calls so far; bytes to and from other ranks */
   uint64_t calls;
   uint64_t bytes_sent;

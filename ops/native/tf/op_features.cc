@@ -7,11 +7,15 @@ namespace hotrow_tf {
 namespace tf = tensorflow;
 
 absl::Status to_status(int code) {
+  return code == 0 ? absl::OkStatus() : to_status(code, hr_last_error());
+}
+
+absl::Status to_status(int code, const std::string& message) {
   if (code == 0) return absl::OkStatus();
   auto status = static_cast<absl::StatusCode>(code);
   // Keras and tf.data take OutOfRange for the end of the data and stop without a word.
   if (status == absl::StatusCode::kOutOfRange) status = absl::StatusCode::kInvalidArgument;
-  return absl::Status(status, hr_last_error());
+  return absl::Status(status, message);
 }
 
 absl::Status Layout::read(tf::OpKernelConstruction* ctx, Layout* layout) {

@@ -37,6 +37,7 @@ absl::Status set_pooled_shapes(tensorflow::shape_inference::InferenceContext* c)
 
 // The status of a call of the core.
 absl::Status to_status(int code);
+absl::Status to_status(int code, const std::string& message);
 
 // The threads of the op's device, for the core.
 class Threads {

@@ -1,0 +1,38 @@
+"""One order for the ops that several ranks run together.
+
+Ranks wait for each other in such ops. TensorFlow runs the ops of a graph in any order that their
+inputs allow, so two ranks could wait for each other in two different ones. Control edges fix the
+order: the one in which the ops were made, which is the same on all ranks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+_newest: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+
+@contextlib.contextmanager
+def collective(on_ranks: bool) -> Iterator[None]:
+    """Ops that are made inside run after those of the context before it, in the same graph.
+
+    Args:
+        on_ranks: whether there are other ranks; else nothing is ordered. Eager ops run in their
+            order anyway.
+    """
+    if not on_ranks or tf.executing_eagerly():
+        yield
+        return
+    graph = tf.compat.v1.get_default_graph()
+    before = _newest.get(graph)
+    known = len(graph.get_operations())
+    with tf.control_dependencies([] if before is None else [before]):
+        yield
+    made = graph.get_operations()[known:]
+    if made:
+        _newest[graph] = made[-1]

@@ -1,0 +1,154 @@
+"""Gradients of the dense part, summed over ranks while the backward pass of the tables goes on.
+
+Gradients travel in buckets, each of which starts as soon as its gradients are there; the last
+variables' come first, as in the backward pass. The queue of collectives runs what is put there in
+that order, which must be the same on all ranks, so control edges fix it (`collective_order`): the
+first bucket, then the tables' backward pass, then the other buckets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from hotrow.errors import InvalidArgumentError
+from hotrow.ops import library
+from hotrow.ops.collective_order import collective
+from hotrow.ops.ranks import Ranks
+
+BUCKET_BYTES = 4 << 20
+"""Large enough that a message's fixed cost does not count, small enough to start early."""
+_START = "HotrowAllReduceStart"
+_TABLES_BACKWARD = "HotrowBackward"
+
+
+def sum_over_ranks(
+    gradients: Sequence[Any],
+    ranks: Ranks,
+    *,
+    bucket_bytes: int = BUCKET_BYTES,
+    names: Sequence[str] | None = None,
+) -> list[Any]:
+    """Returns the sums over ranks of dense gradients: the same bits on all ranks.
+
+    Call it once a step, with the same gradients on all ranks; also inside of a `tf.function`.
+
+    Args:
+        gradients: float32 tensors, or None, which stays; in the order of the variables.
+        ranks: with a size of 1, the gradients come back as they are.
+        bucket_bytes: of gradients that travel in one message; a larger gradient travels alone.
+        names: of the variables, for messages.
+
+    Raises:
+        InvalidArgumentError: a gradient is sparse, or not float32.
+        tf.errors.OpError: a rank failed; when the sums are computed.
+    """
+    if ranks.size == 1:
+        return list(gradients)
+    for number, gradient in enumerate(gradients):
+        _check(gradient, names[number] if names else f"gradient {number} of {len(gradients)}")
+    sums = list(gradients)
+    tables = None if tf.executing_eagerly() else _tables_backward()
+    early, late = _buckets(gradients, bucket_bytes, tables)
+    tickets = []
+    for number, bucket in enumerate([*early, *late]):
+        values = [gradients[i] for i in bucket]
+        what = f"dense gradients, bucket {number}"
+        if number == 0 and early:
+            tickets.append(_start_before(tables, values, ranks, what))
+        else:
+            with collective(True):
+                tickets.append(_start(values, ranks, what))
+    for bucket, ticket in zip([*early, *late], tickets, strict=True):
+        values = [gradients[i] for i in bucket]
+        with tf.device("CPU"):
+            waited = library.load().hotrow_all_reduce_wait(ticket=ticket, values=values)
+        for i, total in zip(bucket, waited, strict=True):
+            sums[i] = total
+    return sums
+
+
+def _check(gradient: Any, name: str) -> None:
+    if isinstance(gradient, tf.IndexedSlices):
+        raise InvalidArgumentError(
+            f"{name}: a sparse gradient (IndexedSlices), which is not summed over ranks; use "
+            "hotrow.DistributedEmbedding for tables, or tf.convert_to_tensor on the gradient"
+        )
+    if gradient is not None and gradient.dtype != tf.float32:
+        raise InvalidArgumentError(
+            f"{name}: type {gradient.dtype.name}; gradients are summed over ranks in float32"
+        )
+
+
+def _start(values: list[Any], ranks: Ranks, what: str) -> Any:
+    with tf.device("CPU"):
+        return library.load().hotrow_all_reduce_start(values=values, ranks=ranks.handle, what=what)
+
+
+@dataclass(frozen=True)
+class _TablesBackward:
+    """The first op of this step's backward pass of tables on ranks, and its place in the graph."""
+
+    op: Any
+    made_before: frozenset[str]
+
+
+def _tables_backward() -> _TablesBackward | None:
+    operations = tf.compat.v1.get_default_graph().get_operations()
+    first = None
+    for place, op in enumerate(operations):
+        if op.type == _START:
+            first = None  # of a step before this one
+        elif op.type == _TABLES_BACKWARD and first is None and _on_ranks(op):
+            first = place
+    if first is None:
+        return None
+    return _TablesBackward(operations[first], frozenset(o.name for o in operations[:first]))
+
+
+def _on_ranks(op: Any) -> bool:
+    return "collective" in op.node_def.attr and bool(op.get_attr("collective"))
+
+
+def _start_before(
+    tables: _TablesBackward | None, values: list[Any], ranks: Ranks, what: str
+) -> Any:
+    """Starts a sum that takes its place in the order just before the tables' backward pass."""
+    assert tables is not None
+    with tf.control_dependencies(tables.op.control_inputs):
+        ticket = _start(values, ranks, what)
+    tables.op._add_control_input(ticket.op)
+    return ticket
+
+
+def _buckets(
+    gradients: Sequence[Any], bucket_bytes: int, tables: _TablesBackward | None
+) -> tuple[list[list[int]], list[list[int]]]:
+    """Returns the numbers of the gradients of each bucket: those before the tables, and the rest.
+
+    Before the tables goes at most one bucket, of gradients that were there before in the graph,
+    and so cannot depend on them.
+    """
+    backwards = [i for i in reversed(range(len(gradients))) if gradients[i] is not None]
+    ready = [i for i in backwards if tables and gradients[i].op.name in tables.made_before]
+    early = _filled(gradients, ready, bucket_bytes)[:1]
+    taken = {i for bucket in early for i in bucket}
+    return early, _filled(gradients, [i for i in backwards if i not in taken], bucket_bytes)
+
+
+def _filled(gradients: Sequence[Any], order: Sequence[int], bucket_bytes: int) -> list[list[int]]:
+    buckets: list[list[int]] = []
+    filled = bucket_bytes
+    for i in order:
+        # A size that is not known makes a bucket of its own.
+        count = gradients[i].shape.num_elements()
+        size = bucket_bytes if count is None else 4 * count
+        if filled + size > bucket_bytes:
+            buckets.append([])
+            filled = 0
+        buckets[-1].append(i)
+        filled += size
+    return buckets
