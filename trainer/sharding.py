@@ -56,8 +56,9 @@ def plan_tables(
 def sample_tables(config: RunConfig, features: list[FeatureConfig], ranks: int) -> Sample:
     """Returns the first batches of a run, measured: 64 of them, or fewer with 2^18 rows.
 
-    They are those that training sees first, in its order, which is read once more. In memory there
-    are a window of the stream (`BatchStream`), a batch and 1.5 MB a table.
+    They are those that training sees first, in its order, which are read once more; where it mixes
+    more than 2^18 rows at once, the first so many are mixed. In memory there are these windows
+    (`BatchStream`), a batch and 1.5 MB a table.
 
     Args:
         config: of the run.
@@ -67,6 +68,9 @@ def sample_tables(config: RunConfig, features: list[FeatureConfig], ranks: int) 
     batch_size = config.data.batch_size
     most = max(1, min(SAMPLE_BATCHES, SAMPLE_ROWS // batch_size))
     seed = config.seed if config.train.shuffle else None
+    window = min(config.train.shuffle_buffer, SAMPLE_ROWS)
+    train = config.train.model_copy(update={"shuffle_buffer": window})
+    config = config.model_copy(update={"train": train})
     sample = Sample(features, ranks)
     stream = iter(BatchStream(config.data.train, config, shuffle_seed=seed))
     with contextlib.closing(stream):  # type: ignore[type-var]

@@ -77,6 +77,20 @@ def test_the_sample_is_what_training_sees_first(config, monkeypatch):
     assert facts["tags"].lookups.tolist() == halves
 
 
+def test_a_sample_does_not_wait_for_a_large_window(config, monkeypatch):
+    monkeypatch.setattr(sharding, "SAMPLE_ROWS", 100)
+    taken = []
+
+    class Watched(BatchStream):
+        def __init__(self, path, config, **options):
+            taken.append(config.train.shuffle_buffer)
+            super().__init__(path, config, **options)
+
+    monkeypatch.setattr(sharding, "BatchStream", Watched)
+    assert plan_tables(config(train={"shuffle_buffer": 10**6}), 2).sample_rows == 64
+    assert taken == [100]
+
+
 def test_a_batch_that_is_larger_than_the_data_is_measured_as_it_is(config):
     plan = plan_tables(config(batch_size=10**6), 2)
     assert (plan.sample_batches, plan.sample_rows) == (1, 1000)
