@@ -12,13 +12,16 @@ from pathlib import Path
 
 from hotrow.config import RunConfig
 from hotrow.errors import DataLossError
-from hotrow.ops.planner import Sample, ShardingPlan, describe_plan, plan_sharding
+from hotrow.ops.planner import SCHEMES, Sample, ShardingPlan, describe_plan, plan_sharding
 from hotrow.spec import FeatureConfig
 from hotrow.trainer.data import BatchStream, expected_rows
 from hotrow.trainer.models.feature_tables import column_of, model_features
 
 SHARDING = "sharding.json"
 """The file of the plan, in the run directory."""
+
+WITH_STALENESS = ("row", "table")
+"""Schemes whose rows other ranks can keep: what `auto` chooses from when staleness is allowed."""
 
 SAMPLE_BATCHES, SAMPLE_ROWS = 64, 1 << 18
 """What is measured at most; of larger batches one."""
@@ -47,6 +50,7 @@ def plan_tables(
         ranks=ranks,
         batch_size=config.data.batch_size,
         forced={table.name: _forced(config, table.name) for table in tables},
+        schemes=WITH_STALENESS if config.parallel.staleness else SCHEMES,
         memory_budget_bytes=memory_budget_bytes,
         sample_batches=sample.batches,
         sample_rows=sample.rows,
@@ -158,4 +162,6 @@ def _unfit(plan: ShardingPlan, config: RunConfig, ranks: int) -> str:
         wanted = _forced(config, table.name)
         if wanted != (table.scheme if table.forced else "auto"):
             return f"the configuration asks for {wanted!r} of table {table.name!r}"
+        if config.parallel.staleness and table.scheme not in WITH_STALENESS and not table.forced:
+            return f"table {table.name!r} has scheme {table.scheme!r}, which knows no staleness"
     return ""

@@ -5,7 +5,7 @@ N ranks. A rank's load is what `Volume.load` says of all tables together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -30,6 +30,7 @@ def plan_sharding(
     ranks: int,
     batch_size: int,
     forced: Mapping[str, str] | None = None,
+    schemes: Collection[str] = SCHEMES,
     memory_budget_bytes: float | None = None,
     sample_batches: int = 0,
     sample_rows: int = 0,
@@ -50,6 +51,7 @@ def plan_sharding(
         ranks: N, of the facts.
         batch_size: samples of a global batch.
         forced: schemes of tables that the user chose; `auto` leaves it to the plan.
+        schemes: those that may be chosen where none is forced.
         memory_budget_bytes: of rows at a rank; a plan that cannot keep to it says so.
         sample_batches: what was measured.
         sample_rows: the same in samples.
@@ -62,7 +64,7 @@ def plan_sharding(
     for name, scheme in forced.items():
         require(name in names, "a table with forced sharding", name, f"one of {sorted(names)}")
         require_one_of(f"table {name!r}: sharding", scheme, (AUTO, *SCHEMES))
-    choices = [Choice(t, facts[t.name], forced.get(t.name, AUTO)) for t in tables]
+    choices = [Choice(t, facts[t.name], forced.get(t.name, AUTO), schemes) for t in tables]
     _choose(choices, ranks)
     before = [choice.chosen for choice in choices]
     if memory_budget_bytes is not None:

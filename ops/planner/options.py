@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,13 +53,16 @@ class Choice:
         chosen: one of them.
     """
 
-    def __init__(self, table: TableConfig, facts: TableFacts, forced: str) -> None:
+    def __init__(
+        self, table: TableConfig, facts: TableFacts, forced: str, schemes: Collection[str]
+    ) -> None:
         """Starts with the best option.
 
         Args:
             table: the table.
             facts: of it.
             forced: the scheme that the user chose, or `AUTO`.
+            schemes: those that `AUTO` may choose.
 
         Raises:
             InvalidArgumentError: the table cannot have that scheme.
@@ -69,7 +73,8 @@ class Choice:
             for scheme in SCHEMES
             for owner in (range(facts.ranks) if scheme == "table" else (None,))
         ]
-        allowed = [o for o in self._every if forced in (AUTO, o.scheme)]
+        wanted = schemes if forced == AUTO else (forced,)
+        allowed = [option for option in self._every if option.scheme in wanted]
         self.options = [option for option in allowed if option.cost.refused is None]
         if not self.options:
             raise InvalidArgumentError(
@@ -113,6 +118,8 @@ class Choice:
         if not least:
             return "nothing to send"
         others = [o for o in self.options if o.scheme not in (self.chosen.scheme, "table")]
+        if not others:
+            return "least bytes"
         next_best = min(others, key=lambda option: option.order)
         return f"least bytes; {next_best.scheme} {next_best.cost.busiest_bytes / least:.3g} x"
 

@@ -107,6 +107,18 @@ def test_a_scheme_of_the_configuration_is_kept(config):
     assert all(table.forced for table in plan.tables)
 
 
+def test_with_staleness_rows_stay_whole(config, tmp_path):
+    plan = plan_of_run(config(), 2, tmp_path, False, print)
+    (tmp_path / "sharding.json").write_text(
+        json.dumps(plan.to_dict()).replace('"scheme": "row"', '"scheme": "column"')
+    )
+    stale = config(parallel={"staleness": 10})
+    assert set(plan_tables(stale, 2).schemes().values()) <= {"row", "table"}
+    said = []
+    plan_of_run(stale, 2, tmp_path, True, said.append)
+    assert "which knows no staleness" in said[0]
+
+
 def test_a_missing_file_is_told(config, tmp_path):
     run = config(data={"format": "csv", "train": str(tmp_path / "none"), "batch_size": 8})
     with pytest.raises(NotFoundError, match=r"data file .*none does not exist"):

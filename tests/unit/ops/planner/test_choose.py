@@ -86,6 +86,16 @@ def test_auto_is_no_forced_scheme():
     assert (table.scheme, table.forced) == ("row", False)
 
 
+def test_schemes_that_may_not_be_chosen_can_be_forced():
+    columns = [(ragged(rng(), 10**6, 256, 80), "sum")]
+    only = {"schemes": ("row", "table")}
+    (table,) = planned({"t": (128, columns)}, **only).tables
+    assert (table.scheme, table.why) == ("row", "least bytes")
+    assert planned({"t": (128, columns)}, forced={"t": "column"}, **only).schemes() == {
+        "t": "column"
+    }
+
+
 def test_unknown_schemes_and_tables_are_refused():
     tables = {"t": (16, one_hot(rng(), 256))}
     with pytest.raises(InvalidArgumentError, match=r"table 't': sharding is 'rows'.*'row'"):
