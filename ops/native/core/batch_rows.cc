@@ -19,11 +19,13 @@ void BatchRows::collect(Table& table, const std::vector<const Feature*>& feature
   threads_ = std::max<size_t>(threads, 1);
   parts_.clear();
   count_ = 0;
+  counted_ = false;
   for (const Feature* feature : features) {
     const size_t count = feature->segments.keys;
     check_segments(feature->segments, feature->name);
     table.check_keys(feature->keys, count);
-    if (count > 0) parts_.push_back({count_, feature->keys, count});
+    if (count > 0) parts_.push_back({count_, feature->keys, count, feature->counts});
+    counted_ = counted_ || feature->counts != nullptr;
     count_ += count;
   }
   if (count_ > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
@@ -108,13 +110,30 @@ uint32_t BatchRows::find_place(Partition& partition, const Group& group, size_t 
   const int64_t key = group.unique.keys()[u];
   const uint64_t hash = group.unique.hashes()[u];
   if (missing == Missing::kReadDefault) return partition.find(hash, key);
-  const uint32_t times = missing == Missing::kInsert ? group.unique.counts()[u] : 0;
+  const uint32_t times = missing == Missing::kInsert ? group.lookups()[u] : 0;
   return partition.find_or_insert(hash, key, times, table_->step_in_lock() + 1);
+}
+
+void BatchRows::add_lookups(Group& group) const {
+  group.added.clear();
+  if (!counted_) return;
+  group.added.assign(group.unique.size(), 0);
+  const int32_t* inverse = group.unique.inverse();
+  // Positions ascend.
+  size_t part = 0;
+  for (size_t i = 0; i < group.count; ++i) {
+    const size_t position = group.positions == nullptr ? i : group.positions[i];
+    while (position >= parts_[part].first + parts_[part].count) ++part;
+    const uint32_t* lookups = parts_[part].lookups;
+    group.added[static_cast<size_t>(inverse[i])] +=
+        lookups == nullptr ? 1 : lookups[position - parts_[part].first];
+  }
 }
 
 void BatchRows::find_rows(size_t g, Missing missing) {
   Group& group = all_[g];
   group.unique.run(group.keys, group.count);
+  add_lookups(group);
   const size_t distinct = group.unique.size();
   group.places.resize(distinct);
   group.lines.resize(distinct);

@@ -26,6 +26,7 @@ class BatchRows {
     const int64_t* keys = nullptr;        // (n)
     size_t count = 0;                     // n
     Unique unique;
+    std::vector<uint32_t> added;    // (U of the group), unless each key stands for one lookup
     std::vector<uint32_t> places;   // (U of the group)
     std::vector<std::byte*> lines;  // (U of the group): headers; null: no row
     // Of the distinct keys, those whose row was not where it most likely is.
@@ -34,6 +35,9 @@ class BatchRows {
     std::vector<std::byte> read;   // rows that a lookup without training read from disk
     std::vector<LineLog::Read> reads;
     CacheCounts cached;
+
+    // (U of the group): of each distinct key.
+    const uint32_t* lookups() const { return added.empty() ? unique.counts() : added.data(); }
   };
 
   // Takes the keys, which must live until find_rows; `features` are those of this table. Fails when
@@ -64,6 +68,7 @@ class BatchRows {
     size_t first;
     const int64_t* keys;
     size_t count;
+    const uint32_t* lookups;
   };
   // visit(position, key, group) for the keys of a chunk.
   template <typename Visit>
@@ -87,11 +92,14 @@ class BatchRows {
   // Partitions that a group has to itself.
   template <typename Visit>
   void each_partition(size_t g, Visit&& visit);
+  // Adds up the lookups of each distinct key.
+  void add_lookups(Group& group) const;
   void take_slot(Group& group, size_t u, uint32_t slot);
 
   Table* table_ = nullptr;
   size_t count_ = 0;  // N
   std::vector<Part> parts_;
+  bool counted_ = false;                   // a key may stand for several lookups
   std::vector<const std::byte*> line_of_;  // (N)
   uint64_t epoch_ = 0;
   size_t threads_ = 1;

@@ -71,7 +71,7 @@ void BatchRows::find_in_tiers(size_t g, Missing missing) {
   const int64_t* keys = group.unique.keys();
   const uint64_t* hashes = group.unique.hashes();
   uint32_t* const elsewhere = group.elsewhere.data();
-  const uint32_t* counts = group.unique.counts();
+  const uint32_t* counts = group.lookups();
   size_t missed = 0;
   uint64_t hit_lookups = 0;
   const Pins pins(cache, &group.pinned);

@@ -99,6 +99,12 @@ typedef struct {
   hr_cache cache;
   int32_t shards; /* in this process */
   int hashed;     /* owner from the mixed key */
+  /* Of a table that is split over ranks: the name of their collectives (c_api_ranks.h); null or "":
+   * the table is whole. Then this is one rank's part, and lookups and updates are made by all ranks
+   * together. */
+  const char* ranks;
+  int scheme;    /* 0 row, 1 column, 2 row_broadcast, 3 table, 4 replicated; see sharding.h */
+  int32_t owner; /* 3: the rank that has the table */
 } hr_table_options;
 
 /* A line of a table in bytes: [weights: width of weights_type | vectors x width of state_type |
@@ -161,7 +167,12 @@ HR_API void hr_table_release(hr_table* table);
 /* Takes the name out of the registry; the table goes with its last reference. */
 HR_API void hr_table_drop(const char* handle);
 
+/* Of the rows of this rank's part. */
 HR_API void hr_table_layout(const hr_table* table, hr_layout* layout);
+/* The columns of the rows of this rank's part, of all D. */
+HR_API void hr_table_columns(const hr_table* table, size_t* first, size_t* count, size_t* all);
+/* owned[i]: whether this rank's part has the row of keys[i]; (count). */
+HR_API void hr_table_owns(const hr_table* table, const int64_t* keys, size_t count, uint8_t* owned);
 /* What an unknown key reads, as the weights' type has it. */
 HR_API float hr_table_default_value(const hr_table* table);
 HR_API size_t hr_table_size(const hr_table* table);

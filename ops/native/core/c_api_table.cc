@@ -100,6 +100,27 @@ hotrow::TableOptions to_options(const hr_table_options& from) {
   return options;
 }
 
+hotrow::Sharding to_sharding(const hr_table_options& from) {
+  hotrow::Sharding sharding;
+  sharding.width = from.width;
+  if (from.ranks == nullptr || from.ranks[0] == 0) return sharding;
+  sharding.ranks = hotrow::find_collectives(from.ranks);
+  sharding.scheme = to_enum<hotrow::Scheme>(from.scheme, 4, "sharding scheme");
+  sharding.hashed = from.hashed != 0;
+  sharding.owner = from.owner;
+  if (from.owner < 0 || from.owner >= sharding.size()) {
+    hotrow::fail(Code::kInvalidArgument, "table %s: owner %d; one of 0 to %d", from.name,
+                 from.owner, sharding.size() - 1);
+  }
+  if (sharding.scheme == hotrow::Scheme::kColumn &&
+      from.width < static_cast<size_t>(sharding.size())) {
+    hotrow::fail(Code::kInvalidArgument,
+                 "table %s: its %zu columns cannot be split over %d ranks; choose another sharding",
+                 from.name, from.width, sharding.size());
+  }
+  return sharding;
+}
+
 hotrow::RowArrays to_arrays(const hr_rows& rows) {
   return {rows.keys, reinterpret_cast<std::byte*>(rows.lines), rows.clocks, rows.counts,
           rows.places};
@@ -129,9 +150,9 @@ hotrow::LayerCall to_call(const hr_layer_call& from) {
   hotrow::LayerCall call;
   for (size_t t = 0; t < from.table_count; ++t) {
     hotrow::Table& table = *from.tables[t]->table;
-    if (from.widths != nullptr && table.width() != from.widths[t]) {
+    if (from.widths != nullptr && table.sharding().width != from.widths[t]) {
       hotrow::fail(Code::kFailedPrecondition, "table %s: width %zu; the graph needs %zu",
-                   table.name().c_str(), table.width(), from.widths[t]);
+                   table.name().c_str(), table.sharding().width, from.widths[t]);
     }
     if (std::find(call.tables.begin(), call.tables.end(), &table) != call.tables.end()) {
       hotrow::fail(Code::kInvalidArgument, "table %s is given twice in one call",
@@ -155,8 +176,13 @@ hotrow::LayerCall to_call(const hr_layer_call& from) {
 
 int hr_table_create(const char* handle, const hr_table_options* options, hr_table** table) {
   return guarded([&] {
-    *table = new hr_table{hotrow::create_table(handle, options->name, to_options(*options),
-                                               options->shards, options->hashed != 0)};
+    hotrow::Sharding sharding = to_sharding(*options);
+    hr_table_options part = *options;  // of this rank
+    part.width = sharding.columns(sharding.rank());
+    hotrow::TableOptions own = to_options(part);
+    own.init.first_column = sharding.first_column(sharding.rank());
+    *table = new hr_table{hotrow::create_table(handle, options->name, own, options->shards,
+                                               options->hashed != 0, std::move(sharding))};
   });
 }
 
@@ -177,6 +203,18 @@ void hr_table_layout(const hr_table* table, hr_layout* layout) {
              from.state_offset(),
              from.scalars_offset(),
              from.bytes()};
+}
+
+void hr_table_columns(const hr_table* table, size_t* first, size_t* count, size_t* all) {
+  const hotrow::Sharding& sharding = table->table->sharding();
+  *first = sharding.first_column(sharding.rank());
+  *count = sharding.columns(sharding.rank());
+  *all = sharding.width;
+}
+
+void hr_table_owns(const hr_table* table, const int64_t* keys, size_t count, uint8_t* owned) {
+  const hotrow::Sharding& sharding = table->table->sharding();
+  for (size_t i = 0; i < count; ++i) owned[i] = sharding.owner_of(keys[i]) == sharding.rank();
 }
 
 float hr_table_default_value(const hr_table* table) { return table->table->default_value(); }

@@ -11,6 +11,8 @@ struct Feature {
   const char* name = "";  // for messages
   const int64_t* keys = nullptr;
   Segments segments;
+  // (N) how many lookups each key stands for: keys that another rank made distinct. Null: one each.
+  const uint32_t* counts = nullptr;
 };
 
 }  // namespace hotrow

@@ -46,15 +46,16 @@ namespace {
 
 // row(i): of key i.
 template <typename Row>
-void pool_each(const Segments& s, size_t width, float* pooled, Row&& row) {
+void pool_each(const Segments& s, size_t first, size_t last, size_t width, float* pooled,
+               Row&& row) {
   if (s.plain()) {
-    for (size_t i = 0; i < s.keys; ++i) {
+    for (size_t i = first; i < last; ++i) {
       std::memcpy(pooled + i * width, row(i), width * sizeof(float));
     }
     return;
   }
   pool(
-      s, 0, s.samples, width, pooled,
+      s, first, last, width, pooled,
       [&](size_t i, float factor, float* out) {
         const float* r = row(i);
         if (factor == 1.0f) {
@@ -72,12 +73,18 @@ void pool_each(const Segments& s, size_t width, float* pooled, Row&& row) {
 
 void pool_rows(const Segments& s, const float* rows, const int32_t* position, size_t width,
                float* pooled) {
-  pool_each(s, width, pooled,
+  pool_each(s, 0, s.outputs(), width, pooled,
             [&](size_t i) { return rows + static_cast<size_t>(position[i]) * width; });
 }
 
+void pool_rows(const Segments& s, size_t first, size_t last, const float* const* rows,
+               const int32_t* position, size_t width, float* pooled) {
+  pool_each(s, first, last, width, pooled,
+            [&](size_t i) { return rows[static_cast<size_t>(position[i])]; });
+}
+
 void pool_rows(const Segments& s, const float* rows, size_t width, float* pooled) {
-  pool_each(s, width, pooled, [&](size_t i) { return rows + i * width; });
+  pool_each(s, 0, s.outputs(), width, pooled, [&](size_t i) { return rows + i * width; });
 }
 
 }  // namespace hotrow

@@ -56,6 +56,9 @@ void pool(const Segments& segments, size_t first, size_t last, size_t width, flo
 // The same of rows (U, width) float32; position: (N), the row of each key. Plain ones, too.
 void pool_rows(const Segments& segments, const float* rows, const int32_t* position, size_t width,
                float* pooled);
+// The same of outputs [first, last) alone; rows: (U) pointers to (width); pooled: that of output 0.
+void pool_rows(const Segments& segments, size_t first, size_t last, const float* const* rows,
+               const int32_t* position, size_t width, float* pooled);
 // The same of rows (N, width), one a key.
 void pool_rows(const Segments& segments, const float* rows, size_t width, float* pooled);
 

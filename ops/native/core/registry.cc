@@ -61,8 +61,9 @@ std::pair<std::string, struct stat> look_at(const std::string& manifest_path) {
 }  // namespace
 
 std::shared_ptr<Table> create_table(const std::string& handle, const std::string& name,
-                                    const TableOptions& options, int32_t shards, bool hashed) {
-  auto table = std::make_shared<Table>(name, options, shards, hashed);
+                                    const TableOptions& options, int32_t shards, bool hashed,
+                                    Sharding sharding) {
+  auto table = std::make_shared<Table>(name, options, shards, hashed, std::move(sharding));
   std::lock_guard lock(registry().mutex);
   if (!registry().tables.emplace(handle, table).second) {
     fail(Code::kAlreadyExists, "table %s exists already in this process", handle.c_str());

@@ -15,7 +15,8 @@ namespace hotrow {
 // --- training: a table is a name that ops resolve when they run -----------------------------
 // handle: unique in the process; name: for messages. Fails with AlreadyExists.
 std::shared_ptr<Table> create_table(const std::string& handle, const std::string& name,
-                                    const TableOptions& options, int32_t shards, bool hashed);
+                                    const TableOptions& options, int32_t shards, bool hashed,
+                                    Sharding sharding = {});
 // Fails with NotFound: nothing here creates a table by looking it up.
 std::shared_ptr<Table> find_table(const std::string& handle);
 void drop_table(const std::string& handle);

@@ -23,7 +23,7 @@ void initialize_row(const RowInit& init, int64_t key, size_t width, float* row) 
   }
   const uint64_t stream = combine64(combine64(init.seed, init.table), static_cast<uint64_t>(key));
   for (size_t j = 0; j < width; ++j) {
-    const uint64_t bits = mix64(stream + j * 0xd1342543de82ef95ULL);
+    const uint64_t bits = mix64(stream + (init.first_column + j) * 0xd1342543de82ef95ULL);
     if (init.kind == InitKind::kUniform) {
       row[j] = (2.0f * unit_float(bits) - 1.0f) * init.scale;
     } else {

@@ -14,6 +14,7 @@ struct RowInit {
   float scale = 0.0f;  // constant: the value; uniform: [-scale, scale); normal: the deviation
   uint64_t seed = 0;   // of the run
   uint64_t table = 0;  // fingerprint of the table's name
+  size_t first_column = 0;  // of the whole row, of which this is a part
 };
 
 // row: (width). The normal draw uses Box-Muller in double precision.

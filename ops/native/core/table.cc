@@ -11,6 +11,7 @@
 #include "core/batch_rows.h"
 #include "core/device_tier.h"
 #include "core/look_ahead.h"
+#include "core/rank_plan.h"
 #include "core/snapshot.h"
 
 namespace hotrow {
@@ -34,13 +35,17 @@ std::vector<float> adam_corrections(const Optimizer& optimizer) {
 
 }  // namespace
 
-Table::Table(std::string name, const TableOptions& options, int32_t shards, bool hashed)
+Table::Table(std::string name, const TableOptions& options, int32_t shards, bool hashed,
+             Sharding sharding)
     : passes(name),
       name_(std::move(name)),
       shape_(options),
       shards_(static_cast<size_t>(std::max(shards, 1))),
       hashed_(hashed),
+      sharding_(std::move(sharding)),
       corrections_(adam_corrections(options.optimizer)) {
+  if (sharding_.ranks == nullptr) sharding_.width = options.width;
+  check_sharding();
   if (options.width == 0)
     fail(Code::kInvalidArgument, "table %s: width 0; at least 1", name_.c_str());
   if (shards < 1)
@@ -67,6 +72,23 @@ Table::Table(std::string name, const TableOptions& options, int32_t shards, bool
 }
 
 Table::~Table() = default;
+
+void Table::check_sharding() const {
+  if (sharding_.ranks == nullptr) return;
+  if (options().cache.rows > 0 && options().cache.device == CacheDevice::kGpu) {
+    fail(Code::kUnimplemented,
+         "table %s: a cache on a GPU with several ranks is not built yet; use device: cpu",
+         name_.c_str());
+  }
+  const Optimizer& optimizer = options().optimizer;
+  if (sharding_.scheme == Scheme::kColumn &&
+      (optimizer.kind == OptimizerKind::kRowwiseAdagrad || optimizer.clip_row_norm > 0.0f)) {
+    fail(Code::kUnimplemented,
+         "table %s: sharding column with an optimizer that looks at whole rows (RowwiseAdagrad, "
+         "clip_row_norm) is not built yet; choose row",
+         name_.c_str());
+  }
+}
 
 void Table::make_partitions() {
   partitions_.clear();

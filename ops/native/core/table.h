@@ -14,6 +14,7 @@
 #include "core/dispatch.h"
 #include "core/gradient_passes.h"
 #include "core/partition.h"
+#include "core/sharding.h"
 #include "core/status.h"
 
 namespace hotrow {
@@ -22,6 +23,7 @@ class DeviceTier;
 class LookAhead;
 class Snapshot;
 struct Plan;
+struct RankPlan;
 
 // Safe from several threads: reads share the lock, everything else takes it alone. Inside the
 // lock a step may use several threads, each of which owns the partitions that it works on.
@@ -33,7 +35,9 @@ class Table {
   static constexpr size_t kPartitions = 32;  // of a shard
   static constexpr unsigned kPartitionBits = 5;
 
-  Table(std::string name, const TableOptions& options, int32_t shards, bool hashed);
+  // sharding: with ranks this is one rank's part of a table, and options those of the part.
+  Table(std::string name, const TableOptions& options, int32_t shards, bool hashed,
+        Sharding sharding = {});
   ~Table();
 
   const std::string& name() const { return name_; }
@@ -43,6 +47,7 @@ class Table {
   size_t line_bytes() const { return shape_.line_bytes; }
   size_t shard_count() const { return shards_; }
   bool hashed() const { return hashed_; }
+  const Sharding& sharding() const { return sharding_; }
   size_t size() const;
   size_t bytes() const;
   uint32_t step() const;
@@ -156,9 +161,12 @@ class Table {
   static constexpr size_t kPlans = 4;
   std::array<std::unique_ptr<Plan>, kPlans> plans;
   size_t next_plan = 0;
+  // The same of a layer on several ranks, those that wait for their backward passes.
+  std::vector<std::unique_ptr<RankPlan>> rank_plans;
 
  private:
   friend class Snapshot;
+  void check_sharding() const;
   void check_no_snapshot(const char* what) const;
   void settle_in_lock();
   // The same, and empties the device tier.
@@ -174,6 +182,7 @@ class Table {
   RowShape shape_;
   size_t shards_;
   bool hashed_;
+  Sharding sharding_;
   std::vector<std::byte> default_line_;  // header and line
   mutable std::shared_mutex mutex_;
   SlabMemory memory_;

@@ -8,6 +8,8 @@
 
 #include "core/batch_rows.h"
 #include "core/float_mode.h"
+#include "core/key_gradients.h"
+#include "core/rank_step.h"
 #include "core/table_locks.h"
 
 namespace hotrow {
@@ -90,7 +92,7 @@ void pool_all(const LayerCall& call, const Executor& executor, const Plan& plan,
   std::vector<size_t> next(call.tables.size(), 0);
   for (size_t f = 0; f < call.features.size(); ++f) {
     const Segments& segments = call.features[f].segments;
-    const size_t outputs = segments.outputs();
+    const size_t outputs = pooled[f] == nullptr ? 0 : segments.outputs();
     for (size_t first = 0; first < outputs; first += kPoolOutputs) {
       pieces.push_back({f, next[call.table_of[f]], first, std::min(outputs, first + kPoolOutputs)});
     }
@@ -120,115 +122,9 @@ void pool_all(const LayerCall& call, const Executor& executor, const Plan& plan,
 
 // --- backward -----------------------------------------------------------------------------------
 
-// The gradient rows of a table's keys, by position: pointer and share.
-class KeyGradients {
- public:
-  void collect(const LayerCall& call, const std::vector<size_t>& features,
-               const std::vector<const float*>& gradients, size_t width) {
-    width_ = width;
-    parts_.clear();
-    plain_ = true;
-    size_t first = 0;
-    for (size_t f : features) {
-      const Segments& segments = call.features[f].segments;
-      parts_.push_back({first, gradients[f]});
-      plain_ = plain_ && segments.plain();
-      first += segments.keys;
-    }
-    if (plain_) return;
-    zeros_.assign(width, 0.0f);
-    rows_.resize(first);
-    shares_.resize(first);
-    first = 0;
-    for (size_t f : features) {
-      const Segments& segments = call.features[f].segments;
-      for (size_t b = 0; b < segments.outputs(); ++b) {
-        const float* gradient = gradients[f] + b * width;
-        if (segments.plain()) {
-          rows_[first + b] = gradient;
-          shares_[first + b] = 1.0f;
-          continue;
-        }
-        const float divisor = divisor_of(segments, b);
-        for (size_t i = segments.begin_of(b); i < segments.begin_of(b + 1); ++i) {
-          rows_[first + i] = divisor == 0.0f ? zeros_.data() : gradient;
-          shares_[first + i] = divisor == 0.0f ? 0.0f : segments.weight(i) / divisor;
-        }
-      }
-      first += segments.keys;
-    }
-  }
-
-  bool plain() const { return plain_; }
-  float share(size_t position) const { return shares_[position]; }
-
-  // Calls visit(i, gradient row) for ascending positions[i]; positions null: i itself.
-  template <typename Visit>
-  void each(const uint32_t* positions, size_t count, Visit&& visit) const {
-    if (!plain_) {
-      for (size_t i = 0; i < count; ++i) visit(i, rows_[positions == nullptr ? i : positions[i]]);
-      return;
-    }
-    size_t part = 0;
-    for (size_t i = 0; i < count; ++i) {
-      const size_t position = positions == nullptr ? i : positions[i];
-      while (part + 1 < parts_.size() && parts_[part + 1].first <= position) ++part;
-      visit(i, parts_[part].gradient + (position - parts_[part].first) * width_);
-    }
-  }
-
- private:
-  struct Part {
-    size_t first;
-    const float* gradient;
-  };
-  size_t width_ = 0;
-  bool plain_ = true;
-  std::vector<Part> parts_;
-  std::vector<float> zeros_;
-  std::vector<const float*> rows_;  // (N) unless plain
-  std::vector<float> shares_;       // (N) unless plain
-};
-
-// Gradient rows in the order of distinct keys: memory of a thread.
-struct Ordered {
-  std::vector<const float*> rows;  // (n)
-  std::vector<float> shares;       // (n)
-  std::vector<uint32_t> begins;    // (U + 1)
-  std::vector<uint32_t> next;      // (U)
-
-  RowGradients order(const BatchRows::Group& group, const KeyGradients& gradients) {
-    const uint32_t* counts = group.unique.counts();
-    const size_t distinct = group.unique.size();
-    begins.resize(distinct + 1);
-    next.resize(distinct);
-    uint32_t total = 0;
-    for (size_t u = 0; u < distinct; ++u) {
-      begins[u] = next[u] = total;
-      total += counts[u];
-    }
-    begins[distinct] = total;
-    rows.resize(total);
-    const int32_t* inverse = group.unique.inverse();
-    if (gradients.plain()) {
-      gradients.each(group.positions, group.count, [&](size_t i, const float* row) {
-        rows[next[static_cast<size_t>(inverse[i])]++] = row;
-      });
-      return {rows.data(), nullptr, begins.data()};
-    }
-    shares.resize(total);
-    gradients.each(group.positions, group.count, [&](size_t i, const float* row) {
-      const uint32_t place = next[static_cast<size_t>(inverse[i])]++;
-      rows[place] = row;
-      shares[place] = gradients.share(group.positions == nullptr ? i : group.positions[i]);
-    });
-    return {rows.data(), shares.data(), begins.data()};
-  }
-};
-
-Ordered& ordered() {
-  thread_local Ordered o;
-  return o;
+KeysInBatch keys_of(const BatchRows::Group& group) {
+  const Unique& unique = group.unique;
+  return {group.positions, group.count, unique.inverse(), unique.size(), unique.counts()};
 }
 
 // Applies the optimizer to rows [first, last), which belong to the calling thread.
@@ -303,10 +199,10 @@ void sum_group(const BatchRows& rows, size_t g, const KeyGradients& gradients,
   const size_t first = sums->group_begins[g], distinct = group.unique.size();
   const size_t width = rows.table().width();
   std::copy_n(group.unique.keys(), distinct, sums->keys.data() + first);
-  std::copy_n(group.unique.counts(), distinct, sums->counts.data() + first);
+  std::copy_n(group.lookups(), distinct, sums->counts.data() + first);
   std::copy_n(group.places.data(), distinct, sums->places.data() + first);
   std::copy_n(group.lines.data(), distinct, sums->lines.data() + first);
-  const RowGradients order = ordered().order(group, gradients);
+  const RowGradients order = ordered_gradients().order(keys_of(group), gradients);
   rows.table().shape().kernels->sum(order, width, 0, distinct,
                                     sums->gradients.data() + first * width);
 }
@@ -403,6 +299,21 @@ double squared_norm(const Due& due) {
   return total * static_cast<double>(due.factor) * static_cast<double>(due.factor);
 }
 
+// What of the squares of tables this rank has alone, summed over all ranks.
+double sum_over_ranks(const std::vector<Due>& dues, const std::vector<double>& squares) {
+  double total = 0.0;
+  for (size_t i = 0; i < dues.size(); ++i) {
+    const Sharding& sharding = dues[i].table->sharding();
+    if (sharding.scheme != Scheme::kReplicated || sharding.rank() == 0) total += squares[i];
+  }
+  const auto& ranks = dues[0].table->sharding().ranks;
+  if (ranks != nullptr) {
+    ranks->run("norm of all gradients",
+               [&](Communicator& communicator) { communicator.all_reduce(&total, 1); });
+  }
+  return total;
+}
+
 // Applies gradients, after clipping by the norm of all, in the locks.
 void apply(std::vector<Due>* dues, const float* learning_rates, float global_clip_norm,
            const Executor& executor) {
@@ -410,8 +321,7 @@ void apply(std::vector<Due>* dues, const float* learning_rates, float global_cli
   if (global_clip_norm > 0.0f) {
     std::vector<double> squares(dues->size());
     executor.run(dues->size(), [&](size_t i) { squares[i] = squared_norm((*dues)[i]); });
-    double total = 0.0;
-    for (double s : squares) total += s;
+    const double total = sum_over_ranks(*dues, squares);
     const double norm = std::sqrt(total);
     if (norm > static_cast<double>(global_clip_norm)) {
       const float down = static_cast<float>(static_cast<double>(global_clip_norm) / norm);
@@ -430,21 +340,12 @@ void apply(std::vector<Due>* dues, const float* learning_rates, float global_cli
     const SummedGradients& sums = *due.sums;
     const size_t groups = sums.group_begins.size() - 1;
     GroupLock lock(*due.table, tasks[i].part, groups);
-    const size_t width = due.table->width();
-    Ordered& o = ordered();
-    const size_t distinct = sums.keys.size();
-    o.rows.resize(distinct);
-    o.begins.resize(distinct + 1);
     const size_t first = sums.group_begins[tasks[i].part];
     const size_t last = sums.group_begins[tasks[i].part + 1];
-    for (size_t u = first; u < last; ++u) {
-      o.rows[u] = sums.gradients.data() + u * width;
-      o.begins[u] = static_cast<uint32_t>(u);
-    }
-    o.begins[last] = static_cast<uint32_t>(last);
-    update_rows(*due.table, steps[tasks[i].table], {o.rows.data(), nullptr, o.begins.data()},
-                sums.keys.data(), sums.places.data(), sums.counts.data(), sums.lines.data(), first,
-                last);
+    const RowGradients rows =
+        ordered_gradients().of_sums(sums.gradients.data(), due.table->width(), first, last);
+    update_rows(*due.table, steps[tasks[i].table], rows, sums.keys.data(), sums.places.data(),
+                sums.counts.data(), sums.lines.data(), first, last);
   });
 }
 
@@ -492,6 +393,21 @@ int64_t next_ticket() {
 
 int64_t forward(const LayerCall& call, bool insert, const std::vector<float*>& pooled,
                 size_t* missing) {
+  return on_ranks(call.tables) ? rank_forward(call, insert, pooled, missing)
+                               : forward_here(call, insert, pooled, missing);
+}
+
+void backward(const LayerCall& call, const std::vector<const float*>& gradients,
+              const BackwardOptions& options) {
+  if (on_ranks(call.tables)) {
+    rank_backward(call, gradients, options);
+  } else {
+    backward_here(call, gradients, options);
+  }
+}
+
+int64_t forward_here(const LayerCall& call, bool insert, const std::vector<float*>& pooled,
+                     size_t* missing) {
   const Executor executor = executor_for(call);
   check_in_memory(call.tables, !insert);
   TableLocks locks(call.tables, insert);
@@ -526,8 +442,8 @@ int64_t forward(const LayerCall& call, bool insert, const std::vector<float*>& p
   return plan->ticket;
 }
 
-void backward(const LayerCall& call, const std::vector<const float*>& gradients,
-              const BackwardOptions& options) {
+void backward_here(const LayerCall& call, const std::vector<const float*>& gradients,
+                   const BackwardOptions& options) {
   const Executor executor = executor_for(call);
   check_in_memory(call.tables, false);
   TableLocks locks(call.tables, true);
@@ -542,7 +458,13 @@ void backward(const LayerCall& call, const std::vector<const float*>& gradients,
   key_gradients.resize(std::max(key_gradients.size(), call.tables.size()));
   KeyGradients* const by_table = key_gradients.data();
   executor.run(call.tables.size(), [&](size_t t) {
-    by_table[t].collect(call, places[t], gradients, call.tables[t]->width());
+    std::vector<const Feature*> features;
+    std::vector<const float*> own;
+    for (size_t f : places[t]) {
+      features.push_back(&call.features[f]);
+      own.push_back(gradients[f]);
+    }
+    by_table[t].collect(features, own, call.tables[t]->width());
   });
   if (options.what == Backward::kCommit) {
     for (Table* table : call.tables) table->passes.begin_immediate(options.slot);
@@ -559,9 +481,10 @@ void backward(const LayerCall& call, const std::vector<const float*>& gradients,
       const BatchRows& rows = *plan->tables[tasks[i].table];
       const BatchRows::Group& group = rows.group(tasks[i].part);
       GroupLock lock(table, tasks[i].part, rows.group_count());
-      const RowGradients order = ordered().order(group, by_table[tasks[i].table]);
+      const RowGradients order =
+          ordered_gradients().order(keys_of(group), by_table[tasks[i].table]);
       update_rows(table, steps[tasks[i].table], order, group.unique.keys(), group.places.data(),
-                  group.unique.counts(), group.lines.data(), 0, group.unique.size());
+                  group.lookups(), group.lines.data(), 0, group.unique.size());
     });
     sweep_all(call.tables, executor);
     return;

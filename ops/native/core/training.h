@@ -25,12 +25,19 @@ struct LayerCall {
 // The ticket of a forward pass; no other has it.
 int64_t next_ticket();
 
-// pooled[f]: (B_f, D), or (N_f, D) without a combiner.
+// Tables that are split over ranks: all ranks make the same calls in the same order, each with its
+// own batch (rank_step.h).
+//
+// pooled[f]: (B_f, D), or (N_f, D) without a combiner; null: that feature is only inserted.
 // insert: unknown keys are sighted and, when admitted, given a row; else nothing changes.
 // Returns a ticket for backward; 0 without insert. missing (may be null): how many distinct keys
 // read the default row.
 int64_t forward(const LayerCall& call, bool insert, const std::vector<float*>& pooled,
                 size_t* missing);
+
+// The same in this rank's part of tables that are split over ranks, without the other ranks.
+int64_t forward_here(const LayerCall& call, bool insert, const std::vector<float*>& pooled,
+                     size_t* missing);
 
 // What becomes of the gradients of a backward pass.
 enum class Backward {
@@ -50,6 +57,8 @@ struct BackwardOptions {
 // gradients[f]: as pooled[f].
 void backward(const LayerCall& call, const std::vector<const float*>& gradients,
               const BackwardOptions& options);
+void backward_here(const LayerCall& call, const std::vector<const float*>& gradients,
+                   const BackwardOptions& options);
 
 // Ends a step or micro-step of all tables; see GradientPasses::end_step.
 // learning_rates: (T), or null. global_clip_norm: the norm of the gradients of all tables

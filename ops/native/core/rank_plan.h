@@ -1,0 +1,63 @@
+// What a forward pass on several ranks dispatched, so that its backward pass goes the same way.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/table_exchange.h"
+
+namespace hotrow {
+
+// Memory that is not cleared when it grows.
+class MessageBytes {
+ public:
+  std::byte* room(size_t bytes);  // what it held before is gone
+
+ private:
+  std::unique_ptr<std::byte[]> data_;
+  size_t size_ = 0;
+};
+
+// The messages of an exchange: for each rank, the parts of the tables one after the other.
+struct Messages {
+  std::vector<size_t> bytes;                   // (R)
+  std::vector<std::vector<std::byte*>> parts;  // (T, R)
+  MessageBytes memory;
+  size_t total = 0;
+
+  // bytes_of(table, rank), rounded up to a multiple of 8.
+  template <typename BytesOf>
+  void lay_out(size_t tables, size_t ranks, BytesOf&& bytes_of) {
+    bytes.assign(ranks, 0);
+    parts.resize(tables);
+    for (auto& part : parts) part.resize(ranks);
+    total = 0;
+    offsets_.clear();
+    for (size_t r = 0; r < ranks; ++r) {
+      for (size_t t = 0; t < tables; ++t) {
+        offsets_.push_back(total + bytes[r]);
+        bytes[r] += (bytes_of(t, r) + 7) / 8 * 8;
+      }
+      total += bytes[r];
+    }
+    std::byte* const at = memory.room(total);
+    for (size_t r = 0; r < ranks; ++r) {
+      for (size_t t = 0; t < tables; ++t) parts[t][r] = at + offsets_[r * tables + t];
+    }
+  }
+
+ private:
+  std::vector<size_t> offsets_;
+};
+
+struct RankPlan {
+  int64_t ticket = 0;  // 0: nobody waits for it
+  std::vector<std::unique_ptr<TableExchange>> tables;
+  std::array<Messages, kLegs> sent, received;
+  OwnerCall owner;
+  int64_t owner_ticket = 0;  // of the local forward pass
+};
+
+}  // namespace hotrow

@@ -1,0 +1,25 @@
+// The steps of tables that are split over ranks: input dispatcher -> local pass at the owner ->
+// output dispatcher, and the same way back for gradients (docs/design/0009-ranks.md).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "core/training.h"
+
+namespace hotrow {
+
+// Whether the tables of a call are split over ranks. Fails unless all are, over the same ranks, or
+// none is.
+bool on_ranks(const std::vector<Table*>& tables);
+
+// As forward and backward of training.h, with this rank's batch; all ranks call them in the same
+// order. What one rank finds wrong about its keys fails on all with "rank 1: ...", and nothing has
+// changed; any other failure ends the collectives of all ranks.
+int64_t rank_forward(const LayerCall& call, bool insert, const std::vector<float*>& pooled,
+                     size_t* missing);
+void rank_backward(const LayerCall& call, const std::vector<const float*>& gradients,
+                   const BackwardOptions& options);
+
+}  // namespace hotrow

@@ -1,0 +1,22 @@
+#include "core/table_exchange.h"
+
+#include "core/owned_exchange.h"
+#include "core/replicated_exchange.h"
+#include "core/shared_batch_exchange.h"
+
+namespace hotrow {
+
+std::unique_ptr<TableExchange> TableExchange::make(Table& table, size_t number) {
+  switch (table.sharding().scheme) {
+    case Scheme::kColumn:
+      return std::make_unique<ColumnExchange>(table, number);
+    case Scheme::kRowBroadcast:
+      return std::make_unique<PartialSumExchange>(table, number);
+    case Scheme::kReplicated:
+      return std::make_unique<ReplicatedExchange>(table, number);
+    default:
+      return std::make_unique<OwnedExchange>(table, number);
+  }
+}
+
+}  // namespace hotrow
