@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from hotrow.errors import InvalidArgumentError
 from hotrow.ops import library
+from hotrow.ops.collective_order import collective
 from hotrow.ops.placement import CPU
 
 SLOTS = 256
@@ -35,6 +36,7 @@ class AnchorVariable(keras.Variable):  # type: ignore[misc]
         device: where the tables' ops run, TensorFlow's name of it.
         learning_rates: returns those of the tables at their next step, float32 [T].
         global_clipnorm: largest norm of all gradients of a step; None: no bound.
+        on_ranks: the tables are split over ranks.
     """
 
     def __init__(
@@ -43,7 +45,9 @@ class AnchorVariable(keras.Variable):  # type: ignore[misc]
         device: str,
         learning_rates: Callable[[], Any],
         global_clipnorm: float | None = None,
+        on_ranks: bool = False,
     ) -> None:
+        self._on_ranks = on_ranks
         self._handles = list(handles)
         self._device = device
         self._learning_rates = learning_rates
@@ -88,7 +92,7 @@ class AnchorVariable(keras.Variable):  # type: ignore[misc]
 
     def _direct_assign(self, value: Any) -> None:
         learning_rates = self._learning_rates()
-        with tf.device(self._device):
+        with tf.device(self._device), collective(self._on_ranks):
             library.load().hotrow_commit(
                 witness=tf.cast(value, tf.float32),
                 learning_rates=learning_rates,

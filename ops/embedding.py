@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import keras
 import tensorflow as tf
+from hotrow.ops.ranks import LONE, Ranks
 
 from hotrow import spec
 from hotrow.errors import DataLossError, InvalidArgumentError, UnimplementedError, nearest
@@ -61,6 +63,13 @@ def _device_of(layer: str, tables: Iterable[Table]) -> str:
     return first.placement.device
 
 
+def _owned(config: TableConfig, number: int, ranks: Ranks) -> TableConfig:
+    """Returns the table with an owner, where one rank has all of it."""
+    if config.sharding != "table" or config.owner is not None:
+        return config
+    return dataclasses.replace(config, owner=number % ranks.size)
+
+
 @keras.saving.register_keras_serializable("hotrow")
 class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
     """Looks up and pools the rows of all features in one fused op.
@@ -87,6 +96,10 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
             no gradient accumulation (a second backward pass in a step is refused).
         global_clipnorm: c, or None. The gradients of all distinct keys of all tables are
             multiplied by min(1, c / their norm) before the tables' optimizers see them.
+        ranks: those that train the model together (`start_ranks`); each table is split over them
+            as its `sharding` says. All ranks call the layer in the same order, each with its own
+            slice of the batch, which may be empty; gradients of the loss of the whole batch are
+            the sums over ranks.
 
     Raises:
         InvalidArgumentError: no feature, a name given twice, a table with two configurations,
@@ -101,6 +114,7 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         seed: int = 0,
         update: Update = "step",
         global_clipnorm: float | None = None,
+        ranks: Ranks = LONE,
         name: str | None = None,
         dtype: Any = None,
         trainable: bool = True,
@@ -124,7 +138,11 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         self._layout = _layout(tuple(feature_configs))
         self._seed = seed
         self._update = update
-        self._tables = {config.name: Table(config, seed) for config in self._layout.tables}
+        self._ranks = ranks
+        self._tables = {
+            config.name: Table(_owned(config, number, ranks), seed, ranks)
+            for number, config in enumerate(self._layout.tables)
+        }
         self._handles = [table.handle for table in self._tables.values()]
         self._lookup_override: Lookup | None = None
         self._load_failure: DataLossError | None = None
@@ -133,7 +151,9 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         at_commit = update == "step"
         rates = self._learning_rates if at_commit else self._learning_rates.unscheduled
         self._device = _device_of(self.name, self._tables.values())
-        self.anchor = AnchorVariable(self._handles, self._device, rates, global_clipnorm)
+        self.anchor = AnchorVariable(
+            self._handles, self._device, rates, global_clipnorm, ranks.size > 1
+        )
         self.built = True
 
     @property
@@ -198,6 +218,7 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
             insert=training and self.trainable,
             update_in_backward=in_backward,
             global_clipnorm=self._global_clipnorm,
+            collective=self._ranks.size > 1,
         )
 
     @contextlib.contextmanager
@@ -254,6 +275,8 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
                 inside of `tf.function`.
             OutOfRangeError: a key outside of its table's vocabulary.
         """
+        if self._ranks.size > 1:
+            return  # rows of other ranks are not here, and theirs of ours not known
         batches = list(self._on_the_host("look_ahead", batches))
         for table, keys in keys_in_order(self._cached_features(), batches).items():
             self._tables[table].look_ahead(keys)
@@ -275,7 +298,7 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
             OutOfRangeError: a key outside of its table's vocabulary.
         """
         features = self._cached_features()
-        if not features:
+        if not features or self._ranks.size > 1:
             return {}
         counted = count_keys(features, self._on_the_host("warm_up", batches))
         return {
@@ -339,7 +362,12 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         return super()._trackable_children(save_type, **kwargs)
 
     def save_own_variables(self, store: Any) -> None:
-        """Writes every table with all that it needs to go on; see `weights_file`."""
+        """Writes every table with all that it needs to go on; see `weights_file`.
+
+        Raises:
+            UnimplementedError: the tables are split over ranks.
+        """
+        self._refuse_ranks("written")
         for i, table in enumerate(self._tables.values()):
             write_table(table, store, f"table{i}_")
 
@@ -349,7 +377,9 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         Raises:
             DataLossError: the file lacks a table, or has it with another name, width, type or
                 optimizer.
+            UnimplementedError: the tables are split over ranks.
         """
+        self._refuse_ranks("read")
         if not store.keys() and self._load_failure is not None:
             # Keras offers a layer that failed an empty file and reports what it says then.
             raise self._load_failure
@@ -359,6 +389,13 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
             self._load_failure = DataLossError(f"{self.name}: {err}")
             raise self._load_failure from err
         self._load_failure = None
+
+    def _refuse_ranks(self, what: str) -> None:
+        if self._ranks.size > 1:
+            raise UnimplementedError(
+                f"{self.name}: tables on {self._ranks.size} ranks cannot be {what} by Keras; use "
+                "the checkpoints of `platform train`"
+            )
 
 
 def _cast(rows: Any, dtype: str) -> Any:

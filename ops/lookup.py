@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from hotrow.ops import library
+from hotrow.ops.collective_order import collective
 from hotrow.ops.features import FlatFeature
 from hotrow.ops.table import combiner_number
 from hotrow.spec import FeatureConfig, TableConfig
@@ -186,6 +187,7 @@ class TrainingLookup:
         insert: count sightings, and give keys that are admitted their initial row.
         update_in_backward: apply the optimizer in the backward pass.
         global_clipnorm: largest norm of all gradients of the step; None: no bound.
+        collective: the tables are split over ranks, which look up together.
     """
 
     def __init__(
@@ -198,19 +200,22 @@ class TrainingLookup:
         insert: bool,
         update_in_backward: bool,
         global_clipnorm: float | None,
+        collective: bool = False,
     ) -> None:
         self._handles = handles
         self._device = device
+        self._collective = collective
         self._inputs = {"anchor": anchor, "learning_rates": learning_rates}
         self._attributes = {
             "insert": insert,
             "update_in_backward": update_in_backward,
             "global_clipnorm": global_clipnorm or 0.0,
+            "collective": collective,
         }
 
     def __call__(self, layout: LookupLayout, flat: Sequence[FlatFeature]) -> list[tf.Tensor]:
         """Returns pooled values; see `Lookup`."""
-        with tf.device(self._device):
+        with tf.device(self._device), collective(self._collective):
             found = library.load().hotrow_lookup(
                 **self._inputs,
                 **self._attributes,
@@ -233,6 +238,7 @@ _BACKWARD_ATTRIBUTES = (
     "widths",
     "update_in_backward",
     "global_clipnorm",
+    "collective",
 )
 
 
@@ -246,7 +252,7 @@ def _lookup_gradient(op: Any, *gradients: tf.Tensor) -> list[tf.Tensor | None]:
     count = len(pooled)
     _, learning_rates, *features = op.inputs
     # Nothing else says where: gradients are computed outside of any device's scope.
-    with tf.device(op.outputs[0].device):
+    with tf.device(op.outputs[0].device), collective(op.get_attr("collective")):
         witness = library.load().hotrow_backward(
             keys=features[:count],
             row_splits=features[count : 2 * count],

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from hotrow.ops.ranks import LONE, Ranks
 
 from hotrow import _native
 from hotrow.errors import InvalidArgumentError
@@ -24,6 +25,7 @@ from hotrow.spec import (
     FILTERS,
     OPTIMIZERS,
     POLICIES,
+    SHARDINGS,
     Admission,
     Cache,
     Constant,
@@ -120,15 +122,31 @@ def _cache_arguments(
     }
 
 
+def _sharding_arguments(config: TableConfig, ranks: Ranks) -> dict[str, int | str]:
+    if ranks.size == 1:
+        return {}
+    owner = config.owner or 0
+    if owner >= ranks.size:
+        raise InvalidArgumentError(
+            f"table {config.name!r}: owner is {owner}; must be below {ranks.size}, the ranks"
+        )
+    scheme = SHARDINGS.index(config.sharding)
+    return {"ranks": ranks.handle, "scheme": scheme, "owner": owner}
+
+
 class Table:
     """A table in the process-wide registry of the native core.
 
     It lives as long as this object; ops that run afterwards get NotFound.
 
-    N keys, D weights of a row, L bytes of a row line.
+    On several ranks it is this rank's part of the table: `lookup` and `update` are made by all
+    ranks together, each with its own keys and whole rows; all else is about the part alone.
+
+    N keys, D weights of a row (of `columns` in the lines of a part), L bytes of a row line.
 
     Attributes:
         config: what it was made from.
+        ranks: those that the table is split over.
         handle: its unique name in the registry, the attribute of the ops.
         placement: where its ops run.
         history: a random id, another one whenever rows were changed by anything else than training:
@@ -140,8 +158,9 @@ class Table:
             built without CUDA.
     """
 
-    def __init__(self, config: TableConfig, seed: int) -> None:
+    def __init__(self, config: TableConfig, seed: int, ranks: Ranks = LONE) -> None:
         self.config = config
+        self.ranks = ranks
         self.placement = placement_of(config)
         # Unique among all processes: a SavedModel carries it into another one.
         self.handle = f"{config.name}#{uuid.uuid4().hex}"
@@ -165,6 +184,7 @@ class Table:
             cache=_cache_arguments(
                 config.cache, config.vocabulary_size, self.placement.cuda_device
             ),
+            sharding=_sharding_arguments(config, ranks),
         )
         weakref.finalize(self, _native.drop_table, self.handle)
         self._first_step = 0
@@ -183,6 +203,17 @@ class Table:
     def dim(self) -> int:
         """Weights of a row, D."""
         return self.config.embedding_dim
+
+    @property
+    def columns(self) -> range:
+        """Those of the D weights of each row that this part of the table has."""
+        first, count = self._native.columns
+        return range(first, first + count)
+
+    def owns(self, keys: Keys) -> npt.NDArray[np.bool_]:
+        """Returns bool [N]: whether the rows of keys int64 [N], or columns of them, are here."""
+        owned: npt.NDArray[np.bool_] = self._native.owns(_as_keys(keys)).view(np.bool_)
+        return owned
 
     @property
     def default_value(self) -> float:

@@ -44,7 +44,10 @@ class Table:
     `sweep_steps`. cache: `rows` or `bytes` (both 0: none), `policy` (0 LFU, 1 LRU), `disk`
     (directory, or "": none), `gpu` (CUDA's number of the GPU that has it: then steps are
     `device_forward` and `device_backward`; absent: in RAM). Types:
-    0 float32, 1 bfloat16, 2 float16.
+    0 float32, 1 bfloat16, 2 float16. sharding: nothing, or `ranks` (the name of their
+    collectives), `scheme` (0 row, 1 column, 2 row_broadcast, 3 table, 4 replicated), `owner` (3:
+    the rank that has the table): then this is one rank's part of a table, `width` and `lookup` are
+    of whole rows, everything else is of the part.
     """
 
     def __init__(
@@ -66,11 +69,15 @@ class Table:
         cache: dict[str, int | str],
         shards: int,
         hashed: bool,
+        sharding: dict[str, int | str] = ...,
     ) -> None: ...
     @property
     def handle(self) -> str: ...
     @property
     def width(self) -> int: ...
+    @property
+    def columns(self) -> tuple[int, int]: ...
+    def owns(self, keys: _Int64s) -> _Bytes: ...
     @property
     def line_bytes(self) -> int: ...
     @property

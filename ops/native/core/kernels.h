@@ -31,6 +31,12 @@ struct UpdateStep {
   // Adam's sqrt(1 - beta_2^t) / (1 - beta_1^t) for t in [0, corrections_count); 1 for larger t.
   const float* corrections = nullptr;
   size_t corrections_count = 0;
+  // When lines have some columns of longer rows: the first of them, and the width of a whole row.
+  size_t first_column = 0;
+  size_t whole_width = 0;  // 0: lines are whole rows
+  // (U) by `measure`, summed over the parts of a row; null: lines are whole rows.
+  const float* clip_squares = nullptr;      // of gradients as they came, times scale
+  const float* finished_squares = nullptr;  // after the clip, with L2
 };
 
 struct Kernels {
@@ -52,6 +58,10 @@ struct Kernels {
   // lines: (U) pointers to headers, distinct; prefetched ahead. Lines that are null are skipped.
   void (*update)(const UpdateStep& step, const RowGradients& gradients, const uint32_t* counts,
                  size_t first, size_t last, std::byte* const* lines);
+  // out[u], first <= u < last: the sum of squares of the gradient that `update` would use of row u,
+  // before (finished: after) the clip and L2. Of lines that are null: 0.
+  void (*measure)(const UpdateStep& step, const RowGradients& gradients, bool finished,
+                  size_t first, size_t last, const std::byte* const* lines, float* out);
   // Writes the state of a new line. weights: (D) float32, rounded to nearest even.
   void (*initialize)(const LineLayout& layout, const Optimizer& optimizer, const float* weights,
                      std::byte* line);

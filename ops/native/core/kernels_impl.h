@@ -456,8 +456,8 @@ void update_rows(const UpdateStep& step, const RowGradients& gradients, const ui
     row.weights = line + sizeof(RowHeader);
     row.state[0] = row.weights + state_offset;
     row.state[1] = row.state[0] + vector_bytes;
-    row.width = width;
-    row.position = 0;
+    row.width = step.whole_width != 0 ? step.whole_width : width;
+    row.position = step.first_column;
     row.stream = 0;
     if constexpr (kWeights != RowType::kFloat32 || kState != RowType::kFloat32) {
       row.stream = rounding_stream(step.seed, header.key, clock);
@@ -470,24 +470,33 @@ void update_rows(const UpdateStep& step, const RowGradients& gradients, const ui
     bool whole = false;
     if constexpr (kWidth == 0) {
       if (n.clip > 0.0f) {
-        const float norm =
-            __builtin_sqrtf(measure<kWeights>(without_l2, row, gradient, kept, whole));
-        whole = width <= kKeptWidth;
+        float squares;
+        if (step.clip_squares != nullptr) {
+          squares = step.clip_squares[u];
+        } else {
+          squares = measure<kWeights>(without_l2, row, gradient, kept, whole);
+          whole = width <= kKeptWidth;
+        }
+        const float norm = __builtin_sqrtf(squares);
         if (norm > n.clip) row.clip = n.clip / norm;
       }
     }
     if constexpr (kKind == OptimizerKind::kRowwiseAdagrad) {
       float a, total;
       if constexpr (kWidth == 0) {
-        total = measure<kWeights>(n, row, gradient, kept, whole);
-        whole = width <= kKeptWidth;
+        if (step.finished_squares != nullptr) {
+          total = step.finished_squares[u];
+        } else {
+          total = measure<kWeights>(n, row, gradient, kept, whole);
+          whole = width <= kKeptWidth;
+        }
       } else {
         Floats squares = all(0.0f);
         add_squares<kWeights, 2>(n, row, width, gradient, squares);
         total = sum_of(squares);
       }
       memcpy(&a, scalar, sizeof(a));
-      a += total / static_cast<float>(width);
+      a += total / static_cast<float>(row.width);
       memcpy(scalar, &a, sizeof(a));
       row.rate = n.rate / __builtin_sqrtf(a + n.epsilon);
     }
@@ -555,7 +564,8 @@ Update update_of(const UpdateStep& step, bool shares) {
   const LineLayout& layout = step.layout;
   const bool plain = layout.weights == RowType::kFloat32 && layout.state == RowType::kFloat32 &&
                      !shares && !(step.optimizer.clip_row_norm > 0.0f) &&
-                     step.optimizer.l2 == 0.0f && step.optimizer.weight_decay == 0.0f;
+                     step.optimizer.l2 == 0.0f && step.optimizer.weight_decay == 0.0f &&
+                     step.finished_squares == nullptr;
   if constexpr (kKind == OptimizerKind::kAdagrad || kKind == OptimizerKind::kRowwiseAdagrad ||
                 kKind == OptimizerKind::kAdam) {
     const Update update = plain ? update_of_width<kKind>(layout.width) : nullptr;
@@ -596,6 +606,46 @@ void update(const UpdateStep& step, const RowGradients& gradients, const uint32_
       break;
   }
   chosen(step, gradients, counts, first, last, lines);
+}
+
+// ---- Squares of gradients, of rows whose columns lie in several places ----
+
+template <RowType kWeights>
+void measure_rows(const UpdateStep& step, const RowGradients& gradients, bool is_finished,
+                  size_t first, size_t last, const std::byte* const* lines, float* out) {
+  const IeeeFloatMode mode;
+  Numbers n(step, false);
+  if (!is_finished) n.l2 = 0.0f;
+  const size_t width = step.layout.width;
+  alignas(kCacheLine) float kept[kKeptWidth];
+  for (size_t u = first; u < last; ++u) {
+    out[u] = 0.0f;
+    if (lines[u] == nullptr) continue;
+    const Gradient gradient{gradients.rows,          gradients.shares,       gradients.begins[u],
+                            gradients.begins[u + 1], gradients.begins[last], width};
+    Row row{};
+    row.weights = const_cast<std::byte*>(lines[u]) + sizeof(RowHeader);
+    row.scale = n.scale;
+    row.clip = 1.0f;
+    if (is_finished && n.clip > 0.0f) {
+      const float norm = __builtin_sqrtf(step.clip_squares[u]);
+      if (norm > n.clip) row.clip = n.clip / norm;
+    }
+    out[u] = measure<kWeights>(n, row, gradient, kept, false);
+  }
+}
+
+void measure_any(const UpdateStep& step, const RowGradients& gradients, bool is_finished,
+                 size_t first, size_t last, const std::byte* const* lines, float* out) {
+  switch (step.layout.weights) {
+    case RowType::kFloat32:
+      return measure_rows<RowType::kFloat32>(step, gradients, is_finished, first, last, lines, out);
+    case RowType::kBfloat16:
+      return measure_rows<RowType::kBfloat16>(step, gradients, is_finished, first, last, lines,
+                                              out);
+    case RowType::kFloat16:
+      return measure_rows<RowType::kFloat16>(step, gradients, is_finished, first, last, lines, out);
+  }
 }
 
 // ---- New lines ----
@@ -656,7 +706,8 @@ void initialize(const LineLayout& layout, const Optimizer& optimizer, const floa
 }  // namespace
 
 extern const Kernels table;
-const Kernels table = {HOTROW_ISA_NAME, gather, add, divide, sum, squares, update, initialize};
+const Kernels table = {HOTROW_ISA_NAME, gather, add,         divide,    sum,
+                       squares,         update, measure_any, initialize};
 
 }  // namespace HOTROW_ISA
 }  // namespace hotrow

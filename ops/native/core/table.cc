@@ -80,14 +80,6 @@ void Table::check_sharding() const {
          "table %s: a cache on a GPU with several ranks is not built yet; use device: cpu",
          name_.c_str());
   }
-  const Optimizer& optimizer = options().optimizer;
-  if (sharding_.scheme == Scheme::kColumn &&
-      (optimizer.kind == OptimizerKind::kRowwiseAdagrad || optimizer.clip_row_norm > 0.0f)) {
-    fail(Code::kUnimplemented,
-         "table %s: sharding column with an optimizer that looks at whole rows (RowwiseAdagrad, "
-         "clip_row_norm) is not built yet; choose row",
-         name_.c_str());
-  }
 }
 
 void Table::make_partitions() {
@@ -472,6 +464,10 @@ UpdateStep Table::step_settings() const {
   step.seed = combine64(options().init.seed, options().init.table);
   step.corrections = corrections_.data();
   step.corrections_count = corrections_.size();
+  if (sharding_.scheme == Scheme::kColumn) {
+    step.first_column = sharding_.first_column(sharding_.rank());
+    step.whole_width = sharding_.width;
+  }
   return step;
 }
 

@@ -48,6 +48,12 @@ class Table {
   size_t shard_count() const { return shards_; }
   bool hashed() const { return hashed_; }
   const Sharding& sharding() const { return sharding_; }
+  // Whether an update of a row needs what other ranks know of it: squares of all its columns.
+  bool measures_together() const {
+    return sharding_.ranks != nullptr && sharding_.scheme == Scheme::kColumn &&
+           (options().optimizer.kind == OptimizerKind::kRowwiseAdagrad ||
+            options().optimizer.clip_row_norm > 0.0f);
+  }
   size_t size() const;
   size_t bytes() const;
   uint32_t step() const;

@@ -5,6 +5,7 @@
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <numeric>
 
 #include "core/batch_rows.h"
 #include "core/float_mode.h"
@@ -314,6 +315,50 @@ double sum_over_ranks(const std::vector<Due>& dues, const std::vector<double>& s
   return total;
 }
 
+// Squares of the gradients of rows whose columns other ranks have, summed over all columns. The
+// ranks have the same keys, grouped by their own numbers of threads.
+class WholeSquares {
+ public:
+  // Leaves them in the step.
+  void measure(const Due& due, UpdateStep* step) {
+    const SummedGradients& sums = *due.sums;
+    const size_t distinct = sums.keys.size();
+    order_.resize(distinct);
+    std::iota(order_.begin(), order_.end(), 0);
+    std::sort(order_.begin(), order_.end(),
+              [&](uint32_t a, uint32_t b) { return sums.keys[a] < sums.keys[b]; });
+    if (step->optimizer.clip_row_norm > 0.0f) {
+      measure(due, *step, false, &clip_);
+      step->clip_squares = clip_.data();
+    }
+    if (step->optimizer.kind == OptimizerKind::kRowwiseAdagrad) {
+      measure(due, *step, true, &finished_);
+      step->finished_squares = finished_.data();
+    }
+  }
+
+ private:
+  void measure(const Due& due, const UpdateStep& step, bool finished, std::vector<float>* out) {
+    const Table& table = *due.table;
+    const SummedGradients& sums = *due.sums;
+    const size_t distinct = sums.keys.size();
+    out->resize(distinct);
+    const RowGradients rows =
+        ordered_gradients().of_sums(sums.gradients.data(), table.width(), 0, distinct);
+    table.shape().kernels->measure(step, rows, finished, 0, distinct, sums.lines.data(),
+                                   out->data());
+    std::vector<float> sorted(distinct);
+    for (size_t u = 0; u < distinct; ++u) sorted[u] = (*out)[order_[u]];
+    table.sharding().ranks->run("squares of " + table.name(), [&](Communicator& communicator) {
+      communicator.all_reduce(sorted.data(), distinct);
+    });
+    for (size_t u = 0; u < distinct; ++u) (*out)[order_[u]] = sorted[u];
+  }
+
+  std::vector<uint32_t> order_;  // by key
+  std::vector<float> clip_, finished_;
+};
+
 // Applies gradients, after clipping by the norm of all, in the locks.
 void apply(std::vector<Due>* dues, const float* learning_rates, float global_clip_norm,
            const Executor& executor) {
@@ -330,9 +375,11 @@ void apply(std::vector<Due>* dues, const float* learning_rates, float global_cli
   }
   std::vector<UpdateStep> steps;
   std::vector<Task> tasks;
+  std::vector<WholeSquares> squares(dues->size());
   for (size_t i = 0; i < dues->size(); ++i) {
     Due& due = (*dues)[i];
     steps.push_back(due.table->begin_update(rate_of(learning_rates, due.number), due.factor));
+    if (due.table->measures_together()) squares[i].measure(due, &steps.back());
     for (size_t g = 0; g + 1 < due.sums->group_begins.size(); ++g) tasks.push_back({i, g});
   }
   executor.run(tasks.size(), [&](size_t i) {
@@ -470,7 +517,10 @@ void backward_here(const LayerCall& call, const std::vector<const float*>& gradi
     for (Table* table : call.tables) table->passes.begin_immediate(options.slot);
   }
   const auto tasks = tasks_of(*plan, [](const BatchRows& rows) { return rows.group_count(); });
-  const bool fused = options.what != Backward::kAccumulate && options.global_clip_norm <= 0.0f;
+  const bool together = std::any_of(call.tables.begin(), call.tables.end(),
+                                    [](const Table* table) { return table->measures_together(); });
+  const bool fused =
+      options.what != Backward::kAccumulate && options.global_clip_norm <= 0.0f && !together;
   if (fused) {
     std::vector<UpdateStep> steps;
     for (size_t t = 0; t < call.tables.size(); ++t) {

@@ -176,13 +176,15 @@ class PyTable {
   PyTable(std::string handle, const hr_table_options& options) : handle_(std::move(handle)) {
     check(hr_table_create(handle_.c_str(), &options, &table_));
     hr_table_layout(table_, &layout_);
+    hr_table_columns(table_, &first_column_, &columns_, &width_);
   }
   ~PyTable() { hr_table_release(table_); }
   PyTable(const PyTable&) = delete;
 
   const std::string& handle() const { return handle_; }
   hr_table* get() const { return table_; }
-  size_t width() const { return layout_.width; }
+  size_t width() const { return width_; }
+  nb::tuple columns() const { return nb::make_tuple(first_column_, columns_); }
   size_t line_bytes() const { return layout_.line_bytes; }
 
   nb::dict layout() const {
@@ -196,6 +198,13 @@ class PyTable {
     d["scalars_offset"] = layout_.scalars_offset;
     d["line_bytes"] = layout_.line_bytes;
     return d;
+  }
+
+  nb::object owns(Int64s keys) const {
+    uint8_t* owned;
+    auto result = make_array<uint8_t>({keys.shape(0)}, &owned);
+    hr_table_owns(table_, keys.data(), keys.shape(0), owned);
+    return nb::cast(result);
   }
 
   nb::object lookup(Int64s keys, bool insert) const {
@@ -316,6 +325,7 @@ class PyTable {
  private:
   std::string handle_;
   hr_table* table_ = nullptr;
+  size_t first_column_ = 0, columns_ = 0, width_ = 0;
   hr_layout layout_{};
 };
 
@@ -344,7 +354,7 @@ void bind_table(nb::module_& m) {
              int64_t vocabulary_size, float default_value, int init_kind, float init_scale,
              uint64_t seed, const nb::dict& optimizer, int weights_type, int state_type,
              const nb::dict& admission, const nb::dict& expiry, const nb::dict& cache,
-             int32_t shards, bool hashed) {
+             int32_t shards, bool hashed, const nb::dict& sharding) {
             hr_table_options o{};
             o.width = width;
             o.vocabulary_size = vocabulary_size;
@@ -361,15 +371,22 @@ void bind_table(nb::module_& m) {
             o.cache = to_cache(cache);
             o.shards = shards;
             o.hashed = hashed;
+            if (sharding.size() > 0) {
+              o.ranks = entry<const char*>(sharding, "ranks");
+              o.scheme = entry<int>(sharding, "scheme");
+              o.owner = entry<int32_t>(sharding, "owner");
+            }
             new (self) PyTable(handle, o);
           },
           nb::kw_only(), nb::arg("handle"), nb::arg("name"), nb::arg("width"),
           nb::arg("vocabulary_size"), nb::arg("default_value"), nb::arg("init_kind"),
           nb::arg("init_scale"), nb::arg("seed"), nb::arg("optimizer"), nb::arg("weights_type"),
           nb::arg("state_type"), nb::arg("admission"), nb::arg("expiry"), nb::arg("cache"),
-          nb::arg("shards"), nb::arg("hashed"))
+          nb::arg("shards"), nb::arg("hashed"), nb::arg("sharding") = nb::dict())
       .def_prop_ro("handle", &PyTable::handle)
       .def_prop_ro("width", &PyTable::width)
+      .def_prop_ro("columns", &PyTable::columns)
+      .def("owns", &PyTable::owns, nb::arg("keys").noconvert())
       .def_prop_ro("line_bytes", &PyTable::line_bytes)
       .def_prop_ro("layout", &PyTable::layout)
       .def_prop_ro("default_value",

@@ -30,6 +30,7 @@ REGISTER_OP("HotrowLookup")
     .Attr("insert: bool")
     .Attr("update_in_backward: bool = false")
     .Attr("global_clipnorm: float = 0.0")
+    .Attr("collective: bool = false")
     .SetIsStateful()
     .SetShapeFn([](tf::shape_inference::InferenceContext* c) {
       TF_RETURN_IF_ERROR(set_pooled_shapes(c));
@@ -86,6 +87,7 @@ REGISTER_OP("HotrowBackward")
     .Attr("widths: list(int)")
     .Attr("update_in_backward: bool")
     .Attr("global_clipnorm: float = 0.0")
+    .Attr("collective: bool = false")
     .SetIsStateful()
     .SetShapeFn([](tf::shape_inference::InferenceContext* c) {
       c->set_output(0, c->Vector(HR_SLOTS));

@@ -19,7 +19,16 @@ from hotrow.spec.optimizers import (
     TableOptimizer,
 )
 from hotrow.spec.schedules import KERAS_SCHEDULES, LearningRate, Schedule
-from hotrow.spec.tables import COMBINERS, DTYPES, Combiner, FeatureConfig, RowDtype, TableConfig
+from hotrow.spec.tables import (
+    COMBINERS,
+    DTYPES,
+    SHARDINGS,
+    Combiner,
+    FeatureConfig,
+    RowDtype,
+    Sharding,
+    TableConfig,
+)
 
 __all__ = [
     "COMBINERS",
@@ -30,6 +39,7 @@ __all__ = [
     "OPTIMIZERS",
     "POLICIES",
     "SGD",
+    "SHARDINGS",
     "Adagrad",
     "Adam",
     "Admission",
@@ -46,6 +56,7 @@ __all__ = [
     "RowDtype",
     "RowwiseAdagrad",
     "Schedule",
+    "Sharding",
     "TableConfig",
     "TableOptimizer",
     "Uniform",

@@ -20,6 +20,10 @@ RowDtype = Literal["float32", "bfloat16", "float16"]
 DTYPES: tuple[str, ...] = ("float32", "bfloat16", "float16")
 """Legal types of rows in memory; the position is the number that the native core uses."""
 
+Sharding = Literal["row", "column", "row_broadcast", "table", "replicated"]
+SHARDINGS: tuple[str, ...] = ("row", "column", "row_broadcast", "table", "replicated")
+"""Ways to split a table over ranks; the position is the number that the native core uses."""
+
 
 @dataclass(frozen=True)
 class TableConfig:
@@ -35,7 +39,12 @@ class TableConfig:
         combiner: how the rows of a sample are pooled; None leaves one row a key.
         default_value: of every weight of the row that an unknown key reads outside training.
         shards: pieces that the table is kept in; a key's piece is key mod shards.
-        hash_owner: mix the key before the modulus.
+        hash_owner: mix the key before the modulus, of shards and of ranks.
+        sharding: how the table is split over the ranks of a run, if there are several. "row": a
+            rank has the rows of key mod ranks; "column": some columns of every row;
+            "row_broadcast": as "row", but keys go to all and sums come back; "table": one rank has
+            all rows; "replicated": every rank has all rows.
+        owner: of "table", the rank; None: the table's number in the layer, mod ranks.
         dtype: of the weights in memory. Arithmetic is float32 always; an update rounds its result
             to a 16-bit type stochastically, so that small steps are not lost on average.
         state_dtype: the same for the optimizer's state of D values (a row's single values are
@@ -54,6 +63,8 @@ class TableConfig:
     default_value: float = 0.0
     shards: int = 1
     hash_owner: bool = False
+    sharding: Sharding = "row"
+    owner: int | None = None
     dtype: RowDtype = "float32"
     state_dtype: RowDtype = "float32"
     admission: Admission | None = None
@@ -73,6 +84,13 @@ class TableConfig:
             "1 or more, or None",
         )
         require(self.shards >= 1, where + "shards", self.shards, "1 or more")
+        require_one_of(where + "sharding", self.sharding, SHARDINGS)
+        require(
+            self.owner is None or is_integer(self.owner, 0),
+            where + "owner",
+            self.owner,
+            "a rank, or None",
+        )
         require_one_of(where + "combiner", self.combiner, COMBINERS)
         require_one_of(where + "dtype", self.dtype, DTYPES)
         require_one_of(where + "state_dtype", self.state_dtype, DTYPES)
