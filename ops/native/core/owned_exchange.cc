@@ -83,14 +83,8 @@ void OwnedExchange::take_keys(int from, const std::byte* message) {
 
 void OwnedExchange::look_up(std::byte* const* messages, OwnerCall* call) {
   for (size_t r = 0; r < ranks(); ++r) {
-    Feature feature;
-    feature.name = table_->name().c_str();
-    feature.keys = asked_[r];
-    feature.segments.keys = feature.segments.samples = static_cast<size_t>(received_[r].keys);
-    feature.counts = lookups_[r].data();
-    call->features.push_back(feature);
-    call->table_of.push_back(number_);
-    call->outputs.push_back(reinterpret_cast<float*>(messages[r]));
+    call->add(number_, table_->name().c_str(), asked_[r], static_cast<size_t>(received_[r].keys),
+              lookups_[r].data(), reinterpret_cast<float*>(messages[r]));
   }
 }
 

@@ -31,7 +31,7 @@ class OwnedExchange : public TableExchange {
   void take_gradients(const std::byte* const* messages) override;
   void add_gradients(OwnerCall* call) override;
 
- private:
+ protected:
   size_t places_of(size_t rank) const { return keys_.begin_of(rank + 1) - keys_.begin_of(rank); }
 
   DistinctKeys keys_;

@@ -57,7 +57,8 @@ struct RankPlan {
   std::vector<std::unique_ptr<TableExchange>> tables;
   std::array<Messages, kLegs> sent, received;
   OwnerCall owner;
-  int64_t owner_ticket = 0;  // of the local forward pass
+  std::vector<size_t> owner_begins;  // (T + 1) of each table's features there
+  int64_t owner_ticket = 0;          // of the local forward pass
 };
 
 }  // namespace hotrow

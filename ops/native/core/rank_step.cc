@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <limits>
 #include <mutex>
 #include <string>
 
@@ -28,7 +29,8 @@ constexpr size_t kMostPlans = 64;
 constexpr size_t kMessageBytes = 1024;  // of an error
 
 const char* name_of(Leg leg) {
-  static constexpr const char* kNames[kLegs] = {"keys", "rows", "gradients", "sums"};
+  static constexpr const char* kNames[kLegs] = {"keys",   "answers",   "rows",
+                                                "pushes", "gradients", "sums"};
   return kNames[static_cast<size_t>(leg)];
 }
 
@@ -84,6 +86,7 @@ class RankCall {
 
   // Keys go to their owners.
   void dispatch(bool insert) {
+    for (auto& table : plan_->tables) table->set_training(insert);
     Failure failure;
     {
       Stage stage(ranks_, "distinct");
@@ -107,20 +110,26 @@ class RankCall {
         plan_->tables[t]->take_keys(static_cast<int>(r), from(Leg::kKeys, t)[r]);
       }
     });
+    if (!is_stale()) return;
+    exchange(Leg::kAnswers, [&](size_t t) {
+      for (size_t r = 0; r < size_; ++r) {
+        plan_->tables[t]->write_answers(static_cast<int>(r), to(Leg::kAnswers, t)[r]);
+      }
+    });
+    each_table([&](size_t t) {
+      for (size_t r = 0; r < size_; ++r) {
+        plan_->tables[t]->take_answers(static_cast<int>(r), from(Leg::kAnswers, t)[r]);
+      }
+    });
   }
 
   // Rows at the owner, and back home.
   void look_up(bool insert, const std::vector<float*>& pooled, size_t* missing) {
-    lay_out_sent(Leg::kRows);
     {
       Stage stage(ranks_, "lookup");
-      plan_->owner.features.clear();
-      plan_->owner.table_of.clear();
-      plan_->owner.outputs.clear();
-      for (size_t t = 0; t < call_.tables.size(); ++t) {
-        plan_->tables[t]->look_up(to(Leg::kRows, t).data(), &plan_->owner);
-      }
+      prepare_owner();
       plan_->owner_ticket = forward_here(owner_call(), insert, plan_->owner.outputs, missing);
+      if (is_stale()) tell_owners_lines(insert);
     }
     exchange(Leg::kRows, [](size_t) {});
     Stage stage(ranks_, "pool");
@@ -147,6 +156,7 @@ class RankCall {
   }
 
   void backward(const std::vector<const float*>& gradients, const BackwardOptions& options) {
+    if (is_stale()) exchange_pushes(gradients, options);
     exchange(Leg::kGradients, [&](size_t t) {
       std::vector<const float*> own;
       for (size_t f : places_[t]) own.push_back(gradients[f]);
@@ -165,27 +175,80 @@ class RankCall {
       });
       each_table([&](size_t t) { plan_->tables[t]->take_sums(const_parts(Leg::kSums, t)); });
     }
-    plan_->owner.gradients.clear();
-    for (auto& table : plan_->tables) table->add_gradients(&plan_->owner);
     Stage stage(ranks_, "update");
-    BackwardOptions here = options;
-    here.ticket = plan_->owner_ticket;
-    backward_here(owner_call(), plan_->owner.gradients, here);
+    OwnerCall here;
+    for (size_t t = 0; t < call_.tables.size(); ++t) {
+      if (!plan_->tables[t]->is_stale()) {
+        const auto first = static_cast<ptrdiff_t>(plan_->owner_begins[t]);
+        const auto last = static_cast<ptrdiff_t>(plan_->owner_begins[t + 1]);
+        const auto& features = plan_->owner.features;
+        here.features.insert(here.features.end(), features.begin() + first,
+                             features.begin() + last);
+        here.table_of.resize(here.features.size(), t);
+      }
+      plan_->tables[t]->add_gradients(&here);
+    }
+    BackwardOptions here_options = options;
+    here_options.ticket = is_stale() ? 0 : plan_->owner_ticket;
+    backward_here({call_.tables, here.features, here.table_of, call_.executor}, here.gradients,
+                  here_options);
   }
 
-  // For a plan whose lookup was not kept: what would be looked up.
+  void push_all() {
+    for (auto& table : plan_->tables) table->push_all();
+  }
+
+  // What is to be looked up here.
   void prepare_owner() {
     lay_out_sent(Leg::kRows);
     plan_->owner.features.clear();
     plan_->owner.table_of.clear();
     plan_->owner.outputs.clear();
+    plan_->owner_begins.assign(1, 0);
     for (size_t t = 0; t < call_.tables.size(); ++t) {
       plan_->tables[t]->look_up(to(Leg::kRows, t).data(), &plan_->owner);
+      plan_->owner_begins.push_back(plan_->owner.features.size());
     }
     plan_->owner_ticket = 0;
   }
 
  private:
+  bool is_stale() const {
+    return std::any_of(plan_->tables.begin(), plan_->tables.end(),
+                       [](const auto& table) { return table->is_stale(); });
+  }
+
+  // Versions and states go with the rows.
+  void tell_owners_lines(bool insert) {
+    if (!insert) {
+      for (size_t t = 0; t < call_.tables.size(); ++t) {
+        plan_->tables[t]->looked_up(nullptr, to(Leg::kRows, t).data());
+      }
+      return;
+    }
+    read_lines(owner_call(), plan_->owner_ticket, [&](size_t t, const std::byte* const* lines) {
+      plan_->tables[t]->looked_up(lines, to(Leg::kRows, t).data());
+    });
+  }
+
+  void exchange_pushes(const std::vector<const float*>& gradients, const BackwardOptions& options) {
+    exchange(Leg::kPushes, [&](size_t t) {
+      std::vector<const float*> own;
+      for (size_t f : places_[t]) own.push_back(gradients[f]);
+      const float rate = options.learning_rates == nullptr ? std::numeric_limits<float>::quiet_NaN()
+                                                           : options.learning_rates[t];
+      plan_->tables[t]->prepare_gradients(features(t), own, rate);
+      for (size_t r = 0; r < size_; ++r) {
+        plan_->tables[t]->write_pushes(static_cast<int>(r), to(Leg::kPushes, t)[r]);
+      }
+    });
+    each_table([&](size_t t) {
+      for (size_t r = 0; r < size_; ++r) {
+        plan_->tables[t]->take_pushes(static_cast<int>(r), from(Leg::kPushes, t)[r]);
+      }
+    });
+  }
+
   struct Failure {
     Code code = Code::kOk;
     std::string message;

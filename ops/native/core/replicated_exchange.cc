@@ -114,14 +114,8 @@ void ReplicatedExchange::look_up(std::byte* const*, OwnerCall* call) {
   }
   count_rows();
   rows_.resize(union_.size() * width());
-  Feature feature;
-  feature.name = table_->name().c_str();
-  feature.keys = union_.keys();
-  feature.segments.keys = feature.segments.samples = union_.size();
-  feature.counts = lookups_.data();
-  call->features.push_back(feature);
-  call->table_of.push_back(number_);
-  call->outputs.push_back(rows_.data());
+  call->add(number_, table_->name().c_str(), union_.keys(), union_.size(), lookups_.data(),
+            rows_.data());
   row_of_.resize(keys_.size());
   for (size_t u = 0; u < keys_.size(); ++u) {
     row_of_[u] =

@@ -7,6 +7,7 @@
 
 #include "core/collectives.h"
 #include "core/dispatch.h"
+#include "core/staleness.h"
 
 namespace hotrow {
 
@@ -22,9 +23,10 @@ enum class Scheme : int {
 struct Sharding {
   std::shared_ptr<Collectives> ranks;  // null: there are none
   Scheme scheme = Scheme::kRow;
-  int32_t owner = 0;    // kTable: who has it
-  bool hashed = false;  // the owner is that of the mixed key
-  size_t width = 0;     // D: of whole rows
+  int32_t owner = 0;           // kTable: who has it
+  bool hashed = false;         // the owner is that of the mixed key
+  size_t width = 0;            // D: of whole rows
+  StalenessOptions staleness;  // kRow, kTable
 
   int rank() const { return ranks == nullptr ? 0 : ranks->rank(); }
   int size() const { return ranks == nullptr ? 1 : ranks->size(); }

@@ -10,6 +10,7 @@
 
 #include "core/batch_rows.h"
 #include "core/device_tier.h"
+#include "core/kept_rows.h"
 #include "core/look_ahead.h"
 #include "core/rank_plan.h"
 #include "core/snapshot.h"
@@ -66,6 +67,9 @@ Table::Table(std::string name, const TableOptions& options, int32_t shards, bool
   const RowHeader nobody{0, Partition::kFree, 0};
   std::memcpy(default_line_.data(), &nobody, sizeof(nobody));
   make_partitions();
+  if (sharding_.ranks != nullptr && sharding_.staleness.any()) {
+    stale_ = std::make_unique<StaleState>(shape_.layout, sharding_.staleness);
+  }
   if (options.cache.rows > 0 && options.cache.device == CacheDevice::kGpu) {
     tier_ = make_gpu_tier(*this);
   }

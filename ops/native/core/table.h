@@ -24,6 +24,7 @@ class LookAhead;
 class Snapshot;
 struct Plan;
 struct RankPlan;
+struct StaleState;
 
 // Safe from several threads: reads share the lock, everything else takes it alone. Inside the
 // lock a step may use several threads, each of which owns the partitions that it works on.
@@ -58,6 +59,8 @@ class Table {
   size_t bytes() const;
   uint32_t step() const;
   void set_step(uint32_t step);
+  // What is kept of other ranks' rows, and counted for them; null without staleness.
+  StaleState* stale() const { return stale_.get(); }
   // What an unknown key reads, as stored.
   float default_value() const;
 
@@ -189,6 +192,7 @@ class Table {
   size_t shards_;
   bool hashed_;
   Sharding sharding_;
+  std::unique_ptr<StaleState> stale_;
   std::vector<std::byte> default_line_;  // header and line
   mutable std::shared_mutex mutex_;
   SlabMemory memory_;

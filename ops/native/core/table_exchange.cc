@@ -3,6 +3,7 @@
 #include "core/owned_exchange.h"
 #include "core/replicated_exchange.h"
 #include "core/shared_batch_exchange.h"
+#include "core/stale_exchange.h"
 
 namespace hotrow {
 
@@ -15,6 +16,7 @@ std::unique_ptr<TableExchange> TableExchange::make(Table& table, size_t number) 
     case Scheme::kReplicated:
       return std::make_unique<ReplicatedExchange>(table, number);
     default:
+      if (table.stale() != nullptr) return std::make_unique<StaleExchange>(table, number);
       return std::make_unique<OwnedExchange>(table, number);
   }
 }

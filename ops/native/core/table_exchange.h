@@ -16,11 +16,13 @@ namespace hotrow {
 // The exchanges of a step. Each is one all-to-all for all tables of the call.
 enum class Leg : int {
   kKeys = 0,       // home -> owner
-  kRows = 1,       // owner -> home
-  kGradients = 2,  // home -> owner
-  kSums = 3,       // between the owners of a row: what they summed
+  kAnswers = 1,    // owner -> home, with staleness: which rows come
+  kRows = 2,       // owner -> home
+  kPushes = 3,     // home -> owner, with staleness: which gradients come
+  kGradients = 4,  // home -> owner
+  kSums = 5,       // between the owners of a row: what they summed
 };
-constexpr size_t kLegs = 4;
+constexpr size_t kLegs = 6;
 
 // What this rank looks up in its own part of the tables, for itself and the others.
 struct OwnerCall {
@@ -28,6 +30,19 @@ struct OwnerCall {
   std::vector<size_t> table_of;
   std::vector<float*> outputs;          // of each feature; null: nobody wants them
   std::vector<const float*> gradients;  // of each feature, in backward
+
+  // Adds a feature of distinct keys, each of which stands for so many lookups.
+  void add(size_t table, const char* name, const int64_t* keys, size_t count,
+           const uint32_t* lookups, float* output) {
+    Feature feature;
+    feature.name = name;
+    feature.keys = keys;
+    feature.segments.keys = feature.segments.samples = count;
+    feature.counts = lookups;
+    features.push_back(feature);
+    table_of.push_back(table);
+    outputs.push_back(output);
+  }
 };
 
 // R ranks, D columns of a whole row. The calls of a step come in the order of this class, those in
@@ -40,6 +55,13 @@ class TableExchange {
   virtual ~TableExchange() = default;
 
   Table& table() const { return *table_; }
+
+  // Whether rows may lag behind their owners: then there are answers and pushes.
+  virtual bool is_stale() const { return false; }
+  // Whether the calls that follow train.
+  virtual void set_training(bool) {}
+  // The next backward pass tells owners all that they do not know yet.
+  virtual void push_all() {}
 
   // --- at home ----------------------------------------------------------------------------------
   // Takes the keys of this rank's batch; `features` are those of this table. They must live until
@@ -61,9 +83,13 @@ class TableExchange {
   // --- at the owner -----------------------------------------------------------------------------
   // What was received must live until the backward pass.
   virtual void take_keys(int from, const std::byte* message) = 0;  // [R]
+  virtual void write_answers(int, std::byte*) {}                   // [R]
+  virtual void take_answers(int, const std::byte*) {}              // [R], at home
   // Once all keys are there: what is to be looked up. messages: (R), where the rows for each rank
   // go.
   virtual void look_up(std::byte* const* messages, OwnerCall* call) = 0;
+  // With staleness: the lines of these keys, in their order; null outside of training.
+  virtual void looked_up(const std::byte* const*, std::byte* const*) {}
 
   // --- at home ----------------------------------------------------------------------------------
   // messages: (R), what came from each rank; they must live until `pool` was called for the last
@@ -75,6 +101,11 @@ class TableExchange {
                     float* pooled) const = 0;
 
   // --- backward, at home ------------------------------------------------------------------------
+  // With staleness. learning_rate: of this step; NaN: that of the table's options.
+  virtual void prepare_gradients(const std::vector<const Feature*>&,
+                                 const std::vector<const float*>&, float) {}
+  virtual void write_pushes(int, std::byte*) {}       // [R]
+  virtual void take_pushes(int, const std::byte*) {}  // [R], at the owner
   // features: those of `collect`, again; gradients[f]: (outputs of f, D). messages: (R).
   virtual void write_gradients(const std::vector<const Feature*>& features,
                                const std::vector<const float*>& gradients,
@@ -84,7 +115,7 @@ class TableExchange {
   virtual void take_gradients(const std::byte* const* messages) = 0;
   virtual void write_sums(int, std::byte*) {}  // [R]
   virtual void take_sums(const std::byte* const*) {}
-  // The gradients of the features of `look_up`, in their order.
+  // The gradients of the features of `look_up`, in their order; with staleness, the features, too.
   virtual void add_gradients(OwnerCall* call) = 0;
 
  protected:

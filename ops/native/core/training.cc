@@ -489,6 +489,18 @@ int64_t forward_here(const LayerCall& call, bool insert, const std::vector<float
   return plan->ticket;
 }
 
+void read_lines(const LayerCall& call, int64_t ticket,
+                const std::function<void(size_t, const std::byte* const*)>& visit) {
+  TableLocks locks(call.tables, true);
+  Plan again;
+  const Plan* plan = find_plan(call, ticket);
+  if (plan == nullptr) {
+    find_all(call, executor_for(call), Missing::kInsertUncounted, &again);
+    plan = &again;
+  }
+  for (size_t t = 0; t < call.tables.size(); ++t) visit(t, plan->tables[t]->line_of());
+}
+
 void backward_here(const LayerCall& call, const std::vector<const float*>& gradients,
                    const BackwardOptions& options) {
   const Executor executor = executor_for(call);

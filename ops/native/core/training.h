@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "core/executor.h"
@@ -38,6 +39,11 @@ int64_t forward(const LayerCall& call, bool insert, const std::vector<float*>& p
 // The same in this rank's part of tables that are split over ranks, without the other ranks.
 int64_t forward_here(const LayerCall& call, bool insert, const std::vector<float*>& pooled,
                      size_t* missing);
+
+// After forward_here that inserted: visit(table, lines) with the line of each key of the call's
+// features of that table, by position, in the locks.
+void read_lines(const LayerCall& call, int64_t ticket,
+                const std::function<void(size_t, const std::byte* const*)>& visit);
 
 // What becomes of the gradients of a backward pass.
 enum class Backward {
