@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import keras
 import tensorflow as tf
-from hotrow.ops.ranks import LONE, Ranks
 
 from hotrow import spec
 from hotrow.errors import DataLossError, InvalidArgumentError, UnimplementedError, nearest
@@ -19,6 +18,7 @@ from hotrow.ops.features import flatten
 from hotrow.ops.learning_rates import LearningRates
 from hotrow.ops.lookup import Lookup, LookupLayout, TrainingLookup
 from hotrow.ops.placement import CPU
+from hotrow.ops.ranks import LONE, Ranks
 from hotrow.ops.table import Table
 from hotrow.ops.weights_file import read_tables, write_table
 from hotrow.spec import FeatureConfig, TableConfig
@@ -130,6 +130,12 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
             raise InvalidArgumentError(f"seed is {seed}; must be in [0, 2^64)")
         if update not in ("step", "backward"):
             raise InvalidArgumentError(f"update is {update!r}; must be 'step' or 'backward'")
+        stale = [f.table.name for f in feature_configs if f.table.staleness]
+        if stale and (update == "step" or global_clipnorm is not None):
+            raise InvalidArgumentError(
+                f"table {stale[0]!r} has staleness, which goes with update='backward' and without "
+                "global_clipnorm: gradients are summed over steps before their owner sees them"
+            )
         if global_clipnorm is not None and not 0 < global_clipnorm < float("inf"):
             raise InvalidArgumentError(
                 f"global_clipnorm is {global_clipnorm!r}; must be positive, or None"
@@ -320,6 +326,15 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         for batch in batches:
             self._check_names(f"a batch of {what}", batch, required=True)
             yield batch
+
+    def push_all(self) -> None:
+        """Tells the owners of rows what ranks did to rows that they keep (`Staleness`).
+
+        All ranks call it together, before anything reads rows as those of the whole model: a
+        checkpoint, an export, an evaluation. Without staleness nothing happens.
+        """
+        if any(table.config.staleness for table in self._tables.values()):
+            Table.push_all(self._tables.values(), self._learning_rates(checked=False).numpy())
 
     # --- saving ---------------------------------------------------------------------------------
 

@@ -7,17 +7,17 @@ import dataclasses
 import math
 import uuid
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from hotrow.ops.ranks import LONE, Ranks
 
 from hotrow import _native
 from hotrow.errors import InvalidArgumentError
 from hotrow.line_layout import LineLayout
 from hotrow.ops.placement import placement_of
+from hotrow.ops.ranks import LONE, Ranks
 from hotrow.ops.row_batch import Keys, Lines, RowBatch, Rows, Uint32s, ranges_of_mixed_keys
 from hotrow.spec import (
     COMBINERS,
@@ -131,7 +131,14 @@ def _sharding_arguments(config: TableConfig, ranks: Ranks) -> dict[str, int | st
             f"table {config.name!r}: owner is {owner}; must be below {ranks.size}, the ranks"
         )
     scheme = SHARDINGS.index(config.sharding)
-    return {"ranks": ranks.handle, "scheme": scheme, "owner": owner}
+    staleness = config.staleness
+    return {
+        "ranks": ranks.handle,
+        "scheme": scheme,
+        "owner": owner,
+        "staleness": staleness.updates if staleness else 0,
+        "kept_rows": staleness.rows if staleness else 0,
+    }
 
 
 class Table:
@@ -349,6 +356,21 @@ class Table:
         """Removes the rows of keys int64 [N], without tombstones; returns how many there were."""
         self._begin_history()
         return int(self._native.remove_rows(_as_keys(keys)))
+
+    @staticmethod
+    def push_all(tables: Iterable[Table], learning_rates: Sequence[float] | None = None) -> None:
+        """Tells the owners of rows all that ranks did to rows they keep and have not told yet.
+
+        All ranks call it together, with the same tables; it is a step of those with staleness,
+        whose rows are then those of the model as a whole. Other tables are left alone.
+
+        Args:
+            tables: of one layer.
+            learning_rates: [T] of this step; None: the optimizers', which then are numbers.
+        """
+        native = [table._native for table in tables if table.ranks.size > 1]
+        if native:
+            _native.push_all(native, None if learning_rates is None else list(learning_rates))
 
     def look_ahead(self, keys: Keys) -> None:
         """Brings rows into the device tier before their batches ask for them, on another thread.

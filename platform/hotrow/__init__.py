@@ -24,6 +24,7 @@ from hotrow.spec import (
     Normal,
     RowwiseAdagrad,
     Schedule,
+    Staleness,
     TableConfig,
     Uniform,
 )
@@ -50,6 +51,7 @@ __all__ = [
     "Normal",
     "RowwiseAdagrad",
     "Schedule",
+    "Staleness",
     "TableConfig",
     "Uniform",
     "__version__",

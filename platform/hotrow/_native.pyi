@@ -43,11 +43,11 @@ class Table:
     `expected_keys`, `error_rate`. expiry: `after_steps`, `rare_count`, `rare_after_steps`,
     `sweep_steps`. cache: `rows` or `bytes` (both 0: none), `policy` (0 LFU, 1 LRU), `disk`
     (directory, or "": none), `gpu` (CUDA's number of the GPU that has it: then steps are
-    `device_forward` and `device_backward`; absent: in RAM). Types:
-    0 float32, 1 bfloat16, 2 float16. sharding: nothing, or `ranks` (the name of their
-    collectives), `scheme` (0 row, 1 column, 2 row_broadcast, 3 table, 4 replicated), `owner` (3:
-    the rank that has the table): then this is one rank's part of a table, `width` and `lookup` are
-    of whole rows, everything else is of the part.
+    `device_forward` and `device_backward`; absent: in RAM). Types: 0 float32, 1 bfloat16, 2
+    float16. sharding: nothing, or `ranks` (the name of their collectives), `scheme` (0 row, 1
+    column, 2 row_broadcast, 3 table, 4 replicated), `owner` (3: the rank that has the table),
+    `staleness` (updates; 0: none) and `kept_rows`: then this is one rank's part of a table,
+    `width` and `lookup` are of whole rows, everything else is of the part.
     """
 
     def __init__(
@@ -139,6 +139,7 @@ class Snapshot:
     def keep(self) -> None: ...
     def close(self) -> None: ...
 
+def push_all(tables: list[Table], learning_rates: list[float] | None = None) -> None: ...
 def drop_table(handle: str) -> None: ...
 
 class DeviceFeature:

@@ -38,6 +38,7 @@ PUBLIC_NAMES = [
     "Normal",
     "RowwiseAdagrad",
     "Schedule",
+    "Staleness",
     "TableConfig",
     "Uniform",
     "__version__",

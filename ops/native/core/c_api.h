@@ -103,8 +103,10 @@ typedef struct {
    * the table is whole. Then this is one rank's part, and lookups and updates are made by all ranks
    * together. */
   const char* ranks;
-  int scheme;    /* 0 row, 1 column, 2 row_broadcast, 3 table, 4 replicated; see sharding.h */
-  int32_t owner; /* 3: the rank that has the table */
+  int scheme;         /* 0 row, 1 column, 2 row_broadcast, 3 table, 4 replicated; see sharding.h */
+  int32_t owner;      /* 3: the rank that has the table */
+  uint32_t staleness; /* 0, 3: updates that a kept row may lag behind its owner; 0: none are kept */
+  uint64_t kept_rows; /* of other ranks, at each rank */
 } hr_table_options;
 
 /* A line of a table in bytes: [weights: width of weights_type | vectors x width of state_type |
@@ -190,6 +192,10 @@ HR_API int hr_table_lookup(hr_table* table, const int64_t* keys, size_t count, i
 HR_API int hr_table_update(hr_table* table, const int64_t* keys, size_t count,
                            const float* gradients, float learning_rate,
                            const hr_executor* executor);
+/* Tables with staleness: tells the owners all that the ranks did and have not told yet. All ranks
+ * call it; a step of those tables. learning_rates: (T), or null: the tables' own. */
+HR_API int hr_tables_push_all(hr_table* const* tables, size_t table_count,
+                              const float* learning_rates);
 HR_API size_t hr_table_shard_count(const hr_table* table);
 /* Copies up to `count` rows from a cursor on: 0 starts, *next is UINT64_MAX at the end. */
 HR_API int hr_table_export(const hr_table* table, uint64_t cursor, size_t count,

@@ -10,6 +10,7 @@
 #include "core/device_allocator.h"
 #include "core/device_layer.h"
 #include "core/fingerprint.h"
+#include "core/rank_step.h"
 #include "core/registry.h"
 #include "core/snapshot.h"
 #include "core/table.h"
@@ -117,6 +118,20 @@ hotrow::Sharding to_sharding(const hr_table_options& from) {
     hotrow::fail(Code::kInvalidArgument,
                  "table %s: its %zu columns cannot be split over %d ranks; choose another sharding",
                  from.name, from.width, sharding.size());
+  }
+  sharding.staleness = {from.staleness, from.kept_rows};
+  const bool owned =
+      sharding.scheme == hotrow::Scheme::kRow || sharding.scheme == hotrow::Scheme::kTable;
+  if (from.staleness > 0 && !owned) {
+    hotrow::fail(Code::kInvalidArgument,
+                 "table %s: staleness is for sharding row and table, where a row has one owner",
+                 from.name);
+  }
+  if (from.staleness > 0 &&
+      (from.admission.kind != 0 || from.expiry.after_steps != 0 || from.expiry.rare_count != 0)) {
+    hotrow::fail(Code::kUnimplemented,
+                 "table %s: staleness with admission or expiry is not built yet; leave one out",
+                 from.name);
   }
   return sharding;
 }
@@ -368,6 +383,13 @@ int hr_forward(const hr_layer_call* call, int insert, float* const* pooled, int6
   return guarded([&] {
     *ticket = hotrow::forward(to_call(*call), insert != 0,
                               std::vector<float*>(pooled, pooled + call->feature_count), nullptr);
+  });
+}
+
+int hr_tables_push_all(hr_table* const* tables, size_t table_count, const float* learning_rates) {
+  return guarded([&] {
+    if (table_count == 0) return;
+    hotrow::rank_push_all(to_tables(tables, table_count), learning_rates, hotrow::Executor());
   });
 }
 

@@ -488,4 +488,35 @@ void rank_backward(const LayerCall& call, const std::vector<const float*>& gradi
   });
 }
 
+void rank_push_all(const std::vector<Table*>& tables, const float* learning_rates,
+                   const Executor& executor) {
+  if (!on_ranks(tables)) return;
+  std::vector<Table*> stale;
+  for (Table* table : tables) {
+    if (table->stale() != nullptr) stale.push_back(table);
+  }
+  if (stale.empty()) return;
+  LayerCall call;
+  call.tables = stale;
+  call.executor = executor;
+  std::vector<float> rates;
+  BackwardOptions options;
+  options.what = Backward::kUpdate;
+  if (learning_rates != nullptr) {
+    for (size_t t = 0; t < tables.size(); ++t) {
+      if (tables[t]->stale() != nullptr) rates.push_back(learning_rates[t]);
+    }
+    options.learning_rates = rates.data();
+  }
+  RankPlan* plan = plan_of(call, 0);
+  for_all(*stale[0]->sharding().ranks, [&] {
+    fit(plan, call);
+    RankCall step(call, plan);
+    step.dispatch(true);
+    step.prepare_owner();
+    step.push_all();
+    step.backward({}, options);
+  });
+}
+
 }  // namespace hotrow

@@ -22,4 +22,10 @@ int64_t rank_forward(const LayerCall& call, bool insert, const std::vector<float
 void rank_backward(const LayerCall& call, const std::vector<const float*>& gradients,
                    const BackwardOptions& options);
 
+// With staleness: tells the owners all that ranks did to rows and have not told yet; a step of the
+// tables. Without, nothing happens. Rows are then those of the model as a whole: for checkpoints,
+// exports and evaluation.
+void rank_push_all(const std::vector<Table*>& tables, const float* learning_rates,
+                   const Executor& executor);
+
 }  // namespace hotrow

@@ -11,9 +11,9 @@ enum class InitKind : int { kConstant = 0, kUniform = 1, kNormal = 2 };
 
 struct RowInit {
   InitKind kind = InitKind::kConstant;
-  float scale = 0.0f;  // constant: the value; uniform: [-scale, scale); normal: the deviation
-  uint64_t seed = 0;   // of the run
-  uint64_t table = 0;  // fingerprint of the table's name
+  float scale = 0.0f;       // constant: the value; uniform: [-scale, scale); normal: the deviation
+  uint64_t seed = 0;        // of the run
+  uint64_t table = 0;       // fingerprint of the table's name
   size_t first_column = 0;  // of the whole row, of which this is a part
 };
 

@@ -1,5 +1,6 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/vector.h>
 
 #include <limits>
 #include <optional>
@@ -375,6 +376,8 @@ void bind_table(nb::module_& m) {
               o.ranks = entry<const char*>(sharding, "ranks");
               o.scheme = entry<int>(sharding, "scheme");
               o.owner = entry<int32_t>(sharding, "owner");
+              o.staleness = entry<uint32_t>(sharding, "staleness");
+              o.kept_rows = entry<uint64_t>(sharding, "kept_rows");
             }
             new (self) PyTable(handle, o);
           },
@@ -432,6 +435,18 @@ void bind_table(nb::module_& m) {
       .def("warm_up", &PyTable::warm_up, nb::arg("keys").noconvert(), nb::arg("counts").noconvert(),
            nb::arg("share"))
       .def("clear", [](const PyTable& t) { run([&] { return hr_table_clear(t.get()); }); });
+  m.def(
+      "push_all",
+      [](const nb::list& tables, std::optional<std::vector<float>> learning_rates) {
+        std::vector<hr_table*> raw;
+        for (nb::handle table : tables) raw.push_back(nb::cast<PyTable&>(table).get());
+        run([&] {
+          return hr_tables_push_all(raw.data(), raw.size(),
+                                    learning_rates ? learning_rates->data() : nullptr);
+        });
+      },
+      nb::arg("tables"), nb::arg("learning_rates") = nb::none(),
+      "Tells the owners of rows all that ranks did to kept rows; all ranks call it together.");
   m.def(
       "drop_table", [](const std::string& handle) { hr_table_drop(handle.c_str()); },
       nb::arg("handle"), "Takes a table out of the registry.");

@@ -182,7 +182,8 @@ std::vector<std::shared_ptr<Collectives>> ranks_of(int count) {
 }
 
 Model model_on(std::shared_ptr<Collectives> ranks, Scheme scheme, OptimizerKind kind,
-               bool hashed = false, const std::function<void(TableOptions*)>& change = {}) {
+               bool hashed = false, const std::function<void(TableOptions*)>& change = {},
+               StalenessOptions staleness = {}) {
   Model model;
   for (size_t t = 0; t < kTables; ++t) {
     TableOptions options = options_of(t, kind);
@@ -194,6 +195,7 @@ Model model_on(std::shared_ptr<Collectives> ranks, Scheme scheme, OptimizerKind 
       sharding.owner = static_cast<int32_t>(t) % ranks->size();
       sharding.hashed = hashed;
       sharding.width = options.width;
+      sharding.staleness = staleness;
       options.width = sharding.columns(ranks->rank());
       options.init.first_column = sharding.first_column(ranks->rank());
     }
@@ -384,6 +386,130 @@ TEST_CASE("rank step: hashed owners, clipping by the norm of all, admission, for
     Setting cached;
     cached.change = [](TableOptions* options) { options->cache.rows = 8; };
     compare(2, scheme, cached);
+  }
+}
+
+// Bytes of a stage that all ranks sent.
+uint64_t bytes_of(const std::vector<std::shared_ptr<Collectives>>& ranks, const char* stage) {
+  uint64_t total = 0;
+  for (const auto& rank : ranks) {
+    for (const StageCount& count : rank->counts()) {
+      if (count.stage == stage) total += count.bytes_sent;
+    }
+  }
+  return total;
+}
+
+// One feature of one table on ranks; rows begin at 0, SGD with rate 1.
+struct Kept {
+  std::vector<std::shared_ptr<Collectives>> ranks;
+  std::vector<std::unique_ptr<Table>> tables;
+
+  Kept(int count, uint32_t updates, size_t rows, OptimizerKind kind = OptimizerKind::kSgd)
+      : ranks(ranks_of(count)) {
+    for (const auto& rank : ranks) {
+      TableOptions options = plain_options(2);
+      options.optimizer.kind = kind;
+      Sharding sharding;
+      sharding.ranks = rank;
+      sharding.width = 2;
+      sharding.staleness = {updates, rows};
+      tables.push_back(std::make_unique<Table>("t", options, 1, false, sharding));
+    }
+  }
+
+  // Every rank looks the keys up and gives each a gradient. Returns what each read.
+  std::vector<std::vector<float>> step(const std::vector<int64_t>& keys, float gradient) {
+    std::vector<std::vector<float>> read(ranks.size());
+    on_each(static_cast<int>(ranks.size()), [&](int r) {
+      Table& table = *tables[static_cast<size_t>(r)];
+      std::vector<float>& rows = read[static_cast<size_t>(r)];
+      rows.resize(keys.size() * 2);
+      const LayerCall call = call_of(table, keys);
+      BackwardOptions options;
+      options.what = Backward::kUpdate;
+      options.ticket = forward(call, true, {rows.data()}, nullptr);
+      const std::vector<float> gradients(keys.size() * 2, gradient);
+      backward(call, {gradients.data()}, options);
+    });
+    return read;
+  }
+  void push_all() {
+    on_each(static_cast<int>(ranks.size()), [&](int r) {
+      rank_push_all({tables[static_cast<size_t>(r)].get()}, nullptr, Executor());
+    });
+  }
+};
+
+TEST_CASE("staleness: a rank reads its own updates at once and those of others within the bound") {
+  constexpr uint32_t kBound = 3;
+  Kept model(3, kBound, 64);
+  // Key 0 is rank 0's own; all three give it gradient 1 each step.
+  for (int step = 0; step < 40; ++step) {
+    const auto read = model.step({0}, 1.0f);
+    for (int r = 0; r < 3; ++r) {
+      const float updates = -read[static_cast<size_t>(r)][0];
+      CHECK(updates >= static_cast<float>(step));  // the own ones, all
+      CHECK(updates <= static_cast<float>(3 * step));
+      // Of the two others, the owner knows all but the bound of each, and so does a reader but for
+      // the bound itself.
+      CHECK(3.0f * static_cast<float>(step) - updates <= static_cast<float>(3 * kBound + 3));
+    }
+  }
+  model.push_all();
+  CHECK(model.tables[0]->size() == 1);
+  CHECK(model.tables[1]->size() == 0);
+  const Rows rows = exported(*model.tables[0]);
+  float weight;
+  std::memcpy(&weight, rows[0].line.data(), sizeof(weight));
+  CHECK(weight == -120.0f);  // nothing is lost
+  CHECK(rows[0].count == 120);
+}
+
+TEST_CASE("staleness: kept rows save bytes, and rows that give way lose nothing") {
+  std::mt19937_64 random(3);
+  uint64_t bytes[2];
+  std::map<int64_t, float> sums[2];
+  for (int kept = 0; kept < 2; ++kept) {
+    Kept model(4, kept == 0 ? 0 : 10, 32);
+    std::mt19937_64 keys_of(11);
+    for (int step = 0; step < 60; ++step) {
+      std::vector<int64_t> keys;
+      for (int64_t hot = 0; hot < 16; ++hot) keys.push_back(hot);
+      for (int cold = 0; cold < 6; ++cold) {
+        keys.push_back(16 + static_cast<int64_t>(keys_of() % 200));
+      }
+      model.step(keys, 0.5f);
+    }
+    bytes[kept] = bytes_of(model.ranks, "rows") + bytes_of(model.ranks, "gradients");
+    model.push_all();
+    for (const auto& table : model.tables) {
+      for (const Row& row : exported(*table)) {
+        float weight;
+        std::memcpy(&weight, row.line.data(), sizeof(weight));
+        sums[kept][row.key] = weight;
+      }
+    }
+  }
+  CHECK(sums[0] == sums[1]);  // halves add up exactly
+  CHECK(bytes[1] < bytes[0] / 2);
+}
+
+TEST_CASE("staleness: every optimizer works on kept rows") {
+  for (OptimizerKind kind :
+       {OptimizerKind::kMomentum, OptimizerKind::kAdagrad, OptimizerKind::kRowwiseAdagrad,
+        OptimizerKind::kAdam, OptimizerKind::kFtrl}) {
+    CAPTURE(static_cast<int>(kind));
+    Kept model(3, 5, 64, kind);
+    float last = 0.0f;
+    for (int step = 0; step < 30; ++step) {
+      const auto read = model.step({0, 1, 2, 7}, 0.25f);
+      for (const auto& rows : read) {
+        for (float value : rows) CHECK(std::isfinite(value));
+      }
+      last = read[1][0];
+    }
+    CHECK(last < -0.01f);
   }
 }
 

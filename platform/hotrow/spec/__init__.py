@@ -19,6 +19,7 @@ from hotrow.spec.optimizers import (
     TableOptimizer,
 )
 from hotrow.spec.schedules import KERAS_SCHEDULES, LearningRate, Schedule
+from hotrow.spec.staleness import Staleness
 from hotrow.spec.tables import (
     COMBINERS,
     DTYPES,
@@ -57,6 +58,7 @@ __all__ = [
     "RowwiseAdagrad",
     "Schedule",
     "Sharding",
+    "Staleness",
     "TableConfig",
     "TableOptimizer",
     "Uniform",

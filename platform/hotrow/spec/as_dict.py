@@ -10,10 +10,16 @@ from hotrow.spec.cache import Cache
 from hotrow.spec.initializers import INITIALIZERS
 from hotrow.spec.optimizers import OPTIMIZERS
 from hotrow.spec.schedules import Schedule
+from hotrow.spec.staleness import Staleness
 from hotrow.spec.tables import TableConfig
 
 _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in (*INITIALIZERS, *OPTIMIZERS)}
-_OPTIONAL: dict[str, type[Any]] = {"admission": Admission, "expiry": Expiry, "cache": Cache}
+_OPTIONAL: dict[str, type[Any]] = {
+    "admission": Admission,
+    "expiry": Expiry,
+    "cache": Cache,
+    "staleness": Staleness,
+}
 
 
 def table_to_dict(table: TableConfig) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from hotrow.spec.cache import Cache
 from hotrow.spec.checks import is_integer, require, require_one_of
 from hotrow.spec.initializers import INITIALIZERS, Initializer, Uniform
 from hotrow.spec.optimizers import OPTIMIZERS, Adagrad, TableOptimizer
+from hotrow.spec.staleness import Staleness
 
 Combiner = Literal["sum", "mean", "sqrtn"]
 COMBINERS: tuple[str | None, ...] = (None, "sum", "mean", "sqrtn")
@@ -45,6 +46,8 @@ class TableConfig:
             "row_broadcast": as "row", but keys go to all and sums come back; "table": one rank has
             all rows; "replicated": every rank has all rows.
         owner: of "table", the rank; None: the table's number in the layer, mod ranks.
+        staleness: of "row" and "table": each rank keeps hot rows of others, which may lag behind;
+            None: every rank reads what the owner has.
         dtype: of the weights in memory. Arithmetic is float32 always; an update rounds its result
             to a 16-bit type stochastically, so that small steps are not lost on average.
         state_dtype: the same for the optimizer's state of D values (a row's single values are
@@ -65,6 +68,7 @@ class TableConfig:
     hash_owner: bool = False
     sharding: Sharding = "row"
     owner: int | None = None
+    staleness: Staleness | None = None
     dtype: RowDtype = "float32"
     state_dtype: RowDtype = "float32"
     admission: Admission | None = None
@@ -96,7 +100,13 @@ class TableConfig:
         require_one_of(where + "state_dtype", self.state_dtype, DTYPES)
         self._require_instance("initializer", INITIALIZERS)
         self._require_instance("optimizer", OPTIMIZERS)
-        for name, legal in (("admission", Admission), ("expiry", Expiry), ("cache", Cache)):
+        optional = {
+            "admission": Admission,
+            "expiry": Expiry,
+            "cache": Cache,
+            "staleness": Staleness,
+        }
+        for name, legal in optional.items():
             if getattr(self, name) is not None:
                 self._require_instance(name, (legal,))
         if self.cache is not None and self.cache.cache_ratio is not None:

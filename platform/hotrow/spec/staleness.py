@@ -1,0 +1,29 @@
+"""How far rows that a rank keeps of others may lag behind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hotrow.spec.checks import is_integer, require
+
+
+@dataclass(frozen=True)
+class Staleness:
+    """Hot rows of other ranks, kept by each rank: bounded staleness after HET (VLDB 2022).
+
+    A kept row is read as it is while its owner has counted at most `updates` updates since it came,
+    not counting the own, which a rank always reads. A rank tells the owner the sum of its gradients
+    after `updates + 1` of its steps. The owner's optimizer then takes it as one gradient.
+
+    Attributes:
+        updates: s; a rank's step that has a gradient for the row is one update.
+        rows: that each rank keeps of a table.
+    """
+
+    updates: int
+    rows: int
+
+    def __post_init__(self) -> None:
+        legal = is_integer(self.updates, 1) and self.updates < 2**31
+        require(legal, "Staleness.updates", self.updates, "1 or more")
+        require(is_integer(self.rows, 1), "Staleness.rows", self.rows, "1 or more")
