@@ -21,7 +21,8 @@ Bytes that rank r sends to other ranks (what it receives is the same, seen from 
 An optimizer that needs numbers of whole rows (row-wise Adagrad's sum of squares, a row's norm to
 clip) makes ranks with columns add theirs: 8 V (N-1)/N for each more in sums.
 The sizes of messages are told before: 16 bytes a table and rank (24 a feature and rank where keys
-go to all), which is left out here.
+go to all), which is left out here; so is padding: a table begins at a multiple of 8 bytes in every
+message.
 
 `reference/embedding_systems.md` 2.3 has the form for many ranks, one key a feature and no weights
 (F features, K_r = O_r = B F / N, M_r = 8 B F / N, U_r = d B F / N): A is `column`, B is
@@ -39,11 +40,12 @@ import numpy as np
 import numpy.typing as npt
 
 from hotrow.ops.planner.facts import TableFacts
+from hotrow.spec import SHARDINGS
 
 Floats = npt.NDArray[np.float64]
 
-SCHEMES = ("row", "column", "row_broadcast", "table", "replicated")
-"""Legal schemes; the position is the number that the native core uses."""
+SCHEMES = SHARDINGS
+"""Legal schemes."""
 STAGES = ("keys", "rows", "gradients", "sums")
 FLOAT_BYTES = 4
 
