@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "core/table_exchange.h"
@@ -53,7 +54,12 @@ struct Messages {
 };
 
 struct RankPlan {
-  int64_t ticket = 0;  // 0: nobody waits for it
+  static constexpr int64_t kReserved = -1;
+  int64_t ticket = 0;  // of the forward pass; 0: nobody waits for it
+  struct Failure {
+    Code code = Code::kOk;
+    std::string message;
+  } failure;  // of this rank, in `collect`
   std::vector<std::unique_ptr<TableExchange>> tables;
   std::array<Messages, kLegs> sent, received;
   OwnerCall owner;

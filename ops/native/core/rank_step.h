@@ -19,6 +19,11 @@ bool on_ranks(const std::vector<Table*>& tables);
 // changed; any other failure ends the collectives of all ranks.
 int64_t rank_forward(const LayerCall& call, bool insert, const std::vector<float*>& pooled,
                      size_t* missing);
+// Hands over a coming batch, after those that were handed over before: its keys go to their owners
+// while the batch before it is trained, and the owners bring its rows into their device tiers.
+// Copies the features. The batches must then be trained in this order. Nothing that is computed
+// changes. With staleness nothing happens.
+void rank_look_ahead(const LayerCall& call);
 void rank_backward(const LayerCall& call, const std::vector<const float*>& gradients,
                    const BackwardOptions& options);
 

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "core/batch_rows.h"
+#include "core/coming_batch.h"
 #include "core/device_tier.h"
 #include "core/kept_rows.h"
 #include "core/look_ahead.h"
@@ -75,7 +76,9 @@ Table::Table(std::string name, const TableOptions& options, int32_t shards, bool
   }
 }
 
-Table::~Table() = default;
+Table::~Table() {
+  coming.clear();  // waits for what is on its way, which uses all of this
+}
 
 void Table::check_sharding() const {
   if (sharding_.ranks == nullptr) return;

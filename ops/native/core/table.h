@@ -23,6 +23,7 @@ class DeviceTier;
 class LookAhead;
 class Snapshot;
 struct Plan;
+class ComingBatch;
 struct RankPlan;
 struct StaleState;
 
@@ -172,6 +173,7 @@ class Table {
   size_t next_plan = 0;
   // The same of a layer on several ranks, those that wait for their backward passes.
   std::vector<std::unique_ptr<RankPlan>> rank_plans;
+  std::deque<std::unique_ptr<ComingBatch>> coming;  // of a layer on several ranks
 
  private:
   friend class Snapshot;

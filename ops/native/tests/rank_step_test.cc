@@ -280,7 +280,16 @@ struct Setting {
   std::function<void(TableOptions*)> change;
   int steps = 12;
   bool forget_tickets = false;
+  bool ahead = false;  // each batch is told before the one before it is trained
 };
+
+Batch slice_of(const Batch& batch, int rank, int ranks) {
+  const size_t r = static_cast<size_t>(rank), count = static_cast<size_t>(ranks);
+  const size_t first = batch.samples * r / count, last = batch.samples * (r + 1) / count;
+  Batch slice{last - first, {}};
+  for (const Column& column : batch.columns) slice.columns.push_back(column.slice(first, last));
+  return slice;
+}
 
 void compare(int ranks, Scheme scheme, const Setting& setting) {
   CAPTURE(ranks);
@@ -295,21 +304,26 @@ void compare(int ranks, Scheme scheme, const Setting& setting) {
     many.push_back(model_on(rank, scheme, setting.kind, setting.hashed, setting.change));
     many.back().global_clip_norm = setting.global_clip_norm;
   }
+  std::vector<Batch> batches;
   for (int step = 0; step < setting.steps; ++step) {
     // Some ranks have no sample; once nobody has.
     const size_t samples = step == 3 ? 0 : step == 5 ? 1 : 40 + random() % 7;
-    const Batch batch = some_batch(random, samples, 60);
-    const bool training = step != 4;
+    batches.push_back(some_batch(random, samples, 60));
+  }
+  constexpr int kEvaluation = 4;  // the step that does not train
+  for (int step = 0; step < setting.steps; ++step) {
+    const Batch& batch = batches[static_cast<size_t>(step)];
+    const bool training = step != kEvaluation;
     std::vector<std::vector<std::vector<float>>> found(static_cast<size_t>(ranks));
     on_each(ranks, [&](int r) {
-      const size_t first = samples * static_cast<size_t>(r) / static_cast<size_t>(ranks);
-      const size_t last = samples * static_cast<size_t>(r + 1) / static_cast<size_t>(ranks);
-      Batch slice{last - first, {}};
-      for (const Column& column : batch.columns) {
-        slice.columns.push_back(column.slice(first, last));
-      }
+      const Batch slice = slice_of(batch, r, ranks);
       int64_t ticket;
       const Model& model = many[static_cast<size_t>(r)];
+      for (int next : {step == 0 ? 0 : step + 1, step == 0 ? 1 : -1}) {
+        if (!setting.ahead || next < 0 || next == kEvaluation || next >= setting.steps) continue;
+        const Batch told = slice_of(batches[static_cast<size_t>(next)], r, ranks);
+        rank_look_ahead(model.call(told));
+      }
       found[static_cast<size_t>(r)] = training ? model.train(slice, setting.forget_tickets)
                                                : model.look_up(slice, false, &ticket);
     });
@@ -386,6 +400,9 @@ TEST_CASE("rank step: hashed owners, clipping by the norm of all, admission, for
     Setting cached;
     cached.change = [](TableOptions* options) { options->cache.rows = 8; };
     compare(2, scheme, cached);
+    Setting ahead = cached;
+    ahead.ahead = true;
+    compare(3, scheme, ahead);
   }
 }
 
@@ -544,6 +561,47 @@ TEST_CASE("rank step: a key that one rank may not have fails on all, and changes
   });
   for (const std::string& message : messages) {
     CHECK(message == "rank 1: table t2: key 100; its vocabulary_size allows [0, 100)");
+  }
+}
+
+TEST_CASE("rank step: a batch that was told ahead must come, and its errors come with it") {
+  const auto collectives = ranks_of(2);
+  std::vector<Model> models;
+  for (const auto& rank : collectives) {
+    models.push_back(model_on(rank, Scheme::kRow, OptimizerKind::kSgd, false,
+                              [](TableOptions* options) { options->vocabulary_size = 1000; }));
+  }
+  std::vector<std::string> wrong(2), other(2);
+  on_each(2, [&](int r) {
+    const Model& model = models[static_cast<size_t>(r)];
+    std::mt19937_64 random(5);
+    Batch bad = some_batch(random, 4, 60);
+    for (Column& column : bad.columns) {
+      for (int64_t& key : column.keys) key = key < 0 ? -key : key;
+    }
+    const Batch good = bad;
+    if (r == 1) bad.columns[3].keys[2] = 1000;
+    rank_look_ahead(model.call(bad));
+    try {
+      model.train(bad);
+    } catch (const Error& e) {
+      wrong[static_cast<size_t>(r)] = e.what();
+    }
+    model.train(good);
+    rank_look_ahead(model.call(good));
+    Batch another = good;
+    another.columns[3].keys[0] = 999;
+    try {
+      model.train(another);
+    } catch (const Error& e) {
+      other[static_cast<size_t>(r)] = e.what();
+    }
+  });
+  for (const std::string& message : wrong) {
+    CHECK(message == "rank 1: table t2: key 1000; its vocabulary_size allows [0, 1000)");
+  }
+  for (const std::string& message : other) {
+    CHECK(message.find("not the batch that look_ahead was told of") != std::string::npos);
   }
 }
 

@@ -1,0 +1,43 @@
+// A batch whose keys go to their owners while the batch before it is trained.
+#pragma once
+
+#include <cstdint>
+#include <future>
+#include <vector>
+
+#include "core/rank_plan.h"
+#include "core/training.h"
+
+namespace hotrow {
+
+// Copies the keys. They are made distinct in a thread of their own; the exchange of sizes and keys
+// is put on the queue when the batch before it has its rows, so it delays nobody.
+class ComingBatch {
+ public:
+  // plan: reserved for this batch.
+  ComingBatch(const LayerCall& call, RankPlan* plan);
+  ~ComingBatch();
+  ComingBatch(const ComingBatch&) = delete;
+
+  // Puts the exchange on the queue, once.
+  void send_keys();
+  // Waits until the keys are where they belong. Throws what failed.
+  void wait();
+  // Whether these are the features, value by value.
+  bool is(const LayerCall& call) const;
+  RankPlan* plan() const { return plan_; }
+
+ private:
+  struct Values {
+    std::vector<int64_t> keys, row_splits;
+    std::vector<float> weights;
+  };
+  LayerCall call_;
+  std::vector<Values> values_;  // (F)
+  RankPlan* plan_;
+  std::future<void> collected_;
+  uint64_t ticket_ = 0;
+  bool sent_ = false;
+};
+
+}  // namespace hotrow
