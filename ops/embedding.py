@@ -265,27 +265,63 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
 
     # --- the device tier --------------------------------------------------------------------------
 
-    def look_ahead(self, batches: Sequence[Mapping[str, Any]]) -> None:
+    def look_ahead(
+        self,
+        batches: Sequence[Mapping[str, Any]],
+        weights: Sequence[Mapping[str, Any]] | None = None,
+    ) -> None:
         """Brings the rows of coming batches into the caches of their tables, on other threads.
 
         Call it with a window, the inputs of the next k batches in their order, when the first
         batch of the window before it begins; at the start, with the first and the second window.
         Nothing that the layer computes changes. Tables without a cache are left alone.
 
+        On several ranks the keys of each batch go to their owners while the batch before it is
+        trained, also without a cache. All ranks call it alike, and batches must be trained in this
+        order; one that is not fails on all ranks.
+
         Args:
             batches: inputs as `call` takes them, each a dictionary of all features: int64 or
                 int32, dense [B] or [B, k], ragged or sparse [B, None]; eager tensors or arrays.
+            weights: of each batch, as `call` takes them; None: without. On one rank not needed.
 
         Raises:
             InvalidArgumentError: a feature missing or unknown, keys that are not integers, a call
                 inside of `tf.function`.
             OutOfRangeError: a key outside of its table's vocabulary.
         """
-        if self._ranks.size > 1:
-            return  # rows of other ranks are not here, and theirs of ours not known
         batches = list(self._on_the_host("look_ahead", batches))
+        if self._ranks.size > 1:
+            for number, batch in enumerate(batches):
+                self._send_ahead(batch, weights[number] if weights else {})
+            return
         for table, keys in keys_in_order(self._cached_features(), batches).items():
             self._tables[table].look_ahead(keys)
+
+    def _send_ahead(self, batch: Mapping[str, Any], weights: Mapping[str, Any]) -> None:
+        attributes = self._layout.op_attributes(self._handles)
+        features = []
+        for number, config in enumerate(self._layout.features):
+            flat = flatten(
+                config.name,
+                batch[config.name],
+                weights.get(config.name),
+                config.resolved_combiner,
+            )
+            keys, splits = flat.keys.numpy(), flat.row_splits.numpy()
+            given = flat.weights.numpy()
+            features.append(
+                (
+                    config.name,
+                    keys,
+                    splits if len(splits) else None,
+                    given if len(given) else None,
+                    len(splits) - 1 if len(splits) else len(keys),
+                    attributes["combiners"][number],
+                    attributes["table_of"][number],
+                )
+            )
+        Table.send_ahead(self._tables.values(), features)
 
     def warm_up(self, batches: Iterable[Mapping[str, Any]], share: float = 0.7) -> dict[str, int]:
         """Fills the caches with the most frequent rows of a sample, and prefers them from now on.

@@ -372,6 +372,11 @@ class Table:
         if native:
             _native.push_all(native, None if learning_rates is None else list(learning_rates))
 
+    @staticmethod
+    def send_ahead(tables: Iterable[Table], features: list[Any]) -> None:
+        """Hands over a coming batch of a layer on ranks; see `_native.rank_look_ahead`."""
+        _native.rank_look_ahead([table._native for table in tables], features)
+
     def look_ahead(self, keys: Keys) -> None:
         """Brings rows into the device tier before their batches ask for them, on another thread.
 

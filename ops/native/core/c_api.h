@@ -287,6 +287,9 @@ HR_API size_t hr_next_slot(hr_table* table);
 HR_API int hr_backward(const hr_layer_call* call, const float* const* gradients, int64_t ticket,
                        const float* learning_rates, float global_clip_norm, size_t slot,
                        int commit);
+/* Tables on ranks: hands over a coming batch; its keys go to their owners while the batch before it
+ * is trained. Copies the features. Batches must then be trained in this order. */
+HR_API int hr_rank_look_ahead(const hr_layer_call* call);
 /* witness: (HR_SLOTS); see GradientPasses::end_step. learning_rates: (T). */
 HR_API int hr_commit(hr_table* const* tables, size_t table_count, const float* witness,
                      const float* learning_rates, float global_clip_norm,

@@ -386,6 +386,13 @@ int hr_forward(const hr_layer_call* call, int insert, float* const* pooled, int6
   });
 }
 
+int hr_rank_look_ahead(const hr_layer_call* call) {
+  return guarded([&] {
+    const hotrow::LayerCall batch = to_call(*call);
+    if (hotrow::on_ranks(batch.tables)) hotrow::rank_look_ahead(batch);
+  });
+}
+
 int hr_tables_push_all(hr_table* const* tables, size_t table_count, const float* learning_rates) {
   return guarded([&] {
     if (table_count == 0) return;

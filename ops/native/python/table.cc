@@ -330,6 +330,42 @@ class PyTable {
   hr_layout layout_{};
 };
 
+void rank_look_ahead(const nb::list& tables, const nb::list& features) {
+  std::vector<hr_table*> raw;
+  for (nb::handle table : tables) raw.push_back(nb::cast<PyTable&>(table).get());
+  std::vector<std::string> names;
+  std::vector<hr_feature> told;
+  names.reserve(features.size());
+  for (nb::handle feature : features) {
+    const nb::tuple t = nb::cast<nb::tuple>(feature);
+    if (t.size() != 7) throw nb::value_error("rank_look_ahead: a feature has 7 values");
+    names.push_back(nb::cast<std::string>(t[0]));
+    const auto keys = nb::cast<Int64s>(t[1], false);
+    hr_feature f{};
+    f.name = names.back().c_str();
+    f.keys = keys.data();
+    f.key_count = keys.shape(0);
+    f.samples = nb::cast<size_t>(t[4]);
+    if (!t[2].is_none()) {
+      const auto splits = nb::cast<Int64s>(t[2], false);
+      check_length("rank_look_ahead: row_splits", splits.shape(0), f.samples + 1);
+      f.row_splits = splits.data();
+    }
+    if (!t[3].is_none()) {
+      const auto weights =
+          nb::cast<nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>>(t[3],
+                                                                                         false);
+      check_length("rank_look_ahead: weights", weights.shape(0), f.key_count);
+      f.weights = weights.data();
+    }
+    f.combiner = nb::cast<int>(t[5]);
+    f.table = nb::cast<size_t>(t[6]);
+    told.push_back(f);
+  }
+  const hr_layer_call call{raw.data(), nullptr, raw.size(), told.data(), told.size(), nullptr};
+  run([&] { return hr_rank_look_ahead(&call); });
+}
+
 }  // namespace
 
 hr_table* table_of(nb::handle table) {
@@ -435,6 +471,9 @@ void bind_table(nb::module_& m) {
       .def("warm_up", &PyTable::warm_up, nb::arg("keys").noconvert(), nb::arg("counts").noconvert(),
            nb::arg("share"))
       .def("clear", [](const PyTable& t) { run([&] { return hr_table_clear(t.get()); }); });
+  m.def("rank_look_ahead", &rank_look_ahead, nb::arg("tables"), nb::arg("features"),
+        "Hands over a coming batch of tables on ranks. features: (name, keys, row_splits or None, "
+        "weights or None, samples, combiner, number of the table) of each.");
   m.def(
       "push_all",
       [](const nb::list& tables, std::optional<std::vector<float>> learning_rates) {
