@@ -120,6 +120,10 @@ def _start_before(
     assert tables is not None
     with tf.control_dependencies(tables.op.control_inputs):
         ticket = _start(values, ranks, what)
+    # A function would put the ops with side effects into the order in which they were made.
+    dependencies = getattr(ticket.graph, "experimental_acd_manager", None)
+    if dependencies is not None:
+        dependencies.run_independently(ticket.op)
     tables.op._add_control_input(ticket.op)
     return ticket
 

@@ -461,6 +461,22 @@ class Table:
         self._native.set_state(state)
         self._first_step = self.step
 
+    def merge_states(self, states: list[builtins.bytes], counted: list[bool]) -> None:
+        """Restores what `state` returned on ranks that had the table, however it was split then.
+
+        The step, totals, and the tombstones of keys that are owned here. Sightings start anew.
+
+        Args:
+            states: of all of them.
+            counted: of each, whether this table goes on with its totals.
+
+        Raises:
+            DataLossError: one is damaged.
+        """
+        self._begin_history()
+        self._native.merge_states(states, counted)
+        self._first_step = self.step
+
     def snapshot(self, since: Literal["all", "checkpoint"]) -> _native.Snapshot:
         """Returns the rows as they are now, to be read while training goes on.
 

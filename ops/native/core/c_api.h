@@ -231,6 +231,10 @@ HR_API int hr_table_forget_tombstones(hr_table* table, uint32_t up_to_step);
 /* Everything of a table that is not rows. */
 HR_API int hr_table_state(const hr_table* table, hr_bytes* state);
 HR_API int hr_table_set_state(hr_table* table, const uint8_t* data, size_t size);
+/* The states of other ranks, or of another number of them; data, sizes, counts: (count). counts[i]:
+ * whether this rank goes on with the totals of the i-th. */
+HR_API int hr_table_merge_states(hr_table* table, const uint8_t* const* data, const size_t* sizes,
+                                 const uint8_t* counts, size_t count);
 
 /* --- snapshots: rows as they were, while training goes on; see snapshot.h -----------------------
  */

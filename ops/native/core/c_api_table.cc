@@ -349,6 +349,15 @@ int hr_table_set_state(hr_table* table, const uint8_t* data, size_t size) {
   return guarded([&] { table->table->set_state(data, size); });
 }
 
+int hr_table_merge_states(hr_table* table, const uint8_t* const* data, const size_t* sizes,
+                          const uint8_t* counts, size_t count) {
+  return guarded([&] {
+    std::vector<hotrow::Table::SavedState> saved;
+    for (size_t i = 0; i < count; ++i) saved.push_back({data[i], sizes[i], counts[i] != 0});
+    table->table->merge_states(saved);
+  });
+}
+
 int hr_snapshot_open(hr_table* table, int due_only, hr_snapshot** snapshot) {
   return guarded([&] {
     *snapshot = new hr_snapshot{table->table, table->table->open_snapshot(due_only != 0)};

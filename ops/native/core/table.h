@@ -104,6 +104,15 @@ class Table {
   // Fails with DataLoss when damaged, with FailedPrecondition when of other options; then nothing
   // has changed.
   void set_state(const uint8_t* data, size_t size);
+  // What `state` returned on ranks that had the table before, however it was split then: the step,
+  // totals, and the tombstones of keys that are this rank's. Sightings start anew. Fails with
+  // DataLoss when one is damaged; then nothing has changed.
+  struct SavedState {
+    const uint8_t* data;
+    size_t size;
+    bool counts;  // whether this rank goes on with its totals
+  };
+  void merge_states(const std::vector<SavedState>& saved);
 
   // --- snapshots --------------------------------------------------------------------------------
   // Rows as they are now; see Snapshot. Fails while one is open.

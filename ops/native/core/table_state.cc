@@ -63,6 +63,46 @@ struct PartState {
   size_t filter_bytes;
 };
 
+struct TableState {
+  uint32_t step;
+  uint64_t lookups;
+  std::vector<PartState> parts;
+};
+
+// Checks all that does not depend on the table that it shall be restored to.
+TableState read_state(const std::string& table, const uint8_t* data, size_t size) {
+  Reader r(table, data, size);
+  if (size < sizeof(uint64_t)) r.damaged();
+  uint64_t fingerprint;
+  std::memcpy(&fingerprint, data + size - sizeof(fingerprint), sizeof(fingerprint));
+  if (fingerprint != fingerprint_of(data, size - sizeof(fingerprint))) r.damaged();
+  if (r.number<uint64_t>() != kMagic) r.damaged();
+  TableState state;
+  state.step = r.number<uint32_t>();
+  const uint32_t count = r.number<uint32_t>();
+  state.lookups = r.number<uint64_t>();
+  if (count == 0 || count % Table::kPartitions != 0) r.damaged();
+  for (uint32_t p = 0; p < count; ++p) {
+    PartState part;
+    part.totals.admitted = r.number<uint64_t>();
+    part.totals.refused = r.number<uint64_t>();
+    part.totals.expired = r.number<uint64_t>();
+    part.sweep_place = r.number<uint64_t>();
+    part.places = r.number<uint64_t>();
+    const uint64_t tombstones = r.number<uint64_t>();
+    if (tombstones > r.left() / 12) r.damaged();
+    for (uint64_t i = 0; i < tombstones; ++i) {
+      const int64_t key = r.number<int64_t>();
+      part.tombstones.emplace_back(key, r.number<uint32_t>());
+    }
+    part.filter_bytes = r.number<uint64_t>();
+    part.filter = r.bytes(part.filter_bytes);
+    state.parts.push_back(std::move(part));
+  }
+  if (r.left() != sizeof(fingerprint)) r.damaged();
+  return state;
+}
+
 }  // namespace
 
 std::vector<uint8_t> Table::state() const {
@@ -100,42 +140,18 @@ std::vector<uint8_t> Table::state_in_lock() const {
 }
 
 void Table::set_state(const uint8_t* data, size_t size) {
-  Reader r(name_, data, size);
-  if (size < sizeof(uint64_t)) r.damaged();
-  uint64_t fingerprint;
-  std::memcpy(&fingerprint, data + size - sizeof(fingerprint), sizeof(fingerprint));
-  if (fingerprint != fingerprint_of(data, size - sizeof(fingerprint))) r.damaged();
-  if (r.number<uint64_t>() != kMagic) r.damaged();
-  const uint32_t step = r.number<uint32_t>();
-  const uint32_t count = r.number<uint32_t>();
-  const uint64_t lookups = r.number<uint64_t>();
-  if (count == 0 || count % kPartitions != 0) r.damaged();
-  std::vector<PartState> parts;
+  const TableState state = read_state(name_, data, size);
+  const std::vector<PartState>& parts = state.parts;
   uint64_t places = 0;
-  for (uint32_t p = 0; p < count; ++p) {
-    PartState part;
-    part.totals.admitted = r.number<uint64_t>();
-    part.totals.refused = r.number<uint64_t>();
-    part.totals.expired = r.number<uint64_t>();
-    part.sweep_place = r.number<uint64_t>();
-    part.places = r.number<uint64_t>();
-    const uint64_t tombstones = r.number<uint64_t>();
-    if (tombstones > r.left() / 12) r.damaged();
-    for (uint64_t i = 0; i < tombstones; ++i) {
-      const int64_t key = r.number<int64_t>();
-      part.tombstones.emplace_back(key, r.number<uint32_t>());
-    }
-    part.filter_bytes = r.number<uint64_t>();
-    part.filter = r.bytes(part.filter_bytes);
-    if (part.places > most_places()) r.damaged();
+  for (const PartState& part : parts) {
+    if (part.places > most_places()) Reader(name_, data, size).damaged();
     places += part.places;
-    parts.push_back(std::move(part));
   }
-  if (r.left() != sizeof(fingerprint) || places > most_places()) r.damaged();
+  if (places > most_places()) Reader(name_, data, size).damaged();
 
   std::unique_lock lock(mutex_);
   check_no_snapshot("restore its state");
-  const bool same_shards = count == partitions_.size();
+  const bool same_shards = parts.size() == partitions_.size();
   for (size_t p = 0; same_shards && p < parts.size(); ++p) {
     if ((parts[p].filter_bytes != 0) != (partitions_[p].admission() != nullptr)) {
       fail(Code::kFailedPrecondition, "the state of table %s is of another admission",
@@ -157,8 +173,8 @@ void Table::set_state(const uint8_t* data, size_t size) {
       throw;
     }
   }
-  step_ = step;
-  lookups_ = lookups;
+  step_ = state.step;
+  lookups_ = state.lookups;
   for (Partition& partition : partitions_) {
     partition.totals = {};
     partition.tombstones.clear();
@@ -176,6 +192,39 @@ void Table::set_state(const uint8_t* data, size_t size) {
     for (const auto& [key, expired_at] : parts[p].tombstones) {
       const uint64_t hash = mix64(static_cast<uint64_t>(key));
       partitions_[partition_number(key, hash)].tombstones[key] = expired_at;
+    }
+  }
+}
+
+void Table::merge_states(const std::vector<SavedState>& saved) {
+  if (saved.empty()) fail(Code::kInvalidArgument, "table %s: no states", name_.c_str());
+  std::vector<TableState> states;
+  for (const SavedState& one : saved) states.push_back(read_state(name_, one.data, one.size));
+
+  std::unique_lock lock(mutex_);
+  check_no_snapshot("restore its state");
+  step_ = 0;
+  lookups_ = 0;
+  for (Partition& partition : partitions_) {
+    partition.totals = {};
+    partition.tombstones.clear();
+    partition.sweep_place = 0;
+  }
+  for (size_t i = 0; i < states.size(); ++i) {
+    step_ = std::max(step_, states[i].step);
+    if (saved[i].counts) lookups_ += states[i].lookups;
+    for (const PartState& part : states[i].parts) {
+      if (saved[i].counts) {
+        partitions_[0].totals.admitted += part.totals.admitted;
+        partitions_[0].totals.refused += part.totals.refused;
+        partitions_[0].totals.expired += part.totals.expired;
+      }
+      for (const auto& [key, expired_at] : part.tombstones) {
+        if (sharding_.owner_of(key) != sharding_.rank()) continue;
+        const uint64_t hash = mix64(static_cast<uint64_t>(key));
+        uint32_t& step = partitions_[partition_number(key, hash)].tombstones[key];
+        step = std::max(step, expired_at);
+      }
     }
   }
 }

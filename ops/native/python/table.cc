@@ -323,6 +323,21 @@ class PyTable {
     run([&] { return hr_table_set_state(table_, data, size); });
   }
 
+  // counts: one a state.
+  void merge_states(const std::vector<nb::bytes>& states, const std::vector<bool>& counts) const {
+    std::vector<const uint8_t*> data;
+    std::vector<size_t> sizes;
+    for (const nb::bytes& state : states) {
+      data.push_back(reinterpret_cast<const uint8_t*>(state.c_str()));
+      sizes.push_back(state.size());
+    }
+    std::vector<uint8_t> counted(counts.begin(), counts.end());
+    counted.resize(states.size());
+    run([&] {
+      return hr_table_merge_states(table_, data.data(), sizes.data(), counted.data(), data.size());
+    });
+  }
+
  private:
   std::string handle_;
   hr_table* table_ = nullptr;
@@ -455,6 +470,7 @@ void bind_table(nb::module_& m) {
           nb::arg("up_to_step"))
       .def("state", &PyTable::state)
       .def("set_state", &PyTable::set_state, nb::arg("state"))
+      .def("merge_states", &PyTable::merge_states, nb::arg("states"), nb::arg("counts"))
       .def(
           "snapshot",
           [](const PyTable& t, const std::string& since) {
