@@ -120,3 +120,31 @@ def test_missing_data_files_are_named_with_their_key(path, tmp_path):
     (tmp_path / "a.tsv").mkdir()
     with pytest.raises(HotrowError, match=r"data.train: not a file"):
         load_config(path).data.require_files()
+
+
+def test_lists_of_files_are_resolved_and_looked_for_one_by_one(tmp_path):
+    for name in ("a.tsv", "b.tsv"):
+        (tmp_path / name).write_text("")
+    path = tmp_path / "c.yaml"
+    path.write_text(
+        "data: {format: criteo, train: [a.tsv, b.tsv], valid: [a.tsv]}\n"
+        "features: {sparse: {columns: [C1], dim: 2}}\nmodel: {arch: logistic}\n"
+    )
+    config = load_config(path)
+    assert config.data.train == (str(tmp_path / "a.tsv"), str(tmp_path / "b.tsv"))
+    assert config.data.valid == (str(tmp_path / "a.tsv"),)
+    config.data.require_files()
+    (tmp_path / "b.tsv").unlink()
+    with pytest.raises(NotFoundError, match=r"data.train: no such file: .*b.tsv"):
+        config.data.require_files()
+
+
+@pytest.mark.parametrize("value", ["[]", "[a.tsv, 3]", "[a.tsv, '']", "''"])
+def test_lists_without_paths_are_refused(tmp_path, value):
+    path = tmp_path / "c.yaml"
+    path.write_text(
+        f"data: {{format: criteo, train: {value}}}\n"
+        "features: {sparse: {columns: [C1], dim: 2}}\nmodel: {arch: logistic}\n"
+    )
+    with pytest.raises(InvalidArgumentError, match=r"data.train: .* a text, or a list of texts"):
+        load_config(path)

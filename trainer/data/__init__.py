@@ -9,6 +9,7 @@ from __future__ import annotations
 from hotrow.trainer.data.batch import Batch, Keys, Ragged, RawBatch
 from hotrow.trainer.data.columns import Column, ColumnKind
 from hotrow.trainer.data.data_file import DataFile
+from hotrow.trainer.data.data_files import Paths, each_path
 from hotrow.trainer.data.encode import encode
 from hotrow.trainer.data.errors import DataError
 from hotrow.trainer.data.malformed import Malformed
@@ -28,8 +29,10 @@ __all__ = [
     "Keys",
     "Malformed",
     "Part",
+    "Paths",
     "Ragged",
     "RawBatch",
+    "each_path",
     "encode",
     "expected_rows",
     "open_data",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from hotrow.trainer.data.errors import DataError
@@ -20,10 +20,11 @@ class Problem(NamedTuple):
 
 @dataclass(frozen=True)
 class Malformed:
-    """How many lines were skipped, and the number of the first of them (None: there is none)."""
+    """How many lines were skipped, and number and file of the first of them (None: unknown)."""
 
     count: int = 0
     first_line: int | None = None
+    path: str | None = field(default=None, compare=False)
 
 
 class MalformedLog:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -13,16 +12,16 @@ from hotrow.errors import InvalidArgumentError
 from hotrow.trainer.data.arrow_rows import cut_rows, join_rows, number_of_rows
 from hotrow.trainer.data.batch import Batch, Ints
 from hotrow.trainer.data.batch_rows import cut_batch, join_batches, take_rows
+from hotrow.trainer.data.data_files import DataFiles, Paths
 from hotrow.trainer.data.encode import encode
 from hotrow.trainer.data.malformed import Malformed
-from hotrow.trainer.data.opening import open_data
 from hotrow.trainer.data.part import WHOLE, Part
 from hotrow.trainer.data.parted import part_in_order, part_of_shuffled
 from hotrow.trainer.data.regroup import regroup
 
 
 class BatchStream:
-    """Encoded batches of a fixed number of rows from a labelled file.
+    """Encoded batches of a fixed number of rows from a labelled file, or several.
 
     Shuffling works on windows of `config.train.shuffle_buffer` consecutive rows, each permuted by
     (seed, epoch, number of the window).  A file that fits one window is thereby mixed as a whole;
@@ -37,7 +36,7 @@ class BatchStream:
 
     def __init__(
         self,
-        path: str | Path,
+        path: Paths,
         config: RunConfig,
         shuffle_seed: int | None = None,
         start_batch: int = 0,
@@ -51,7 +50,7 @@ class BatchStream:
         """Opens the file.
 
         Args:
-            path: a data file with labels.
+            path: a data file with labels, or several: the rows of one after those of the other.
             config: its sections data, features and train are used.
             shuffle_seed: seed of the order, at least 0; None keeps the file's order.
             start_batch: the first batch to yield; those before are read but not encoded.
@@ -74,7 +73,7 @@ class BatchStream:
         ):
             if value is not None and value < least:
                 raise InvalidArgumentError(f"{name} is {value}; it must be at least {least}")
-        self._file = open_data(path, config.data, config.features, require_labels=True)
+        self._file = DataFiles(path, config.data, config.features)
         self._features = config.features
         self._window_rows = config.train.shuffle_buffer
         self._batch_size = rows

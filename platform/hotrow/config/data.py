@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from hotrow.config.section import Section, problem
 from hotrow.errors import InvalidArgumentError, NotFoundError
@@ -27,8 +27,9 @@ class DataConfig(Section):
 
     Attributes:
         format: `criteo` (TSV: label, I1..I13, C1..C26), `csv` or `libsvm`; each plain or `.gz`.
-        train: the file of training rows. Relative paths are resolved by `load_config`.
-        valid: the file of validation rows, or None.
+        train: the file of training rows, or several, the rows of one after those of the other.
+            Relative paths are resolved by `load_config`.
+        valid: the file of validation rows, or several, or None.
         batch_size: rows of one training step.
         columns: names of a CSV's columns when it has no header line; None: the header names them.
         delimiter: one character between a CSV's values; None: a comma.
@@ -39,8 +40,8 @@ class DataConfig(Section):
     """
 
     format: Literal["criteo", "csv", "libsvm"]
-    train: str = Field(min_length=1)
-    valid: str | None = Field(default=None, min_length=1)
+    train: str | tuple[str, ...]
+    valid: str | tuple[str, ...] | None = None
     batch_size: int = Field(default=4096, ge=1)
     columns: tuple[str, ...] | None = Field(default=None, min_length=1)
     delimiter: str | None = Field(default=None, min_length=1, max_length=1)
@@ -48,6 +49,16 @@ class DataConfig(Section):
     positive: str | None = None
     weights: bool = False
     on_malformed: Literal["fail", "skip"] = "fail"
+
+    @field_validator("train", "valid", mode="before")
+    @classmethod
+    def _one_path_or_several(cls, value: Any, info: ValidationInfo) -> Any:
+        if value is None and info.field_name == "valid":
+            return None
+        for path in value if isinstance(value, list | tuple) and value else [value]:
+            if not isinstance(path, str) or not path:
+                raise problem(f"{path!r} is not legal; expected a text, or a list of texts")
+        return value
 
     @field_validator("columns")
     @classmethod
@@ -87,10 +98,14 @@ class DataConfig(Section):
             NotFoundError: a file does not exist.
             InvalidArgumentError: a path is not a file.
         """
-        for key, name in (("data.train", self.train), ("data.valid", self.valid)):
-            if name is None:
-                continue
+        for key, name in self._named_files():
             if not Path(name).exists():
                 raise NotFoundError(f"{key}: no such file: {name}; give the path of a data file")
             if not Path(name).is_file():
                 raise InvalidArgumentError(f"{key}: not a file: {name}; give one data file")
+
+    def _named_files(self) -> Iterator[tuple[str, str]]:
+        """Yields (key, path) of each file."""
+        for key, names in (("data.train", self.train), ("data.valid", self.valid)):
+            for name in (names,) if isinstance(names, str) else names or ():
+                yield key, name

@@ -85,8 +85,15 @@ def _resolve_paths(raw: dict[str, Any], base: Path) -> None:
     data = raw.get("data")
     if isinstance(data, dict):
         for key in _PATH_KEYS:
-            if isinstance(data.get(key), str) and data[key]:
-                data[key] = str(base / Path(data[key]).expanduser())
+            if key in data:
+                data[key] = _resolved(data[key], base)
+
+
+def _resolved(path: Any, base: Path) -> Any:
+    """Returns a path, or each of a list, below a directory unless it is absolute."""
+    if isinstance(path, list | tuple):
+        return [_resolved(one, base) for one in path]
+    return str(base / Path(path).expanduser()) if isinstance(path, str) and path else path
 
 
 def _one_line(err: Exception) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from hotrow.config import RunConfig
 from hotrow.errors import InvalidArgumentError
-from hotrow.trainer.data import Batch, BatchStream, DataError, Malformed
+from hotrow.trainer.data import Batch, BatchStream, DataError, Malformed, Part
 
 Write = Callable[..., Path]
 
@@ -130,6 +130,34 @@ def test_impossible_options_are_refused(
 ) -> None:
     with pytest.raises(InvalidArgumentError, match=message):
         BatchStream(hundred, config(), **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+@pytest.mark.parametrize("start", [0, 5, 11])
+def test_several_files_are_read_like_one(
+    hundred: Path, write: Write, seed: int | None, start: int
+) -> None:
+    head, *lines = hundred.read_text().splitlines()
+    pieces = [lines[:37], lines[37:38], lines[38:]]
+    files = [write(f"{i}.csv", "\n".join([head, *piece])) for i, piece in enumerate(pieces)]
+    one = list(BatchStream(hundred, config(40), seed, start))
+    several = list(BatchStream(files, config(40), seed, start))
+    assert check_rows(several) == check_rows(one)
+    part = list(BatchStream(files, config(40), seed, start, part=Part(1, 3)))
+    assert [batch.global_size for batch in part] == [batch.size for batch in one]
+
+
+def test_malformed_lines_of_several_files_are_counted_together(write: Write) -> None:
+    head, legal = "x,id,tags,label", "1,1,1,1"
+    files = [
+        write("a.csv", "\n".join([head, legal])),
+        write("b.csv", "\n".join([head, legal, "bad", "bad"])),
+        write("c.csv", "\n".join([head, "bad", legal])),
+    ]
+    stream = BatchStream(files, config(on_malformed="skip"))
+    assert sum(batch.size for batch in stream) == 3
+    assert stream.malformed == Malformed(count=3, first_line=3)
+    assert stream.malformed.path == str(files[1])
 
 
 def test_a_file_without_labels_cannot_train(write: Write) -> None:
