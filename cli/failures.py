@@ -42,6 +42,17 @@ def report_failure(err: BaseException, debug: bool) -> int:
     return EXIT_FAILURE
 
 
+def exit_code_of(err: BaseException) -> int:
+    """Returns the exit code of what a command raised; see `report_failure`."""
+    if isinstance(err, SystemExit):
+        return err.code if isinstance(err.code, int) else EXIT_FAILURE if err.code else 0
+    if isinstance(err, KeyboardInterrupt | click.Abort):
+        return EXIT_INTERRUPTED
+    if isinstance(err, HotrowError | click.ClickException):
+        return err.exit_code
+    return EXIT_FAILURE
+
+
 def _one_line(err: BaseException) -> str:
     if isinstance(err, click.UsageError):
         path = err.ctx.command_path if err.ctx else "platform"

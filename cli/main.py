@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import click
 
 from hotrow.cli.failures import report_failure
+from hotrow.cli.invocation import Invocation
 from hotrow.cli.lazy_group import LazyGroup
 from hotrow.version import __version__
 
@@ -23,14 +23,6 @@ COMMANDS = {
     "delete": "Delete rows of exported versions from a store.",
     "inspect": "Show what a run, a checkpoint, a version directory or a store holds.",
 }
-
-
-@dataclass
-class Invocation:
-    """What the options of the group set for this call of `main`, and its arguments."""
-
-    debug: bool = False
-    arguments: Sequence[str] = ()
 
 
 def _set_debug(ctx: click.Context, _param: click.Parameter, value: bool) -> None:

@@ -15,20 +15,24 @@ _GREETING = re.compile(
 )
 
 
-def import_tensorflow_quietly() -> None:
+def import_tensorflow_quietly(threads: int | None = None) -> None:
     """Imports TensorFlow and opens its devices; what else is printed meanwhile is kept.
 
     Does nothing special when the user set TF_CPP_MIN_LOG_LEVEL to 0 to see everything.
+
+    Args:
+        threads: that TensorFlow shall use, unless TF_NUM_INTRAOP_THREADS or
+            TF_NUM_INTEROP_THREADS tells; None: as many as it likes.
     """
     if "tensorflow" in sys.modules or os.environ.get("TF_CPP_MIN_LOG_LEVEL") == "0":
-        import tensorflow  # noqa: F401
-
+        _limit_threads(threads)
         return
     sys.stderr.flush()
     terminal = os.dup(2)
     with tempfile.TemporaryFile() as printed:
         os.dup2(printed.fileno(), 2)
         try:
+            _limit_threads(threads)
             import tensorflow as tf
 
             tf.config.list_logical_devices()
@@ -40,3 +44,14 @@ def import_tensorflow_quietly() -> None:
             for line in printed:
                 if not _GREETING.match(line):
                     os.write(2, line)
+
+
+def _limit_threads(threads: int | None) -> None:
+    import tensorflow as tf
+
+    if threads is None:
+        return
+    if "TF_NUM_INTRAOP_THREADS" not in os.environ:
+        tf.config.threading.set_intra_op_parallelism_threads(threads)
+    if "TF_NUM_INTEROP_THREADS" not in os.environ:
+        tf.config.threading.set_inter_op_parallelism_threads(threads)

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hotrow.cli.quiet_start import import_tensorflow_quietly
-from hotrow.config import load_config
+from hotrow.cli.invocation import Invocation
+from hotrow.cli.launcher import launch
+from hotrow.cli.rank_process import started_ranks, this_rank
+from hotrow.config import load_config, refuse_unbuilt
 from hotrow.errors import InvalidArgumentError, UnimplementedError
+from hotrow.trainer.run_directory import default_run_directory, newest_run_directory
 
 if TYPE_CHECKING:
     from hotrow.trainer.table_figures import Figures
@@ -36,7 +39,11 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Continue the run in --run-dir, or the newest of this name, from its last checkpoint.",
 )
-@click.option("--workers", type=click.IntRange(min=1), help="Same as --set parallel.workers=N.")
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    help="Train with N processes (--set parallel.workers=N).",
+)
 @click.option("--online", is_flag=True, help="Keep learning from online.source and publish.")
 @click.option(
     "--json",
@@ -44,7 +51,9 @@ if TYPE_CHECKING:
     type=click.Path(dir_okay=False, path_type=Path, allow_dash=True),
     help="Write the result to a file as JSON; - is standard output.",
 )
+@click.pass_context
 def command(
+    ctx: click.Context,
     config: Path,
     overrides: tuple[str, ...],
     run_dir: Path | None,
@@ -64,21 +73,43 @@ def command(
       platform train configs/criteo.yaml
       platform train configs/criteo.yaml --set train.epochs=2 --run-dir runs/two
       platform train configs/criteo.yaml --run-dir runs/two --resume
+      platform train configs/criteo.yaml --workers 4
+      mpiexec -n 4 platform train configs/criteo.yaml
     """  # noqa: D301 (click needs the character itself)
     if online:
         raise UnimplementedError("--online: online training is not built yet; leave it out")
-    if workers is not None:
-        overrides = (*overrides, f"parallel.workers={workers}")
     if json_file is not None and not json_file.parent.is_dir():
         raise InvalidArgumentError(f"--json {json_file}: no such directory: {json_file.parent}")
+    started = started_ranks()
+    if workers is None and started is not None:
+        workers = started
+    if workers is not None:
+        overrides = (*overrides, f"parallel.workers={workers}")
     run_config = load_config(config, overrides)
-    import_tensorflow_quietly()
-    from hotrow.trainer.loop import train
-    from hotrow.trainer.run_directory import newest_run_directory
-
+    refuse_unbuilt(run_config)
     if resume and run_dir is None:
         run_dir = newest_run_directory(run_config.name)
-    result = train(run_config, run_dir, resume)
+    workers = run_config.parallel.workers
+    if started is None and workers > 1:
+        arguments = list(ctx.ensure_object(Invocation).arguments)
+        if run_dir is None:
+            run_dir = default_run_directory(run_config.name)
+        arguments += ["--run-dir", str(run_dir)]
+        raise SystemExit(launch(workers, arguments, run_dir))
+    if started is not None and workers != started:
+        raise InvalidArgumentError(
+            f"parallel.workers is {workers}, but MPI started {started} ranks; leave --workers out "
+            "under mpiexec, or mpiexec"
+        )
+    with this_rank(run_config.parallel) as ranks:
+        from hotrow.trainer.loop import train
+
+        result = train(run_config, run_dir, resume, ranks)
+        if ranks.is_first:
+            _tell(result, json_file)
+
+
+def _tell(result: TrainResult, json_file: Path | None) -> None:
     if json_file is not None:
         text = json.dumps(result.as_dict(), indent=2) + "\n"
         if str(json_file) == "-":
@@ -94,6 +125,8 @@ def _summary(result: TrainResult) -> str:
         f"{result.steps:,} steps, {result.samples_per_second:,.0f} samples/s, "
         f"{sum(result.rows.values()):,} rows in {len(result.rows)} tables",
     ]
+    if result.ranks > 1:
+        lines.append(f"{result.ranks} ranks{_sent(result)}")
     lines += [f"table {name}: {_told(figures)}" for name, figures in result.tables.items()]
     if result.valid is not None:
         lines.append(
@@ -102,6 +135,14 @@ def _summary(result: TrainResult) -> str:
         )
     lines.append(f"run directory: {result.run_dir}")
     return "\n".join(lines)
+
+
+def _sent(result: TrainResult) -> str:
+    parts = [
+        f"{stage} {told['bytes'] / 2**20:,.1f} MiB in {told['seconds']:.1f} s"
+        for stage, told in result.stages.items()
+    ]
+    return f": {', '.join(parts)}" if parts else ""
 
 
 def _told(figures: Figures) -> str:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# Ranks that are threads of one process wait for each other in ops, each on a thread of TensorFlow.
+os.environ.setdefault("TF_NUM_INTEROP_THREADS", "8")
 
 # CI repeats the same examples, so that what fails is what changed; elsewhere each run looks for new
 # ones.

@@ -4,44 +4,58 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import tensorflow as tf
 
 from hotrow.config import RunConfig
-from hotrow.trainer.data import BatchStream
+from hotrow.ops.ranks import LONE, Ranks
+from hotrow.trainer.data import BatchStream, Part, Paths
 from hotrow.trainer.metrics import BinaryMetrics, Quality
 from hotrow.trainer.model_inputs import model_inputs
 from hotrow.trainer.read_ahead import read_ahead
-from hotrow.trainer.train_step import Forward
+from hotrow.trainer.train_step import Forward, from_op_error
 
 Floats = npt.NDArray[np.float32]
 
 
 def predict_file(
-    forward: Forward, config: RunConfig, path: str | Path
+    forward: Forward, config: RunConfig, path: Paths, ranks: Ranks = LONE
 ) -> Iterator[tuple[Floats, Floats]]:
     """Yields (labels [B], logits [B]) of the file's rows, in order; no table changes.
 
     Args:
         forward: from `make_forward`.
         config: the run's configuration; it says how to read the file and the batch size.
-        path: a data file with labels.
+        path: a data file with labels, or several.
+        ranks: each computes a part of each batch, and all get all. A collective.
 
     Raises:
         NotFoundError, DataError: the file is missing or malformed.
     """
-    stream = BatchStream(path, config)
+    stream = BatchStream(path, config, part=Part(ranks.rank, ranks.size))
     with contextlib.closing(read_ahead(lambda: iter(stream))) as batches:
-        for batch in batches:
+        for number, batch in enumerate(batches):
             assert batch.labels is not None  # BatchStream requires labels
-            yield batch.labels, forward(model_inputs(batch)).numpy()
+            try:
+                logits = forward(model_inputs(batch)).numpy()
+            except tf.errors.OpError as err:
+                raise from_op_error(err, f"batch {number + 1} of {path}") from err
+            yield _of_all(ranks, batch.labels, logits)
 
 
-def evaluate_file(forward: Forward, config: RunConfig, path: str | Path) -> Quality:
+def _of_all(ranks: Ranks, labels: Floats, logits: Floats) -> tuple[Floats, Floats]:
+    if ranks.size == 1:
+        return labels, logits
+    parts = ranks.all_gather(np.concatenate([labels, logits]), "scores of a batch")
+    halves = [(part[: len(part) // 2], part[len(part) // 2 :]) for part in parts]
+    return np.concatenate([own for own, _ in halves]), np.concatenate([own for _, own in halves])
+
+
+def evaluate_file(forward: Forward, config: RunConfig, path: Paths, ranks: Ranks = LONE) -> Quality:
     """Returns AUC, logloss and calibration on a data file; see `predict_file`."""
     metrics = BinaryMetrics()
-    for labels, logits in predict_file(forward, config, path):
+    for labels, logits in predict_file(forward, config, path, ranks):
         metrics.update(labels, logits)
     return metrics.result()

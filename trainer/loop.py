@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import signal
 import sys
-import time
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,31 +16,34 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from hotrow.config import RunConfig, refuse_unbuilt
-from hotrow.errors import FailedPreconditionError, OutOfRangeError
+from hotrow.errors import FailedPreconditionError, HotrowError, OutOfRangeError
+from hotrow.ops.ranks import LONE, Ranks
+from hotrow.trainer.agreement import agreed, gathered, of_first
 from hotrow.trainer.checkpoint import Position, Restored
 from hotrow.trainer.checkpoint.environment import differences
 from hotrow.trainer.checkpoint.random_state import restore_random_state
 from hotrow.trainer.checkpoint.writer import CheckpointWriter
-from hotrow.trainer.data import BatchStream, open_data
+from hotrow.trainer.data import BatchStream, Part, each_path, open_data
 from hotrow.trainer.determinism import op_determinism
+from hotrow.trainer.equal_variables import spread_variables
 from hotrow.trainer.evaluation import evaluate_file
-from hotrow.trainer.event_log import EventLog
 from hotrow.trainer.features import STANDARDIZE_ROWS
 from hotrow.trainer.look_ahead import look_ahead
 from hotrow.trainer.metrics import BinaryMetrics, Quality
 from hotrow.trainer.model_inputs import ModelInputs, model_inputs
 from hotrow.trainer.models import Ranker, build_model
-from hotrow.trainer.progress import Progress
+from hotrow.trainer.models.split import Split
+from hotrow.trainer.next_item import NextItem
+from hotrow.trainer.rank_rules import check_ranks
+from hotrow.trainer.rank_stages import stages_of_all
 from hotrow.trainer.read_ahead import read_ahead
-from hotrow.trainer.run_directory import (
-    EVENTS,
-    RunDirectory,
-    default_run_directory,
-    read_metrics,
-)
+from hotrow.trainer.run_directory import RunDirectory, default_run_directory
+from hotrow.trainer.run_log import RunLog
+from hotrow.trainer.sharding import plan_of_run
 from hotrow.trainer.speed import Speed
+from hotrow.trainer.step_report import StepReport, exchange
 from hotrow.trainer.stop_request import StopRequest
-from hotrow.trainer.table_figures import cache_of_all, watched_tables
+from hotrow.trainer.table_figures import cache_of_all, statistics_of_all, watched_tables
 from hotrow.trainer.train_result import TrainResult
 from hotrow.trainer.train_step import (
     from_op_error,
@@ -52,9 +54,13 @@ from hotrow.trainer.train_step import (
 from hotrow.trainer.warm_up import warm_up
 
 Floats = npt.NDArray[np.float32]
+Batch = tuple[Floats, int, ModelInputs]
+"""Labels float32 [B], rows of the batch of all ranks, inputs."""
 
 
-def train(config: RunConfig, run_dir: Path | None = None, resume: bool = False) -> TrainResult:
+def train(
+    config: RunConfig, run_dir: Path | None = None, resume: bool = False, ranks: Ranks = LONE
+) -> TrainResult:
     """Trains until the configured end and returns what came out.
 
     Equal configuration, seed, data and number of TensorFlow's threads give the same tables,
@@ -64,6 +70,8 @@ def train(config: RunConfig, run_dir: Path | None = None, resume: bool = False) 
         config: what to train.
         run_dir: the directory to write; None: a new one, `runs/<name>-<time>`.
         resume: continue the run in `run_dir` from its newest undamaged checkpoint.
+        ranks: those that train as one; each calls this with the same arguments. Rank 0 writes the
+            run directory and tells of the run; all return the same figures.
 
     Raises:
         UnimplementedError: the configuration needs a part that is not built yet.
@@ -73,71 +81,129 @@ def train(config: RunConfig, run_dir: Path | None = None, resume: bool = False) 
         DataError: a data file is malformed.
         DataLossError: every checkpoint of the run is damaged.
         FailedPreconditionError: the loss became NaN or infinite, or another process trains there.
-        HotrowError: the last checkpoint cannot be written.
+        HotrowError: the last checkpoint cannot be written, or another rank failed.
         KeyboardInterrupt: on SIGINT, after a checkpoint was written.
         SystemExit: on SIGTERM, after a checkpoint was written.
     """
     refuse_unbuilt(config)
-    _check_data(config)
-    if run_dir is None:
-        run_dir = default_run_directory(config.name)
-    directory = (RunDirectory.reopen if resume else RunDirectory.create)(run_dir, config)
-    with contextlib.closing(directory), op_determinism(config.train.deterministic):
-        run = _Run(config, directory)
-        try:
-            return run.train(resume)
-        except KeyboardInterrupt:
-            run.checkpoints.close(abandon=True)
-            raise
-        finally:
-            run.close()
+    try:
+        check_ranks(config, ranks)
+        agreed(ranks, "data files", lambda: _check_data(config))
+        directory = _open_directory(config, run_dir, resume, ranks)
+        with contextlib.closing(directory), op_determinism(config.train.deterministic):
+            return _train(config, directory, resume, ranks)
+    except (_Interrupted, _Terminated):
+        raise  # all ranks stop after this step
+    except BaseException as err:
+        if not (isinstance(err, HotrowError) and err.on_all_ranks):
+            ranks.fail(err)
+        raise
+
+
+def _train(config: RunConfig, directory: RunDirectory, resume: bool, ranks: Ranks) -> TrainResult:
+    run = _Run(config, directory, _split(config, directory, resume, ranks))
+    try:
+        return run.train(resume)
+    except KeyboardInterrupt:
+        run.checkpoints.close(abandon=True)
+        raise
+    finally:
+        run.close()
 
 
 def _check_data(config: RunConfig) -> None:
     """Opens the data files, so that a mistake shows before anything is written."""
     config.data.require_files()
-    for path in (config.data.train, config.data.valid):
-        if path is not None:
+    for paths in (config.data.train, config.data.valid):
+        for path in () if paths is None else each_path(paths):
             data = open_data(path, config.data, config.features, require_labels=True)
             next(iter(data.raw_batches(1)))  # a file without rows ends here
 
 
-class _Run:
-    """The state of one call of `train`."""
+def _open_directory(
+    config: RunConfig, run_dir: Path | None, resume: bool, ranks: Ranks
+) -> RunDirectory:
+    """Opens the run directory on rank 0, for all."""
 
-    def __init__(self, config: RunConfig, directory: RunDirectory) -> None:
+    def open_it() -> RunDirectory | None:
+        if not ranks.is_first:
+            return None
+        path = default_run_directory(config.name) if run_dir is None else run_dir
+        return (RunDirectory.reopen if resume else RunDirectory.create)(path, config)
+
+    own = agreed(ranks, "run directory", open_it)
+    if ranks.size == 1:
+        assert own is not None
+        return own
+    path = of_first(ranks, "run directory", None if own is None else str(own.path))
+    return RunDirectory.join(Path(path), config) if own is None else own
+
+
+def _split(config: RunConfig, directory: RunDirectory, resume: bool, ranks: Ranks) -> Split:
+    """Plans on rank 0, for all, which ranks have which rows."""
+    if ranks.size == 1:
+        return Split(ranks)
+
+    def plan() -> list[dict[str, Any]]:
+        if not ranks.is_first:
+            return []
+        say = partial(print, file=sys.stderr)
+        made = plan_of_run(config, ranks.size, directory.path, resume, say)
+        return [made.schemes(), made.owners()]
+
+    planned = of_first(ranks, "plan of tables", agreed(ranks, "plan of tables", plan))
+    return Split(ranks, *planned)
+
+
+class _Interrupted(KeyboardInterrupt):
+    """All ranks stopped because of SIGINT."""
+
+
+class _Terminated(SystemExit):
+    """All ranks stopped because of SIGTERM."""
+
+
+class _Run:
+    """The state of one call of `train`, on one rank."""
+
+    def __init__(self, config: RunConfig, directory: RunDirectory, split: Split) -> None:
         self.config = config
         self.directory = directory
-        self.model: Ranker = build_model(config)
+        self.ranks = ranks = split.ranks
+        self.log = RunLog(directory, quiet=not ranks.is_first)
+        self.model: Ranker = build_model(config, split)
         self.optimizer = make_optimizer(config.optimizer, self.model)
-        self.step = make_train_step(self.model, self.optimizer, config)
+        self.step = make_train_step(self.model, self.optimizer, config, ranks)
         self.forward = make_forward(self.model, config)
         self.position = Position()
         self.checkpoints = CheckpointWriter(
-            directory.checkpoints, config.checkpoint, self.model, self.optimizer, self._say
+            directory.checkpoints,
+            config.checkpoint,
+            self.model,
+            self.optimizer,
+            self.log.say,
+            ranks,
         )
-        self.events = EventLog(directory.path / EVENTS)
-        self.progress: Progress | None = None
         self.speed = Speed()
         self.metrics = BinaryMetrics()
         self.valid: Quality | None = None
         self.valid_step = -1
-        # The last step of each kind that metrics.jsonl has.
-        self.logged = {"train": -1, "valid": -1, "tables": -1}
+        self.stopping: int | None = None  # the signal that all ranks stop for
 
     def train(self, resume: bool) -> TrainResult:
         self._start(resume)
         if not self._at_end() and self.position.epoch < self.config.train.epochs:
             warm_up(self.model, self.config, self.position.batch)
-        self.progress = Progress(self.position.step)
+        self.log.start_steps(self.position.step)
         with StopRequest() as stop:
             for epoch in range(self.position.epoch, self.config.train.epochs):
                 if self._at_end():
                     break
                 self._epoch(epoch, stop)
-                if stop.number is not None:
+                self._hear(stop)
+                if self.stopping is not None:
                     self._last_checkpoint()
-                    self._leave(stop.number)
+                    self._leave(self.stopping)
         self._report_training()
         self._last_checkpoint()
         self._validate()
@@ -145,21 +211,24 @@ class _Run:
 
     def close(self) -> None:
         self.checkpoints.close()
-        self.events.close()
-        if self.progress is not None:
-            self.progress.close()
+        self.log.close()
 
     def _start(self, resume: bool) -> None:
         if resume:
             restored = self.directory.checkpoints.restore_newest(
-                self.model, self.optimizer, report=self._say
+                self.model, self.optimizer, report=self.log.say, ranks=self.ranks
             )
             if restored is not None:
                 self._continue_from(restored)
                 return
-            self._say(f"no checkpoint in {self.directory.path}, starting over")
-            self.directory.truncate_metrics(-1)
+            self.log.say(f"no checkpoint in {self.directory.path}, starting over")
+            self.log.start_over()
         if self.model.preprocess.needs_statistics:
+            agreed(self.ranks, "statistics of dense columns", self._measure_dense)
+        spread_variables([*self.model.dense_variables(), *self.optimizer.variables], self.ranks)
+
+    def _measure_dense(self) -> None:
+        if self.ranks.is_first:
             rows = BatchStream(self.config.data.train, self.config, limit=STANDARDIZE_ROWS)
             self.model.preprocess.adapt(np.concatenate([batch.dense for batch in rows]))
 
@@ -168,13 +237,13 @@ class _Run:
         self.metrics.set_state(restored.metrics)
         restore_random_state(restored.random)
         self.checkpoints.continue_from(restored.position, restored.lineage)
-        self.directory.truncate_metrics(self.position.step)
-        for record in read_metrics(self.directory.path):
-            self.logged[record["kind"]] = record["step"]
-        self._say(f"resuming {self.directory.path} at step {self.position.step}")
-        differs = differences(restored.environment)
+        self.log.continue_from(self.position.step)
+        if self.ranks.size > 1:
+            self.log.logged = of_first(self.ranks, "measurements", self.log.logged)
+        self.log.say(f"resuming {self.directory.path} at step {self.position.step}")
+        differs = differences(restored.environment, self.ranks.size)
         if differs and self.config.train.deterministic:
-            self._say(f"the last bits may differ from an uninterrupted run: {differs}")
+            self.log.say(f"the last bits may differ from an uninterrupted run: {differs}")
 
     def _at_end(self) -> bool:
         bound = self.config.train.max_steps
@@ -190,101 +259,111 @@ class _Run:
             shuffle_seed=self.config.seed if self.config.train.shuffle else None,
             start_batch=self.position.batch,
             epoch=epoch,
+            part=Part(self.ranks.rank, self.ranks.size),
         )
         self.speed.restart()
         cache = self.config.cache
         window = 0 if cache.as_spec() is None else cache.lookahead
         # Tensors are made in the reading thread, too.
         with contextlib.closing(read_ahead(lambda: _with_inputs(stream))) as batches:
-            for labels, inputs in look_ahead(batches, window, self._look_ahead):
-                self._train_batch(labels, inputs)
-                if stop.number is not None or self._at_end():
+            coming = NextItem(look_ahead(batches, window, self._look_ahead))
+            agreed(self.ranks, "the first batch", coming.fetch)
+            while coming.item is not None:
+                self._train_batch(coming.item, coming, stop)
+                if self.stopping is not None or self._at_end():
                     return
+                if self.ranks.size == 1:
+                    coming.fetch()
         if stream.malformed.count:
-            self._say(
+            self.log.say(
                 f"epoch {epoch + 1}: {stream.malformed.count} malformed lines skipped, the first "
-                f"is line {stream.malformed.first_line} of {self.config.data.train}"
+                f"is line {stream.malformed.first_line} of {stream.malformed.path}"
             )
         self._report_training()
         self._validate()
         self.position = Position(self.position.step, epoch + 1, 0)
 
-    def _look_ahead(self, window: list[tuple[Floats, ModelInputs]]) -> None:
+    def _look_ahead(self, window: list[Batch]) -> None:
         # A key that is out of range is for the step that meets it to report.
         with contextlib.suppress(OutOfRangeError):
-            self.model.look_ahead(inputs["sparse"] for _, inputs in window)
+            self.model.look_ahead(inputs["sparse"] for _, _, inputs in window)
 
-    def _train_batch(self, labels: Floats, inputs: ModelInputs) -> None:
+    def _train_batch(self, batch: Batch, coming: NextItem[Batch], stop: StopRequest) -> None:
+        labels, rows, inputs = batch
+        number = self.position.step + 1
         try:
-            logits = self.step(inputs, labels).numpy()
+            logits = self.step(inputs, labels, rows).numpy()
         except tf.errors.OpError as err:
-            raise from_op_error(err, f"step {self.position.step + 1}") from err
-        if not np.isfinite(logits).all():
+            raise from_op_error(err, f"step {number}") from err
+        due = self.log.step_done(), self.checkpoints.due(number)
+        done = StepReport(labels, logits, rows, stop.number, False, *due)
+        if self.ranks.size > 1:
+            done = self._exchange(done, coming, number)
+        if not np.isfinite(done.logits).all():
             raise FailedPreconditionError(
-                f"the model's output is no longer finite at step {self.position.step + 1}; lower "
+                f"the model's output is no longer finite at step {number}; lower "
                 "optimizer.learning_rate or the tables' learning_rate, or check the dense columns"
             )
-        self.metrics.update(labels, logits)
+        self.metrics.update(done.labels, done.logits)
         at = self.position
-        self.position = Position(at.step + 1, at.epoch, at.batch + 1)
-        self.speed.lap(len(labels))
-        assert self.progress is not None
-        if self.progress.step_done():
+        self.position = Position(number, at.epoch, at.batch + 1)
+        self.speed.lap(rows)
+        if done.report:
             self._report_training()
         every = self.config.train.eval_every_steps
         if every is not None and self.position.step % every == 0:
             self._report_training()
             self._validate()
         self._log_checkpoints()
-        if self.checkpoints.due(self.position.step):
+        if done.checkpoint:
             self.checkpoints.begin(self.position, self.metrics.state)
+        self.stopping = stop.number if self.ranks.size == 1 else done.stop
         self.speed.restart()
+
+    def _exchange(self, own: StepReport, coming: NextItem[Batch], number: int) -> StepReport:
+        """Fetches the next batch and returns the step as all ranks tell of it."""
+        coming.try_to_fetch()
+        own = replace(own, is_last=coming.item is None, writing=self.checkpoints.tell())
+        done = exchange(self.ranks, own, coming.failure, number)
+        self.checkpoints.hear(done.writing)
+        return done
+
+    def _hear(self, stop: StopRequest) -> None:
+        """Learns whether a rank was asked to stop since the last step."""
+        if self.ranks.size == 1:
+            self.stopping = stop.number
+        elif self.stopping is None:
+            told = gathered(self.ranks, "stop requests", stop.number)
+            self.stopping = next((number for number in told if number is not None), None)
 
     def _report_training(self) -> None:
         """Reports the epoch's progressive quality, unless this step was reported already."""
-        counted = watched_tables(self.model.tables())
-        if counted and self.logged["tables"] != self.position.step:
-            figures = {f"{t}/{key}": n for t, told in counted.items() for key, n in told.items()}
-            self._append("tables", self.position, figures)
-        if self.logged["train"] == self.position.step:
+        tables, step = self.model.tables(), self.position.step
+        if self.log.logged["train"] == step == self.log.logged["tables"]:
             return
-        quality, speed = self.metrics.result(), self.speed.samples_per_second()
-        if self.progress is not None:
-            cache = cache_of_all(self.model.tables())
-            at = self.position
-            self.progress.report_training(at.step, at.epoch, quality, speed, cache)
-        self._log("train", quality, {"samples_per_second": speed})
+        statistics = statistics_of_all(tables, self.ranks)
+        counted = watched_tables(tables, statistics)
+        if counted and self.log.logged["tables"] != step:
+            figures = {f"{t}/{key}": n for t, told in counted.items() for key, n in told.items()}
+            self.log.append("tables", self.position, figures)
+        if self.log.logged["train"] == step:
+            return
+        cache = cache_of_all(tables, statistics)
+        speed = self.speed.samples_per_second()
+        self.log.training(self.position, self.metrics.result(), speed, cache)
+        if self.ranks.size > 1:
+            stages = stages_of_all(self.ranks)
+            figures = {f"{s}/{key}": n for s, told in stages.items() for key, n in told.items()}
+            self.log.append("ranks", self.position, figures)
 
     def _validate(self) -> None:
         """Measures the validation file, if there is one and this step was not measured yet."""
         path = self.config.data.valid
         if path is None or self.valid_step == self.position.step:
             return
-        self.valid = evaluate_file(self.forward, self.config, path)
+        self.valid = evaluate_file(self.forward, self.config, path, self.ranks)
         self.valid_step = self.position.step
-        if self.progress is not None:
-            self.progress.report_validation(self.position.step, self.valid)
-        if self.logged["valid"] != self.position.step:
-            self._log("valid", self.valid, {})
-
-    def _log(self, kind: str, quality: Quality, more: dict[str, float]) -> None:
-        self._append(kind, self.position, {**asdict(quality), **more})
-
-    def _append(self, kind: str, position: Position, values: dict[str, Any]) -> None:
-        self.logged[kind] = position.step
-        at = {"kind": kind, "step": position.step, "epoch": position.epoch, "time": time.time()}
-        numbers = {
-            f"{kind}/{key}": value
-            for key, value in values.items()
-            if not isinstance(value, str) and math.isfinite(value)
-        }
-        try:
-            self.directory.append_metrics({**at, **values})
-            self.events.write(position.step, numbers)
-        except (OSError, tf.errors.OpError) as err:
-            self._say(
-                f"figures ({kind}) of step {position.step} are not written: {err}; training goes on"
-            )
+        self.log.validation(self.position, self.valid)
 
     def _last_checkpoint(self) -> None:
         """Returns once the checkpoint of this step is on the disk."""
@@ -296,7 +375,7 @@ class _Run:
     def _log_checkpoints(self) -> None:
         for outcome in self.checkpoints.outcomes():
             if outcome.failure is None:
-                self._append("checkpoint", outcome.position, outcome.figures())
+                self.log.append("checkpoint", outcome.position, outcome.figures())
 
     def _leave(self, signal_number: int) -> None:
         line = (
@@ -304,30 +383,28 @@ class _Run:
             f"--run-dir {self.directory.path}"
         )
         if signal_number == signal.SIGINT:
-            raise KeyboardInterrupt(line)
-        self._say(line)
-        raise SystemExit(128 + signal_number)
-
-    def _say(self, line: str) -> None:
-        if self.progress is not None:
-            self.progress.say(line)
-        else:
-            print(line, file=sys.stderr)
+            raise _Interrupted(line)
+        self.log.say(line)
+        raise _Terminated(128 + signal_number)
 
     def _result(self) -> TrainResult:
+        tables = self.model.tables()
+        statistics = statistics_of_all(tables, self.ranks)
         return TrainResult(
             run_dir=self.directory.path,
             steps=self.position.step,
             samples_per_second=self.speed.samples_per_second(),
             train=self.metrics.result(),
             valid=self.valid,
-            rows={name: table.size for name, table in self.model.tables().items()},
-            tables=watched_tables(self.model.tables()),
+            rows={name: told["rows"] for name, told in statistics.items()},
+            tables=watched_tables(tables, statistics),
+            ranks=self.ranks.size,
+            stages=stages_of_all(self.ranks),
         )
 
 
-def _with_inputs(stream: BatchStream) -> Iterator[tuple[Floats, ModelInputs]]:
-    """Yields labels float32 [B] and inputs; what else a batch holds may go."""
+def _with_inputs(stream: BatchStream) -> Iterator[Batch]:
+    """Yields labels, rows and inputs; what else a batch holds may go."""
     for batch in stream:
         assert batch.labels is not None  # BatchStream requires labels
-        yield batch.labels, model_inputs(batch)
+        yield batch.labels, batch.global_size, model_inputs(batch)

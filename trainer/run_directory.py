@@ -37,7 +37,9 @@ _FREE_TO_CHANGE = (
     "cache.",
     "checkpoint.",
     "data.valid",
+    "parallel.",
 )
+_FREE_OF_A_TABLE = ".sharding"
 
 
 def default_run_directory(name: str) -> Path:
@@ -67,8 +69,8 @@ class RunDirectory:
         checkpoints: its checkpoints.
     """
 
-    def __init__(self, path: Path, keep_checkpoints: int, lock: int) -> None:
-        """Wraps a directory that is there; use `create` or `reopen`."""
+    def __init__(self, path: Path, keep_checkpoints: int, lock: int | None) -> None:
+        """Wraps a directory that is there; use `create`, `reopen` or `join`."""
         self.path = path
         self.checkpoints = CheckpointDirectory(path / CHECKPOINTS, keep_checkpoints)
         self._lock = lock
@@ -116,7 +118,8 @@ class RunDirectory:
         """
         own = read_config(path)
         for key, before, now in _differences(own, config):
-            if not key.startswith(_FREE_TO_CHANGE):
+            of_a_table = key.startswith("tables.") and key.endswith(_FREE_OF_A_TABLE)
+            if not (of_a_table or key.startswith(_FREE_TO_CHANGE)):
                 raise InvalidArgumentError(
                     f"{key}: the run in {path} has {before!r}, now it is {now!r}; a run continues "
                     "with the same value, a new one needs another --run-dir"
@@ -124,6 +127,11 @@ class RunDirectory:
         lock = _lock(path)
         _write_config(path, config)
         return cls(path, config.checkpoint.keep, lock)
+
+    @classmethod
+    def join(cls, path: Path, config: RunConfig) -> RunDirectory:
+        """Returns the directory that rank 0 has opened, for another rank of the same run."""
+        return cls(path, config.checkpoint.keep, None)
 
     def append_metrics(self, record: Mapping[str, Any]) -> None:
         """Appends one line to `metrics.jsonl`; numbers that JSON lacks become null.
@@ -155,7 +163,8 @@ class RunDirectory:
 
     def close(self) -> None:
         """Lets other processes write to the directory."""
-        os.close(self._lock)
+        if self._lock is not None:
+            os.close(self._lock)
 
 
 def read_config(path: Path) -> RunConfig:

@@ -14,7 +14,7 @@ from hotrow.config import RunConfig
 from hotrow.errors import DataLossError
 from hotrow.ops.planner import SCHEMES, Sample, ShardingPlan, describe_plan, plan_sharding
 from hotrow.spec import FeatureConfig
-from hotrow.trainer.data import BatchStream, expected_rows
+from hotrow.trainer.data import BatchStream, each_path, expected_rows
 from hotrow.trainer.models.feature_tables import column_of, model_features
 
 SHARDING = "sharding.json"
@@ -46,7 +46,7 @@ def plan_tables(
     sample = sample_tables(config, features, ranks)
     return plan_sharding(
         tables,
-        sample.facts(expected_rows(config.data.train)),
+        sample.facts(sum(map(expected_rows, each_path(config.data.train)))),
         ranks=ranks,
         batch_size=config.data.batch_size,
         forced={table.name: _forced(config, table.name) for table in tables},

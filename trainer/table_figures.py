@@ -6,16 +6,44 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from hotrow.cache_figures import CacheFigures
+from hotrow.ops.ranks import LONE, Ranks
+from hotrow.trainer.agreement import gathered
 
 if TYPE_CHECKING:
     from hotrow.ops.table import Table
 
 Figures = dict[str, int | float]
+Statistics = dict[str, dict[str, int]]
+"""Of each table, by name: what `Table.statistics` tells."""
 
 _FIGURES = ("rows", "admitted", "refused", "waiting", "expired", "tombstones")
+_EVERYWHERE = ("column", "replicated")  # each rank has (its part of) every row
+_OF_EACH_RANK = ("cache_steps",)
 
 
-def watched_tables(tables: Mapping[str, Table]) -> dict[str, Figures]:
+def statistics_of_all(tables: Mapping[str, Table], ranks: Ranks = LONE) -> Statistics:
+    """Returns the statistics of the tables, those of all ranks together. A collective.
+
+    Bytes, rows and totals are summed. Where each rank has all rows, or a part of each, rows and
+    totals are those of rank 0.
+    """
+    own = {name: table.statistics() for name, table in tables.items()}
+    if ranks.size == 1:
+        return own
+    told = gathered(ranks, "figures of tables", own)
+    return {name: _together(table, [one[name] for one in told]) for name, table in tables.items()}
+
+
+def _together(table: Table, told: list[dict[str, int]]) -> dict[str, int]:
+    first = told[0]
+    sums = {key: sum(one[key] for one in told) for key in first}
+    of_first = [key for key in first if key in _OF_EACH_RANK]
+    if table.config.sharding in _EVERYWHERE:
+        of_first += [key for key in first if key != "bytes" and not key.startswith("cache_")]
+    return {**sums, **{key: first[key] for key in of_first}}
+
+
+def watched_tables(tables: Mapping[str, Table], statistics: Statistics) -> dict[str, Figures]:
     """Returns the figures of the tables that have admission, expiry or a cache, by name.
 
     Those of admission and expiry are of `Table.statistics`, totals of the whole run. Those of a
@@ -24,7 +52,7 @@ def watched_tables(tables: Mapping[str, Table]) -> dict[str, Figures]:
     figures: dict[str, Figures] = {}
     for name, table in tables.items():
         config = table.config
-        told = table.statistics()
+        told = statistics[name]
         if config.admission is not None or config.expiry is not None:
             figures[name] = {figure: told[figure] for figure in _FIGURES}
         if config.cache is not None:
@@ -33,11 +61,11 @@ def watched_tables(tables: Mapping[str, Table]) -> dict[str, Figures]:
     return figures
 
 
-def cache_of_all(tables: Mapping[str, Table]) -> CacheFigures | None:
+def cache_of_all(tables: Mapping[str, Table], statistics: Statistics) -> CacheFigures | None:
     """Returns the figures of the caches of all tables together; None: there is no cache."""
     cached = [
-        CacheFigures.of(table.statistics())
-        for table in tables.values()
+        CacheFigures.of(statistics[name])
+        for name, table in tables.items()
         if table.config.cache is not None
     ]
     return CacheFigures.together(cached) if cached else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ class TrainResult:
         rows: rows of each table.
         tables: of each table with admission, expiry or a cache, what they did; see
             `watched_tables`.
+        ranks: how many processes trained.
+        stages: of each stage of their exchange, what `stages_of_all` tells; empty for one rank.
     """
 
     run_dir: Path
@@ -35,6 +37,8 @@ class TrainResult:
     valid: Quality | None
     rows: dict[str, int]
     tables: dict[str, Figures]
+    ranks: int = 1
+    stages: dict[str, Figures] = field(default_factory=dict)
 
     @property
     def valid_auc(self) -> float:
@@ -61,5 +65,7 @@ class TrainResult:
                 name: {key: finite_or_none(value) for key, value in figures.items()}
                 for name, figures in self.tables.items()
             },
+            "ranks": self.ranks,
+            "stages": self.stages,
         }
         return {key: finite_or_none(value) for key, value in figures.items()}

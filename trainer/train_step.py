@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +11,11 @@ import tensorflow as tf
 
 from hotrow.config import OptimizerConfig, RunConfig, learning_rate_as_spec
 from hotrow.errors import HotrowError, from_status
+from hotrow.ops.dense_gradients import sum_over_ranks
 from hotrow.ops.learning_rates import keras_learning_rate
+from hotrow.ops.ranks import LONE, Ranks
 from hotrow.trainer.model_inputs import ModelInputs, input_signature
+from hotrow.trainer.models.dropout import part_of_batch
 
 if TYPE_CHECKING:
     from hotrow.trainer.models import Ranker
@@ -26,7 +30,7 @@ _OPTIMIZERS = {
     "sgd": keras.optimizers.SGD,
 }
 
-Step = Callable[[ModelInputs, Any], Any]
+Step = Callable[..., Any]
 Forward = Callable[[ModelInputs], Any]
 
 
@@ -55,30 +59,56 @@ def make_optimizer(config: OptimizerConfig, model: Ranker) -> Any:
     return optimizer
 
 
-def make_train_step(model: Ranker, optimizer: Any, config: RunConfig) -> Step:
-    """Returns a function that trains on one batch.
+def make_train_step(model: Ranker, optimizer: Any, config: RunConfig, ranks: Ranks = LONE) -> Step:
+    """Returns a function that trains on one batch, or on this rank's part of it; a collective.
 
-    The loss is the mean binary cross-entropy of the batch plus the model's penalties. Tables are
-    updated in backward, the dense part by `optimizer`.
+    The loss is the mean binary cross-entropy of the batch of all ranks plus the model's penalties.
+    Tables are updated in backward, the dense part by `optimizer`, equally on all ranks.
 
     Returns:
-        (model inputs, labels float32 [B]) -> logits float32 [B] as they were before the update.
+        (model inputs, labels float32 [B], rows of the batch of all ranks, if not B) -> logits
+        float32 [B] as they were before the update.
     """
 
-    def train_step(inputs: ModelInputs, labels: Any) -> Any:
-        with tf.GradientTape() as tape:
+    def train_step(inputs: ModelInputs, labels: Any, rows: Any) -> Any:
+        with contextlib.ExitStack() as context:
+            if ranks.size > 1:
+                context.enter_context(part_of_batch(ranks.rank * rows // ranks.size, rows))
+            tape = context.enter_context(tf.GradientTape())
             logits = model(inputs, training=True)
-            loss = tf.reduce_mean(
-                tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
-            )
-            loss = tf.add_n([loss, *model.losses])
+            losses = tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
+            # A sample's gradient has the same bits whichever rank it is on.
+            loss = tf.reduce_sum(losses) / tf.cast(rows, tf.float32)
+            loss = tf.add_n([loss, *(penalty / ranks.size for penalty in model.losses)])
         variables = model.trainable_variables
-        optimizer.apply(tape.gradient(loss, variables), variables)
+        gradients = tape.gradient(loss, variables)
+        if ranks.size > 1:
+            gradients = _summed(variables, gradients, model, ranks)
+        optimizer.apply(gradients, variables)
         return logits
 
-    labels = tf.TensorSpec([None], tf.float32)
-    compiled: Step = tf.function(train_step, input_signature=[input_signature(config), labels])
-    return compiled
+    signature = [
+        input_signature(config),
+        tf.TensorSpec([None], tf.float32),
+        tf.TensorSpec([], tf.int32),
+    ]
+    compiled = tf.function(train_step, input_signature=signature)
+
+    def step(inputs: ModelInputs, labels: Any, rows: int | None = None) -> Any:
+        return compiled(inputs, labels, len(labels) if rows is None else rows)
+
+    return step
+
+
+def _summed(variables: list[Any], gradients: list[Any], model: Ranker, ranks: Ranks) -> list[Any]:
+    """Returns the gradients, those of dense variables summed over the ranks."""
+    anchor = None if model.embedding is None else model.embedding.anchor
+    dense = [number for number, variable in enumerate(variables) if variable is not anchor]
+    sums = sum_over_ranks([gradients[number] for number in dense], ranks)
+    summed = list(gradients)
+    for number, gradient in zip(dense, sums, strict=True):
+        summed[number] = gradient
+    return summed
 
 
 def make_forward(model: Ranker, config: RunConfig) -> Forward:

@@ -67,14 +67,24 @@ class LineLayout:
         return layout
 
     @property
+    def weights_bytes(self) -> int:
+        """Bytes of a weight."""
+        return _bytes_of(self.weights_type)
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of a value of the vectors of state."""
+        return _bytes_of(self.state_type)
+
+    @property
     def state_offset(self) -> int:
         """Bytes before the state."""
-        return self.width * _bytes_of(self.weights_type)
+        return self.width * self.weights_bytes
 
     @property
     def scalars_offset(self) -> int:
         """Bytes before the scalars."""
-        end = self.state_offset + self.vectors * self.width * _bytes_of(self.state_type)
+        end = self.state_offset + self.vectors * self.width * self.state_bytes
         return (end + 3) // 4 * 4
 
     @property

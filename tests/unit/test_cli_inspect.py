@@ -14,7 +14,7 @@ from unit.written_checkpoint import OPTIMIZER, TOTALS, write
 
 from hotrow.cli.main import main
 from hotrow.line_layout import LineLayout
-from hotrow.trainer.checkpoint import rows as checkpoint_rows
+from hotrow.trainer.checkpoint import part_rows
 
 CONFIG = """\
 name: small
@@ -302,7 +302,7 @@ def test_a_damaged_base_is_named(run, inspect, damage, said):
 def test_a_checkpoint_that_is_removed_while_it_is_read_gives_way_to_a_newer_one(
     run, inspect, monkeypatch
 ):
-    read = checkpoint_rows.read_rows
+    read = part_rows.read_rows
 
     def read_and_remove(path, line_bytes):
         """The run goes on just then: it writes one and removes those before."""
@@ -312,19 +312,19 @@ def test_a_checkpoint_that_is_removed_while_it_is_read_gives_way_to_a_newer_one(
             shutil.rmtree(run / f"checkpoints/step-{step:08d}")
         return read(path, line_bytes)
 
-    monkeypatch.setattr(checkpoint_rows, "read_rows", read_and_remove)
+    monkeypatch.setattr(part_rows, "read_rows", read_and_remove)
     assert "  checkpoint: step-00000080\n" in inspect(run)
 
 
 def test_one_checkpoint_that_is_removed_while_it_is_read_is_told(run, inspect, monkeypatch):
     path = run / "checkpoints/step-00000064"
-    read = checkpoint_rows.read_rows
+    read = part_rows.read_rows
 
     def read_and_remove(file, line_bytes):
         shutil.rmtree(path, ignore_errors=True)
         return read(file, line_bytes)
 
-    monkeypatch.setattr(checkpoint_rows, "read_rows", read_and_remove)
+    monkeypatch.setattr(part_rows, "read_rows", read_and_remove)
     assert inspect(path, code=1) == (
         f"the run went on and removed {path} while it was read; try again"
     )

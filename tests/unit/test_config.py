@@ -129,6 +129,8 @@ def test_the_resolved_configuration_loads_again_as_the_same(tmp_path, raw):
             "none; set it under tables, or give cache.device_rows or cache.device_bytes",
         ),
         ("parallel.sharding", "rows", "'rows' is not legal (did you mean 'row'?)"),
+        ("parallel.timeout_seconds", 0, "parallel.timeout_seconds: 0 is not legal; expected more"),
+        ("tables.C1.sharding", "exchange", "tables.C1.sharding: 'exchange' is not legal; expected"),
     ],
 )
 def test_a_value_that_is_not_legal_is_named_with_its_path(raw, path, value, line):
@@ -484,8 +486,6 @@ def test_data_options_that_do_not_fit_the_format_are_refused(raw, data, line):
 @pytest.mark.parametrize(
     ("path", "value"),
     [
-        ("parallel.workers", 2),
-        ("parallel.sharding", "row"),
         ("parallel.staleness", 1),
         ("online.source", "redis://x"),
         ("online.publish_seconds", 2.0),

@@ -17,7 +17,8 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from hotrow.cli.ineffective_flags import INEFFECTIVE
-from hotrow.cli.main import Invocation, group
+from hotrow.cli.invocation import Invocation
+from hotrow.cli.main import group
 from hotrow.config import RunConfig, ScheduleConfig, parse_config
 from hotrow.config.yaml_text import parse_yaml
 

@@ -11,7 +11,12 @@ import pytest
 import tensorflow as tf
 
 from hotrow.config import parse_config
-from hotrow.errors import FailedPreconditionError, HotrowError, UnimplementedError
+from hotrow.errors import (
+    FailedPreconditionError,
+    HotrowError,
+    InvalidArgumentError,
+    UnimplementedError,
+)
 from hotrow.sealed_directory import seal_of
 from hotrow.trainer import progress
 from hotrow.trainer.data import DataError
@@ -268,7 +273,9 @@ def test_a_malformed_line_ends_the_run_or_is_skipped_and_counted(config, tmp_pat
 
 
 def test_a_part_that_is_not_built_is_refused_before_anything_is_written(config, tmp_path):
-    with pytest.raises(UnimplementedError, match=r"parallel.workers: 7"):
+    with pytest.raises(UnimplementedError, match=r"parallel.staleness: 7"):
+        train(config(parallel={"staleness": 7}), tmp_path / "run")
+    with pytest.raises(InvalidArgumentError, match=r"parallel.workers is 7, but 1 ranks train"):
         train(config(parallel={"workers": 7}), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

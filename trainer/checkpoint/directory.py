@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hotrow.errors import DataLossError, FailedPreconditionError
+from hotrow.ops.ranks import LONE, Ranks
 from hotrow.sealed_directory import discard
+from hotrow.trainer.agreement import agreed
 from hotrow.trainer.checkpoint.restore import Restored, restore
 from hotrow.trainer.checkpoint.stored import StoredCheckpoint, name_of, open_chain, step_of
 
@@ -84,7 +86,11 @@ class CheckpointDirectory:
         return self._first_good(open_chain, report) or []
 
     def restore_newest(
-        self, model: Ranker, optimizer: Any | None, report: Callable[[str], None]
+        self,
+        model: Ranker,
+        optimizer: Any | None,
+        report: Callable[[str], None],
+        ranks: Ranks = LONE,
     ) -> Restored | None:
         """Restores the newest checkpoint that is undamaged and returns what else it holds.
 
@@ -95,6 +101,7 @@ class CheckpointDirectory:
             model: made from the same configuration; its tables and weights are replaced.
             optimizer: its variables are replaced; None: they are not needed.
             report: gets one line for each damaged checkpoint that is passed over.
+            ranks: that train as one; each restores the rows that it has. A collective.
 
         Returns:
             None if there is no checkpoint at all.
@@ -103,9 +110,15 @@ class CheckpointDirectory:
             DataLossError: there are checkpoints, and every one is damaged.
             FailedPreconditionError: a checkpoint is of another configuration or format.
         """
-        return self._first_good(
-            lambda path: restore(open_chain(path), model, optimizer, report), report
-        )
+
+        def attempt(path: Path) -> Restored:
+            # Every rank reads all files that it needs; that they are whole, one of them checks.
+            chain = agreed(
+                ranks, "checks of a checkpoint", lambda: open_chain(path, thorough=ranks.is_first)
+            )
+            return restore(chain, model, optimizer, report, ranks)
+
+        return self._first_good(attempt, report)
 
     def _first_good(
         self, attempt: Callable[[Path], Any], report: Callable[[str], None]

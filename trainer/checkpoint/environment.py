@@ -8,8 +8,8 @@ from typing import Any
 from hotrow.version import __version__
 
 
-def environment() -> dict[str, Any]:
-    """Returns versions, and the threads that TensorFlow cuts its sums for, as JSON values."""
+def environment(ranks: int = 1) -> dict[str, Any]:
+    """Returns versions, the threads that TensorFlow cuts its sums for, and the number of ranks."""
     import keras  # here: `platform inspect` reads checkpoints without waiting for TensorFlow
     import tensorflow as tf
 
@@ -19,13 +19,15 @@ def environment() -> dict[str, Any]:
         "tensorflow": tf.__version__,
         "keras": keras.__version__,
         "threads": threads or len(os.sched_getaffinity(0)),
+        "ranks": ranks,
     }
 
 
-def differences(written: dict[str, Any]) -> str:
+def differences(written: dict[str, Any], ranks: int = 1) -> str:
     """Returns in words how this process differs from the one that wrote; "" if it does not."""
+    written = {"ranks": 1, **written}  # older checkpoints are of one
     return ", ".join(
         f"{name} {written.get(name)} -> {value}"
-        for name, value in environment().items()
+        for name, value in environment(ranks).items()
         if written.get(name) != value
     )

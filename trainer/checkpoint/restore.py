@@ -8,14 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hotrow.errors import DataLossError, FailedPreconditionError, InvalidArgumentError
+from hotrow.errors import DataLossError, FailedPreconditionError
 from hotrow.lineage import Lineage
+from hotrow.ops.ranks import LONE, Ranks
+from hotrow.trainer.agreement import agreed, gathered
 from hotrow.trainer.checkpoint import stored
 from hotrow.trainer.checkpoint.array_file import Arrays, read_arrays
+from hotrow.trainer.checkpoint.parts import COLUMN, REPLICATED, sum_of_digests, whole_layout
 from hotrow.trainer.checkpoint.position import Position
 from hotrow.trainer.checkpoint.random_state import check_random_state
 from hotrow.trainer.checkpoint.stored import StoredCheckpoint
-from hotrow.trainer.checkpoint.table_files import read_removed, read_rows
+from hotrow.trainer.checkpoint.table_restore import restore_table
 from hotrow.trainer.checkpoint.variable_files import assign_variables, check_variables
 from hotrow.trainer.metrics import BinaryMetrics
 
@@ -48,6 +51,7 @@ def restore(
     model: Ranker,
     optimizer: Any | None,
     report: Callable[[str], None],
+    ranks: Ranks = LONE,
 ) -> Restored:
     """Replaces the tables and weights of a model by those of a checkpoint.
 
@@ -58,12 +62,35 @@ def restore(
         chain: from `open_chain`, which checked the files.
         model: made from the same configuration. A table may have another number of shards.
         optimizer: its variables are replaced; None: they are not needed.
-        report: gets a line for what cannot be carried over to another number of shards.
+        report: gets a line for what cannot be carried over to another number of shards or ranks.
+        ranks: that train as one; each restores the rows that it has. A collective.
 
     Raises:
         DataLossError: something is not what was written.
         FailedPreconditionError: the checkpoint is of another configuration.
     """
+    tables = model.tables()
+    try:
+        restored, assign = agreed(
+            ranks, "rows of a checkpoint", lambda: _restore(chain, model, optimizer, report, ranks)
+        )
+        _check_rows(chain[-1], tables, ranks)
+    except BaseException:
+        for table in tables.values():
+            table.clear()
+        raise
+    assign()
+    return restored
+
+
+def _restore(
+    chain: list[StoredCheckpoint],
+    model: Ranker,
+    optimizer: Any | None,
+    report: Callable[[str], None],
+    ranks: Ranks,
+) -> tuple[Restored, Callable[[], None]]:
+    """Replaces this rank's tables; returns what else there is, and what assigns the variables."""
     newest = chain[-1]
     tables = model.tables()
     _check_tables(newest, tables)
@@ -83,16 +110,14 @@ def restore(
     # Damage behind a valid checksum shows here, before anything has changed.
     BinaryMetrics().set_state(restored.metrics)
     check_random_state(restored.random)
-    try:
-        for table in tables.values():
-            _restore_table(table, chain, report)
-    except BaseException:
-        for table in tables.values():
-            table.clear()
-        raise
-    for file, own in variables.items():
-        assign_variables(own, values[file])
-    return restored
+    for table in tables.values():
+        restore_table(table, chain, report, ranks)
+
+    def assign() -> None:
+        for file, own in variables.items():
+            assign_variables(own, values[file])
+
+    return restored, assign
 
 
 def _check_tables(checkpoint: StoredCheckpoint, tables: dict[str, Table]) -> None:
@@ -103,7 +128,8 @@ def _check_tables(checkpoint: StoredCheckpoint, tables: dict[str, Table]) -> Non
             f"{', '.join(tables)}; use the configuration of the run"
         )
     for name, table in tables.items():
-        written, own = entries[name], dict(table.layout)
+        written = entries[name]
+        own = whole_layout(dict(table.layout), table.config.embedding_dim)
         optimizer = type(table.config.optimizer).__name__
         if (written["layout"], written["optimizer"]) != (own, optimizer):
             raise FailedPreconditionError(
@@ -117,54 +143,34 @@ def _described(layout: dict[str, Any]) -> str:
     return f"dim {layout['width']} and lines of {layout['line_bytes']} bytes"
 
 
-def _restore_table(
-    table: Table, chain: list[StoredCheckpoint], report: Callable[[str], None]
-) -> None:
-    newest = chain[-1]
-    entry = newest.table(table.name)
-    same_shards = all(c.table(table.name)["shards"] == table.config.shards for c in chain)
-    table.clear()
-    try:
-        for checkpoint in chain:
-            _apply(table, checkpoint, same_shards)
-    except InvalidArgumentError as err:
-        raise DataLossError(f"{newest.path}: rows of table {table.name!r}: {err}") from err
-    table.set_state((newest.path / stored.TABLES / entry["state"]).read_bytes())
-    if not same_shards:
-        report(
-            f"table {table.name!r} was written with {entry['shards']} shards and has "
-            f"{table.config.shards} now: sightings of keys without a row start anew"
-        )
-    if table.size != entry["size"] or (
-        entry["digest"] is not None and table.digest() != entry["digest"]
-    ):
-        raise DataLossError(
-            f"{newest.path}: the rows of table {table.name!r} are not those that were written"
-        )
-
-
-def _apply(table: Table, checkpoint: StoredCheckpoint, same_shards: bool) -> None:
-    """Puts the rows of one checkpoint of a chain into a table, over those below it."""
-    directory = checkpoint.path / stored.TABLES
-    entry = checkpoint.table(table.name)
-    # A row may have got the place of one that went: those leave first. A row that only moved
-    # gives its old place up in any order.
-    if entry["removed"] is not None:
-        table.remove_rows(read_removed(directory / entry["removed"]))
-    for file in entry["files"]:
-        rows = read_rows(directory / file, table.line_bytes)
-        table.import_rows(
-            rows.keys,
-            rows.lines,
-            rows.clocks,
-            rows.counts,
-            rows.places if same_shards else None,
-        )
-
-
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         content: dict[str, Any] = json.loads(path.read_bytes())
     except (OSError, ValueError) as err:
         raise DataLossError(f"{path} cannot be read: {err}") from err
     return content
+
+
+def _check_rows(checkpoint: StoredCheckpoint, tables: dict[str, Table], ranks: Ranks) -> None:
+    """Checks that the tables of all ranks have the rows that were written. A collective.
+
+    Raises:
+        DataLossError: one has not.
+    """
+    entries = {name: checkpoint.table(name) for name in tables}
+    own = {
+        name: [table.size, None if entries[name]["digest"] is None else table.digest()]
+        for name, table in tables.items()
+    }
+    told = gathered(ranks, "sizes of tables", own) if ranks.size > 1 else [own]
+    for name, table in tables.items():
+        sizes, digests = zip(*(one[name] for one in told), strict=True)
+        everywhere = ranks.size > 1 and table.config.sharding in (COLUMN, REPLICATED)
+        found = sizes[0] if everywhere and len(set(sizes)) == 1 else sum(sizes)
+        digest = None
+        if entries[name]["digest"] is not None and len(table.columns) == table.dim:
+            digest = digests[0] if everywhere else sum_of_digests(digests)
+        if found != entries[name]["size"] or digest not in (None, entries[name]["digest"]):
+            raise DataLossError(
+                f"{checkpoint.path}: the rows of table {name!r} are not those that were written"
+            )

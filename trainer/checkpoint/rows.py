@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from hotrow.errors import DataLossError
 from hotrow.line_layout import LineLayout
-from hotrow.trainer.checkpoint.stored import TABLES, StoredCheckpoint, open_chain
-from hotrow.trainer.checkpoint.table_files import Rows, read_removed, read_rows
+from hotrow.trainer.checkpoint.part_rows import removed_of, rows_of
+from hotrow.trainer.checkpoint.parts import files_of
+from hotrow.trainer.checkpoint.stored import TABLES, open_chain
+from hotrow.trainer.checkpoint.table_files import Rows
 
 PIECE_ROWS = 65_536  # what is computed for a piece stays in the cache of a core
 
@@ -62,7 +63,7 @@ class CheckpointRows:
         return sum(
             part.facts["files"][f"{TABLES}/{name}"]["bytes"]
             for part in self._chain
-            for name in _files(part.table(table))
+            for name in files_of(part.table(table))
         )
 
     def rows_to_read(self, table: str) -> int:
@@ -79,14 +80,12 @@ class CheckpointRows:
         Raises:
             DataLossError: a file cannot be read, or the rows are not as many as were written.
         """
-        line_bytes = self.layout(table).line_bytes
         seen: Keys = np.empty(0, np.int64)  # sorted keys of the newer checkpoints
         found = 0
         for part in reversed(self._chain):
             is_full = part is self._chain[0]
             newer = [seen]
-            for name in part.table(table)["files"]:
-                rows = read_rows(part.path / TABLES / name, line_bytes)
+            for rows in rows_of(part, table):
                 if not is_full:
                     newer.append(rows.keys)
                 for piece in _pieces(rows):
@@ -95,21 +94,12 @@ class CheckpointRows:
                     yield current
                     passed(len(piece.keys))
             if not is_full:
-                seen = np.sort(np.concatenate([*newer, *_removed(part, table)]))
+                seen = np.sort(np.concatenate([*newer, removed_of(part, table)]))
         expected = self.newest.table(table)["size"]
         if found != expected:
             raise DataLossError(
                 f"{self.newest.path}: table {table!r} has {found} rows, {expected} were written"
             )
-
-
-def _files(entry: dict[str, Any]) -> list[str]:
-    return [*entry["files"], *filter(None, (entry["state"], entry["removed"]))]
-
-
-def _removed(part: StoredCheckpoint, table: str) -> list[Keys]:
-    name = part.table(table)["removed"]
-    return [] if name is None else [read_removed(part.path / TABLES / name)]
 
 
 def _pieces(rows: Rows) -> Iterator[Rows]:

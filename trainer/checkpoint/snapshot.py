@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hotrow.hashed_file import FileFacts, HashedFile
 from hotrow.lineage import Lineage
+from hotrow.ops.ranks import LONE, Ranks
 from hotrow.trainer.checkpoint import stored
 from hotrow.trainer.checkpoint.array_file import Arrays, write_arrays
 from hotrow.trainer.checkpoint.environment import environment
+from hotrow.trainer.checkpoint.parts import REPLICATED, entry_of
 from hotrow.trainer.checkpoint.position import Position
 from hotrow.trainer.checkpoint.random_state import capture_random_state
 from hotrow.trainer.checkpoint.table_files import (
     ROW_OVERHEAD_BYTES,
     removed_name,
     state_name,
+    stem_of,
     write_removed,
     write_rows,
 )
@@ -52,6 +55,7 @@ class TrainingSnapshot:
         kind: str,
         complete_digest: bool = False,
         lineage: Lineage = Lineage(),  # noqa: B008 (frozen)
+        ranks: Ranks = LONE,
     ) -> None:
         """Takes the snapshot.
 
@@ -63,6 +67,7 @@ class TrainingSnapshot:
             kind: "full" or "increment".
             complete_digest: take the digest of large tables, too; training waits for it.
             lineage: of the run.
+            ranks: that train as one; each takes its part of the tables, rank 0 all else.
 
         Raises:
             HotrowError: a table cannot be taken; none stays taken.
@@ -70,16 +75,19 @@ class TrainingSnapshot:
         self.position = position
         self.kind = kind
         self._lineage = lineage
-        self._dense: dict[str, Arrays] = {
-            stored.MODEL: copy_variables(model.dense_variables()),
-            stored.OPTIMIZER: copy_variables(optimizer.variables),
-            stored.METRICS: metrics,
-        }
+        self._ranks = ranks.size
+        self._dense: dict[str, Arrays] = {}
+        if ranks.is_first:
+            self._dense = {
+                stored.MODEL: copy_variables(model.dense_variables()),
+                stored.OPTIMIZER: copy_variables(optimizer.variables),
+                stored.METRICS: metrics,
+            }
         self._random = capture_random_state()
         self._tables: dict[str, _TableSnapshot] = {}
         try:
             for name, table in model.tables().items():
-                self._tables[name] = _TableSnapshot(table, kind, complete_digest)
+                self._tables[name] = _TableSnapshot(table, kind, complete_digest, ranks)
         except BaseException:
             self.close()
             raise
@@ -89,39 +97,46 @@ class TrainingSnapshot:
         )
 
     def write(
-        self,
-        directory: Path,
-        facts: dict[str, Any],
-        hashed: dict[str, FileFacts],
-        check: Callable[[], None],
-    ) -> None:
-        """Writes all files of the checkpoint besides its manifest. Call it once.
+        self, directory: Path, hashed: dict[str, FileFacts], check: Callable[[], None]
+    ) -> dict[str, Any]:
+        """Writes this rank's files of the checkpoint and returns its entry of each table.
+
+        Call it once.
 
         Args:
-            directory: empty.
-            facts: gets what the manifest says about them.
+            directory: has an empty directory for tables.
             hashed: gets the size and checksum of each file.
             check: called between pieces; what it raises ends the writing.
 
         Raises:
             OSError: the disk is full or refuses.
         """
-        facts |= {
-            "format": stored.FORMAT,
+        entries = {
+            name: table.write(directory / stored.TABLES, hashed, check)
+            for name, table in self._tables.items()
+        }
+        for file, arrays in self._dense.items():
+            hashed[file] = write_arrays(directory / file, arrays)
+        if self._dense:
+            with HashedFile(directory / stored.RANDOM) as random:
+                random.write(json.dumps(self._random).encode())
+            hashed[stored.RANDOM] = random.facts
+        return entries
+
+    def facts(self, entries: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Returns what the manifest says, from what `write` returned on each rank, in order."""
+        alone = self._ranks == 1
+        names = entries[0]
+        return {
+            "format": stored.FORMAT if alone else stored.FORMAT_OF_RANKS,
             "kind": self.kind,
             "position": asdict(self.position),
             "lineage": self._lineage.as_json(),
-            "environment": environment(),
-            "tables": {},
+            "environment": environment(self._ranks),
+            "tables": entries[0]
+            if alone
+            else {name: entry_of([of_rank[name] for of_rank in entries]) for name in names},
         }
-        (directory / stored.TABLES).mkdir()
-        for name, table in self._tables.items():
-            facts["tables"][name] = table.write(directory / stored.TABLES, hashed, check)
-        for file, arrays in self._dense.items():
-            hashed[file] = write_arrays(directory / file, arrays)
-        with HashedFile(directory / stored.RANDOM) as random:
-            random.write(json.dumps(self._random).encode())
-        hashed[stored.RANDOM] = random.facts
 
     def keep(self) -> None:
         """Makes this what the next increment is relative to. Call it once all is on the disk."""
@@ -137,8 +152,11 @@ class TrainingSnapshot:
 class _TableSnapshot:
     """One table."""
 
-    def __init__(self, table: Table, kind: str, complete_digest: bool) -> None:
-        self._name = table.name
+    def __init__(self, table: Table, kind: str, complete_digest: bool, ranks: Ranks) -> None:
+        alone = ranks.size == 1
+        self._stem = stem_of(table.name, None if alone else ranks.rank)
+        # Equal on all ranks: the first one writes.
+        self._written = table.config.sharding != REPLICATED or ranks.is_first
         self._line_bytes = table.line_bytes
         digest = complete_digest or table.bytes <= DIGEST_BYTES
         self._entry = {
@@ -149,9 +167,13 @@ class _TableSnapshot:
             "digest": table.digest() if digest else None,
             "statistics": table.statistics(),
         }
+        if not alone:
+            columns = [table.columns.start, table.columns.stop]
+            self._entry |= {"rank": ranks.rank, "columns": columns, "ranks": ranks.size}
+            self._entry |= {"sharding": table.config.sharding, "owner": table.config.owner}
         self.snapshot = table.snapshot("all" if kind == stored.FULL else "checkpoint")
         self._removed, self._state = self.snapshot.removed, self.snapshot.state
-        self.bytes_needed = (
+        self.bytes_needed = self._written * (
             self.snapshot.rows * (self._line_bytes + ROW_OVERHEAD_BYTES)
             + self._removed.nbytes
             + len(self._state)
@@ -162,22 +184,25 @@ class _TableSnapshot:
         self, directory: Path, hashed: dict[str, FileFacts], check: Callable[[], None]
     ) -> dict[str, Any]:
         """Writes the table's files and returns its entry of the manifest."""
-        snapshot, name = self.snapshot, self._name
-        files, rows = write_rows(snapshot, name, self._line_bytes, snapshot.rows, directory, check)
+        snapshot, stem = self.snapshot, self._stem
+        if not self._written:
+            nothing = {"files": [], "rows": 0, "removed": None, "removed_rows": 0, "state": ""}
+            return {**nothing, "step": snapshot.step, **self._entry}
+        files, rows = write_rows(snapshot, stem, self._line_bytes, snapshot.rows, directory, check)
         written = dict(files)
         removed = self._removed
         if len(removed):
-            written[removed_name(name)] = write_removed(removed, directory / removed_name(name))
-        with HashedFile(directory / state_name(name)) as state:
+            written[removed_name(stem)] = write_removed(removed, directory / removed_name(stem))
+        with HashedFile(directory / state_name(stem)) as state:
             state.write(self._state)
-        written[state_name(name)] = state.facts
+        written[state_name(stem)] = state.facts
         hashed |= {f"{stored.TABLES}/{file}": facts for file, facts in written.items()}
         return {
             "files": list(files),
             "rows": rows,
-            "removed": removed_name(name) if len(removed) else None,
+            "removed": removed_name(stem) if len(removed) else None,
             "removed_rows": len(removed),
-            "state": state_name(name),
+            "state": state_name(stem),
             "step": snapshot.step,
             **self._entry,
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +12,12 @@ import pydantic
 
 from hotrow.errors import DataLossError, FailedPreconditionError
 from hotrow.sealed_directory import MANIFEST, check_files, read_manifest, seal_of
+from hotrow.trainer.checkpoint.parts import files_of
 
 FORMAT = 2
+"""Of one process."""
+FORMAT_OF_RANKS = 3
+"""Of several ranks: the rows of a table are in `parts`."""
 FULL, INCREMENT = "full", "increment"
 MODEL, OPTIMIZER, METRICS = "model.safetensors", "optimizer.safetensors", "metrics.safetensors"
 RANDOM, TABLES = "random.json", "tables"
@@ -31,18 +36,42 @@ class _Layout(_Part):
     line_bytes: _Count
 
 
-class _TableEntry(_Part):
+class _Files(_Part):
     files: list[str]
     removed: str | None
     state: str
     rows: _Count
     removed_rows: _Count
+    layout: _Layout
+    size: _Count
+    digest: str | None
+
+
+class _Table(_Part):
     step: _Count
     layout: _Layout
     optimizer: str
     shards: Annotated[int, pydantic.Field(ge=1)]
     size: _Count
+    rows: _Count
+    removed_rows: _Count
     digest: str | None
+
+
+class _TableOfOne(_Table, _Files):
+    """Format 2."""
+
+
+class _PartOfRank(_Files):
+    rank: _Count
+    columns: Annotated[list[_Count], pydantic.Field(min_length=2, max_length=2)]
+
+
+class _TableOfRanks(_Table):
+    """Format 3."""
+
+    sharding: Literal["row", "column", "row_broadcast", "table", "replicated"]
+    parts: Annotated[list[_PartOfRank], pydantic.Field(min_length=1)]
 
 
 class _Position(_Part):
@@ -66,7 +95,14 @@ class _Facts(_Part):
     environment: dict[str, Any]
     parents: list[str]
     parent_seals: list[str]
-    tables: dict[str, _TableEntry]
+    tables: dict[str, _TableOfOne]
+
+
+class _FactsOfRanks(_Facts):
+    tables: dict[str, _TableOfRanks]  # type: ignore[assignment]
+
+
+_MODELS: dict[int, type[_Facts]] = {FORMAT: _Facts, FORMAT_OF_RANKS: _FactsOfRanks}
 
 
 def name_of(step: int) -> str:
@@ -77,6 +113,19 @@ def name_of(step: int) -> str:
 def step_of(name: str) -> int | None:
     """Returns the step of a checkpoint's name; None: it is not one."""
     return int(name.removeprefix("step-")) if _NAME.fullmatch(name) else None
+
+
+def newest_step(run_dir: Path) -> int | None:
+    """Returns the step of a run's newest checkpoint that looks whole; None: there is none.
+
+    Sizes of files are compared, not checksums.
+    """
+    steps = (step_of(path.name) for path in (run_dir / "checkpoints").glob("step-*"))
+    for step in sorted((step for step in steps if step is not None), reverse=True):
+        with contextlib.suppress(DataLossError, FailedPreconditionError):
+            open_chain(run_dir / "checkpoints" / name_of(step), thorough=False)
+            return step
+    return None
 
 
 @dataclass(frozen=True)
@@ -139,20 +188,22 @@ def open_chain(path: Path, thorough: bool = True) -> list[StoredCheckpoint]:
 
 def _open(path: Path) -> StoredCheckpoint:
     facts = read_manifest(path)
-    if facts.get("format") != FORMAT:
+    number = facts.get("format")
+    model = _MODELS.get(number) if isinstance(number, int) else None
+    if model is None:
         raise FailedPreconditionError(
-            f"{path / MANIFEST} has format {facts.get('format')!r}, this version of Hotrow reads "
-            f"{FORMAT}; start a new run, or use the version that wrote it"
+            f"{path / MANIFEST} has format {number!r}, this version of Hotrow reads "
+            f"{' and '.join(map(str, _MODELS))}; start a new run, or use the version that wrote it"
         )
     try:
-        _Facts.model_validate(facts)
+        model.model_validate(facts)
         seals, parents = list(facts["parent_seals"]), list(facts["parents"])
         if len(seals) != len(parents) or not all(_NAME.fullmatch(name) for name in parents):
             raise ValueError("parents")
         for table in facts["tables"].values():
-            for file in [*table["files"], table["state"], table["removed"]]:
+            for file in files_of(table):
                 # Only what the manifest has a checksum of is ever read.
-                if file is not None and f"{TABLES}/{file}" not in facts["files"]:
+                if f"{TABLES}/{file}" not in facts["files"]:
                     raise ValueError(file)
     except pydantic.ValidationError as err:
         first = err.errors(include_url=False)[0]

@@ -60,24 +60,33 @@ class Rows:
     places: npt.NDArray[np.uint32]
 
 
-def rows_name(table: str, number: int) -> str:
+def stem_of(table: str, rank: int | None = None) -> str:
+    """Returns what the names of a table's files begin with; `rank`: of the part of one of several.
+
+    No table's name has the sign that stands before the rank: it would be encoded.
+    """
+    name = quote(table, safe="")
+    return name if rank is None else f"{name}@{rank}"
+
+
+def rows_name(stem: str, number: int) -> str:
     """Returns the name of a table's piece, below the directory of all tables."""
-    return f"{quote(table, safe='')}-{number:05d}.safetensors"
+    return f"{stem}-{number:05d}.safetensors"
 
 
-def removed_name(table: str) -> str:
+def removed_name(stem: str) -> str:
     """Returns the name of the file of the keys that an increment removes."""
-    return f"{quote(table, safe='')}-removed.safetensors"
+    return f"{stem}-removed.safetensors"
 
 
-def state_name(table: str) -> str:
+def state_name(stem: str) -> str:
     """Returns the name of the file of everything of a table that is not rows."""
-    return f"{quote(table, safe='')}.state"
+    return f"{stem}.state"
 
 
 def write_rows(
     rows: RowReader,
-    table: str,
+    stem: str,
     line_bytes: int,
     at_most: int,
     directory: Path,
@@ -90,7 +99,7 @@ def write_rows(
 
     Args:
         rows: read to its end.
-        table: the name of the table.
+        stem: from `stem_of`.
         line_bytes: L.
         at_most: an upper bound of the rows to come.
         directory: gets the files.
@@ -108,7 +117,7 @@ def write_rows(
     total = held = 0
 
     def write() -> None:
-        name = rows_name(table, len(files))
+        name = rows_name(stem, len(files))
         files[name] = write_arrays(
             directory / name, {field: array[:held] for field, array in vars(piece).items()}
         )

@@ -8,53 +8,31 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hotrow.config import CheckpointConfig
 from hotrow.errors import DataLossError, HotrowError, ResourceExhaustedError
 from hotrow.lineage import Lineage
+from hotrow.ops.ranks import LONE, Ranks
 from hotrow.sealed_directory import read_manifest, remove_leftovers, seal_of, sealing
 from hotrow.trainer.checkpoint.array_file import Arrays
 from hotrow.trainer.checkpoint.directory import CheckpointDirectory
+from hotrow.trainer.checkpoint.outcome import (
+    EXPECTED,
+    NICENESS,
+    AbandonedError,
+    Outcome,
+    as_failure,
+    no_room,
+)
 from hotrow.trainer.checkpoint.position import Position
+from hotrow.trainer.checkpoint.shared_write import SharedWrite
 from hotrow.trainer.checkpoint.snapshot import TrainingSnapshot
-from hotrow.trainer.checkpoint.stored import FULL, INCREMENT, name_of
+from hotrow.trainer.checkpoint.stored import FULL, INCREMENT, TABLES, name_of
 
 if TYPE_CHECKING:
     from hotrow.trainer.models import Ranker
-
-_NICENESS = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of a checkpoint.
-
-    Attributes:
-        position: the step that it is of.
-        kind: "full" or "increment".
-        bytes: of its files.
-        seconds: from the snapshot until it was on the disk.
-        stall_seconds: how long training stood still for it.
-        failure: why there is none; None if there is one.
-    """
-
-    position: Position
-    kind: str
-    bytes: int
-    seconds: float
-    stall_seconds: float
-    failure: HotrowError | None = None
-
-    def figures(self) -> dict[str, Any]:
-        """Returns what a line of `metrics.jsonl` says about it."""
-        return {
-            "checkpoint": self.kind,
-            "bytes": self.bytes,
-            "checkpoint_seconds": self.seconds,
-            "checkpoint_stall_seconds": self.stall_seconds,
-        }
 
 
 class CheckpointWriter:
@@ -73,6 +51,7 @@ class CheckpointWriter:
         model: Ranker,
         optimizer: Any,
         report: Callable[[str], None],
+        ranks: Ranks = LONE,
     ) -> None:
         """Writes nothing yet.
 
@@ -82,13 +61,16 @@ class CheckpointWriter:
             model: its tables and weights are written.
             optimizer: the Keras optimizer of the dense part, built.
             report: gets a line for each checkpoint that is skipped or fails.
+            ranks: that train as one. With several, `begin` and `finish` are collectives, and what
+                `tell` returns must reach all ranks by `hear` after each step.
         """
         self._directory = directory
         self._config = config
         self._model = model
         self._optimizer = optimizer
         self._report = report
-        self._running: _Write | None = None
+        self._ranks = ranks
+        self._running: _Write | SharedWrite | None = None
         self._outcomes: list[Outcome] = []
         self._skipped_for = -1  # the step whose writing made another be skipped
         self._begun = time.monotonic()
@@ -115,6 +97,19 @@ class CheckpointWriter:
         return step % self._config.every_steps == 0 or (
             seconds is not None and time.monotonic() - self._begun >= seconds
         )
+
+    def tell(self) -> dict[str, Any] | None:
+        """Returns what this rank tells the others about the writing, as a JSON value."""
+        return self._running.tell() if isinstance(self._running, SharedWrite) else None
+
+    def hear(self, told: list[Any]) -> None:
+        """Takes what all ranks told after a step.
+
+        Args:
+            told: what `tell` returned on each rank.
+        """
+        if isinstance(self._running, SharedWrite):
+            self._running.hear(told)
 
     def begin(self, position: Position, metrics: Callable[[], Arrays]) -> None:
         """Takes a checkpoint and returns while it is being written, or skips it.
@@ -159,7 +154,9 @@ class CheckpointWriter:
         Args:
             abandon: give up the checkpoint that is being written instead of waiting for it.
         """
-        if self._running is not None:
+        if isinstance(self._running, SharedWrite):
+            self._running.abandon()  # the others may be gone: no collective
+        elif self._running is not None:
             if abandon:
                 self._running.abandoned.set()
             self._wait()
@@ -172,21 +169,29 @@ class CheckpointWriter:
     def _start(self, position: Position, metrics: Callable[[], Arrays], last: bool) -> None:
         begin = time.monotonic()
         kind, chain = self._kind()
-        try:
-            snapshot = TrainingSnapshot(
-                self._model,
-                self._optimizer,
-                position,
-                metrics(),
-                kind,
-                complete_digest=last,
-                lineage=self._lineage,
-            )
-        except (HotrowError, MemoryError) as err:
-            self._failed(Outcome(position, kind, 0, 0.0, 0.0, _as_failure(err)), last)
-            return
+        take = partial(
+            TrainingSnapshot,
+            self._model,
+            self._optimizer,
+            position,
+            metrics(),
+            kind,
+            complete_digest=last,
+            lineage=self._lineage,
+            ranks=self._ranks,
+        )
         keeps = self._config.full_every > 1
-        self._running = _Write(self._directory, snapshot, chain, keeps, begin, last)
+        directory, ranks = self._directory, self._ranks
+        try:
+            if ranks.size > 1:
+                self._running = SharedWrite(
+                    directory, take, position.step, chain, keeps, last, ranks
+                )
+            else:
+                self._running = _Write(directory, take(), chain, keeps, begin, last)
+        except (HotrowError, MemoryError) as err:
+            self._failed(Outcome(position, kind, 0, 0.0, 0.0, as_failure(err)), last)
+            return
         self._begun = time.monotonic()
 
     def _kind(self) -> tuple[str, list[tuple[str, str]]]:
@@ -203,7 +208,7 @@ class CheckpointWriter:
                 return FULL, []
         return INCREMENT, below
 
-    def _skip(self, step: int, running: _Write) -> None:
+    def _skip(self, step: int, running: _Write | SharedWrite) -> None:
         if self._skipped_for != running.step:
             self._skipped_for = running.step
             self._report(
@@ -212,7 +217,11 @@ class CheckpointWriter:
             )
 
     def _collect(self) -> None:
-        if self._running is not None and self._running.done.is_set():
+        running = self._running
+        if isinstance(running, SharedWrite):
+            if running.over:
+                self._wait()
+        elif running is not None and running.done.is_set():
             self._wait()
 
     def _wait(self) -> None:
@@ -221,14 +230,22 @@ class CheckpointWriter:
         if write is None:
             return
         begin = time.monotonic()
-        write.join()
+        if isinstance(write, SharedWrite):
+            write.wait()
+        else:
+            write.join()
         self._running = None  # after the join, which a second Ctrl-C may leave
         waited = time.monotonic() - begin if not self._config.asynchronous else 0.0
-        if isinstance(write.error, _AbandonedError):
+        if isinstance(write, SharedWrite):
+            self._take(write, write.outcome(waited))
             return
-        if write.error is not None and not isinstance(write.error, _EXPECTED):
+        if isinstance(write.error, AbandonedError):
+            return
+        if write.error is not None and not isinstance(write.error, EXPECTED):
             raise write.error
-        outcome = write.outcome(waited)
+        self._take(write, write.outcome(waited))
+
+    def _take(self, write: _Write | SharedWrite, outcome: Outcome) -> None:
         if outcome.failure is not None:
             self._failed(outcome, write.last)
             return
@@ -243,13 +260,6 @@ class CheckpointWriter:
             return  # finish() raises it
         line = _not_written(outcome.position.step, outcome.failure)
         self._report(f"{line}; {self._left()}, training goes on")
-
-
-class _AbandonedError(Exception):
-    """The run ends at once."""
-
-
-_EXPECTED = (OSError, HotrowError, MemoryError)
 
 
 class _Write:
@@ -297,7 +307,7 @@ class _Write:
 
     def outcome(self, waited: float) -> Outcome:
         """Returns what became of it, after `join`."""
-        failure = None if self.error is None else _as_failure(self.error)
+        failure = None if self.error is None else as_failure(self.error)
         return Outcome(
             self._snapshot.position,
             self._snapshot.kind,
@@ -311,7 +321,7 @@ class _Write:
         try:
             # Steps come first on a machine whose cores are all busy.
             with contextlib.suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
             self._write()
             if self._keeps:
                 self._snapshot.keep()
@@ -333,7 +343,7 @@ class _Write:
         needed = self._snapshot.bytes_needed
         free = shutil.disk_usage(path).free
         if needed > free:
-            raise ResourceExhaustedError(_no_room(needed, free, self._directory))
+            raise ResourceExhaustedError(no_room(needed, free, path))
         final = self._directory.of_step(self.step)
         facts: dict[str, Any] = {
             "base": self.chain[0][0] if self.chain else final.name,
@@ -344,35 +354,20 @@ class _Write:
         try:
             # One that is there already is damaged, or this run would not come by again.
             with sealing(final, facts, hashed, replace=True) as directory:
-                self._snapshot.write(directory, facts, hashed, self._check)
+                (directory / TABLES).mkdir()
+                entries = self._snapshot.write(directory, hashed, self._check)
+                facts |= self._snapshot.facts([entries])
         except ResourceExhaustedError as err:
             free = shutil.disk_usage(path).free
-            raise ResourceExhaustedError(
-                f"{err}: {_no_room(needed, free, self._directory)}"
-            ) from err
+            raise ResourceExhaustedError(f"{err}: {no_room(needed, free, path)}") from err
         manifest = read_manifest(final)
         self.seal = seal_of(manifest)
         self._bytes = sum(file["bytes"] for file in manifest["files"].values())
 
     def _check(self) -> None:
         if self.abandoned.is_set():
-            raise _AbandonedError
+            raise AbandonedError
 
 
 def _not_written(step: int, failure: HotrowError | None) -> str:
     return f"checkpoint of step {step} is not written: {failure}"
-
-
-def _no_room(needed: int, free: int, directory: CheckpointDirectory) -> str:
-    return (
-        f"{needed:,} bytes needed, {free:,} free at {directory.path}; make room, or lower "
-        "checkpoint.keep"
-    )
-
-
-def _as_failure(err: BaseException) -> HotrowError:
-    if isinstance(err, HotrowError):
-        return err
-    if isinstance(err, OSError):
-        return HotrowError(f"{err.filename or 'the disk'}: {err.strerror or err}")
-    return ResourceExhaustedError(f"out of memory: {err}")

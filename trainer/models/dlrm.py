@@ -10,6 +10,7 @@ import tensorflow as tf
 from hotrow.config import DlrmConfig, RunConfig
 from hotrow.trainer.models.feature_tables import deep_features
 from hotrow.trainer.models.ranker import Ranker
+from hotrow.trainer.models.split import ALONE, Split
 from hotrow.trainer.models.tower import Tower, TowerOptions, linear
 
 
@@ -36,11 +37,11 @@ class Dlrm(Ranker):
     columns there is no bottom network, and it reads the products of the embeddings only.
     """
 
-    def __init__(self, config: RunConfig) -> None:
+    def __init__(self, config: RunConfig, split: Split = ALONE) -> None:
         """Makes the model of `config`, whose `model.arch` is `dlrm`."""
         sizes = config.model
         assert isinstance(sizes, DlrmConfig)
-        super().__init__(config, deep_features(config), "dlrm")
+        super().__init__(config, deep_features(config), "dlrm", split)
         options = TowerOptions(config.seed, sizes.dropout, sizes.l2, sizes.batch_norm)
         self.bottom: Tower | None = None
         if config.features.dense_columns():

@@ -12,6 +12,7 @@ import hotrow
 from hotrow.config import RunConfig
 from hotrow.trainer.features import DensePreprocessor
 from hotrow.trainer.model_inputs import ModelInputs
+from hotrow.trainer.models.split import ALONE, Split
 
 if TYPE_CHECKING:
     from hotrow.ops.table import Table
@@ -30,8 +31,17 @@ class Ranker(keras.Model):  # type: ignore[misc]
         preprocess: what turns raw dense columns into inputs.
     """
 
-    def __init__(self, config: RunConfig, features: list[hotrow.FeatureConfig], name: str) -> None:
-        """Makes the embedding layer for `features`, named `<column>` or `<column>/wide`."""
+    def __init__(
+        self,
+        config: RunConfig,
+        features: list[hotrow.FeatureConfig],
+        name: str,
+        split: Split = ALONE,
+    ) -> None:
+        """Makes the embedding layer for `features`, named `<column>` or `<column>/wide`.
+
+        With several ranks every call of the model is a collective.
+        """
         super().__init__(name=name)
         self.config = config
         self.features = {feature.name: _column_of(feature.name) for feature in features}
@@ -40,11 +50,12 @@ class Ranker(keras.Model):  # type: ignore[misc]
         if features:
             # Each table is used once a step, so the update is fused into backward (design D3).
             self.embedding = hotrow.DistributedEmbedding(
-                features,
+                split.of_features(features),
                 seed=config.seed,
                 update="backward",
                 global_clipnorm=config.embeddings.global_clipnorm,
                 name="embedding",
+                ranks=split.ranks,
             )
 
     def tables(self) -> dict[str, Table]:

@@ -9,20 +9,25 @@ from hotrow.trainer.model_inputs import placeholder_inputs
 from hotrow.trainer.models.dlrm import Dlrm
 from hotrow.trainer.models.logistic import Logistic
 from hotrow.trainer.models.ranker import Ranker
+from hotrow.trainer.models.split import ALONE, Split
 from hotrow.trainer.models.wide_deep import WideDeep
 
-MODELS: dict[str, Callable[[RunConfig], Ranker]] = {
+MODELS: dict[str, Callable[[RunConfig, Split], Ranker]] = {
     "dlrm": Dlrm,
     "logistic": Logistic,
     "wide_deep": WideDeep,
 }
 
 
-def build_model(config: RunConfig) -> Ranker:
+def build_model(config: RunConfig, split: Split = ALONE) -> Ranker:
     """Returns the model of `config` with all weights made, and empty tables.
 
     Equal configurations give equal weights: they depend on the seed and on names only.
+
+    Args:
+        config: of the run.
+        split: over which ranks its tables are, and how; a collective of them.
     """
-    model = MODELS[config.model.arch](config)
+    model = MODELS[config.model.arch](config, split)
     model(placeholder_inputs(config), training=False)
     return model

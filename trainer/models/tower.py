@@ -9,6 +9,8 @@ from typing import Any
 
 import keras
 
+from hotrow.trainer.models.dropout import Dropout
+
 
 def seed_of(seed: int, name: str) -> int:
     """Returns a seed in [0, 2**31) for a named part of a model, the same on every machine."""
@@ -57,7 +59,7 @@ class Tower(keras.layers.Layer):  # type: ignore[misc]
             self.stack.append(keras.layers.ReLU(name=f"{part}_relu"))
             if options.dropout:
                 self.stack.append(
-                    keras.layers.Dropout(
+                    Dropout(
                         options.dropout,
                         seed=seed_of(options.seed, f"{part}_dropout"),
                         name=f"{part}_dropout",

@@ -10,6 +10,7 @@ from hotrow.config import RunConfig, WideDeepConfig
 from hotrow.trainer.models.feature_tables import deep_features, wide_features
 from hotrow.trainer.models.linear_part import LinearPart
 from hotrow.trainer.models.ranker import Ranker
+from hotrow.trainer.models.split import ALONE, Split
 from hotrow.trainer.models.tower import Tower, TowerOptions, linear
 
 
@@ -21,11 +22,11 @@ class WideDeep(Ranker):
     deep table of its dim and a wide table of width 1, both read by the same keys.
     """
 
-    def __init__(self, config: RunConfig) -> None:
+    def __init__(self, config: RunConfig, split: Split = ALONE) -> None:
         """Makes the model of `config`, whose `model.arch` is `wide_deep`."""
         sizes = config.model
         assert isinstance(sizes, WideDeepConfig)
-        super().__init__(config, deep_features(config) + wide_features(config), "wide_deep")
+        super().__init__(config, deep_features(config) + wide_features(config), "wide_deep", split)
         columns = config.features.sparse_columns()
         self.deep_names = [column.name for column in columns]
         self.wide_names = [column.wide_table for column in columns]

@@ -14,6 +14,7 @@ from hotrow.config.features import (
 from hotrow.config.learning_rate import ScheduleConfig, learning_rate_as_spec
 from hotrow.config.loader import load_config, parse_config
 from hotrow.config.model import DlrmConfig, LogisticConfig, ModelConfig, WideDeepConfig
+from hotrow.config.parallel import ParallelConfig, ShardingName
 from hotrow.config.run import RunConfig
 from hotrow.config.tables import InitializerConfig, TableSettings
 from hotrow.config.training import (
@@ -24,7 +25,6 @@ from hotrow.config.training import (
 )
 from hotrow.config.unbuilt import (
     OnlineConfig,
-    ParallelConfig,
     refuse_unbuilt,
     unbuilt_values,
 )
@@ -51,6 +51,7 @@ __all__ = [
     "ParallelConfig",
     "RunConfig",
     "ScheduleConfig",
+    "ShardingName",
     "SparseColumn",
     "SparseGroup",
     "TableSettings",

@@ -11,6 +11,7 @@ from hotrow.config.cache import CacheConfig
 from hotrow.config.data import CRITEO_DENSE, CRITEO_SPARSE, DataConfig
 from hotrow.config.features import FeaturesConfig
 from hotrow.config.model import DlrmConfig, LogisticConfig, ModelConfig
+from hotrow.config.parallel import ParallelConfig
 from hotrow.config.section import Section, problem
 from hotrow.config.tables import DEFAULT_TABLE, WIDE, TableSettings, inherit_settings
 from hotrow.config.training import (
@@ -19,7 +20,7 @@ from hotrow.config.training import (
     OptimizerConfig,
     TrainConfig,
 )
-from hotrow.config.unbuilt import OnlineConfig, ParallelConfig
+from hotrow.config.unbuilt import OnlineConfig
 from hotrow.errors import nearest
 
 

@@ -10,6 +10,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 
 from hotrow.config.admission import AdmissionConfig, ExpiryConfig
 from hotrow.config.learning_rate import LearningRate, learning_rate_as_spec
+from hotrow.config.parallel import ShardingName
 from hotrow.config.section import Section, from_spec, problem
 from hotrow.spec import (
     SGD,
@@ -121,6 +122,7 @@ class TableSettings(Section):
         vocabulary_size: keys lie in [0, vocabulary_size); None: any 64-bit key.
         admission: which keys get a row; None: all that training looks up.
         expiry: when a row is given up; None: never.
+        sharding: how the table is split over several ranks; None: as `parallel.sharding` says.
     """
 
     optimizer: OptimizerName = _DEFAULT_OPTIMIZER
@@ -145,6 +147,7 @@ class TableSettings(Section):
     vocabulary_size: int | None = Field(default=None, ge=1)
     admission: AdmissionConfig | None = None
     expiry: ExpiryConfig | None = None
+    sharding: ShardingName | None = None
 
     @model_validator(mode="before")
     @classmethod

@@ -1,9 +1,9 @@
-"""Sections that are legal but whose parts are not built yet: `parallel`, `online`."""
+"""What is legal but not built yet: the section `online`, and `parallel.staleness`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -12,20 +12,6 @@ from hotrow.errors import UnimplementedError
 
 if TYPE_CHECKING:
     from hotrow.config.run import RunConfig
-
-
-class ParallelConfig(Section):
-    """Training by several processes.
-
-    Attributes:
-        workers: number of ranks.
-        sharding: how tables are split over them (`reference` OneFlow's schemes A, B and C).
-        staleness: steps that a cached row may lag behind its owner.
-    """
-
-    workers: int = Field(default=1, ge=1)
-    sharding: Literal["auto", "column", "row", "exchange"] = "auto"
-    staleness: int = Field(default=0, ge=0)
 
 
 class OnlineConfig(Section):
@@ -42,12 +28,12 @@ class OnlineConfig(Section):
 
 def unbuilt_values(config: RunConfig) -> Iterator[tuple[str, object]]:
     """Yields (path, value) of each value of `config` that needs a part that is not built."""
-    for name in ("parallel", "online"):
-        section: Section = getattr(config, name)
-        for key, field in type(section).model_fields.items():
-            value = getattr(section, key)
-            if value != field.default:
-                yield f"{name}.{key}", value
+    for key, field in OnlineConfig.model_fields.items():
+        value = getattr(config.online, key)
+        if value != field.default:
+            yield f"online.{key}", value
+    if config.parallel.staleness:
+        yield "parallel.staleness", config.parallel.staleness
 
 
 def refuse_unbuilt(config: RunConfig) -> None:

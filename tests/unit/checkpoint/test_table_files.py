@@ -8,7 +8,13 @@ import pytest
 from hotrow.errors import DataLossError
 from hotrow.trainer.checkpoint import table_files
 from hotrow.trainer.checkpoint.array_file import write_arrays
-from hotrow.trainer.checkpoint.table_files import read_removed, read_rows, write_removed, write_rows
+from hotrow.trainer.checkpoint.table_files import (
+    read_removed,
+    read_rows,
+    stem_of,
+    write_removed,
+    write_rows,
+)
 
 LINE_BYTES = 8
 
@@ -36,7 +42,9 @@ def test_rows_come_back_in_order_from_pieces_that_are_all_full_but_the_last(
 ):
     monkeypatch.setattr(table_files, "PIECE_BYTES", 10 * (LINE_BYTES + 20))
     reader = Reader(rows)
-    files, written = write_rows(reader, "a/b", LINE_BYTES, rows + 3, tmp_path, lambda: None)
+    files, written = write_rows(
+        reader, stem_of("a/b"), LINE_BYTES, rows + 3, tmp_path, lambda: None
+    )
     assert written == rows
     assert list(files) == [f"a%2Fb-{i:05d}.safetensors" for i in range(-(-rows // 10))]
     assert {path.name for path in tmp_path.iterdir()} == set(files)

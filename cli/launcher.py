@@ -1,0 +1,197 @@
+"""Starts the ranks of a run on this machine, and tells in one line if one of them dies.
+
+The ranks are the same command, started by the `mpiexec` of the package mpich. Signals go to them;
+whatever ends this process, even SIGKILL, ends them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import IO, Any
+
+import click
+
+from hotrow.cli.launched import LAUNCHER, exit_codes, pids
+from hotrow.errors import FailedPreconditionError
+from hotrow.trainer.checkpoint.stored import newest_step
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_PR_SET_PDEATHSIG = 1
+
+# What mpiexec prints when a process ends early. It is told in one line instead.
+_BANNER = re.compile(
+    rb"=+\s*$|=   |YOUR APPLICATION TERMINATED|This typically refers to|Please see the FAQ page"
+)
+_ENDED = re.compile(rb"=   PID (\d+) RUNNING AT")
+_EXIT_CODE = re.compile(rb"=   EXIT CODE: (\d+)")
+_SIGNAL = re.compile(rb"EXIT STRING: .*\(signal (\d+)\)")
+
+
+def mpiexec() -> Path:
+    """Returns the launcher that lies beside this Python.
+
+    Raises:
+        FailedPreconditionError: there is none.
+    """
+    path = Path(sys.executable).with_name("mpiexec")
+    if not path.exists():
+        raise FailedPreconditionError(
+            f"--workers: no mpiexec beside {sys.executable}; pip install mpich mpi4py, or start "
+            "the ranks with an MPI of your own: mpiexec -n N platform train ..."
+        )
+    return path
+
+
+def launch(workers: int, arguments: Sequence[str], run_dir: Path) -> int:
+    """Runs `platform ARGUMENTS` on ranks of this machine and returns its exit code.
+
+    Args:
+        workers: number of ranks.
+        arguments: of the command line; the ranks get the same.
+        run_dir: of the run, for the message when a rank dies.
+
+    Raises:
+        FailedPreconditionError: there is no mpiexec, or it does not start.
+    """
+    command = [str(mpiexec()), "-launcher", "fork", "-n", str(workers)]
+    command += [sys.executable, "-m", "hotrow.cli.main", *arguments]
+    with tempfile.TemporaryDirectory(prefix="hotrow-ranks-") as folder:
+        try:
+            process = subprocess.Popen(
+                command,
+                env={**os.environ, LAUNCHER: f"{os.getpid()}:{folder}"},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,  # Ctrl-C comes once, from here
+                preexec_fn=_die_with_parent,
+            )
+        except OSError as err:
+            raise FailedPreconditionError(f"{command[0]} does not start: {err.strerror}") from err
+        told = _Told()
+        assert process.stdout is not None
+        assert process.stderr is not None
+        pumps = [
+            threading.Thread(target=_pass_on, args=(source, sink, told), daemon=True)
+            for source, sink in ((process.stdout, sys.stdout), (process.stderr, sys.stderr))
+        ]
+        for pump in pumps:
+            pump.start()
+        with _forwarding(process, Path(folder)) as forwarded:
+            code = process.wait()
+            for pump in pumps:
+                pump.join()
+        ended, ranks = exit_codes(Path(folder)), pids(Path(folder))
+    killed = told.signal is not None and ranks.get(told.pid or -1, -1) not in ended
+    if code == 0 or (any(ended.values()) and not killed):
+        for line in told.errors:
+            sys.stderr.buffer.write(line)
+        sys.stderr.flush()
+        return next((number for _, number in sorted(ended.items()) if number), code)
+    if forwarded:  # before the ranks were ready to take it
+        name = signal.Signals(forwarded[0]).name
+        click.echo(f"stopped by {name}; {_what_now(run_dir)}", err=True)
+        return 128 + forwarded[0]
+    _tell_death(told, ranks, run_dir, code)
+    return 1
+
+
+@dataclass
+class _Told:
+    """What mpiexec told of a process that ended early, and the ranks' own last words."""
+
+    pid: int | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    errors: list[bytes] = field(default_factory=list)
+
+    def take(self, line: bytes) -> bool:
+        """Takes a line of mpiexec's, or an error's; returns whether it was one."""
+        if line.startswith(b"Error: "):
+            self.errors.append(line)  # what killed a rank is told instead, if one was killed
+            return True
+        if not _BANNER.match(line):
+            return False
+        if (found := _ENDED.match(line)) and self.pid is None:
+            self.pid = int(found[1])
+        if (found := _EXIT_CODE.match(line)) and self.exit_code is None:
+            self.exit_code = int(found[1])
+        if (found := _SIGNAL.search(line)) and self.signal is None:
+            self.signal = int(found[1])
+        return True
+
+
+def _pass_on(source: IO[bytes], sink: Any, told: _Told) -> None:
+    """Passes lines on, without those of mpiexec about a process that ended."""
+    blank = 0  # lines that are passed on unless they belong to mpiexec's
+    for line in source:
+        if line == b"\n":
+            blank += 1
+            continue
+        if told.take(line):
+            blank = 0
+            continue
+        with contextlib.suppress(OSError, ValueError):
+            sink.buffer.write(b"\n" * blank + line)
+            sink.flush()
+        blank = 0
+
+
+@contextlib.contextmanager
+def _forwarding(process: subprocess.Popen[bytes], folder: Path) -> Iterator[list[int]]:
+    """A context in which SIGINT and SIGTERM go to the ranks; a second one ends them at once.
+
+    Yields the numbers of those that came.
+    """
+    came: list[int] = []
+
+    def forward(number: int, _frame: FrameType | None) -> None:
+        came.append(number)
+        known = pids(folder)
+        if len(came) > 1 or not known:
+            # The process manager below mpiexec ends with it, and the ranks with this process.
+            process.kill()
+        for pid in known:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number if len(came) == 1 else signal.SIGKILL)
+
+    before = {number: signal.signal(number, forward) for number in _SIGNALS}
+    try:
+        yield came
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _tell_death(told: _Told, ranks: dict[int, int], run_dir: Path, code: int) -> None:
+    who = f"rank {ranks[told.pid]}" if told.pid in ranks else "a rank"
+    if told.signal is not None:
+        name = signal.Signals(told.signal).name
+        of_what = f"was killed by signal {told.signal} ({name})"
+    else:
+        of_what = f"ended with exit code {told.exit_code if told.exit_code is not None else code}"
+    line = f"Error: {who} {of_what}, so all ranks ended; {_what_now(run_dir)}"
+    click.echo(line, err=True)
+
+
+def _what_now(run_dir: Path) -> str:
+    step = newest_step(run_dir)
+    if step is None:
+        return "there is no checkpoint yet; start again"
+    return f"the newest checkpoint is of step {step}; continue with --resume --run-dir {run_dir}"
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

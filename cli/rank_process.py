@@ -1,0 +1,75 @@
+"""This process as one of several ranks, if MPI has started it: threads, errors, the end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import traceback
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from hotrow.cli.failures import exit_code_of
+from hotrow.cli.invocation import Invocation
+from hotrow.cli.launched import Launched
+from hotrow.cli.quiet_start import import_tensorflow_quietly
+from hotrow.config import ParallelConfig
+
+if TYPE_CHECKING:
+    from hotrow.ops.ranks import Ranks
+
+# As MPICH, Open MPI and Slurm tell their processes.
+_SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
+_NUMBERS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
+_ON_THIS_MACHINE = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE")
+
+
+def started_ranks() -> int | None:
+    """Returns how many ranks MPI has started, this process among them; None: it has not."""
+    from hotrow.ops.mpi_process import started_by_mpi
+
+    return _first_number(_SIZES) if started_by_mpi() else None
+
+
+@contextlib.contextmanager
+def this_rank(config: ParallelConfig) -> Iterator[Ranks]:
+    """A context with TensorFlow and the ranks; only rank 0 tells of an error that ends it.
+
+    By default the ranks of a machine share its cores: each has TensorFlow use its share of threads.
+
+    Args:
+        config: how long to wait for others, and how many there are.
+
+    Raises:
+        FailedPreconditionError, UnimplementedError: MPI cannot be used here.
+        DeadlineExceededError: the other processes did not come.
+    """
+    alone = config.workers == 1
+    launched = Launched(_first_number(_NUMBERS) or 0)
+    here = _first_number(_ON_THIS_MACHINE) or config.workers
+    cores = len(os.sched_getaffinity(0))
+    import_tensorflow_quietly(None if alone else max(1, cores // here))
+    from hotrow.ops.ranks import start_ranks
+
+    ranks = start_ranks(config.timeout_seconds)
+    try:
+        yield ranks
+        ranks.close()
+        launched.ended(0)
+    except BaseException as err:
+        code = exit_code_of(err)
+        launched.ended(code)
+        with contextlib.suppress(Exception):
+            ranks.close()
+        if ranks.is_first:
+            raise
+        if click.get_current_context().ensure_object(Invocation).debug:
+            traceback.print_exception(err)
+        raise SystemExit(code) from None
+
+
+def _first_number(names: tuple[str, ...]) -> int | None:
+    """Returns the first of some variables of the environment that is a number."""
+    values = (os.environ.get(name, "") for name in names)
+    return next((int(value) for value in values if value.isdecimal()), None)

@@ -1,0 +1,369 @@
+"""Several ranks train one model as if they were one: here ranks are threads of this process."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hotrow.config import parse_config
+from hotrow.errors import HotrowError, InvalidArgumentError, UnimplementedError
+from hotrow.ops.ranks import LONE, thread_ranks
+from hotrow.trainer.checkpoint import CheckpointDirectory
+from hotrow.trainer.checkpoint.array_file import read_arrays
+from hotrow.trainer.checkpoint.rows import CheckpointRows
+from hotrow.trainer.loop import train
+from hotrow.trainer.run_directory import read_metrics
+from hotrow.trainer.trained_run import load_run
+
+ROWS, BATCH = 330, 32
+SHARDINGS = ("row", "column", "row_broadcast", "table", "replicated")
+
+
+def write_criteo(path, rows, seed):
+    random = np.random.default_rng(seed)
+    lines = []
+    for _ in range(rows):
+        label = int(random.random() < 0.4)
+        numbers = ["" if random.random() < 0.2 else str(random.integers(0, 50)) for _ in range(13)]
+        texts = [f"{random.integers(0, 40) + 5 * label:08x}" for _ in range(26)]
+        lines.append("\t".join([str(label), *numbers, *texts]))
+    path.write_text("\n".join(lines) + "\n")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    write_criteo(folder / "train.tsv", ROWS, 0)
+    write_criteo(folder / "valid.tsv", 70, 1)
+    return folder
+
+
+def config_of(files, workers=1, **sections):
+    values = {
+        "name": "m",
+        "seed": 5,
+        "data": {
+            "format": "criteo",
+            "train": str(files / "train.tsv"),
+            "valid": str(files / "valid.tsv"),
+            "batch_size": BATCH,
+        },
+        "features": {
+            "dense": {"columns": ["I1", "I2"], "transform": "log", "standardize": True},
+            "sparse": {"columns": ["C1", "C2", "C3"], "dim": 5},
+        },
+        "model": {"arch": "dlrm", "bottom": [8, 5], "top": [8], "dropout": 0.2, "l2": 0.01},
+        "optimizer": {"name": "adam", "learning_rate": 0.01, "global_clipnorm": 0.5},
+        "tables": {"default": {"learning_rate": 0.1}},
+        "train": {"epochs": 2, "shuffle_buffer": 100, "eval_every_steps": 1},
+        "checkpoint": {"every_steps": 5},
+    }
+    parallel = {"workers": workers, "timeout_seconds": 60.0, **sections.pop("parallel", {})}
+    for name, section in sections.items():
+        values[name] = {**values.get(name, {}), **section}
+    return parse_config({**values, "parallel": parallel})
+
+
+def train_on(ranks, config, run_dir, resume=False):
+    """Trains on ranks that are threads; returns the result of each, or what it raised."""
+    if ranks == 1:
+        return [train(config, run_dir, resume)]
+    results = [None] * ranks
+
+    def run(rank):
+        try:
+            with rank:
+                results[rank.rank] = train(config, run_dir, resume, rank)
+        except BaseException as err:
+            results[rank.rank] = err
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in thread_ranks(ranks, 60.0)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def losses(run_dir, kind="train"):
+    return {r["step"]: r["logloss"] for r in read_metrics(run_dir) if r["kind"] == kind}
+
+
+def newest(run_dir):
+    directory = CheckpointDirectory(run_dir / "checkpoints", 1)
+    return directory.of_step(directory.steps()[-1])
+
+
+def rows_of(run_dir):
+    """Returns lines by key of each table, and clocks and counts."""
+    rows = CheckpointRows(newest(run_dir))
+    found = {}
+    for name in rows.tables():
+        layout = rows.layout(name)
+        for piece in rows.read(name, lambda _: None):
+            values = [*layout.weights(piece.lines), piece.lines]
+            assert len(values)
+            for key, weights, clock, count in zip(
+                piece.keys, layout.weights(piece.lines), piece.clocks, piece.counts, strict=True
+            ):
+                found[name, int(key)] = (weights.copy(), int(clock), int(count))
+    return found
+
+
+def assert_same_model(one, other, rtol=2e-5):
+    left, right = rows_of(one), rows_of(other)
+    assert left.keys() == right.keys()
+    for key, (weights, clock, count) in left.items():
+        assert (clock, count) == right[key][1:], key
+        np.testing.assert_allclose(weights, right[key][0], rtol=rtol, atol=1e-6)
+    mine, theirs = (read_arrays(newest(run) / "model.safetensors") for run in (one, other))
+    assert mine.keys() == theirs.keys()
+    for name, values in mine.items():
+        np.testing.assert_allclose(values, theirs[name], rtol=rtol, atol=1e-6, err_msg=name)
+
+
+def assert_same_losses(one, other):
+    for kind in ("train", "valid"):
+        left, right = losses(one, kind), losses(other, kind)
+        assert left.keys() == right.keys()
+        np.testing.assert_allclose(list(left.values()), list(right.values()), rtol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def alone(files, tmp_path_factory):
+    run = tmp_path_factory.mktemp("alone") / "run"
+    (result,) = train_on(1, config_of(files), run)
+    return run, result
+
+
+@pytest.mark.parametrize(
+    ("ranks", "sharding"),
+    [*((2, sharding) for sharding in SHARDINGS), (3, "row"), (4, "column"), (3, "auto")],
+)
+def test_ranks_train_what_one_process_trains(files, alone, tmp_path, ranks, sharding):
+    config = config_of(files, ranks, parallel={"sharding": sharding})
+    results = train_on(ranks, config, tmp_path / "run")
+    run, expected = alone
+    for result in results:
+        assert not isinstance(result, BaseException), result
+        assert (result.steps, result.rows) == (expected.steps, expected.rows)
+        assert result.train.auc == pytest.approx(expected.train.auc, abs=1e-4)
+        assert result.valid_logloss == pytest.approx(expected.valid_logloss, rel=1e-6)
+    assert_same_losses(tmp_path / "run", run)
+    assert_same_model(tmp_path / "run", run)
+    (stages,) = [r for r in read_metrics(tmp_path / "run") if r["kind"] == "ranks"][-1:]
+    assert results[0].ranks == ranks
+    assert any(key.endswith("/bytes") and stages[key] > 0 for key in stages)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ((2, "row"), (2, "row")),
+        ((1, "row"), (3, "row")),
+        ((3, "row"), (1, "row")),
+        ((3, "column"), (2, "column")),
+        ((2, "column"), (3, "row")),
+        ((3, "row"), (2, "column")),
+        ((2, "replicated"), (3, "table")),
+        ((3, "table"), (2, "replicated")),
+    ],
+    ids=lambda way: f"{way[0]} ranks by {way[1]}",
+)
+@pytest.mark.parametrize("full_every", [1, 3])
+def test_a_run_continues_on_other_ranks(files, alone, tmp_path, before, after, full_every):
+    checkpoint = {"every_steps": 2, "full_every": full_every}
+    run = tmp_path / "run"
+    for step, (ranks, sharding) in ((8, before), (None, after)):
+        config = config_of(
+            files,
+            ranks,
+            parallel={"sharding": sharding},
+            checkpoint=checkpoint,
+            train={"max_steps": step},
+        )
+        results = train_on(ranks, config, run, resume=step is None)
+        assert not [result for result in results if isinstance(result, BaseException)], results
+    assert_same_losses(run, alone[0])
+    assert_same_model(run, alone[0])
+    assert results[0].rows == alone[1].rows
+
+
+@pytest.mark.parametrize("sharding", SHARDINGS)
+def test_admission_counts_what_all_ranks_see(files, tmp_path, sharding):
+    settings = {"default": {"learning_rate": 0.1, "admission": {"sightings": 6}}}
+    train_on(1, config_of(files, tables=settings), tmp_path / "one")
+    config = config_of(files, 2, tables=settings, parallel={"sharding": sharding})
+    results = train_on(2, config, tmp_path / "ranks")
+    assert not isinstance(results[0], BaseException), results
+    assert_same_losses(tmp_path / "ranks", tmp_path / "one")
+    assert_same_model(tmp_path / "ranks", tmp_path / "one")
+    figures = [
+        [r for r in read_metrics(tmp_path / name) if r["kind"] == "tables"][-1]
+        for name in ("one", "ranks")
+    ]
+    for key in ("rows", "admitted", "refused", "waiting"):
+        assert figures[0][f"C1/{key}"] == figures[1][f"C1/{key}"]
+
+
+def test_expired_keys_are_remembered_by_whoever_has_them(files, tmp_path):
+    settings = {
+        "default": {"learning_rate": 0.1, "expiry": {"after_steps": 3, "sweep_steps": 1}},
+    }
+    tombstones = []
+    for number, (ranks, step) in enumerate(((3, 12), (1, 12), (2, 12), (2, 13))):
+        config = config_of(files, ranks, tables=settings, train={"max_steps": step})
+        results = train_on(ranks, config, tmp_path / "run", resume=number > 0)
+        assert not isinstance(results[0], BaseException), results
+        if step == 12:
+            table = load_run(tmp_path / "run").model.tables()["C1"]
+            keys, steps = table.tombstones()
+            tombstones.append(dict(zip(keys.tolist(), steps.tolist(), strict=True)))
+            figures = results[0].tables["C1"]
+            assert (figures["tombstones"], figures["rows"]) == (len(keys), table.size)
+            tombstones[-1]["expired"] = figures["expired"]
+    assert len(tombstones[0]) > 1
+    assert tombstones[0] == tombstones[1] == tombstones[2]
+
+
+def test_a_run_of_ranks_loads_as_one_model(files, alone, tmp_path):
+    run = tmp_path / "run"
+    train_on(3, config_of(files, 3, parallel={"sharding": "column"}), run)
+    loaded, expected = load_run(run).model, load_run(alone[0]).model
+    for name, table in loaded.tables().items():
+        assert table.size == expected.tables()[name].size
+        keys = np.sort(np.concatenate([batch.keys for batch in table.export_batches()]))
+        np.testing.assert_allclose(
+            table.lookup(keys), expected.tables()[name].lookup(keys), rtol=2e-5, atol=1e-6
+        )
+
+
+def test_a_resumed_run_of_as_many_ranks_has_the_bits_of_one_that_went_through(files, tmp_path):
+    for name, bounds in (("through", (None,)), ("resumed", (7, None))):
+        for number, bound in enumerate(bounds):
+            config = config_of(files, 2, train={"max_steps": bound})
+            train_on(2, config, tmp_path / name, resume=number > 0)
+    manifests = [
+        json.loads((newest(tmp_path / name) / "manifest.json").read_text())
+        for name in ("through", "resumed")
+    ]
+    digests = [{n: t["digest"] for n, t in one["tables"].items()} for one in manifests]
+    assert None not in digests[0].values()
+    assert digests[0] == digests[1]
+    assert manifests[0]["format"] == 3
+    dense = [(newest(tmp_path / name) / "model.safetensors").read_bytes() for name in
+             ("through", "resumed")]  # fmt: skip
+    assert dense[0] == dense[1]
+    assert losses(tmp_path / "through") == losses(tmp_path / "resumed")
+
+
+def test_an_error_of_one_rank_ends_all(files, tmp_path, monkeypatch):
+    from hotrow.trainer import loop
+
+    exchange = loop.exchange
+
+    def failing(ranks, own, failure, step):
+        if ranks.rank == 1 and step == 3:
+            raise RuntimeError("no more")
+        return exchange(ranks, own, failure, step)
+
+    monkeypatch.setattr(loop, "exchange", failing)
+    results = train_on(3, config_of(files, 3), tmp_path / "run")
+    assert isinstance(results[1], RuntimeError)
+    for rank in (0, 2):
+        assert isinstance(results[rank], HotrowError)
+        assert "rank 1: " in str(results[rank])
+        assert "no more" in str(results[rank])
+
+
+def test_malformed_rows_end_all_ranks_with_the_same_error(files, tmp_path):
+    text = (files / "train.tsv").read_text().splitlines()
+    text[200] = "broken"
+    (tmp_path / "broken.tsv").write_text("\n".join(text))
+    config = config_of(files, 2, data={"train": str(tmp_path / "broken.tsv")})
+    results = train_on(2, config, tmp_path / "run")
+    assert [str(result) for result in results] == [str(results[0])] * 2
+    assert "broken.tsv: line 201" in str(results[0])
+    assert results[0].exit_code == 1
+
+
+def test_a_key_outside_of_the_vocabulary_on_one_rank_ends_all(files, tmp_path):
+    lines = [f"{i % 2} {'999' if i == 50 else i % 7}:1" for i in range(64)]
+    (tmp_path / "ids.libsvm").write_text("\n".join(lines) + "\n")
+    config = parse_config(
+        {
+            "name": "ids",
+            "data": {"format": "libsvm", "train": str(tmp_path / "ids.libsvm"), "batch_size": 16},
+            "features": {"sparse": {"columns": ["ids"], "dim": 4, "hash": False}},
+            "tables": {"default": {"vocabulary_size": 100}},
+            "model": {"arch": "wide_deep", "hidden": [4]},
+            "train": {"shuffle": False},
+            "parallel": {"workers": 2},
+        }
+    )
+    results = train_on(2, config, tmp_path / "run")
+    for result in results:
+        assert isinstance(result, HotrowError)
+        assert "999" in str(result)
+
+
+def test_a_failing_write_of_one_rank_fails_the_checkpoint_on_all(
+    files, alone, tmp_path, monkeypatch, capsys
+):
+    from hotrow.trainer.checkpoint import snapshot
+
+    write, failed = snapshot.write_rows, []
+
+    def failing(rows, stem, *arguments):
+        if stem.endswith("@1") and not failed:
+            failed.append(stem)
+            raise OSError(28, "No space left on device", stem)
+        return write(rows, stem, *arguments)
+
+    monkeypatch.setattr(snapshot, "write_rows", failing)
+    run = tmp_path / "run"
+    results = train_on(2, config_of(files, 2), run)
+    assert not isinstance(results[0], BaseException), results
+    assert failed
+    told = capsys.readouterr().err
+    assert told.count("is not written: rank 1: ") == 1
+    assert not list((run / "checkpoints").glob(".unfinished*"))
+    assert_same_model(run, alone[0])
+
+
+def test_the_number_of_ranks_must_be_that_of_the_configuration(files, tmp_path):
+    with pytest.raises(InvalidArgumentError, match="workers is 2, but 1 ranks train"):
+        train(config_of(files, 2), tmp_path / "run", ranks=LONE)
+
+
+def test_batch_normalisation_is_refused_by_name(files, tmp_path):
+    config = config_of(files, 2, model={"batch_norm": True})
+    for result in train_on(2, config, tmp_path / "run"):
+        assert isinstance(result, UnimplementedError)
+        assert "model.batch_norm" in str(result)
+    assert not Path(tmp_path / "run").exists()
+
+
+def test_ranks_with_other_configurations_are_refused(files, tmp_path):
+    one, other = config_of(files, 2), config_of(files, 2, train={"epochs": 7})
+    results = [None, None]
+
+    def run(rank, config):
+        try:
+            train(config, tmp_path / "run", ranks=rank)
+        except InvalidArgumentError as err:
+            results[rank.rank] = str(err)
+
+    threads = [
+        threading.Thread(target=run, args=pair)
+        for pair in zip(thread_ranks(2, 60.0), (one, other), strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all("configuration of rank 1 differs" in result for result in results)

@@ -1,0 +1,80 @@
+"""Work that succeeds on all ranks, or fails on all with the same error."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from hotrow.errors import HotrowError, from_status
+from hotrow.ops.ranks import Ranks
+
+Result = TypeVar("Result")
+
+
+def agreed(ranks: Ranks, what: str, work: Callable[[], Result]) -> Result:
+    """Returns what `work` returned, if it succeeded on every rank. A collective.
+
+    Args:
+        ranks: all of them call this.
+        what: for messages of ranks that wait.
+        work: calls no collectives.
+
+    Raises:
+        HotrowError: of `work` on the first rank on which it failed.
+    """
+    if ranks.size == 1:
+        return work()
+    result: Result | None = None
+    failure: HotrowError | None = None
+    try:
+        result = work()
+    except HotrowError as err:
+        failure = err
+    told = gathered(ranks, what, told_error(failure))
+    raise_first(told, failure)
+    return result  # type: ignore[return-value]
+
+
+def gathered(ranks: Ranks, what: str, value: Any) -> list[Any]:
+    """Returns the JSON value of every rank, in their order. A collective."""
+    data = np.frombuffer(json.dumps(value).encode(), np.uint8)
+    return [json.loads(part.tobytes()) for part in ranks.all_gather(data, what)]
+
+
+def of_first(ranks: Ranks, what: str, value: Any) -> Any:
+    """Returns the JSON value of rank 0; the others' are not looked at. A collective."""
+    data = json.dumps(value).encode() if ranks.is_first else None
+    return json.loads(ranks.broadcast(data, what))
+
+
+def told_error(err: HotrowError | None) -> dict[str, Any] | None:
+    """Returns an error as a JSON value."""
+    if err is None:
+        return None
+    return {"status": err.grpc_status, "exit": err.exit_code, "text": str(err)}
+
+
+def error_of(told: dict[str, Any], before: str = "") -> HotrowError:
+    """Returns an error from what `told_error` returned, with words before its text."""
+    error = from_status(told["status"], before + told["text"])
+    error.exit_code = told["exit"]
+    return error
+
+
+def raise_first(told: list[dict[str, Any] | None], own: HotrowError | None) -> None:
+    """Raises the error of the first rank that told one; the others' names stand before theirs.
+
+    Args:
+        told: `told_error` of each rank.
+        own: this rank's error, which caused it.
+    """
+    for rank, error in enumerate(told):
+        if error is None:
+            continue
+        everywhere = all(other == error for other in told)
+        raised = error_of(error, "" if rank == 0 or everywhere else f"rank {rank}: ")
+        raised.on_all_ranks = True
+        raise raised from own

@@ -1,0 +1,264 @@
+"""One checkpoint that several ranks write into one directory.
+
+Each rank writes its part in a thread. What the threads have done, the training threads tell each
+other after each step (`tell`, `hear`): only they call collectives. When all parts are written, a
+thread of rank 0 writes the manifest; when that is told, the checkpoint is there for all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hotrow.errors import HotrowError, ResourceExhaustedError
+from hotrow.hashed_file import FileFacts
+from hotrow.ops.ranks import Ranks
+from hotrow.sealed_directory import read_manifest, remove_leftovers, seal_of, sealing
+from hotrow.trainer.agreement import agreed, error_of, gathered, of_first, told_error
+from hotrow.trainer.checkpoint import stored
+from hotrow.trainer.checkpoint.directory import CheckpointDirectory
+from hotrow.trainer.checkpoint.outcome import (
+    EXPECTED,
+    NICENESS,
+    AbandonedError,
+    Outcome,
+    as_failure,
+    no_room,
+)
+from hotrow.trainer.checkpoint.snapshot import TrainingSnapshot
+
+_FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.01, 1.0
+
+# What a rank tells of its work.
+_WRITING, _WRITTEN, _FAILED, _SEALING, _SEALED = range(5)
+
+
+class SharedWrite:
+    """One checkpoint being written; on one rank of several.
+
+    Attributes:
+        step: that it is of.
+        chain: what it builds on.
+        last: of the run.
+        over: whether all ranks know that it is there, or that it failed.
+        failure: why there is none, once it is over.
+        seal: of the manifest, once it is over.
+    """
+
+    def __init__(
+        self,
+        directory: CheckpointDirectory,
+        take: Callable[[], TrainingSnapshot],
+        step: int,
+        chain: list[tuple[str, str]],
+        keeps: bool,
+        last: bool,
+        ranks: Ranks,
+    ) -> None:
+        """Takes the snapshot and starts to write. A collective.
+
+        Args:
+            directory: of the run's checkpoints.
+            take: takes the snapshot of this rank.
+            step: that it is of.
+            chain: name and seal of what it builds on.
+            keeps: the next increment is relative to it.
+            last: of the run.
+            ranks: that write it.
+
+        Raises:
+            HotrowError: a rank cannot take its snapshot, or the disk has no room; on all ranks.
+        """
+        self.step = step
+        self.chain = chain
+        self.last = last
+        self.over = False
+        self.failure: HotrowError | None = None
+        self.seal = ""
+        self._begin = time.monotonic()
+        self._directory = directory
+        self._keeps = keeps
+        self._ranks = ranks
+        self._abandoned = threading.Event()
+        self._facts: dict[str, Any] = {}
+        self._hashed: dict[str, FileFacts] = {}
+        self._parts: list[Any] = [None] * ranks.size
+        self._place = Path()  # on rank 0, until it is there: where it is written
+        self._open = contextlib.ExitStack()  # on rank 0: the directory that is being filled
+        self._state = _WRITING
+        self._told_part = False
+        self._error: BaseException | None = None
+        self._own_part: dict[str, Any] = {}
+        self._bytes = 0
+        self._snapshot: TrainingSnapshot | None = None
+        try:
+            self._snapshot = agreed(ranks, "snapshot", lambda: _taken(take))
+            self._position, self._kind = self._snapshot.position, self._snapshot.kind
+            needed = sum(gathered(ranks, "checkpoint's size", self._snapshot.bytes_needed))
+            agreed(ranks, "checkpoint's directory", lambda: self._make_directory(needed))
+            path = of_first(ranks, "checkpoint's directory", str(self._place))
+        except BaseException:
+            if self._snapshot is not None:
+                self._snapshot.close()
+            self._open.close()
+            raise
+        self._start(_WRITING, lambda: self._write_part(Path(path)))
+        self._stall = time.monotonic() - self._begin
+
+    # --- what the training threads do ---
+
+    def tell(self) -> dict[str, Any]:
+        """Returns what this rank tells the others, as a JSON value."""
+        state = self._state
+        told: dict[str, Any] = {"state": state}
+        if state == _WRITTEN and not self._told_part:
+            told["part"] = self._own_part
+            self._told_part = True
+        if state == _FAILED and isinstance(self._error, EXPECTED):
+            told["error"] = told_error(as_failure(self._error))
+        if state == _SEALED:
+            told |= {"seal": self.seal, "bytes": self._bytes}
+        return told
+
+    def hear(self, told: list[dict[str, Any]]) -> None:
+        """Takes what all ranks told, and goes on when they are ready for it.
+
+        Raises:
+            Exception: what ended the writing here, if that was not to be expected.
+        """
+        if self.over:
+            return
+        for rank, one in enumerate(told):
+            if "part" in one:
+                self._parts[rank] = one["part"]
+        states = [one["state"] for one in told]
+        if _FAILED in states:
+            self._abandoned.set()  # the others need not finish
+            if _WRITING not in states and _SEALING not in states:
+                self._end(self._first_failure(told))
+        elif states[0] == _SEALED:
+            self.seal, self._bytes = told[0]["seal"], told[0]["bytes"]
+            self._end(None)
+        elif all(state == _WRITTEN for state in states) and self._ranks.is_first:
+            self._start(_SEALING, self._write_manifest)
+
+    def wait(self) -> None:
+        """Returns when it is over. A collective."""
+        seconds = _FIRST_WAIT_SECONDS
+        while not self.over:
+            self._thread.join(seconds)
+            seconds = min(2 * seconds, _LONGEST_WAIT_SECONDS)
+            self.hear(gathered(self._ranks, "checkpoint", self.tell()))
+
+    def abandon(self) -> None:
+        """Ends the writing on this rank, which goes; no collective."""
+        self._abandoned.set()
+        self._thread.join()
+        if not self.over:
+            self._end(HotrowError("given up"))
+
+    def outcome(self, waited: float) -> Outcome:
+        """Returns what became of it, when it is over."""
+        seconds = time.monotonic() - self._begin
+        return Outcome(
+            self._position, self._kind, self._bytes, seconds, self._stall + waited, self.failure
+        )
+
+    def _end(self, failure: HotrowError | None) -> None:
+        self.over, self.failure = True, failure
+        self._thread.join()
+        assert self._snapshot is not None
+        if failure is None and self._keeps:
+            self._snapshot.keep()
+        self._snapshot.close()
+        if failure is not None:
+            self._discard()
+        elif self._ranks.is_first:
+            self._directory.prune(self.step)
+        if self._error is not None and not isinstance(self._error, (*EXPECTED, AbandonedError)):
+            raise self._error
+
+    def _discard(self) -> None:
+        """Removes the unfinished directory; nobody writes there any more."""
+        with contextlib.suppress(AbandonedError), self._open:
+            raise AbandonedError
+
+    def _first_failure(self, told: list[dict[str, Any]]) -> HotrowError:
+        for rank, one in enumerate(told):
+            if one.get("error") is not None:
+                return error_of(one["error"], "" if rank == 0 else f"rank {rank}: ")
+        return HotrowError("a rank gave up")
+
+    # --- what the writing threads do ---
+
+    def _start(self, state: int, work: Callable[[], None]) -> None:
+        self._state = state
+        self._thread = threading.Thread(
+            target=self._run, args=(work,), name="checkpoint", daemon=True
+        )
+        self._thread.start()
+
+    def _run(self, work: Callable[[], None]) -> None:
+        try:
+            # Steps come first on a machine whose cores are all busy.
+            with contextlib.suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+            work()
+        except BaseException as err:
+            self._error = err
+            self._state = _FAILED
+
+    def _make_directory(self, needed: int) -> None:
+        if not self._ranks.is_first:
+            return
+        path = self._directory.path
+        path.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(path)
+        free = shutil.disk_usage(path).free
+        if needed > free:
+            raise ResourceExhaustedError(no_room(needed, free, path))
+        # One that is there already is damaged, or this run would not come by again.
+        final = self._directory.of_step(self.step)
+        self._facts |= {
+            "base": self.chain[0][0] if self.chain else final.name,
+            "parents": [name for name, _ in self.chain],
+            "parent_seals": [seal for _, seal in self.chain],
+        }
+        opened = sealing(final, self._facts, self._hashed, replace=True)
+        self._place = self._open.enter_context(opened)
+        (self._place / stored.TABLES).mkdir()
+
+    def _write_part(self, place: Path) -> None:
+        assert self._snapshot is not None
+        hashed: dict[str, FileFacts] = {}
+        entries = self._snapshot.write(place, hashed, self._check)
+        self._own_part = {"entries": entries, "hashed": hashed}
+        self._state = _WRITTEN
+
+    def _write_manifest(self) -> None:
+        assert self._snapshot is not None
+        for part in self._parts:
+            self._hashed |= part["hashed"]
+        self._facts |= self._snapshot.facts([part["entries"] for part in self._parts])
+        self._open.close()  # seals the directory
+        manifest = read_manifest(self._directory.of_step(self.step))
+        self.seal = seal_of(manifest)
+        self._bytes = sum(file["bytes"] for file in manifest["files"].values())
+        self._state = _SEALED
+
+    def _check(self) -> None:
+        if self._abandoned.is_set():
+            raise AbandonedError
+
+
+def _taken(take: Callable[[], TrainingSnapshot]) -> TrainingSnapshot:
+    try:
+        return take()
+    except MemoryError as err:
+        raise as_failure(err) from err

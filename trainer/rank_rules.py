@@ -1,0 +1,42 @@
+"""What several ranks need to agree in, or cannot do yet."""
+
+from __future__ import annotations
+
+import hashlib
+
+from hotrow.config import LogisticConfig, RunConfig
+from hotrow.errors import InvalidArgumentError, UnimplementedError
+from hotrow.ops.ranks import Ranks
+from hotrow.trainer.agreement import gathered
+
+
+def check_ranks(config: RunConfig, ranks: Ranks) -> None:
+    """Checks that these ranks can train this as one. A collective.
+
+    Raises:
+        UnimplementedError: the configuration has something that is not built for several ranks.
+        InvalidArgumentError: the ranks have different configurations, or are not as many as
+            `parallel.workers`.
+    """
+    workers = config.parallel.workers
+    if workers != ranks.size:
+        raise InvalidArgumentError(
+            f"parallel.workers is {workers}, but {ranks.size} ranks train; start them with "
+            f"`platform train --workers {workers}`, or `mpiexec -n {workers} platform train`"
+        )
+    if ranks.size == 1:
+        return
+    model = config.model
+    if not isinstance(model, LogisticConfig) and model.batch_norm:
+        raise UnimplementedError(
+            "model.batch_norm: true is not built for several ranks yet; leave it out, or train "
+            "with --workers 1"
+        )
+    own = hashlib.sha256(config.to_yaml().encode()).hexdigest()
+    told = gathered(ranks, "configuration", own)
+    for rank, other in enumerate(told):
+        if other != told[0]:
+            raise InvalidArgumentError(
+                f"the configuration of rank {rank} differs from that of rank 0; start all ranks "
+                "with the same file and the same options"
+            )

@@ -1,0 +1,32 @@
+"""What the ranks sent to each other, and how long that took, by stage."""
+
+from __future__ import annotations
+
+from hotrow.ops.ranks import Ranks
+from hotrow.trainer.agreement import gathered
+from hotrow.trainer.table_figures import Figures
+
+
+def stages_of_all(ranks: Ranks) -> dict[str, Figures]:
+    """Returns figures by stage, of all ranks since the process began. A collective.
+
+    `calls` of a rank, `bytes` that all ranks together sent to others, `seconds` of a rank on
+    average, and `seconds_of_slowest`.
+    """
+    if ranks.size == 1:
+        return {}
+    own = {
+        stage: [told["calls"], told["bytes_sent"], told["nanoseconds"]]
+        for stage, told in ranks.stage_counts().items()
+    }
+    of_all = gathered(ranks, "figures of stages", own)
+    stages: dict[str, Figures] = {}
+    for stage in of_all[0]:
+        calls, sent, nanoseconds = zip(*(one.get(stage, (0, 0, 0)) for one in of_all), strict=True)
+        stages[stage] = {
+            "calls": max(calls),
+            "bytes": sum(sent),
+            "seconds": sum(nanoseconds) / ranks.size / 1e9,
+            "seconds_of_slowest": max(nanoseconds) / 1e9,
+        }
+    return stages

@@ -1,0 +1,100 @@
+"""What all ranks tell each other after each step, in one collective.
+
+n rows of the global batch, b of a rank's part.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hotrow.errors import FailedPreconditionError, HotrowError
+from hotrow.ops.ranks import Ranks
+from hotrow.trainer.agreement import raise_first, told_error
+
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class StepReport:
+    """A step as one rank tells of it, or as all ranks together do.
+
+    Attributes:
+        labels: float32 [b], or [n] of all.
+        logits: float32 [b], or [n] of all, in the order of the global batch.
+        rows: n.
+        stop: number of the signal that asks to stop, or None.
+        is_last: there is no further batch in this epoch.
+        report: whether figures are due; rank 0 decides.
+        checkpoint: whether a checkpoint is due; rank 0 decides.
+        writing: what this rank tells of the checkpoint that is being written, or a list of what
+            each rank tells; see `CheckpointWriter`.
+    """
+
+    labels: Floats
+    logits: Floats
+    rows: int
+    stop: int | None
+    is_last: bool
+    report: bool
+    checkpoint: bool
+    writing: Any = None
+
+
+def exchange(ranks: Ranks, own: StepReport, failure: HotrowError | None, step: int) -> StepReport:
+    """Returns the step as all ranks together tell of it. A collective.
+
+    Args:
+        ranks: all of them call this.
+        own: this rank's.
+        failure: what keeps this rank from the next step.
+        step: number of the step, for messages.
+
+    Raises:
+        HotrowError: a rank cannot go on.
+        FailedPreconditionError: the ranks do not read the same rows.
+    """
+    facts = {
+        "rows": own.rows,
+        "stop": own.stop,
+        "is_last": own.is_last,
+        "report": own.report,
+        "checkpoint": own.checkpoint,
+        "writing": own.writing,
+        "failure": told_error(failure),
+    }
+    head = json.dumps(facts).encode()
+    message = b"".join(
+        (len(head).to_bytes(8, "little"), head, own.labels.tobytes(), own.logits.tobytes())
+    )
+    parts = ranks.all_gather(np.frombuffer(message, np.uint8), f"figures of step {step}")
+    told, labels, logits = zip(*map(_unpacked, parts), strict=True)
+    raise_first([one["failure"] for one in told], failure)
+    first = told[0]
+    seen = [(one["rows"], one["is_last"]) for one in told]
+    if len(set(seen)) > 1:
+        raise FailedPreconditionError(
+            f"step {step}: the ranks read different files: their batches have "
+            f"{', '.join(str(rows) for rows, _ in seen)} rows"
+        )
+    return StepReport(
+        labels=np.concatenate(labels),
+        logits=np.concatenate(logits),
+        rows=first["rows"],
+        stop=next((one["stop"] for one in told if one["stop"] is not None), None),
+        is_last=first["is_last"],
+        report=first["report"],
+        checkpoint=first["checkpoint"],
+        writing=[one["writing"] for one in told],
+    )
+
+
+def _unpacked(part: npt.NDArray[np.generic]) -> tuple[dict[str, Any], Floats, Floats]:
+    data = part.tobytes()
+    end = 8 + int.from_bytes(data[:8], "little")
+    values = np.frombuffer(data[end:], np.float32)
+    return json.loads(data[8:end]), values[: len(values) // 2], values[len(values) // 2 :]
