@@ -264,6 +264,8 @@ class _Run:
         self.speed.restart()
         cache = self.config.cache
         window = 0 if cache.as_spec() is None else cache.lookahead
+        if self.ranks.size > 1:
+            window = 1  # the keys of a batch travel while the one before it is trained
         # Tensors are made in the reading thread, too.
         with contextlib.closing(read_ahead(lambda: _with_inputs(stream))) as batches:
             coming = NextItem(look_ahead(batches, window, self._look_ahead))
@@ -286,7 +288,7 @@ class _Run:
     def _look_ahead(self, window: list[Batch]) -> None:
         # A key that is out of range is for the step that meets it to report.
         with contextlib.suppress(OutOfRangeError):
-            self.model.look_ahead(inputs["sparse"] for _, _, inputs in window)
+            self.model.look_ahead(inputs for _, _, inputs in window)
 
     def _train_batch(self, batch: Batch, coming: NextItem[Batch], stop: StopRequest) -> None:
         labels, rows, inputs = batch

@@ -83,21 +83,20 @@ class Ranker(keras.Model):  # type: ignore[misc]
         if self.embedding is None:
             return {}
         keys = self._keys(sparse)
-        weighted = {
-            feature: weights[column]
-            for feature, column in self.features.items()
-            if column in weights
-        }
-        return self.embedding(keys, weights=weighted or None, training=training)
+        return self.embedding(keys, weights=self._weights(weights) or None, training=training)
 
     def look_ahead(self, window: Iterable[Mapping[str, Any]]) -> None:
-        """Brings the rows of coming batches into the caches of their tables.
+        """Tells the tables which batches come next; see `DistributedEmbedding.look_ahead`.
 
         Args:
-            window: keys by column of each batch; see `DistributedEmbedding.look_ahead`.
+            window: keys by column (`sparse`) and their weights (`weights`) of each batch.
         """
         if self.embedding is not None:
-            self.embedding.look_ahead([self._keys(sparse) for sparse in window])
+            batches = list(window)
+            self.embedding.look_ahead(
+                [self._keys(batch["sparse"]) for batch in batches],
+                [self._weights(batch.get("weights", {})) for batch in batches],
+            )
 
     def warm_up(self, sample: Iterable[Mapping[str, Any]], share: float) -> dict[str, int]:
         """Fills the caches of the tables with the most frequent rows of a sample.
@@ -115,6 +114,14 @@ class Ranker(keras.Model):  # type: ignore[misc]
     def _keys(self, sparse: Mapping[str, Any]) -> dict[str, Any]:
         """Returns keys by feature from keys by column."""
         return {feature: sparse[column] for feature, column in self.features.items()}
+
+    def _weights(self, weights: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns weights by feature from weights by column; not all have some."""
+        return {
+            feature: weights[column]
+            for feature, column in self.features.items()
+            if column in weights
+        }
 
     def logits(self, dense: Any, embedded: dict[str, Any], training: bool = False) -> Any:
         """Returns logits, float32 [B], from raw dense columns and pooled embeddings.
