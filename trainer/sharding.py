@@ -147,8 +147,7 @@ def write_plan(run_dir: Path, plan: ShardingPlan) -> None:
 
 
 def _forced(config: RunConfig, table: str) -> str:
-    own = getattr(config.table_settings(table), "sharding", None)
-    return own or config.parallel.sharding
+    return config.table_settings(table).sharding or config.parallel.sharding
 
 
 def _unfit(plan: ShardingPlan, config: RunConfig, ranks: int) -> str:

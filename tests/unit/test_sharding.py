@@ -107,6 +107,21 @@ def test_a_scheme_of_the_configuration_is_kept(config):
     assert all(table.forced for table in plan.tables)
 
 
+def test_a_scheme_of_a_table_comes_before_that_of_all(config):
+    run = config(
+        parallel={"sharding": "row"},
+        tables={"id": {"sharding": "replicated"}, "tags": {"sharding": "auto"}},
+    )
+    plan = plan_tables(run, 2)
+    schemes = plan.schemes()
+    assert [schemes[name] for name in ("id", "id/wide", "tags/wide")] == [
+        "replicated",
+        "row",
+        "row",
+    ]
+    assert [table.forced for table in plan.tables] == [True, False, True, True]
+
+
 def test_with_staleness_rows_stay_whole(config, tmp_path):
     plan = plan_of_run(config(), 2, tmp_path, False, print)
     (tmp_path / "sharding.json").write_text(

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from hotrow.config import DlrmConfig, RunConfig
-from hotrow.trainer.models.feature_tables import deep_features
+from hotrow.trainer.models.feature_tables import model_features
 from hotrow.trainer.models.ranker import Ranker
 from hotrow.trainer.models.split import ALONE, Split
 from hotrow.trainer.models.tower import Tower, TowerOptions, linear
@@ -41,7 +41,7 @@ class Dlrm(Ranker):
         """Makes the model of `config`, whose `model.arch` is `dlrm`."""
         sizes = config.model
         assert isinstance(sizes, DlrmConfig)
-        super().__init__(config, deep_features(config), "dlrm", split)
+        super().__init__(config, model_features(config), "dlrm", split)
         options = TowerOptions(config.seed, sizes.dropout, sizes.l2, sizes.batch_norm)
         self.bottom: Tower | None = None
         if config.features.dense_columns():

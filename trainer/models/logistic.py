@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hotrow.config import LogisticConfig, RunConfig
-from hotrow.trainer.models.feature_tables import wide_features
+from hotrow.trainer.models.feature_tables import model_features
 from hotrow.trainer.models.linear_part import LinearPart
 from hotrow.trainer.models.ranker import Ranker
 from hotrow.trainer.models.split import ALONE, Split
@@ -17,7 +17,7 @@ class Logistic(Ranker):
     def __init__(self, config: RunConfig, split: Split = ALONE) -> None:
         """Makes the model of `config`, whose `model.arch` is `logistic`."""
         assert isinstance(config.model, LogisticConfig)
-        super().__init__(config, wide_features(config), "logistic", split)
+        super().__init__(config, model_features(config), "logistic", split)
         self.linear = LinearPart(len(config.features.dense_columns()), config.model.l2)
 
     def head(self, dense: Any, embedded: dict[str, Any], training: bool) -> Any:

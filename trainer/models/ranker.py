@@ -12,6 +12,7 @@ import hotrow
 from hotrow.config import RunConfig
 from hotrow.trainer.features import DensePreprocessor
 from hotrow.trainer.model_inputs import ModelInputs
+from hotrow.trainer.models.feature_tables import column_of
 from hotrow.trainer.models.split import ALONE, Split
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class Ranker(keras.Model):  # type: ignore[misc]
         """
         super().__init__(name=name)
         self.config = config
-        self.features = {feature.name: _column_of(feature.name) for feature in features}
+        self.features = {feature.name: column_of(feature.name) for feature in features}
         self.preprocess = DensePreprocessor(config.features.dense_columns())
         self.embedding: hotrow.DistributedEmbedding | None = None
         if features:
@@ -140,7 +141,3 @@ class Ranker(keras.Model):  # type: ignore[misc]
     def head(self, dense: Any, embedded: dict[str, Any], training: bool) -> Any:
         """Returns logits, float32 [B, 1], from preprocessed dense columns and embeddings."""
         raise NotImplementedError
-
-
-def _column_of(feature: str) -> str:
-    return feature.removesuffix("/wide")

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from hotrow.config import RunConfig, WideDeepConfig
-from hotrow.trainer.models.feature_tables import deep_features, wide_features
+from hotrow.trainer.models.feature_tables import model_features
 from hotrow.trainer.models.linear_part import LinearPart
 from hotrow.trainer.models.ranker import Ranker
 from hotrow.trainer.models.split import ALONE, Split
@@ -26,7 +26,7 @@ class WideDeep(Ranker):
         """Makes the model of `config`, whose `model.arch` is `wide_deep`."""
         sizes = config.model
         assert isinstance(sizes, WideDeepConfig)
-        super().__init__(config, deep_features(config) + wide_features(config), "wide_deep", split)
+        super().__init__(config, model_features(config), "wide_deep", split)
         columns = config.features.sparse_columns()
         self.deep_names = [column.name for column in columns]
         self.wide_names = [column.wide_table for column in columns]
