@@ -1,0 +1,13 @@
+// In place of nccl_communicator.cc where there is no nccl.h.
+#include "core/nccl_communicator.h"
+
+namespace hotrow {
+
+std::unique_ptr<DeviceCommunicator> nccl_communicator(Communicator&, int, const std::string&,
+                                                      double) {
+  fail(Code::kUnimplemented,
+       "hotrow was built without nccl.h and has no ranks with a GPU each: pip install "
+       "nvidia-nccl-cu12, then build it again");
+}
+
+}  // namespace hotrow
