@@ -23,6 +23,7 @@ BUCKET_BYTES = 4 << 20
 """Large enough that a message's fixed cost does not count, small enough to start early."""
 _START = "HotrowAllReduceStart"
 _TABLES_BACKWARD = "HotrowBackward"
+_COLLECTIVE = (_START, _TABLES_BACKWARD, "HotrowLookup", "HotrowCommit")
 
 
 def sum_over_ranks(
@@ -66,6 +67,7 @@ def sum_over_ranks(
         values = [gradients[i] for i in bucket]
         with tf.device("CPU"):
             waited = library.load().hotrow_all_reduce_wait(ticket=ticket, values=values)
+        _order_by_our_edges(waited[0])
         for i, total in zip(bucket, waited, strict=True):
             sums[i] = total
     return sums
@@ -85,14 +87,34 @@ def _check(gradient: Any, name: str) -> None:
 
 def _start(values: list[Any], ranks: Ranks, what: str) -> Any:
     with tf.device("CPU"):
-        return library.load().hotrow_all_reduce_start(values=values, ranks=ranks.handle, what=what)
+        ticket = library.load().hotrow_all_reduce_start(
+            values=values, ranks=ranks.handle, what=what
+        )
+    _order_by_our_edges(ticket)
+    return ticket
+
+
+def _order_by_our_edges(result: Any) -> None:
+    """Keeps TensorFlow from ordering a stateful op after all those made before it, as it would.
+
+    The first bucket is made after the tables' backward pass and goes before it: a circle.
+    """
+    if not tf.executing_eagerly():
+        order = getattr(result.graph, "experimental_acd_manager", None)
+        if order is not None:
+            order.run_independently(result.op)
 
 
 @dataclass(frozen=True)
 class _TablesBackward:
-    """The first op of this step's backward pass of tables on ranks, and its place in the graph."""
+    """The first op of this step's backward pass of tables on ranks, and what was made before it.
+
+    Attributes:
+        before: the last of the ops that ranks run together; None: there was none.
+    """
 
     op: Any
+    before: Any
     made_before: frozenset[str]
 
 
@@ -106,7 +128,9 @@ def _tables_backward() -> _TablesBackward | None:
             first = place
     if first is None:
         return None
-    return _TablesBackward(operations[first], frozenset(o.name for o in operations[:first]))
+    made = operations[:first]
+    before = next((op for op in reversed(made) if op.type in _COLLECTIVE), None)
+    return _TablesBackward(operations[first], before, frozenset(op.name for op in made))
 
 
 def _on_ranks(op: Any) -> bool:
@@ -118,12 +142,8 @@ def _start_before(
 ) -> Any:
     """Starts a sum that takes its place in the order just before the tables' backward pass."""
     assert tables is not None
-    with tf.control_dependencies(tables.op.control_inputs):
+    with tf.control_dependencies([] if tables.before is None else [tables.before]):
         ticket = _start(values, ranks, what)
-    # A function would put the ops with side effects into the order in which they were made.
-    dependencies = getattr(ticket.graph, "experimental_acd_manager", None)
-    if dependencies is not None:
-        dependencies.run_independently(ticket.op)
     tables.op._add_control_input(ticket.op)
     return ticket
 

@@ -337,3 +337,53 @@ with start_ranks(60.0) as ranks:
     assert result.exit_code == 0, result.errors
     assert len(set(result.outputs)) == 1
     assert int(result.outputs[0]) > 3
+
+
+def test_a_model_with_tables_and_dense_weights_trains_alike_on_all_ranks():
+    result = run_ranks(
+        3,
+        f"""{_START}
+import hotrow, keras, tensorflow as tf
+tf.config.threading.set_inter_op_parallelism_threads(2)
+from hotrow.ops.dense_gradients import sum_over_ranks
+keras.utils.set_random_seed(1)
+
+with start_ranks(60.0) as ranks:
+    features = [
+        hotrow.FeatureConfig(name, hotrow.TableConfig(name, 8, sharding=kind))
+        for name, kind in (("users", "row"), ("items", "table"))
+    ]
+    layer = hotrow.DistributedEmbedding(features, ranks=ranks, seed=3)
+    dense = [keras.layers.Dense(8) for _ in range(6)]
+    for one in dense:
+        one.build((None, 8))
+    weights = [w for one in dense for w in one.trainable_weights]
+
+    @tf.function
+    def step(keys):
+        with tf.GradientTape() as tape:
+            rows = layer(dict(users=keys, items=keys * 7), training=True)
+            values = rows["users"] + rows["items"]
+            for one in dense:
+                values = one(values)
+            loss = tf.reduce_sum(values**2)
+        *gradients, witness = tape.gradient(loss, [*[w.value for w in weights], layer.anchor.value])
+        for weight, total in zip(weights, sum_over_ranks(gradients, ranks, bucket_bytes=600)):
+            weight.assign_sub(0.001 * total)
+        layer.anchor.assign(witness)
+        return loss
+
+    random = np.random.default_rng(ranks.rank)
+    for number in range(100):
+        step(tf.constant(random.integers(0, 50, 20)))
+    mine = np.concatenate([np.ravel(w.numpy()) for w in weights])
+    assert np.isfinite(mine).all()
+    for other in ranks.all_gather(mine, "weights"):
+        assert other.tobytes() == mine.tobytes()
+    print(ranks.stage_counts()["dense"]["calls"] // 100)
+""",
+        timeout=100,
+    )
+    assert (result.exit_code, result.errors[0].count("Error")) == (0, 0), result.errors
+    assert len(set(result.outputs)) == 1
+    assert int(result.outputs[0]) > 1

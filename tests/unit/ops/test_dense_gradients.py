@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import hotrow
 from hotrow.errors import DataLossError, InvalidArgumentError
 from hotrow.ops.dense_gradients import sum_over_ranks
 from hotrow.ops.ranks import LONE, thread_ranks
@@ -128,6 +129,8 @@ def test_gradients_of_a_model_start_in_the_order_of_the_backward_pass(ranks):
 _ONE_THREAD = """
 import threading
 import tensorflow as tf
+
+import hotrow
 tf.config.threading.set_inter_op_parallelism_threads({inter_op})
 tf.config.threading.set_intra_op_parallelism_threads(1)
 from hotrow.ops.dense_gradients import sum_over_ranks
@@ -163,3 +166,31 @@ def test_waiting_for_sums_blocks_no_thread_that_starts_others(inter_op):
     )
     assert result.returncode == 0, result.stderr[-2000:]
     assert result.stdout.startswith("done ")
+
+
+def test_the_first_bucket_goes_before_the_tables_and_the_others_after_them(ranks):
+    users = hotrow.TableConfig("users", 8, sharding="row")
+    layer = hotrow.DistributedEmbedding([hotrow.FeatureConfig("user", users)], ranks=ranks[0])
+    bottom, top = tf.keras.layers.Dense(8), tf.keras.layers.Dense(8)
+    for dense in (bottom, top):
+        dense.build((None, 8))
+
+    def step(dense_input, keys):
+        with tf.GradientTape() as tape:
+            rows = layer({"user": keys}, training=True)["user"]
+            loss = tf.reduce_sum(top(bottom(dense_input) * rows))
+        weights = [*bottom.trainable_weights, *top.trainable_weights, layer.anchor.value]
+        *gradients, witness = tape.gradient(loss, weights)
+        return sum_over_ranks(gradients, ranks[0], bucket_bytes=300), witness
+
+    given = (tf.TensorSpec([None, 8]), tf.TensorSpec([None], tf.int64))
+    graph = tf.function(step).get_concrete_function(*given).graph
+    operations = graph.get_operations()
+    first, *others = [op for op in operations if op.type == "HotrowAllReduceStart"]
+    (lookup,) = [op for op in operations if op.type == "HotrowLookup"]
+    (backward,) = [op for op in operations if op.type == "HotrowBackward"]
+    assert len(others) == 1
+    assert lookup in first.control_inputs
+    assert first in backward.control_inputs
+    assert backward in others[0].control_inputs
+    assert backward not in first.control_inputs
