@@ -11,7 +11,6 @@
 namespace {
 
 using DeviceInt64s = nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::cuda>;
-using Floats = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using DeviceFloats = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cuda>;
 using DeviceFloats2 = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cuda>;
 using DeviceOut2 = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cuda>;

@@ -12,7 +12,6 @@
 
 namespace {
 
-using Floats = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 // (name, dim, row type, default value, rows).
 using TableFacts = std::tuple<std::string, size_t, std::string, float, uint64_t>;
