@@ -39,7 +39,7 @@ from hotrow.trainer.rank_stages import stages_of_all
 from hotrow.trainer.read_ahead import read_ahead
 from hotrow.trainer.run_directory import RunDirectory, default_run_directory
 from hotrow.trainer.run_log import RunLog
-from hotrow.trainer.sharding import plan_of_run
+from hotrow.trainer.sharding import plan_of_run, staleness_of
 from hotrow.trainer.speed import Speed
 from hotrow.trainer.step_report import StepReport, exchange
 from hotrow.trainer.stop_request import StopRequest
@@ -149,10 +149,11 @@ def _split(config: RunConfig, directory: RunDirectory, resume: bool, ranks: Rank
             return []
         say = partial(print, file=sys.stderr)
         made = plan_of_run(config, ranks.size, directory.path, resume, say)
-        return [made.schemes(), made.owners()]
+        return [made.schemes(), made.owners(), made.rows()]
 
-    planned = of_first(ranks, "plan of tables", agreed(ranks, "plan of tables", plan))
-    return Split(ranks, *planned)
+    told = of_first(ranks, "plan of tables", agreed(ranks, "plan of tables", plan))
+    schemes, owners, rows = told
+    return Split(ranks, schemes, owners, staleness_of(config, rows))
 
 
 class _Interrupted(KeyboardInterrupt):
@@ -318,6 +319,7 @@ class _Run:
             self._validate()
         self._log_checkpoints()
         if done.checkpoint:
+            self.model.push_all()
             self.checkpoints.begin(self.position, self.metrics.state)
         self.stopping = stop.number if self.ranks.size == 1 else done.stop
         self.speed.restart()
@@ -363,12 +365,14 @@ class _Run:
         path = self.config.data.valid
         if path is None or self.valid_step == self.position.step:
             return
+        self.model.push_all()
         self.valid = evaluate_file(self.forward, self.config, path, self.ranks)
         self.valid_step = self.position.step
         self.log.validation(self.position, self.valid)
 
     def _last_checkpoint(self) -> None:
         """Returns once the checkpoint of this step is on the disk."""
+        self.model.push_all()
         try:
             self.checkpoints.finish(self.position, self.metrics.state)
         finally:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from hotrow.config import RunConfig
 from hotrow.errors import DataLossError
 from hotrow.ops.planner import SCHEMES, Sample, ShardingPlan, describe_plan, plan_sharding
-from hotrow.spec import FeatureConfig
+from hotrow.spec import FeatureConfig, Staleness
 from hotrow.trainer.data import BatchStream, each_path, expected_rows
 from hotrow.trainer.models.feature_tables import column_of, model_features
 
@@ -55,6 +55,22 @@ def plan_tables(
         sample_batches=sample.batches,
         sample_rows=sample.rows,
     )
+
+
+def staleness_of(config: RunConfig, rows: Mapping[str, float]) -> dict[str, Staleness]:
+    """Returns the staleness of each table; none without `parallel.staleness`.
+
+    Args:
+        config: of the run.
+        rows: that are expected, by table.
+    """
+    parallel = config.parallel
+    if not parallel.staleness:
+        return {}
+    return {
+        table: Staleness(parallel.staleness, max(1, round(parallel.kept_ratio * count)))
+        for table, count in rows.items()
+    }
 
 
 def sample_tables(config: RunConfig, features: list[FeatureConfig], ranks: int) -> Sample:

@@ -93,6 +93,10 @@ class ShardingPlan:
         """Returns the scheme of each table."""
         return {table.name: table.scheme for table in self.tables}
 
+    def rows(self) -> dict[str, float]:
+        """Returns the expected rows of each table."""
+        return {table.name: table.rows for table in self.tables}
+
     def owners(self) -> dict[str, int]:
         """Returns the owner of each table whose scheme is `table`."""
         return {table.name: table.owner for table in self.tables if table.owner is not None}

@@ -188,7 +188,6 @@ def test_a_process_that_was_killed_is_resumed_from_its_last_checkpoint(config, t
         (["--set", "cache.cache_ratio=0.1"], 2, "cache.cache_ratio: 0.1 is a share of a table's"),
         (["--set", "cache.device_row=5"], 2, "unknown key 'device_row' (did you mean 'device_rows"),
         (["--set", "online.source=redis://x"], 2, "online.source: redis://x is legal, but this"),
-        (["--set", "parallel.staleness=2"], 2, "parallel.staleness: 2 is legal, but this part is"),
         (["--online"], 2, "--online: online training is not built yet"),
         (["--set", "data.train=none.tsv"], 1, "data.train: no such file: "),
         (["--set", "data.valid=none.tsv"], 1, "data.valid: no such file: "),

@@ -486,7 +486,6 @@ def test_data_options_that_do_not_fit_the_format_are_refused(raw, data, line):
 @pytest.mark.parametrize(
     ("path", "value"),
     [
-        ("parallel.staleness", 1),
         ("online.source", "redis://x"),
         ("online.publish_seconds", 2.0),
     ],
@@ -500,7 +499,7 @@ def test_a_part_that_is_not_built_is_legal_but_refused_by_name(raw, path, value)
 
 
 def test_default_values_of_parts_that_are_not_built_are_accepted(raw):
-    raw["parallel"] = {"workers": 1, "sharding": "auto", "staleness": 0}
+    raw["online"] = {"source": None, "publish_seconds": 1.0}
     config = parse_config(raw)
     refuse_unbuilt(config)
     assert list(unbuilt_values(config)) == []

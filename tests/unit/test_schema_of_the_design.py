@@ -37,7 +37,6 @@ UNBUILT: dict[str, type[Section]] = {
 }
 # A legal value that is not the default, for every key of these sections and of others.
 OTHER_VALUES = {
-    "parallel.staleness": "1",
     "online.source": "redis://localhost:6379",
     "online.publish_seconds": "2.5",
 }

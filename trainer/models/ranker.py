@@ -99,6 +99,11 @@ class Ranker(keras.Model):  # type: ignore[misc]
                 [self._weights(batch.get("weights", {})) for batch in batches],
             )
 
+    def push_all(self) -> None:
+        """Makes the rows of all ranks together those of the model; a collective."""
+        if self.embedding is not None:
+            self.embedding.push_all()
+
     def warm_up(self, sample: Iterable[Mapping[str, Any]], share: float) -> dict[str, int]:
         """Fills the caches of the tables with the most frequent rows of a sample.
 

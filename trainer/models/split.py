@@ -18,11 +18,13 @@ class Split:
         ranks: that train the model as one.
         shardings: of each table, by name; `row` if it is not there.
         owners: of tables whose sharding is `table`, the rank that has it.
+        staleness: of rows that ranks keep of others, by table; none if it is not there.
     """
 
     ranks: Ranks
     shardings: Mapping[str, Sharding] = field(default_factory=dict)
     owners: Mapping[str, int] = field(default_factory=dict)
+    staleness: Mapping[str, hotrow.Staleness] = field(default_factory=dict)
 
     def of_features(self, features: Sequence[hotrow.FeatureConfig]) -> list[hotrow.FeatureConfig]:
         """Returns features whose tables are split so."""
@@ -30,7 +32,12 @@ class Split:
 
     def _of_table(self, table: hotrow.TableConfig) -> hotrow.TableConfig:
         sharding = self.shardings.get(table.name, "row")
-        return replace(table, sharding=sharding, owner=self.owners.get(table.name))
+        return replace(
+            table,
+            sharding=sharding,
+            owner=self.owners.get(table.name),
+            staleness=self.staleness.get(table.name),
+        )
 
 
 ALONE = Split(LONE)

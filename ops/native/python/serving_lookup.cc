@@ -12,7 +12,6 @@
 
 namespace {
 
-
 // (name, dim, row type, default value, rows).
 using TableFacts = std::tuple<std::string, size_t, std::string, float, uint64_t>;
 

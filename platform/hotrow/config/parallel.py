@@ -19,11 +19,14 @@ class ParallelConfig(Section):
         sharding: how tables are split over them, if their own settings do not tell: `row` and
             `row_broadcast` by rows, `column` by columns, `table` as a whole to one rank each,
             `replicated` not at all; `auto` chooses.
-        staleness: steps that a cached row may lag behind its owner.
+        staleness: updates that rows which a rank keeps of others may lag behind their owners; 0:
+            none are kept, and training is that of one process.
+        kept_ratio: share of the expected rows of a table that each rank keeps with staleness.
         timeout_seconds: how long a rank waits for the others before the run ends.
     """
 
     workers: int = Field(default=1, ge=1)
     sharding: ShardingName = "auto"
-    staleness: int = Field(default=0, ge=0)
+    staleness: int = Field(default=0, ge=0, lt=2**31)
+    kept_ratio: float = Field(default=0.1, gt=0, le=1)
     timeout_seconds: float = Field(default=300.0, gt=0)

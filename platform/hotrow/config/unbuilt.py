@@ -1,4 +1,4 @@
-"""What is legal but not built yet: the section `online`, and `parallel.staleness`."""
+"""What is legal but not built yet: the section `online`."""
 
 from __future__ import annotations
 
@@ -32,8 +32,6 @@ def unbuilt_values(config: RunConfig) -> Iterator[tuple[str, object]]:
         value = getattr(config.online, key)
         if value != field.default:
             yield f"online.{key}", value
-    if config.parallel.staleness:
-        yield "parallel.staleness", config.parallel.staleness
 
 
 def refuse_unbuilt(config: RunConfig) -> None:
