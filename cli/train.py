@@ -126,7 +126,7 @@ def _summary(result: TrainResult) -> str:
         f"{sum(result.rows.values()):,} rows in {len(result.rows)} tables",
     ]
     if result.ranks > 1:
-        lines.append(f"{result.ranks} ranks{_sent(result)}")
+        lines.append(f"{result.ranks} ranks: {_sent(result)}")
     lines += [f"table {name}: {_told(figures)}" for name, figures in result.tables.items()]
     if result.valid is not None:
         lines.append(
@@ -138,11 +138,11 @@ def _summary(result: TrainResult) -> str:
 
 
 def _sent(result: TrainResult) -> str:
-    parts = [
-        f"{stage} {told['bytes'] / 2**20:,.1f} MiB in {told['seconds']:.1f} s"
-        for stage, told in result.stages.items()
-    ]
-    return f": {', '.join(parts)}" if parts else ""
+    sent = sum(told["bytes"] for told in result.stages.values())
+    seconds = sum(told["seconds"] for told in result.stages.values())
+    return (
+        f"{sent / 2**20:,.1f} MiB sent to each other, {seconds:.1f} s each in lookups and sums"
+    )
 
 
 def _told(figures: Figures) -> str:
