@@ -140,9 +140,7 @@ def _summary(result: TrainResult) -> str:
 def _sent(result: TrainResult) -> str:
     sent = sum(told["bytes"] for told in result.stages.values())
     seconds = sum(told["seconds"] for told in result.stages.values())
-    return (
-        f"{sent / 2**20:,.1f} MiB sent to each other, {seconds:.1f} s each in lookups and sums"
-    )
+    return f"{sent / 2**20:,.1f} MiB sent to each other, {seconds:.1f} s each in lookups and sums"
 
 
 def _told(figures: Figures) -> str:
