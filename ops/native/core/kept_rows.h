@@ -4,10 +4,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <unordered_map>
 #include <vector>
 
+#include "core/anonymous_array.h"
 #include "core/kernels.h"
-#include "core/row_cache.h"
 #include "core/staleness.h"
 
 namespace hotrow {
@@ -20,12 +21,13 @@ struct PendingGradient {
   std::vector<float> gradient;  // (D) their sum
 };
 
-// Rows of other ranks, LFU. Weights and state are float32 here whatever they are at the owner; the
-// own updates are applied at once, so that a rank reads what it wrote, and summed until the owner
-// is told. D width.
+// Rows of other ranks, exactly so many at most. A row comes in when its key was used more often
+// lately than that of the least used of some that are there (LFU with fading counts). Weights and
+// state are float32 here whatever they are at the owner; the own updates are applied at once, so
+// that a rank reads what it wrote, and summed until the owner is told. D width.
 class KeptRows {
  public:
-  static constexpr uint32_t kNone = RowCache::kNone;
+  static constexpr uint32_t kNone = 0xffffffffu;
 
   // layout: of the table.
   KeptRows(const LineLayout& layout, size_t rows);
@@ -33,7 +35,7 @@ class KeptRows {
   const LineLayout& layout() const { return layout_; }
   // Floats of state in a line.
   size_t state_floats() const { return layout_.vectors * layout_.width + layout_.scalars; }
-  size_t slots() const { return cache_.slots(); }
+  size_t size() const { return slot_of_.size(); }
 
   // A batch begins: slots that are found or taken from now on stay until the next one.
   void begin_batch();
@@ -45,7 +47,7 @@ class KeptRows {
   // The slot, or kNone, without a use.
   uint32_t find(int64_t key) const;
 
-  std::byte* line(uint32_t slot) { return cache_.line(slot); }
+  std::byte* line(uint32_t slot) { return lines_.data() + size_t{slot} * stride_; }
   float* weights(uint32_t slot);  // (D)
   float* state(uint32_t slot);    // (state_floats)
   float* sum(uint32_t slot);      // (D) of gradients that the owner does not know
@@ -62,12 +64,32 @@ class KeptRows {
   void clear();
 
  private:
+  static constexpr size_t kSketchRows = 4;
+
   PendingGradient pending_of(uint32_t slot);
+  int64_t key(uint32_t slot) const {
+    return reinterpret_cast<const RowHeader*>(lines_.data() + size_t{slot} * stride_)->key;
+  }
+  void pin(uint32_t slot);
+  // Of keys that have no slot: at least their uses.
+  uint8_t& counter(uint64_t hash, size_t row);
+  uint32_t uses_outside(uint64_t hash);
+  void note_outside(uint64_t hash);
+  // The least used of some rows that the batch does not need; kNone: all that were looked at are.
+  uint32_t victim();
+  // Halves all frequencies.
+  void fade();
 
   LineLayout layout_;
-  size_t sum_offset_, facts_offset_;
-  RowCache cache_;
+  size_t sum_offset_, facts_offset_, stride_, capacity_;
+  AnonymousArray<std::byte> lines_;                // (capacity, stride)
+  std::unordered_map<int64_t, uint32_t> slot_of_;  // by key
+  std::vector<uint32_t> uses_;                     // (size) lately
+  std::vector<uint8_t> is_pinned_;                 // (size)
   std::vector<uint32_t> pinned_;
+  std::vector<uint8_t> sketch_;  // kSketchRows of a power of two
+  uint64_t since_fade_ = 0;
+  uint64_t random_ = 1;
 };
 
 // At the owner: updates of rows that some rank keeps.
