@@ -1,0 +1,211 @@
+"""How much less do ranks exchange when rows may lag behind their owners, and what does it cost?
+
+`platform train` on several ranks, as it is run: a small DLRM, rows by key mod ranks, each rank
+keeping a tenth of each table (`parallel.kept_ratio`), with each staleness of `--staleness`, and 0:
+none. On data drawn from a known model with skewed keys (`platform data generate`), and on the first
+8,000 rows of Criteo head10k, several times over; the other 2,000 are for validation.
+
+    rows      bytes of rows and gradients that ranks sent each other, and the share that was saved
+    told      bytes of keys, versions and answers: what staleness asks for beside them
+    most      share of transfers that are of the tenth of a table's rows which is transferred most:
+              what a cache of that size could save at best, if nothing ever had to be renewed
+    auc       of the validation file after the last step, and the difference from no staleness
+
+    python benchmarks/staleness.py [--ranks 4] [--staleness 10 --staleness 100] [--json F]
+"""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import click
+import numpy as np
+
+SHARED = Path(os.environ.get("SHARED", Path(__file__).parents[2] / "shared"))
+HEAD10K = SHARED / "data" / "criteo_head10k" / "criteo_head10k.tsv.gz"
+SPARSE = [f"C{i}" for i in range(1, 27)]
+KEPT = 0.1
+HET_SAVED = 0.88  # HET's abstract: embedding communication, s and cache not told there
+GOAL_SAVED, GOAL_AUC = 0.8, 0.001
+
+
+def configuration(train: Path, valid: Path, batch: int, epochs: int) -> dict[str, Any]:
+    """Returns a small DLRM with Adagrad."""
+    return {
+        "name": "staleness",
+        "seed": 7,
+        "data": {
+            "format": "criteo",
+            "train": str(train),
+            "valid": str(valid),
+            "batch_size": batch,
+        },
+        "features": {
+            "dense": {"columns": [f"I{i}" for i in range(1, 14)], "transform": "log"},
+            "sparse": {"columns": SPARSE, "dim": 16, "hash": True},
+        },
+        "tables": {"default": {"optimizer": "adagrad", "learning_rate": 0.05}},
+        "model": {"arch": "dlrm", "bottom": [64, 16], "top": [64]},
+        "optimizer": {"name": "adam", "learning_rate": 0.001},
+        "train": {"epochs": epochs},
+        "checkpoint": {"every_steps": 10**9},
+        "parallel": {"sharding": "row", "kept_ratio": KEPT},
+    }
+
+
+def run(config: dict[str, Any], ranks: int, staleness: int, directory: Path) -> dict[str, Any]:
+    """Returns the result of a run without its validation's lookups in the counts."""
+    own = json.loads(json.dumps(config))
+    own["parallel"]["staleness"] = staleness
+    path = directory / f"s{staleness}.yaml"
+    path.write_text(json.dumps(own))  # JSON is YAML
+    result = directory / f"s{staleness}.json"
+    command = [sys.executable, "-m", "hotrow.cli.main", "train", str(path)]
+    command += ["--workers", str(ranks), "--run-dir", str(directory / f"run{staleness}")]
+    done = subprocess.run(
+        [*command, "--json", str(result)], capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        raise click.ClickException(done.stderr.strip().splitlines()[-1])
+    found: dict[str, Any] = json.loads(result.read_text())
+    return found
+
+
+def most_to_save(path: Path, batch: int, ranks: int, rows: int) -> float:
+    """Returns the share of transfers that are of the tenth of each table's rows with most."""
+    columns: list[list[str]] = [[] for _ in SPARSE]
+    with path.open() as lines:
+        for number, line in enumerate(lines):
+            if number == rows:
+                break
+            for values, value in zip(columns, line.rstrip("\n").split("\t")[14:], strict=True):
+                values.append(value)
+    total = saved = 0
+    for values in columns:
+        transfers: Counter[str] = Counter()
+        for first in range(0, len(values), batch):
+            part = values[first : first + batch]
+            bounds = [len(part) * r // ranks for r in range(ranks + 1)]
+            for begin, end in itertools.pairwise(bounds):
+                transfers.update(set(part[begin:end]))
+        kept = max(1, round(KEPT * len(transfers)))
+        saved += sum(count for _, count in transfers.most_common(kept))
+        total += transfers.total()
+    return saved / total
+
+
+def measured(result: dict[str, Any]) -> tuple[float, float]:
+    """Returns the bytes of rows and gradients, and of what is told beside them."""
+    stages = result["stages"]
+    rows = sum(stages.get(stage, {}).get("bytes", 0) for stage in ("rows", "gradients"))
+    told = sum(stages.get(s, {}).get("bytes", 0) for s in ("keys", "answers", "pushes"))
+    return rows, told
+
+
+def generated(directory: Path, rows: int, keys: int, skew: float) -> tuple[Path, Path]:
+    """Writes training and validation files of a known model."""
+    out = directory / "generated.tsv"
+    command = [sys.executable, "-m", "hotrow.cli.main", "data", "generate", str(out)]
+    command += ["--rows", str(rows), "--valid-rows", "20000", "--keys", str(keys)]
+    subprocess.run([*command, "--skew", str(skew)], capture_output=True, check=True)
+    return out, directory / "generated.valid.tsv"
+
+
+def head10k(directory: Path) -> tuple[Path, Path]:
+    """Writes the first 8,000 rows and the others."""
+    lines = gzip.decompress(HEAD10K.read_bytes()).splitlines(keepends=True)
+    train, valid = directory / "head.tsv", directory / "head.valid.tsv"
+    train.write_bytes(b"".join(lines[:8000]))
+    valid.write_bytes(b"".join(lines[8000:]))
+    return train, valid
+
+
+@click.command()
+@click.option("--ranks", default=4)
+@click.option("--staleness", "bounds", multiple=True, default=(10, 100), type=int)
+@click.option("--rows", default=200_000, help="Of the generated data.")
+@click.option("--keys", default=100_000, help="Of its largest column.")
+@click.option("--skew", default=1.05)
+@click.option("--batch", default=2048, help="Of the generated data.")
+@click.option("--epochs", default=20, help="Of Criteo head10k.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path))
+def main(
+    ranks: int,
+    bounds: tuple[int, ...],
+    rows: int,
+    keys: int,
+    skew: float,
+    batch: int,
+    epochs: int,
+    json_file: Path | None,
+) -> None:
+    """Prints the table."""
+    conditions = {
+        "machine": f"{os.cpu_count()} CPUs, {platform.machine()}, bytes are counted, not timed",
+        "ranks": ranks,
+        "kept": f"{KEPT:.0%} of each table at each rank",
+        "generated": f"{rows:,} rows, {keys:,} keys, Zipf {skew}, batches of {batch}",
+        "head10k": f"8,000 rows, {epochs} times, batches of 256",
+    }
+    for name, value in conditions.items():
+        print(f"{name}: {value}")
+    results = []
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        cases = {"generated": (*generated(directory, rows, keys, skew), batch, 1, rows)}
+        if HEAD10K.exists():
+            cases["head10k"] = (*head10k(directory), 256, epochs, 8000)
+        else:
+            print(f"head10k left out: {HEAD10K} is not there")
+        print(f"{'data':10} {'s':>4} {'rows':>9} {'saved':>6} {'most':>6} {'told':>9} {'auc':>8}")
+        for case, (train, valid, size, times, count) in cases.items():
+            config = configuration(train, valid, size, times)
+            most = most_to_save(train, size, ranks, count)
+            base_bytes = base_auc = np.nan
+            for staleness in (0, *bounds):
+                place = directory / case
+                place.mkdir(exist_ok=True)
+                result = run(config, ranks, staleness, place)
+                sent, told = measured(result)
+                auc = result["valid_auc"]
+                if staleness == 0:
+                    base_bytes, base_auc = sent, auc
+                saved = 1 - sent / base_bytes
+                print(
+                    f"{case:10} {staleness:4} {sent / 1e6:6.1f} MB {saved:6.1%} {most:6.1%} "
+                    f"{told / 1e6:6.1f} MB {auc:8.5f} ({auc - base_auc:+.5f})",
+                    flush=True,
+                )
+                at = f"{case}, s={staleness}"
+                results += [
+                    {"case": at, "metric": "bytes of rows", "value": sent, "unit": "B"},
+                    {
+                        "case": at,
+                        "metric": "saved",
+                        "value": saved,
+                        "unit": "share",
+                        "baseline": "HET's 88 %",
+                        "ratio": saved / HET_SAVED,
+                    },
+                    {"case": at, "metric": "could be saved", "value": most, "unit": "share"},
+                    {"case": at, "metric": "auc", "value": auc, "unit": ""},
+                ]
+    print(f"goals: saved {GOAL_SAVED:.0%} with s = 10 and 100, auc within {GOAL_AUC}")
+    if json_file is not None:
+        json_file.write_text(json.dumps({"conditions": conditions, "results": results}, indent=2))
+
+
+if __name__ == "__main__":
+    main()
