@@ -9,9 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import hotrow
 from hotrow.config import parse_config
-from hotrow.errors import HotrowError, InvalidArgumentError, UnimplementedError
+from hotrow.errors import DataLossError, HotrowError, InvalidArgumentError, UnimplementedError
 from hotrow.ops.ranks import LONE, thread_ranks
+from hotrow.ops.table import Table
 from hotrow.trainer.checkpoint import CheckpointDirectory
 from hotrow.trainer.checkpoint.array_file import read_arrays
 from hotrow.trainer.checkpoint.rows import CheckpointRows
@@ -174,7 +176,7 @@ def test_ranks_train_what_one_process_trains(files, alone, tmp_path, ranks, shar
     ],
     ids=lambda way: f"{way[0]} ranks by {way[1]}",
 )
-@pytest.mark.parametrize("full_every", [1, 3])
+@pytest.mark.parametrize("full_every", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_a_run_continues_on_other_ranks(files, alone, tmp_path, before, after, full_every):
     checkpoint = {"every_steps": 2, "full_every": full_every}
     run = tmp_path / "run"
@@ -228,6 +230,27 @@ def test_expired_keys_are_remembered_by_whoever_has_them(files, tmp_path):
             tombstones[-1]["expired"] = figures["expired"]
     assert len(tombstones[0]) > 1
     assert tombstones[0] == tombstones[1] == tombstones[2]
+
+
+def test_a_damaged_state_of_another_rank_is_refused_and_changes_nothing():
+    config = hotrow.TableConfig("t", 2, expiry=hotrow.Expiry(after_steps=1, sweep_steps=1))
+    table = Table(config, seed=0)
+    for step in range(5):
+        keys = np.array([step], np.int64)
+        table.lookup(keys, insert=True)
+        table.update(keys, np.ones((1, 2), np.float32))
+    state = table.state()
+    assert len(table.tombstones()[0])
+    for damaged in (b"", state[:-1], state[:20] + b"x" + state[21:]):
+        with pytest.raises(DataLossError, match="the state of table t is damaged"):
+            table.merge_states([state, damaged], [True, True])
+        assert table.state() == state
+    other = Table(config, seed=0)
+    other.merge_states([state, state], [True, False])
+    assert other.step == table.step
+    assert np.array_equal(other.tombstones(), table.tombstones())
+    for figure in ("lookups", "admitted", "expired"):
+        assert other.statistics()[figure] == table.statistics()[figure]
 
 
 def test_a_run_of_ranks_loads_as_one_model(files, alone, tmp_path):
