@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import select
-import shutil
 import signal
 import threading
 from pathlib import Path
@@ -47,7 +46,7 @@ class Launched:
         except ProcessLookupError:
             os.kill(os.getpid(), signal.SIGKILL)
             return
-        watch = threading.Thread(target=_end_with, args=(descriptor, self._folder), daemon=True)
+        watch = threading.Thread(target=_end_with, args=(descriptor,), daemon=True)
         watch.start()
         self._write("pid", os.getpid())
 
@@ -62,8 +61,7 @@ class Launched:
             unfinished.rename(self._folder / f"{what}.{self._rank}")
 
 
-def _end_with(process: int, folder: Path) -> None:
-    """Waits for the end of a process, then ends this one; what they shared goes, too."""
+def _end_with(process: int) -> None:
+    """Waits for the end of a process, then ends this one."""
     select.select([process], [], [])
-    shutil.rmtree(folder, ignore_errors=True)
     os.kill(os.getpid(), signal.SIGKILL)

@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -29,6 +30,7 @@ from hotrow.trainer.checkpoint.stored import newest_step
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _PR_SET_PDEATHSIG = 1
+_FOLDERS = "hotrow-ranks-"  # and the launcher's process id
 
 # What mpiexec prints when a process ends early. It is told in one line instead.
 _BANNER = re.compile(
@@ -67,7 +69,8 @@ def launch(workers: int, arguments: Sequence[str], run_dir: Path) -> int:
     """
     command = [str(mpiexec()), "-launcher", "fork", "-n", str(workers)]
     command += [sys.executable, "-m", "hotrow.cli.main", *arguments]
-    with tempfile.TemporaryDirectory(prefix="hotrow-ranks-") as folder:
+    _remove_leftovers()
+    with tempfile.TemporaryDirectory(prefix=f"{_FOLDERS}{os.getpid()}-") as folder:
         try:
             process = subprocess.Popen(
                 command,
@@ -106,6 +109,14 @@ def launch(workers: int, arguments: Sequence[str], run_dir: Path) -> int:
         return 128 + forwarded[0]
     _tell_death(told, ranks, run_dir, code)
     return 1
+
+
+def _remove_leftovers() -> None:
+    """Removes the folders of launchers that were killed."""
+    for path in Path(tempfile.gettempdir()).glob(f"{_FOLDERS}*"):
+        number = path.name.removeprefix(_FOLDERS).partition("-")[0]
+        if number.isdecimal() and not Path("/proc", number).exists():
+            shutil.rmtree(path, ignore_errors=True)
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import subprocess
 import sys
 
 import pytest
@@ -78,3 +79,13 @@ def test_a_process_that_was_started_otherwise_tells_nothing(tmp_path, monkeypatc
     monkeypatch.delenv(LAUNCHER, raising=False)
     Launched(0).ended(1)
     assert not list(tmp_path.iterdir())
+
+
+def test_folders_of_launchers_that_were_killed_are_removed(tmp_path, monkeypatch):
+    monkeypatch.setattr(launcher.tempfile, "gettempdir", lambda: str(tmp_path))
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    for name in (f"hotrow-ranks-{gone.pid}-a", f"hotrow-ranks-{os.getpid()}-b", "other"):
+        (tmp_path / name).mkdir()
+    launcher._remove_leftovers()
+    assert {path.name for path in tmp_path.iterdir()} == {f"hotrow-ranks-{os.getpid()}-b", "other"}
