@@ -398,7 +398,10 @@ int hr_forward(const hr_layer_call* call, int insert, float* const* pooled, int6
 int hr_rank_look_ahead(const hr_layer_call* call) {
   return guarded([&] {
     const hotrow::LayerCall batch = to_call(*call);
-    if (hotrow::on_ranks(batch.tables)) hotrow::rank_look_ahead(batch);
+    if (!hotrow::on_ranks(batch.tables)) return;
+    std::vector<std::shared_ptr<hotrow::Table>> others;
+    for (size_t t = 1; t < call->table_count; ++t) others.push_back(call->tables[t]->table);
+    hotrow::rank_look_ahead(batch, std::move(others));
   });
 }
 

@@ -1,6 +1,6 @@
 #include "core/coming_batch.h"
 
-#include <algorithm>
+#include <cstring>
 
 #include "core/rank_exchange.h"
 
@@ -10,13 +10,16 @@ namespace {
 template <typename T>
 bool same(const std::vector<T>& own, const T* other, size_t count) {
   if (other == nullptr) return own.empty();
-  return own.size() == count && std::equal(own.begin(), own.end(), other);
+  // By their bits: a weight may be NaN.
+  return own.size() == count &&
+         (count == 0 || std::memcmp(own.data(), other, count * sizeof(T)) == 0);
 }
 
 }  // namespace
 
-ComingBatch::ComingBatch(const LayerCall& call, RankPlan* plan)
-    : call_(call), values_(call.features.size()), plan_(plan) {
+ComingBatch::ComingBatch(const LayerCall& call, RankPlan* plan,
+                         std::vector<std::shared_ptr<Table>> others)
+    : call_(call), others_(std::move(others)), values_(call.features.size()), plan_(plan) {
   call_.executor = Executor();
   for (size_t f = 0; f < call_.features.size(); ++f) {
     Feature& feature = call_.features[f];

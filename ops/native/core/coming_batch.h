@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <future>
+#include <memory>
 #include <vector>
 
 #include "core/rank_plan.h"
@@ -14,8 +15,8 @@ namespace hotrow {
 // is put on the queue when the batch before it has its rows, so it delays nobody.
 class ComingBatch {
  public:
-  // plan: reserved for this batch.
-  ComingBatch(const LayerCall& call, RankPlan* plan);
+  // plan: reserved for this batch. others: kept alive as long as this.
+  ComingBatch(const LayerCall& call, RankPlan* plan, std::vector<std::shared_ptr<Table>> others);
   ~ComingBatch();
   ComingBatch(const ComingBatch&) = delete;
 
@@ -33,6 +34,7 @@ class ComingBatch {
     std::vector<float> weights;
   };
   LayerCall call_;
+  std::vector<std::shared_ptr<Table>> others_;
   std::vector<Values> values_;  // (F)
   RankPlan* plan_;
   std::future<void> collected_;

@@ -55,7 +55,7 @@ class KeptRows {
     uint32_t version;  // updates of the row at its owner when it came, and the own since
     uint32_t updates;  // own steps that the owner does not know
     uint32_t lookups;  // in them
-    uint32_t unused;
+    uint32_t filled;   // 0: the row has not come
   };
   Facts& facts(uint32_t slot);
 
@@ -116,7 +116,15 @@ class UpdateCounts {
 struct StaleState {
   StaleState(const LineLayout& layout, const StalenessOptions& options)
       : kept(layout, options.kept_rows) {}
+  void clear() {
+    kept.clear();
+    evicted.clear();
+    counts.clear();
+  }
+
   KeptRows kept;
+  std::vector<PendingGradient> evicted;  // of rows that gave way; their owners do not know them yet
+  float learning_rate = 0.0f;            // of the last step of kept rows; 0: the options' own
   UpdateCounts counts;
 };
 

@@ -114,14 +114,14 @@ int64_t rank_forward(const LayerCall& call, bool insert, const std::vector<float
   return ticket;
 }
 
-void rank_look_ahead(const LayerCall& call) {
+void rank_look_ahead(const LayerCall& call, std::vector<std::shared_ptr<Table>> others) {
   for (const Table* table : call.tables) {
     if (table->stale() != nullptr) return;  // what is kept is not known before the batch before it
   }
   RankPlan* plan = plan_of(call, 0);
   fit(plan, call);
   plan->ticket = RankPlan::kReserved;
-  call.tables[0]->coming.push_back(std::make_unique<ComingBatch>(call, plan));
+  call.tables[0]->coming.push_back(std::make_unique<ComingBatch>(call, plan, std::move(others)));
 }
 
 void rank_backward(const LayerCall& call, const std::vector<const float*>& gradients,

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "core/training.h"
@@ -23,7 +24,8 @@ int64_t rank_forward(const LayerCall& call, bool insert, const std::vector<float
 // while the batch before it is trained, and the owners bring its rows into their device tiers.
 // Copies the features. The batches must then be trained in this order. Nothing that is computed
 // changes. With staleness nothing happens.
-void rank_look_ahead(const LayerCall& call);
+// others: the tables of the call but the first, which keeps the batch; they live until it has come.
+void rank_look_ahead(const LayerCall& call, std::vector<std::shared_ptr<Table>> others = {});
 void rank_backward(const LayerCall& call, const std::vector<const float*>& gradients,
                    const BackwardOptions& options);
 

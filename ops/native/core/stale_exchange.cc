@@ -90,15 +90,18 @@ void StaleExchange::collect(const std::vector<const Feature*>& features) {
     if (r == own()) continue;
     // First what is there, so that no row of the batch gives way to another one.
     for (size_t place = keys_.begin_of(r); place < keys_.begin_of(r + 1); ++place) {
-      slots_[place] = kept.use(keys_.keys()[place]);
-      if (slots_[place] != KeptRows::kNone) versions_[place] = kept.facts(slots_[place]).version;
+      const uint32_t slot = slots_[place] = kept.use(keys_.keys()[place]);
+      if (slot == KeptRows::kNone) continue;
+      const KeptRows::Facts& facts = kept.facts(slot);
+      versions_[place] = facts.filled != 0 ? facts.version : kNew;
+      news_[r] += facts.filled == 0;
     }
   }
   for (size_t r = 0; r < ranks(); ++r) {
     if (r == own()) continue;
     for (size_t place = keys_.begin_of(r); place < keys_.begin_of(r + 1); ++place) {
       if (slots_[place] != KeptRows::kNone) continue;
-      slots_[place] = kept.take(keys_.keys()[place], &evicted_);
+      slots_[place] = kept.take(keys_.keys()[place], &stale().evicted);
       if (slots_[place] == KeptRows::kNone) continue;
       versions_[place] = kNew;
       ++news_[r];
@@ -161,6 +164,7 @@ void StaleExchange::keep(uint32_t slot, size_t place, const float* row, uint32_t
   std::memcpy(kept.weights(slot), row, width() * sizeof(float));
   KeptRows::Facts& facts = kept.facts(slot);
   facts.version = version;
+  facts.filled = 1;
   if (versions_[place] == kNew) {
     std::memcpy(kept.state(slot), state, kept.state_floats() * sizeof(float));
     return;
@@ -170,7 +174,15 @@ void StaleExchange::keep(uint32_t slot, size_t place, const float* row, uint32_t
   const float* sum = kept.sum(slot);
   const uint32_t begins[2] = {0, 1};
   std::byte* line = kept.line(slot);
-  table_->shape().kernels->update(step_, {&sum, nullptr, begins}, nullptr, 0, 1, &line);
+  table_->shape().kernels->update(step_of_kept(), {&sum, nullptr, begins}, nullptr, 0, 1, &line);
+}
+
+UpdateStep StaleExchange::step_of_kept() {
+  UpdateStep step = table_->step_settings();
+  step.layout = stale().kept.layout();
+  step.clock = table_->step() + 1;
+  if (stale().learning_rate != 0.0f) step.learning_rate = stale().learning_rate;
+  return step;
 }
 
 void StaleExchange::take_rows(const std::byte* const* messages) {
@@ -212,10 +224,7 @@ void StaleExchange::prepare_gradients(const std::vector<const Feature*>& feature
   KeptRows& kept = stale().kept;
   sums_.resize(count * width());
   kernels.sum(keys_.order_gradients(features, gradients, width()), width(), 0, count, sums_.data());
-  step_ = table_->step_settings();
-  step_.layout = kept.layout();
-  step_.clock = table_->step() + 1;
-  if (learning_rate == learning_rate) step_.learning_rate = learning_rate;
+  if (learning_rate == learning_rate) stale().learning_rate = learning_rate;
   pushes_.resize(count * width());
   push_updates_.assign(count, 1);
   push_lookups_.assign(keys_.lookups(), keys_.lookups() + count);
@@ -230,7 +239,7 @@ void StaleExchange::prepare_gradients(const std::vector<const Feature*>& feature
       const float* gradient = sums_.data() + place * width();
       float* push = pushes_.data() + place * width();
       const uint32_t slot = r == own() ? KeptRows::kNone : kept.find(keys_.keys()[place]);
-      if (slot == KeptRows::kNone) {
+      if (slot == KeptRows::kNone || kept.facts(slot).filled == 0) {
         std::memcpy(push, gradient, width() * sizeof(float));
         pushed_[r].choose(i);
         continue;
@@ -253,12 +262,13 @@ void StaleExchange::prepare_gradients(const std::vector<const Feature*>& feature
       facts.updates = facts.lookups = 0;
     }
   }
-  kernels.update(step_, {rows.data(), nullptr, begins.data()}, nullptr, 0, rows.size(),
+  kernels.update(step_of_kept(), {rows.data(), nullptr, begins.data()}, nullptr, 0, rows.size(),
                  lines.data());
-  if (push_all_) kept.push_all(&evicted_);
+  std::vector<PendingGradient>& evicted = stale().evicted;
+  if (push_all_) kept.push_all(&evicted);
   push_all_ = false;
   for (auto& to : evicted_to_) to.clear();
-  for (PendingGradient& pending : evicted_) {
+  for (PendingGradient& pending : evicted) {
     evicted_to_[static_cast<size_t>(sharding().owner_of(pending.key))].push_back(&pending);
   }
 }
@@ -297,7 +307,7 @@ void StaleExchange::write_gradients(const std::vector<const Feature*>&,
     }
     evicted_to_[r].clear();
   }
-  evicted_.clear();
+  stale().evicted.clear();
 }
 
 // --- at the owner -------------------------------------------------------------------------------

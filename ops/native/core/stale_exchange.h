@@ -65,20 +65,19 @@ class StaleExchange : public OwnedExchange {
   size_t row_bytes(size_t count, size_t news) const;
   size_t gradient_bytes(size_t count, size_t evicted) const;
   StaleState& stale() { return *table_->stale(); }
+  UpdateStep step_of_kept();
   void keep(uint32_t slot, size_t place, const float* row, uint32_t version, const float* state);
 
   bool training_ = true;
   bool push_all_ = false;
   // At home, by place.
   std::vector<uint32_t> versions_, slots_;
-  std::vector<PendingGradient> evicted_;
   std::vector<std::vector<PendingGradient*>> evicted_to_;  // (R)
   std::vector<Chosen> coming_, pushed_;                    // (R)
   std::vector<size_t> news_;                               // (R)
   std::vector<float> sums_;                                // (U, D) this step's
   std::vector<float> pushes_;                              // (U, D) what is pushed, by place
   std::vector<uint32_t> push_updates_, push_lookups_;      // (U)
-  UpdateStep step_;                                        // of kept rows
   // At the owner, of each rank.
   std::vector<const uint32_t*> their_versions_;
   std::vector<Chosen> answers_, their_pushes_;

@@ -80,6 +80,11 @@ Table::~Table() {
   coming.clear();  // waits for what is on its way, which uses all of this
 }
 
+void Table::forget_old_rows() {
+  ++epoch_;
+  if (stale_ != nullptr) stale_->clear();
+}
+
 void Table::check_sharding() const {
   if (sharding_.ranks == nullptr) return;
   if (options().cache.rows > 0 && options().cache.device == CacheDevice::kGpu) {
@@ -190,7 +195,7 @@ void Table::import_rows(const int64_t* keys, size_t count, const std::byte* line
     }
   }
   empty_cache();
-  ++epoch_;
+  forget_old_rows();
   for (size_t i = 0; i < count; ++i) {
     const uint64_t hash = mix64(static_cast<uint64_t>(keys[i]));
     partitions_[partition_number(keys[i], hash)].put(
@@ -203,7 +208,7 @@ size_t Table::remove_rows(const int64_t* keys, size_t count) {
   std::unique_lock lock(mutex_);
   check_no_snapshot("remove rows");
   empty_cache();
-  ++epoch_;
+  forget_old_rows();
   size_t removed = 0;
   for (size_t i = 0; i < count; ++i) {
     const uint64_t hash = mix64(static_cast<uint64_t>(keys[i]));
@@ -231,7 +236,7 @@ void Table::clear() {
   for (Partition& partition : partitions_) partition.clear();
   memory_.clear();
   if (shape_.log != nullptr) shape_.log->clear();
-  ++epoch_;
+  forget_old_rows();
   step_ = 0;
   lookups_ = 0;
   cache_counts_ = {};

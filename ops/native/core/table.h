@@ -187,6 +187,8 @@ class Table {
  private:
   friend class Snapshot;
   void check_sharding() const;
+  // After rows were replaced or removed by anything else than training; on ranks, on all.
+  void forget_old_rows();
   void check_no_snapshot(const char* what) const;
   void settle_in_lock();
   // The same, and empties the device tier.

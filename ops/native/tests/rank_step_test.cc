@@ -512,6 +512,23 @@ TEST_CASE("staleness: kept rows save bytes, and rows that give way lose nothing"
   CHECK(bytes[1] * 3 < bytes[0] * 2);
 }
 
+TEST_CASE("staleness: rows that were promised and did not come are asked for again") {
+  Kept model(2, 5, 64);
+  // A backward pass whose forward pass did not train takes slots for keys that it never read.
+  on_each(2, [&](int r) {
+    Table& table = *model.tables[static_cast<size_t>(r)];
+    const std::vector<int64_t> keys{5, 7};
+    const LayerCall call = call_of(table, keys);
+    const std::vector<float> gradients(4, 1.0f);
+    BackwardOptions options;
+    options.what = Backward::kUpdate;
+    backward(call, {gradients.data()}, options);
+  });
+  for (const auto& rows : model.step({5, 7}, 0.0f)) {
+    CHECK(rows == std::vector<float>{-2, -2, -2, -2});
+  }
+}
+
 TEST_CASE("staleness: every optimizer works on kept rows") {
   for (OptimizerKind kind :
        {OptimizerKind::kMomentum, OptimizerKind::kAdagrad, OptimizerKind::kRowwiseAdagrad,
