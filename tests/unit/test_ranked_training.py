@@ -358,6 +358,59 @@ def test_a_failing_write_of_one_rank_fails_the_checkpoint_on_all(
     assert_same_model(run, alone[0])
 
 
+def test_a_checkpoint_whose_directory_cannot_be_made_fails_and_training_goes_on(
+    files, alone, tmp_path, monkeypatch, capsys
+):
+    from hotrow.trainer.checkpoint import shared_write
+
+    remove, failed = shared_write.remove_leftovers, []
+
+    def failing(path):
+        if not failed:
+            failed.append(path)
+            raise OSError(5, "Input/output error", str(path))
+        remove(path)
+
+    monkeypatch.setattr(shared_write, "remove_leftovers", failing)
+    run = tmp_path / "run"
+    results = train_on(2, config_of(files, 2), run)
+    assert not [result for result in results if isinstance(result, BaseException)], results
+    told = capsys.readouterr().err
+    assert told.count(f"is not written: {failed[0]}: Input/output error") == 1
+    assert_same_model(run, alone[0])
+
+
+def test_rank_0_decides_for_all_whether_a_checkpoint_is_an_increment(files, tmp_path, monkeypatch):
+    from hotrow.trainer.checkpoint import writer
+
+    read, take, kinds, rank = writer.read_manifest, writer.TrainingSnapshot, {}, threading.local()
+
+    def unreadable_on_rank_1(path):
+        if rank.number == 1:
+            raise DataLossError("not there yet")
+        return read(path)
+
+    def noted(model, optimizer, position, metrics, kind, **others):
+        kinds.setdefault(position.step, []).append(kind)
+        return take(model, optimizer, position, metrics, kind, **others)
+
+    train_it = train
+
+    def train_noted(config, run_dir, resume, ranks):
+        rank.number = ranks.rank
+        return train_it(config, run_dir, resume, ranks)
+
+    monkeypatch.setattr(writer, "read_manifest", unreadable_on_rank_1)
+    monkeypatch.setattr(writer, "TrainingSnapshot", noted)
+    monkeypatch.setitem(globals(), "train", train_noted)
+    checkpoint = {"every_steps": 2, "full_every": 3, "asynchronous": False}
+    config = config_of(files, 2, checkpoint=checkpoint, train={"max_steps": 8})
+    results = train_on(2, config, tmp_path / "run")
+    assert not [result for result in results if isinstance(result, BaseException)], results
+    assert kinds == {step: [kind] * 2 for step, kind in
+                     ((2, "full"), (4, "increment"), (6, "increment"), (8, "full"))}  # fmt: skip
+
+
 def test_the_number_of_ranks_must_be_that_of_the_configuration(files, tmp_path):
     with pytest.raises(InvalidArgumentError, match="workers is 2, but 1 ranks train"):
         train(config_of(files, 2), tmp_path / "run", ranks=LONE)

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from hotrow.errors import HotrowError, ResourceExhaustedError
 from hotrow.hashed_file import FileFacts
@@ -32,6 +32,8 @@ from hotrow.trainer.checkpoint.outcome import (
     no_room,
 )
 from hotrow.trainer.checkpoint.snapshot import TrainingSnapshot
+
+Result = TypeVar("Result")
 
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.01, 1.0
 
@@ -73,7 +75,8 @@ class SharedWrite:
             ranks: that write it.
 
         Raises:
-            HotrowError: a rank cannot take its snapshot, or the disk has no room; on all ranks.
+            HotrowError: a rank cannot take its snapshot, or the disk has no room or refuses; on
+                all ranks.
         """
         self.step = step
         self.chain = chain
@@ -98,15 +101,13 @@ class SharedWrite:
         self._bytes = 0
         self._snapshot: TrainingSnapshot | None = None
         try:
-            self._snapshot = agreed(ranks, "snapshot", lambda: _taken(take))
-            self._position, self._kind = self._snapshot.position, self._snapshot.kind
-            needed = sum(gathered(ranks, "checkpoint's size", self._snapshot.bytes_needed))
+            snapshot = agreed(ranks, "snapshot", lambda: self._take(take))
+            self._position, self._kind = snapshot.position, snapshot.kind
+            needed = sum(gathered(ranks, "checkpoint's size", snapshot.bytes_needed))
             agreed(ranks, "checkpoint's directory", lambda: self._make_directory(needed))
             path = of_first(ranks, "checkpoint's directory", str(self._place))
         except BaseException:
-            if self._snapshot is not None:
-                self._snapshot.close()
-            self._open.close()
+            self._give_up()
             raise
         self._start(_WRITING, lambda: self._write_part(Path(path)))
         self._stall = time.monotonic() - self._begin
@@ -184,6 +185,12 @@ class SharedWrite:
         if self._error is not None and not isinstance(self._error, (*EXPECTED, AbandonedError)):
             raise self._error
 
+    def _give_up(self) -> None:
+        """Takes back what was begun; closing the directory would seal an empty checkpoint."""
+        if self._snapshot is not None:
+            self._snapshot.close()
+        self._discard()
+
     def _discard(self) -> None:
         """Removes the unfinished directory; nobody writes there any more."""
         with contextlib.suppress(AbandonedError), self._open:
@@ -194,6 +201,33 @@ class SharedWrite:
             if one.get("error") is not None:
                 return error_of(one["error"], "" if rank == 0 else f"rank {rank}: ")
         return HotrowError("a rank gave up")
+
+    def _take(self, take: Callable[[], TrainingSnapshot]) -> TrainingSnapshot:
+        snapshot = _expecting(take)
+        self._snapshot = snapshot  # at once: it is closed also if that of another rank fails
+        return snapshot
+
+    def _make_directory(self, needed: int) -> None:
+        if self._ranks.is_first:
+            _expecting(lambda: self._open_directory(needed))
+
+    def _open_directory(self, needed: int) -> None:
+        path = self._directory.path
+        path.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(path)
+        free = shutil.disk_usage(path).free
+        if needed > free:
+            raise ResourceExhaustedError(no_room(needed, free, path))
+        # One that is there already is damaged, or this run would not come by again.
+        final = self._directory.of_step(self.step)
+        self._facts |= {
+            "base": self.chain[0][0] if self.chain else final.name,
+            "parents": [name for name, _ in self.chain],
+            "parent_seals": [seal for _, seal in self.chain],
+        }
+        opened = sealing(final, self._facts, self._hashed, replace=True)
+        self._place = self._open.enter_context(opened)
+        (self._place / stored.TABLES).mkdir()
 
     # --- what the writing threads do ---
 
@@ -213,26 +247,6 @@ class SharedWrite:
         except BaseException as err:
             self._error = err
             self._state = _FAILED
-
-    def _make_directory(self, needed: int) -> None:
-        if not self._ranks.is_first:
-            return
-        path = self._directory.path
-        path.mkdir(parents=True, exist_ok=True)
-        remove_leftovers(path)
-        free = shutil.disk_usage(path).free
-        if needed > free:
-            raise ResourceExhaustedError(no_room(needed, free, path))
-        # One that is there already is damaged, or this run would not come by again.
-        final = self._directory.of_step(self.step)
-        self._facts |= {
-            "base": self.chain[0][0] if self.chain else final.name,
-            "parents": [name for name, _ in self.chain],
-            "parent_seals": [seal for _, seal in self.chain],
-        }
-        opened = sealing(final, self._facts, self._hashed, replace=True)
-        self._place = self._open.enter_context(opened)
-        (self._place / stored.TABLES).mkdir()
 
     def _write_part(self, place: Path) -> None:
         assert self._snapshot is not None
@@ -257,8 +271,9 @@ class SharedWrite:
             raise AbandonedError
 
 
-def _taken(take: Callable[[], TrainingSnapshot]) -> TrainingSnapshot:
+def _expecting(work: Callable[[], Result]) -> Result:
+    """Returns what `work` returned; what may be expected to end it becomes an error to be told."""
     try:
-        return take()
-    except MemoryError as err:
+        return work()
+    except EXPECTED as err:
         raise as_failure(err) from err

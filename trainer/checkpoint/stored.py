@@ -188,7 +188,9 @@ def open_chain(path: Path, thorough: bool = True) -> list[StoredCheckpoint]:
 
 def _open(path: Path) -> StoredCheckpoint:
     facts = read_manifest(path)
-    number = facts.get("format")
+    if "format" not in facts:
+        raise DataLossError(f"{path / MANIFEST} is no manifest of a checkpoint: it has no format")
+    number = facts["format"]
     model = _MODELS.get(number) if isinstance(number, int) else None
     if model is None:
         raise FailedPreconditionError(

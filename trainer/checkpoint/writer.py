@@ -16,6 +16,7 @@ from hotrow.errors import DataLossError, HotrowError, ResourceExhaustedError
 from hotrow.lineage import Lineage
 from hotrow.ops.ranks import LONE, Ranks
 from hotrow.sealed_directory import read_manifest, remove_leftovers, seal_of, sealing
+from hotrow.trainer.agreement import of_first
 from hotrow.trainer.checkpoint.array_file import Arrays
 from hotrow.trainer.checkpoint.directory import CheckpointDirectory
 from hotrow.trainer.checkpoint.outcome import (
@@ -148,6 +149,10 @@ class CheckpointWriter:
             assert failure is not None
             raise type(failure)(f"{_not_written(position.step, failure)}; {self._left()}")
 
+    def settle(self) -> None:
+        """Waits for the checkpoint that is being written, if any. A collective on several ranks."""
+        self._wait()
+
     def close(self, abandon: bool = False) -> None:
         """Ends the writing.
 
@@ -190,23 +195,32 @@ class CheckpointWriter:
             else:
                 self._running = _Write(directory, take(), chain, keeps, begin, last)
         except (HotrowError, MemoryError) as err:
+            if ranks.size > 1 and not getattr(err, "on_all_ranks", False):
+                raise  # the ranks end: no failure of this checkpoint alone
             self._failed(Outcome(position, kind, 0, 0.0, 0.0, as_failure(err)), last)
-            return
         self._begun = time.monotonic()
 
     def _kind(self) -> tuple[str, list[tuple[str, str]]]:
-        """Returns what the next checkpoint is, and what it builds on."""
+        """Returns what the next checkpoint is, and what it builds on; the same on all ranks."""
         below = self._chain
         if not 0 < len(below) < self._config.full_every:
             return FULL, []
+        # One rank looks: what each finds on the disk at this moment may differ.
+        kind = self._kind_on(below) if self._ranks.is_first else None
+        if self._ranks.size > 1:
+            kind = of_first(self._ranks, "kind of the checkpoint", kind)
+        return (INCREMENT, below) if kind == INCREMENT else (FULL, [])
+
+    def _kind_on(self, below: list[tuple[str, str]]) -> str:
+        """Returns what the next checkpoint is; an increment builds on what is there unchanged."""
         for name, seal in below:
             try:
                 found = seal_of(read_manifest(self._directory.path / name))
             except DataLossError:
                 found = ""
             if found != seal:
-                return FULL, []
-        return INCREMENT, below
+                return FULL
+        return INCREMENT
 
     def _skip(self, step: int, running: _Write | SharedWrite) -> None:
         if self._skipped_for != running.step:

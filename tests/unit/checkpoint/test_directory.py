@@ -318,6 +318,17 @@ def test_a_checkpoint_of_another_format_is_refused_by_name(reader, number):
         reader.restore()
 
 
+def test_a_checkpoint_without_a_format_is_damaged(reader):
+    path = reader.directory.of_step(2) / "manifest.json"
+    facts = json.loads(path.read_text())
+    facts.pop("seal")
+    facts.pop("format")
+    path.write_text(json.dumps({**facts, "seal": seal_of(facts)}))
+    lines = []
+    assert reader.restore(lines.append) == Position(1)
+    assert "it has no format" in lines[0]
+
+
 @pytest.mark.parametrize(
     ("other", "line"),
     [
