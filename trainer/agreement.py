@@ -65,7 +65,14 @@ def error_of(told: dict[str, Any], before: str = "") -> HotrowError:
 
 
 def raise_first(told: list[dict[str, Any] | None], own: HotrowError | None) -> None:
-    """Raises the error of the first rank that told one; the others' names stand before theirs.
+    """Raises what `first_error` returns, if that is an error."""
+    error = first_error(told, own)
+    if error is not None:
+        raise error from own
+
+
+def first_error(told: list[dict[str, Any] | None], own: HotrowError | None) -> HotrowError | None:
+    """Returns the error of the first rank that told one; the others' names stand before theirs.
 
     Args:
         told: `told_error` of each rank.
@@ -75,6 +82,8 @@ def raise_first(told: list[dict[str, Any] | None], own: HotrowError | None) -> N
         if error is None:
             continue
         everywhere = all(other == error for other in told)
-        raised = error_of(error, "" if rank == 0 or everywhere else f"rank {rank}: ")
-        raised.on_all_ranks = True
-        raise raised from own
+        found = error_of(error, "" if rank == 0 or everywhere else f"rank {rank}: ")
+        found.on_all_ranks = True
+        found.__cause__ = own
+        return found
+    return None

@@ -33,7 +33,7 @@ from hotrow.trainer.metrics import BinaryMetrics, Quality
 from hotrow.trainer.model_inputs import ModelInputs, model_inputs
 from hotrow.trainer.models import Ranker, build_model
 from hotrow.trainer.models.split import Split
-from hotrow.trainer.next_item import NextItem
+from hotrow.trainer.next_item import NextItem, NextTwo
 from hotrow.trainer.rank_rules import check_ranks
 from hotrow.trainer.rank_stages import stages_of_all
 from hotrow.trainer.read_ahead import read_ahead
@@ -106,6 +106,11 @@ def _train(config: RunConfig, directory: RunDirectory, resume: bool, ranks: Rank
         return run.train(resume)
     except KeyboardInterrupt:
         run.checkpoints.close(abandon=True)
+        raise
+    except HotrowError as err:
+        if err.on_all_ranks:  # so all can still finish the checkpoint that is being written
+            with contextlib.suppress(HotrowError):
+                run.checkpoints.settle()
         raise
     finally:
         run.close()
@@ -265,17 +270,20 @@ class _Run:
         self.speed.restart()
         cache = self.config.cache
         window = 0 if cache.as_spec() is None else cache.lookahead
-        if self.ranks.size > 1:
-            window = 1  # the keys of a batch travel while the one before it is trained
         # Tensors are made in the reading thread, too.
         with contextlib.closing(read_ahead(lambda: _with_inputs(stream))) as batches:
-            coming = NextItem(look_ahead(batches, window, self._look_ahead))
-            agreed(self.ranks, "the first batch", coming.fetch)
+            coming: NextItem[Batch] | NextTwo[Batch]
+            if self.ranks.size > 1:
+                coming = NextTwo(batches)
+                self._begin_together(coming)
+            else:
+                coming = NextItem(look_ahead(batches, window, self._look_ahead))
+                coming.fetch()
             while coming.item is not None:
                 self._train_batch(coming.item, coming, stop)
                 if self.stopping is not None or self._at_end():
                     return
-                if self.ranks.size == 1:
+                if isinstance(coming, NextItem):
                     coming.fetch()
         if stream.malformed.count:
             self.log.say(
@@ -291,7 +299,17 @@ class _Run:
         with contextlib.suppress(OutOfRangeError):
             self.model.look_ahead(inputs for _, _, inputs in window)
 
-    def _train_batch(self, batch: Batch, coming: NextItem[Batch], stop: StopRequest) -> None:
+    def _begin_together(self, coming: NextTwo[Batch]) -> None:
+        """Learns that all ranks have a first batch, or none, and hands over what all have."""
+        none = np.zeros(0, np.float32)
+        own = StepReport(none, none, 0, None, False, False, False, False)
+        done = self._exchange(own, coming, self.position.step, coming.item)
+        if done.failure is not None:
+            raise done.failure
+
+    def _train_batch(
+        self, batch: Batch, coming: NextItem[Batch] | NextTwo[Batch], stop: StopRequest
+    ) -> None:
         labels, rows, inputs = batch
         number = self.position.step + 1
         try:
@@ -299,14 +317,17 @@ class _Run:
         except tf.errors.OpError as err:
             raise from_op_error(err, f"step {number}") from err
         due = self.log.step_done(), self.checkpoints.due(number)
-        done = StepReport(labels, logits, rows, stop.number, False, *due)
-        if self.ranks.size > 1:
+        done = StepReport(labels, logits, rows, stop.number, False, False, *due)
+        if isinstance(coming, NextTwo):
+            coming.fetch()
             done = self._exchange(done, coming, number)
         if not np.isfinite(done.logits).all():
-            raise FailedPreconditionError(
+            error = FailedPreconditionError(
                 f"the model's output is no longer finite at step {number}; lower "
                 "optimizer.learning_rate or the tables' learning_rate, or check the dense columns"
             )
+            error.on_all_ranks = self.ranks.size > 1  # all look at the outputs of all
+            raise error
         self.metrics.update(done.labels, done.logits)
         at = self.position
         self.position = Position(number, at.epoch, at.batch + 1)
@@ -322,14 +343,35 @@ class _Run:
             self.model.push_all()
             self.checkpoints.begin(self.position, self.metrics.state)
         self.stopping = stop.number if self.ranks.size == 1 else done.stop
+        if done.failure is not None and self.stopping is None and not self._at_end():
+            raise done.failure
         self.speed.restart()
 
-    def _exchange(self, own: StepReport, coming: NextItem[Batch], number: int) -> StepReport:
-        """Fetches the next batch and returns the step as all ranks tell of it."""
-        coming.try_to_fetch()
-        own = replace(own, is_last=coming.item is None, writing=self.checkpoints.tell())
-        done = exchange(self.ranks, own, coming.failure, number)
+    def _exchange(
+        self, own: StepReport, coming: NextTwo[Batch], number: int, first: Batch | None = None
+    ) -> StepReport:
+        """Returns a step as all ranks tell of it, and hands over the keys of batches that all have.
+
+        Args:
+            own: this rank's.
+            coming: the batches after the step.
+            number: of the step.
+            first: the next batch, if it was not handed over yet.
+        """
+        own = replace(
+            own,
+            is_last=coming.item is None,
+            has_two=coming.after is not None,
+            writing=self.checkpoints.tell(),
+            failure=coming.failure,
+        )
+        done = exchange(self.ranks, own, number)
         self.checkpoints.hear(done.writing)
+        # All ranks or none: what is handed over travels in the next step.
+        if first is not None and done.failure is None:
+            self._look_ahead([first])
+        if coming.after is not None and done.has_two and done.failure is None:
+            self._look_ahead([coming.after])
         return done
 
     def _hear(self, stop: StopRequest) -> None:

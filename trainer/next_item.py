@@ -1,4 +1,4 @@
-"""The next item of an iterator, fetched before it is used."""
+"""The next items of an iterator, fetched before they are used."""
 
 from __future__ import annotations
 
@@ -15,13 +15,11 @@ class NextItem(Generic[Item]):
 
     Attributes:
         item: the next one; None when there is none.
-        failure: why there is none, if that is an error.
     """
 
     def __init__(self, items: Iterable[Item]) -> None:
         """Fetches nothing yet."""
         self.item: Item | None = None
-        self.failure: HotrowError | None = None
         self._items = iter(items)
 
     def fetch(self) -> None:
@@ -33,9 +31,36 @@ class NextItem(Generic[Item]):
         self.item = None
         self.item = next(self._items, None)
 
-    def try_to_fetch(self) -> None:
-        """The same, but notes an error in `failure`."""
+
+class NextTwo(Generic[Item]):
+    """Holds the next two items of an iterator.
+
+    Attributes:
+        item: the next one; None when there is none.
+        failure: why there is none, if that is an error.
+        after: the one after `item`; None when there is none, or it failed. That is not told before
+            it is the next one's turn.
+    """
+
+    def __init__(self, items: Iterable[Item]) -> None:
+        """Fetches the first two."""
+        self.item: Item | None = None
+        self.failure: HotrowError | None = None
+        self.after: Item | None = None
+        self._failure_after: HotrowError | None = None
+        self._over = False
+        self._items = iter(items)
+        self.fetch()
+        self.fetch()
+
+    def fetch(self) -> None:
+        """Goes on by one item."""
+        self.item, self.failure = self.after, self._failure_after
+        self.after = self._failure_after = None
+        if self._over:
+            return
         try:
-            self.fetch()
+            self.after = next(self._items, None)
         except HotrowError as err:
-            self.failure = err
+            self._failure_after = err
+        self._over = self.after is None

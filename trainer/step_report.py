@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from hotrow.errors import FailedPreconditionError, HotrowError
 from hotrow.ops.ranks import Ranks
-from hotrow.trainer.agreement import raise_first, told_error
+from hotrow.trainer.agreement import first_error, told_error
 
 Floats = npt.NDArray[np.float32]
 
@@ -29,10 +29,12 @@ class StepReport:
         rows: n.
         stop: number of the signal that asks to stop, or None.
         is_last: there is no further batch in this epoch.
+        has_two: two further batches were read; of all: on every rank.
         report: whether figures are due; rank 0 decides.
         checkpoint: whether a checkpoint is due; rank 0 decides.
         writing: what this rank tells of the checkpoint that is being written, or a list of what
             each rank tells; see `CheckpointWriter`.
+        failure: what keeps this rank, or any, from the next step; this one is done.
     """
 
     labels: Floats
@@ -40,32 +42,33 @@ class StepReport:
     rows: int
     stop: int | None
     is_last: bool
+    has_two: bool
     report: bool
     checkpoint: bool
     writing: Any = None
+    failure: HotrowError | None = None
 
 
-def exchange(ranks: Ranks, own: StepReport, failure: HotrowError | None, step: int) -> StepReport:
+def exchange(ranks: Ranks, own: StepReport, step: int) -> StepReport:
     """Returns the step as all ranks together tell of it. A collective.
 
     Args:
         ranks: all of them call this.
         own: this rank's.
-        failure: what keeps this rank from the next step.
         step: number of the step, for messages.
 
     Raises:
-        HotrowError: a rank cannot go on.
         FailedPreconditionError: the ranks do not read the same rows.
     """
     facts = {
         "rows": own.rows,
         "stop": own.stop,
         "is_last": own.is_last,
+        "has_two": own.has_two,
         "report": own.report,
         "checkpoint": own.checkpoint,
         "writing": own.writing,
-        "failure": told_error(failure),
+        "failure": told_error(own.failure),
     }
     head = json.dumps(facts).encode()
     message = b"".join(
@@ -73,23 +76,32 @@ def exchange(ranks: Ranks, own: StepReport, failure: HotrowError | None, step: i
     )
     parts = ranks.all_gather(np.frombuffer(message, np.uint8), f"figures of step {step}")
     told, labels, logits = zip(*map(_unpacked, parts), strict=True)
-    raise_first([one["failure"] for one in told], failure)
     first = told[0]
-    seen = [(one["rows"], one["is_last"]) for one in told]
-    if len(set(seen)) > 1:
+    rows = [one["rows"] for one in told]
+    if len(set(rows)) > 1:
         raise FailedPreconditionError(
             f"step {step}: the ranks read different files: their batches have "
-            f"{', '.join(str(rows) for rows, _ in seen)} rows"
+            f"{', '.join(map(str, rows))} rows"
         )
+    failure = first_error([one["failure"] for one in told], own.failure)
+    ends = [one["is_last"] for one in told]
+    if failure is None and len(set(ends)) > 1:
+        failure = FailedPreconditionError(
+            f"the ranks read different files: rank {ends.index(True)} has no batch after step "
+            f"{step}, rank {ends.index(False)} has"
+        )
+        failure.on_all_ranks = True
     return StepReport(
         labels=np.concatenate(labels),
         logits=np.concatenate(logits),
         rows=first["rows"],
         stop=next((one["stop"] for one in told if one["stop"] is not None), None),
         is_last=first["is_last"],
+        has_two=all(one["has_two"] for one in told),
         report=first["report"],
         checkpoint=first["checkpoint"],
         writing=[one["writing"] for one in told],
+        failure=failure,
     )
 
 

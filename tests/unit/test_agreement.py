@@ -73,14 +73,14 @@ def test_values_are_gathered_and_spread():
 def report(ranks, **changes):
     start, stop = ranks.rank * 5 // ranks.size, (ranks.rank + 1) * 5 // ranks.size
     rows = np.arange(start, stop, dtype=np.float32)
-    facts = {"rows": 5, "stop": None, "is_last": False, "report": ranks.is_first,
+    facts = {"rows": 5, "stop": None, "is_last": False, "has_two": True, "report": ranks.is_first,
              "checkpoint": ranks.rank == 1, "writing": ranks.rank}  # fmt: skip
     return StepReport(rows, -rows, **{**facts, **changes})
 
 
 @pytest.mark.parametrize("count", [2, 3, 7])
 def test_a_step_is_told_in_the_order_of_the_global_batch(count):
-    for done in on_ranks(count, lambda ranks: exchange(ranks, report(ranks), None, 4)):
+    for done in on_ranks(count, lambda ranks: exchange(ranks, report(ranks), 4)):
         assert done.labels.tolist() == [0, 1, 2, 3, 4]
         assert done.logits.tolist() == [0, -1, -2, -3, -4]
         assert (done.report, done.checkpoint) == (True, False)  # rank 0 decides
@@ -90,24 +90,42 @@ def test_a_step_is_told_in_the_order_of_the_global_batch(count):
 
 def test_a_stop_request_of_any_rank_stops_all():
     def work(ranks):
-        return exchange(ranks, report(ranks, stop=15 if ranks.rank == 2 else None), None, 4)
+        return exchange(ranks, report(ranks, stop=15 if ranks.rank == 2 else None), 4)
 
     assert [done.stop for done in on_ranks(3, work)] == [15, 15, 15]
 
 
-def test_a_failure_to_read_on_one_rank_is_raised_by_all():
+def test_a_failure_to_read_on_one_rank_is_told_to_all_with_the_step():
     def work(ranks):
-        return exchange(ranks, report(ranks), DataError("bad") if ranks.rank else None, 4)
+        failure = DataError("bad") if ranks.rank else None
+        return exchange(ranks, report(ranks, failure=failure, is_last=bool(ranks.rank)), 4)
 
-    for result in on_ranks(2, work):
-        assert isinstance(result, HotrowError)
-        assert str(result) == "rank 1: bad"
+    for done in on_ranks(2, work):
+        assert done.labels.tolist() == [0, 1, 2, 3, 4]
+        assert isinstance(done.failure, HotrowError)
+        assert str(done.failure) == "rank 1: bad"
+        assert done.failure.on_all_ranks
 
 
-@pytest.mark.parametrize("changes", [{"rows": 4}, {"is_last": True}])
+def test_two_further_batches_are_there_when_all_ranks_have_them():
+    for without, all_have in ((0, False), (1, False), (2, True)):
+        done = on_ranks(2, lambda r, n=without: exchange(r, report(r, has_two=r.rank != n), 4))
+        assert [one.has_two for one in done] == [all_have] * 2
+
+
+def test_a_rank_whose_file_ends_earlier_is_noticed():
+    done = on_ranks(2, lambda ranks: exchange(ranks, report(ranks, is_last=ranks.rank == 1), 4))
+    for one in done:
+        assert isinstance(one.failure, FailedPreconditionError)
+        assert str(one.failure) == (
+            "the ranks read different files: rank 1 has no batch after step 4, rank 0 has"
+        )
+
+
+@pytest.mark.parametrize("changes", [{"rows": 4}])
 def test_ranks_that_read_different_files_are_noticed(changes):
     def work(ranks):
-        return exchange(ranks, report(ranks, **(changes if ranks.rank else {})), None, 4)
+        return exchange(ranks, report(ranks, **(changes if ranks.rank else {})), 4)
 
     for result in on_ranks(2, work):
         assert isinstance(result, FailedPreconditionError)

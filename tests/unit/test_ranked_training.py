@@ -17,6 +17,7 @@ from hotrow.ops.table import Table
 from hotrow.trainer.checkpoint import CheckpointDirectory
 from hotrow.trainer.checkpoint.array_file import read_arrays
 from hotrow.trainer.checkpoint.rows import CheckpointRows
+from hotrow.trainer.data import DataError
 from hotrow.trainer.loop import train
 from hotrow.trainer.run_directory import read_metrics
 from hotrow.trainer.trained_run import load_run
@@ -289,10 +290,10 @@ def test_an_error_of_one_rank_ends_all(files, tmp_path, monkeypatch):
 
     exchange = loop.exchange
 
-    def failing(ranks, own, failure, step):
+    def failing(ranks, own, step):
         if ranks.rank == 1 and step == 3:
             raise RuntimeError("no more")
-        return exchange(ranks, own, failure, step)
+        return exchange(ranks, own, step)
 
     monkeypatch.setattr(loop, "exchange", failing)
     results = train_on(3, config_of(files, 3), tmp_path / "run")
@@ -301,6 +302,59 @@ def test_an_error_of_one_rank_ends_all(files, tmp_path, monkeypatch):
         assert isinstance(results[rank], HotrowError)
         assert "rank 1: " in str(results[rank])
         assert "no more" in str(results[rank])
+
+
+def fail_to_read(monkeypatch, batches, rank, error=None):
+    """Lets one rank have so many batches in its epoch, then an error or no more."""
+    from hotrow.trainer import loop
+
+    make = loop._with_inputs
+
+    def failing(stream):
+        for number, batch in enumerate(make(stream)):
+            if stream._part.rank == rank and number == batches:
+                if error is not None:
+                    raise error
+                return
+            yield batch
+
+    monkeypatch.setattr(loop, "_with_inputs", failing)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("batches", [0, 1, 2, 4])
+def test_a_rank_that_cannot_read_on_ends_all_with_its_error(
+    files, tmp_path, monkeypatch, batches, rank
+):
+    fail_to_read(monkeypatch, batches, rank, DataError("line 7"))
+    config = config_of(files, 2, train={"eval_every_steps": None})
+    results = train_on(2, config, tmp_path / "run")
+    expected = "rank 1: line 7" if rank else "line 7"
+    assert [(str(result), result.exit_code) for result in results] == [(expected, 1)] * 2
+
+
+@pytest.mark.parametrize("batches", [0, 1, 4])
+def test_a_rank_whose_data_ends_early_ends_all(files, tmp_path, monkeypatch, batches):
+    fail_to_read(monkeypatch, batches, 1)
+    results = train_on(2, config_of(files, 2), tmp_path / "run")
+    for result in results:
+        assert str(result) == (
+            f"the ranks read different files: rank 1 has no batch after step {batches}, rank 0 has"
+        )
+
+
+def test_what_cannot_be_read_after_the_last_step_is_not_missed(files, tmp_path, monkeypatch):
+    fail_to_read(monkeypatch, 4, 1, DataError("line 7"))
+    results = train_on(2, config_of(files, 2, train={"max_steps": 4}), tmp_path / "run")
+    assert [getattr(result, "steps", result) for result in results] == [4, 4]
+    assert newest(tmp_path / "run").name == "step-00000004"
+
+
+def test_a_checkpoint_that_is_due_before_a_failure_to_read_is_written(files, tmp_path, monkeypatch):
+    fail_to_read(monkeypatch, 5, 1, DataError("line 7"))
+    results = train_on(2, config_of(files, 2, checkpoint={"every_steps": 5}), tmp_path / "run")
+    assert [str(result) for result in results] == ["rank 1: line 7"] * 2
+    assert newest(tmp_path / "run").name == "step-00000005"
 
 
 def test_malformed_rows_end_all_ranks_with_the_same_error(files, tmp_path):
