@@ -96,10 +96,12 @@ def launch(workers: int, arguments: Sequence[str], run_dir: Path) -> int:
             code = process.wait()
             for pump in pumps:
                 pump.join()
+            process.stdout.close()
+            process.stderr.close()
         ended, ranks = exit_codes(Path(folder)), pids(Path(folder))
     killed = told.signal is not None and ranks.get(told.pid or -1, -1) not in ended
-    if code == 0 or (any(ended.values()) and not killed):
-        for line in told.errors:
+    if code == 0 or ((any(ended.values()) or told.errors) and not killed):
+        for line in dict.fromkeys(told.errors):  # ranks that cannot start say the same
             sys.stderr.buffer.write(line)
         sys.stderr.flush()
         return next((number for _, number in sorted(ended.items()) if number), code)

@@ -36,7 +36,8 @@ def started_ranks() -> int | None:
 def this_rank(config: ParallelConfig) -> Iterator[Ranks]:
     """A context with TensorFlow and the ranks; only rank 0 tells of an error that ends it.
 
-    By default the ranks of a machine share its cores: each has TensorFlow use its share of threads.
+    Before the ranks know each other each tells its own. By default the ranks of a machine share
+    its cores: each has TensorFlow use its share of threads.
 
     Args:
         config: how long to wait for others, and how many there are.
@@ -49,17 +50,20 @@ def this_rank(config: ParallelConfig) -> Iterator[Ranks]:
     launched = Launched(_first_number(_NUMBERS) or 0)
     here = _first_number(_ON_THIS_MACHINE) or config.workers
     cores = len(os.sched_getaffinity(0))
-    import_tensorflow_quietly(None if alone else max(1, cores // here))
-    from hotrow.ops.ranks import start_ranks
-
-    ranks = start_ranks(config.timeout_seconds)
+    ranks: Ranks | None = None
     try:
+        import_tensorflow_quietly(None if alone else max(1, cores // here))
+        from hotrow.ops.ranks import start_ranks
+
+        ranks = start_ranks(config.timeout_seconds)
         yield ranks
         ranks.close()
         launched.ended(0)
     except BaseException as err:
         code = exit_code_of(err)
         launched.ended(code)
+        if ranks is None:
+            raise
         with contextlib.suppress(Exception):
             ranks.close()
         if ranks.is_first:

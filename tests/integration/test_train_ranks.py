@@ -295,3 +295,16 @@ def test_numbers_of_ranks_that_contradict_each_other_are_refused(folder, dlrm):
     assert done.returncode == 2
     assert "parallel.workers is 3, but MPI started 2 ranks" in done.stderr
     assert not (folder / "none").exists()
+
+
+def test_ranks_that_cannot_start_say_why_in_one_line(folder, config, tmp_path, monkeypatch):
+    (tmp_path / "mpi4py.py").write_text('raise ImportError("no MPI here")\n')
+    path = os.environ.get("PYTHONPATH", "")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(tmp_path), path))))
+    done = platform("train", config("unstarted", **DLRM), "--run-dir", folder / "unstarted",
+                    "--workers", 2)  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr == (
+        "Error: this process was started by MPI, and MPI does not load: no MPI here; "
+        "pip install mpi4py mpich\n"
+    )

@@ -66,6 +66,20 @@ def test_without_mpiexec_the_message_says_what_to_install(tmp_path, monkeypatch)
         launcher.launch(2, ["train", "c.yaml"], tmp_path)
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_an_error_of_ranks_that_did_not_start_is_the_one_line(tmp_path, monkeypatch, count):
+    script = tmp_path / "mpiexec"
+    banner = BANNER.replace(b"Killed (signal 9)", b"1").replace(b"EXIT CODE: 9", b"EXIT CODE: 1")
+    (tmp_path / "told").write_bytes(b"Error: no MPI here\n" * count + banner)
+    script.write_text(f"#!/bin/sh\ncat {tmp_path}/told >&2\nexit 1\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    err = Sink()
+    monkeypatch.setattr(sys, "stderr", err)
+    assert launcher.launch(2, ["train", "c.yaml"], tmp_path) == 1
+    assert err.text().replace(b"\n\n", b"\n") == b"Error: no MPI here\n"
+
+
 def test_ranks_tell_their_process_and_their_end(tmp_path, monkeypatch):
     monkeypatch.setenv(LAUNCHER, f"{os.getpid()}:{tmp_path}")
     rank = Launched(3)
