@@ -64,7 +64,9 @@ def train(
     """Trains until the configured end and returns what came out.
 
     Equal configuration, seed, data and number of TensorFlow's threads give the same tables,
-    weights and metrics bit for bit, also when the run was interrupted and resumed.
+    weights and metrics bit for bit, also when the run was interrupted and resumed. With
+    `parallel.staleness` that holds only for runs that save, evaluate and stop at the same steps,
+    and not for resumed ones: kept rows are not saved.
 
     Args:
         config: what to train.

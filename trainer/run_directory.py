@@ -29,7 +29,8 @@ CONFIG, METRICS, EVENTS, CHECKPOINTS = "config.yaml", "metrics.jsonl", "events",
 _LOCK = ".lock"
 
 # What may differ when a run is continued: it changes how long, how observed and how fast the run
-# is, not what a step does.
+# is, not what a step does. But with `parallel.staleness` evaluations and checkpoints change when
+# owners hear of updates, and a continued run begins without kept rows: then the bits differ.
 _FREE_TO_CHANGE = (
     "train.epochs",
     "train.max_steps",

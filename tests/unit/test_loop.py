@@ -273,8 +273,8 @@ def test_a_malformed_line_ends_the_run_or_is_skipped_and_counted(config, tmp_pat
 
 
 def test_a_part_that_is_not_built_is_refused_before_anything_is_written(config, tmp_path):
-    with pytest.raises(UnimplementedError, match=r"parallel.staleness: 7"):
-        train(config(parallel={"staleness": 7}), tmp_path / "run")
+    with pytest.raises(UnimplementedError, match=r"online.publish_seconds: 7"):
+        train(config(online={"publish_seconds": 7}), tmp_path / "run")
     with pytest.raises(InvalidArgumentError, match=r"parallel.workers is 7, but 1 ranks train"):
         train(config(parallel={"workers": 7}), tmp_path / "run")
     assert not (tmp_path / "run").exists()
