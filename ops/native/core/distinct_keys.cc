@@ -5,11 +5,18 @@
 
 namespace hotrow {
 
-void DistinctKeys::collect(const std::vector<const Feature*>& features, const Sharding& sharding,
+void DistinctKeys::collect(const Table& table, const std::vector<const Feature*>& features,
                            bool alike) {
+  const Sharding& sharding = table.sharding();
   const int64_t* keys = features.empty() ? nullptr : features[0]->keys;
   size_t count = 0;
-  for (const Feature* feature : features) count += feature->segments.keys;
+  first_key_.clear();
+  for (const Feature* feature : features) {
+    check_segments(feature->segments, feature->name);
+    table.check_keys(feature->keys, feature->segments.keys);
+    first_key_.push_back(count);
+    count += feature->segments.keys;
+  }
   if (features.size() > 1) {
     all_.clear();
     for (const Feature* feature : features) {

@@ -8,7 +8,7 @@
 #include "core/dispatch.h"
 #include "core/feature.h"
 #include "core/key_gradients.h"
-#include "core/sharding.h"
+#include "core/table.h"
 #include "core/unique.h"
 
 namespace hotrow {
@@ -17,12 +17,14 @@ namespace hotrow {
 // the order of the owners, those of one in the order of their first appearance.
 class DistinctKeys {
  public:
-  // Keys of the features, one feature after the other. alike: all ranks own all keys, nothing is
-  // grouped.
-  void collect(const std::vector<const Feature*>& features, const Sharding& sharding, bool alike);
+  // Keys of the features of a table, one feature after the other. alike: all ranks own all keys,
+  // nothing is grouped. Fails when a key is out of the vocabulary or row_splits are wrong.
+  void collect(const Table& table, const std::vector<const Feature*>& features, bool alike);
 
-  size_t key_count() const { return place_of_.size(); }           // N
-  const int32_t* place_of() const { return place_of_.data(); }    // (N)
+  size_t key_count() const { return place_of_.size(); }         // N
+  const int32_t* place_of() const { return place_of_.data(); }  // (N)
+  // Of the keys of the f-th feature.
+  const int32_t* place_of(size_t f) const { return place_of_.data() + first_key_[f]; }
   size_t size() const { return keys_.size(); }                    // U
   const int64_t* keys() const { return keys_.data(); }            // (U) by place
   const uint32_t* lookups() const { return lookups_.data(); }     // (U) by place
@@ -35,6 +37,7 @@ class DistinctKeys {
 
  private:
   std::vector<int64_t> all_;
+  std::vector<size_t> first_key_;  // (F)
   Unique unique_;
   Dispatch dispatch_;
   std::vector<int32_t> place_of_, places_;

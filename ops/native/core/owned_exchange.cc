@@ -15,15 +15,7 @@ OwnedExchange::OwnedExchange(Table& table, size_t number)
       gradients_(ranks()) {}
 
 void OwnedExchange::collect(const std::vector<const Feature*>& features) {
-  first_key_.clear();
-  size_t count = 0;
-  for (const Feature* feature : features) {
-    check_segments(feature->segments, feature->name);
-    table_->check_keys(feature->keys, feature->segments.keys);
-    first_key_.push_back(count);
-    count += feature->segments.keys;
-  }
-  keys_.collect(features, sharding(), false);
+  keys_.collect(*table_, features, false);
   for (size_t r = 0; r < ranks(); ++r) {
     sent_[r] = KeyMessage::of(keys_.lookups() + keys_.begin_of(r), places_of(r));
   }
@@ -101,8 +93,7 @@ void OwnedExchange::take_rows(const std::byte* const* messages) {
 void OwnedExchange::pool(size_t f, const Feature& feature, size_t first, size_t last,
                          float* pooled) const {
   const IeeeFloatMode exact;
-  pool_rows(feature.segments, first, last, rows_.data(), keys_.place_of() + first_key_[f], width(),
-            pooled);
+  pool_rows(feature.segments, first, last, rows_.data(), keys_.place_of(f), width(), pooled);
 }
 
 void OwnedExchange::write_gradients(const std::vector<const Feature*>& features,

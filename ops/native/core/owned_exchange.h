@@ -35,7 +35,6 @@ class OwnedExchange : public TableExchange {
   size_t places_of(size_t rank) const { return keys_.begin_of(rank + 1) - keys_.begin_of(rank); }
 
   DistinctKeys keys_;
-  std::vector<size_t> first_key_;               // of each feature, in the batch
   std::vector<KeyMessage> sent_, received_;     // (R)
   std::vector<const int64_t*> asked_;           // (R) keys of each rank
   std::vector<std::vector<uint32_t>> lookups_;  // (R) of them

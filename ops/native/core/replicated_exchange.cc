@@ -14,15 +14,7 @@ ReplicatedExchange::ReplicatedExchange(Table& table, size_t number)
       received_rows_(ranks()) {}
 
 void ReplicatedExchange::collect(const std::vector<const Feature*>& features) {
-  first_key_.clear();
-  size_t count = 0;
-  for (const Feature* feature : features) {
-    check_segments(feature->segments, feature->name);
-    table_->check_keys(feature->keys, feature->segments.keys);
-    first_key_.push_back(count);
-    count += feature->segments.keys;
-  }
-  keys_.collect(features, sharding(), true);
+  keys_.collect(*table_, features, true);
   sent_ = KeyMessage::of(keys_.lookups(), keys_.size());
 }
 
@@ -126,8 +118,7 @@ void ReplicatedExchange::look_up(std::byte* const*, OwnerCall* call) {
 void ReplicatedExchange::pool(size_t f, const Feature& feature, size_t first, size_t last,
                               float* pooled) const {
   const IeeeFloatMode exact;
-  pool_rows(feature.segments, first, last, row_of_.data(), keys_.place_of() + first_key_[f],
-            width(), pooled);
+  pool_rows(feature.segments, first, last, row_of_.data(), keys_.place_of(f), width(), pooled);
 }
 
 void ReplicatedExchange::write_gradients(const std::vector<const Feature*>& features,

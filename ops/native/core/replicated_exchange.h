@@ -42,7 +42,6 @@ class ReplicatedExchange : public TableExchange {
 
   DistinctKeys keys_;
   KeyMessage sent_;
-  std::vector<size_t> first_key_;      // of each feature, in the batch
   std::vector<KeyMessage> received_;   // (R)
   std::vector<int64_t> all_keys_;      // of rank 0, then rank 1, ...
   std::vector<uint32_t> all_lookups_;  // the same
