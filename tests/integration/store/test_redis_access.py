@@ -27,6 +27,7 @@ from hotrow.errors import (
     UnavailableError,
 )
 from hotrow.store.access import StoreAccess
+from hotrow.store.generations import Generations
 from hotrow.store.leases import readers
 from hotrow.store.leases import use as take_lease
 
@@ -140,9 +141,12 @@ def test_the_acl_rules_of_the_documentation_are_enough(redis_servers: Any, open_
     assert reader.records.swap("lease", None, "1")
     exporter.stage(generation, 2**60, {(3, 0): b"block"})
     assert reader.staged(generation, 2**60, [(3, 0)]) == [b"block"]
-    with take_lease(reader.records, generation.generation, "server") as lease:
+    generations = Generations(exporter.records)
+    begun = generations.begin(model="m", version=1, step=1, source="", schema_hash="", tables=[])
+    name = generations.complete(begun, []).generation
+    with take_lease(reader.records, name, "server") as lease:
         lease.note_cut(2**60)
-        assert [r.cut for r in readers(exporter.records, generation.generation)] == [2**60]
+        assert [r.cut for r in readers(exporter.records, name)] == [2**60]
     native = _native.RedisReader(
         generation.model_dump_json(),
         json.dumps(reader.topology()),
