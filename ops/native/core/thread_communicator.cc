@@ -258,15 +258,16 @@ class ThreadCommunicator final : public Communicator {
     });
   }
 
-  // What does not fit together, the same question on all ranks: "" or why.
+  // What does not fit together, the same question on all ranks: "" or why. Sizes are looked at when
+  // all are in the same call: those of other calls are not there.
   std::string disagreement() const {
     const Shown& mine = group_->shown(rank());
+    const Shown& first = group_->shown(0);
+    for (int r = 1; r < size(); ++r) {
+      if (!(first.call == group_->shown(r).call)) return of_others(first.call == mine.call ? r : 0);
+    }
     for (int r = 0; r < size(); ++r) {
-      const Shown& first = group_->shown(0);
       const Shown& other = group_->shown(r);
-      if (!(first.call == other.call)) {
-        return of_others(first.call == mine.call ? r : 0);
-      }
       if (other.count != first.count || other.root != first.root) {
         return mine.call.text() + ": rank " + std::to_string(r) + " has " +
                std::to_string(other.count) + " bytes from rank " + std::to_string(other.root) +

@@ -121,6 +121,48 @@ TEST_CASE("thread communicator: ranks in different collectives are told so") {
   for (const Outcome& outcome : outcomes) CHECK(outcome.code == Code::kInternal);
 }
 
+TEST_CASE("thread communicator: a rank in any other collective is told so, whoever is first") {
+  using Call = void (*)(Communicator&);
+  constexpr Call kCalls[] = {[](Communicator& own) {
+                               const size_t sizes[3] = {4, 4, 4};
+                               std::byte from[12] = {}, to[12];
+                               own.all_to_all(from, sizes, to, sizes);
+                             },
+                             [](Communicator& own) {
+                               const size_t sizes[3] = {4, 4, 4};
+                               std::byte from[4] = {}, to[12];
+                               own.all_gather(from, to, sizes);
+                             },
+                             [](Communicator& own) {
+                               const size_t counts[3] = {1, 1, 1};
+                               float from[3] = {}, to[1];
+                               own.reduce_scatter(from, to, counts);
+                             },
+                             [](Communicator& own) {
+                               float values[3] = {};
+                               own.all_reduce(values, 3);
+                             },
+                             [](Communicator& own) {
+                               std::byte data[4] = {};
+                               own.broadcast(data, 4, 0);
+                             },
+                             [](Communicator& own) { own.barrier(); }};
+  for (const Call& most : kCalls) {
+    for (const Call& one : kCalls) {
+      if (&most == &one) continue;
+      for (int other = 0; other < 3; ++other) {
+        const auto outcomes = with_communicators(
+            3, kLong, [&](Communicator& own) { (own.rank() == other ? one : most)(own); });
+        for (const Outcome& outcome : outcomes) {
+          CHECK(outcome.code == Code::kInternal);
+          CHECK(outcome.message.find("make the same calls in the same order") !=
+                outcome.message.npos);
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("thread communicator: ranks that do not agree about sizes are told so") {
   auto outcomes = with_communicators(2, kLong, [&](Communicator& own) {
     own.begin("rows");
