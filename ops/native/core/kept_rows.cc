@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/table.h"
+
 namespace hotrow {
 namespace {
 
@@ -10,14 +12,18 @@ LineLayout of_floats(const LineLayout& layout) {
   return {layout.width, RowType::kFloat32, RowType::kFloat32, layout.vectors, layout.scalars};
 }
 
+bool alike(const LineLayout& a, const LineLayout& b) {
+  return a.width == b.width && a.vectors == b.vectors && a.scalars == b.scalars;
+}
+
 // Uses of a row's worth of all, after which frequencies are halved.
 constexpr uint64_t kUsesToFade = 64;
 constexpr int kVictims = 16;
 
-size_t sketch_width(size_t rows) {
-  size_t width = 256;
-  while (width < 8 * rows) width *= 2;
-  return width;
+size_t power_of_two(size_t least) {
+  size_t size = 256;
+  while (size < least) size *= 2;
+  return size;
 }
 
 size_t stride_of(size_t facts_offset) {
@@ -26,24 +32,53 @@ size_t stride_of(size_t facts_offset) {
 
 }  // namespace
 
-KeptRows::KeptRows(const LineLayout& layout, size_t rows)
+KeptRows::KeptRows(const LineLayout& layout, size_t rows, size_t tables)
     : layout_(of_floats(layout)),
       sum_offset_(sizeof(RowHeader) + layout_.bytes()),
       facts_offset_(sum_offset_ + layout_.width * sizeof(float)),
       stride_(stride_of(facts_offset_)),
-      capacity_(std::max<size_t>(rows, 1)),
+      capacity_(std::clamp<size_t>(rows, 1, kNone - 1)),
       lines_(capacity_ * stride_),
-      sketch_(kSketchRows * sketch_width(capacity_), 0) {}
+      index_(power_of_two(2 * capacity_)),
+      evicted_(tables),
+      sketch_(kSketchRows * power_of_two(8 * capacity_), 0) {}
 
-void KeptRows::begin_batch() {
-  for (uint32_t slot : pinned_) is_pinned_[slot] = 0;
-  pinned_.clear();
+uint64_t KeptRows::hash_of(size_t table, int64_t key) {
+  return mix64(static_cast<uint64_t>(key) + 0x9e3779b97f4a7c15u * table);
 }
 
-void KeptRows::pin(uint32_t slot) {
-  if (is_pinned_[slot] != 0) return;
-  is_pinned_[slot] = 1;
-  pinned_.push_back(slot);
+size_t KeptRows::place_of(uint64_t hash, size_t table, int64_t key) const {
+  const size_t mask = index_.size() - 1;
+  size_t place = hash & mask;
+  for (; index_[place] != 0; place = (place + 1) & mask) {
+    const Slot& slot = slots_[index_[place] - 1];
+    if (slot.key == key && slot.table == table) break;
+  }
+  return place;
+}
+
+uint32_t KeptRows::find(size_t table, int64_t key) const {
+  return index_[place_of(hash_of(table, key), table, key)] - 1;  // of a free place: kNone
+}
+
+void KeptRows::insert(uint64_t hash, uint32_t slot) {
+  index_[place_of(hash, slots_[slot].table, slots_[slot].key)] = slot + 1;
+}
+
+// Those behind it move up, so that no walk ends too early (Knuth's algorithm R).
+void KeptRows::erase(uint32_t slot) {
+  const size_t mask = index_.size() - 1;
+  const Slot& of = slots_[slot];
+  size_t hole = place_of(hash_of(of.table, of.key), of.table, of.key);
+  index_[hole] = 0;
+  for (size_t at = (hole + 1) & mask; index_[at] != 0; at = (at + 1) & mask) {
+    const Slot& other = slots_[index_[at] - 1];
+    const size_t home = hash_of(other.table, other.key) & mask;
+    if (((at - home) & mask) < ((at - hole) & mask)) continue;
+    std::swap(index_[hole], index_[at]);
+    hole = at;
+  }
+  slots_[slot].table = kFree;
 }
 
 uint8_t& KeptRows::counter(uint64_t hash, size_t row) {
@@ -66,26 +101,22 @@ void KeptRows::note_outside(uint64_t hash) {
   }
 }
 
+void KeptRows::note_uses(size_t count) {
+  since_fade_ += count;
+  if (since_fade_ > kUsesToFade * capacity_) fade();
+}
+
 void KeptRows::fade() {
-  for (uint32_t& uses : uses_) uses /= 2;
+  for (Slot& slot : slots_) slot.uses /= 2;
   for (uint8_t& count : sketch_) count /= 2;
   since_fade_ = 0;
 }
 
-uint32_t KeptRows::find(int64_t key) const {
-  const auto found = slot_of_.find(key);
-  return found == slot_of_.end() ? kNone : found->second;
-}
-
-uint32_t KeptRows::use(int64_t key) {
-  if (++since_fade_ > kUsesToFade * capacity_) fade();
-  const uint32_t slot = find(key);
-  if (slot == kNone) {
-    note_outside(mix64(static_cast<uint64_t>(key)));
-  } else {
-    ++uses_[slot];
-    pin(slot);
-  }
+uint32_t KeptRows::use(size_t table, int64_t key) {
+  const uint32_t slot = find(table, key);
+  if (slot == kNone) return kNone;
+  ++slots_[slot].uses;
+  slots_[slot].batch = batch_;
   return slot;
 }
 
@@ -93,30 +124,35 @@ uint32_t KeptRows::victim() {
   uint32_t least = kNone;
   for (int looked = 0; looked < kVictims; ++looked) {
     random_ = mix64(random_);
-    const uint32_t slot = static_cast<uint32_t>(random_ % uses_.size());
-    if (is_pinned_[slot] == 0 && (least == kNone || uses_[slot] < uses_[least])) least = slot;
+    const uint32_t at = static_cast<uint32_t>(random_ % slots_.size());
+    if (slots_[at].batch == batch_ || slots_[at].table == kFree) continue;
+    if (least == kNone || slots_[at].uses < slots_[least].uses) least = at;
   }
   return least;
 }
 
-uint32_t KeptRows::take(int64_t key, std::vector<PendingGradient>* evicted) {
-  const uint32_t uses = uses_outside(mix64(static_cast<uint64_t>(key)));
-  uint32_t slot = static_cast<uint32_t>(uses_.size());
-  if (uses_.size() < capacity_) {
-    uses_.push_back(0);
-    is_pinned_.push_back(0);
+uint32_t KeptRows::take(size_t table, int64_t key) {
+  const uint64_t hash = hash_of(table, key);
+  note_outside(hash);
+  const uint32_t uses = uses_outside(hash);
+  uint32_t slot;
+  if (!free_.empty()) {
+    slot = free_.back();
+    free_.pop_back();
+  } else if (slots_.size() < capacity_) {
+    slot = static_cast<uint32_t>(slots_.size());
+    slots_.emplace_back();
   } else {
     slot = victim();
-    if (slot == kNone || uses_[slot] >= uses) return kNone;
-    if (facts(slot).updates > 0) evicted->push_back(pending_of(slot));
-    slot_of_.erase(this->key(slot));
+    if (slot == kNone || slots_[slot].uses >= uses) return kNone;
+    if (facts(slot).updates > 0) evicted_[slots_[slot].table].push_back(pending_of(slot));
+    erase(slot);
   }
   std::memset(line(slot), 0, stride_);
   const RowHeader header{key, 0, 0};
   std::memcpy(line(slot), &header, sizeof(header));
-  slot_of_[key] = slot;
-  uses_[slot] = uses;
-  pin(slot);
+  slots_[slot] = {key, static_cast<uint32_t>(table), uses, batch_};
+  insert(hash, slot);
   return slot;
 }
 
@@ -137,7 +173,7 @@ KeptRows::Facts& KeptRows::facts(uint32_t slot) {
 PendingGradient KeptRows::pending_of(uint32_t slot) {
   Facts& of = facts(slot);
   float* const from = sum(slot);
-  PendingGradient pending{key(slot), of.updates, of.lookups,
+  PendingGradient pending{slots_[slot].key, of.updates, of.lookups,
                           std::vector<float>(from, from + layout_.width)};
   std::fill_n(from, layout_.width, 0.0f);
   of.version += of.updates;
@@ -145,53 +181,46 @@ PendingGradient KeptRows::pending_of(uint32_t slot) {
   return pending;
 }
 
-void KeptRows::push_all(std::vector<PendingGradient>* pending) {
-  for (uint32_t slot = 0; slot < uses_.size(); ++slot) {
-    if (facts(slot).updates > 0) pending->push_back(pending_of(slot));
-  }
-}
-
-void KeptRows::clear() {
-  slot_of_.clear();
-  uses_.clear();
-  is_pinned_.clear();
-  pinned_.clear();
-  std::fill(sketch_.begin(), sketch_.end(), 0);
-}
-
-size_t UpdateCounts::place_of(int64_t key) const {
-  const size_t mask = entries_.size() - 1;
-  size_t place = mix64(static_cast<uint64_t>(key)) & mask;
-  while (entries_[place].used != 0 && entries_[place].key != key) place = (place + 1) & mask;
-  return place;
-}
-
-uint32_t UpdateCounts::watch(int64_t key) {
-  if (entries_.empty()) entries_.resize(1024);
-  size_t place = place_of(key);
-  if (entries_[place].used != 0) return entries_[place].updates;
-  if ((size_ + 1) * 3 > entries_.size() * 2) {
-    std::vector<Entry> old(entries_.size() * 2);
-    old.swap(entries_);
-    for (const Entry& entry : old) {
-      if (entry.used != 0) entries_[place_of(entry.key)] = entry;
+void KeptRows::push_all(size_t table, std::vector<PendingGradient>* pending) {
+  for (uint32_t slot = 0; slot < slots_.size(); ++slot) {
+    if (slots_[slot].table == table && facts(slot).updates > 0) {
+      pending->push_back(pending_of(slot));
     }
-    place = place_of(key);
   }
-  entries_[place] = {key, 0, 1};
-  ++size_;
-  return 0;
 }
 
-uint32_t* UpdateCounts::find(int64_t key) {
-  if (entries_.empty()) return nullptr;
-  Entry& entry = entries_[place_of(key)];
-  return entry.used == 0 ? nullptr : &entry.updates;
+void KeptRows::clear(size_t table) {
+  for (uint32_t slot = 0; slot < slots_.size(); ++slot) {
+    if (slots_[slot].table != table) continue;
+    erase(slot);
+    free_.push_back(slot);
+  }
+  evicted_[table].clear();
 }
 
-void UpdateCounts::clear() {
-  entries_.clear();
-  size_ = 0;
+void keep_together(const std::vector<Table*>& tables) {
+  std::vector<Table*> left;
+  for (Table* table : tables) {
+    const StaleState* stale = table->stale();
+    const bool own = stale != nullptr && stale->kept.use_count() == 1;
+    if (own && stale->kept->size() == 0 && stale->kept->evicted(0).empty()) left.push_back(table);
+  }
+  while (left.size() > 1) {
+    const LineLayout layout = left[0]->stale()->kept->layout();
+    const auto end = std::stable_partition(left.begin(), left.end(), [&](const Table* table) {
+      return alike(table->stale()->kept->layout(), layout);
+    });
+    const std::vector<Table*> group(left.begin(), end);
+    left.erase(left.begin(), end);
+    if (group.size() == 1) continue;
+    size_t rows = 0;
+    for (const Table* table : group) rows += table->stale()->kept->capacity();
+    const auto kept = std::make_shared<KeptRows>(layout, rows, group.size());
+    for (size_t number = 0; number < group.size(); ++number) {
+      group[number]->stale()->kept = kept;
+      group[number]->stale()->number = number;
+    }
+  }
 }
 
 }  // namespace hotrow

@@ -1,17 +1,20 @@
-// Bounded staleness after HET (Miao et al., VLDB 2022): hot rows of other ranks that a rank keeps,
-// and what their owners count of updates. docs/design/0009-ranks.md.
+// Bounded staleness after HET (Miao et al., VLDB 2022): hot rows of other ranks that a rank keeps.
+// docs/design/0009-ranks.md.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <unordered_map>
+#include <memory>
 #include <vector>
 
 #include "core/anonymous_array.h"
 #include "core/kernels.h"
 #include "core/staleness.h"
+#include "core/update_counts.h"
 
 namespace hotrow {
+
+class Table;
 
 // What a rank did to a row that its owner does not know yet.
 struct PendingGradient {
@@ -21,31 +24,41 @@ struct PendingGradient {
   std::vector<float> gradient;  // (D) their sum
 };
 
-// Rows of other ranks, exactly so many at most. A row comes in when its key was used more often
-// lately than that of the least used of some that are there (LFU with fading counts). Weights and
-// state are float32 here whatever they are at the owner; the own updates are applied at once, so
-// that a rank reads what it wrote, and summed until the owner is told. D width.
+// Rows of other ranks, exactly so many at most, of all tables of a layer whose lines are alike: the
+// hottest of all are kept, whatever table they are of. A row comes in when its key was used more
+// often lately than that of the least used of some that are there (LFU with fading counts).
+// Weights and state are float32 here whatever they are at the owner; the own updates are applied at
+// once, so that a rank reads what it wrote, and summed until the owner is told. D width.
+//
+// Tables may be served side by side, but by begin_batch, note_uses, take and clear: those are for
+// one thread, while no other is here.
 class KeptRows {
  public:
   static constexpr uint32_t kNone = 0xffffffffu;
 
-  // layout: of the table.
-  KeptRows(const LineLayout& layout, size_t rows);
+  // layout: of the tables. rows: of all of them.
+  KeptRows(const LineLayout& layout, size_t rows, size_t tables);
 
   const LineLayout& layout() const { return layout_; }
   // Floats of state in a line.
   size_t state_floats() const { return layout_.vectors * layout_.width + layout_.scalars; }
-  size_t size() const { return slot_of_.size(); }
+  size_t size() const { return slots_.size() - free_.size(); }
+  size_t capacity() const { return capacity_; }
 
   // A batch begins: slots that are found or taken from now on stay until the next one.
-  void begin_batch();
-  // The slot of a key's row, or kNone. Notes a use.
-  uint32_t use(int64_t key);
-  // A slot for a key that has none, if its row is worth keeping; else kNone. What is pending of the
-  // row that was there is added to `evicted`.
-  uint32_t take(int64_t key, std::vector<PendingGradient>* evicted);
+  void begin_batch() { ++batch_; }
+  // The slot of a key's row, or kNone. Once for each key of the batch.
+  uint32_t use(size_t table, int64_t key);
+  // So many keys were used.
+  void note_uses(size_t count);
+  // Then, a slot for a key that has none, if its row is worth keeping; else kNone. What is pending
+  // of the row that was there is added to the evicted ones of its table.
+  uint32_t take(size_t table, int64_t key);
   // The slot, or kNone, without a use.
-  uint32_t find(int64_t key) const;
+  uint32_t find(size_t table, int64_t key) const;
+
+  // Of rows that gave way; their owners do not know them yet.
+  std::vector<PendingGradient>& evicted(size_t table) { return evicted_[table]; }
 
   std::byte* line(uint32_t slot) { return lines_.data() + size_t{slot} * stride_; }
   float* weights(uint32_t slot);  // (D)
@@ -59,18 +72,28 @@ class KeptRows {
   };
   Facts& facts(uint32_t slot);
 
-  // Adds what is pending of all rows; they are as if it had been told.
-  void push_all(std::vector<PendingGradient>* pending);
-  void clear();
+  // Adds what is pending of all rows of a table; they are as if it had been told.
+  void push_all(size_t table, std::vector<PendingGradient>* pending);
+  // Forgets all of a table.
+  void clear(size_t table);
 
  private:
   static constexpr size_t kSketchRows = 4;
+  static constexpr uint32_t kFree = 0xffffffffu;
 
+  struct Slot {
+    int64_t key;
+    uint32_t table;  // kFree: nobody's
+    uint32_t uses;   // lately
+    uint64_t batch;  // the last that needs it
+  };
+
+  static uint64_t hash_of(size_t table, int64_t key);
+  // Where a key is in the index, or the free place where it would be.
+  size_t place_of(uint64_t hash, size_t table, int64_t key) const;
+  void insert(uint64_t hash, uint32_t slot);
+  void erase(uint32_t slot);
   PendingGradient pending_of(uint32_t slot);
-  int64_t key(uint32_t slot) const {
-    return reinterpret_cast<const RowHeader*>(lines_.data() + size_t{slot} * stride_)->key;
-  }
-  void pin(uint32_t slot);
   // Of keys that have no slot: at least their uses.
   uint8_t& counter(uint64_t hash, size_t row);
   uint32_t uses_outside(uint64_t hash);
@@ -82,50 +105,35 @@ class KeptRows {
 
   LineLayout layout_;
   size_t sum_offset_, facts_offset_, stride_, capacity_;
-  AnonymousArray<std::byte> lines_;                // (capacity, stride)
-  std::unordered_map<int64_t, uint32_t> slot_of_;  // by key
-  std::vector<uint32_t> uses_;                     // (size) lately
-  std::vector<uint8_t> is_pinned_;                 // (size)
-  std::vector<uint32_t> pinned_;
-  std::vector<uint8_t> sketch_;  // kSketchRows of a power of two
+  AnonymousArray<std::byte> lines_;  // (capacity, stride)
+  AnonymousArray<uint32_t> index_;   // slot + 1 by hash, open addressing; 0: free
+  std::vector<Slot> slots_;          // (at most capacity)
+  std::vector<uint32_t> free_;
+  std::vector<std::vector<PendingGradient>> evicted_;  // (tables)
+  std::vector<uint8_t> sketch_;                        // kSketchRows of a power of two
+  uint64_t batch_ = 0;
   uint64_t since_fade_ = 0;
   uint64_t random_ = 1;
 };
 
-// At the owner: updates of rows that some rank keeps.
-class UpdateCounts {
- public:
-  // From now on those of this key are counted. Returns how many there were.
-  uint32_t watch(int64_t key);
-  // Null: nobody keeps it.
-  uint32_t* find(int64_t key);
-  void clear();
-
- private:
-  struct Entry {
-    int64_t key;
-    uint32_t updates;
-    uint32_t used;
-  };
-  size_t place_of(int64_t key) const;
-  std::vector<Entry> entries_;  // open addressing; a power of two
-  size_t size_ = 0;
-};
-
-// Both, of a table.
+// What a table keeps of others, and counts for them.
 struct StaleState {
-  StaleState(const LineLayout& layout, const StalenessOptions& options)
-      : kept(layout, options.kept_rows) {}
+  StaleState(const LineLayout& layout, const StalenessOptions& options, int ranks)
+      : kept(std::make_shared<KeptRows>(layout, options.kept_rows, 1)),
+        counts(options.updates, kept->capacity() * static_cast<size_t>(ranks - 1)) {}
   void clear() {
-    kept.clear();
-    evicted.clear();
+    kept->clear(number);
     counts.clear();
   }
 
-  KeptRows kept;
-  std::vector<PendingGradient> evicted;  // of rows that gave way; their owners do not know them yet
-  float learning_rate = 0.0f;            // of the last step of kept rows; 0: the options' own
+  std::shared_ptr<KeptRows> kept;
+  size_t number = 0;           // of the table there
+  float learning_rate = 0.0f;  // of the last step of kept rows; 0: the options' own
   UpdateCounts counts;
 };
+
+// Tables of a layer keep their rows together from now on, those whose lines are alike; together
+// they keep as many as all of them would. Tables that keep something already stay as they are.
+void keep_together(const std::vector<Table*>& tables);
 
 }  // namespace hotrow

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <limits>
 
+#include "core/kept_rows.h"
+
 namespace hotrow {
 
 std::byte* MessageBytes::room(size_t bytes) {
@@ -73,6 +75,7 @@ RankExchange::RankExchange(const LayerCall& call, RankPlan* plan, Communicator* 
       size_(static_cast<size_t>(ranks_.size())),
       places_(features_by_table(call)) {
   if (plan_->tables.empty()) {
+    keep_together(call.tables);
     for (size_t t = 0; t < call.tables.size(); ++t) {
       plan_->tables.push_back(TableExchange::make(*call.tables[t], t));
     }
@@ -84,7 +87,9 @@ void RankExchange::collect(bool insert) {
   plan_->failure = {};
   Stage stage(ranks_, "distinct");
   try {
+    for (auto& table : plan_->tables) table->begin_batch();
     each_table([&](size_t t) { plan_->tables[t]->collect(features(t)); });
+    for (auto& table : plan_->tables) table->take_kept();
   } catch (const Error& e) {
     plan_->failure = {e.code(), e.what()};
   } catch (const std::bad_alloc&) {

@@ -78,30 +78,38 @@ size_t StaleExchange::gradient_bytes(size_t count, size_t evicted) const {
 
 // --- at home ------------------------------------------------------------------------------------
 
+void StaleExchange::begin_batch() { kept().begin_batch(); }
+
 void StaleExchange::collect(const std::vector<const Feature*>& features) {
   OwnedExchange::collect(features);
-  KeptRows& kept = stale().kept;
-  kept.begin_batch();
+  KeptRows& kept = this->kept();
+  const size_t number = stale().number;
   versions_.assign(keys_.size(), kOnly);
   slots_.assign(keys_.size(), KeptRows::kNone);
   std::fill(news_.begin(), news_.end(), 0);
   if (!training_) return;
   for (size_t r = 0; r < ranks(); ++r) {
     if (r == own()) continue;
-    // First what is there, so that no row of the batch gives way to another one.
     for (size_t place = keys_.begin_of(r); place < keys_.begin_of(r + 1); ++place) {
-      const uint32_t slot = slots_[place] = kept.use(keys_.keys()[place]);
+      const uint32_t slot = slots_[place] = kept.use(number, keys_.keys()[place]);
       if (slot == KeptRows::kNone) continue;
       const KeptRows::Facts& facts = kept.facts(slot);
       versions_[place] = facts.filled != 0 ? facts.version : kNew;
       news_[r] += facts.filled == 0;
     }
   }
+}
+
+// After what is there was found, so that no row of the batch gives way to another one.
+void StaleExchange::take_kept() {
+  if (!training_) return;
+  KeptRows& kept = this->kept();
+  kept.note_uses(keys_.size() - places_of(own()));
   for (size_t r = 0; r < ranks(); ++r) {
     if (r == own()) continue;
     for (size_t place = keys_.begin_of(r); place < keys_.begin_of(r + 1); ++place) {
       if (slots_[place] != KeptRows::kNone) continue;
-      slots_[place] = kept.take(keys_.keys()[place], &stale().evicted);
+      slots_[place] = kept.take(stale().number, keys_.keys()[place]);
       if (slots_[place] == KeptRows::kNone) continue;
       versions_[place] = kNew;
       ++news_[r];
@@ -160,7 +168,7 @@ void StaleExchange::take_answers(int from, const std::byte* message) {
 
 void StaleExchange::keep(uint32_t slot, size_t place, const float* row, uint32_t version,
                          const float* state) {
-  KeptRows& kept = stale().kept;
+  KeptRows& kept = this->kept();
   std::memcpy(kept.weights(slot), row, width() * sizeof(float));
   KeptRows::Facts& facts = kept.facts(slot);
   facts.version = version;
@@ -179,14 +187,14 @@ void StaleExchange::keep(uint32_t slot, size_t place, const float* row, uint32_t
 
 UpdateStep StaleExchange::step_of_kept() {
   UpdateStep step = table_->step_settings();
-  step.layout = stale().kept.layout();
+  step.layout = kept().layout();
   step.clock = table_->step() + 1;
   if (stale().learning_rate != 0.0f) step.learning_rate = stale().learning_rate;
   return step;
 }
 
 void StaleExchange::take_rows(const std::byte* const* messages) {
-  KeptRows& kept = stale().kept;
+  KeptRows& kept = this->kept();
   rows_.resize(keys_.size());
   for (size_t r = 0; r < ranks(); ++r) {
     const Chosen& coming = coming_[r];
@@ -221,7 +229,7 @@ void StaleExchange::prepare_gradients(const std::vector<const Feature*>& feature
   const IeeeFloatMode exact;
   const size_t count = keys_.size();
   const Kernels& kernels = *table_->shape().kernels;
-  KeptRows& kept = stale().kept;
+  KeptRows& kept = this->kept();
   sums_.resize(count * width());
   kernels.sum(keys_.order_gradients(features, gradients, width()), width(), 0, count, sums_.data());
   if (learning_rate == learning_rate) stale().learning_rate = learning_rate;
@@ -238,7 +246,8 @@ void StaleExchange::prepare_gradients(const std::vector<const Feature*>& feature
       const size_t place = first + i;
       const float* gradient = sums_.data() + place * width();
       float* push = pushes_.data() + place * width();
-      const uint32_t slot = r == own() ? KeptRows::kNone : kept.find(keys_.keys()[place]);
+      const uint32_t slot =
+          r == own() ? KeptRows::kNone : kept.find(stale().number, keys_.keys()[place]);
       if (slot == KeptRows::kNone || kept.facts(slot).filled == 0) {
         std::memcpy(push, gradient, width() * sizeof(float));
         pushed_[r].choose(i);
@@ -264,8 +273,8 @@ void StaleExchange::prepare_gradients(const std::vector<const Feature*>& feature
   }
   kernels.update(step_of_kept(), {rows.data(), nullptr, begins.data()}, nullptr, 0, rows.size(),
                  lines.data());
-  std::vector<PendingGradient>& evicted = stale().evicted;
-  if (push_all_) kept.push_all(&evicted);
+  std::vector<PendingGradient>& evicted = kept.evicted(stale().number);
+  if (push_all_) kept.push_all(stale().number, &evicted);
   push_all_ = false;
   for (auto& to : evicted_to_) to.clear();
   for (PendingGradient& pending : evicted) {
@@ -307,7 +316,7 @@ void StaleExchange::write_gradients(const std::vector<const Feature*>&,
     }
     evicted_to_[r].clear();
   }
-  stale().evicted.clear();
+  kept().evicted(stale().number).clear();
 }
 
 // --- at the owner -------------------------------------------------------------------------------
@@ -328,7 +337,7 @@ void StaleExchange::take_keys(int from, const std::byte* message) {
       counts.watch(key);
       ++their_news_[r];
     } else if (version != kOnly) {
-      const uint32_t* now = counts.find(key);
+      const uint32_t* now = counts.find(key, true);
       // Differences, since counts may wrap.
       if (now != nullptr && static_cast<int32_t>(*now - version) <=
                                 static_cast<int32_t>(sharding().staleness.updates)) {
@@ -367,7 +376,7 @@ void StaleExchange::looked_up(const std::byte* const* lines, std::byte* const* m
         answers_[r].count * width();
     for (size_t i = 0; i < asked(r); ++i) {
       if (!answers_[r].has(i)) continue;
-      const uint32_t* now = counts.find(asked_[r][i]);
+      const uint32_t* now = counts.find(asked_[r][i], false);
       *versions++ = now == nullptr ? 0 : *now;
       if (their_versions_[r][i] == kNew) {
         read_state(layout, lines[sent], states);
@@ -401,7 +410,7 @@ void StaleExchange::take_gradients(const std::byte* const* messages) {
     }
     keys.insert(keys.end(), evicted, evicted + their_evicted_[r]);
     for (size_t i = 0; i < keys.size(); ++i) {
-      if (uint32_t* count = counts.find(keys[i])) *count += updates[i];
+      if (uint32_t* count = counts.find(keys[i], false)) *count += updates[i];
     }
   }
 }

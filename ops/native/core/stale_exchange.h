@@ -24,7 +24,9 @@ class StaleExchange : public OwnedExchange {
  public:
   StaleExchange(Table& table, size_t number);
   bool is_stale() const override { return true; }
+  void begin_batch() override;
   void collect(const std::vector<const Feature*>& features) override;
+  void take_kept() override;
   size_t bytes_to(Leg leg, int to) const override;
   size_t bytes_from(Leg leg, int from) const override;
   void write_keys(int to, std::byte* message) const override;
@@ -65,6 +67,7 @@ class StaleExchange : public OwnedExchange {
   size_t row_bytes(size_t count, size_t news) const;
   size_t gradient_bytes(size_t count, size_t evicted) const;
   StaleState& stale() { return *table_->stale(); }
+  KeptRows& kept() { return *stale().kept; }
   UpdateStep step_of_kept();
   void keep(uint32_t slot, size_t place, const float* row, uint32_t version, const float* state);
 

@@ -69,7 +69,7 @@ Table::Table(std::string name, const TableOptions& options, int32_t shards, bool
   std::memcpy(default_line_.data(), &nobody, sizeof(nobody));
   make_partitions();
   if (sharding_.ranks != nullptr && sharding_.staleness.any()) {
-    stale_ = std::make_unique<StaleState>(shape_.layout, sharding_.staleness);
+    stale_ = std::make_unique<StaleState>(shape_.layout, sharding_.staleness, sharding_.size());
   }
   if (options.cache.rows > 0 && options.cache.device == CacheDevice::kGpu) {
     tier_ = make_gpu_tier(*this);

@@ -67,6 +67,9 @@ class TableExchange {
   // Takes the keys of this rank's batch; `features` are those of this table. They must live until
   // the keys are written. Fails when a key is out of the vocabulary or row_splits are wrong.
   virtual void collect(const std::vector<const Feature*>& features) = 0;
+  // With staleness, before all tables of the call collect, and after. One table after the other.
+  virtual void begin_batch() {}
+  virtual void take_kept() {}
   // How many numbers every rank must know of every other before keys can be exchanged; all ranks
   // have as many. features: of this table in the call.
   virtual size_t facts(size_t features) const = 0;
