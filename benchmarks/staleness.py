@@ -1,14 +1,16 @@
 """How much less do ranks exchange when rows may lag behind their owners, and what does it cost?
 
 `platform train` on several ranks, as it is run: a small DLRM, rows by key mod ranks, each rank
-keeping a tenth of each table (`parallel.kept_ratio`), with each staleness of `--staleness`, and 0:
-none. On data drawn from a known model with skewed keys (`platform data generate`), and on the first
-8,000 rows of Criteo head10k, several times over; the other 2,000 are for validation.
+keeping a tenth of all rows (`parallel.kept_ratio`), with each staleness of `--staleness`, and 0:
+none. On data drawn from a known model with skewed keys (`platform data generate`, its defaults),
+and on the first 8,000 rows of Criteo head10k, several times over; the other 2,000 are for
+validation.
 
-    rows      bytes of rows and gradients that ranks sent each other, and the share that was saved
+    rows      bytes of rows, state and gradients that ranks sent each other to train, and the share
+              that was saved
     told      bytes of keys, versions and answers: what staleness asks for beside them
-    most      share of transfers that are of the tenth of a table's rows which is transferred most:
-              what a cache of that size could save at best, if nothing ever had to be renewed
+    most      what a rank could save at best that kept from the start the tenth of all rows which it
+              asks for most, and never had to renew one
     auc       of the validation file after the last step, and the difference from no staleness
 
     python benchmarks/staleness.py [--ranks 4] [--staleness 10 --staleness 100] [--json F]
@@ -24,7 +26,6 @@ import platform
 import subprocess
 import sys
 import tempfile
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import click
 import numpy as np
+from peers.workload import hash_keys
 
 SHARED = Path(os.environ.get("SHARED", Path(__file__).parents[2] / "shared"))
 HEAD10K = SHARED / "data" / "criteo_head10k" / "criteo_head10k.tsv.gz"
@@ -66,7 +68,7 @@ def configuration(train: Path, valid: Path, batch: int, epochs: int) -> dict[str
 
 
 def run(config: dict[str, Any], ranks: int, staleness: int, directory: Path) -> dict[str, Any]:
-    """Returns the result of a run without its validation's lookups in the counts."""
+    """Returns the result of a run, whose directory is `run{staleness}`."""
     own = json.loads(json.dumps(config))
     own["parallel"]["staleness"] = staleness
     path = directory / f"s{staleness}.yaml"
@@ -84,7 +86,7 @@ def run(config: dict[str, Any], ranks: int, staleness: int, directory: Path) -> 
 
 
 def most_to_save(path: Path, batch: int, ranks: int, rows: int) -> float:
-    """Returns the share of transfers that are of the tenth of each table's rows with most."""
+    """Returns the share of transfers from other ranks that are of each rank's hottest rows."""
     columns: list[list[str]] = [[] for _ in SPARSE]
     with path.open() as lines:
         for number, line in enumerate(lines):
@@ -92,25 +94,33 @@ def most_to_save(path: Path, batch: int, ranks: int, rows: int) -> float:
                 break
             for values, value in zip(columns, line.rstrip("\n").split("\t")[14:], strict=True):
                 values.append(value)
-    total = saved = 0
+    transfers: list[list[int]] = [[] for _ in range(ranks)]
+    seen = 0
     for values in columns:
-        transfers: Counter[str] = Counter()
-        for first in range(0, len(values), batch):
-            part = values[first : first + batch]
+        names, keys = np.unique(np.array(values), return_inverse=True)
+        seen += len(names)
+        # Who owns a row does not depend on how hot it is.
+        owners = hash_keys(np.arange(len(names))) % ranks
+        counts = np.zeros((ranks, len(names)), np.int64)
+        for first in range(0, len(keys), batch):
+            part = keys[first : first + batch]
             bounds = [len(part) * r // ranks for r in range(ranks + 1)]
-            for begin, end in itertools.pairwise(bounds):
-                transfers.update(set(part[begin:end]))
-        kept = max(1, round(KEPT * len(transfers)))
-        saved += sum(count for _, count in transfers.most_common(kept))
-        total += transfers.total()
-    return saved / total
+            for rank, (begin, end) in enumerate(itertools.pairwise(bounds)):
+                counts[rank, np.unique(part[begin:end])] += 1
+        for rank in range(ranks):
+            transfers[rank] += counts[rank, owners != rank].tolist()
+    kept = max(1, round(KEPT * seen))
+    saved = sum(sum(sorted(counts, reverse=True)[:kept]) for counts in transfers)
+    return saved / sum(map(sum, transfers))
 
 
-def measured(result: dict[str, Any]) -> tuple[float, float]:
-    """Returns the bytes of rows and gradients, and of what is told beside them."""
-    stages = result["stages"]
-    rows = sum(stages.get(stage, {}).get("bytes", 0) for stage in ("rows", "gradients"))
-    told = sum(stages.get(s, {}).get("bytes", 0) for s in ("keys", "answers", "pushes"))
+def measured(result: dict[str, Any], run_dir: Path) -> tuple[float, float]:
+    """Returns the bytes of rows and gradients in training, and of what is told beside them."""
+    records = map(json.loads, (run_dir / "metrics.jsonl").read_text().splitlines())
+    # Validation asks for rows, too, after the last of these.
+    trained = [record for record in records if record["kind"] == "ranks"][-1]
+    rows = trained["rows/bytes"] + result["stages"]["gradients"]["bytes"]
+    told = sum(trained.get(f"{stage}/bytes", 0) for stage in ("keys", "answers", "pushes"))
     return rows, told
 
 
@@ -118,7 +128,7 @@ def generated(directory: Path, rows: int, keys: int, skew: float) -> tuple[Path,
     """Writes training and validation files of a known model."""
     out = directory / "generated.tsv"
     command = [sys.executable, "-m", "hotrow.cli.main", "data", "generate", str(out)]
-    command += ["--rows", str(rows), "--valid-rows", "20000", "--keys", str(keys)]
+    command += ["--rows", str(rows), "--valid-rows", "100000", "--keys", str(keys)]
     subprocess.run([*command, "--skew", str(skew)], capture_output=True, check=True)
     return out, directory / "generated.valid.tsv"
 
@@ -135,10 +145,11 @@ def head10k(directory: Path) -> tuple[Path, Path]:
 @click.command()
 @click.option("--ranks", default=4)
 @click.option("--staleness", "bounds", multiple=True, default=(10, 100), type=int)
-@click.option("--rows", default=200_000, help="Of the generated data.")
+@click.option("--rows", default=1_000_000, help="Of the generated data.")
 @click.option("--keys", default=100_000, help="Of its largest column.")
 @click.option("--skew", default=1.05)
-@click.option("--batch", default=2048, help="Of the generated data.")
+@click.option("--batch", default=256, help="Of all ranks together, of the generated data.")
+@click.option("--head-batch", default=128, help="The same of Criteo head10k.")
 @click.option("--epochs", default=20, help="Of Criteo head10k.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path))
 def main(
@@ -148,6 +159,7 @@ def main(
     keys: int,
     skew: float,
     batch: int,
+    head_batch: int,
     epochs: int,
     json_file: Path | None,
 ) -> None:
@@ -155,9 +167,9 @@ def main(
     conditions = {
         "machine": f"{os.cpu_count()} CPUs, {platform.machine()}, bytes are counted, not timed",
         "ranks": ranks,
-        "kept": f"{KEPT:.0%} of each table at each rank",
+        "kept": f"{KEPT:.0%} of all rows at each rank",
         "generated": f"{rows:,} rows, {keys:,} keys, Zipf {skew}, batches of {batch}",
-        "head10k": f"8,000 rows, {epochs} times, batches of 256",
+        "head10k": f"8,000 rows, {epochs} times, batches of {head_batch}",
     }
     for name, value in conditions.items():
         print(f"{name}: {value}")
@@ -166,7 +178,7 @@ def main(
         directory = Path(name)
         cases = {"generated": (*generated(directory, rows, keys, skew), batch, 1, rows)}
         if HEAD10K.exists():
-            cases["head10k"] = (*head10k(directory), 256, epochs, 8000)
+            cases["head10k"] = (*head10k(directory), head_batch, epochs, 8000)
         else:
             print(f"head10k left out: {HEAD10K} is not there")
         print(f"{'data':10} {'s':>4} {'rows':>9} {'saved':>6} {'most':>6} {'told':>9} {'auc':>8}")
@@ -178,7 +190,7 @@ def main(
                 place = directory / case
                 place.mkdir(exist_ok=True)
                 result = run(config, ranks, staleness, place)
-                sent, told = measured(result)
+                sent, told = measured(result, place / f"run{staleness}")
                 auc = result["valid_auc"]
                 if staleness == 0:
                     base_bytes, base_auc = sent, auc

@@ -65,10 +65,11 @@ class KeptRows {
   float* state(uint32_t slot);    // (state_floats)
   float* sum(uint32_t slot);      // (D) of gradients that the owner does not know
   struct Facts {
-    uint32_t version;  // updates of the row at its owner when it came, and the own since
-    uint32_t updates;  // own steps that the owner does not know
-    uint32_t lookups;  // in them
-    uint32_t filled;   // 0: the row has not come
+    uint32_t version;        // updates of the row at its owner when it came, and the own since
+    uint32_t state_version;  // the same when its state came
+    uint32_t updates;        // own steps that the owner does not know
+    uint32_t lookups;        // in them
+    uint32_t filled;         // 0: the row has not come
   };
   Facts& facts(uint32_t slot);
 

@@ -5,6 +5,7 @@
 
 #include "core/kept_rows.h"
 #include "core/owned_exchange.h"
+#include "core/stale_words.h"
 
 namespace hotrow {
 
@@ -14,12 +15,16 @@ namespace hotrow {
 // the sum after s + 1 updates, or when the row gives way to a hotter one. A step of a rank is an
 // update. Everything of a row that nobody keeps goes as without staleness.
 //
-// Messages to each rank beside those of OwnedExchange:
-// keys: [KeyMessage | version of the kept row, or kOnly, kNew: n x uint32]
+// The state of a kept row comes with it, and again with a row that is sent anew when the row had
+// half as many updates more since: what others did to it is in the owner's alone.
+//
+// Messages to each rank beside those of OwnedExchange; n keys, m of them chosen, k of these kept, s
+// with their state:
+// keys: [KeyMessage | a word of each key (StaleWord): n x uint32]
 // answers: [a bit for each of these keys: its row comes]
-// rows: [updates at the owner: m x uint32 | m x D | state of those that were kNew]
+// rows: [updates at the owner: k x uint32 | m x D | state: s x floats of a state]
 // pushes: [evicted rows: e, an int64 | a bit for each key: its gradient comes]
-// gradients: [e keys | updates, lookups: each (m + e) x uint32 | (m + e) x D]
+// gradients: [e keys | updates, lookups: each (k + e) x uint32 | (m + e) x D]
 class StaleExchange : public OwnedExchange {
  public:
   StaleExchange(Table& table, size_t number);
@@ -50,45 +55,35 @@ class StaleExchange : public OwnedExchange {
   void push_all() override;
 
  private:
-  static constexpr uint32_t kOnly = 0xffffffffu;  // once
-  static constexpr uint32_t kNew = 0xfffffffeu;   // to be kept, with its state
-
-  // Of one direction to or from a rank. n keys, m of them chosen by a bit each.
-  struct Chosen {
-    std::vector<uint8_t> bits;
-    size_t count = 0;  // m
-    void reset(size_t keys);
-    void choose(size_t key);
-    bool has(size_t key) const { return (bits[key / 8] >> (key % 8) & 1) != 0; }
-    void read(const std::byte* from, size_t keys);
-  };
-
   size_t asked(size_t rank) const { return static_cast<size_t>(received_[rank].keys); }
-  size_t row_bytes(size_t count, size_t news) const;
-  size_t gradient_bytes(size_t count, size_t evicted) const;
+  const uint32_t* words_of(size_t rank) const { return words_.data() + keys_.begin_of(rank); }
+  size_t state_floats() const {
+    return table_->shape().layout.vectors * width() + table_->shape().layout.scalars;
+  }
+  size_t row_bytes(const ChosenKeys& rows) const;
+  size_t gradient_bytes(const ChosenKeys& gradients, size_t evicted) const;
   StaleState& stale() { return *table_->stale(); }
   KeptRows& kept() { return *stale().kept; }
   UpdateStep step_of_kept();
-  void keep(uint32_t slot, size_t place, const float* row, uint32_t version, const float* state);
+  // A row came, and its state, unless null.
+  void keep(uint32_t slot, const float* row, uint32_t version, const float* state);
 
   bool training_ = true;
   bool push_all_ = false;
   // At home, by place.
-  std::vector<uint32_t> versions_, slots_;
+  std::vector<uint32_t> words_, slots_;
   std::vector<std::vector<PendingGradient*>> evicted_to_;  // (R)
-  std::vector<Chosen> coming_, pushed_;                    // (R)
-  std::vector<size_t> news_;                               // (R)
+  std::vector<ChosenKeys> coming_, pushed_;                // (R)
   std::vector<float> sums_;                                // (U, D) this step's
   std::vector<float> pushes_;                              // (U, D) what is pushed, by place
   std::vector<uint32_t> push_updates_, push_lookups_;      // (U)
+  std::vector<float> state_;                               // of a row
   // At the owner, of each rank.
-  std::vector<const uint32_t*> their_versions_;
-  std::vector<Chosen> answers_, their_pushes_;
-  std::vector<size_t> their_news_;
+  std::vector<const uint32_t*> their_words_;
+  std::vector<ChosenKeys> answers_, their_pushes_;
   std::vector<std::vector<int64_t>> sent_keys_, pushed_keys_;
-  std::vector<std::vector<uint32_t>> sent_lookups_;
+  std::vector<std::vector<uint32_t>> sent_lookups_, pushed_lookups_;
   std::vector<size_t> their_evicted_;
-  std::vector<const uint32_t*> pushed_lookups_;
 };
 
 }  // namespace hotrow
