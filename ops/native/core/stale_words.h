@@ -21,6 +21,8 @@ struct StaleWord {
   static bool wants_state(uint32_t word) {
     return word == kNew || (word & (kFlag | kState)) == kState;
   }
+  // Of an array of words, or of counts, in a message.
+  static size_t bytes(size_t count) { return (count * sizeof(uint32_t) + 7) / 8 * 8; }
   // How far a kept row is behind the owner's; counts may wrap.
   static int32_t behind(uint32_t word, uint32_t now) {
     return static_cast<int32_t>((now - (word & kVersion)) << 2) >> 2;

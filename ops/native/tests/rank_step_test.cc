@@ -8,6 +8,7 @@
 #include <random>
 #include <thread>
 
+#include "core/kept_rows.h"
 #include "core/thread_communicator.h"
 #include "error_code.h"
 #include "one_table.h"
@@ -545,6 +546,19 @@ TEST_CASE("staleness: every optimizer works on kept rows") {
     }
     CHECK(last < -0.01f);
   }
+}
+
+TEST_CASE("staleness: the state of a kept row follows what others do to it") {
+  Kept model(3, 5, 64, OptimizerKind::kAdagrad);
+  for (int step = 0; step < 200; ++step) model.step({0}, 1.0f);
+  KeptRows& kept = *model.tables[1]->stale()->kept;
+  const float here = kept.state(kept.find(0, 0))[0];
+  float there;
+  std::memcpy(&there, exported(*model.tables[0])[0].line.data() + 2 * sizeof(float), sizeof(there));
+  // The own gradients alone are 200; those of the others come 6 steps at a time: 200 + 2 * 33 * 36.
+  CHECK(there > 2000.0f);
+  CHECK(here > 0.5f * there);
+  CHECK(here < 1.1f * there);
 }
 
 TEST_CASE("rank step: a key that one rank may not have fails on all, and changes nothing") {

@@ -21,7 +21,7 @@ class ParallelConfig(Section):
             `replicated` not at all; `auto` chooses.
         staleness: updates that rows which a rank keeps of others may lag behind their owners; 0:
             none are kept, and training is that of one process.
-        kept_ratio: share of the expected rows of a table that each rank keeps with staleness.
+        kept_ratio: share of the expected rows of all tables that each rank keeps with staleness.
         timeout_seconds: how long a rank waits for the others before the run ends.
     """
 

@@ -17,7 +17,8 @@ class Staleness:
 
     Attributes:
         updates: s; a rank's step that has a gradient for the row is one update.
-        rows: that each rank keeps of a table.
+        rows: that each rank keeps of a table. Tables of a layer whose rows have as many weights
+            and state values keep theirs together: the hottest of all.
     """
 
     updates: int
