@@ -286,12 +286,17 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
             weights: of each batch, as `call` takes them; None: without. On one rank not needed.
 
         Raises:
-            InvalidArgumentError: a feature missing or unknown, keys that are not integers, a call
-                inside of `tf.function`.
+            InvalidArgumentError: a feature missing or unknown, keys that are not integers, weights
+                of more or fewer batches, a call inside of `tf.function`.
             OutOfRangeError: a key outside of its table's vocabulary.
         """
         batches = list(self._on_the_host("look_ahead", batches))
         if self._ranks.size > 1:
+            if weights is not None and len(weights) != len(batches):
+                raise InvalidArgumentError(
+                    f"look_ahead: weights of {len(weights)} batches, and {len(batches)} batches; "
+                    "give those of each, or None"
+                )
             for number, batch in enumerate(batches):
                 self._send_ahead(batch, weights[number] if weights else {})
             return

@@ -17,9 +17,12 @@ bool same(const std::vector<T>& own, const T* other, size_t count) {
 
 }  // namespace
 
-ComingBatch::ComingBatch(const LayerCall& call, RankPlan* plan,
+ComingBatch::ComingBatch(const LayerCall& call, HeldPlan plan,
                          std::vector<std::shared_ptr<Table>> others)
-    : call_(call), others_(std::move(others)), values_(call.features.size()), plan_(plan) {
+    : call_(call),
+      others_(std::move(others)),
+      values_(call.features.size()),
+      plan_(std::move(plan)) {
   call_.executor = Executor();
   for (size_t f = 0; f < call_.features.size(); ++f) {
     Feature& feature = call_.features[f];
@@ -37,7 +40,8 @@ ComingBatch::ComingBatch(const LayerCall& call, RankPlan* plan,
     }
     feature.name = call_.tables[call_.table_of[f]]->name().c_str();  // lives as long
   }
-  collected_ = std::async(std::launch::async, [this] { RankExchange(call_, plan_).collect(true); });
+  collected_ =
+      std::async(std::launch::async, [this] { RankExchange(call_, plan_.get()).collect(true); });
 }
 
 ComingBatch::~ComingBatch() {
@@ -46,7 +50,6 @@ ComingBatch::~ComingBatch() {
   } catch (const std::exception&) {  // nobody wants it any more
   }
   if (collected_.valid()) collected_.wait();
-  plan_->ticket = 0;
 }
 
 void ComingBatch::send_keys() {
@@ -55,20 +58,24 @@ void ComingBatch::send_keys() {
   ticket_ = call_.tables[0]->sharding().ranks->submit(
       "keys ahead of " + call_.tables[0]->name(), [this](Communicator& communicator) {
         collected_.get();
-        RankExchange exchange(call_, plan_, &communicator);
+        RankExchange exchange(call_, plan_.get(), &communicator);
         exchange.send_keys(true);
         exchange.look_ahead();
       });
 }
 
-void ComingBatch::wait() {
+HeldPlan ComingBatch::wait() {
   send_keys();
   sent_ = false;  // a ticket is waited for once
   call_.tables[0]->sharding().ranks->wait(ticket_);
+  return std::move(plan_);
 }
 
 bool ComingBatch::is(const LayerCall& call) const {
-  if (call.features.size() != values_.size() || call.table_of != call_.table_of) return false;
+  if (call.features.size() != values_.size() || call.tables != call_.tables ||
+      call.table_of != call_.table_of) {
+    return false;
+  }
   for (size_t f = 0; f < values_.size(); ++f) {
     const Feature& other = call.features[f];
     const Segments& segments = other.segments;

@@ -15,18 +15,17 @@ namespace hotrow {
 // is put on the queue when the batch before it has its rows, so it delays nobody.
 class ComingBatch {
  public:
-  // plan: reserved for this batch. others: kept alive as long as this.
-  ComingBatch(const LayerCall& call, RankPlan* plan, std::vector<std::shared_ptr<Table>> others);
+  // others: kept alive as long as this.
+  ComingBatch(const LayerCall& call, HeldPlan plan, std::vector<std::shared_ptr<Table>> others);
   ~ComingBatch();
   ComingBatch(const ComingBatch&) = delete;
 
   // Puts the exchange on the queue, once.
   void send_keys();
-  // Waits until the keys are where they belong. Throws what failed.
-  void wait();
-  // Whether these are the features, value by value.
+  // Waits until the keys are where they belong, and gives the plan away. Throws what failed.
+  HeldPlan wait();
+  // Whether these are the tables and features, value by value.
   bool is(const LayerCall& call) const;
-  RankPlan* plan() const { return plan_; }
 
  private:
   struct Values {
@@ -36,7 +35,7 @@ class ComingBatch {
   LayerCall call_;
   std::vector<std::shared_ptr<Table>> others_;
   std::vector<Values> values_;  // (F)
-  RankPlan* plan_;
+  HeldPlan plan_;
   std::future<void> collected_;
   uint64_t ticket_ = 0;
   bool sent_ = false;

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/table_exchange.h"
@@ -54,8 +56,8 @@ struct Messages {
 };
 
 struct RankPlan {
-  static constexpr int64_t kReserved = -1;
-  int64_t ticket = 0;  // of the forward pass; 0: nobody waits for it
+  static constexpr int64_t kHeld = -1;  // somebody uses it
+  std::atomic<int64_t> ticket{0};       // of the forward pass; 0: nobody waits for it
   struct Failure {
     Code code = Code::kOk;
     std::string message;
@@ -65,6 +67,29 @@ struct RankPlan {
   OwnerCall owner;
   std::vector<size_t> owner_begins;  // (T + 1) of each table's features there
   int64_t owner_ticket = 0;          // of the local forward pass
+};
+
+// A plan that nobody else gets meanwhile; free when this goes.
+class HeldPlan {
+ public:
+  HeldPlan() = default;
+  explicit HeldPlan(RankPlan* held) : plan_(held) {}
+  HeldPlan(HeldPlan&& other) noexcept : plan_(std::exchange(other.plan_, nullptr)) {}
+  HeldPlan& operator=(HeldPlan&& other) noexcept {
+    std::swap(plan_, other.plan_);
+    return *this;
+  }
+  ~HeldPlan() {
+    if (plan_ != nullptr) plan_->ticket = 0;
+  }
+
+  RankPlan* get() const { return plan_; }
+  RankPlan* operator->() const { return plan_; }
+  // Leaves it to the backward pass of this ticket.
+  void leave_to(int64_t ticket) { std::exchange(plan_, nullptr)->ticket = ticket; }
+
+ private:
+  RankPlan* plan_ = nullptr;
 };
 
 }  // namespace hotrow

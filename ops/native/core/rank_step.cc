@@ -27,26 +27,40 @@ void for_all(Collectives& ranks, Part&& part) {
   }
 }
 
-std::mutex plans_mutex;
+// Exchanges are made for the tables of a call; a plan of another layer is of no use.
+void fit(RankPlan* plan, const LayerCall& call) {
+  bool same = plan->tables.size() == call.tables.size();
+  for (size_t t = 0; same && t < call.tables.size(); ++t) {
+    same = &plan->tables[t]->table() == call.tables[t];
+  }
+  if (!same) plan->tables.clear();
+}
 
-// The plan of a ticket; with ticket 0 one that nobody waits for.
-RankPlan* plan_of(const LayerCall& call, int64_t ticket) {
-  std::lock_guard lock(plans_mutex);
-  auto& plans = call.tables[0]->rank_plans;
-  for (auto& plan : plans) {
-    if (plan->ticket == ticket && (ticket == 0 || plan->tables.size() == call.tables.size())) {
-      return plan.get();
+// The plan that a forward pass left to its backward pass; empty when it is gone.
+HeldPlan find_plan(const LayerCall& call, int64_t ticket) {
+  std::lock_guard lock(call.tables[0]->coming_mutex);
+  for (auto& plan : call.tables[0]->rank_plans) {
+    if (plan->ticket == ticket && plan->tables.size() == call.tables.size()) {
+      plan->ticket = RankPlan::kHeld;
+      return HeldPlan(plan.get());
     }
   }
-  if (ticket != 0) return nullptr;
+  return {};
+}
+
+// A plan that nobody waits for; when there are too many, the oldest one whose backward pass has not
+// come.
+RankPlan* free_plan(std::vector<std::unique_ptr<RankPlan>>& plans) {
+  for (const auto& plan : plans) {
+    if (plan->ticket == 0) return plan.get();
+  }
   if (plans.size() < kMostPlans) {
     plans.push_back(std::make_unique<RankPlan>());
     return plans.back().get();
   }
-  // The oldest one whose backward pass has not come.
   RankPlan* oldest = nullptr;
   for (const auto& plan : plans) {
-    if (plan->ticket == RankPlan::kReserved) continue;
+    if (plan->ticket == RankPlan::kHeld) continue;
     if (oldest == nullptr || plan->ticket < oldest->ticket) oldest = plan.get();
   }
   if (oldest == nullptr) {
@@ -55,13 +69,29 @@ RankPlan* plan_of(const LayerCall& call, int64_t ticket) {
   return oldest;
 }
 
-// Exchanges are made for the tables of a call; a plan of another layer is of no use.
-void fit(RankPlan* plan, const LayerCall& call) {
-  bool same = plan->tables.size() == call.tables.size();
-  for (size_t t = 0; same && t < call.tables.size(); ++t) {
-    same = &plan->tables[t]->table() == call.tables[t];
+HeldPlan new_plan(const LayerCall& call) {
+  RankPlan* plan;
+  {
+    std::lock_guard lock(call.tables[0]->coming_mutex);
+    plan = free_plan(call.tables[0]->rank_plans);
+    plan->ticket = RankPlan::kHeld;
   }
-  if (!same) plan->tables.clear();
+  fit(plan, call);
+  return HeldPlan(plan);
+}
+
+// The batch that was told ahead and is due, or null.
+std::unique_ptr<ComingBatch> next_told(Table& first) {
+  std::lock_guard lock(first.coming_mutex);
+  if (first.coming.empty()) return nullptr;
+  auto told = std::move(first.coming.front());
+  first.coming.pop_front();
+  return told;
+}
+
+void send_keys_of_next(Table& first) {
+  std::lock_guard lock(first.coming_mutex);
+  if (!first.coming.empty()) first.coming.front()->send_keys();
 }
 
 }  // namespace
@@ -80,36 +110,33 @@ bool on_ranks(const std::vector<Table*>& tables) {
 
 int64_t rank_forward(const LayerCall& call, bool insert, const std::vector<float*>& pooled,
                      size_t* missing) {
-  auto& coming = call.tables[0]->coming;
+  Table& first = *call.tables[0];
   int64_t ticket = 0;
-  for_all(*call.tables[0]->sharding().ranks, [&] {
-    RankPlan* plan;
-    std::unique_ptr<ComingBatch> told;
-    if (insert && !coming.empty()) {
-      told = std::move(coming.front());
-      coming.pop_front();
+  // Outlives what fails: it may wait for others, who must have been told.
+  std::unique_ptr<ComingBatch> told;
+  for_all(*first.sharding().ranks, [&] {
+    if (insert) told = next_told(first);
+    HeldPlan plan;
+    if (told == nullptr) {
+      plan = new_plan(call);
+    } else {
       if (!told->is(call)) {
         fail(Code::kFailedPrecondition,
              "this is not the batch that look_ahead was told of (here table %s and more); train "
              "batches in the order in which they were told",
-             call.tables[0]->name().c_str());
+             first.name().c_str());
       }
-      told->wait();
-      plan = told->plan();
-    } else {
-      plan = plan_of(call, 0);
-      fit(plan, call);
+      plan = told->wait();
     }
-    RankExchange step(call, plan);
+    RankExchange step(call, plan.get());
     if (told == nullptr) {
       step.collect(insert);
       step.send_keys(insert);
     }
     step.look_up(insert, missing);
-    if (insert && !coming.empty()) coming.front()->send_keys();
+    if (insert) send_keys_of_next(first);
     step.pool(pooled);
-    told.reset();
-    if (insert) ticket = plan->ticket = next_ticket();
+    if (insert) plan.leave_to(ticket = next_ticket());
   });
   return ticket;
 }
@@ -118,23 +145,22 @@ void rank_look_ahead(const LayerCall& call, std::vector<std::shared_ptr<Table>> 
   for (const Table* table : call.tables) {
     if (table->stale() != nullptr) return;  // what is kept is not known before the batch before it
   }
-  RankPlan* plan = plan_of(call, 0);
-  fit(plan, call);
-  plan->ticket = RankPlan::kReserved;
-  call.tables[0]->coming.push_back(std::make_unique<ComingBatch>(call, plan, std::move(others)));
+  Table& first = *call.tables[0];
+  for_all(*first.sharding().ranks, [&] {
+    auto batch = std::make_unique<ComingBatch>(call, new_plan(call), std::move(others));
+    std::lock_guard lock(first.coming_mutex);
+    first.coming.push_back(std::move(batch));
+  });
 }
 
 void rank_backward(const LayerCall& call, const std::vector<const float*>& gradients,
                    const BackwardOptions& options) {
-  RankPlan* plan = options.ticket == 0 ? nullptr : plan_of(call, options.ticket);
   for_all(*call.tables[0]->sharding().ranks, [&] {
-    const bool again = plan == nullptr;
-    if (again) {
-      plan = plan_of(call, 0);
-      fit(plan, call);
-    }
-    plan->ticket = 0;
-    RankExchange step(call, plan);
+    HeldPlan plan;
+    if (options.ticket != 0) plan = find_plan(call, options.ticket);
+    const bool again = plan.get() == nullptr;
+    if (again) plan = new_plan(call);
+    RankExchange step(call, plan.get());
     if (again) {
       step.collect(true);
       step.send_keys(true);
@@ -164,10 +190,9 @@ void rank_push_all(const std::vector<Table*>& tables, const float* learning_rate
     }
     options.learning_rates = rates.data();
   }
-  RankPlan* plan = plan_of(call, 0);
   for_all(*stale[0]->sharding().ranks, [&] {
-    fit(plan, call);
-    RankExchange step(call, plan);
+    const HeldPlan plan = new_plan(call);
+    RankExchange step(call, plan.get());
     step.collect(true);
     step.send_keys(true);
     step.prepare_owner();

@@ -183,6 +183,7 @@ class Table {
   // The same of a layer on several ranks, those that wait for their backward passes.
   std::vector<std::unique_ptr<RankPlan>> rank_plans;
   std::deque<std::unique_ptr<ComingBatch>> coming;  // of a layer on several ranks
+  std::mutex coming_mutex;                          // of the deque and rank_plans
 
  private:
   friend class Snapshot;

@@ -18,6 +18,11 @@ class Ranks {
     check(hr_ranks_open(name.c_str(), &raw));
     ranks_.reset(raw, hr_ranks_release);
   }
+  ~Ranks() {
+    nb::gil_scoped_release release;  // waits for what is under way
+    ranks_.reset();
+  }
+  Ranks(const Ranks&) = delete;
 
   int rank() const { return hr_ranks_rank(ranks_.get()); }
   int size() const { return hr_ranks_size(ranks_.get()); }

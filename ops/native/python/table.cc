@@ -179,7 +179,10 @@ class PyTable {
     hr_table_layout(table_, &layout_);
     hr_table_columns(table_, &first_column_, &columns_, &width_);
   }
-  ~PyTable() { hr_table_release(table_); }
+  ~PyTable() {
+    nb::gil_scoped_release release;  // may wait for other ranks, threads of this process
+    hr_table_release(table_);
+  }
   PyTable(const PyTable&) = delete;
 
   const std::string& handle() const { return handle_; }
@@ -503,6 +506,10 @@ void bind_table(nb::module_& m) {
       nb::arg("tables"), nb::arg("learning_rates") = nb::none(),
       "Tells the owners of rows all that ranks did to kept rows; all ranks call it together.");
   m.def(
-      "drop_table", [](const std::string& handle) { hr_table_drop(handle.c_str()); },
+      "drop_table",
+      [](const std::string& handle) {
+        nb::gil_scoped_release release;
+        hr_table_drop(handle.c_str());
+      },
       nb::arg("handle"), "Takes a table out of the registry.");
 }

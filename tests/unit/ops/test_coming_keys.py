@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,9 @@ import pytest
 import tensorflow as tf
 
 import hotrow
-from hotrow.errors import InvalidArgumentError, OutOfRangeError
+from hotrow.errors import HotrowError, InvalidArgumentError, OutOfRangeError
 from hotrow.ops import coming_keys
+from hotrow.ops.ranks import Ranks, thread_ranks
 
 SHARED = hotrow.TableConfig("shared", 4, cache=hotrow.Cache(device_rows=600))
 PLAIN = hotrow.TableConfig("plain", 4)
@@ -162,3 +164,38 @@ def test_inside_of_a_graph_is_refused(layer: hotrow.DistributedEmbedding, what: 
 
     with pytest.raises(InvalidArgumentError, match=f"{what} inside of tf.function"):
         step(tf.constant([1], tf.int64))
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_rank_that_tells_of_one_batch_more_ends_all_ranks(more: int) -> None:
+    feature = hotrow.FeatureConfig("item", hotrow.TableConfig("plain", 4))
+    messages = ["", ""]
+
+    def run(rank: Ranks) -> None:
+        layer = hotrow.DistributedEmbedding([feature], update="backward", ranks=rank)
+        batches = [{"item": ints(rank.rank, 7)}, {"item": ints(3)}]
+        try:
+            layer.look_ahead(batches if rank.rank == more else batches[:1])
+            layer(batches[0], training=True)
+            rank.all_reduce(np.ones(3, np.float32), "dense gradients")
+        except HotrowError as err:
+            messages[rank.rank] = str(err)
+        finally:
+            rank.close()
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in thread_ranks(2, 60.0)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for message in messages:
+        assert 'all_to_all of "keys ahead of plain"' in message
+        assert 'all_gather of "dense gradients"' in message
+
+
+def test_weights_of_fewer_batches_are_refused_on_ranks() -> None:
+    feature = hotrow.FeatureConfig("item", hotrow.TableConfig("plain", 4), "sum")
+    first, _ = thread_ranks(2, 1.0)
+    layer = hotrow.DistributedEmbedding([feature], ranks=first)
+    with pytest.raises(InvalidArgumentError, match="weights of 1 batches, and 2 batches"):
+        layer.look_ahead([{"item": ints(1)}] * 2, [{}])
