@@ -35,6 +35,10 @@ import click
 import numpy as np
 from peers.workload import hash_keys
 
+from hotrow.trainer.evaluation import evaluate_file
+from hotrow.trainer.train_step import make_forward
+from hotrow.trainer.trained_run import load_run
+
 SHARED = Path(os.environ.get("SHARED", Path(__file__).parents[2] / "shared"))
 HEAD10K = SHARED / "data" / "criteo_head10k" / "criteo_head10k.tsv.gz"
 SPARSE = [f"C{i}" for i in range(1, 27)]
@@ -43,7 +47,7 @@ HET_SAVED = 0.88  # HET's abstract: embedding communication, s and cache not tol
 GOAL_SAVED, GOAL_AUC = 0.8, 0.001
 
 
-def configuration(train: Path, valid: Path, batch: int, epochs: int) -> dict[str, Any]:
+def configuration(train: Path, batch: int, epochs: int) -> dict[str, Any]:
     """Returns a small DLRM with Adagrad."""
     return {
         "name": "staleness",
@@ -51,7 +55,6 @@ def configuration(train: Path, valid: Path, batch: int, epochs: int) -> dict[str
         "data": {
             "format": "criteo",
             "train": str(train),
-            "valid": str(valid),
             "batch_size": batch,
         },
         "features": {
@@ -67,22 +70,24 @@ def configuration(train: Path, valid: Path, batch: int, epochs: int) -> dict[str
     }
 
 
-def run(config: dict[str, Any], ranks: int, staleness: int, directory: Path) -> dict[str, Any]:
-    """Returns the result of a run, whose directory is `run{staleness}`."""
+def run(
+    config: dict[str, Any], valid: Path, ranks: int, staleness: int, directory: Path
+) -> tuple[dict[str, Any], float]:
+    """Returns the stages of a run, and the AUC of its model."""
     own = json.loads(json.dumps(config))
     own["parallel"]["staleness"] = staleness
     path = directory / f"s{staleness}.yaml"
     path.write_text(json.dumps(own))  # JSON is YAML
+    run_dir = str(directory / f"run{staleness}")
     result = directory / f"s{staleness}.json"
-    command = [sys.executable, "-m", "hotrow.cli.main", "train", str(path)]
-    command += ["--workers", str(ranks), "--run-dir", str(directory / f"run{staleness}")]
-    done = subprocess.run(
-        [*command, "--json", str(result)], capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-m", "hotrow.cli.main", "train", str(path), "--run-dir", run_dir]
+    command += ["--workers", str(ranks), "--json", str(result)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise click.ClickException(done.stderr.strip().splitlines()[-1])
-    found: dict[str, Any] = json.loads(result.read_text())
-    return found
+    model = load_run(run_dir)
+    quality = evaluate_file(make_forward(model.model, model.config), model.config, valid)
+    return json.loads(result.read_text())["stages"], quality.auc
 
 
 def most_to_save(path: Path, batch: int, ranks: int, rows: int) -> float:
@@ -114,13 +119,10 @@ def most_to_save(path: Path, batch: int, ranks: int, rows: int) -> float:
     return saved / sum(map(sum, transfers))
 
 
-def measured(result: dict[str, Any], run_dir: Path) -> tuple[float, float]:
-    """Returns the bytes of rows and gradients in training, and of what is told beside them."""
-    records = map(json.loads, (run_dir / "metrics.jsonl").read_text().splitlines())
-    # Validation asks for rows, too, after the last of these.
-    trained = [record for record in records if record["kind"] == "ranks"][-1]
-    rows = trained["rows/bytes"] + result["stages"]["gradients"]["bytes"]
-    told = sum(trained.get(f"{stage}/bytes", 0) for stage in ("keys", "answers", "pushes"))
+def measured(stages: dict[str, Any]) -> tuple[float, float]:
+    """Returns the bytes of rows and gradients, and of what is told beside them."""
+    rows = sum(stages[stage]["bytes"] for stage in ("rows", "gradients"))
+    told = sum(stages.get(s, {}).get("bytes", 0) for s in ("keys", "answers", "pushes"))
     return rows, told
 
 
@@ -183,15 +185,14 @@ def main(
             print(f"head10k left out: {HEAD10K} is not there")
         print(f"{'data':10} {'s':>4} {'rows':>9} {'saved':>6} {'most':>6} {'told':>9} {'auc':>8}")
         for case, (train, valid, size, times, count) in cases.items():
-            config = configuration(train, valid, size, times)
+            config = configuration(train, size, times)
             most = most_to_save(train, size, ranks, count)
             base_bytes = base_auc = np.nan
             for staleness in (0, *bounds):
                 place = directory / case
                 place.mkdir(exist_ok=True)
-                result = run(config, ranks, staleness, place)
-                sent, told = measured(result, place / f"run{staleness}")
-                auc = result["valid_auc"]
+                stages, auc = run(config, valid, ranks, staleness, place)
+                sent, told = measured(stages)
                 if staleness == 0:
                     base_bytes, base_auc = sent, auc
                 saved = 1 - sent / base_bytes

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from hotrow.errors import InvalidArgumentError
+from hotrow.ops.ranks import Ranks
 from hotrow.spec import FeatureConfig
 
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -98,6 +99,20 @@ def count_keys(
     return {table: counted.result() for table, counted in counts.items()}
 
 
+def counts_of_all(
+    counted: Mapping[str, tuple[Ints, Uint32s]], ranks: Ranks
+) -> dict[str, tuple[Ints, Uint32s]]:
+    """Returns what `count_keys` counted on all ranks together; all call it, for the same tables."""
+    together = {}
+    for table, (keys, counts) in counted.items():
+        total = _KeyCounts()
+        what = f"keys of the warm-up of {table}"
+        for pair in zip(ranks.all_gather(keys, what), ranks.all_gather(counts, what), strict=True):
+            total.add_counted(*pair)
+        together[table] = total.result()
+    return together
+
+
 class _KeyCounts:
     """Counts keys that come in pieces."""
 
@@ -107,7 +122,9 @@ class _KeyCounts:
         self._waiting = 0
 
     def add(self, keys: Ints) -> None:
-        distinct, counts = np.unique(keys, return_counts=True)
+        self.add_counted(*np.unique(keys, return_counts=True))
+
+    def add_counted(self, distinct: Ints, counts: npt.NDArray[np.integer[Any]]) -> None:
         self._keys.append(distinct)
         self._counts.append(counts.astype(np.int64))
         self._waiting += len(distinct)

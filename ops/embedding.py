@@ -13,7 +13,7 @@ import tensorflow as tf
 from hotrow import spec
 from hotrow.errors import DataLossError, InvalidArgumentError, UnimplementedError, nearest
 from hotrow.ops.anchor import SLOTS, UNCHANGED, AnchorVariable
-from hotrow.ops.coming_keys import count_keys, keys_in_order
+from hotrow.ops.coming_keys import count_keys, counts_of_all, keys_in_order
 from hotrow.ops.features import flatten
 from hotrow.ops.learning_rates import LearningRates
 from hotrow.ops.lookup import Lookup, LookupLayout, TrainingLookup
@@ -331,23 +331,26 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
     def warm_up(self, batches: Iterable[Mapping[str, Any]], share: float = 0.7) -> dict[str, int]:
         """Fills the caches with the most frequent rows of a sample, and prefers them from now on.
 
-        A key without a row only counts: it is preferred once training made its row.
+        A key without a row only counts: it is preferred once training made its row. On several
+        ranks all call it together, each with its part of the sample.
 
         Args:
             batches: the sample, inputs as `look_ahead` takes them, taken one by one.
             share: of each cache that may be filled, in [0, 1].
 
         Returns:
-            By table that has a cache, how many rows came in.
+            By table that has a cache, how many rows came in (of this rank's).
 
         Raises:
             InvalidArgumentError: as `look_ahead`, or share is out of its range.
             OutOfRangeError: a key outside of its table's vocabulary.
         """
         features = self._cached_features()
-        if not features or self._ranks.size > 1:
+        if not features:
             return {}
         counted = count_keys(features, self._on_the_host("warm_up", batches))
+        if self._ranks.size > 1:
+            counted = counts_of_all(counted, self._ranks)
         return {
             table: self._tables[table].warm_up(keys, counts, share)
             for table, (keys, counts) in counted.items()

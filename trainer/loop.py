@@ -201,7 +201,7 @@ class _Run:
     def train(self, resume: bool) -> TrainResult:
         self._start(resume)
         if not self._at_end() and self.position.epoch < self.config.train.epochs:
-            warm_up(self.model, self.config, self.position.batch)
+            warm_up(self.model, self.config, self.position.batch, self.ranks)
         self.log.start_steps(self.position.step)
         with StopRequest() as stop:
             for epoch in range(self.position.epoch, self.config.train.epochs):

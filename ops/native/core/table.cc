@@ -378,6 +378,21 @@ void Table::wait_for_look_ahead() {
 
 size_t Table::warm_up(const int64_t* keys, const uint32_t* counts, size_t count, double share) {
   check_keys(keys, count);
+  if (sharding_.ranks != nullptr) {
+    // Those of other ranks' rows would never be used here.
+    std::vector<int64_t> own;
+    std::vector<uint32_t> own_counts;
+    for (size_t i = 0; i < count; ++i) {
+      if (sharding_.owner_of(keys[i]) != sharding_.rank()) continue;
+      own.push_back(keys[i]);
+      own_counts.push_back(counts[i]);
+    }
+    return warm_up_own(own.data(), own_counts.data(), own.size(), share);
+  }
+  return warm_up_own(keys, counts, count, share);
+}
+
+size_t Table::warm_up_own(const int64_t* keys, const uint32_t* counts, size_t count, double share) {
   if (!(share >= 0.0 && share <= 1.0)) {
     fail(Code::kInvalidArgument, "table %s: warm-up of %g of the cache; 0 to 1", name_.c_str(),
          share);

@@ -86,7 +86,7 @@ class Table {
   void wait_for_look_ahead();
   // keys: (count) distinct, counts: how often each appeared in a sample. Fills up to `share` of
   // the device tier with the most frequent of those that have a row; from now on the policy
-  // prefers them. Returns how many rows came in.
+  // prefers them. Returns how many rows came in. On ranks only keys count whose rows are here.
   size_t warm_up(const int64_t* keys, const uint32_t* counts, size_t count, double share);
 
   struct Statistics {
@@ -188,6 +188,7 @@ class Table {
  private:
   friend class Snapshot;
   void check_sharding() const;
+  size_t warm_up_own(const int64_t* keys, const uint32_t* counts, size_t count, double share);
   // After rows were replaced or removed by anything else than training; on ranks, on all.
   void forget_old_rows();
   void check_no_snapshot(const char* what) const;
