@@ -152,7 +152,7 @@ def head10k(directory: Path) -> tuple[Path, Path]:
 @click.option("--skew", default=1.05)
 @click.option("--batch", default=256, help="Of all ranks together, of the generated data.")
 @click.option("--head-batch", default=128, help="The same of Criteo head10k.")
-@click.option("--epochs", default=20, help="Of Criteo head10k.")
+@click.option("--epochs", default=10, help="Of Criteo head10k.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path))
 def main(
     ranks: int,
