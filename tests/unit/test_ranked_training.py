@@ -196,18 +196,27 @@ def test_a_run_continues_on_other_ranks(files, alone, tmp_path, before, after, f
     assert results[0].rows == alone[1].rows
 
 
+ADMISSION = {"default": {"learning_rate": 0.1, "admission": {"sightings": 6}}}
+
+
+@pytest.fixture(scope="module")
+def alone_with_admission(files, tmp_path_factory):
+    run = tmp_path_factory.mktemp("alone") / "run"
+    train_on(1, config_of(files, tables=ADMISSION), run)
+    return run
+
+
 @pytest.mark.parametrize("sharding", SHARDINGS)
-def test_admission_counts_what_all_ranks_see(files, tmp_path, sharding):
-    settings = {"default": {"learning_rate": 0.1, "admission": {"sightings": 6}}}
-    train_on(1, config_of(files, tables=settings), tmp_path / "one")
-    config = config_of(files, 2, tables=settings, parallel={"sharding": sharding})
-    results = train_on(2, config, tmp_path / "ranks")
+def test_admission_counts_what_all_ranks_see(files, alone_with_admission, tmp_path, sharding):
+    run = tmp_path / "run"
+    config = config_of(files, 2, tables=ADMISSION, parallel={"sharding": sharding})
+    results = train_on(2, config, run)
     assert not isinstance(results[0], BaseException), results
-    assert_same_losses(tmp_path / "ranks", tmp_path / "one")
-    assert_same_model(tmp_path / "ranks", tmp_path / "one")
+    assert_same_losses(run, alone_with_admission)
+    assert_same_model(run, alone_with_admission)
     figures = [
-        [r for r in read_metrics(tmp_path / name) if r["kind"] == "tables"][-1]
-        for name in ("one", "ranks")
+        [r for r in read_metrics(one) if r["kind"] == "tables"][-1]
+        for one in (alone_with_admission, run)
     ]
     for key in ("rows", "admitted", "refused", "waiting"):
         assert figures[0][f"C1/{key}"] == figures[1][f"C1/{key}"]

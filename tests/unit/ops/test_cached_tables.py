@@ -100,15 +100,21 @@ def train_ahead(
         samples = 1200 if i % 4 == 3 else 64
         keys = (VOCABULARY * rng.random((len(features), samples, 2)) ** 4).astype(np.int64)
         epoch.append({f.name: tf.constant(k) for f, k in zip(features, keys, strict=True)})
-    losses = []
-    for _ in range(2):
-        for inputs in look_ahead(epoch, window, layer.look_ahead):
-            with tf.GradientTape() as tape:
-                rows = layer(inputs, training=True)
-                loss = tf.add_n([tf.reduce_mean((r - 1.0) ** 2) for r in rows.values()])
-            variables = layer.trainable_variables
-            optimizer.apply(tape.gradient(loss, variables), variables)
-            losses.append(float(loss))
+
+    @tf.function(reduce_retracing=True)
+    def step(inputs: dict[str, tf.Tensor]) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            rows = layer(inputs, training=True)
+            loss = tf.add_n([tf.reduce_mean((r - 1.0) ** 2) for r in rows.values()])
+        variables = layer.trainable_variables
+        optimizer.apply(tape.gradient(loss, variables), variables)
+        return loss
+
+    losses = [
+        float(step(inputs))
+        for _ in range(2)
+        for inputs in look_ahead(epoch, window, layer.look_ahead)
+    ]
     for table in layer.tables.values():
         table.wait_for_look_ahead()
     return losses, layer
