@@ -33,7 +33,7 @@ def started_ranks() -> int | None:
 
 
 @contextlib.contextmanager
-def this_rank(config: ParallelConfig) -> Iterator[Ranks]:
+def this_rank(config: ParallelConfig, own_gpu: bool) -> Iterator[Ranks]:
     """A context with TensorFlow and the ranks; only rank 0 tells of an error that ends it.
 
     Before the ranks know each other each tells its own. By default the ranks of a machine share
@@ -41,6 +41,7 @@ def this_rank(config: ParallelConfig) -> Iterator[Ranks]:
 
     Args:
         config: how long to wait for others, and how many there are.
+        own_gpu: of a machine's GPUs each rank shall see one alone.
 
     Raises:
         FailedPreconditionError, UnimplementedError: MPI cannot be used here.
@@ -55,7 +56,11 @@ def this_rank(config: ParallelConfig) -> Iterator[Ranks]:
         import_tensorflow_quietly(None if alone else max(1, cores // here))
         from hotrow.ops.ranks import start_ranks
 
-        ranks = start_ranks(config.timeout_seconds)
+        ranks = start_ranks(config.timeout_seconds, config.device_collectives)
+        if own_gpu:
+            from hotrow.ops.own_gpu import take_own_gpu
+
+            take_own_gpu(ranks)
         yield ranks
         ranks.close()
         launched.ended(0)

@@ -101,7 +101,9 @@ def command(
             f"parallel.workers is {workers}, but MPI started {started} ranks; leave --workers out "
             "under mpiexec, or mpiexec"
         )
-    with this_rank(run_config.parallel) as ranks:
+    # "gpu:1" says which one itself.
+    own_gpu = ":" not in run_config.cache.device
+    with this_rank(run_config.parallel, own_gpu) as ranks:
         from hotrow.trainer.loop import train
 
         result = train(run_config, run_dir, resume, ranks)

@@ -278,7 +278,7 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
 
         On several ranks the keys of each batch go to their owners while the batch before it is
         trained, also without a cache. All ranks call it alike, and batches must be trained in this
-        order; one that is not fails on all ranks.
+        order; one that is not fails on all ranks, unless its tables have their caches on GPUs.
 
         Args:
             batches: inputs as `call` takes them, each a dictionary of all features: int64 or

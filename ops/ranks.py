@@ -16,7 +16,9 @@ import numpy.typing as npt
 
 from hotrow import _native
 from hotrow.errors import HotrowError, InvalidArgumentError
+from hotrow.ops.device_collectives import DEVICE_COLLECTIVES, nccl_library
 from hotrow.ops.mpi_process import MpiProcess, started_by_mpi
+from hotrow.spec.checks import require_one_of
 
 _Float = TypeVar("_Float", np.float32, np.float64)
 _Array: TypeAlias = npt.NDArray[np.generic]
@@ -117,6 +119,11 @@ class Ranks:
             text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             self._native.fail(HotrowError.grpc_status, text)
 
+    @property
+    def device_collectives(self) -> str:
+        """How they do it: "nccl", "host", or "threads" on one GPU; "" before they first do."""
+        return "" if self._native is None else self._native.device
+
     def stage_counts(self) -> dict[str, dict[str, int]]:
         """Returns `calls`, `bytes_sent`, `bytes_received`, `nanoseconds` by stage of dispatch."""
         return {} if self._native is None else self._native.counts()
@@ -169,22 +176,30 @@ def _mpi_process() -> MpiProcess:
     return MpiProcess()
 
 
-def start_ranks(timeout_seconds: float) -> Ranks:
+def start_ranks(timeout_seconds: float, device_collectives: str = "auto") -> Ranks:
     """Returns this process's rank among those that MPI started together; LONE if there are none.
 
     Args:
         timeout_seconds: longest wait for other ranks, in each collective.
+        device_collectives: how they exchange what is on their GPUs, one of `DEVICE_COLLECTIVES`:
+            by NCCL, which needs a GPU for each, by way of RAM ("host"), or by NCCL where it can be.
 
     Raises:
+        InvalidArgumentError: another way.
         FailedPreconditionError, UnimplementedError: MPI cannot be used here.
         DeadlineExceededError: the other processes did not come.
     """
+    require_one_of("device_collectives", device_collectives, DEVICE_COLLECTIVES)
     if not started_by_mpi():
         return LONE
     process = _mpi_process()
     if process.size == 1:
         return LONE
-    return Ranks(process.connect(timeout_seconds), process)
+    name = process.connect(timeout_seconds)
+    _native.Ranks(name).set_device(
+        DEVICE_COLLECTIVES.index(device_collectives), nccl_library(), timeout_seconds
+    )
+    return Ranks(name, process)
 
 
 def thread_ranks(count: int, timeout_seconds: float) -> list[Ranks]:

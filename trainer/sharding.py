@@ -23,6 +23,9 @@ SHARDING = "sharding.json"
 WITH_STALENESS = ("row", "table")
 """Schemes whose rows other ranks can keep: what `auto` chooses from when staleness is allowed."""
 
+ON_GPUS = ("row", "table")
+"""Schemes of tables with a cache on a GPU."""
+
 SAMPLE_BATCHES, SAMPLE_ROWS = 64, 1 << 18
 """What is measured at most; of larger batches one."""
 
@@ -50,7 +53,7 @@ def plan_tables(
         ranks=ranks,
         batch_size=config.data.batch_size,
         forced={table.name: _forced(config, table.name) for table in tables},
-        schemes=WITH_STALENESS if config.parallel.staleness else SCHEMES,
+        schemes=_schemes(config),
         memory_budget_bytes=memory_budget_bytes,
         sample_batches=sample.batches,
         sample_rows=sample.rows,
@@ -162,6 +165,13 @@ def write_plan(run_dir: Path, plan: ShardingPlan) -> None:
     unfinished.rename(run_dir / SHARDING)
 
 
+def _schemes(config: RunConfig) -> tuple[str, ...]:
+    """Returns the schemes that `auto` chooses from."""
+    if config.parallel.staleness:
+        return WITH_STALENESS
+    return ON_GPUS if config.cache.device != "cpu" else SCHEMES
+
+
 def _forced(config: RunConfig, table: str) -> str:
     return config.table_settings(table).sharding or config.parallel.sharding
 
@@ -177,6 +187,7 @@ def _unfit(plan: ShardingPlan, config: RunConfig, ranks: int) -> str:
         wanted = _forced(config, table.name)
         if wanted != (table.scheme if table.forced else "auto"):
             return f"the configuration asks for {wanted!r} of table {table.name!r}"
-        if config.parallel.staleness and table.scheme not in WITH_STALENESS and not table.forced:
-            return f"table {table.name!r} has scheme {table.scheme!r}, which knows no staleness"
+        if table.scheme not in _schemes(config) and not table.forced:
+            what = "no staleness" if config.parallel.staleness else "no cache on a GPU"
+            return f"table {table.name!r} has scheme {table.scheme!r}, which knows {what}"
     return ""

@@ -106,6 +106,25 @@ void hr_ranks_release(hr_ranks* ranks) { delete ranks; }
 int hr_ranks_rank(const hr_ranks* ranks) { return ranks->collectives->rank(); }
 int hr_ranks_size(const hr_ranks* ranks) { return ranks->collectives->size(); }
 
+int hr_ranks_set_device(hr_ranks* ranks, int wanted, const char* nccl_library,
+                        double timeout_seconds) {
+  return guarded([&] {
+    if (wanted < HR_DEVICE_AUTO || wanted > HR_DEVICE_HOST) {
+      hotrow::fail(Code::kInvalidArgument, "device collectives %d; 0 to 2", wanted);
+    }
+    hotrow::DeviceRanks& device = ranks->collectives->device();
+    device.wanted = static_cast<hotrow::DeviceCollectives>(wanted);
+    device.nccl_library = nccl_library;
+    device.timeout_seconds = timeout_seconds;
+  });
+}
+
+const char* hr_ranks_device(const hr_ranks* ranks) {
+  thread_local std::string told;
+  told = ranks->collectives->device().chosen;
+  return told.c_str();
+}
+
 void hr_gathered_release(hr_gathered* gathered) { delete gathered; }
 
 const void* hr_gathered_data(const hr_gathered* gathered, int rank, size_t* bytes) {

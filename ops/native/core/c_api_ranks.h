@@ -24,6 +24,16 @@ HR_API void hr_ranks_release(hr_ranks* ranks);
 HR_API int hr_ranks_rank(const hr_ranks* ranks);
 HR_API int hr_ranks_size(const hr_ranks* ranks);
 
+/* How they exchange what is in memory of GPUs, before they first do. auto: by NCCL where each has a
+ * GPU of its own, else by way of the host's memory. nccl_library: path of libnccl.so.2, where it is
+ * not found by its own name; "" otherwise. timeout_seconds: of NCCL's calls. */
+enum { HR_DEVICE_AUTO = 0, HR_DEVICE_NCCL = 1, HR_DEVICE_HOST = 2 };
+HR_API int hr_ranks_set_device(hr_ranks* ranks, int wanted, const char* nccl_library,
+                               double timeout_seconds);
+/* How they do it: "nccl", "host", "threads" (of one process, with one GPU); "" before they first
+ * do. The next call of the thread may change the text. */
+HR_API const char* hr_ranks_device(const hr_ranks* ranks);
+
 /* What ranks said, of sizes that nobody else knew. */
 typedef struct hr_gathered hr_gathered;
 HR_API void hr_gathered_release(hr_gathered* gathered);

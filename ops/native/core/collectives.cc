@@ -94,6 +94,7 @@ struct Collectives::State {
   }
 
   const std::unique_ptr<Communicator> communicator;
+  DeviceRanks device;  // goes before the communicator
   std::mutex mutex;
   std::condition_variable changed, finished;
   std::deque<Entry> queue;
@@ -179,6 +180,8 @@ void Collectives::run(std::string what, Work work) {
 void Collectives::fail(Code code, const std::string& message) {
   state_->communicator->fail(code, message);
 }
+
+DeviceRanks& Collectives::device() { return state_->device; }
 
 void Collectives::count(const char* stage, uint64_t bytes_sent, uint64_t bytes_received,
                         uint64_t nanoseconds) {

@@ -22,6 +22,23 @@ struct StageCount {
   uint64_t nanoseconds = 0;
 };
 
+class DeviceCommunicator;
+
+enum class DeviceCollectives : int {
+  kAuto = 0,  // NCCL where each rank has a GPU of its own, else the host's
+  kNccl = 1,
+  kHost = 2,  // by way of the host's memory
+};
+
+// How ranks exchange what is in memory of GPUs: device_ranks.h.
+struct DeviceRanks {
+  DeviceCollectives wanted = DeviceCollectives::kAuto;
+  std::string nccl_library;  // path, if it is not found by its own name
+  double timeout_seconds = 300.0;
+  std::string chosen;                                // by its name; empty: none yet
+  std::shared_ptr<DeviceCommunicator> communicator;  // used on the queue
+};
+
 // One thread of its own runs what is put on the queue, one after the other, so two ranks that put
 // the same work on their queues in the same order never wait for each other in a circle.
 class Collectives {
@@ -48,6 +65,8 @@ class Collectives {
 
   // Communicator::fail.
   void fail(Code code, const std::string& message);
+
+  DeviceRanks& device();
 
   // Adds a call to the counts of a stage. From any thread.
   void count(const char* stage, uint64_t bytes_sent, uint64_t bytes_received, uint64_t nanoseconds);

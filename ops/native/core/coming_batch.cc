@@ -89,4 +89,17 @@ bool ComingBatch::is(const LayerCall& call) const {
   return true;
 }
 
+std::unique_ptr<ComingBatch> next_told(Table& first) {
+  std::lock_guard lock(first.coming_mutex);
+  if (first.coming.empty()) return nullptr;
+  auto told = std::move(first.coming.front());
+  first.coming.pop_front();
+  return told;
+}
+
+void send_keys_of_next(Table& first) {
+  std::lock_guard lock(first.coming_mutex);
+  if (!first.coming.empty()) first.coming.front()->send_keys();
+}
+
 }  // namespace hotrow

@@ -41,4 +41,9 @@ class ComingBatch {
   bool sent_ = false;
 };
 
+// Of the layer whose first table it is: the batch that was told ahead and is due, or null.
+std::unique_ptr<ComingBatch> next_told(Table& first);
+// The batch after that one is sent, if it was told.
+void send_keys_of_next(Table& first);
+
 }  // namespace hotrow

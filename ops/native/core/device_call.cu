@@ -1,8 +1,10 @@
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
 
 #include "core/device_call.h"
+#include "core/device_code.h"
 #include "core/device_norm.h"
 
 namespace hotrow {
@@ -13,11 +15,12 @@ struct DeviceCall::Answer {
     wrong = arena.take<WrongKeys>(1);
     table_first = arena.take<uint32_t>(tables + 1);
     missing_first = arena.take<uint32_t>(tables + 1);
+    lookups_first = arena.take<uint32_t>(tables + 1);
     keys = arena.take<int64_t>(missing);
     counts = arena.take<uint32_t>(missing);
   }
   WrongKeys* wrong;
-  uint32_t *table_first, *missing_first;
+  uint32_t *table_first, *missing_first, *lookups_first;
   int64_t* keys;
   uint32_t* counts;
 };
@@ -34,10 +37,9 @@ struct DeviceCall::InsertAnswer {
   uint32_t *victim_first, *bypass_first, *evicted, *victim_places, *bypass_places;
 };
 
-DeviceCall::DeviceCall(const std::vector<Table*>& tables, const Executor& executor,
-                       DeviceStream stream)
-    : tables_(tables), executor_(executor), stream_(stream), locks_(tables, true) {
+std::vector<GpuTier*> tiers_on_one_gpu(const std::vector<Table*>& tables) {
   if (tables.empty()) fail(Code::kInvalidArgument, "a call without tables");
+  std::vector<GpuTier*> tiers;
   for (Table* table : tables) {
     GpuTier* tier = gpu_tier_of(*table);
     if (tier == nullptr) {
@@ -45,13 +47,23 @@ DeviceCall::DeviceCall(const std::vector<Table*>& tables, const Executor& execut
            "table %s: its rows are in RAM; give it a cache on the GPU for keys that are there",
            table->name().c_str());
     }
-    if (!tiers_.empty() && tier->device() != tiers_[0]->device()) {
+    if (!tiers.empty() && tier->device() != tiers[0]->device()) {
       fail(Code::kInvalidArgument, "tables %s and %s are on different GPUs",
            tables[0]->name().c_str(), table->name().c_str());
     }
-    tiers_.push_back(tier);
-    caches_.push_back(tier->cache());
+    tiers.push_back(tier);
   }
+  return tiers;
+}
+
+DeviceCall::DeviceCall(const std::vector<Table*>& tables, const Executor& executor,
+                       DeviceStream stream)
+    : tables_(tables),
+      executor_(executor),
+      stream_(stream),
+      locks_(tables, true),
+      tiers_(tiers_on_one_gpu(tables)) {
+  for (GpuTier* tier : tiers_) caches_.push_back(tier->cache());
   on_device_.emplace(tiers_[0]->device());
   if (tiers_[0]->workspace == nullptr) {
     tiers_[0]->workspace = std::make_unique<DeviceWorkspace>();
@@ -80,7 +92,7 @@ void DeviceCall::distinct(const DeviceKeys& keys, DeviceBatch* batch) {
   device_unique(keys, batch->unique, scratch(bytes), bytes, stream_);
 }
 
-size_t DeviceCall::find(Find how, const uint32_t* counts, const WrongKeys* wrong,
+size_t DeviceCall::find(Find how, const WrongKeys* wrong,
                         const std::function<void(const WrongKeys&)>& refuse, DeviceBatch* batch) {
   const size_t count = batch->count(), tables = tables_.size();
   const size_t probe_bytes = device_cache_probe_scratch(count, tables);
@@ -88,12 +100,15 @@ size_t DeviceCall::find(Find how, const uint32_t* counts, const WrongKeys* wrong
                      how == Find::kRead ? DeviceLookup::kRead : DeviceLookup::kTrain, batch->plan,
                      scratch(probe_bytes), probe_bytes, stream_);
   auto* const missing_counts = static_cast<uint32_t*>(scratch(count * sizeof(uint32_t)));
-  device_count_missing(batch->plan, tables, counts, count, missing_counts, stream_);
+  device_count_missing(batch->plan, tables, batch->counts(), count, missing_counts, stream_);
   size_t absent = 0;
   try {
     const Answer answer = read_answer(*batch, missing_counts, wrong);
     if (answer.wrong->key != WrongKeys::kNone || answer.wrong->feature != WrongKeys::kNone) {
       refuse(*answer.wrong);
+    }
+    for (size_t t = 0; t < tables && batch->counted.table_first != nullptr; ++t) {
+      batch->lookups[t] = answer.lookups_first[t + 1] - answer.lookups_first[t];
     }
     absent = bring_in(answer, how, batch);
   } catch (...) {
@@ -115,6 +130,9 @@ DeviceCall::Answer DeviceCall::read_answer(const DeviceBatch& batch, const uint3
   if (wrong != nullptr) copy_async(answer.wrong, wrong, 1, stream_);
   copy_async(answer.table_first, batch.unique.table_first, tables + 1, stream_);
   copy_async(answer.missing_first, batch.plan.missing_first, tables + 1, stream_);
+  if (batch.counted.table_first != nullptr) {
+    copy_async(answer.lookups_first, batch.counted.table_first, tables + 1, stream_);
+  }
   copy_async(answer.keys, batch.plan.missing_keys, expected, stream_);
   read(answer.counts, missing_counts, expected);
   const size_t missing = answer.missing_first[tables];
@@ -287,8 +305,30 @@ void DeviceCall::clip(const DeviceBatch& batch, const DeviceDue& due,
   device_sum(sums.data(), tables, batch.unique.table_first, due.gradients, scratch(sum_bytes),
              sum_bytes, stream_);
   const size_t clip_bytes = device_clip_scratch(normed.data(), tables, count);
-  device_clip(normed.data(), tables, batch.unique, count, batch.plan.lines, due.global_clip_norm,
-              factors, scratch(clip_bytes), clip_bytes, stream_);
+  void* const memory = scratch(clip_bytes);
+  const auto& ranks = tables_[0]->sharding().ranks;
+  if (ranks == nullptr) {
+    device_clip(normed.data(), tables, batch.unique, count, batch.plan.lines, due.global_clip_norm,
+                factors, memory, clip_bytes, stream_);
+    return;
+  }
+  double* const total =
+      take_from(work_->total, [](DeviceArena& arena) { return arena.take<double>(1); });
+  device_squares(normed.data(), tables, batch.unique, count, batch.plan.lines, total, memory,
+                 clip_bytes, stream_);
+  auto* const told = reinterpret_cast<double*>(work_->answer.data());
+  read(told, total, 1);
+  double squares = *told;
+  ranks->run("norm of all gradients",
+             [&](Communicator& communicator) { communicator.all_reduce(&squares, 1); });
+  const double norm = std::sqrt(squares);
+  float down = 1.0f;
+  if (norm > static_cast<double>(due.global_clip_norm)) {
+    down = static_cast<float>(static_cast<double>(due.global_clip_norm) / norm);
+  }
+  std::vector<float> scaled;
+  for (const DeviceNormed& one : normed) scaled.push_back(one.factor * down);
+  upload(factors, scaled.data(), tables, stream_);
 }
 
 void DeviceCall::apply(const DeviceBatch& batch, const DeviceDue& due) {

@@ -28,9 +28,12 @@ struct DeviceDue {
   float global_clip_norm = 0.0f;              // 0: none
 };
 
+// The tiers of tables. Fails unless all tables have theirs on one GPU.
+std::vector<GpuTier*> tiers_on_one_gpu(const std::vector<Table*>& tables);
+
 class DeviceCall {
  public:
-  // Takes the tables' locks. Fails unless all tables have their device tier on one GPU.
+  // Takes the tables' locks. Fails as tiers_on_one_gpu.
   DeviceCall(const std::vector<Table*>& tables, const Executor& executor, DeviceStream stream);
   // Whatever became of the call, later ones come after what it put on the stream.
   ~DeviceCall();
@@ -43,10 +46,10 @@ class DeviceCall {
 
   // Writes batch->unique. keys.tables may be T + 1: the keys of the last are nobody's.
   void distinct(const DeviceKeys& keys, DeviceBatch* batch);
-  // Finds the rows of batch->unique, which counts[u], (U), lookups had. batch->lookups: (T) lookups
-  // of all keys; afterwards of those that have a row. Returns how many distinct keys have none.
-  // wrong (may be null): refuse must throw if it says so.
-  size_t find(Find how, const uint32_t* counts, const WrongKeys* wrong,
+  // Finds the rows of batch->unique, whose lookups are batch->counts(). batch->lookups: (T) lookups
+  // of all keys, unless they are `counted`; afterwards of those that have a row. Returns how many
+  // distinct keys have none. wrong (may be null): refuse must throw if it says so.
+  size_t find(Find how, const WrongKeys* wrong,
               const std::function<void(const WrongKeys&)>& refuse, DeviceBatch* batch);
   // Applies the optimizers.
   void apply(const DeviceBatch& batch, const DeviceDue& due);
@@ -82,8 +85,8 @@ class DeviceCall {
   const Executor executor_;
   const DeviceStream stream_;
   TableLocks locks_;
-  std::optional<OnDevice> on_device_;
   std::vector<GpuTier*> tiers_;
+  std::optional<OnDevice> on_device_;
   std::vector<DeviceCache> caches_;
   DeviceWorkspace* work_;
 };

@@ -26,7 +26,7 @@ void device_commit(const std::vector<Table*>& tables, const float* witness,
                    DeviceStream stream) {
   DeviceCall call(tables, executor, stream);
   DeviceBatch& batch = call.work().own;
-  batch.begins.assign(1, 0);
+  batch.keys.begins.assign(1, 0);
   batch.lookups.assign(tables.size(), 0);
   std::vector<DeviceShare> shares;
   std::vector<uint32_t> share_first(1, 0);
@@ -50,7 +50,7 @@ void device_commit(const std::vector<Table*>& tables, const float* witness,
       fail(Code::kInvalidArgument, "more than 2147483646 gradients in one step");
     }
     share_first.push_back(static_cast<uint32_t>(shares.size()));
-    batch.begins.push_back(static_cast<uint32_t>(count));
+    batch.keys.begins.push_back(static_cast<uint32_t>(count));
   }
   if (shares.empty()) return;
 
@@ -62,7 +62,8 @@ void device_commit(const std::vector<Table*>& tables, const float* witness,
                       call.scratch(list_bytes), list_bytes, stream);
   call.distinct({entries.keys, count, entries.table_begins, tables.size() + 1}, &batch);
   device_add_counts(entries, batch.unique.inverse, count, merged.counts, stream);
-  call.find(Find::kTrainUncounted, merged.counts, nullptr, {}, &batch);
+  batch.counted = {merged.counts, nullptr};
+  call.find(Find::kTrainUncounted, nullptr, {}, &batch);
   const size_t order_bytes = device_positions_scratch(count);
   device_positions(batch.unique, count, merged.positions, call.scratch(order_bytes), order_bytes,
                    stream);

@@ -1,5 +1,6 @@
 #include "core/device_code.h"
 #include "core/device_keys.h"
+#include "core/device_primitives.h"
 
 namespace hotrow {
 namespace {
@@ -29,6 +30,25 @@ __global__ void check_splits(const DeviceKeyPiece* pieces, const uint32_t* begin
     const bool starts = i != begins[f] || *split == 0;
     const bool goes_on = i + 1 == begins[f + 1] ? *split == pieces[f].count : split[0] <= split[1];
     if (!starts || !goes_on) atomicMin(&wrong->feature, f);
+  }
+}
+
+// Of several features that have a key, in any order: they are whole numbers.
+__global__ void add_lookups(const DeviceKeyPiece* pieces, const uint32_t* begins, uint32_t features,
+                            const int32_t* inverse, uint32_t* counts) {
+  const uint32_t count = begins[features];
+  for (size_t i = thread_index(); i < count; i += thread_stride()) {
+    const uint32_t f = find_range(begins, features, i);
+    const uint32_t* const of_piece = pieces[f].counts;
+    atomicAdd(&counts[inverse[i]], of_piece == nullptr ? 1u : of_piece[i - begins[f]]);
+  }
+}
+
+// before: (N + 1) lookups before those of each distinct key.
+__global__ void pick_tables(const uint32_t* before, const uint32_t* distinct_first, uint32_t tables,
+                            uint32_t* table_first) {
+  for (size_t t = thread_index(); t <= tables; t += thread_stride()) {
+    table_first[t] = before[distinct_first[t]];
   }
 }
 
@@ -67,6 +87,47 @@ void device_collect_keys(const DeviceKeyPieces& p, int64_t* keys, WrongKeys* wro
   if (p.split_begins == nullptr) return;
   launch("keys: splits", check_splits, blocks_for(p.splits), kBlockThreads, stream, p.pieces,
          p.split_begins, features, wrong);
+}
+
+DeviceLookups DeviceLookups::take(DeviceArena& arena, size_t count, size_t tables) {
+  DeviceLookups out;
+  out.counts = arena.take<uint32_t>(count + 1);
+  out.table_first = arena.take<uint32_t>(tables + 1);
+  return out;
+}
+
+namespace {
+
+struct LookupsScratch {
+  LookupsScratch(DeviceArena& arena, size_t count) {
+    before = arena.take<uint32_t>(count + 1);
+    scan_bytes = exclusive_sum_scratch(count + 1);
+    scan = arena.take<std::byte>(scan_bytes);
+  }
+  uint32_t* before;
+  std::byte* scan;
+  size_t scan_bytes;
+};
+
+}  // namespace
+
+size_t device_count_lookups_scratch(size_t count) {
+  DeviceArena arena;
+  LookupsScratch scratch(arena, count);
+  return arena.used();
+}
+
+void device_count_lookups(const DeviceKeyPieces& p, const int32_t* inverse,
+                          const uint32_t* distinct_first, size_t tables, const DeviceLookups& out,
+                          void* scratch, size_t bytes, DeviceStream stream) {
+  DeviceArena arena(scratch, bytes);
+  const LookupsScratch s(arena, p.count);
+  check(cudaMemsetAsync(out.counts, 0, (p.count + 1) * sizeof(uint32_t), stream), "keys: lookups");
+  launch("keys: lookups", add_lookups, blocks_for(p.count), kBlockThreads, stream, p.pieces,
+         p.begins, static_cast<uint32_t>(p.features), inverse, out.counts);
+  exclusive_sum(out.counts, s.before, p.count + 1, s.scan, s.scan_bytes, stream);
+  launch("keys: of tables", pick_tables, blocks_for(tables + 1), kBlockThreads, stream, s.before,
+         distinct_first, static_cast<uint32_t>(tables), out.table_first);
 }
 
 void device_count_missing(const DevicePlan& plan, size_t tables, const uint32_t* counts,

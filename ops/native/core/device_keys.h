@@ -1,5 +1,6 @@
 // The keys of a layer's call in one row, checked; and small steps of its lookup between the kernels
-// of the cache. F features, T tables, N keys, U distinct ones, M missing.
+// of the cache. F features, T tables, N keys, U distinct ones, M missing. device_call_keys.h has
+// what comes before.
 #pragma once
 
 #include "core/device_cache.h"
@@ -9,6 +10,7 @@ namespace hotrow {
 // A feature.
 struct DeviceKeyPiece {
   const int64_t* keys;        // (N of the feature)
+  const uint32_t* counts;     // (N of the feature) lookups that each stands for; null: one each
   const int64_t* row_splits;  // (B + 1), or null
   int64_t vocabulary_size;    // -1: every key
   int64_t count;              // N of the feature
@@ -34,6 +36,20 @@ struct DeviceKeyPieces {
 // keys: (N). wrong: one.
 void device_collect_keys(const DeviceKeyPieces& pieces, int64_t* keys, WrongKeys* wrong,
                          DeviceStream stream);
+
+// The lookups of distinct keys, where keys stand for several.
+struct DeviceLookups {
+  uint32_t* counts = nullptr;       // (U); room for N + 1, the rest is 0
+  uint32_t* table_first = nullptr;  // (T + 1) lookups before those of table t, modulo 2^32
+
+  static DeviceLookups take(DeviceArena& arena, size_t count, size_t tables);
+};
+size_t device_count_lookups_scratch(size_t count);
+// inverse: (N). distinct_first: (T + 1) of device_unique.
+void device_count_lookups(const DeviceKeyPieces& pieces, const int32_t* inverse,
+                          const uint32_t* distinct_first, size_t tables, const DeviceLookups& out,
+                          void* scratch, size_t bytes, DeviceStream stream);
+
 // missing_counts: (M) how often missing keys appeared. counts: (U). most: N.
 void device_count_missing(const DevicePlan& plan, size_t tables, const uint32_t* counts,
                           size_t most, uint32_t* missing_counts, DeviceStream stream);

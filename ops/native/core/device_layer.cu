@@ -6,25 +6,11 @@
 #include "core/device_layer.h"
 #include "core/device_passes.h"
 #include "core/device_pooling.h"
+#include "core/device_rank_step.h"
+#include "core/rank_step.h"
 
 namespace hotrow {
 namespace {
-
-// What a call needs on the device before its lookup.
-struct Described {
-  Described(DeviceArena& arena, size_t features, size_t tables, size_t keys) {
-    pieces = arena.take<DeviceKeyPiece>(features);
-    begins = arena.take<uint32_t>(features + 1);
-    split_begins = arena.take<uint32_t>(features + 1);
-    table_begins = arena.take<uint32_t>(tables + 1);
-    wrong = arena.take<WrongKeys>(1);
-    this->keys = arena.take<int64_t>(keys);
-  }
-  DeviceKeyPiece* pieces;
-  uint32_t *begins, *split_begins, *table_begins;
-  WrongKeys* wrong;
-  int64_t* keys;
-};
 
 class LayerOnDevice {
  public:
@@ -49,101 +35,45 @@ class LayerOnDevice {
               const BackwardOptions& options);
 
  private:
-  void order_features(DeviceBatch* batch) const;
-  void collect(DeviceBatch* batch, Described* described);
-  [[noreturn]] void refuse(const DeviceBatch& batch, const Described& described,
-                           const WrongKeys& wrong);
+  // wrong: by value, since the key is read to where it may lie.
+  [[noreturn]] void refuse(const KeyPlaces& places, const CallKeys& keys, WrongKeys wrong);
+  void count_lookups(const CallKeys& keys, DeviceBatch* batch);
   std::vector<DeviceFeature> features_of(const DeviceBatch& batch) const;
 
   const LayerCall& call_;
   DeviceCall here_;
 };
 
-void LayerOnDevice::order_features(DeviceBatch* batch) const {
-  batch->first_key.assign(call_.features.size(), 0);
-  batch->begins.assign(1, 0);
-  batch->lookups.clear();
-  size_t count = 0;
-  for (size_t t = 0; t < call_.tables.size(); ++t) {
-    for (size_t f = 0; f < call_.features.size(); ++f) {
-      if (call_.table_of[f] != t) continue;
-      const Segments& segments = call_.features[f].segments;
-      // With row_splits, the device looks.
-      if (segments.row_splits == nullptr) check_segments(segments, call_.features[f].name);
-      batch->first_key[f] = count;
-      count += segments.keys;
-      if (count > size_t{std::numeric_limits<int32_t>::max()} - 1) {
-        fail(Code::kInvalidArgument, "a batch of more than 2147483646 keys in one lookup");
-      }
-    }
-    batch->lookups.push_back(count - batch->begins.back());
-    batch->begins.push_back(static_cast<uint32_t>(count));
-  }
-}
-
-void LayerOnDevice::collect(DeviceBatch* batch, Described* described) {
-  const size_t count = batch->count(), features = call_.features.size();
-  std::vector<DeviceKeyPiece> pieces;
-  std::vector<uint32_t> begins, split_begins(1, 0);
-  uint64_t splits = 0;
-  for (size_t t = 0; t < call_.tables.size(); ++t) {
-    for (size_t f = 0; f < features; ++f) {
-      if (call_.table_of[f] != t) continue;
-      const Segments& s = call_.features[f].segments;
-      pieces.push_back({call_.features[f].keys, s.row_splits,
-                        call_.tables[t]->options().vocabulary_size, static_cast<int64_t>(s.keys)});
-      begins.push_back(static_cast<uint32_t>(batch->first_key[f]));
-      splits += s.row_splits == nullptr ? 0 : s.samples + 1;
-      if (splits > WrongKeys::kNone - 1)
-        fail(Code::kInvalidArgument, "more than 2^32 - 2 row_splits");
-      split_begins.push_back(static_cast<uint32_t>(splits));
-    }
-  }
-  begins.push_back(static_cast<uint32_t>(count));
-  const Described& d = *described;
-  upload(d.pieces, pieces.data(), features, here_.stream());
-  upload(d.begins, begins.data(), features + 1, here_.stream());
-  upload(d.table_begins, batch->begins.data(), call_.tables.size() + 1, here_.stream());
-  if (splits > 0) upload(d.split_begins, split_begins.data(), features + 1, here_.stream());
-  device_collect_keys({d.pieces, features, d.begins, splits == 0 ? nullptr : d.split_begins, count,
-                       static_cast<size_t>(splits)},
-                      d.keys, d.wrong, here_.stream());
-}
-
-void LayerOnDevice::refuse(const DeviceBatch& batch, const Described& described,
-                           const WrongKeys& wrong) {
-  if (wrong.feature != WrongKeys::kNone) {
-    size_t number = wrong.feature;
-    for (size_t t = 0; t < call_.tables.size(); ++t) {
-      for (size_t f = 0; f < call_.features.size(); ++f) {
-        if (call_.table_of[f] != t || number-- != 0) continue;
-        fail(Code::kInvalidArgument, "feature %s: row_splits must ascend from 0 to %zu",
-             call_.features[f].name, call_.features[f].segments.keys);
-      }
-    }
-  }
-  const size_t at = wrong.key;
-  const auto next = std::upper_bound(batch.begins.begin(), batch.begins.end(), at);
-  const Table& table = *call_.tables[static_cast<size_t>(next - batch.begins.begin()) - 1];
+void LayerOnDevice::refuse(const KeyPlaces& places, const CallKeys& keys, WrongKeys wrong) {
+  if (wrong.feature != WrongKeys::kNone) refuse_splits(call_, wrong);
   auto* const key = reinterpret_cast<int64_t*>(here_.work().answer.data());
-  here_.read(key, described.keys + at, 1);
-  fail(Code::kOutOfRange, "table %s: key %lld; its vocabulary_size allows [0, %lld)",
-       table.name().c_str(), static_cast<long long>(*key),
-       static_cast<long long>(table.options().vocabulary_size));
+  here_.read(key, keys.keys + wrong.key, 1);
+  refuse_key(call_, places, wrong, *key);
+}
+
+void LayerOnDevice::count_lookups(const CallKeys& keys, DeviceBatch* batch) {
+  const size_t count = batch->count(), tables = call_.tables.size();
+  batch->counted = take_from(batch->counted_memory, [&](DeviceArena& arena) {
+    return DeviceLookups::take(arena, count, tables);
+  });
+  const size_t bytes = device_count_lookups_scratch(count);
+  device_count_lookups(keys.pieces, batch->unique.inverse, batch->unique.table_first, tables,
+                       batch->counted, here_.scratch(bytes), bytes, here_.stream());
 }
 
 size_t LayerOnDevice::find(Find how, DeviceBatch* batch) {
   batch->ticket = 0;  // nobody's, if this fails
-  order_features(batch);
-  const size_t count = batch->count(), tables = call_.tables.size();
-  Described described = take_from(here_.work().described, [&](DeviceArena& arena) {
-    return Described(arena, call_.features.size(), tables, count);
-  });
-  collect(batch, &described);
-  here_.distinct({described.keys, count, described.table_begins, tables}, batch);
+  batch->keys = KeyPlaces::of(call_);
+  batch->counted = {};
+  batch->lookups.clear();
+  const size_t tables = call_.tables.size();
+  for (size_t t = 0; t < tables; ++t) batch->lookups.push_back(batch->keys.count_of(t));
+  const CallKeys keys =
+      CallKeys::collect(call_, batch->keys, &here_.work().described, here_.stream());
+  here_.distinct({keys.keys, batch->count(), keys.table_begins, tables}, batch);
+  if (keys.counted) count_lookups(keys, batch);
   return here_.find(
-      how, batch->unique.counts, described.wrong,
-      [&](const WrongKeys& wrong) { refuse(*batch, described, wrong); }, batch);
+      how, keys.wrong, [&](const WrongKeys& wrong) { refuse(batch->keys, keys, wrong); }, batch);
 }
 
 std::vector<DeviceFeature> LayerOnDevice::features_of(const DeviceBatch& batch) const {
@@ -152,7 +82,7 @@ std::vector<DeviceFeature> LayerOnDevice::features_of(const DeviceBatch& batch) 
     const size_t t = call_.table_of[f];
     DeviceFeature feature;
     feature.segments = call_.features[f].segments;
-    feature.first_key = batch.first_key[f];
+    feature.first_key = batch.keys.first_key[f];
     feature.width = call_.tables[t]->width();
     feature.weights = call_.tables[t]->shape().layout.weights;
     feature.default_line = here_.tier(t).default_line();
@@ -173,12 +103,10 @@ void LayerOnDevice::pool(const DeviceBatch& batch, const std::vector<float*>& po
 
 DeviceBatch* LayerOnDevice::find_batch(int64_t ticket) {
   if (ticket == 0) return nullptr;
-  DeviceBatch wanted;
-  order_features(&wanted);
+  const KeyPlaces wanted = KeyPlaces::of(call_);
   for (DeviceBatch& batch : here_.work().batches) {
     if (batch.ticket != ticket || batch.tables != call_.tables) continue;
-    const bool same = batch.first_key == wanted.first_key && batch.begins == wanted.begins;
-    return same && batch.holds_in_host() ? &batch : nullptr;
+    return batch.keys == wanted && batch.holds_in_host() ? &batch : nullptr;
   }
   return nullptr;
 }
@@ -230,7 +158,9 @@ void LayerOnDevice::keep(const DeviceBatch& batch, const DeviceGradients& gradie
     sums.push_back({width, pass->summed.sums});
   }
   const size_t note_bytes = device_note_keys_scratch(tables);
-  device_note_keys(summed.data(), tables, batch.unique, batch.plan.lines, batch.count(),
+  DeviceUnique noted = batch.unique;
+  noted.counts = batch.counts();
+  device_note_keys(summed.data(), tables, noted, batch.plan.lines, batch.count(),
                    here_.scratch(note_bytes), note_bytes, here_.stream());
   const size_t sum_bytes = device_sum_scratch(batch.count(), tables, most_width);
   device_sum(sums.data(), tables, batch.unique.table_first, gradients, here_.scratch(sum_bytes),
@@ -241,7 +171,7 @@ void LayerOnDevice::update(const DeviceBatch& batch, const DeviceGradients& grad
                            const BackwardOptions& options) {
   DeviceDue due;
   due.gradients = gradients;
-  due.counts = batch.unique.counts;
+  due.counts = batch.counts();
   due.factors.assign(call_.tables.size(), 1.0f);
   due.learning_rates = options.learning_rates;
   due.global_clip_norm = options.global_clip_norm;
@@ -253,6 +183,21 @@ void LayerOnDevice::update(const DeviceBatch& batch, const DeviceGradients& grad
 
 int64_t device_forward(const LayerCall& call, bool insert, const std::vector<float*>& pooled,
                        size_t* missing, DeviceStream stream) {
+  return on_ranks(call.tables) ? device_rank_forward(call, insert, pooled, missing, stream)
+                               : device_forward_here(call, insert, pooled, missing, stream);
+}
+
+void device_backward(const LayerCall& call, const std::vector<const float*>& gradients,
+                     const BackwardOptions& options, DeviceStream stream) {
+  if (on_ranks(call.tables)) {
+    device_rank_backward(call, gradients, options, stream);
+  } else {
+    device_backward_here(call, gradients, options, stream);
+  }
+}
+
+int64_t device_forward_here(const LayerCall& call, bool insert, const std::vector<float*>& pooled,
+                            size_t* missing, DeviceStream stream) {
   LayerOnDevice here(call, stream);
   DeviceWorkspace& work = here.work();
   DeviceBatch* batch = &work.own;
@@ -272,8 +217,8 @@ int64_t device_forward(const LayerCall& call, bool insert, const std::vector<flo
   return batch->ticket;
 }
 
-void device_backward(const LayerCall& call, const std::vector<const float*>& gradients,
-                     const BackwardOptions& options, DeviceStream stream) {
+void device_backward_here(const LayerCall& call, const std::vector<const float*>& gradients,
+                          const BackwardOptions& options, DeviceStream stream) {
   LayerOnDevice here(call, stream);
   DeviceBatch* batch = here.find_batch(options.ticket);
   DeviceBatch* const before = batch;

@@ -21,6 +21,13 @@ namespace hotrow {
 int64_t device_forward(const LayerCall& call, bool insert, const std::vector<float*>& pooled,
                        size_t* missing, DeviceStream stream);
 
+// Of tables that are split over ranks: all ranks call, as forward and backward
+// (device_rank_step.h). The same in this rank's part of them, without the other ranks.
+int64_t device_forward_here(const LayerCall& call, bool insert, const std::vector<float*>& pooled,
+                            size_t* missing, DeviceStream stream);
+void device_backward_here(const LayerCall& call, const std::vector<const float*>& gradients,
+                          const BackwardOptions& options, DeviceStream stream);
+
 // As backward. Sums and optimizers are one pass unless gradients wait or are clipped.
 void device_backward(const LayerCall& call, const std::vector<const float*>& gradients,
                      const BackwardOptions& options, DeviceStream stream);

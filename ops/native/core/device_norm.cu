@@ -92,11 +92,10 @@ __global__ void add_groups(const uint32_t* sorted, const uint32_t* order, uint32
   }
 }
 
-// One block. sums: of the groups; squares: (T) room.
+// One block. sums: of the groups; squares: (T) room; total: of all.
 __global__ void __launch_bounds__(kBlockThreads)
-    write_factors(const NormTable* all, uint32_t tables, const double* sums, uint32_t groups,
-                  double clip, double* squares, float* factors) {
-  __shared__ float down;
+    add_tables(const NormTable* all, uint32_t tables, const double* sums, uint32_t groups,
+               double* squares, double* total) {
   for (uint32_t t = threadIdx.x; t < tables; t += blockDim.x) {
     const uint32_t end = t + 1 < tables ? all[t + 1].first_group : groups;
     double sum = 0.0;
@@ -106,13 +105,19 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
   __syncthreads();
   if (threadIdx.x == 0) {
-    double total = 0.0;
-    for (uint32_t t = 0; t < tables; ++t) total = total + squares[t];
-    const double norm = sqrt(total);
-    down = norm > clip ? static_cast<float>(clip / norm) : 1.0f;
+    double sum = 0.0;
+    for (uint32_t t = 0; t < tables; ++t) sum = sum + squares[t];
+    *total = sum;
   }
-  __syncthreads();
-  for (uint32_t t = threadIdx.x; t < tables; t += blockDim.x) factors[t] = all[t].factor * down;
+}
+
+__global__ void write_factors(const NormTable* all, uint32_t tables, const double* total,
+                              double clip, float* factors) {
+  const double norm = sqrt(*total);
+  const float down = norm > clip ? static_cast<float>(clip / norm) : 1.0f;
+  for (size_t t = thread_index(); t < tables; t += thread_stride()) {
+    factors[t] = all[t].factor * down;
+  }
 }
 
 uint32_t groups_of(const DeviceNormed* gradients, size_t tables) {
@@ -129,6 +134,7 @@ struct ClipScratch {
     squares = arena.take<double>(count);
     group_sums = arena.take<double>(groups);
     table_squares = arena.take<double>(tables);
+    total = arena.take<double>(1);
     this->groups = arena.take<uint32_t>(count);
     sorted = arena.take<uint32_t>(count);
     numbers = arena.take<uint32_t>(count);
@@ -137,23 +143,16 @@ struct ClipScratch {
     sort = arena.take<std::byte>(sort_bytes);
   }
   NormTable* described;
-  double *squares, *group_sums, *table_squares;
+  double *squares, *group_sums, *table_squares, *total;
   uint32_t *groups, *sorted, *numbers, *order;
   std::byte* sort;
   size_t sort_bytes;
 };
 
-}  // namespace
-
-size_t device_clip_scratch(const DeviceNormed* gradients, size_t tables, size_t count) {
-  DeviceArena arena;
-  ClipScratch scratch(arena, groups_of(gradients, tables), tables, count);
-  return arena.used();
-}
-
-void device_clip(const DeviceNormed* gradients, size_t tables, const DeviceUnique& unique,
-                 size_t count, std::byte* const* lines, float global_clip_norm, float* factors,
-                 void* scratch, size_t bytes, DeviceStream stream) {
+// Writes the squares of all to `total`. Returns the memory that it used.
+ClipScratch add_squares(const DeviceNormed* gradients, size_t tables, const DeviceUnique& unique,
+                        size_t count, std::byte* const* lines, double* total, void* scratch,
+                        size_t bytes, DeviceStream stream) {
   const uint32_t groups = groups_of(gradients, tables);
   const auto table_count = static_cast<uint32_t>(tables), most = static_cast<uint32_t>(count);
   std::vector<NormTable> described;
@@ -171,8 +170,32 @@ void device_clip(const DeviceNormed* gradients, size_t tables, const DeviceUniqu
              stream);
   launch("norm: partitions", add_groups, blocks_for(size_t{groups} * kWarp), kBlockThreads, stream,
          s.sorted, s.order, most, s.squares, groups, s.group_sums);
-  launch("norm: factors", write_factors, 1, kBlockThreads, stream, s.described, table_count,
-         s.group_sums, groups, static_cast<double>(global_clip_norm), s.table_squares, factors);
+  launch("norm: tables", add_tables, 1, kBlockThreads, stream, s.described, table_count,
+         s.group_sums, groups, s.table_squares, total == nullptr ? s.total : total);
+  return s;
+}
+
+}  // namespace
+
+size_t device_clip_scratch(const DeviceNormed* gradients, size_t tables, size_t count) {
+  DeviceArena arena;
+  ClipScratch scratch(arena, groups_of(gradients, tables), tables, count);
+  return arena.used();
+}
+
+void device_squares(const DeviceNormed* gradients, size_t tables, const DeviceUnique& unique,
+                    size_t count, std::byte* const* lines, double* total, void* scratch,
+                    size_t bytes, DeviceStream stream) {
+  add_squares(gradients, tables, unique, count, lines, total, scratch, bytes, stream);
+}
+
+void device_clip(const DeviceNormed* gradients, size_t tables, const DeviceUnique& unique,
+                 size_t count, std::byte* const* lines, float global_clip_norm, float* factors,
+                 void* scratch, size_t bytes, DeviceStream stream) {
+  const ClipScratch s =
+      add_squares(gradients, tables, unique, count, lines, nullptr, scratch, bytes, stream);
+  launch("norm: factors", write_factors, 1, kBlockThreads, stream, s.described,
+         static_cast<uint32_t>(tables), s.total, static_cast<double>(global_clip_norm), factors);
 }
 
 }  // namespace hotrow

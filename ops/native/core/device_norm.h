@@ -1,5 +1,5 @@
 // The norm of the gradients of all tables of a step, and what it makes of their factors: nothing
-// comes back to the host. The sibling of squared_norm and apply in training.cc, with their order:
+// comes back to the host on one rank. The sibling of squared_norm and apply in training.cc, with their order:
 // 16 float64 lanes a row, the rows of a partition in the order of the keys, the partitions of a
 // table, the tables. T tables, U distinct keys (device_unique.h), D width.
 #pragma once
@@ -25,5 +25,11 @@ size_t device_clip_scratch(const DeviceNormed* gradients, size_t tables, size_t 
 void device_clip(const DeviceNormed* gradients, size_t tables, const DeviceUnique& unique,
                  size_t count, std::byte* const* lines, float global_clip_norm, float* factors,
                  void* scratch, size_t bytes, DeviceStream stream);
+
+// *total = the sum of the squares of all gradients times their factors, on the device: for the norm
+// over ranks. As device_clip, and with its scratch memory.
+void device_squares(const DeviceNormed* gradients, size_t tables, const DeviceUnique& unique,
+                    size_t count, std::byte* const* lines, double* total, void* scratch,
+                    size_t bytes, DeviceStream stream);
 
 }  // namespace hotrow

@@ -24,6 +24,7 @@ struct Piece {
   uint32_t keys, outputs;
   uint32_t width, lanes;
   uint32_t first_block, outputs_a_block;
+  uint32_t header;  // bytes before the weights of a line
   Combiner combiner;
   RowType type;
 };
@@ -40,7 +41,7 @@ __device__ bool plain(const Piece& p) {
 
 __device__ const std::byte* weights_of(const Piece& p, const Keys& keys, uint32_t i) {
   const std::byte* line = keys.lines[keys.inverse[p.first_key + i]];
-  return (line == nullptr ? p.default_line : line) + sizeof(RowHeader);
+  return (line == nullptr ? p.default_line : line) + p.header;
 }
 
 // The keys of sample b: [begin, end), inside of the feature whatever row_splits say.
@@ -240,6 +241,7 @@ uint32_t cut_pieces(const DeviceFeature* features, size_t count, const float* co
     p.outputs_a_block =
         gradients == nullptr ? kBlockThreads / p.lanes * kTileOutputs : kBlockThreads / kTermLanes;
     p.first_block = static_cast<uint32_t>(blocks);
+    p.header = feature.bare ? 0 : sizeof(RowHeader);
     p.combiner = s.combiner;
     p.type = feature.weights;
     blocks += (p.outputs + p.outputs_a_block - 1) / p.outputs_a_block;

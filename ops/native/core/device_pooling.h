@@ -18,6 +18,7 @@ struct DeviceFeature {
   size_t width = 0;      // D
   RowType weights = RowType::kFloat32;
   const std::byte* default_line = nullptr;  // a header and line, for keys without a row
+  bool bare = false;                        // lines are of weights alone, without headers
   float* pooled = nullptr;                  // (B, D), or (N of the feature, D) without a combiner
 };
 

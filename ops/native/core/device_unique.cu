@@ -78,14 +78,16 @@ __global__ void count_up(uint32_t* values, uint32_t count) {
 
 // groups[u] of distinct keys; tables * shards for what is past U.
 __global__ void find_owners(DeviceUnique unique, uint32_t count, unsigned tables, int32_t shards,
-                            bool hashed, uint32_t* groups, uint32_t* numbers) {
+                            const DeviceOwnerRule* rules, uint32_t* groups, uint32_t* numbers) {
   const uint32_t distinct = unique.table_first[tables];
   for (size_t u = thread_index(); u < count; u += thread_stride()) {
     uint32_t group = tables * static_cast<uint32_t>(shards);
     if (u < distinct) {
       const unsigned table = find_range(unique.table_first, tables, u);
-      group = table * static_cast<uint32_t>(shards) +
-              static_cast<uint32_t>(owner_of(unique.keys[u], shards, hashed));
+      const DeviceOwnerRule rule = rules[table];
+      const int32_t owner =
+          rule.owner >= 0 ? rule.owner : owner_of(unique.keys[u], shards, rule.hashed != 0);
+      group = table * static_cast<uint32_t>(shards) + static_cast<uint32_t>(owner);
     }
     groups[u] = group;
     numbers[u] = static_cast<uint32_t>(u);
@@ -228,24 +230,37 @@ void device_positions(const DeviceUnique& unique, size_t count, const DevicePosi
              count, bits, s.sort, s.sort_bytes, stream);
 }
 
-size_t device_owners_scratch(size_t count, size_t groups) {
+namespace {
+
+struct OwnersScratch {
+  OwnersScratch(DeviceArena& arena, size_t count, size_t tables, size_t shards)
+      : rules(arena.take<DeviceOwnerRule>(tables)), sort(arena, count, bits_for(tables * shards)) {}
+  DeviceOwnerRule* rules;
+  SortScratch sort;
+};
+
+}  // namespace
+
+size_t device_owners_scratch(size_t count, size_t tables, size_t shards) {
   DeviceArena arena;
-  SortScratch scratch(arena, count, bits_for(groups));
+  OwnersScratch scratch(arena, count, tables, shards);
   return arena.used();
 }
 
 void device_owners(const DeviceUnique& unique, size_t count, size_t tables, int32_t shards,
-                   bool hashed, const DeviceOwners& out, void* scratch, size_t bytes,
-                   DeviceStream stream) {
+                   const DeviceOwnerRule* rules, const DeviceOwners& out, void* scratch,
+                   size_t bytes, DeviceStream stream) {
   if (shards < 1) fail(Code::kInvalidArgument, "%d shards; at least 1", shards);
   const size_t groups = tables * static_cast<size_t>(shards);
   DeviceArena arena(scratch, bytes);
-  const int bits = bits_for(groups);
-  const SortScratch s(arena, count, bits);
+  const OwnersScratch own(arena, count, tables, static_cast<size_t>(shards));
+  const SortScratch& s = own.sort;
+  upload(own.rules, rules, tables, stream);
   launch("owners: find", find_owners, blocks_for(count), kBlockThreads, stream, unique,
-         static_cast<uint32_t>(count), static_cast<unsigned>(tables), shards, hashed, s.keys,
+         static_cast<uint32_t>(count), static_cast<unsigned>(tables), shards, own.rules, s.keys,
          s.numbers);
-  sort_pairs(s.keys, s.sorted, s.numbers, out.order, count, bits, s.sort, s.sort_bytes, stream);
+  sort_pairs(s.keys, s.sorted, s.numbers, out.order, count, bits_for(groups), s.sort, s.sort_bytes,
+             stream);
   launch("owners: write", write_groups, blocks_for(count + 1), kBlockThreads, stream, s.sorted,
          static_cast<uint32_t>(count), unique.keys, static_cast<uint32_t>(groups), out);
 }

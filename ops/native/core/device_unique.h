@@ -47,7 +47,13 @@ size_t device_positions_scratch(size_t count);
 void device_positions(const DeviceUnique& unique, size_t count, const DevicePositions& out,
                       void* scratch, size_t bytes, DeviceStream stream);
 
-// Distinct keys grouped by table and owner (owner_of), in their order inside a group.
+// Who owns the keys of a table.
+struct DeviceOwnerRule {
+  int32_t owner = -1;   // of all of them; -1: owner_of
+  uint32_t hashed = 0;  // owner_of mixes the key first
+};
+
+// Distinct keys grouped by table and owner, in their order inside a group.
 struct DeviceOwners {
   int64_t* grouped = nullptr;       // (U): keys[order[i]]; room for N
   uint32_t* order = nullptr;        // (U); room for N
@@ -56,11 +62,11 @@ struct DeviceOwners {
   static DeviceOwners take(DeviceArena& arena, size_t count, size_t groups);
 };
 
-size_t device_owners_scratch(size_t count, size_t groups);
-// shards >= 1. hashed: mix the key first.
+size_t device_owners_scratch(size_t count, size_t tables, size_t shards);
+// shards >= 1. rules: (T) on the host.
 void device_owners(const DeviceUnique& unique, size_t count, size_t tables, int32_t shards,
-                   bool hashed, const DeviceOwners& out, void* scratch, size_t bytes,
-                   DeviceStream stream);
+                   const DeviceOwnerRule* rules, const DeviceOwners& out, void* scratch,
+                   size_t bytes, DeviceStream stream);
 
 // to[order[i], :] = from[i, :] for i < *count: rows come back in the order of the keys (combine of
 // dispatch.h); or to[i, :] = from[order[i], :]: gradients go to their owners (split). Both (U, D)

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/device_cache.h"
+#include "core/device_call_keys.h"
 #include "core/device_runtime.h"
 #include "core/device_unique.h"
 #include "core/table.h"
@@ -18,18 +19,21 @@ struct DeviceBatch {
   bool spent = true;                     // its backward pass was there
   std::vector<uint64_t> epochs;          // (T)
   std::vector<uint64_t> host_epochs;     // (T)
-  std::vector<size_t> first_key;         // (F) position of each feature's first key
-  std::vector<uint32_t> begins;          // (T + 1) position of each table's first key
+  KeyPlaces keys;                        // of the keys of all features
   std::vector<uint32_t> distinct_first;  // (T + 1) distinct keys before each table
   DeviceUnique unique;                   // on the device
+  DeviceLookups counted;                 // on the device; null where each key is one lookup
   DevicePlan plan;                       // on the device
   DeviceBypass bypass;
   std::vector<uint32_t> bypass_places;  // (B)
   std::vector<uint32_t> bypass_first;   // (T + 1)
   std::vector<uint64_t> lookups;        // (T) keys that have a row
-  DeviceBlock memory, bypass_memory;
+  DeviceBlock memory, bypass_memory, counted_memory;
 
-  size_t count() const { return begins.back(); }
+  size_t count() const { return keys.count(); }
+  size_t bytes() const { return memory.bytes() + bypass_memory.bytes() + counted_memory.bytes(); }
+  // (U) lookups of the distinct keys, on the device.
+  uint32_t* counts() const { return counted.counts == nullptr ? unique.counts : counted.counts; }
   void note_epochs() {
     epochs.clear();
     host_epochs.clear();
@@ -63,6 +67,7 @@ class DeviceWorkspace {
   DeviceBlock missing;    // of the missing keys of a batch
   DeviceBlock terms;      // gradient rows of a backward pass or a commit, by distinct key
   DeviceBlock sums;       // of gradients that are clipped
+  DeviceBlock total;      // of their squares, on ranks
   PinnedBlock answer, sent;
   DeviceEvent ready;
   size_t expected_missing = 4096;  // so many keys are read back with their number
@@ -71,9 +76,9 @@ class DeviceWorkspace {
     size_t total =
         scratch.bytes() + described.bytes() + missing.bytes() + terms.bytes() + sums.bytes();
     for (const DeviceBatch& batch : batches) {
-      total += batch.memory.bytes() + batch.bypass_memory.bytes();
+      total += batch.bytes();
     }
-    return total + own.memory.bytes() + own.bypass_memory.bytes();
+    return total + own.bytes();
   }
   // For the next pass: one that nobody waits for, else the oldest.
   DeviceBatch& next_batch() {

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "core/device_code.h"
+#include "core/device_rank_plan.h"
 #include "core/device_sets.h"
 #include "core/device_workspace.h"
 #include "core/gpu_tier.h"
@@ -102,6 +103,7 @@ GpuTier::GpuTier(Table& table)
   }
   used_.record(stream);
   used_.wait();
+  if (table.sharding().ranks != nullptr) rank_work = std::make_unique<DeviceRankWork>();
 }
 
 GpuTier::~GpuTier() {
@@ -110,6 +112,7 @@ GpuTier::~GpuTier() {
   try {
     const OnDevice here(device_);
     used_.wait();
+    if (rank_work != nullptr) rank_work->used.wait();
     check(cudaStreamSynchronize(in_stream_.get()), "the end of a table");
     check(cudaStreamSynchronize(out_stream_.get()), "the end of a table");
   } catch (const Error&) {
@@ -122,6 +125,7 @@ size_t GpuTier::bytes() const {
   for (const Chunk& chunk : in_) total += chunk.device.bytes();
   for (const Chunk& chunk : out_) total += chunk.device.bytes();
   if (ahead_ != nullptr) total += ahead_->bytes();
+  if (rank_work != nullptr) total += rank_work->bytes;
   return total + (workspace == nullptr ? 0 : workspace->bytes());
 }
 

@@ -19,6 +19,7 @@
 namespace hotrow {
 
 class DeviceWorkspace;
+struct DeviceRankWork;
 
 class GpuTier final : public DeviceTier {
  public:
@@ -73,6 +74,8 @@ class GpuTier final : public DeviceTier {
 
   // Memory and plans of the layer whose first table this is.
   std::unique_ptr<DeviceWorkspace> workspace;
+  // The same of what is dispatched to other ranks; null without ranks.
+  std::unique_ptr<DeviceRankWork> rank_work;
 
  private:
   // A piece of a way: rows at a time.

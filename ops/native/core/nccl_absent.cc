@@ -10,4 +10,6 @@ std::unique_ptr<DeviceCommunicator> nccl_communicator(Communicator&, int, const 
        "nvidia-nccl-cu12, then build it again");
 }
 
+bool has_nccl(const std::string&) { return false; }
+
 }  // namespace hotrow

@@ -2,6 +2,8 @@
 
 #include <cuda_runtime.h>
 
+#include <utility>
+
 #include "core/back_off.h"
 #include "core/device_runtime.h"
 #include "core/nccl_library.h"
@@ -24,14 +26,14 @@ class NcclCommunicator final : public DeviceCommunicator {
       nccl_.check(nccl_.init(&comm_, size(), id, rank(), &config), "ncclCommInitRankConfig");
       await("the start of NCCL", [this] { return is_idle(); });
     } catch (...) {
-      nccl_.abort(comm_);
+      give_up();
       throw;
     }
   }
 
   ~NcclCommunicator() override {
     const OnDevice here(device());
-    if (!failed_) {
+    if (comm_ != nullptr) {
       try {
         nccl_.check(nccl_.finalize(comm_), "ncclCommFinalize");
         await("the end of NCCL", [this] { return is_idle(); });
@@ -41,7 +43,7 @@ class NcclCommunicator final : public DeviceCommunicator {
         // Others are gone; nobody is left to hear of it.
       }
     }
-    nccl_.abort(comm_);
+    give_up();
   }
 
  private:
@@ -86,12 +88,17 @@ class NcclCommunicator final : public DeviceCommunicator {
     return state == ncclSuccess;
   }
 
+  // What waits on a stream for ranks that will not come, ends.
+  void give_up() {
+    if (comm_ != nullptr) nccl_.abort(std::exchange(comm_, nullptr));
+  }
+
   // Fails on all ranks.
   void must(ncclResult_t result, const char* call) {
     try {
       nccl_.check(result, call);
     } catch (const Error& error) {
-      failed_ = true;
+      give_up();
       host().fail(error.code(), "in \"" + what() + "\": " + error.what());
       throw;
     }
@@ -111,7 +118,7 @@ class NcclCommunicator final : public DeviceCommunicator {
                                                  which + " of \"" + what() + "\" by NCCL");
         host().begin(what());
       } catch (const Error&) {
-        failed_ = true;
+        give_up();
         throw;
       }
     }
@@ -120,7 +127,6 @@ class NcclCommunicator final : public DeviceCommunicator {
   const NcclLibrary nccl_;
   const double seconds_;
   ncclComm_t comm_ = nullptr;
-  bool failed_ = false;
 };
 
 }  // namespace
@@ -133,6 +139,15 @@ std::unique_ptr<DeviceCommunicator> nccl_communicator(Communicator& host, int de
   }
   const OnDevice here(device);
   return std::make_unique<NcclCommunicator>(host, device, library, timeout_seconds);
+}
+
+bool has_nccl(const std::string& library) {
+  try {
+    const NcclLibrary nccl(library);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 }  // namespace hotrow

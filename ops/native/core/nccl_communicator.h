@@ -16,4 +16,7 @@ std::unique_ptr<DeviceCommunicator> nccl_communicator(Communicator& host, int de
                                                       const std::string& library,
                                                       double timeout_seconds);
 
+// Whether nccl_communicator finds NCCL.
+bool has_nccl(const std::string& library);
+
 }  // namespace hotrow

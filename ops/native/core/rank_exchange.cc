@@ -1,13 +1,11 @@
 #include "core/rank_exchange.h"
 
-#include <farmhash.h>
-
 #include <algorithm>
-#include <chrono>
-#include <cstring>
 #include <limits>
 
 #include "core/kept_rows.h"
+#include "core/rank_facts.h"
+#include "core/rank_stage.h"
 
 namespace hotrow {
 
@@ -23,40 +21,12 @@ std::byte* MessageBytes::room(size_t bytes) {
 namespace {
 
 constexpr size_t kPoolOutputs = 2048;
-constexpr size_t kMessageBytes = 1024;  // of an error
 
 const char* name_of(Leg leg) {
   static constexpr const char* kNames[kLegs] = {"keys",   "answers",   "rows",
                                                 "pushes", "gradients", "sums"};
   return kNames[static_cast<size_t>(leg)];
 }
-
-// Counts the time until it goes as a call of a stage.
-class Stage {
- public:
-  Stage(Collectives& ranks, const char* name)
-      : ranks_(ranks), name_(name), begin_(std::chrono::steady_clock::now()) {}
-  ~Stage() {
-    const auto passed = std::chrono::steady_clock::now() - begin_;
-    ranks_.count(name_, sent_, received_,
-                 static_cast<uint64_t>(
-                     std::chrono::duration_cast<std::chrono::nanoseconds>(passed).count()));
-  }
-  // bytes: (R) to and from each rank.
-  void count(const std::vector<size_t>& to, const std::vector<size_t>& from) {
-    for (size_t r = 0; r < to.size(); ++r) {
-      if (r == static_cast<size_t>(ranks_.rank())) continue;
-      sent_ += to[r];
-      received_ += from[r];
-    }
-  }
-
- private:
-  Collectives& ranks_;
-  const char* name_;
-  std::chrono::steady_clock::time_point begin_;
-  uint64_t sent_ = 0, received_ = 0;
-};
 
 // The features of each table.
 std::vector<std::vector<size_t>> features_by_table(const LayerCall& call) {
@@ -84,17 +54,12 @@ RankExchange::RankExchange(const LayerCall& call, RankPlan* plan, Communicator* 
 
 void RankExchange::collect(bool insert) {
   for (auto& table : plan_->tables) table->set_training(insert);
-  plan_->failure = {};
-  Stage stage(ranks_, "distinct");
-  try {
+  RankStage stage(ranks_, "distinct");
+  plan_->failure = RankFailure::of([&] {
     for (auto& table : plan_->tables) table->begin_batch();
     each_table([&](size_t t) { plan_->tables[t]->collect(features(t)); });
     for (auto& table : plan_->tables) table->take_kept();
-  } catch (const Error& e) {
-    plan_->failure = {e.code(), e.what()};
-  } catch (const std::bad_alloc&) {
-    plan_->failure = {Code::kResourceExhausted, "out of memory for the keys of a batch"};
-  }
+  });
 }
 
 void RankExchange::send_keys(bool insert) {
@@ -124,7 +89,7 @@ void RankExchange::send_keys(bool insert) {
 
 void RankExchange::look_up(bool insert, size_t* missing) {
   {
-    Stage stage(ranks_, "lookup");
+    RankStage stage(ranks_, "lookup");
     prepare_owner();
     plan_->owner_ticket = forward_here(owner_call(), insert, plan_->owner.outputs, missing);
     if (is_stale()) tell_owners_lines(insert);
@@ -133,7 +98,7 @@ void RankExchange::look_up(bool insert, size_t* missing) {
 }
 
 void RankExchange::pool(const std::vector<float*>& pooled) {
-  Stage stage(ranks_, "pool");
+  RankStage stage(ranks_, "pool");
   for (size_t t = 0; t < call_.tables.size(); ++t) {
     plan_->tables[t]->take_rows(const_parts(Leg::kRows, t));
   }
@@ -176,7 +141,7 @@ void RankExchange::backward(const std::vector<const float*>& gradients,
     });
     each_table([&](size_t t) { plan_->tables[t]->take_sums(const_parts(Leg::kSums, t)); });
   }
-  Stage stage(ranks_, "update");
+  RankStage stage(ranks_, "update");
   OwnerCall here;
   for (size_t t = 0; t < call_.tables.size(); ++t) {
     if (!plan_->tables[t]->is_stale()) {
@@ -198,7 +163,7 @@ void RankExchange::look_ahead() {
   OwnerCall wanted;
   std::vector<int64_t> keys;
   for (size_t t = 0; t < call_.tables.size(); ++t) {
-    if (call_.tables[t]->cache() == nullptr) continue;
+    if (call_.tables[t]->cache() == nullptr && call_.tables[t]->tier() == nullptr) continue;
     wanted.features.clear();
     const std::vector<std::byte*> nowhere(size_, nullptr);
     plan_->tables[t]->look_up(nowhere.data(), &wanted);
@@ -293,10 +258,10 @@ void RankExchange::exchange(Leg leg, Write&& write) {
   });
   if (leg != Leg::kRows) {
     lay_out_sent(leg);
-    Stage stage(ranks_, leg == Leg::kGradients ? "sum" : "pack");
+    RankStage stage(ranks_, leg == Leg::kGradients ? "sum" : "pack");
     each_table(write);
   }
-  Stage stage(ranks_, name_of(leg));
+  RankStage stage(ranks_, name_of(leg));
   stage.count(sent.bytes, received.bytes);
   run(name_of(leg), [&](Communicator& communicator) {
     communicator.all_to_all(sent.memory.room(sent.total), sent.bytes.data(),
@@ -313,75 +278,26 @@ void RankExchange::run(const char* what, const Collectives::Work& work) {
 }
 
 void RankExchange::exchange_facts(bool insert) {
-  Stage stage(ranks_, "sizes");
-  constexpr size_t kHead = 2;  // status, call
-  size_t count = kHead;
-  std::vector<size_t> firsts;
+  size_t count = 0;
+  std::vector<size_t> firsts, features;
   for (size_t t = 0; t < call_.tables.size(); ++t) {
     firsts.push_back(count);
+    features.push_back(places_[t].size());
     count += plan_->tables[t]->facts(places_[t].size());
   }
-  const int64_t fingerprint = fingerprint_of_call(insert);
-  std::vector<int64_t> sent(count * size_, 0), received(count * size_);
-  for (size_t r = 0; r < size_; ++r) {
-    int64_t* facts = sent.data() + r * count;
-    facts[0] = static_cast<int64_t>(plan_->failure.code);
-    facts[1] = fingerprint;
-    if (plan_->failure.code != Code::kOk) continue;
+  RankFacts facts(ranks_, count);
+  for (size_t r = 0; r < size_ && plan_->failure.code == Code::kOk; ++r) {
     for (size_t t = 0; t < call_.tables.size(); ++t) {
-      plan_->tables[t]->tell(static_cast<int>(r), facts + firsts[t]);
+      plan_->tables[t]->tell(static_cast<int>(r), facts.to(r) + firsts[t]);
     }
   }
-  const std::vector<size_t> bytes(size_, count * sizeof(int64_t));
-  stage.count(bytes, bytes);
-  run("sizes", [&](Communicator& communicator) {
-    communicator.all_to_all(reinterpret_cast<const std::byte*>(sent.data()), bytes.data(),
-                            reinterpret_cast<std::byte*>(received.data()), bytes.data());
-  });
-  for (size_t r = 0; r < size_; ++r) {
-    if (received[r * count + 1] == fingerprint) continue;
-    fail(Code::kFailedPrecondition,
-         "rank %zu and rank %d look up other tables, or features of them, at the same time (here "
-         "%s and more); all ranks must call the layers in the same order",
-         r, ranks_.rank(), call_.tables[0]->name().c_str());
-  }
-  for (size_t r = 0; r < size_; ++r) {
-    if (received[r * count] != 0) fail_together();
-  }
+  facts.exchange([this](const char* what, const Collectives::Work& work) { run(what, work); },
+                 plan_->failure, call_, features, insert ? "insert" : "read");
   for (size_t t = 0; t < call_.tables.size(); ++t) {
     for (size_t r = 0; r < size_; ++r) {
-      plan_->tables[t]->hear(static_cast<int>(r), received.data() + r * count + firsts[t]);
+      plan_->tables[t]->hear(static_cast<int>(r), facts.from(r) + firsts[t]);
     }
   }
-}
-
-int64_t RankExchange::fingerprint_of_call(bool insert) const {
-  std::string text = insert ? "insert" : "read";
-  for (size_t t = 0; t < call_.tables.size(); ++t) {
-    const Sharding& sharding = call_.tables[t]->sharding();
-    text += '\0' + call_.tables[t]->name() + '\0' + std::to_string(places_[t].size()) + '/' +
-            std::to_string(static_cast<int>(sharding.scheme)) + '/' +
-            std::to_string(sharding.owner) + '/' + std::to_string(sharding.width);
-  }
-  return static_cast<int64_t>(util::Fingerprint64(text));
-}
-
-void RankExchange::fail_together() {
-  std::vector<char> own(kMessageBytes, 0), all(kMessageBytes * size_);
-  own[0] = static_cast<char>(plan_->failure.code);
-  std::snprintf(own.data() + 1, kMessageBytes - 1, "%s", plan_->failure.message.c_str());
-  const std::vector<size_t> bytes(size_, kMessageBytes);
-  run("errors", [&](Communicator& communicator) {
-    communicator.all_gather(reinterpret_cast<const std::byte*>(own.data()),
-                            reinterpret_cast<std::byte*>(all.data()), bytes.data());
-  });
-  for (size_t r = 0; r < size_; ++r) {
-    const char* told = all.data() + r * kMessageBytes;
-    if (told[0] == 0) continue;
-    throw AgreedError(static_cast<Code>(told[0]),
-                      "rank " + std::to_string(r) + ": " + std::string(told + 1));
-  }
-  fail(Code::kInternal, "a rank failed and did not say why");
 }
 
 }  // namespace hotrow

@@ -61,9 +61,6 @@ class RankExchange {
   void run(const char* what, const Collectives::Work& work);
   // What all must know before keys can be exchanged; also, that somebody failed.
   void exchange_facts(bool insert);
-  int64_t fingerprint_of_call(bool insert) const;
-  // All ranks come here when one failed: they learn what, and fail alike.
-  [[noreturn]] void fail_together();
   // Versions and states go with the rows.
   void tell_owners_lines(bool insert);
   void exchange_pushes(const std::vector<const float*>& gradients, const BackwardOptions& options);

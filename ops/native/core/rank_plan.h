@@ -5,10 +5,10 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 
+#include "core/rank_facts.h"
 #include "core/table_exchange.h"
 
 namespace hotrow {
@@ -24,13 +24,15 @@ class MessageBytes {
 };
 
 // The messages of an exchange: for each rank, the parts of the tables one after the other.
-struct Messages {
+// Memory: has `room`; kAlign: parts begin at multiples of it.
+template <typename Memory, size_t kAlign>
+struct MessagesIn {
   std::vector<size_t> bytes;                   // (R)
   std::vector<std::vector<std::byte*>> parts;  // (T, R)
-  MessageBytes memory;
+  Memory memory;
   size_t total = 0;
 
-  // bytes_of(table, rank), rounded up to a multiple of 8.
+  // bytes_of(table, rank), rounded up.
   template <typename BytesOf>
   void lay_out(size_t tables, size_t ranks, BytesOf&& bytes_of) {
     bytes.assign(ranks, 0);
@@ -41,7 +43,7 @@ struct Messages {
     for (size_t r = 0; r < ranks; ++r) {
       for (size_t t = 0; t < tables; ++t) {
         offsets_.push_back(total + bytes[r]);
-        bytes[r] += (bytes_of(t, r) + 7) / 8 * 8;
+        bytes[r] += (bytes_of(t, r) + kAlign - 1) / kAlign * kAlign;
       }
       total += bytes[r];
     }
@@ -54,14 +56,12 @@ struct Messages {
  private:
   std::vector<size_t> offsets_;
 };
+using Messages = MessagesIn<MessageBytes, 8>;
 
 struct RankPlan {
   static constexpr int64_t kHeld = -1;  // somebody uses it
   std::atomic<int64_t> ticket{0};       // of the forward pass; 0: nobody waits for it
-  struct Failure {
-    Code code = Code::kOk;
-    std::string message;
-  } failure;  // of this rank, in `collect`
+  RankFailure failure;                  // of this rank, in `collect`
   std::vector<std::unique_ptr<TableExchange>> tables;
   std::array<Messages, kLegs> sent, received;
   OwnerCall owner;

@@ -11,22 +11,6 @@ namespace {
 
 constexpr size_t kMostPlans = 64;
 
-// Runs a part of a step. What fails here ends the collectives of all ranks, unless all know.
-template <typename Part>
-void for_all(Collectives& ranks, Part&& part) {
-  try {
-    part();
-  } catch (const AgreedError&) {
-    throw;
-  } catch (const Error& e) {
-    ranks.fail(e.code(), e.what());
-    throw;
-  } catch (const std::bad_alloc&) {
-    ranks.fail(Code::kResourceExhausted, "out of memory in a step");
-    throw;
-  }
-}
-
 // Exchanges are made for the tables of a call; a plan of another layer is of no use.
 void fit(RankPlan* plan, const LayerCall& call) {
   bool same = plan->tables.size() == call.tables.size();
@@ -80,20 +64,6 @@ HeldPlan new_plan(const LayerCall& call) {
   return HeldPlan(plan);
 }
 
-// The batch that was told ahead and is due, or null.
-std::unique_ptr<ComingBatch> next_told(Table& first) {
-  std::lock_guard lock(first.coming_mutex);
-  if (first.coming.empty()) return nullptr;
-  auto told = std::move(first.coming.front());
-  first.coming.pop_front();
-  return told;
-}
-
-void send_keys_of_next(Table& first) {
-  std::lock_guard lock(first.coming_mutex);
-  if (!first.coming.empty()) first.coming.front()->send_keys();
-}
-
 }  // namespace
 
 bool on_ranks(const std::vector<Table*>& tables) {
@@ -114,7 +84,7 @@ int64_t rank_forward(const LayerCall& call, bool insert, const std::vector<float
   int64_t ticket = 0;
   // Outlives what fails: it may wait for others, who must have been told.
   std::unique_ptr<ComingBatch> told;
-  for_all(*first.sharding().ranks, [&] {
+  for_all_ranks(*first.sharding().ranks, [&] {
     if (insert) told = next_told(first);
     HeldPlan plan;
     if (told == nullptr) {
@@ -146,7 +116,7 @@ void rank_look_ahead(const LayerCall& call, std::vector<std::shared_ptr<Table>> 
     if (table->stale() != nullptr) return;  // what is kept is not known before the batch before it
   }
   Table& first = *call.tables[0];
-  for_all(*first.sharding().ranks, [&] {
+  for_all_ranks(*first.sharding().ranks, [&] {
     auto batch = std::make_unique<ComingBatch>(call, new_plan(call), std::move(others));
     std::lock_guard lock(first.coming_mutex);
     first.coming.push_back(std::move(batch));
@@ -155,7 +125,7 @@ void rank_look_ahead(const LayerCall& call, std::vector<std::shared_ptr<Table>> 
 
 void rank_backward(const LayerCall& call, const std::vector<const float*>& gradients,
                    const BackwardOptions& options) {
-  for_all(*call.tables[0]->sharding().ranks, [&] {
+  for_all_ranks(*call.tables[0]->sharding().ranks, [&] {
     HeldPlan plan;
     if (options.ticket != 0) plan = find_plan(call, options.ticket);
     const bool again = plan.get() == nullptr;
@@ -190,7 +160,7 @@ void rank_push_all(const std::vector<Table*>& tables, const float* learning_rate
     }
     options.learning_rates = rates.data();
   }
-  for_all(*stale[0]->sharding().ranks, [&] {
+  for_all_ranks(*stale[0]->sharding().ranks, [&] {
     const HeldPlan plan = new_plan(call);
     RankExchange step(call, plan.get());
     step.collect(true);

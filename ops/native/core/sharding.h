@@ -19,6 +19,11 @@ enum class Scheme : int {
   kReplicated = 4,    // every rank has all rows
 };
 
+inline const char* scheme_name(Scheme scheme) {
+  constexpr const char* kNames[] = {"row", "column", "row_broadcast", "table", "replicated"};
+  return kNames[static_cast<size_t>(scheme)];
+}
+
 // R ranks. A table without ranks is whole.
 struct Sharding {
   std::shared_ptr<Collectives> ranks;  // null: there are none

@@ -27,6 +27,11 @@ class Ranks {
   int rank() const { return hr_ranks_rank(ranks_.get()); }
   int size() const { return hr_ranks_size(ranks_.get()); }
 
+  void set_device(int wanted, const std::string& nccl_library, double timeout_seconds) const {
+    check(hr_ranks_set_device(ranks_.get(), wanted, nccl_library.c_str(), timeout_seconds));
+  }
+  std::string device() const { return hr_ranks_device(ranks_.get()); }
+
   nb::list all_gather(Bytes data, const std::string& what) const {
     hr_gathered* raw = nullptr;
     run([&] {
@@ -119,6 +124,9 @@ void bind_ranks(nb::module_& m) {
       .def(nb::init<const std::string&>(), nb::arg("name"))
       .def_prop_ro("rank", &Ranks::rank)
       .def_prop_ro("size", &Ranks::size)
+      .def("set_device", &Ranks::set_device, nb::arg("wanted"), nb::arg("nccl_library"),
+           nb::arg("timeout_seconds"))
+      .def_prop_ro("device", &Ranks::device)
       .def("all_gather", &Ranks::all_gather, nb::arg("data").noconvert(), nb::arg("what"))
       .def("broadcast", &Ranks::broadcast, nb::arg("data"), nb::arg("what"))
       .def("all_reduce_floats", &Ranks::all_reduce_floats, nb::arg("values").noconvert(),

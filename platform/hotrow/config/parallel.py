@@ -23,6 +23,9 @@ class ParallelConfig(Section):
             none are kept, and training is that of one process.
         kept_ratio: share of the expected rows of all tables that each rank keeps with staleness.
         timeout_seconds: how long a rank waits for the others before the run ends.
+        device_collectives: how ranks exchange keys, rows and gradients that are on GPUs: `nccl`
+            from GPU to GPU, which needs one for each rank; `host` by way of RAM; `auto`: NCCL
+            where it can be.
     """
 
     workers: int = Field(default=1, ge=1)
@@ -30,3 +33,4 @@ class ParallelConfig(Section):
     staleness: int = Field(default=0, ge=0, lt=2**31)
     kept_ratio: float = Field(default=0.1, gt=0, le=1)
     timeout_seconds: float = Field(default=300.0, gt=0)
+    device_collectives: Literal["auto", "nccl", "host"] = "auto"

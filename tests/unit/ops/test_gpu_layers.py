@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,38 +15,20 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
+from emulated_package import lay_out_emulated
 
 import hotrow
-from hotrow import _native
 from hotrow.config import RunConfig, parse_config
 from hotrow.errors import FailedPreconditionError, HotrowError, InvalidArgumentError
 from hotrow.trainer.trained_run import load_run
 
-ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = Path(__file__).with_name("gpu_layers_program.py")
 
 
 @pytest.fixture(scope="module")
 def emulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns a folder with the package over emulated libraries, built from setup's objects."""
-    built = subprocess.run(
-        [str(ROOT / ".ci" / "emulated-gpu"), sys.executable],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert built.returncode == 0, built.stdout[-8000:] + built.stderr[-4000:]
-    folder = tmp_path_factory.mktemp("emulated")
-    package = folder / "hotrow"
-    package.mkdir()
-    for entry in Path(hotrow.__file__).parent.iterdir():
-        if entry.suffix != ".so":
-            (package / entry.name).symlink_to(entry)
-    # Copies: a library looks for the core beside itself.
-    binding = Path(_native.__file__)
-    for library in (binding, *(ROOT / "build" / "native" / "emulated").glob("*.so")):
-        shutil.copy(library, package / library.name)
-    return folder
+    """Returns a folder with the package over emulated libraries."""
+    return lay_out_emulated(tmp_path_factory.mktemp("emulated"))
 
 
 @pytest.fixture(scope="module")

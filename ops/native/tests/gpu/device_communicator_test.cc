@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/staged_communicator.h"
 #include "tests/gpu/device_rounds.h"
 #include "tests/rank_threads.h"
 
@@ -21,6 +22,22 @@ TEST_CASE("device communicator: threads with one GPU exchange what the host's ra
     std::vector<std::string> wrong(static_cast<size_t>(ranks));
     const auto outcomes = with_communicators(ranks, kLong, [&](Communicator& host) {
       const auto own = thread_device_communicator(host, 0);
+      const OwnStream stream;
+      for (int round = 0; round < (kLess ? 3 : 12); ++round) {
+        std::string& mine = wrong[static_cast<size_t>(host.rank())];
+        if (mine.empty()) mine = wrong_on_device(*own, round, stream.get());
+      }
+    });
+    for (const Outcome& outcome : outcomes) CHECK(outcome.message == "");
+    for (const std::string& what : wrong) CHECK(what == "");
+  }
+}
+
+TEST_CASE("device communicator: by way of the host's memory comes the same") {
+  for (int ranks = 1; ranks <= 3; ++ranks) {
+    std::vector<std::string> wrong(static_cast<size_t>(ranks));
+    const auto outcomes = with_communicators(ranks, kLong, [&](Communicator& host) {
+      const auto own = staged_communicator(host, 0);
       const OwnStream stream;
       for (int round = 0; round < (kLess ? 3 : 12); ++round) {
         std::string& mine = wrong[static_cast<size_t>(host.rank())];

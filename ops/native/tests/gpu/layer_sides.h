@@ -39,6 +39,7 @@ struct Kind {
   bool expiry = false, admission = false;
   int32_t shards = 1;
   size_t staging_bytes = 3000;  // several rounds a batch
+  int64_t vocabulary_size = -1;
 };
 
 inline TableOptions options_of(const Kind& kind, bool on_device) {
@@ -50,6 +51,7 @@ inline TableOptions options_of(const Kind& kind, bool on_device) {
   options.optimizer.kind = kind.optimizer;
   options.weights = options.state = kind.type;
   options.default_value = 0.25f;
+  options.vocabulary_size = kind.vocabulary_size;
   if (kind.expiry) {
     options.expiry.after_steps = 6;
     options.expiry.rare_count = 3;
@@ -174,7 +176,7 @@ class DeviceSide {
  public:
   DeviceSide(const Tables& tables, const std::vector<Input>& inputs, const Executor& executor,
              const Stream& stream)
-      : stream_(&stream) {
+      : inputs_(&inputs), stream_(&stream) {
     call_.tables = tables.all;
     call_.executor = executor;
     for (const Input& input : inputs) {
@@ -206,6 +208,18 @@ class DeviceSide {
     return values;
   }
   LayerCall& call() { return call_; }
+  // The same call with its features in the host's memory; while the inputs live.
+  LayerCall call_in_memory() const {
+    LayerCall call = call_;
+    for (size_t f = 0; f < call.features.size(); ++f) {
+      const Input& input = (*inputs_)[f];
+      Segments& segments = call.features[f].segments;
+      call.features[f].keys = input.keys.data();
+      if (segments.row_splits != nullptr) segments.row_splits = input.splits.data();
+      if (segments.weights != nullptr) segments.weights = input.weights.data();
+    }
+    return call;
+  }
   size_t missing = 0;
 
  private:
@@ -220,6 +234,7 @@ class DeviceSide {
   std::vector<std::unique_ptr<DeviceArray<float>>> outputs_;
   std::vector<float*> pooled_;
   std::vector<const float*> gradients_;
+  const std::vector<Input>* inputs_;
   const Stream* stream_;
 };
 

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <functional>
 
 struct CUstream_st;
@@ -35,6 +36,10 @@ extern "C" size_t simt_device_allocations();
 inline const char* cudaGetErrorString(cudaError_t) { return "no error"; }
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 inline cudaError_t cudaGetDeviceCount(int* count) { return *count = 2, cudaSuccess; }
+inline cudaError_t cudaDeviceGetPCIBusId(char* name, int size, int device) {
+  std::snprintf(name, static_cast<size_t>(size), "0000:0%d:00.0", device);
+  return cudaSuccess;
+}
 cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaDeviceSynchronize();

@@ -1,0 +1,429 @@
+"""The native core of Hotrow: dispatch, tables, stores, the serving registry.
+
+Written by hand beside ops/native/python/; a test compares the names. N keys, U distinct keys, D
+weights a row, S floats of optimizer state. Arrays are C-contiguous. Failed calls raise the
+exceptions of `hotrow.errors`; wrong lengths raise ValueError.
+"""
+
+import builtins
+from collections.abc import Callable, Sequence
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+
+_Int64s = npt.NDArray[np.int64]
+_Int32s = npt.NDArray[np.int32]
+_Uint64s = npt.NDArray[np.uint64]
+_Uint32s = npt.NDArray[np.uint32]
+_Bytes = npt.NDArray[np.uint8]
+_Floats = npt.NDArray[np.float32]
+
+built_for_tensorflow: str
+
+def set_error_factory(factory: Callable[[int, str], Exception]) -> None: ...
+def fingerprint64(values: list[bytes], prefix: bytes = b"") -> _Int64s: ...
+@overload
+def fingerprint64_arrow(offsets: _Int64s, data: _Bytes, prefix: bytes = b"") -> _Int64s: ...
+@overload
+def fingerprint64_arrow(offsets: _Int32s, data: _Bytes, prefix: bytes = b"") -> _Int64s: ...
+def unique(keys: _Int64s) -> tuple[_Int64s, _Int32s]: ...
+def group_by_owner(
+    keys: _Int64s, shards: int, hashed: bool = False
+) -> tuple[_Int64s, _Int32s, _Int64s]: ...
+def combine(grouped_rows: _Floats, order: _Int32s) -> _Floats: ...
+
+class Table:
+    """A table of the process-wide registry.
+
+    optimizer: `kind` (0 SGD, 1 Momentum, 2 Adagrad, 3 RowwiseAdagrad, 4 Adam, 5 FTRL),
+    `learning_rate`, `clip_row_norm` (0: none), `l2`, `weight_decay`, `momentum`, `nesterov`,
+    `initial_accumulator`, `epsilon`, `beta_1`, `beta_2`, `row_steps`, `l1`, `ftrl_l2`,
+    `l2_shrinkage`, `beta`. admission: `kind` (0 always, 1 counter, 2 Bloom), `sightings`,
+    `expected_keys`, `error_rate`. expiry: `after_steps`, `rare_count`, `rare_after_steps`,
+    `sweep_steps`. cache: `rows` or `bytes` (both 0: none), `policy` (0 LFU, 1 LRU), `disk`
+    (directory, or "": none), `gpu` (CUDA's number of the GPU that has it: then steps are
+    `device_forward` and `device_backward`; absent: in RAM). Types: 0 float32, 1 bfloat16, 2
+    float16. sharding: nothing, or `ranks` (the name of their collectives), `scheme` (0 row, 1
+    column, 2 row_broadcast, 3 table, 4 replicated), `owner` (3: the rank that has the table),
+    `staleness` (updates; 0: none) and `kept_rows`: then this is one rank's part of a table,
+    `width` and `lookup` are of whole rows, everything else is of the part.
+    """
+
+    def __init__(
+        self,
+        *,
+        handle: str,
+        name: str,
+        width: int,
+        vocabulary_size: int,
+        default_value: float,
+        init_kind: int,
+        init_scale: float,
+        seed: int,
+        optimizer: dict[str, float | bool],
+        weights_type: int,
+        state_type: int,
+        admission: dict[str, float],
+        expiry: dict[str, int],
+        cache: dict[str, int | str],
+        shards: int,
+        hashed: bool,
+        sharding: dict[str, int | str] = ...,
+    ) -> None: ...
+    @property
+    def handle(self) -> str: ...
+    @property
+    def width(self) -> int: ...
+    @property
+    def columns(self) -> tuple[int, int]: ...
+    def owns(self, keys: _Int64s) -> _Bytes: ...
+    @property
+    def line_bytes(self) -> int: ...
+    @property
+    def layout(self) -> dict[str, int]: ...
+    @property
+    def default_value(self) -> float: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def step(self) -> int: ...
+    @step.setter
+    def step(self, step: int) -> None: ...
+    @property
+    def shard_count(self) -> int: ...
+    def lookup(self, keys: _Int64s, insert: bool = False) -> _Floats: ...
+    def update(
+        self, keys: _Int64s, gradients: _Floats, learning_rate: float | None = None
+    ) -> None: ...
+    def export_rows(
+        self, cursor: int, max_rows: int
+    ) -> tuple[int, _Int64s, _Bytes, _Uint32s, _Uint32s, _Uint32s]: ...
+    def import_rows(
+        self,
+        keys: _Int64s,
+        lines: _Bytes,
+        clocks: _Uint32s,
+        counts: _Uint32s,
+        places: _Uint32s | None = None,
+    ) -> None: ...
+    def remove_rows(self, keys: _Int64s) -> int: ...
+    def look_ahead(self, keys: _Int64s) -> None: ...
+    def wait_for_look_ahead(self) -> None: ...
+    def warm_up(self, keys: _Int64s, counts: _Uint32s, share: float) -> int: ...
+    def digest(self, weights_only: bool = False) -> str: ...
+    def statistics(self) -> dict[str, int]: ...
+    def tombstones(self) -> tuple[_Int64s, _Uint32s]: ...
+    def forget_tombstones(self, up_to_step: int) -> None: ...
+    def state(self) -> builtins.bytes: ...
+    def set_state(self, state: builtins.bytes) -> None: ...
+    def merge_states(self, states: list[builtins.bytes], counts: list[bool]) -> None: ...
+    def snapshot(self, since: str) -> Snapshot: ...
+    def clear(self) -> None: ...
+
+class Snapshot:
+    @property
+    def rows(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def step(self) -> int: ...
+    @property
+    def side_bytes(self) -> int: ...
+    @property
+    def state(self) -> builtins.bytes: ...
+    @property
+    def removed(self) -> _Int64s: ...
+    def read(self, max_rows: int) -> tuple[_Int64s, _Bytes, _Uint32s, _Uint32s, _Uint32s]: ...
+    def keep(self) -> None: ...
+    def close(self) -> None: ...
+
+def rank_look_ahead(
+    tables: list[Table],
+    features: list[tuple[str, _Int64s, _Int64s | None, _Floats | None, int, int, int]],
+) -> None: ...
+def push_all(tables: list[Table], learning_rates: list[float] | None = None) -> None: ...
+def drop_table(handle: str) -> None: ...
+
+class DeviceFeature:
+    """The input of a feature on a GPU: arrays of PyTorch, CuPy, JAX or whatever speaks DLPack.
+
+    keys: int64 [N]. row_splits: int64 [B + 1], or None: sample b has key b alone. weights: float32
+    [N]. combiner: 0 none, 1 sum, 2 mean, 3 sqrtn. table: its number in the call.
+    """
+
+    def __init__(
+        self,
+        keys: object,
+        *,
+        table: int = 0,
+        row_splits: object | None = None,
+        weights: object | None = None,
+        combiner: int = 0,
+    ) -> None: ...
+
+class Threads:
+    """Threads for the host's part of a step: rows that come in or go out."""
+
+    def __init__(self, count: int) -> None: ...
+
+# pooled, gradients: float32 [B, D] of each feature, or [N, D] without a combiner, on the GPU.
+# stream: a cudaStream_t as an integer; arrays must be ready in its order and live until it is done.
+# what: 0 gradients wait in the slot, below 256, for device_commit; 1 in the slot and applied at
+# once; 2 outside of any step, applied at once. witness: [256], in the host's memory.
+def device_forward(
+    tables: list[Table],
+    features: list[DeviceFeature],
+    pooled: list[object],
+    *,
+    insert: bool = True,
+    stream: int = 0,
+    threads: Threads | None = None,
+) -> tuple[int, int]: ...
+def device_backward(
+    tables: list[Table],
+    features: list[DeviceFeature],
+    gradients: list[object],
+    *,
+    ticket: int = 0,
+    learning_rates: list[float] | None = None,
+    global_clip_norm: float = 0.0,
+    what: int = 2,
+    slot: int = 0,
+    stream: int = 0,
+    threads: Threads | None = None,
+) -> None: ...
+def device_commit(
+    tables: list[Table],
+    witness: _Floats,
+    *,
+    learning_rates: list[float] | None = None,
+    global_clip_norm: float = 0.0,
+    stream: int = 0,
+    threads: Threads | None = None,
+) -> None: ...
+
+class RowReader:
+    @property
+    def tables(self) -> list[tuple[str, int, str, int, float, int]]: ...
+    def read(
+        self, requests: list[tuple[int, _Int64s]], timeout_seconds: float = 10.0
+    ) -> tuple[list[tuple[_Bytes, _Uint64s, _Bytes]], int, str]: ...
+    def close(self) -> None: ...
+
+class LmdbReader(RowReader):
+    def __init__(self, directory: str, generation: str, complete: bool = True) -> None: ...
+    def size(self, table: int) -> int: ...
+    def scan(
+        self, table: int, after: int | None, count: int
+    ) -> tuple[_Int64s, _Bytes, _Uint64s]: ...
+    def digests(self, table: int) -> _Uint64s: ...
+
+class MemoryReader(RowReader):
+    """Rows of a generation in memory. tables: (name, dim, row type, default value, rows)."""
+
+    def __init__(self, tables: list[tuple[str, int, str, float, int]]) -> None: ...
+    def put(
+        self, table: int, keys: _Int64s, rows: _Bytes, versions: _Uint64s | None = None
+    ) -> None: ...
+
+class HotRows:
+    """A bounded cache of the rows of a reader's tables.
+
+    One of `rows` and `bytes` is given; policy: 0 LFU, 1 LRU. What is announced by `update` is in
+    the store already. `counts`: `hits`, `misses`, `inserted`, `evicted`, `refused`, `updated`,
+    `removed`, `rows`.
+    """
+
+    def __init__(
+        self, reader: RowReader, *, rows: int = 0, bytes: int = 0, policy: int = 0
+    ) -> None: ...
+    def update(self, table: int, keys: _Int64s, rows: _Bytes, versions: _Uint64s) -> None: ...
+    def invalidate_shard(self, shard: int, shards: int) -> None: ...
+    def clear(self) -> None: ...
+    @property
+    def slots(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+    def counts(self, table: int) -> dict[str, int]: ...
+
+class ServingLookup:
+    """Looks up features of a reader's tables, through a cache or without one.
+
+    on_store_failure: 0 fails, 1 gives default rows. features: table, keys, row splits, weights,
+    combiner (0 none, 1 sum, 2 mean, 3 sqrtn). `lookup` returns the pooled values of each feature,
+    `keys`, `hits`, `fetched`, `unknown` and `failed`, and why keys failed, or "". `counts`:
+    `fetched`, `unknown`, `failed`, `defaulted`.
+    """
+
+    def __init__(
+        self,
+        reader: RowReader,
+        cache: HotRows | None = None,
+        *,
+        on_store_failure: int = 0,
+        share_fetches: bool = True,
+        threads: int = 1,
+    ) -> None: ...
+    def lookup(
+        self,
+        features: list[tuple[int, _Int64s, _Int64s | None, _Floats | None, int]],
+        timeout_seconds: float = 10.0,
+    ) -> tuple[list[_Floats], dict[str, int], str]: ...
+    def counts(self, table: int) -> dict[str, int]: ...
+    @property
+    def waited(self) -> int: ...
+
+class RedisReader(RowReader):
+    """Reads the rows of a generation from Redis.
+
+    record: the generation's control record, JSON. topology: JSON,
+    `{"cluster": bool, "nodes": [{"address": "host:port" or "unix:/path", "slots": [[first, last],
+    ...]}, ...]}`; outside of a cluster one node, which needs no slots. connect_seconds: to connect.
+    silence_seconds: after which a node that was asked counts as gone. most_reads: at a time, each
+    with up to one connection a node; others wait. Nothing is connected before the first read.
+
+    Codes of failed keys: 14 a node cannot be reached or is too slow, 7 it does not let us in, 15
+    the store lost rows or a page is damaged, 8 too many reads at a time, 9 a node is of a cluster.
+    """
+
+    def __init__(
+        self,
+        record: str,
+        topology: str,
+        *,
+        username: str = "",
+        password: str = "",
+        database: int = 0,
+        connect_seconds: float = 0.5,
+        silence_seconds: float = 0.8,
+        most_reads: int = 32,
+    ) -> None: ...
+    def set_topology(self, topology: str) -> None:
+        """Takes another topology; others may read meanwhile. Nodes that stay keep connections."""
+
+    def statistics(self) -> dict[str, Any]:
+        """Returns counters since the start.
+
+        `reads`, `keys_found`, `keys_unknown`, `keys_failed`, `pages` and `markers` asked for,
+        `trips`, `reconnects`, `moved` and `asked` (redirections), `retried`, `microseconds` of all
+        reads, `read_times` ([i]: reads below 2^i microseconds), and `nodes`: by address `breaker`
+        ("closed", "open", "half open"), `openings`, `last_failure`, `connects`, `failures`,
+        `commands`, `bytes_in`, `idle_connections`. When `moved`, or `failures` of a node, have
+        grown, the topology may be old.
+        """
+
+class LmdbBlocks:
+    def __init__(self, directory: str, generation: str, name: str) -> None: ...
+    def put(self, numbers: list[int], blocks: list[builtins.bytes]) -> None: ...
+    def get(self, number: int) -> builtins.bytes | None: ...
+    def close(self) -> None: ...
+
+class LmdbWriter:
+    def __init__(self, directory: str, generation: str, table: str, row_bytes: int) -> None: ...
+    def write(self, keys: _Int64s, rows: _Bytes, version: int) -> None: ...
+    def put(self, keys: _Int64s, rows: _Bytes, versions: _Uint64s) -> int: ...
+    def close(self) -> None: ...
+
+class LmdbRecords:
+    def __init__(self, directory: str, create: bool) -> None: ...
+    def get(self, name: str) -> str | None: ...
+    def swap_all(self, changes: Sequence[tuple[str, str | None, str | None]]) -> bool: ...
+    def names(self, prefix: str) -> list[str]: ...
+    def next_number(self) -> int: ...
+    def close(self) -> None: ...
+
+def drop_lmdb_table(directory: str, generation: str, table: str) -> None: ...
+
+# Stored rows: docs/formats.md. B bytes of a stored row, V shards, P pages in each. number: of the
+# generation; table: its number in the generation.
+def encode_rows(row_type: str, weights: _Floats) -> _Bytes: ...
+def decode_rows(row_type: str, dim: int, rows: _Bytes) -> _Floats: ...
+def store_names(shards: int, number: int) -> tuple[list[builtins.bytes], list[int]]:
+    """Returns the names of the markers, and the slots, of all shards."""
+
+def page_names(
+    shards: int,
+    number: int,
+    table: int,
+    pages: int,
+    shard: int,
+    first: int = 0,
+    count: int | None = None,
+) -> list[builtins.bytes]: ...
+def page_of_keys(keys: _Int64s, shards: int, pages: int) -> tuple[_Int32s, _Int64s]: ...
+def pack_pages(
+    keys: _Int64s,
+    rows: _Bytes,
+    version: int,
+    shards: int,
+    number: int,
+    table: int,
+    pages: int,
+    only: list[int] | None = None,
+) -> list[tuple[int, int, builtins.bytes]]:
+    """Returns (shard, commands, payload) of each shard that has rows, ascending.
+
+    A payload is whole `MSET page value...` commands of the protocol, for
+    `connection.send_packed_command([payload])`; Redis answers with so many `+OK`. A command has up
+    to 256 pages, and up to 256 KiB unless one page has more.
+    """
+
+def record_digests(keys: _Int64s, rows: _Bytes, shards: int) -> npt.NDArray[np.uint64]:
+    """Returns uint64 [V, 3]: rows and the two sums of their digest, of each shard."""
+
+def page_digest(
+    values: list[builtins.bytes | None],
+    row_bytes: int,
+    shards: int,
+    number: int,
+    table: int,
+    pages: int,
+    shard: int,
+    first_page: int = 0,
+) -> npt.NDArray[np.uint64]:
+    """Returns uint64 [3] of pages of one shard, numbers `first_page` on, as MGET answers them.
+
+    Tombstones do not count; None is an absent page.
+
+    Raises:
+        DataLossError: a page is no whole number of records, or has a record that belongs elsewhere
+            or is there twice.
+    """
+
+# Options: store, generation, topology, username, password (str), database, timeout_millis,
+# cache_rows, cache_bytes (int), default_on_failure, cache_lru (bool); see hr_serving_options.
+def attach_serving(manifest_path: str, **options: str | int | bool) -> None: ...
+def detach_serving(manifest_path: str) -> None: ...
+def show_attached(manifest_path: str, shown: int, layers: list[tuple[str, int]]) -> None: ...
+def set_attached_topology(manifest_path: str, topology: str) -> None: ...
+def create_mpi_ranks(name: str, library: str, timeout_seconds: float) -> None: ...
+def create_thread_ranks(names: Sequence[str], timeout_seconds: float) -> None: ...
+def drop_ranks(name: str) -> None: ...
+
+class Ranks:
+    """A rank of a group, and its collectives; `name` is that of `create_*_ranks`.
+
+    `all_gather`: what each rank gave, of any length. `broadcast`: what rank 0 gave. `all_reduce_*`:
+    in place. `counts`: `calls`, `bytes_sent`, `bytes_received`, `nanoseconds` by stage.
+    `set_device`: how they exchange what is in memory of GPUs: 0 auto, 1 NCCL, 2 by way of the
+    host's memory. `device`: how they do it; "" before they first do.
+    """
+
+    def __init__(self, name: str) -> None: ...
+    @property
+    def rank(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    def set_device(self, wanted: int, nccl_library: str, timeout_seconds: float) -> None: ...
+    @property
+    def device(self) -> str: ...
+    def all_gather(self, data: _Bytes, what: str) -> list[_Bytes]: ...
+    def broadcast(self, data: bytes, what: str) -> bytes: ...
+    def all_reduce_floats(self, values: _Floats, what: str) -> None: ...
+    def all_reduce_doubles(self, values: npt.NDArray[np.float64], what: str) -> None: ...
+    def barrier(self, what: str) -> None: ...
+    def fail(self, code: int, message: str) -> None: ...
+    def counts(self) -> dict[str, dict[str, int]]: ...
