@@ -107,8 +107,9 @@ def counts_of_all(
     for table, (keys, counts) in counted.items():
         total = _KeyCounts()
         what = f"keys of the warm-up of {table}"
-        for pair in zip(ranks.all_gather(keys, what), ranks.all_gather(counts, what), strict=True):
-            total.add_counted(*pair)
+        told = zip(ranks.all_gather(keys, what), ranks.all_gather(counts, what), strict=True)
+        for their_keys, times in told:
+            total.add_counted(their_keys.astype(np.int64), times.astype(np.uint32))
         together[table] = total.result()
     return together
 

@@ -122,16 +122,24 @@ def test_a_scheme_of_a_table_comes_before_that_of_all(config):
     assert [table.forced for table in plan.tables] == [True, False, True, True]
 
 
-def test_with_staleness_rows_stay_whole(config, tmp_path):
+@pytest.mark.parametrize(
+    ("sections", "words"),
+    [
+        ({"parallel": {"staleness": 10}}, "which knows no staleness"),
+        ({"cache": {"device": "gpu", "device_rows": 9}}, "which knows no cache on a GPU"),
+    ],
+    ids=["with staleness", "with caches on GPUs"],
+)
+def test_rows_stay_whole(config, tmp_path, sections, words):
     plan = plan_of_run(config(), 2, tmp_path, False, print)
     (tmp_path / "sharding.json").write_text(
         json.dumps(plan.to_dict()).replace('"scheme": "row"', '"scheme": "column"')
     )
-    stale = config(parallel={"staleness": 10})
-    assert set(plan_tables(stale, 2).schemes().values()) <= {"row", "table"}
+    changed = config(**sections)
+    assert set(plan_tables(changed, 2).schemes().values()) <= {"row", "table"}
     said = []
-    plan_of_run(stale, 2, tmp_path, True, said.append)
-    assert "which knows no staleness" in said[0]
+    plan_of_run(changed, 2, tmp_path, True, said.append)
+    assert words in said[0]
 
 
 def test_a_missing_file_is_told(config, tmp_path):
