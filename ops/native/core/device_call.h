@@ -49,8 +49,8 @@ class DeviceCall {
   // Finds the rows of batch->unique, whose lookups are batch->counts(). batch->lookups: (T) lookups
   // of all keys, unless they are `counted`; afterwards of those that have a row. Returns how many
   // distinct keys have none. wrong (may be null): refuse must throw if it says so.
-  size_t find(Find how, const WrongKeys* wrong,
-              const std::function<void(const WrongKeys&)>& refuse, DeviceBatch* batch);
+  size_t find(Find how, const WrongKeys* wrong, const std::function<void(const WrongKeys&)>& refuse,
+              DeviceBatch* batch);
   // Applies the optimizers.
   void apply(const DeviceBatch& batch, const DeviceDue& due);
   // Sends rows of the bypass back, and lets rows expire.
