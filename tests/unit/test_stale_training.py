@@ -41,15 +41,16 @@ def lookups(run):
 def test_lagging_rows_save_bytes_and_lose_no_update(files, tmp_path):
     found = {}
     checkpoint = {"every_steps": 1000}  # each tells everything
+    long = {"epochs": 8, "eval_every_steps": 1000}  # rows lag once they have many updates
     for staleness in (0, 20):
         run = tmp_path / str(staleness)
-        config = stale_config(files, 3, staleness, checkpoint=checkpoint)
+        config = stale_config(files, 3, staleness, checkpoint=checkpoint, train=long)
         found[staleness] = good(train_on(3, config, run))
     exact, lagging = found[0], found[20]
     assert lagging.rows == exact.rows
     # Every lookup of every key was told to its owner in the end.
     assert lookups(tmp_path / "20") == lookups(tmp_path / "0")
-    assert row_bytes(tmp_path / "20") < 0.6 * row_bytes(tmp_path / "0")
+    assert row_bytes(tmp_path / "20") < 0.7 * row_bytes(tmp_path / "0")
     assert lagging.valid.auc == pytest.approx(exact.valid.auc, abs=0.1)
     assert lagging.valid.logloss == pytest.approx(exact.valid.logloss, rel=0.1)
 

@@ -220,7 +220,7 @@ void StaleExchange::prepare_gradients(const std::vector<const Feature*>& feature
       for (size_t j = 0; j < width(); ++j) sum[j] += gradient[j];
       facts.updates += 1;
       facts.lookups += keys_.lookups()[place];
-      if (facts.updates <= sharding().staleness.updates) continue;
+      if (facts.updates <= sharding().staleness.most_behind(facts.version)) continue;
       pushed_[r].choose(i, words_[place]);
       std::memcpy(push, sum, width() * sizeof(float));
       std::memset(sum, 0, width() * sizeof(float));

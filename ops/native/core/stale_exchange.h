@@ -10,10 +10,11 @@
 namespace hotrow {
 
 // After HET. A kept row is read as it is while its owner has counted at most s updates since it
-// came, not counting the own; the owner looks at that for each batch and sends those rows alone
-// that lag further. Own gradients are applied to the kept row at once and summed; the owner gets
-// the sum after s + 1 updates, or when the row gives way to a hotter one. A step of a rank is an
-// update. Everything of a row that nobody keeps goes as without staleness.
+// came (fewer while it is young: StalenessOptions::most_behind), not counting the own; the owner
+// looks at that for each batch and sends those rows alone that lag further. Own gradients are
+// applied to the kept row at once and summed; the owner gets the sum after one more update than
+// that, or when the row gives way to a hotter one. A step of a rank is an update. Everything of a
+// row that nobody keeps goes as without staleness.
 //
 // The state of a kept row comes with it, and again with a row that is sent anew when the row had
 // half as many updates more since: what others did to it is in the owner's alone.

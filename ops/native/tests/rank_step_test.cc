@@ -548,6 +548,16 @@ TEST_CASE("staleness: every optimizer works on kept rows") {
   }
 }
 
+TEST_CASE("staleness: a young row lags by a quarter of its updates at most") {
+  Kept model(2, 1000, 64);
+  for (int step = 0; step < 60; ++step) {
+    for (const auto& read : model.step({0}, 1.0f)) {
+      const float missing = static_cast<float>(2 * step) + read[0];
+      CHECK(missing <= static_cast<float>(2 * step / 4 + 2));
+    }
+  }
+}
+
 TEST_CASE("staleness: the state of a kept row follows what others do to it") {
   Kept model(3, 5, 64, OptimizerKind::kAdagrad);
   for (int step = 0; step < 200; ++step) model.step({0}, 1.0f);

@@ -12,8 +12,9 @@ class Staleness:
     """Hot rows of other ranks, kept by each rank: bounded staleness after HET (VLDB 2022).
 
     A kept row is read as it is while its owner has counted at most `updates` updates since it came,
-    not counting the own, which a rank always reads. A rank tells the owner the sum of its gradients
-    after `updates + 1` of its steps. The owner's optimizer then takes it as one gradient.
+    not counting the own, which a rank always reads; and at most a quarter of all that it counted. A
+    rank tells the owner the sum of its gradients when they are one more. The owner's optimizer then
+    takes it as one gradient.
 
     Attributes:
         updates: s; a rank's step that has a gradient for the row is one update.
