@@ -62,7 +62,7 @@ def config_of(files, workers=1, **sections):
         "model": {"arch": "dlrm", "bottom": [8, 5], "top": [8], "dropout": 0.2, "l2": 0.01},
         "optimizer": {"name": "adam", "learning_rate": 0.01, "global_clipnorm": 0.5},
         "tables": {"default": {"learning_rate": 0.1}},
-        "train": {"epochs": 2, "shuffle_buffer": 100, "eval_every_steps": 1},
+        "train": {"epochs": 2, "shuffle_buffer": 100, "eval_every_steps": 4},
         "checkpoint": {"every_steps": 5},
     }
     parallel = {"workers": workers, "timeout_seconds": 60.0, **sections.pop("parallel", {})}
@@ -129,11 +129,17 @@ def assert_same_model(one, other, rtol=2e-5):
         np.testing.assert_allclose(values, theirs[name], rtol=rtol, atol=1e-6, err_msg=name)
 
 
-def assert_same_losses(one, other):
+def assert_same_losses(one, other, rtol=1e-6):
+    valid = losses(one, "valid")
+    assert valid.keys() == losses(other, "valid").keys()
     for kind in ("train", "valid"):
         left, right = losses(one, kind), losses(other, kind)
-        assert left.keys() == right.keys()
-        np.testing.assert_allclose(list(left.values()), list(right.values()), rtol=1e-6)
+        # Training is told of at each validation, and by the clock in between.
+        common = sorted(left.keys() & right.keys())
+        assert set(valid) <= set(common)
+        np.testing.assert_allclose(
+            [left[step] for step in common], [right[step] for step in common], rtol=rtol
+        )
 
 
 @pytest.fixture(scope="module")
@@ -276,7 +282,7 @@ def test_a_run_of_ranks_loads_as_one_model(files, alone, tmp_path):
 
 
 def test_a_resumed_run_of_as_many_ranks_has_the_bits_of_one_that_went_through(files, tmp_path):
-    for name, bounds in (("through", (None,)), ("resumed", (7, None))):
+    for name, bounds in (("through", (None,)), ("resumed", (8, None))):
         for number, bound in enumerate(bounds):
             config = config_of(files, 2, train={"max_steps": bound})
             train_on(2, config, tmp_path / name, resume=number > 0)
@@ -291,7 +297,7 @@ def test_a_resumed_run_of_as_many_ranks_has_the_bits_of_one_that_went_through(fi
     dense = [(newest(tmp_path / name) / "model.safetensors").read_bytes() for name in
              ("through", "resumed")]  # fmt: skip
     assert dense[0] == dense[1]
-    assert losses(tmp_path / "through") == losses(tmp_path / "resumed")
+    assert_same_losses(tmp_path / "through", tmp_path / "resumed", rtol=0)
 
 
 def test_an_error_of_one_rank_ends_all(files, tmp_path, monkeypatch):
