@@ -110,11 +110,19 @@ def train_ahead(
         optimizer.apply(tape.gradient(loss, variables), variables)
         return loss
 
-    losses = [
-        float(step(inputs))
-        for _ in range(2)
-        for inputs in look_ahead(epoch, window, layer.look_ahead)
-    ]
+    losses = []
+    for number in range(2):
+        fresh = number == 1
+
+        def hand_over(coming: list[dict[str, tf.Tensor]]) -> None:
+            nonlocal fresh
+            layer.look_ahead(coming)
+            # Once, however fast the steps are, rows that left the cache come before their batch.
+            for table in layer.tables.values() if fresh else ():
+                table.wait_for_look_ahead()
+            fresh = False
+
+        losses += [float(step(inputs)) for inputs in look_ahead(epoch, window, hand_over)]
     for table in layer.tables.values():
         table.wait_for_look_ahead()
     return losses, layer
