@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
 import tempfile
+from collections.abc import Iterator
 
 # absl prints these before it reads any level, so no setting of TensorFlow silences them.
 _GREETING = re.compile(
@@ -15,7 +17,7 @@ _GREETING = re.compile(
 )
 
 
-def import_tensorflow_quietly(threads: int | None = None) -> None:
+def import_tensorflow_quietly(threads: int | None = None, *, open_devices: bool = True) -> None:
     """Imports TensorFlow and opens its devices; what else is printed meanwhile is kept.
 
     Does nothing special when the user set TF_CPP_MIN_LOG_LEVEL to 0 to see everything.
@@ -23,19 +25,31 @@ def import_tensorflow_quietly(threads: int | None = None) -> None:
     Args:
         threads: that TensorFlow shall use, unless TF_NUM_INTRAOP_THREADS or
             TF_NUM_INTEROP_THREADS tells; None: as many as it likes.
+        open_devices: False: it may be told later which ones to see.
     """
-    if "tensorflow" in sys.modules or os.environ.get("TF_CPP_MIN_LOG_LEVEL") == "0":
+    if "tensorflow" in sys.modules or _shows_everything():
         _limit_threads(threads)
+        return
+    with quietly():
+        _limit_threads(threads)
+        import tensorflow as tf
+
+        if open_devices:
+            tf.config.list_logical_devices()
+
+
+@contextlib.contextmanager
+def quietly() -> Iterator[None]:
+    """A context without the lines that TensorFlow's libraries print when they open devices."""
+    if _shows_everything():
+        yield
         return
     sys.stderr.flush()
     terminal = os.dup(2)
     with tempfile.TemporaryFile() as printed:
         os.dup2(printed.fileno(), 2)
         try:
-            _limit_threads(threads)
-            import tensorflow as tf
-
-            tf.config.list_logical_devices()
+            yield
         finally:
             sys.stderr.flush()
             os.dup2(terminal, 2)
@@ -44,6 +58,10 @@ def import_tensorflow_quietly(threads: int | None = None) -> None:
             for line in printed:
                 if not _GREETING.match(line):
                     os.write(2, line)
+
+
+def _shows_everything() -> bool:
+    return os.environ.get("TF_CPP_MIN_LOG_LEVEL") == "0"
 
 
 def _limit_threads(threads: int | None) -> None:

@@ -13,7 +13,7 @@ import click
 from hotrow.cli.failures import exit_code_of
 from hotrow.cli.invocation import Invocation
 from hotrow.cli.launched import Launched
-from hotrow.cli.quiet_start import import_tensorflow_quietly
+from hotrow.cli.quiet_start import import_tensorflow_quietly, quietly
 from hotrow.config import ParallelConfig
 
 if TYPE_CHECKING:
@@ -53,14 +53,20 @@ def this_rank(config: ParallelConfig, own_gpu: bool) -> Iterator[Ranks]:
     cores = len(os.sched_getaffinity(0))
     ranks: Ranks | None = None
     try:
-        import_tensorflow_quietly(None if alone else max(1, cores // here))
+        # Which devices TensorFlow sees must be told before it opens them.
+        threads = None if alone else max(1, cores // here)
+        import_tensorflow_quietly(threads, open_devices=False)
         from hotrow.ops.ranks import start_ranks
 
         ranks = start_ranks(config.timeout_seconds, config.device_collectives)
-        if own_gpu:
-            from hotrow.ops.own_gpu import take_own_gpu
+        with quietly():
+            if own_gpu:
+                from hotrow.ops.own_gpu import take_own_gpu
 
-            take_own_gpu(ranks)
+                take_own_gpu(ranks)
+            import tensorflow as tf
+
+            tf.config.list_logical_devices()
         yield ranks
         ranks.close()
         launched.ended(0)

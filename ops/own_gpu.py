@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
@@ -14,17 +15,30 @@ def take_own_gpu(ranks: Ranks) -> None:
     """Leaves TensorFlow one of this machine's GPUs, /device:GPU:0 from then on. A collective.
 
     Rank r of a machine's ranks gets GPU r modulo their number; GPUs that the launcher hid
-    (CUDA_VISIBLE_DEVICES) do not count. Nothing changes on one rank, or with one GPU or none. It
-    must come before anything else that uses a GPU.
+    (CUDA_VISIBLE_DEVICES) do not count. Where ranks share a GPU, TensorFlow takes no more of its
+    memory than it needs, instead of all. Nothing changes on one rank, or without a GPU.
 
     Raises:
-        RuntimeError: TensorFlow uses GPUs already.
+        RuntimeError: TensorFlow has opened its devices already.
     """
     if ranks.size == 1:
         return
-    machine = np.frombuffer(socket.gethostname().encode(), np.uint8)
+    machine = np.frombuffer(_this_machine().encode(), np.uint8)
     machines = [told.tobytes() for told in ranks.all_gather(machine, "machines of the ranks")]
     number = machines[: ranks.rank].count(machines[ranks.rank])
     gpus = tf.config.list_physical_devices("GPU")
+    if not gpus:
+        return
+    own = gpus[number % len(gpus)]
     if len(gpus) > 1:
-        tf.config.set_visible_devices([gpus[number % len(gpus)]], "GPU")
+        tf.config.set_visible_devices([own], "GPU")
+    if machines.count(machines[ranks.rank]) > len(gpus):
+        tf.config.experimental.set_memory_growth(own, True)
+
+
+def _this_machine() -> str:
+    """Returns what all containers of a machine have in common, and no other machine has."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text()
+    except OSError:
+        return socket.gethostname()

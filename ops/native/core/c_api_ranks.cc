@@ -119,11 +119,7 @@ int hr_ranks_set_device(hr_ranks* ranks, int wanted, const char* nccl_library,
   });
 }
 
-const char* hr_ranks_device(const hr_ranks* ranks) {
-  thread_local std::string told;
-  told = ranks->collectives->device().chosen;
-  return told.c_str();
-}
+const char* hr_ranks_device(const hr_ranks* ranks) { return ranks->collectives->device().chosen; }
 
 void hr_gathered_release(hr_gathered* gathered) { delete gathered; }
 

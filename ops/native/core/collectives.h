@@ -1,6 +1,7 @@
 // The ordered queue of collectives of a rank, and what is counted of them.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -35,7 +36,7 @@ struct DeviceRanks {
   DeviceCollectives wanted = DeviceCollectives::kAuto;
   std::string nccl_library;  // path, if it is not found by its own name
   double timeout_seconds = 300.0;
-  std::string chosen;                                // by its name; empty: none yet
+  std::atomic<const char*> chosen{""};               // by its name; empty: none yet
   std::shared_ptr<DeviceCommunicator> communicator;  // used on the queue
 };
 

@@ -68,6 +68,7 @@ int64_t device_rank_forward(const LayerCall& call, bool insert, const std::vecto
     if (told != nullptr) told->wait();
     const RankCallOnDevice here(call, stream);
     DeviceRankPlan* const plan = here.plan_of(0);
+    plan->ticket = 0;  // nobody's, if this fails
     DeviceRankExchange step(call, here.on_gpu(), &here.work(), plan, stream);
     step.collect();
     step.send_keys(insert);

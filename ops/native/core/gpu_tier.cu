@@ -103,7 +103,10 @@ GpuTier::GpuTier(Table& table)
   }
   used_.record(stream);
   used_.wait();
-  if (table.sharding().ranks != nullptr) rank_work = std::make_unique<DeviceRankWork>();
+  if (table.sharding().ranks != nullptr) {
+    rank_work = std::make_unique<DeviceRankWork>();
+    ahead_ = std::make_unique<DeviceLookAhead>(table, *this);
+  }
 }
 
 GpuTier::~GpuTier() {
@@ -318,7 +321,8 @@ void GpuTier::drop(const int64_t* keys, size_t count) {
 // --- look-ahead ----------------------------------------------------------------------------------
 
 void GpuTier::look_ahead(const int64_t* keys, size_t count) {
-  {
+  // On ranks it is there: a thread that others wait for must not wait for the lock.
+  if (table_->sharding().ranks == nullptr) {
     std::unique_lock lock(table_->mutex());
     const OnDevice here(device_);
     if (ahead_ == nullptr) ahead_ = std::make_unique<DeviceLookAhead>(*table_, *this);

@@ -2,6 +2,8 @@
 
 #include <cuda_runtime.h>
 
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "core/back_off.h"
@@ -10,6 +12,8 @@
 
 namespace hotrow {
 namespace {
+
+constexpr std::chrono::seconds kLongestEnd(5);
 
 class NcclCommunicator final : public DeviceCommunicator {
  public:
@@ -32,16 +36,24 @@ class NcclCommunicator final : public DeviceCommunicator {
   }
 
   ~NcclCommunicator() override {
-    const OnDevice here(device());
-    if (comm_ != nullptr) {
-      try {
+    try {
+      const OnDevice here(device());
+      if (comm_ != nullptr) {
         nccl_.check(nccl_.finalize(comm_), "ncclCommFinalize");
-        await("the end of NCCL", [this] { return is_idle(); });
-        nccl_.destroy(comm_);
-        return;
-      } catch (const std::exception&) {
-        // Others are gone; nobody is left to hear of it.
+        // Without a look at the host's ranks: at the end of a program MPI may have ended.
+        const auto last = std::chrono::steady_clock::now() + kLongestEnd;
+        ncclResult_t state = ncclInProgress;
+        while (state == ncclInProgress && std::chrono::steady_clock::now() < last) {
+          nccl_.check(nccl_.async_error(comm_, &state), "ncclCommGetAsyncError");
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+        if (state == ncclSuccess) {
+          nccl_.destroy(std::exchange(comm_, nullptr));
+          return;
+        }
       }
+    } catch (const std::exception&) {
+      // Others are gone; nobody is left to hear of it.
     }
     give_up();
   }

@@ -74,6 +74,7 @@ Table::Table(std::string name, const TableOptions& options, int32_t shards, bool
   if (options.cache.rows > 0 && options.cache.device == CacheDevice::kGpu) {
     tier_ = make_gpu_tier(*this);
   }
+  if (sharding_.ranks != nullptr && cache() != nullptr) mover_ = std::make_unique<LookAhead>(*this);
 }
 
 Table::~Table() {
@@ -373,7 +374,8 @@ void Table::look_ahead(const int64_t* keys, size_t count) {
   check_keys(keys, count);
   if (tier_ != nullptr) tier_->look_ahead(keys, count);
   if (cache() == nullptr) return;
-  {
+  // On ranks it is there: a thread that others wait for must not wait for the lock.
+  if (sharding_.ranks == nullptr) {
     std::unique_lock lock(mutex_);
     if (mover_ == nullptr) mover_ = std::make_unique<LookAhead>(*this);
   }
