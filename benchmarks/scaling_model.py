@@ -17,8 +17,8 @@ takes its bytes over a bandwidth:
               (`benchmarks/staleness.py` counts them)
 
 Stages come one after the other, as without look-ahead; `ahead`: distinct keys, keys and missing
-rows of the next batch come while a batch is trained, and are free until the links are full. Dense
-layers are left out.
+rows of the next batch come while a batch is trained, so they are free until memory, network or PCIe
+is full. Dense layers are left out.
 
     python benchmarks/scaling_model.py [--dim 128] [--missing 0.1] [--json F]
 """
@@ -39,6 +39,11 @@ KEY_BYTES = 9  # and how often it appears
 DISTINCT_BYTES = 40  # a key is read, hashed into a table of 16 bytes, and its place written
 STAGES = ("distinct", "keys", "missing", "lookup", "rows", "pool", "sum", "gradients", "update")
 AHEAD = ("distinct", "keys", "missing")
+LINKS = {
+    "memory": ("distinct", "lookup", "pool", "sum", "update"),
+    "network": ("keys", "rows", "gradients"),
+    "PCIe": ("missing",),
+}
 
 
 @dataclass(frozen=True)
@@ -132,7 +137,8 @@ def main(
             parts = stages(volumes, ranks, dim, missing, saved)
             step = sum(parts.values())
             ahead = max(
-                sum(ms for stage, ms in parts.items() if stage not in AHEAD), parts["missing"]
+                sum(ms for stage, ms in parts.items() if stage not in AHEAD),
+                *(sum(parts[stage] for stage in of_link) for of_link in LINKS.values()),
             )
             speed = ranks * own / ahead / 1e3
             base = base or speed

@@ -13,6 +13,7 @@
 #include "core/rank_step.h"
 #include "core/registry.h"
 #include "core/snapshot.h"
+#include "core/stale_words.h"
 #include "core/table.h"
 #include "core/training.h"
 
@@ -122,6 +123,10 @@ hotrow::Sharding to_sharding(const hr_table_options& from) {
   sharding.staleness = {from.staleness, from.kept_rows};
   const bool owned =
       sharding.scheme == hotrow::Scheme::kRow || sharding.scheme == hotrow::Scheme::kTable;
+  if (from.staleness > hotrow::UpdateVersion::kMostBehind) {
+    hotrow::fail(Code::kInvalidArgument, "table %s: staleness %u; at most %u", from.name,
+                 from.staleness, hotrow::UpdateVersion::kMostBehind);
+  }
   if (from.staleness > 0 && !owned) {
     hotrow::fail(Code::kInvalidArgument,
                  "table %s: staleness is for sharding row and table, where a row has one owner",

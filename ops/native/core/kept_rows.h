@@ -121,7 +121,7 @@ class KeptRows {
 struct StaleState {
   StaleState(const LineLayout& layout, const StalenessOptions& options, int ranks)
       : kept(std::make_shared<KeptRows>(layout, options.kept_rows, 1)),
-        counts(options.updates, kept->capacity() * static_cast<size_t>(ranks - 1)) {}
+        counts(kept->capacity() * static_cast<size_t>(ranks - 1)) {}
   void clear() {
     kept->clear(number);
     counts.clear();

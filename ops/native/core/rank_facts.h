@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <new>
 #include <string>
@@ -44,6 +45,9 @@ void for_all_ranks(Collectives& ranks, Part&& part) {
     throw;
   } catch (const std::bad_alloc&) {
     ranks.fail(Code::kResourceExhausted, "out of memory in a step");
+    throw;
+  } catch (const std::exception& e) {
+    ranks.fail(Code::kInternal, e.what());
     throw;
   }
 }

@@ -23,8 +23,9 @@ int64_t rank_forward(const LayerCall& call, bool insert, const std::vector<float
 // Hands over a coming batch, after those that were handed over before: its keys go to their owners
 // while the batch before it is trained, and the owners bring its rows into their device tiers.
 // Copies the features. The batches must then be trained in this order. Nothing that is computed
-// changes. With staleness nothing happens. Safe beside the steps of another thread, if all ranks
-// then still tell and train in the same order. What fails here ends the collectives of all ranks.
+// changes. With staleness nothing happens. Safe beside the steps of another thread, if on all ranks
+// a batch is told before the forward pass of the one before it begins, or on all after it ended.
+// What fails here ends the collectives of all ranks.
 // others: the tables of the call but the first, which keeps the batch; they live until it has come.
 void rank_look_ahead(const LayerCall& call, std::vector<std::shared_ptr<Table>> others = {});
 void rank_backward(const LayerCall& call, const std::vector<const float*>& gradients,

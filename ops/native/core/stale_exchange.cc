@@ -55,7 +55,8 @@ void StaleExchange::collect(const std::vector<const Feature*>& features) {
       if (slot == KeptRows::kNone) continue;
       const KeptRows::Facts& facts = kept.facts(slot);
       const uint32_t grown = facts.version - facts.state_version;
-      const bool old = grown >= std::max(kLeastGrowth, facts.state_version / kGrowth);
+      const bool old =
+          grown >= std::max(kLeastGrowth, UpdateVersion::age(facts.state_version) / kGrowth);
       words_[place] = facts.filled != 0 ? StaleWord::of(facts.version, old) : StaleWord::kNew;
     }
   }
@@ -220,7 +221,9 @@ void StaleExchange::prepare_gradients(const std::vector<const Feature*>& feature
       for (size_t j = 0; j < width(); ++j) sum[j] += gradient[j];
       facts.updates += 1;
       facts.lookups += keys_.lookups()[place];
-      if (facts.updates <= sharding().staleness.most_behind(facts.version)) continue;
+      const uint32_t most = sharding().staleness.most_behind(UpdateVersion::age(facts.version));
+      // A row that is kept since a later forward pass than this one: its owner expects no counts.
+      if (facts.updates <= most || !StaleWord::is_kept(words_[place])) continue;
       pushed_[r].choose(i, words_[place]);
       std::memcpy(push, sum, width() * sizeof(float));
       std::memset(sum, 0, width() * sizeof(float));

@@ -8,8 +8,20 @@
 
 namespace hotrow {
 
-// 32 bits: kOnly, kNew, or the low bits of the version of the kept row, and whether its state is
-// asked for, too, if it comes.
+// How often a row was updated since it is kept, in the low kAgeBits, and above them a number that
+// is another one whenever the counting began anew. 30 bits, which may wrap.
+struct UpdateVersion {
+  static constexpr int kBits = 30, kAgeBits = 22;
+  // A bound that is far below what two beginnings of a count are apart.
+  static constexpr uint32_t kMostBehind = (1u << 20) - 1;
+
+  static uint32_t age(uint32_t version) { return version & ((1u << kAgeBits) - 1); }
+  // The first version after a beginning that began with `first`.
+  static uint32_t begin_after(uint32_t first) { return first + (2u << kAgeBits); }
+};
+
+// 32 bits: kOnly, kNew, or the version of the kept row, and whether its state is asked for, too, if
+// it comes.
 struct StaleWord {
   static constexpr uint32_t kOnly = 0x80000000u;  // once
   static constexpr uint32_t kNew = 0x80000001u;   // to be kept, with its state
@@ -23,7 +35,7 @@ struct StaleWord {
   }
   // Of an array of words, or of counts, in a message.
   static size_t bytes(size_t count) { return (count * sizeof(uint32_t) + 7) / 8 * 8; }
-  // How far a kept row is behind the owner's; counts may wrap.
+  // How far a kept row is behind the owner's; negative: they do not belong together.
   static int32_t behind(uint32_t word, uint32_t now) {
     return static_cast<int32_t>((now - (word & kVersion)) << 2) >> 2;
   }

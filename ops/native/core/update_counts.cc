@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/hash.h"
+#include "core/stale_words.h"
 
 namespace hotrow {
 namespace {
@@ -11,8 +12,8 @@ constexpr size_t kLeast = 1024;
 
 }  // namespace
 
-UpdateCounts::UpdateCounts(uint32_t most_behind, size_t kept)
-    : most_behind_(most_behind), enough_(std::max(2 * kept, kLeast)), forget_at_(enough_) {}
+UpdateCounts::UpdateCounts(size_t kept)
+    : enough_(std::max(2 * kept, kLeast)), forget_at_(enough_) {}
 
 size_t UpdateCounts::place_of(int64_t key) const {
   const size_t mask = entries_.size() - 1;
@@ -30,19 +31,16 @@ void UpdateCounts::rebuild(size_t size) {
 }
 
 void UpdateCounts::forget() {
-  int32_t ahead = 0;  // the most that a count that is forgotten is past `first_`
   size_ = 0;
   for (Entry& entry : entries_) {
     if (entry.used == kOld) {
-      ahead = std::max(ahead, static_cast<int32_t>(entry.updates - first_));
       entry.used = kNobody;
     } else if (entry.used == kAsked) {
       entry.used = kOld;
       ++size_;
     }
   }
-  // Once for the bound, once for what a rank pushes in the step in which it last asked.
-  first_ += static_cast<uint32_t>(ahead) + 2 * (most_behind_ + 1);
+  first_ = UpdateVersion::begin_after(first_);
   rebuild(entries_.size());
   forget_at_ = std::max(enough_, 2 * size_);
 }

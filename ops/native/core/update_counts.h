@@ -7,14 +7,13 @@
 
 namespace hotrow {
 
-// Counts begin when a rank keeps a row, and may wrap: compare them by their difference. Rows that
-// nobody asked for in a long time are forgotten. Who has an old count of such a row then reads that
-// it lags by more than any bound.
+// Counts are UpdateVersions, and begin when a rank keeps a row. Rows that nobody asked for in a
+// long time are forgotten, and counted anew when they are kept again: their version is then far
+// from those that ranks may still have.
 class UpdateCounts {
  public:
-  // most_behind: the bound of staleness. kept: rows that all other ranks may keep; about twice as
-  // many are counted.
-  UpdateCounts(uint32_t most_behind, size_t kept);
+  // kept: rows that all other ranks may keep; about twice as many are counted.
+  explicit UpdateCounts(size_t kept);
 
   // From now on those of this key are counted.
   void watch(int64_t key);
@@ -35,12 +34,11 @@ class UpdateCounts {
   // Forgets those that nobody asked for since the last time.
   void forget();
 
-  uint32_t most_behind_;
   size_t enough_;
   std::vector<Entry> entries_;  // open addressing; a power of two
   size_t size_ = 0;
   size_t forget_at_;
-  uint32_t first_ = 0;  // what a count begins with
+  uint32_t first_ = 0;  // version that a count begins with
 };
 
 }  // namespace hotrow

@@ -30,7 +30,7 @@ class ParallelConfig(Section):
 
     workers: int = Field(default=1, ge=1)
     sharding: ShardingName = "auto"
-    staleness: int = Field(default=0, ge=0, lt=2**31)
+    staleness: int = Field(default=0, ge=0, lt=2**20)
     kept_ratio: float = Field(default=0.1, gt=0, le=1)
     timeout_seconds: float = Field(default=300.0, gt=0)
     device_collectives: Literal["auto", "nccl", "host"] = "auto"

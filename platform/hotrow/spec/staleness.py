@@ -26,6 +26,6 @@ class Staleness:
     rows: int
 
     def __post_init__(self) -> None:
-        legal = is_integer(self.updates, 1) and self.updates < 2**31
-        require(legal, "Staleness.updates", self.updates, "1 or more")
+        legal = is_integer(self.updates, 1) and self.updates < 2**20
+        require(legal, "Staleness.updates", self.updates, "in [1, 2^20)")
         require(is_integer(self.rows, 1), "Staleness.rows", self.rows, "1 or more")
