@@ -1,4 +1,8 @@
-"""`platform train` as a real process: what it writes, prints and refuses."""
+"""`platform train` as a real process: what it writes, prints and refuses.
+
+Where a run is only compared with, or comes after one of a process of its own, it is made here: a
+process takes seconds to start.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ import time
 import pytest
 import yaml
 
+from hotrow.cli.main import main
 from hotrow.trainer.trained_run import load_run
 
 CONFIG = {
@@ -34,6 +39,20 @@ def train(*arguments, cwd=None):
         check=False,
         cwd=cwd,
     )
+
+
+@pytest.fixture
+def train_here(tmp_path, monkeypatch, capsys):
+    """The same in this process, in the test's folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        capsys.readouterr()
+        code = main(["train", *map(str, arguments)])
+        printed = capsys.readouterr()
+        return subprocess.CompletedProcess(arguments, code, printed.out, printed.err)
+
+    return run
 
 
 @pytest.fixture(scope="module")
@@ -93,26 +112,24 @@ def test_the_result_as_json_on_standard_output_is_all_that_is_there(config, tmp_
     assert json.loads(result.stdout)["rows"].keys() == {"C1", "C2", "C3"}
 
 
-def test_resuming_equals_a_run_that_was_never_interrupted(config, tmp_path):
+def test_resuming_equals_a_run_that_was_never_interrupted(config, tmp_path, train_here):
     path = config()
-    for arguments in (
-        ["--run-dir", "straight"],
-        ["--run-dir", "parts", "--set", "train.max_steps=3"],
-        ["--run-dir", "parts", "--resume"],
-    ):
-        result = train(path, *arguments, cwd=tmp_path)
-        assert result.returncode == 0, result.stderr
+    begun = train(path, "--run-dir", "parts", "--set", "train.max_steps=3", cwd=tmp_path)
+    assert begun.returncode == 0, begun.stderr
+    assert train_here(path, "--run-dir", "straight").returncode == 0
+    result = train_here(path, "--run-dir", "parts", "--resume")
+    assert result.returncode == 0, result.stderr
     assert "resuming parts at step 3" in result.stderr
     assert_equal_models(tmp_path / "straight", tmp_path / "parts")
 
 
-def test_resume_without_a_directory_takes_the_newest_run_of_the_name(config, tmp_path):
+def test_resume_without_a_directory_takes_the_newest_run_of_the_name(config, tmp_path, train_here):
     path = config()
-    missing = train(path, "--resume", cwd=tmp_path)
+    missing = train_here(path, "--resume")
     assert missing.returncode == 1
     assert "no run of 'criteo-small' in" in missing.stderr
-    train(path, "--set", "train.max_steps=2", cwd=tmp_path)
-    result = train(path, "--resume", cwd=tmp_path)
+    train_here(path, "--set", "train.max_steps=2")
+    result = train_here(path, "--resume")
     assert "at step 2" in result.stderr
     assert len(list((tmp_path / "runs").iterdir())) == 1
 
@@ -121,7 +138,7 @@ def test_resume_without_a_directory_takes_the_newest_run_of_the_name(config, tmp
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["Ctrl-C", "terminated"]
 )
 def test_a_signal_writes_a_checkpoint_from_which_the_run_ends_the_same(
-    config, tmp_path, number, code
+    config, tmp_path, train_here, number, code
 ):
     path = config(
         train={"epochs": 60, "eval_every_steps": 2},
@@ -146,14 +163,16 @@ def test_a_signal_writes_a_checkpoint_from_which_the_run_ends_the_same(
     stopped = load_run(run).position.step
     assert 0 < stopped < 480
     end = ["--set", f"train.max_steps={stopped + 5}"]
-    resumed = train(path, "--run-dir", run, "--resume", *end)
+    resumed = train_here(path, "--run-dir", run, "--resume", *end)
     assert resumed.returncode == 0, resumed.stderr
     without = ["--set", "cache.device_rows="]
-    assert train(path, "--run-dir", tmp_path / "straight", *without, *end).returncode == 0
+    assert train_here(path, "--run-dir", tmp_path / "straight", *without, *end).returncode == 0
     assert_equal_models(run, tmp_path / "straight")
 
 
-def test_a_process_that_was_killed_is_resumed_from_its_last_checkpoint(config, tmp_path):
+def test_a_process_that_was_killed_is_resumed_from_its_last_checkpoint(
+    config, tmp_path, train_here
+):
     path = config(train={"epochs": 60}, checkpoint={"every_steps": 3, "keep": 2})
     run = tmp_path / "run"
     process = subprocess.Popen(
@@ -168,10 +187,10 @@ def test_a_process_that_was_killed_is_resumed_from_its_last_checkpoint(config, t
     process.wait()
     stopped = load_run(run).position.step
     end = ["--set", f"train.max_steps={stopped + 4}"]
-    resumed = train(path, "--run-dir", run, "--resume", *end)
+    resumed = train_here(path, "--run-dir", run, "--resume", *end)
     assert resumed.returncode == 0, resumed.stderr
     assert f"at step {stopped}" in resumed.stderr
-    assert train(path, "--run-dir", tmp_path / "straight", *end).returncode == 0
+    assert train_here(path, "--run-dir", tmp_path / "straight", *end).returncode == 0
     assert_equal_models(run, tmp_path / "straight")
     assert not list(run.glob("checkpoints/.unfinished-*"))
 
@@ -234,24 +253,24 @@ checkpoint: {{every_steps: 5000, keep: 3}}
         assert "not built yet" in refused.stderr
 
 
-def test_a_used_run_directory_is_refused_and_stays_as_it_was(config, tmp_path):
+def test_a_used_run_directory_is_refused_and_stays_as_it_was(config, tmp_path, train_here):
     path, run = config(), tmp_path / "run"
-    assert train(path, "--run-dir", run, "--set", "train.max_steps=1").returncode == 0
+    assert train_here(path, "--run-dir", run, "--set", "train.max_steps=1").returncode == 0
     before = (run / "config.yaml").read_text()
-    result = train(path, "--run-dir", run)
+    result = train_here(path, "--run-dir", run)
     assert result.returncode == 1
     assert "holds a run already; add --resume" in result.stderr
-    changed = train(path, "--run-dir", run, "--resume", "--set", "seed=8")
+    changed = train_here(path, "--run-dir", run, "--resume", "--set", "seed=8")
     assert changed.returncode == 2
     assert "seed: the run in" in changed.stderr
     assert (run / "config.yaml").read_text() == before
 
 
-def test_a_file_that_cannot_be_read_as_its_format_is_one_line(config, tmp_path):
+def test_a_file_that_cannot_be_read_as_its_format_is_one_line(config, tmp_path, train_here):
     broken = tmp_path / "broken.tsv"
-    for text in ("", "1\t2\n", "a,b\n"):
+    for text, run in (("", train), ("1\t2\n", train_here), ("a,b\n", train_here)):
         broken.write_text(text)
-        result = train(config(), "--set", f"data.train={broken}", "--run-dir", tmp_path / "run")
+        result = run(config(), "--set", f"data.train={broken}", "--run-dir", tmp_path / "run")
         assert result.returncode == 1
         assert str(broken) in result.stderr
         assert len(result.stderr.splitlines()) == 1, result.stderr
