@@ -11,6 +11,9 @@ export SHARED ?= $(abspath ../shared)
 DATA ?=
 STORE ?=
 
+# Processes of `make test`; a file's tests run in one of them.
+JOBS ?= 2
+
 # How long `make fuzz` runs each target.
 SECONDS ?= 600
 
@@ -35,7 +38,7 @@ lint: setup ## style and types
 	$(BIN)/hadolint docker/*.Dockerfile
 
 test: setup ## the whole test suite
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile
 
 native-test: setup ## the core's own C++ tests (part of `make test`, too)
 	@.ci/core-tests $(BIN)/python plain
