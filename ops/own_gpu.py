@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,15 +26,26 @@ def take_own_gpu(ranks: Ranks) -> None:
         return
     machine = np.frombuffer(_this_machine().encode(), np.uint8)
     machines = [told.tobytes() for told in ranks.all_gather(machine, "machines of the ranks")]
-    number = machines[: ranks.rank].count(machines[ranks.rank])
     gpus = tf.config.list_physical_devices("GPU")
     if not gpus:
         return
-    own = gpus[number % len(gpus)]
+    number, is_shared = gpu_of(machines, ranks.rank, len(gpus))
     if len(gpus) > 1:
-        tf.config.set_visible_devices([own], "GPU")
-    if machines.count(machines[ranks.rank]) > len(gpus):
-        tf.config.experimental.set_memory_growth(own, True)
+        tf.config.set_visible_devices([gpus[number]], "GPU")
+    if is_shared:
+        tf.config.experimental.set_memory_growth(gpus[number], True)
+
+
+def gpu_of(machines: Sequence[bytes], rank: int, gpus: int) -> tuple[int, bool]:
+    """Returns which of its machine's GPUs a rank takes, and whether ranks of it share some.
+
+    Args:
+        machines: of each rank.
+        rank: whose GPU.
+        gpus: how many its machine has, at least one.
+    """
+    own = machines[rank]
+    return machines[:rank].count(own) % gpus, machines.count(own) > gpus
 
 
 def _this_machine() -> str:

@@ -20,11 +20,8 @@ from hotrow.trainer.models.feature_tables import column_of, model_features
 SHARDING = "sharding.json"
 """The file of the plan, in the run directory."""
 
-WITH_STALENESS = ("row", "table")
-"""Schemes whose rows other ranks can keep: what `auto` chooses from when staleness is allowed."""
-
-ON_GPUS = ("row", "table")
-"""Schemes of tables with a cache on a GPU."""
+OF_WHOLE_ROWS = ("row", "table")
+"""Schemes whose rows are whole at one rank: others may keep them, and they may be on its GPU."""
 
 SAMPLE_BATCHES, SAMPLE_ROWS = 64, 1 << 18
 """What is measured at most; of larger batches one."""
@@ -167,9 +164,8 @@ def write_plan(run_dir: Path, plan: ShardingPlan) -> None:
 
 def _schemes(config: RunConfig) -> tuple[str, ...]:
     """Returns the schemes that `auto` chooses from."""
-    if config.parallel.staleness:
-        return WITH_STALENESS
-    return ON_GPUS if config.cache.device != "cpu" else SCHEMES
+    special = config.parallel.staleness or config.cache.device != "cpu"
+    return OF_WHOLE_ROWS if special else SCHEMES
 
 
 def _forced(config: RunConfig, table: str) -> str:
