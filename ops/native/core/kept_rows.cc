@@ -39,7 +39,7 @@ KeptRows::KeptRows(const LineLayout& layout, size_t rows, size_t tables)
       stride_(stride_of(facts_offset_)),
       capacity_(std::clamp<size_t>(rows, 1, kNone - 1)),
       lines_(capacity_ * stride_),
-      index_(power_of_two(2 * capacity_)),
+      index_(index_memory_),
       evicted_(tables),
       sketch_(kSketchRows * power_of_two(8 * capacity_), 0) {}
 
@@ -47,37 +47,20 @@ uint64_t KeptRows::hash_of(size_t table, int64_t key) {
   return mix64(static_cast<uint64_t>(key) + 0x9e3779b97f4a7c15u * table);
 }
 
-size_t KeptRows::place_of(uint64_t hash, size_t table, int64_t key) const {
-  const size_t mask = index_.size() - 1;
-  size_t place = hash & mask;
-  for (; index_[place] != 0; place = (place + 1) & mask) {
-    const Slot& slot = slots_[index_[place] - 1];
-    if (slot.key == key && slot.table == table) break;
-  }
-  return place;
-}
-
 uint32_t KeptRows::find(size_t table, int64_t key) const {
-  return index_[place_of(hash_of(table, key), table, key)] - 1;  // of a free place: kNone
+  return index_.find(hash_of(table, key), [&](uint32_t slot) {
+    return slots_[slot].key == key && slots_[slot].table == table;
+  });
 }
 
 void KeptRows::insert(uint64_t hash, uint32_t slot) {
-  index_[place_of(hash, slots_[slot].table, slots_[slot].key)] = slot + 1;
+  index_.insert(
+      hash, slot, [&](uint32_t other) { return hash_of(slots_[other].table, slots_[other].key); },
+      [](uint32_t) {});
 }
 
-// Those behind it move up, so that no walk ends too early (Knuth's algorithm R).
 void KeptRows::erase(uint32_t slot) {
-  const size_t mask = index_.size() - 1;
-  const Slot& of = slots_[slot];
-  size_t hole = place_of(hash_of(of.table, of.key), of.table, of.key);
-  index_[hole] = 0;
-  for (size_t at = (hole + 1) & mask; index_[at] != 0; at = (at + 1) & mask) {
-    const Slot& other = slots_[index_[at] - 1];
-    const size_t home = hash_of(other.table, other.key) & mask;
-    if (((at - home) & mask) < ((at - hole) & mask)) continue;
-    std::swap(index_[hole], index_[at]);
-    hole = at;
-  }
+  index_.erase(hash_of(slots_[slot].table, slots_[slot].key), slot);
   slots_[slot].table = kFree;
 }
 

@@ -9,6 +9,7 @@
 
 #include "core/anonymous_array.h"
 #include "core/kernels.h"
+#include "core/key_index.h"
 #include "core/staleness.h"
 #include "core/update_counts.h"
 
@@ -34,7 +35,7 @@ struct PendingGradient {
 // one thread, while no other is here.
 class KeptRows {
  public:
-  static constexpr uint32_t kNone = 0xffffffffu;
+  static constexpr uint32_t kNone = KeyIndex::kAbsent;
 
   // layout: of the tables. rows: of all of them.
   KeptRows(const LineLayout& layout, size_t rows, size_t tables);
@@ -90,8 +91,6 @@ class KeptRows {
   };
 
   static uint64_t hash_of(size_t table, int64_t key);
-  // Where a key is in the index, or the free place where it would be.
-  size_t place_of(uint64_t hash, size_t table, int64_t key) const;
   void insert(uint64_t hash, uint32_t slot);
   void erase(uint32_t slot);
   PendingGradient pending_of(uint32_t slot);
@@ -107,8 +106,9 @@ class KeptRows {
   LineLayout layout_;
   size_t sum_offset_, facts_offset_, stride_, capacity_;
   AnonymousArray<std::byte> lines_;  // (capacity, stride)
-  AnonymousArray<uint32_t> index_;   // slot + 1 by hash, open addressing; 0: free
-  std::vector<Slot> slots_;          // (at most capacity)
+  SlabMemory index_memory_;
+  KeyIndex index_;           // of slots
+  std::vector<Slot> slots_;  // (at most capacity)
   std::vector<uint32_t> free_;
   std::vector<std::vector<PendingGradient>> evicted_;  // (tables)
   std::vector<uint8_t> sketch_;                        // kSketchRows of a power of two

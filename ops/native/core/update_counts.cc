@@ -10,64 +10,56 @@ namespace {
 
 constexpr size_t kLeast = 1024;
 
+uint64_t hash_of(int64_t key) { return mix64(static_cast<uint64_t>(key)); }
+
 }  // namespace
 
 UpdateCounts::UpdateCounts(size_t kept)
-    : enough_(std::max(2 * kept, kLeast)), forget_at_(enough_) {}
+    : enough_(std::max(2 * kept, kLeast)), forget_at_(enough_), index_(index_memory_) {}
 
-size_t UpdateCounts::place_of(int64_t key) const {
-  const size_t mask = entries_.size() - 1;
-  size_t place = mix64(static_cast<uint64_t>(key)) & mask;
-  while (entries_[place].used != kNobody && entries_[place].key != key) place = (place + 1) & mask;
-  return place;
+uint32_t UpdateCounts::find_entry(int64_t key) const {
+  return index_.find(hash_of(key), [&](uint32_t entry) { return entries_[entry].key == key; });
 }
 
-void UpdateCounts::rebuild(size_t size) {
-  std::vector<Entry> old(size);
-  old.swap(entries_);
-  for (const Entry& entry : old) {
-    if (entry.used != kNobody) entries_[place_of(entry.key)] = entry;
-  }
+void UpdateCounts::add(const Entry& entry) {
+  index_.insert(
+      hash_of(entry.key), static_cast<uint32_t>(entries_.size()),
+      [&](uint32_t other) { return hash_of(entries_[other].key); }, [](uint32_t) {});
+  entries_.push_back(entry);
 }
 
 void UpdateCounts::forget() {
-  size_ = 0;
-  for (Entry& entry : entries_) {
-    if (entry.used == kOld) {
-      entry.used = kNobody;
-    } else if (entry.used == kAsked) {
-      entry.used = kOld;
-      ++size_;
-    }
+  std::vector<Entry> old;
+  old.swap(entries_);
+  index_memory_.clear();
+  index_.clear();
+  for (const Entry& entry : old) {
+    if (entry.asked) add({entry.key, entry.updates, false});
   }
   first_ = UpdateVersion::begin_after(first_);
-  rebuild(entries_.size());
-  forget_at_ = std::max(enough_, 2 * size_);
+  forget_at_ = std::max(enough_, 2 * entries_.size());
 }
 
 void UpdateCounts::watch(int64_t key) {
-  if (entries_.empty()) entries_.resize(kLeast);
-  if (Entry& entry = entries_[place_of(key)]; entry.used != kNobody) {
-    entry.used = kAsked;
+  if (const uint32_t known = find_entry(key); known != KeyIndex::kAbsent) {
+    entries_[known].asked = true;
     return;
   }
-  if (size_ >= forget_at_) forget();
-  if ((size_ + 1) * 3 > entries_.size() * 2) rebuild(entries_.size() * 2);
-  entries_[place_of(key)] = {key, first_, kAsked};
-  ++size_;
+  if (entries_.size() >= forget_at_) forget();
+  add({key, first_, true});
 }
 
 uint32_t* UpdateCounts::find(int64_t key, bool asked) {
-  if (entries_.empty()) return nullptr;
-  Entry& entry = entries_[place_of(key)];
-  if (entry.used == kNobody) return nullptr;
-  if (asked) entry.used = kAsked;
-  return &entry.updates;
+  const uint32_t known = find_entry(key);
+  if (known == KeyIndex::kAbsent) return nullptr;
+  if (asked) entries_[known].asked = true;
+  return &entries_[known].updates;
 }
 
 void UpdateCounts::clear() {
   entries_.clear();
-  size_ = 0;
+  index_memory_.clear();
+  index_.clear();
   first_ = 0;
   forget_at_ = enough_;
 }

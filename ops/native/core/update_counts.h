@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/key_index.h"
+
 namespace hotrow {
 
 // Counts are UpdateVersions, and begin when a rank keeps a row. Rows that nobody asked for in a
@@ -19,25 +21,25 @@ class UpdateCounts {
   void watch(int64_t key);
   // Null: nobody keeps it. asked: somebody does.
   uint32_t* find(int64_t key, bool asked);
-  size_t size() const { return size_; }
+  size_t size() const { return entries_.size(); }
   void clear();
 
  private:
-  enum : uint32_t { kNobody = 0, kOld = 1, kAsked = 2 };
   struct Entry {
     int64_t key;
     uint32_t updates;
-    uint32_t used;
+    bool asked;  // since the last time that some were forgotten
   };
-  size_t place_of(int64_t key) const;
-  void rebuild(size_t size);
+  uint32_t find_entry(int64_t key) const;
+  void add(const Entry& entry);
   // Forgets those that nobody asked for since the last time.
   void forget();
 
   size_t enough_;
-  std::vector<Entry> entries_;  // open addressing; a power of two
-  size_t size_ = 0;
   size_t forget_at_;
+  std::vector<Entry> entries_;
+  SlabMemory index_memory_;
+  KeyIndex index_;      // of entries
   uint32_t first_ = 0;  // version that a count begins with
 };
 
