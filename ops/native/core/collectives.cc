@@ -51,16 +51,24 @@ struct Collectives::State {
     } catch (const AgreedError&) {
       return std::current_exception();
     } catch (const Error& error) {
-      communicator->fail(error.code(), error.what());
-      return std::current_exception();
+      return failed(error.code(), error.what());
     } catch (const std::bad_alloc&) {
-      communicator->fail(Code::kResourceExhausted, "out of memory in \"" + entry.what + "\"");
-      return std::current_exception();
+      return failed(Code::kResourceExhausted, "out of memory in \"" + entry.what + "\"");
     } catch (const std::exception& error) {
-      communicator->fail(Code::kInternal, error.what());
-      return std::current_exception();
+      return failed(Code::kInternal, error.what());
     }
     return nullptr;
+  }
+  // Tells all ranks. Returns what the first of them failed with: work goes wrong, too, with what
+  // came from a rank that had failed.
+  std::exception_ptr failed(Code code, const std::string& message) {
+    try {
+      communicator->fail(code, message);
+      communicator->begin("the end");
+    } catch (const Error&) {
+      return std::current_exception();
+    }
+    return std::make_exception_ptr(Error(code, message));
   }
   static std::exception_ptr dropped(const Entry& entry) {
     return std::make_exception_ptr(
@@ -179,6 +187,12 @@ void Collectives::run(std::string what, Work work) {
 
 void Collectives::fail(Code code, const std::string& message) {
   state_->communicator->fail(code, message);
+}
+
+void Collectives::fail_together(Code code, const std::string& message) {
+  fail(code, message);
+  run("the end", [](Communicator&) {});
+  throw Error(code, message);
 }
 
 DeviceRanks& Collectives::device() { return state_->device; }

@@ -33,7 +33,8 @@ struct RankFailure {
   }
 };
 
-// Runs a part of a step. What fails here ends the collectives of all ranks, unless all know.
+// Runs a part of a step. What fails here ends the collectives of all ranks, unless all know. Throws
+// what the first of them failed with.
 template <typename Part>
 void for_all_ranks(Collectives& ranks, Part&& part) {
   try {
@@ -41,14 +42,11 @@ void for_all_ranks(Collectives& ranks, Part&& part) {
   } catch (const AgreedError&) {
     throw;
   } catch (const Error& e) {
-    ranks.fail(e.code(), e.what());
-    throw;
+    ranks.fail_together(e.code(), e.what());
   } catch (const std::bad_alloc&) {
-    ranks.fail(Code::kResourceExhausted, "out of memory in a step");
-    throw;
+    ranks.fail_together(Code::kResourceExhausted, "out of memory in a step");
   } catch (const std::exception& e) {
-    ranks.fail(Code::kInternal, e.what());
-    throw;
+    ranks.fail_together(Code::kInternal, e.what());
   }
 }
 

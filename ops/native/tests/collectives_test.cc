@@ -8,6 +8,7 @@
 #include <random>
 
 #include "communicator_rounds.h"
+#include "core/rank_facts.h"
 #include "error_code.h"
 #include "rank_threads.h"
 
@@ -65,9 +66,10 @@ TEST_CASE("collectives: work that throws ends all ranks with its code and words"
       c.barrier();
     });
   });
-  CHECK(outcomes[2].message == "table users is gone");
-  for (int r : {0, 1}) CHECK(outcomes[r].message == "rank 2: table users is gone");
-  for (const Outcome& outcome : outcomes) CHECK(outcome.code == Code::kNotFound);
+  for (const Outcome& outcome : outcomes) {
+    CHECK(outcome.message == "rank 2: table users is gone");
+    CHECK(outcome.code == Code::kNotFound);
+  }
   // Nothing runs from then on, not even what is only local.
   for (const auto& own : all) {
     bool ran = false;
@@ -81,17 +83,38 @@ TEST_CASE("collectives: work that throws ends all ranks with its code and words"
 TEST_CASE("collectives: what is not an error of ours ends all ranks, too") {
   const auto all = group(2);
   const auto outcomes = on_ranks(2, [&](int r) {
-    try {
-      all[static_cast<size_t>(r)]->run("large step", [r](Communicator& c) {
-        if (r == 0) throw std::bad_alloc();
-        c.barrier();
-      });
-    } catch (const std::bad_alloc&) {
-      CHECK(r == 0);
-    }
+    all[static_cast<size_t>(r)]->run("large step", [r](Communicator& c) {
+      if (r == 0) throw std::bad_alloc();
+      c.barrier();
+    });
   });
-  CHECK(outcomes[1].code == Code::kResourceExhausted);
-  CHECK(outcomes[1].message == "rank 0: out of memory in \"large step\"");
+  for (const Outcome& outcome : outcomes) {
+    CHECK(outcome.code == Code::kResourceExhausted);
+    CHECK(outcome.message == "rank 0: out of memory in \"large step\"");
+  }
+}
+
+TEST_CASE("collectives: what fails since another rank failed tells what that one failed with") {
+  const auto all = group(2);
+  const auto told = [&](int r, const std::function<void()>& part) {
+    const Outcome outcome = outcome_of(part);
+    CHECK_MESSAGE(outcome.code == Code::kDataLoss, r);
+    CHECK_MESSAGE(outcome.message == "rank 1: the data is gone", r);
+  };
+  on_ranks(2, [&](int r) {
+    Collectives& own = *all[static_cast<size_t>(r)];
+    own.run("step 1", [](Communicator& c) { c.barrier(); });
+    told(r, [&] {
+      own.run("step 2", [r](Communicator& c) {
+        if (r == 1) hotrow::fail(Code::kDataLoss, "the data is gone");
+        outcome_of([&] { c.barrier(); });
+        hotrow::fail(Code::kInternal, "count of keys is -7");
+      });
+    });
+    told(r, [&] { own.fail_together(Code::kInternal, "no such row"); });
+    told(r, [&] { for_all_ranks(own, [] { throw std::bad_alloc(); }); });
+    told(r, [&] { for_all_ranks(own, [] { throw std::out_of_range("vector"); }); });
+  });
 }
 
 TEST_CASE("collectives: an agreed error ends the work alone") {
