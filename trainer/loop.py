@@ -370,9 +370,10 @@ class _Run:
         done = exchange(self.ranks, own, number)
         self.checkpoints.hear(done.writing)
         # All ranks or none: what is handed over travels in the next step.
-        if first is not None and done.failure is None:
+        ahead = self.config.cache.lookahead > 0 and done.failure is None
+        if first is not None and ahead:
             self._look_ahead([first])
-        if coming.after is not None and done.has_two and done.failure is None:
+        if coming.after is not None and done.has_two and ahead:
             self._look_ahead([coming.after])
         return done
 

@@ -22,6 +22,7 @@ class CacheConfig(Section):
         cache_ratio: share of a table's `vocabulary_size`.
         policy: which row leaves a full cache.
         lookahead: batches of a window whose rows are brought in before they are needed; 0: none.
+            On several ranks 0, or else 1: keys of a batch go to their owners, also without a cache.
         warmup: share of each cache that may be filled before the first step; 0: no warm-up.
         warmup_batches: batches that are counted to know the most frequent rows.
         device: where the caches are: "cpu" in RAM, "gpu" or "gpu:N" in the memory of a GPU.
