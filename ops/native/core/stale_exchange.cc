@@ -57,7 +57,8 @@ void StaleExchange::collect(const std::vector<const Feature*>& features) {
       const uint32_t grown = facts.version - facts.state_version;
       const bool old =
           grown >= std::max(kLeastGrowth, UpdateVersion::age(facts.state_version) / kGrowth);
-      words_[place] = facts.filled != 0 ? StaleWord::of(facts.version, old) : StaleWord::kNew;
+      words_[place] =
+          facts.filled != 0 ? StaleWord::of(facts.version + facts.updates, old) : StaleWord::kNew;
     }
   }
 }

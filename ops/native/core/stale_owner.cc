@@ -40,9 +40,8 @@ void StaleExchange::take_keys(int from, const std::byte* message) {
     const int64_t key = asked_[r][i];
     if (StaleWord::is_kept(word)) {
       const uint32_t* now = word == StaleWord::kNew ? nullptr : counts.find(key, true);
-      const int32_t behind = now == nullptr ? -1 : StaleWord::behind(word, *now);
-      if (behind >= 0 && behind <= static_cast<int32_t>(sharding().staleness.most_behind(
-                                       UpdateVersion::age(*now)))) {
+      if (now != nullptr &&
+          sharding().staleness.may_stay(StaleWord::behind(word, *now), UpdateVersion::age(*now))) {
         continue;
       }
       counts.watch(key);

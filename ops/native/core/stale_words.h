@@ -20,8 +20,8 @@ struct UpdateVersion {
   static uint32_t begin_after(uint32_t first) { return first + (2u << kAgeBits); }
 };
 
-// 32 bits: kOnly, kNew, or the version of the kept row, and whether its state is asked for, too, if
-// it comes.
+// 32 bits: kOnly, kNew, or the version of the kept row with the rank's own updates, told or not,
+// and whether its state is asked for, too, if it comes.
 struct StaleWord {
   static constexpr uint32_t kOnly = 0x80000000u;  // once
   static constexpr uint32_t kNew = 0x80000001u;   // to be kept, with its state
@@ -35,7 +35,8 @@ struct StaleWord {
   }
   // Of an array of words, or of counts, in a message.
   static size_t bytes(size_t count) { return (count * sizeof(uint32_t) + 7) / 8 * 8; }
-  // How far a kept row is behind the owner's; negative: they do not belong together.
+  // How far a kept row is behind the owner's; negative: the owner was not told yet of so many more
+  // of the rank's updates than the rank of others', or they do not belong together.
   static int32_t behind(uint32_t word, uint32_t now) {
     return static_cast<int32_t>((now - (word & kVersion)) << 2) >> 2;
   }

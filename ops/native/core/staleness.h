@@ -14,8 +14,13 @@ struct StalenessOptions {
   // How far a row may lag that had `count` updates since it is kept: s, and less while it is young,
   // when each of them changes it much.
   uint32_t most_behind(uint32_t count) const {
-    constexpr uint32_t kShare = 4;
+    constexpr uint32_t kShare = 2;
     return count / kShare < updates ? count / kShare : updates;
+  }
+  // Whether a row that is so far behind its owner's, which had `count` updates, is read as it is.
+  bool may_stay(int32_t behind, uint32_t count) const {
+    return -static_cast<int32_t>(updates) <= behind &&
+           behind <= static_cast<int32_t>(most_behind(count));
   }
 };
 

@@ -164,6 +164,7 @@ TEST_CASE("staleness: tables of a layer keep their rows together, and lose nothi
 }
 
 TEST_CASE("update counts: a row that was forgotten is counted anew, far from what ranks have") {
+  const StalenessOptions loosest{UpdateVersion::kMostBehind, 1};
   UpdateCounts counts(100);
   counts.watch(-1);
   for (int i = 0; i < 500; ++i) ++*counts.find(-1, false);
@@ -182,8 +183,8 @@ TEST_CASE("update counts: a row that was forgotten is counted anew, far from wha
     counts.watch(-1);
     const uint32_t now = *counts.find(-1, true);
     CHECK(UpdateVersion::age(now) == 0);
-    const int64_t behind = StaleWord::behind(word, now);
-    CHECK((behind < 0 || behind > int64_t{UpdateVersion::kMostBehind}));
+    CHECK_FALSE(loosest.may_stay(StaleWord::behind(word, now), UpdateVersion::kMostBehind));
+    CHECK_FALSE(loosest.may_stay(StaleWord::behind(word, now + 1), UpdateVersion::kMostBehind));
     ++again;
   }
   CHECK(again > 10);
