@@ -6,6 +6,7 @@ host's memory.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 
@@ -76,6 +77,12 @@ def platform(*arguments, package=None):
     )
 
 
+def keys_to_rows(result):
+    """Returns how often keys were exchanged for each exchange of rows, from the JSON of a run."""
+    stages = json.loads(result.read_text())["stages"]
+    return stages["keys"]["calls"] / stages["rows"]["calls"]
+
+
 ON_GPU = ("--set", "cache.device=gpu", "--set", "cache.device_rows=100")
 
 
@@ -84,18 +91,21 @@ def test_ranks_on_gpus_do_what_ranks_in_memory_do(emulated, folder):
     # The run is stopped half-way and resumed.
     for extra in (("--set", "train.max_steps=10"), ("--resume",)):
         done = platform("train", folder / "run.yaml", "--run-dir", run, "--workers", 2, *ON_GPU,
-                        *extra, package=emulated)  # fmt: skip
+                        *extra, "--json", folder / "gpu.json", package=emulated)  # fmt: skip
         assert done.returncode == 0, done.stderr
     assert "cache of" in done.stdout
+    assert keys_to_rows(folder / "gpu.json") > 1  # those of the next batch went ahead
     assert_same_losses(run, folder / "ram", rtol=0)
     assert_same_model(run, folder / "ram", rtol=0, atol=0)
 
 
 def test_a_run_of_ranks_on_gpus_goes_on_in_memory(emulated, folder):
-    run = folder / "moved"
+    run, result = folder / "moved", folder / "begun.json"
     begun = platform("train", folder / "run.yaml", "--run-dir", run, "--workers", 2, *ON_GPU,
-                     "--set", "train.max_steps=5", package=emulated)  # fmt: skip
+                     "--set", "train.max_steps=5", "--set", "cache.lookahead=0",
+                     "--json", result, package=emulated)  # fmt: skip
     assert begun.returncode == 0, begun.stderr
+    assert keys_to_rows(result) == 1
     ended = platform("train", folder / "run.yaml", "--run-dir", run, "--workers", 2, "--resume")
     assert ended.returncode == 0, ended.stderr
     assert_same_model(run, folder / "ram", rtol=0, atol=0)
