@@ -53,7 +53,7 @@ def _as_keys(name: str, values: tf.Tensor) -> tf.Tensor:
 
 def _flat_weights(name: str, weights: Any, kind: type, flat: Callable[[Any], tf.Tensor]) -> Any:
     if weights is None:
-        return tf.zeros([0], tf.float32)
+        return tf.constant([], tf.float32)
     if not isinstance(weights, kind):
         raise InvalidArgumentError(
             f"feature {name!r}: weights are a {type(weights).__name__}; "
@@ -121,7 +121,7 @@ def _flatten_dense(name: str, inputs: tf.Tensor, weights: Any, combiner: str | N
                 "the keys"
             )
     flat_weights = _flat_weights(name, weights, tf.Tensor, lambda w: tf.reshape(w, [-1]))
-    none = tf.zeros([0], tf.int64)
+    none = tf.constant([], tf.int64)
     if keys.shape.rank == 1:
         return FlatFeature(keys, none, flat_weights, lambda rows: rows)
     batch, width = tf.shape(keys, tf.int64)[0], tf.shape(keys, tf.int64)[1]
