@@ -36,3 +36,17 @@ def collective(on_ranks: bool) -> Iterator[None]:
     made = graph.get_operations()[known:]
     if made:
         _newest[graph] = made[-1]
+
+
+def order_by_own_edges(result: Any) -> None:
+    """Keeps TensorFlow from ordering a stateful op after all those made before it, as it would.
+
+    What goes before an op that was made earlier (`dense_gradients`) would make a circle.
+
+    Args:
+        result: of the op.
+    """
+    if not tf.executing_eagerly():
+        order = getattr(result.graph, "experimental_acd_manager", None)
+        if order is not None:
+            order.run_independently(result.op)

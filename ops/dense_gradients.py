@@ -15,15 +15,14 @@ from typing import Any
 import tensorflow as tf
 
 from hotrow.errors import InvalidArgumentError
-from hotrow.ops import library
+from hotrow.ops.all_reduce import START_OP, start_sums, wait_for_sums
 from hotrow.ops.collective_order import collective
 from hotrow.ops.ranks import Ranks
 
 BUCKET_BYTES = 4 << 20
 """Large enough that a message's fixed cost does not count, small enough to start early."""
-_START = "HotrowAllReduceStart"
 _TABLES_BACKWARD = "HotrowBackward"
-_COLLECTIVE = (_START, _TABLES_BACKWARD, "HotrowLookup", "HotrowCommit")
+_COLLECTIVE = (START_OP, _TABLES_BACKWARD, "HotrowLookup", "HotrowCommit")
 
 
 def sum_over_ranks(
@@ -62,13 +61,10 @@ def sum_over_ranks(
             tickets.append(_start_before(tables, values, ranks, what))
         else:
             with collective(True):
-                tickets.append(_start(values, ranks, what))
+                tickets.append(start_sums(values, ranks, what))
     for bucket, ticket in zip([*early, *late], tickets, strict=True):
         values = [gradients[i] for i in bucket]
-        with tf.device("CPU"):
-            waited = library.load().hotrow_all_reduce_wait(ticket=ticket, values=values)
-        _order_by_our_edges(waited[0])
-        for i, total in zip(bucket, waited, strict=True):
+        for i, total in zip(bucket, wait_for_sums(ticket, values), strict=True):
             sums[i] = total
     return sums
 
@@ -83,26 +79,6 @@ def _check(gradient: Any, name: str) -> None:
         raise InvalidArgumentError(
             f"{name}: type {gradient.dtype.name}; gradients are summed over ranks in float32"
         )
-
-
-def _start(values: list[Any], ranks: Ranks, what: str) -> Any:
-    with tf.device("CPU"):
-        ticket = library.load().hotrow_all_reduce_start(
-            values=values, ranks=ranks.handle, what=what
-        )
-    _order_by_our_edges(ticket)
-    return ticket
-
-
-def _order_by_our_edges(result: Any) -> None:
-    """Keeps TensorFlow from ordering a stateful op after all those made before it, as it would.
-
-    The first bucket is made after the tables' backward pass and goes before it: a circle.
-    """
-    if not tf.executing_eagerly():
-        order = getattr(result.graph, "experimental_acd_manager", None)
-        if order is not None:
-            order.run_independently(result.op)
 
 
 @dataclass(frozen=True)
@@ -122,7 +98,7 @@ def _tables_backward() -> _TablesBackward | None:
     operations = tf.compat.v1.get_default_graph().get_operations()
     first = None
     for place, op in enumerate(operations):
-        if op.type == _START:
+        if op.type == START_OP:
             first = None  # of a step before this one
         elif op.type == _TABLES_BACKWARD and first is None and _on_ranks(op):
             first = place
@@ -143,7 +119,7 @@ def _start_before(
     """Starts a sum that takes its place in the order just before the tables' backward pass."""
     assert tables is not None
     with tf.control_dependencies([] if tables.before is None else [tables.before]):
-        ticket = _start(values, ranks, what)
+        ticket = start_sums(values, ranks, what)
     tables.op._add_control_input(ticket.op)
     return ticket
 

@@ -1,11 +1,11 @@
-"""What several ranks need to agree in, or cannot do yet."""
+"""What several ranks need to agree in."""
 
 from __future__ import annotations
 
 import hashlib
 
-from hotrow.config import LogisticConfig, RunConfig
-from hotrow.errors import InvalidArgumentError, UnimplementedError
+from hotrow.config import RunConfig
+from hotrow.errors import InvalidArgumentError
 from hotrow.ops.ranks import Ranks
 from hotrow.trainer.agreement import gathered
 
@@ -14,7 +14,6 @@ def check_ranks(config: RunConfig, ranks: Ranks) -> None:
     """Checks that these ranks can train this as one. A collective.
 
     Raises:
-        UnimplementedError: the configuration has something that is not built for several ranks.
         InvalidArgumentError: the ranks have different configurations, or are not as many as
             `parallel.workers`.
     """
@@ -26,12 +25,6 @@ def check_ranks(config: RunConfig, ranks: Ranks) -> None:
         )
     if ranks.size == 1:
         return
-    model = config.model
-    if not isinstance(model, LogisticConfig) and model.batch_norm:
-        raise UnimplementedError(
-            "model.batch_norm: true is not built for several ranks yet; leave it out, or train "
-            "with --workers 1"
-        )
     own = hashlib.sha256(config.to_yaml().encode()).hexdigest()
     told = gathered(ranks, "configuration", own)
     for rank, other in enumerate(told):

@@ -15,7 +15,7 @@ from hotrow.ops.dense_gradients import sum_over_ranks
 from hotrow.ops.learning_rates import keras_learning_rate
 from hotrow.ops.ranks import LONE, Ranks
 from hotrow.trainer.model_inputs import ModelInputs, input_signature
-from hotrow.trainer.models.dropout import part_of_batch
+from hotrow.trainer.models.part_of_batch import part_of_batch
 
 if TYPE_CHECKING:
     from hotrow.trainer.models import Ranker
@@ -73,7 +73,7 @@ def make_train_step(model: Ranker, optimizer: Any, config: RunConfig, ranks: Ran
     def train_step(inputs: ModelInputs, labels: Any, rows: Any) -> Any:
         with contextlib.ExitStack() as context:
             if ranks.size > 1:
-                context.enter_context(part_of_batch(ranks.rank * rows // ranks.size, rows))
+                context.enter_context(part_of_batch(ranks, rows))
             tape = context.enter_context(tf.GradientTape())
             logits = model(inputs, training=True)
             losses = tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)

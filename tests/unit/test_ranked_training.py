@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import hotrow
 from hotrow.config import parse_config
-from hotrow.errors import DataLossError, HotrowError, InvalidArgumentError, UnimplementedError
+from hotrow.errors import DataLossError, HotrowError, InvalidArgumentError
 from hotrow.ops.ranks import LONE, thread_ranks
 from hotrow.ops.table import Table
 from hotrow.trainer.checkpoint import CheckpointDirectory
@@ -485,12 +484,16 @@ def test_the_number_of_ranks_must_be_that_of_the_configuration(files, tmp_path):
         train(config_of(files, 2), tmp_path / "run", ranks=LONE)
 
 
-def test_batch_normalisation_is_refused_by_name(files, tmp_path):
-    config = config_of(files, 2, model={"batch_norm": True})
-    for result in train_on(2, config, tmp_path / "run"):
-        assert isinstance(result, UnimplementedError)
-        assert "model.batch_norm" in str(result)
-    assert not Path(tmp_path / "run").exists()
+@pytest.mark.parametrize(("ranks", "sharding"), [(2, "row"), (3, "column")])
+def test_batch_normalisation_is_by_the_batch_of_all_ranks(files, tmp_path, ranks, sharding):
+    model = {"batch_norm": True}
+    alone = tmp_path / "alone"
+    train_on(1, config_of(files, model=model), alone)
+    config = config_of(files, ranks, model=model, parallel={"sharding": sharding})
+    results = train_on(ranks, config, tmp_path / "run")
+    assert not [result for result in results if isinstance(result, BaseException)], results
+    assert_same_losses(tmp_path / "run", alone)
+    assert_same_model(tmp_path / "run", alone)
 
 
 def test_ranks_with_other_configurations_are_refused(files, tmp_path):

@@ -2,30 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-from contextvars import ContextVar
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-_PLACE: ContextVar[tuple[Any, Any] | None] = ContextVar("part_of_batch", default=None)
-
-
-@contextlib.contextmanager
-def part_of_batch(first: Any, rows: Any) -> Iterator[None]:
-    """A context in which dropout layers see a part of a batch.
-
-    Args:
-        first: int32 scalar, where in the batch of all ranks the part begins.
-        rows: int32 scalar, rows of that batch.
-    """
-    token = _PLACE.set((first, rows))
-    try:
-        yield
-    finally:
-        _PLACE.reset(token)
+from hotrow.trainer.models.part_of_batch import current_part
 
 
 class Dropout(keras.layers.Dropout):  # type: ignore[misc]
@@ -33,9 +15,9 @@ class Dropout(keras.layers.Dropout):  # type: ignore[misc]
 
     def call(self, inputs: Any, training: bool = False) -> Any:
         """Returns float [B, any]."""
-        place = _PLACE.get()
-        if place is None or not training:
+        part = current_part()
+        if part is None or not training:
             return super().call(inputs, training=training)
-        first, rows = place
-        kept = super().call(tf.ones([rows, inputs.shape[-1]], inputs.dtype), training=training)
-        return inputs * kept[first : first + tf.shape(inputs)[0]]
+        whole = tf.ones([part.rows, inputs.shape[-1]], inputs.dtype)
+        kept = super().call(whole, training=training)
+        return inputs * kept[part.first : part.first + tf.shape(inputs)[0]]

@@ -9,6 +9,7 @@ from typing import Any
 
 import keras
 
+from hotrow.trainer.models.batch_norm import BatchNormalization
 from hotrow.trainer.models.dropout import Dropout
 
 
@@ -51,11 +52,12 @@ class Tower(keras.layers.Layer):  # type: ignore[misc]
         self.stack: list[Any] = []
         for depth, width in enumerate(widths):
             part = f"{name}_{depth}"
-            self.stack.append(linear(width, f"{part}_dense", options))
+            # The mean goes in batch normalisation, and a bias with it: its gradient would be noise,
+            # which Adam makes whole steps of.
+            dense = linear(width, f"{part}_dense", options, use_bias=not options.batch_norm)
+            self.stack.append(dense)
             if options.batch_norm:
-                self.stack.append(
-                    keras.layers.BatchNormalization(momentum=0.9, name=f"{part}_norm")
-                )
+                self.stack.append(BatchNormalization(momentum=0.9, name=f"{part}_norm"))
             self.stack.append(keras.layers.ReLU(name=f"{part}_relu"))
             if options.dropout:
                 self.stack.append(
@@ -76,7 +78,7 @@ class Tower(keras.layers.Layer):  # type: ignore[misc]
     def call(self, values: Any, training: bool = False) -> Any:
         """Returns the last hidden layer, float [B, widths[-1]]."""
         for layer in self.stack:
-            if isinstance(layer, keras.layers.BatchNormalization | keras.layers.Dropout):
+            if isinstance(layer, BatchNormalization | Dropout):
                 values = layer(values, training=training)
             else:
                 values = layer(values)
