@@ -214,7 +214,11 @@ def test_a_relay_is_private_and_leaves_nothing(server, tmp_path) -> None:
         assert read(client, 5) == b"+OK\r\n"
         relay.close()
         assert read(client, 1) == b""
-        assert read(silent, 5) in (b"", b"+OK\r\n")
+        # Its address may not have been read yet; then its connection is reset.
+        left = b""
+        with contextlib.suppress(ConnectionResetError):
+            left = read(silent, 5)
+        assert left in (b"", b"+OK\r\n")
     relay.close()
     assert not folder.exists()
     deep = tmp_path / ("d" * 100)
