@@ -3,7 +3,8 @@
 Gradients travel in buckets, each of which starts as soon as its gradients are there; the last
 variables' come first, as in the backward pass. The queue of collectives runs what is put there in
 that order, which must be the same on all ranks, so control edges fix it (`collective_order`): the
-first bucket, then the tables' backward pass, then the other buckets.
+first bucket, then the tables' backward pass, then the other buckets. Sums of batch normalisation
+have the places at which they are made.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from hotrow.ops.ranks import Ranks
 
 BUCKET_BYTES = 4 << 20
 """Large enough that a message's fixed cost does not count, small enough to start early."""
+_BUCKET = "dense gradients, bucket"
 _TABLES_BACKWARD = "HotrowBackward"
 _COLLECTIVE = (START_OP, _TABLES_BACKWARD, "HotrowLookup", "HotrowCommit")
 
@@ -56,7 +58,7 @@ def sum_over_ranks(
     tickets = []
     for number, bucket in enumerate([*early, *late]):
         values = [gradients[i] for i in bucket]
-        what = f"dense gradients, bucket {number}"
+        what = f"{_BUCKET} {number}"
         if number == 0 and early:
             tickets.append(_start_before(tables, values, ranks, what))
         else:
@@ -98,7 +100,7 @@ def _tables_backward() -> _TablesBackward | None:
     operations = tf.compat.v1.get_default_graph().get_operations()
     first = None
     for place, op in enumerate(operations):
-        if op.type == START_OP:
+        if op.type == START_OP and op.get_attr("what").startswith(_BUCKET.encode()):
             first = None  # of a step before this one
         elif op.type == _TABLES_BACKWARD and first is None and _on_ranks(op):
             first = place

@@ -43,7 +43,8 @@ def check_variables(variables: Sequence[Any], arrays: Arrays, path: Path) -> Non
     for name in sorted(set(own) ^ set(arrays)):
         where = "only in the file" if name in arrays else "only in the model"
         raise FailedPreconditionError(
-            f"{path}: variable {name!r} is {where}; use the configuration of the run"
+            f"{path}: variable {name!r} is {where}; use the configuration of the run, and the "
+            "version of Hotrow that wrote it"
         )
     for name, variable in own.items():
         if arrays[name].shape != tuple(variable.shape):

@@ -22,7 +22,7 @@ class BatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]
     def call(self, inputs: Any, training: bool = False) -> Any:
         """Returns float [B, D]."""
         part = current_part()
-        if part is None or not training:
+        if part is None or not training or not self.trainable:
             return super().call(inputs, training=training)
         rows = tf.cast(part.rows, inputs.dtype)
 

@@ -65,7 +65,7 @@ struct Collectives::State {
     try {
       communicator->fail(code, message);
       communicator->begin("the end");
-    } catch (const Error&) {
+    } catch (...) {
       return std::current_exception();
     }
     return std::make_exception_ptr(Error(code, message));
@@ -189,7 +189,7 @@ void Collectives::fail(Code code, const std::string& message) {
   state_->communicator->fail(code, message);
 }
 
-void Collectives::fail_together(Code code, const std::string& message) {
+void Collectives::fail_and_throw(Code code, const std::string& message) {
   fail(code, message);
   run("the end", [](Communicator&) {});
   throw Error(code, message);

@@ -67,7 +67,7 @@ class Collectives {
   // Communicator::fail.
   void fail(Code code, const std::string& message);
   // The same; then throws what the first rank failed with: "rank 1: <message>". Not from work.
-  [[noreturn]] void fail_together(Code code, const std::string& message);
+  [[noreturn]] void fail_and_throw(Code code, const std::string& message);
 
   DeviceRanks& device();
 

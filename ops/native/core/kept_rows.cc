@@ -131,11 +131,16 @@ uint32_t KeptRows::take(size_t table, int64_t key) {
     if (facts(slot).updates > 0) evicted_[slots_[slot].table].push_back(pending_of(slot));
     erase(slot);
   }
+  try {
+    insert(hash, slot);
+  } catch (...) {
+    free_.push_back(slot);
+    throw;
+  }
   std::memset(line(slot), 0, stride_);
   const RowHeader header{key, 0, 0};
   std::memcpy(line(slot), &header, sizeof(header));
   slots_[slot] = {key, static_cast<uint32_t>(table), uses, batch_};
-  insert(hash, slot);
   return slot;
 }
 

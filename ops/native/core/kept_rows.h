@@ -66,7 +66,8 @@ class KeptRows {
   float* state(uint32_t slot);    // (state_floats)
   float* sum(uint32_t slot);      // (D) of gradients that the owner does not know
   struct Facts {
-    uint32_t version;        // updates of the row at its owner when it came, and the own since
+    uint32_t version;        // updates of the row at its owner when it came, and the own since that
+                             // the owner was told
     uint32_t state_version;  // the same when its state came
     uint32_t updates;        // own steps that the owner does not know
     uint32_t lookups;        // in them
@@ -85,9 +86,9 @@ class KeptRows {
 
   struct Slot {
     int64_t key;
-    uint32_t table;  // kFree: nobody's
-    uint32_t uses;   // lately
-    uint64_t batch;  // the last that needs it
+    uint32_t table = kFree;  // that: nobody's
+    uint32_t uses;           // lately
+    uint64_t batch;          // the last that needs it
   };
 
   static uint64_t hash_of(size_t table, int64_t key);

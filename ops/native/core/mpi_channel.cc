@@ -55,6 +55,18 @@ MpiChannel::~MpiChannel() {
 void MpiChannel::fail(Code code, const std::string& message) {
   std::lock_guard lock(mutex_);
   if (failed_) return;
+  try {
+    // Another one may have failed before. The first look may only bring in what the second finds.
+    int from, tag;
+    std::string first;
+    for (int looks = 0; looks < 3; ++looks) {
+      if (!receive(kFailure, &from, &tag, &first)) continue;
+      take_failure(first);
+      return;
+    }
+  } catch (const Error&) {
+    // So it is this one.
+  }
   code_ = code == Code::kOk ? Code::kInternal : code;
   message_ = of_rank(rank_, message).substr(0, kLongestText);
   std::string bytes;
@@ -87,24 +99,32 @@ void MpiChannel::look() {
   for (;;) {
     std::lock_guard lock(mutex_);
     if (failed_) throw_failure();
-    int found = 0, count = 0;
-    MPI_Message message;
-    MPI_Status status;
-    mpi_.check(mpi_.improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &found, &message, &status),
-               "MPI_Improbe");
-    if (!found) return;
-    mpi_.check(mpi_.get_count(&status, MPI_BYTE, &count), "MPI_Get_count");
-    std::string bytes(static_cast<size_t>(count), '\0');
-    mpi_.check(mpi_.mrecv(bytes.data(), count, MPI_BYTE, &message, &status), "MPI_Mrecv");
-    if (status.MPI_TAG == kFailure) {
+    int from, tag;
+    std::string bytes;
+    if (!receive(MPI_ANY_TAG, &from, &tag, &bytes)) return;
+    if (tag == kFailure) {
       take_failure(bytes);
       throw_failure();
     }
-    Told& told = told_[static_cast<size_t>(status.MPI_SOURCE)];
+    Told& told = told_[static_cast<size_t>(from)];
     told.number = take<uint64_t>(bytes, 0);
     told.call.kind = static_cast<CollectiveKind>(take<int32_t>(bytes, sizeof(uint64_t)));
     told.call.what = bytes.substr(std::min(bytes.size(), sizeof(uint64_t) + sizeof(int32_t)));
   }
+}
+
+bool MpiChannel::receive(int tag, int* from, int* found_tag, std::string* bytes) {
+  int found = 0, count = 0;
+  MPI_Message message;
+  MPI_Status status;
+  mpi_.check(mpi_.improbe(MPI_ANY_SOURCE, tag, comm_, &found, &message, &status), "MPI_Improbe");
+  if (!found) return false;
+  mpi_.check(mpi_.get_count(&status, MPI_BYTE, &count), "MPI_Get_count");
+  bytes->resize(static_cast<size_t>(count));
+  mpi_.check(mpi_.mrecv(bytes->data(), count, MPI_BYTE, &message, &status), "MPI_Mrecv");
+  *from = status.MPI_SOURCE;
+  *found_tag = status.MPI_TAG;
+  return true;
 }
 
 void MpiChannel::take_failure(const std::string& bytes) {

@@ -47,6 +47,8 @@ class MpiChannel {
   };
   void send_to_others(int tag, const std::string& bytes);
   bool all_left();
+  // Receives a message of a tag, if one is there; with the lock.
+  bool receive(int tag, int* from, int* found_tag, std::string* bytes);
   [[noreturn]] void throw_failure();
   void take_failure(const std::string& bytes);
 

@@ -42,11 +42,11 @@ void for_all_ranks(Collectives& ranks, Part&& part) {
   } catch (const AgreedError&) {
     throw;
   } catch (const Error& e) {
-    ranks.fail_together(e.code(), e.what());
+    ranks.fail_and_throw(e.code(), e.what());
   } catch (const std::bad_alloc&) {
-    ranks.fail_together(Code::kResourceExhausted, "out of memory in a step");
+    ranks.fail_and_throw(Code::kResourceExhausted, "out of memory in a step");
   } catch (const std::exception& e) {
-    ranks.fail_together(Code::kInternal, e.what());
+    ranks.fail_and_throw(Code::kInternal, e.what());
   }
 }
 

@@ -11,8 +11,8 @@ struct StalenessOptions {
   size_t kept_rows = 0;  // of other ranks, at each rank
 
   bool any() const { return updates > 0; }
-  // How far a row may lag that had `count` updates since it is kept: s, and less while it is young,
-  // when each of them changes it much.
+  // How far a row may lag, beside the rank's own untold updates, that had `count` updates since it
+  // is kept: s, and less while it is young, when each of them changes it much.
   uint32_t most_behind(uint32_t count) const {
     constexpr uint32_t kShare = 2;
     return count / kShare < updates ? count / kShare : updates;

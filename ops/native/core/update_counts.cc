@@ -22,10 +22,15 @@ uint32_t UpdateCounts::find_entry(int64_t key) const {
 }
 
 void UpdateCounts::add(const Entry& entry) {
-  index_.insert(
-      hash_of(entry.key), static_cast<uint32_t>(entries_.size()),
-      [&](uint32_t other) { return hash_of(entries_[other].key); }, [](uint32_t) {});
   entries_.push_back(entry);
+  try {
+    index_.insert(
+        hash_of(entry.key), static_cast<uint32_t>(entries_.size() - 1),
+        [&](uint32_t other) { return hash_of(entries_[other].key); }, [](uint32_t) {});
+  } catch (...) {
+    entries_.pop_back();
+    throw;
+  }
 }
 
 void UpdateCounts::forget() {

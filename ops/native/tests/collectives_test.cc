@@ -111,7 +111,7 @@ TEST_CASE("collectives: what fails since another rank failed tells what that one
         hotrow::fail(Code::kInternal, "count of keys is -7");
       });
     });
-    told(r, [&] { own.fail_together(Code::kInternal, "no such row"); });
+    told(r, [&] { own.fail_and_throw(Code::kInternal, "no such row"); });
     told(r, [&] { for_all_ranks(own, [] { throw std::bad_alloc(); }); });
     told(r, [&] { for_all_ranks(own, [] { throw std::out_of_range("vector"); }); });
   });

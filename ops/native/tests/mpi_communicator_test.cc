@@ -3,10 +3,13 @@
 
 #include <dlfcn.h>
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "communicator_rounds.h"
@@ -71,17 +74,29 @@ namespace {
 void fail_on_last_rank(bool while_others_wait) {
   start_mpi();
   failed = true;
+  // By this file, of the ranks' common parent, others learn without MPI that one has failed.
+  const auto sign = std::filesystem::temp_directory_path() /
+                    ("hotrow-rank-failed-" + std::to_string(::getppid()));
   Outcome outcome;
   {
     Collectives own(mpi_communicator("libmpi.so.12", kLong));
     const bool mine = own.rank() == own.size() - 1;
+    const std::string wanted = "rank " + std::to_string(own.size() - 1) + ": the data is gone";
     // As TensorFlow's threads may: not the one that runs collectives.
     std::thread failing([&] {
       if (!mine) return;
       if (while_others_wait) std::this_thread::sleep_for(std::chrono::milliseconds(50));
       own.fail(Code::kDataLoss, "the data is gone");
+      std::ofstream(sign) << wanted;
     });
-    if (!while_others_wait) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    if (!while_others_wait) {
+      while (!std::filesystem::exists(sign)) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      // What goes wrong after another rank failed is told as what that one failed with.
+      const auto later = [&] { own.fail_and_throw(Code::kInternal, "no such row"); };
+      CHECK(outcome_of(later).message == wanted);
+    }
     outcome = outcome_of([&] {
       for (;;) {
         std::vector<float> values(100000);
@@ -90,7 +105,7 @@ void fail_on_last_rank(bool while_others_wait) {
       }
     });
     failing.join();
-    CHECK(outcome.message == "rank " + std::to_string(own.size() - 1) + ": the data is gone");
+    CHECK(outcome.message == wanted);
   }
   CHECK(outcome.code == Code::kDataLoss);
   CHECK(error_code([] { mpi_communicator("libmpi.so.12", kLong); }) == Code::kFailedPrecondition);

@@ -19,8 +19,9 @@ class ParallelConfig(Section):
         sharding: how tables are split over them, if their own settings do not tell: `row` and
             `row_broadcast` by rows, `column` by columns, `table` as a whole to one rank each,
             `replicated` not at all; `auto` chooses.
-        staleness: updates that rows which a rank keeps of others may lag behind their owners; 0:
-            none are kept, and training is that of one process.
+        staleness: updates that rows which a rank keeps of others may lag behind their owners,
+            beside its own that these were not told yet; 0: none are kept, and training is that of
+            one process.
         kept_ratio: share of the expected rows of all tables that each rank keeps with staleness.
         timeout_seconds: how long a rank waits for the others before the run ends.
         device_collectives: how ranks exchange keys, rows and gradients that are on GPUs: `nccl`

@@ -11,10 +11,11 @@ from hotrow.spec.checks import is_integer, require
 class Staleness:
     """Hot rows of other ranks, kept by each rank: bounded staleness after HET (VLDB 2022).
 
-    A kept row is read as it is while its owner has counted at most `updates` updates since it came,
-    not counting the own, which a rank always reads; and at most a quarter of all that it counted. A
-    rank tells the owner the sum of its gradients when they are one more. The owner's optimizer then
-    takes it as one gradient.
+    A kept row is read as it is while what its owner was told of others since it came is at most
+    `updates` updates more than those of the own rank that the owner was not told yet, which a rank
+    always reads. A rank tells the owner the sum of its gradients when they are `updates` + 1; the
+    owner's optimizer then takes it as one gradient. While an owner counted less than twice
+    `updates`, half of its count stands for them.
 
     Attributes:
         updates: s; a rank's step that has a gradient for the row is one update.

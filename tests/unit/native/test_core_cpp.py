@@ -28,11 +28,12 @@ def test_the_tests_of_the_core_pass() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 4], ids=lambda n: f"{n} ranks")
 @pytest.mark.parametrize("cases", ["mpi communicator*", "failing mpi*wait*", "failing mpi*before*"])
-def test_the_tests_of_mpi_pass_on_every_rank(count: int, cases: str) -> None:
+def test_the_tests_of_mpi_pass_on_every_rank(count: int, cases: str, tmp_path: Path) -> None:
     if not PROGRAM.exists():
         pytest.skip("the tests of the core are not built; the test before builds them")
-    library = {"LD_LIBRARY_PATH": str(Path(sys.prefix, "lib"))}
-    result = run_ranks(count, [f"-tc={cases}"], executable=str(PROGRAM), env=library)
+    # Where a rank leaves a sign for the others.
+    env = {"LD_LIBRARY_PATH": str(Path(sys.prefix, "lib")), "TMPDIR": str(tmp_path)}
+    result = run_ranks(count, [f"-tc={cases}"], executable=str(PROGRAM), env=env)
     if cases.startswith("failing"):
         # How a process ends after that is MPI's affair.
         told = f"rank {count - 1}: the data is gone\n"
