@@ -12,7 +12,8 @@ validation.
     most      what a rank could save at best that kept from the start the tenth of all rows which it
               asks for most, and never had to renew one
     auc       of the validation file after the last step, and the difference from no staleness:
-              on average of `--head-seeds` for Criteo, and the least and the most
+              on average of `--head-seeds` for Criteo, with the standard error of that average,
+              and the least and the most
 
     python benchmarks/staleness.py [--ranks 4] [--staleness 10 --staleness 100] [--json F]
 """
@@ -203,9 +204,10 @@ def main(
                     base_bytes, base_aucs = sent, aucs
                 saved = 1 - sent / base_bytes
                 apart = aucs - base_aucs
+                error = f" +- {apart.std(ddof=1) / seeds**0.5:.5f}" if seeds > 1 else ""
                 print(
                     f"{case:10} {staleness:4} {sent / 1e6:6.1f} MB {saved:6.1%} {most:6.1%} "
-                    f"{told / 1e6:6.1f} MB {aucs.mean():8.5f} ({apart.mean():+.5f}; "
+                    f"{told / 1e6:6.1f} MB {aucs.mean():8.5f} ({apart.mean():+.5f}{error}; "
                     f"{apart.min():+.5f} to {apart.max():+.5f})",
                     flush=True,
                 )
