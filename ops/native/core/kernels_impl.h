@@ -280,7 +280,10 @@ struct Row {
   float scale;      // of the summed gradient
   float clip;       // and then of the scaled one; 1: none
   float rate;       // RowwiseAdagrad: lr / sqrt(a + epsilon); Adam: lr times its correction
+  RowType weights_type, state_type;
 };
+
+constexpr size_t value_bytes(RowType type) { return type == RowType::kFloat32 ? 4 : 2; }
 
 // The gradient as the optimizer sees it, from the sum g and the weights w.
 HOTROW_INLINE Floats finished(const Numbers& n, const Row& row, Floats g, const Floats& w) {
@@ -290,15 +293,15 @@ HOTROW_INLINE Floats finished(const Numbers& n, const Row& row, Floats g, const 
   return g;
 }
 
-template <OptimizerKind kKind, RowType kState, class Extent>
+template <OptimizerKind kKind, class Extent>
 HOTROW_INLINE void apply(const Numbers& n, const Row& row, size_t column, Extent extent,
                          const Floats& g, Floats& w) {
   const auto read = [&](int k) __attribute__((always_inline)) {
-    return load_values<kState>(row.state[k], column, extent);
+    return load_values(row.state_type, row.state[k], column, extent);
   };
   const auto write = [&](int k, const Floats& a) __attribute__((always_inline)) {
-    store_stochastic<kState>(row.state[k], column, a, extent, row.stream,
-                             (k + 1) * row.width + row.position + column);
+    store_stochastic(row.state_type, row.state[k], column, a, extent, row.stream,
+                     (k + 1) * row.width + row.position + column);
   };
   if constexpr (kKind == OptimizerKind::kSgd) {
     w = w - all(n.rate) * g;
@@ -344,26 +347,26 @@ HOTROW_INLINE void sum_columns(const Kept& kept, size_t column, Extent extent,
   for (int b = 0; b < kBlocks; ++b) out[b] = load(kept.sums + column + b * kLanes, extent);
 }
 
-template <OptimizerKind kKind, RowType kWeights, RowType kState, int kMost, class Source>
+template <OptimizerKind kKind, int kMost, class Source>
 HOTROW_INLINE void update_columns(const Numbers& n, const Row& row, size_t width,
                                   const Source& source) {
-  for_columns<kMost>(
-      width, [&](auto blocks, size_t column, auto extent) __attribute__((always_inline)) {
-        Floats g[blocks.count];
-        sum_columns(source, column, extent, g);
-        for (int b = 0; b < blocks.count; ++b) {
-          const size_t at = column + b * kLanes;
-          Floats w = load_values<kWeights>(row.weights, at, extent);
-          g[b] = finished(n, row, g[b], w);
-          if (n.decay != 0.0f) w = w - all(n.decay) * w;
-          apply<kKind, kState>(n, row, at, extent, g[b], w);
-          store_stochastic<kWeights>(row.weights, at, w, extent, row.stream, row.position + at);
-        }
-      });
+  for_columns<kMost>(width, [&](auto blocks, size_t column,
+                                auto extent) __attribute__((always_inline)) {
+    Floats g[blocks.count];
+    sum_columns(source, column, extent, g);
+    for (int b = 0; b < blocks.count; ++b) {
+      const size_t at = column + b * kLanes;
+      Floats w = load_values(row.weights_type, row.weights, at, extent);
+      g[b] = finished(n, row, g[b], w);
+      if (n.decay != 0.0f) w = w - all(n.decay) * w;
+      apply<kKind>(n, row, at, extent, g[b], w);
+      store_stochastic(row.weights_type, row.weights, at, w, extent, row.stream, row.position + at);
+    }
+  });
 }
 
 // Adds the squares of the finished gradient.
-template <RowType kWeights, int kMost, class Source>
+template <int kMost, class Source>
 HOTROW_INLINE void add_squares(const Numbers& n, const Row& row, size_t width, const Source& source,
                                Floats& total) {
   for_columns<kMost>(width,
@@ -372,7 +375,7 @@ HOTROW_INLINE void add_squares(const Numbers& n, const Row& row, size_t width, c
                        sum_columns(source, column, extent, g);
                        for (int b = 0; b < blocks.count; ++b) {
                          const size_t at = column + b * kLanes;
-                         const Floats w = load_values<kWeights>(row.weights, at, extent);
+                         const Floats w = load_values(row.weights_type, row.weights, at, extent);
                          g[b] = finished(n, row, g[b], w);
                          total = total + g[b] * g[b];
                        }
@@ -390,15 +393,14 @@ __attribute__((noinline)) void keep(const Gradient& gradient, size_t first, size
 }
 
 // Sum of squares of the finished gradient; its pieces go through kept. whole: kept has all of it.
-template <RowType kWeights>
 __attribute__((noinline)) float measure(const Numbers& n, Row row, const Gradient& gradient,
                                         float* kept, bool whole) {
   Floats total = all(0.0f);
   for (size_t first = 0; first < gradient.width; first += kKeptWidth) {
     const size_t rest = gradient.width - first, columns = rest < kKeptWidth ? rest : kKeptWidth;
     if (!whole) keep(gradient, first, columns, kept);
-    add_squares<kWeights, 1>(n, row, columns, Kept{kept}, total);
-    row.weights += columns * (kWeights == RowType::kFloat32 ? 4 : 2);
+    add_squares<1>(n, row, columns, Kept{kept}, total);
+    row.weights += columns * value_bytes(row.weights_type);
   }
   return sum_of(total);
 }
@@ -414,7 +416,7 @@ constexpr size_t scalars_of(OptimizerKind kind) {
 
 // kWidth: 0, or the width of float32 rows without clip, L2, decay and shares, which the compiler
 // then knows.
-template <OptimizerKind kKind, RowType kWeights, RowType kState, size_t kWidth>
+template <OptimizerKind kKind, size_t kWidth>
 void update_rows(const UpdateStep& step, const RowGradients& gradients, const uint32_t* counts,
                  size_t first, size_t last, std::byte* const* lines) {
   const IeeeFloatMode mode;
@@ -423,7 +425,9 @@ void update_rows(const UpdateStep& step, const RowGradients& gradients, const ui
   without_l2.l2 = 0.0f;
   const size_t width = kWidth != 0 ? kWidth : step.layout.width;
   const size_t state_offset = kWidth != 0 ? kWidth * 4 : step.layout.state_offset();
-  const size_t vector_bytes = width * (kState == RowType::kFloat32 ? 4 : 2);
+  const RowType weights_type = kWidth != 0 ? RowType::kFloat32 : step.layout.weights;
+  const RowType state_type = kWidth != 0 ? RowType::kFloat32 : step.layout.state;
+  const size_t vector_bytes = width * value_bytes(state_type);
   constexpr size_t kVectors = vectors_of(kKind), kScalars = scalars_of(kKind);
   const size_t scalars_offset =
       kWidth != 0 ? kWidth * 4 * (1 + kVectors) : step.layout.scalars_offset();
@@ -458,8 +462,10 @@ void update_rows(const UpdateStep& step, const RowGradients& gradients, const ui
     row.state[1] = row.state[0] + vector_bytes;
     row.width = step.whole_width != 0 ? step.whole_width : width;
     row.position = step.first_column;
+    row.weights_type = weights_type;
+    row.state_type = state_type;
     row.stream = 0;
-    if constexpr (kWeights != RowType::kFloat32 || kState != RowType::kFloat32) {
+    if (weights_type != RowType::kFloat32 || state_type != RowType::kFloat32) {
       row.stream = rounding_stream(step.seed, header.key, clock);
     }
     row.scale = n.scale;
@@ -474,7 +480,7 @@ void update_rows(const UpdateStep& step, const RowGradients& gradients, const ui
         if (step.clip_squares != nullptr) {
           squares = step.clip_squares[u];
         } else {
-          squares = measure<kWeights>(without_l2, row, gradient, kept, whole);
+          squares = measure(without_l2, row, gradient, kept, whole);
           whole = width <= kKeptWidth;
         }
         const float norm = __builtin_sqrtf(squares);
@@ -487,12 +493,12 @@ void update_rows(const UpdateStep& step, const RowGradients& gradients, const ui
         if (step.finished_squares != nullptr) {
           total = step.finished_squares[u];
         } else {
-          total = measure<kWeights>(n, row, gradient, kept, whole);
+          total = measure(n, row, gradient, kept, whole);
           whole = width <= kKeptWidth;
         }
       } else {
         Floats squares = all(0.0f);
-        add_squares<kWeights, 2>(n, row, width, gradient, squares);
+        add_squares<2>(n, row, width, gradient, squares);
         total = sum_of(squares);
       }
       memcpy(&a, scalar, sizeof(a));
@@ -512,15 +518,15 @@ void update_rows(const UpdateStep& step, const RowGradients& gradients, const ui
       if (t < corrections_count) row.rate = n.rate * corrections[t];
     }
     if constexpr (kWidth != 0) {
-      update_columns<kKind, kWeights, kState, 2>(n, row, width, gradient);
+      update_columns<kKind, 2>(n, row, width, gradient);
     } else {
       for (size_t column = 0; column < width; column += kKeptWidth) {
         const size_t rest = width - column, columns = rest < kKeptWidth ? rest : kKeptWidth;
         if (!whole) keep(gradient, column, columns, kept);
-        update_columns<kKind, kWeights, kState, 1>(n, row, columns, Kept{kept});
-        row.weights += columns * (kWeights == RowType::kFloat32 ? 4 : 2);
-        row.state[0] += columns * (kState == RowType::kFloat32 ? 4 : 2);
-        row.state[1] += columns * (kState == RowType::kFloat32 ? 4 : 2);
+        update_columns<kKind, 1>(n, row, columns, Kept{kept});
+        row.weights += columns * value_bytes(weights_type);
+        row.state[0] += columns * value_bytes(state_type);
+        row.state[1] += columns * value_bytes(state_type);
         row.position += columns;
       }
     }
@@ -529,31 +535,21 @@ void update_rows(const UpdateStep& step, const RowGradients& gradients, const ui
 
 using Update = decltype(Kernels::update);
 
-template <OptimizerKind kKind, RowType kWeights>
-Update update_of_state(RowType state) {
-  if constexpr (vectors_of(kKind) > 0) {
-    if (state == RowType::kBfloat16) return update_rows<kKind, kWeights, RowType::kBfloat16, 0>;
-    if (state == RowType::kFloat16) return update_rows<kKind, kWeights, RowType::kFloat16, 0>;
-  }
-  return update_rows<kKind, kWeights, RowType::kFloat32, 0>;
-}
-
 // Null unless there is one for this width.
 template <OptimizerKind kKind>
 Update update_of_width(size_t width) {
-  constexpr RowType kType = RowType::kFloat32;
   switch (width) {
     case 8:
-      return update_rows<kKind, kType, kType, 8>;
+      return update_rows<kKind, 8>;
 #if !defined(HOTROW_ONE_WIDTH)
     case 16:
-      return update_rows<kKind, kType, kType, 16>;
+      return update_rows<kKind, 16>;
     case 32:
-      return update_rows<kKind, kType, kType, 32>;
+      return update_rows<kKind, 32>;
     case 64:
-      return update_rows<kKind, kType, kType, 64>;
+      return update_rows<kKind, 64>;
     case 128:
-      return update_rows<kKind, kType, kType, 128>;
+      return update_rows<kKind, 128>;
 #endif
   }
   return nullptr;
@@ -571,15 +567,7 @@ Update update_of(const UpdateStep& step, bool shares) {
     const Update update = plain ? update_of_width<kKind>(layout.width) : nullptr;
     if (update != nullptr) return update;
   }
-  switch (layout.weights) {
-    case RowType::kFloat32:
-      break;
-    case RowType::kBfloat16:
-      return update_of_state<kKind, RowType::kBfloat16>(layout.state);
-    case RowType::kFloat16:
-      return update_of_state<kKind, RowType::kFloat16>(layout.state);
-  }
-  return update_of_state<kKind, RowType::kFloat32>(layout.state);
+  return update_rows<kKind, 0>;
 }
 
 void update(const UpdateStep& step, const RowGradients& gradients, const uint32_t* counts,
@@ -610,9 +598,8 @@ void update(const UpdateStep& step, const RowGradients& gradients, const uint32_
 
 // ---- Squares of gradients, of rows whose columns lie in several places ----
 
-template <RowType kWeights>
-void measure_rows(const UpdateStep& step, const RowGradients& gradients, bool is_finished,
-                  size_t first, size_t last, const std::byte* const* lines, float* out) {
+void measure_any(const UpdateStep& step, const RowGradients& gradients, bool is_finished,
+                 size_t first, size_t last, const std::byte* const* lines, float* out) {
   const IeeeFloatMode mode;
   Numbers n(step, false);
   if (!is_finished) n.l2 = 0.0f;
@@ -625,26 +612,14 @@ void measure_rows(const UpdateStep& step, const RowGradients& gradients, bool is
                             gradients.begins[u + 1], gradients.begins[last], width};
     Row row{};
     row.weights = const_cast<std::byte*>(lines[u]) + sizeof(RowHeader);
+    row.weights_type = step.layout.weights;
     row.scale = n.scale;
     row.clip = 1.0f;
     if (is_finished && n.clip > 0.0f) {
       const float norm = __builtin_sqrtf(step.clip_squares[u]);
       if (norm > n.clip) row.clip = n.clip / norm;
     }
-    out[u] = measure<kWeights>(n, row, gradient, kept, false);
-  }
-}
-
-void measure_any(const UpdateStep& step, const RowGradients& gradients, bool is_finished,
-                 size_t first, size_t last, const std::byte* const* lines, float* out) {
-  switch (step.layout.weights) {
-    case RowType::kFloat32:
-      return measure_rows<RowType::kFloat32>(step, gradients, is_finished, first, last, lines, out);
-    case RowType::kBfloat16:
-      return measure_rows<RowType::kBfloat16>(step, gradients, is_finished, first, last, lines,
-                                              out);
-    case RowType::kFloat16:
-      return measure_rows<RowType::kFloat16>(step, gradients, is_finished, first, last, lines, out);
+    out[u] = measure(n, row, gradient, kept, false);
   }
 }
 

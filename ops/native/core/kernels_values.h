@@ -118,6 +118,41 @@ HOTROW_INLINE void store_stochastic(std::byte* values, size_t column, const Floa
   }
 }
 
+// The same for a type that is known at run time. 16-bit values are converted by functions that are
+// compiled once: only float32 is inlined, so that one kernel serves every type.
+template <class Extent>
+__attribute__((noinline)) Floats load_halves_as_floats(RowType type, const std::byte* values,
+                                                       size_t column, Extent extent) {
+  return type == RowType::kBfloat16 ? load_values<RowType::kBfloat16>(values, column, extent)
+                                    : load_values<RowType::kFloat16>(values, column, extent);
+}
+template <class Extent>
+__attribute__((noinline)) void store_halves_stochastic(RowType type, std::byte* values,
+                                                       size_t column, const Floats& a,
+                                                       Extent extent, uint64_t stream,
+                                                       size_t position) {
+  if (type == RowType::kBfloat16) {
+    store_stochastic<RowType::kBfloat16>(values, column, a, extent, stream, position);
+  } else {
+    store_stochastic<RowType::kFloat16>(values, column, a, extent, stream, position);
+  }
+}
+template <class Extent>
+HOTROW_INLINE Floats load_values(RowType type, const std::byte* values, size_t column,
+                                 Extent extent) {
+  if (type == RowType::kFloat32) return load_values<RowType::kFloat32>(values, column, extent);
+  return load_halves_as_floats(type, values, column, extent);
+}
+template <class Extent>
+HOTROW_INLINE void store_stochastic(RowType type, std::byte* values, size_t column, const Floats& a,
+                                    Extent extent, uint64_t stream, size_t position) {
+  if (type == RowType::kFloat32) {
+    store_stochastic<RowType::kFloat32>(values, column, a, extent, stream, position);
+  } else {
+    store_halves_stochastic(type, values, column, a, extent, stream, position);
+  }
+}
+
 }  // namespace
 }  // namespace HOTROW_ISA
 }  // namespace hotrow
