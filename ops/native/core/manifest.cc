@@ -2,9 +2,10 @@
 
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
+#include <sstream>
 
-#include "core/json_number.h"
+#include "core/json.h"
+#include "core/store_layout.h"
 
 namespace hotrow {
 Manifest read_manifest(const std::string& path) {
@@ -12,19 +13,19 @@ Manifest read_manifest(const std::string& path) {
   if (!file) fail(Code::kNotFound, "manifest %s cannot be read", path.c_str());
   Manifest manifest;
   try {
-    const nlohmann::json json = nlohmann::json::parse(file);
-    manifest.generation = json.at("generation").get<std::string>();
-    manifest.store = json.at("store").get<std::string>();
-    for (const auto& entry : json.at("tables")) {
+    std::ostringstream text;
+    text << file.rdbuf();
+    const Json json = Json::parse(text.str());
+    manifest.generation = json.text("generation");
+    manifest.store = json.text("store");
+    for (const Json& entry : json.items("tables")) {
       ManifestTable table;
-      table.name = entry.at("name").get<std::string>();
-      table.width = number_of(entry, "dim", 1, kWidestRow);
-      table.default_value = entry.at("default_value").get<float>();
-      table.rows = number_of(entry, "rows", 0, ~uint64_t{0});
+      table.name = entry.text("name");
+      table.width = entry.whole("dim", 1, kWidestRow);
+      table.default_value = static_cast<float>(entry.number("default_value"));
+      table.rows = entry.whole("rows", 0, ~uint64_t{0});
       manifest.tables.push_back(std::move(table));
     }
-  } catch (const nlohmann::json::exception& error) {
-    fail(Code::kDataLoss, "manifest %s is damaged: %s", path.c_str(), error.what());
   } catch (const Error& error) {
     fail(Code::kDataLoss, "manifest %s is damaged: %s", path.c_str(), error.what());
   }

@@ -1,7 +1,8 @@
 #include "core/redis_reader.h"
 
-#include <nlohmann/json.hpp>
 #include <utility>
+
+#include "core/json.h"
 
 namespace hotrow {
 namespace {
@@ -87,8 +88,7 @@ ReadFailure RedisReader::read(const ReadRequest* requests, size_t count, Deadlin
   return failure;
 }
 
-std::string RedisReader::statistics() const {
-  nlohmann::json json;
+void RedisReader::visit_counts(const Visit& visit) const {
   const std::pair<const char*, const RedisStatistics::Counter*> counters[] = {
       {"reads", &statistics_.reads},
       {"keys_found", &statistics_.keys_found},
@@ -103,24 +103,28 @@ std::string RedisReader::statistics() const {
       {"retried", &statistics_.retried},
       {"microseconds", &statistics_.microseconds},
   };
-  for (const auto& [name, counter] : counters) json[name] = counter->load();
-  for (const auto& bucket : statistics_.read_times) json["read_times"].push_back(bucket.load());
-  json["nodes"] = nlohmann::json::object();
+  for (const auto& [name, counter] : counters) visit(name, counter->load());
+}
+
+std::string RedisReader::statistics() const {
+  JsonObject json;
+  visit_counts([&](const char* name, uint64_t count) { json.set(name, count); });
+  json.set("read_times",
+           std::vector<uint64_t>(statistics_.read_times.begin(), statistics_.read_times.end()));
+  JsonObject nodes;
   for (const auto& node : routes_.nodes()) {
-    const Error failure = node->breaker()->last_failure();
-    json["nodes"][node->address().text] = {
-        {"breaker", name_of(node->breaker()->state())},
-        {"openings", node->breaker()->openings()},
-        {"last_failure", failure.what()},
-        {"connects", node->connects.load()},
-        {"failures", node->failures.load()},
-        {"commands", node->commands.load()},
-        {"bytes_in", node->bytes_in.load()},
-        {"idle_connections", node->idle()},
-    };
+    JsonObject counts;
+    counts.set("breaker", std::string(name_of(node->breaker()->state())))
+        .set("openings", node->breaker()->openings())
+        .set("last_failure", std::string(node->breaker()->last_failure().what()))
+        .set("connects", node->connects.load())
+        .set("failures", node->failures.load())
+        .set("commands", node->commands.load())
+        .set("bytes_in", node->bytes_in.load())
+        .set("idle_connections", node->idle());
+    nodes.set(node->address().text, counts);
   }
-  // What a node said may be no UTF-8.
-  return json.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+  return json.set("nodes", nodes).written();
 }
 
 }  // namespace hotrow

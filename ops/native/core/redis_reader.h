@@ -2,6 +2,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -27,7 +28,11 @@ class RedisReader : public RowReader {
 
   // May be called while others read.
   void set_topology(const std::string& topology) const;
-  // JSON: the counters of RedisStatistics by name, and "nodes": by address.
+  // Calls visit(name, count) for each counter of RedisStatistics.
+  using Visit = std::function<void(const char*, uint64_t)>;
+  void visit_counts(const Visit& visit) const;
+  const RedisRoutes& routes() const { return routes_; }
+  // JSON: these counters by name, "read_times", and "nodes": by address.
   std::string statistics() const;
 
  private:

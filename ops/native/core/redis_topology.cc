@@ -1,8 +1,8 @@
 #include "core/redis_topology.h"
 
 #include <charconv>
-#include <nlohmann/json.hpp>
 
+#include "core/json.h"
 #include "core/status.h"
 #include "core/store_layout.h"
 
@@ -49,31 +49,38 @@ RedisAddress parse_redis_address(const std::string& text) {
 RedisTopology parse_redis_topology(const std::string& text) {
   RedisTopology topology;
   try {
-    const nlohmann::json json = nlohmann::json::parse(text);
-    topology.cluster = json.at("cluster").get<bool>();
-    for (const auto& entry : json.at("nodes")) {
+    const Json json = Json::parse(text);
+    topology.cluster = json.boolean("cluster");
+    for (const Json& entry : json.items("nodes")) {
       RedisTopology::Node node;
-      node.address = parse_redis_address(entry.at("address").get<std::string>());
+      node.address = parse_redis_address(entry.text("address"));
       if (topology.cluster) {
-        for (const auto& range : entry.at("slots")) {
-          const auto first = range.at(0).get<uint32_t>(), last = range.at(1).get<uint32_t>();
+        for (const Json& range : entry.items("slots")) {
+          const std::vector<Json> ends = range.items();
+          if (ends.size() != 2) {
+            fail(Code::kDataLoss, "slots %s; legal is [first, last]", range.written().c_str());
+          }
+          const uint64_t first = ends[0].whole(0, UINT32_MAX), last = ends[1].whole(0, UINT32_MAX);
           if (first > last || last >= kSlots) {
-            fail(Code::kInvalidArgument, "Redis node %s has the slots %u to %u; they end at %zu",
-                 node.address.text.c_str(), first, last, kSlots - 1);
+            fail(Code::kInvalidArgument,
+                 "Redis node %s has the slots %llu to %llu; they end at %zu",
+                 node.address.text.c_str(), static_cast<unsigned long long>(first),
+                 static_cast<unsigned long long>(last), kSlots - 1);
           }
           node.slots.emplace_back(first, last);
         }
       }
       topology.nodes.push_back(std::move(node));
     }
-    if (json.contains("relay")) {
-      topology.relay = parse_redis_address(json.at("relay").get<std::string>());
+    if (json.has("relay")) {
+      topology.relay = parse_redis_address(json.text("relay"));
       if (topology.relay.path.empty()) {
         fail(Code::kInvalidArgument, "the relay %s to Redis; legal is unix:/path",
              topology.relay.text.c_str());
       }
     }
-  } catch (const nlohmann::json::exception& error) {
+  } catch (const Error& error) {
+    if (error.code() != Code::kDataLoss) throw;
     fail(Code::kInvalidArgument, "the topology of Redis is no JSON as it must be: %s",
          error.what());
   }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "core/hot_list.h"
 #include "core/lmdb_rows.h"
@@ -201,16 +200,23 @@ void ServingTables::visit_counts(const Visit& visit) const {
 }
 
 void ServingTables::visit_redis(const Visit& visit) const {
-  const nlohmann::json counts = nlohmann::json::parse(redis_->statistics());
-  for (const auto& [name, value] : counts.items()) {
-    if (value.is_number()) visit(("store_" + name).c_str(), "", value.get<double>(), false);
-  }
-  for (const auto& [address, node] : counts.at("nodes").items()) {
-    for (const char* name : {"openings", "connects", "failures", "commands", "bytes_in"}) {
-      visit((std::string("store_node_") + name).c_str(), address, node.at(name).get<double>(),
-            false);
+  redis_->visit_counts([&](const char* name, uint64_t count) {
+    visit((std::string("store_") + name).c_str(), "", static_cast<double>(count), false);
+  });
+  for (const auto& node : redis_->routes().nodes()) {
+    const std::pair<const char*, uint64_t> counts[] = {
+        {"store_node_openings", node->breaker()->openings()},
+        {"store_node_connects", node->connects.load()},
+        {"store_node_failures", node->failures.load()},
+        {"store_node_commands", node->commands.load()},
+        {"store_node_bytes_in", node->bytes_in.load()},
+    };
+    const std::string& address = node->address().text;
+    for (const auto& [name, count] : counts) {
+      visit(name, address, static_cast<double>(count), false);
     }
-    visit("store_node_is_shut_out", address, node.at("breaker") == "closed" ? 0 : 1, true);
+    const bool is_closed = node->breaker()->state() == CircuitBreaker::State::kClosed;
+    visit("store_node_is_shut_out", address, is_closed ? 0 : 1, true);
   }
 }
 

@@ -14,6 +14,7 @@ namespace hotrow {
 
 constexpr size_t kRecordHead = 16;  // bytes of key and version before the row
 constexpr size_t kMostStoreShards = 4096;
+constexpr uint64_t kWidestRow = uint64_t{1} << 24;
 constexpr size_t kSlots = 16384;  // of a Redis Cluster
 
 // Fails with InvalidArgument unless a store may have so many virtual shards.
