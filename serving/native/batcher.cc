@@ -24,8 +24,6 @@ bool before(const TF_Output& a, const TF_Output& b) {
   return std::tie(a.oper, a.index) < std::tie(b.oper, b.index);
 }
 
-bool same(const TF_Output& a, const TF_Output& b) { return a.oper == b.oper && a.index == b.index; }
-
 void append_key(const TF_Output& output, std::string* key) {
   key->append(reinterpret_cast<const char*>(&output.oper), sizeof(output.oper));
   key->append(reinterpret_cast<const char*>(&output.index), sizeof(output.index));

@@ -10,13 +10,18 @@ Each module, such as tensorflow.core.protobuf.config_pb2, adds its messages.
 
 from __future__ import annotations
 
-import importlib
-import os
+import importlib.util
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from types import ModuleType
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# TensorFlow itself takes seconds to import: a package that has its folders and nothing else.
+_found = importlib.util.find_spec("tensorflow")
+if _found is None or _found.submodule_search_locations is None:
+    sys.exit("TensorFlow is not installed; pip install tensorflow")
+sys.modules["tensorflow"] = ModuleType("tensorflow")
+sys.modules["tensorflow"].__path__ = list(_found.submodule_search_locations)
 
 from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor import FileDescriptor
@@ -24,6 +29,26 @@ from tensorflow.core.framework import function_pb2
 from tensorflow.core.protobuf import saver_pb2
 from tensorflow_serving.apis import logging_pb2, model_service_pb2, prediction_service_pb2
 
+# Messages of these files are read once a version or never: small code, which compiles faster.
+COLD = (
+    "tensorflow/core/framework/attr_value.proto",
+    "tensorflow/core/framework/full_type.proto",
+    "tensorflow/core/framework/function.proto",
+    "tensorflow/core/framework/node_def.proto",
+    "tensorflow/core/framework/op_def.proto",
+    "tensorflow/core/protobuf/meta_graph.proto",
+    "tensorflow/core/protobuf/saver.proto",
+    "tensorflow/core/protobuf/struct.proto",
+    "tensorflow_serving/apis/get_model_metadata.proto",
+    "tensorflow_serving/apis/get_model_status.proto",
+    "tensorflow_serving/apis/model_management.proto",
+    "tensorflow_serving/apis/model_service.proto",
+    "tensorflow_serving/apis/status.proto",
+    "tensorflow_serving/config/file_system_storage_path_source.proto",
+    "tensorflow_serving/config/log_collector_config.proto",
+    "tensorflow_serving/config/logging_config.proto",
+    "tensorflow_serving/config/model_server_config.proto",
+)
 # Of a file, the messages that are left out.
 LEFT_OUT = {"tensorflow/core/protobuf/meta_graph.proto": {"MetaGraphDef", "CollectionDef"}}
 
@@ -46,6 +71,8 @@ def _defined(prefix: str, messages: Iterable[descriptor_pb2.DescriptorProto]) ->
 def _pruned(file: FileDescriptor) -> descriptor_pb2.FileDescriptorProto:
     proto = descriptor_pb2.FileDescriptorProto()
     file.CopyToProto(proto)
+    if file.name in COLD:
+        proto.options.optimize_for = descriptor_pb2.FileOptions.CODE_SIZE
     left_out = LEFT_OUT.get(file.name, set())
     if not left_out:
         return proto

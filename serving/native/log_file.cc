@@ -15,7 +15,7 @@ namespace {
 
 using Steady = std::chrono::steady_clock;
 
-constexpr auto kRetry = std::chrono::seconds(1);
+constexpr auto kReopenAfter = std::chrono::seconds(1);
 
 std::string name_now(const std::string& prefix, int number) {
   const std::time_t now = std::time(nullptr);
@@ -46,7 +46,7 @@ bool LogFile::append(std::string_view records, int64_t count, const LogFileLimit
     }
     failing_ = true;
     lost_ += count;
-    next_try_ = Steady::now() + kRetry;
+    next_try_ = Steady::now() + kReopenAfter;
     return false;
   }
   if (failing_) {

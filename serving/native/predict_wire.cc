@@ -8,6 +8,7 @@
 #include "refused.h"
 #include "tensor_reader.h"
 #include "tensor_writer.h"
+#include "wire_fields.h"
 
 namespace hotrow_server {
 namespace {
@@ -22,10 +23,6 @@ constexpr int kSpec = 1, kInputs = 2, kFilter = 3;
 constexpr int kOutputs = 1, kUsedSpec = 2;
 // Of an entry of a map.
 constexpr int kKey = 1, kValue = 2;
-
-constexpr uint32_t delimited(int field) {
-  return WireFormatLite::MakeTag(field, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
-}
 
 // As protobuf's: text that is no UTF-8 is refused.
 bool read_string(CodedInputStream* in, std::string* value) {
@@ -79,11 +76,6 @@ bool read(CodedInputStream* in, grpc::ByteBuffer* buffer, PredictRequest* reques
 
 size_t delimited_size(size_t bytes) {
   return 1 + CodedOutputStream::VarintSize64(bytes) + bytes;  // fields below 16 have a tag of 1
-}
-
-uint8_t* write_head(int field, size_t bytes, uint8_t* to) {
-  to = CodedOutputStream::WriteTagToArray(delimited(field), to);
-  return CodedOutputStream::WriteVarint64ToArray(bytes, to);
 }
 
 uint8_t* write_string(int field, const std::string& value, uint8_t* to) {

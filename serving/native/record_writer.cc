@@ -13,7 +13,7 @@ namespace {
 // From a first record on, for more of them: waking a thread for each one costs requests time.
 constexpr auto kGather = std::chrono::milliseconds(20);
 // Between two looks for files that nobody has any more.
-constexpr auto kLook = std::chrono::seconds(1);
+constexpr auto kWakeEvery = std::chrono::seconds(1);
 // Records go to a file in pieces of at most this many bytes, but for longer records.
 constexpr int64_t kPiece = 1 << 20;
 
@@ -112,7 +112,7 @@ void RecordWriter::work() {
     {
       std::unique_lock lock(mutex_);
       wake_.wait(lock, [this] { return !files_.empty(); });
-      if (wake_.wait_for(lock, kLook, [this] { return !queue_.empty(); })) {
+      if (wake_.wait_for(lock, kWakeEvery, [this] { return !queue_.empty(); })) {
         wake_.wait_for(lock, kGather, [this] { return hurries_ > 0; });
       }
       records.swap(queue_);

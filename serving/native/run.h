@@ -18,6 +18,10 @@ namespace hotrow_server {
 using Clock = std::chrono::system_clock;
 using Deadline = std::optional<Clock::time_point>;
 
+inline bool same(const TF_Output& a, const TF_Output& b) {
+  return a.oper == b.oper && a.index == b.index;
+}
+
 struct Run {
   std::vector<TF_Output> feeds;
   std::vector<TF_Tensor*> inputs;  // for the feeds; of `owned`, or of the signature's defaults

@@ -97,8 +97,6 @@ bool has_loop(std::string_view graph) {
   return false;
 }
 
-bool same(TF_Output a, TF_Output b) { return a.oper == b.oper && a.index == b.index; }
-
 }  // namespace
 
 Session::Session(const std::string& path, const std::vector<std::string>& tags,

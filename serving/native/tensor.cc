@@ -96,7 +96,8 @@ Tensor allocate_strings(const std::vector<int64_t>& shape, size_t count) {
                              delete_strings, nullptr));
 }
 
-Tensor allocate(TF_DataType type, const std::vector<int64_t>& shape, size_t count, size_t sent) {
+Tensor allocate_typed(TF_DataType type, const std::vector<int64_t>& shape, size_t count,
+                      size_t sent) {
   const size_t size = type == TF_STRING ? sizeof(TF_TString) : TF_DataTypeSize(type);
   size_t bytes;
   if (size == 0 || __builtin_mul_overflow(count, size, &bytes) || !is_plausible(bytes, sent)) {
@@ -110,7 +111,7 @@ Tensor allocate(TF_DataType type, const std::vector<int64_t>& shape, size_t coun
 template <typename Values>
 Tensor make_strings(const std::vector<int64_t>& shape, size_t count, const Values& values) {
   const auto given = std::min(static_cast<size_t>(values.size()), count);
-  Tensor tensor = allocate(TF_STRING, shape, count, given * sizeof(TF_TString));
+  Tensor tensor = allocate_typed(TF_STRING, shape, count, given * sizeof(TF_TString));
   if (tensor == nullptr || given == 0) return tensor;
   auto* const to = static_cast<TF_TString*>(TF_TensorData(tensor.get()));
   for (size_t i = 0; i < count; ++i) {
@@ -133,7 +134,7 @@ Tensor numbers(const TensorProto& proto, TF_DataType type, const pb::RepeatedFie
   const std::string& content = proto.tensor_content();
   const size_t sent =
       content.empty() ? static_cast<size_t>(field.size()) * sizeof(Value) : content.size();
-  Tensor tensor = allocate(type, shape, count, sent);
+  Tensor tensor = allocate_typed(type, shape, count, sent);
   if (tensor == nullptr) return nullptr;
   auto* const to = static_cast<Value*>(TF_TensorData(tensor.get()));
   if (!content.empty()) {
@@ -228,7 +229,7 @@ Tensor allocate(const TensorProto& head, size_t sent, size_t* count) {
   std::vector<int64_t> shape;
   if (value_field(static_cast<TF_DataType>(head.dtype())) == 0) return nullptr;
   if (!read_shape(head.tensor_shape(), &shape, count)) return nullptr;
-  return allocate(static_cast<TF_DataType>(head.dtype()), shape, *count, sent);
+  return allocate_typed(static_cast<TF_DataType>(head.dtype()), shape, *count, sent);
 }
 
 Tensor make_tensor(TF_DataType type, const std::vector<int64_t>& shape) {

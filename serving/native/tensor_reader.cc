@@ -5,16 +5,14 @@
 
 #include <algorithm>
 
+#include "wire_fields.h"
+
 namespace hotrow_server {
 namespace {
 
 using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 using tensorflow::TensorProto;
-
-constexpr uint32_t delimited(int field) {
-  return WireFormatLite::MakeTag(field, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
-}
 
 // Values that lie in the bytes as they lie in memory. The last one repeats.
 template <typename Value>

@@ -5,6 +5,8 @@
 
 #include <cstring>
 
+#include "wire_fields.h"
+
 namespace hotrow_server {
 namespace {
 
@@ -17,17 +19,8 @@ constexpr int kDim = 2, kSize = 1;
 
 size_t varint_size(uint64_t value) { return CodedOutputStream::VarintSize64(value); }
 
-uint32_t delimited(int field) {
-  return WireFormatLite::MakeTag(field, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
-}
-
 size_t head_size(int field, size_t bytes) {
   return varint_size(delimited(field)) + varint_size(bytes);
-}
-
-uint8_t* write_head(int field, size_t bytes, uint8_t* to) {
-  to = CodedOutputStream::WriteTagToArray(delimited(field), to);
-  return CodedOutputStream::WriteVarint64ToArray(bytes, to);
 }
 
 // A dimension's bytes, without its head. A size of 0 is not written.

@@ -13,8 +13,8 @@ namespace {
 namespace serving = tensorflow::serving;
 
 // Of files of requests; zeros are not counted.
-Histograms latency(":tensorflow:serving:model_warmup_latency", {"model_path", "status"},
-                   latency_buckets());
+Histograms warm_up_latency(":tensorflow:serving:model_warmup_latency", {"model_path", "status"},
+                           latency_buckets());
 Counters records_read(":tensorflow:serving:model_warmup_records_read", {"model_path"});
 
 // Of a run with zeros: a model that takes longer is not waited for.
@@ -84,7 +84,8 @@ hotrow::WarmUp::Request zeros(const std::string& model, const Signature& signatu
 void answer_file(const hotrow::LoadRequest& load, const Inference& inference) {
   const Stopwatch::time_point started = Stopwatch::now();
   const auto count = [&](grpc::StatusCode code) {
-    latency.at({load.path(), code_name(code)}).add(static_cast<double>(micros_since(started)));
+    warm_up_latency.at({load.path(), code_name(code)})
+        .add(static_cast<double>(micros_since(started)));
   };
   try {
     for (const hotrow::WarmUp::Request& request : load.warm_up().requests()) {

@@ -1,5 +1,4 @@
 // The part of the C ABI that is about stored rows and their pages.
-#define HOTROW_CORE_BUILD
 #include "core/c_api_pages.h"
 
 #include <algorithm>

@@ -1,5 +1,4 @@
 // The part of the C ABI about reading stored rows from Redis.
-#define HOTROW_CORE_BUILD
 #include "core/c_api_redis.h"
 
 #include <cmath>

@@ -1,4 +1,3 @@
-#define HOTROW_CORE_BUILD
 #include "core/c_api_serving.h"
 
 #include <algorithm>

@@ -1,5 +1,4 @@
 // The part of the C ABI that is about training tables.
-#define HOTROW_CORE_BUILD
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>

@@ -12,12 +12,12 @@
 namespace hotrow {
 namespace {
 
-constexpr char kMagic[] = "HRCB";
-constexpr size_t kHead = 40;
+constexpr char kLayerMagic[] = "HRCB";
+constexpr size_t kLayerHead = 40;
 constexpr size_t kChecked =
     16;  // bytes before those that the checksum is of, but the table's number
 constexpr size_t kTable = 4, kChecksum = 8, kVersion = 16, kCount = 28, kWidth = 32;
-constexpr size_t kAhead = 8;  // keys
+constexpr size_t kKeysAhead = 8;  // keys
 constexpr size_t kUpdateRows = 1024;
 // Slots of an index for each row, at least.
 constexpr size_t kRoom = 2;
@@ -92,7 +92,7 @@ CutLayer::Block CutLayer::read_block(const std::string& path, size_t offset,
   };
   const size_t rest = content_.size() - offset;
   const std::byte* const head = &content_[offset];
-  if (rest < kHead || std::memcmp(head, kMagic, 4) != 0) damaged("is none");
+  if (rest < kLayerHead || std::memcmp(head, kLayerMagic, 4) != 0) damaged("is none");
   Block block;
   block.table = read<uint32_t>(head + kTable);
   block.count = read<uint32_t>(head + kCount);
@@ -100,9 +100,9 @@ CutLayer::Block CutLayer::read_block(const std::string& path, size_t offset,
   const size_t width = read<uint32_t>(head + kWidth);
   if (width != tables[block.table].row_bytes()) damaged("has rows of another size");
   block.record_bytes = kRecordHead + width;
-  block.first = offset + kHead;
-  if (block.count > (rest - kHead) / block.record_bytes) damaged("is cut");
-  if (checksum_of(head, kHead + block.count * block.record_bytes) !=
+  block.first = offset + kLayerHead;
+  if (block.count > (rest - kLayerHead) / block.record_bytes) damaged("is cut");
+  if (checksum_of(head, kLayerHead + block.count * block.record_bytes) !=
       read<int64_t>(head + kChecksum)) {
     damaged("is damaged");
   }
@@ -165,8 +165,8 @@ void Overlay::lay_over(const std::vector<StoredTable>& tables, const HotRows::Pr
     const StoredTable& table = tables[probe.table];
     size_t laid = 0;
     for (size_t i = 0; i < probe.count; ++i) {
-      if (i + kAhead < probe.count) {
-        for (const auto& layer : layers) layer->approach(probe.table, probe.keys[i + kAhead]);
+      if (i + kKeysAhead < probe.count) {
+        for (const auto& layer : layers) layer->approach(probe.table, probe.keys[i + kKeysAhead]);
       }
       const CutLayer::Row row = find(probe.table, probe.keys[i]);
       const bool missed =

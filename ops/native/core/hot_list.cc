@@ -10,8 +10,8 @@
 namespace hotrow {
 namespace {
 
-constexpr char kMagic[8] = {'H', 'R', 'H', 'O', 'T', '0', '0', '1'};
-constexpr size_t kHead = sizeof(kMagic) + sizeof(uint64_t);
+constexpr char kListMagic[8] = {'H', 'R', 'H', 'O', 'T', '0', '0', '1'};
+constexpr size_t kListHead = sizeof(kListMagic) + sizeof(uint64_t);
 constexpr size_t kEntry = sizeof(int64_t) + sizeof(uint32_t);
 
 }  // namespace
@@ -21,12 +21,12 @@ HotList read_hot_list(const std::string& path, size_t tables) {
   const uintmax_t bytes = std::filesystem::file_size(path, missing);
   if (missing) return {};
   std::ifstream file(path, std::ios::binary);
-  char magic[sizeof(kMagic)];
+  char magic[sizeof(kListMagic)];
   uint64_t count = 0;
   file.read(magic, sizeof(magic));
   file.read(reinterpret_cast<char*>(&count), sizeof(count));
-  if (!file || std::memcmp(magic, kMagic, sizeof(magic)) != 0 || bytes < kHead ||
-      count != (bytes - kHead) / kEntry || (bytes - kHead) % kEntry != 0) {
+  if (!file || std::memcmp(magic, kListMagic, sizeof(magic)) != 0 || bytes < kListHead ||
+      count != (bytes - kListHead) / kEntry || (bytes - kListHead) % kEntry != 0) {
     fail(Code::kDataLoss, "%s is damaged or of another format", path.c_str());
   }
   HotList list;

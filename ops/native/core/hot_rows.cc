@@ -15,13 +15,13 @@ namespace {
 constexpr uint32_t kWays = HotSet::kWays;
 constexpr size_t kTablesOfPool = 256;  // numbers of 8 bits
 constexpr size_t kThreads = 16;        // that count apart
-constexpr int kTries = 4;              // of a reader whose set keeps changing
+constexpr int kReadTries = 4;          // of a reader whose set keeps changing
 constexpr int kSpins = 64;             // of a writer, before it gives its core away
-constexpr size_t kBlock = 16;          // keys of a stage of a lookup
+constexpr size_t kStageKeys = 16;      // keys of a stage of a lookup
 constexpr size_t kLine = 64;
 constexpr size_t kMostLinesAhead = 8;  // of a row; the processor fetches the rest by itself
 constexpr size_t kSmallRow = 2048;     // bytes that are decoded from the stack
-constexpr size_t kAhead = 8;           // keys, of changes
+constexpr size_t kChangesAhead = 8;    // keys, of changes
 constexpr size_t kRoomOverStored = 2;
 // A set's frequencies are halved every so many newcomers.
 constexpr uint32_t kNewcomersToFade = 12 * kWays;
@@ -115,7 +115,7 @@ class HotRows::Steps {
   Steps(const HotRows& rows, const Probe* probes, size_t count)
       : rows_(rows), probes_(probes), count_(count) {}
 
-  // Writes up to kBlock steps, asks for their sets, and returns how many.
+  // Writes up to kStageKeys steps, asks for their sets, and returns how many.
   size_t next(Step* steps) {
     size_t n = 0;
     for (; probe_ < count_; ++probe_, position_ = 0) {
@@ -123,7 +123,7 @@ class HotRows::Steps {
       const Place& place = rows_.place(probe.table);
       Pool& pool = *place.pool;
       for (; position_ < probe.count; ++position_) {
-        if (n == kBlock) return n;
+        if (n == kStageKeys) return n;
         Step& step = steps[n++];
         step.key = probe.keys[position_];
         const uint64_t hash = mix64(static_cast<uint64_t>(step.key) ^ place.salt);
@@ -269,7 +269,7 @@ __attribute__((always_inline)) inline bool HotRows::copy(const Step& step, const
   } else if (!decode) {
     to = reinterpret_cast<std::byte*>(probe.rows + size_t{step.position} * place.width);
   }
-  for (int tries = 0; tries < kTries; ++tries) {
+  for (int tries = 0; tries < kReadTries; ++tries) {
     const uint32_t before = set.sequence.load(std::memory_order_acquire);
     if (before % 2 != 0) {
       pause_briefly();
@@ -306,7 +306,7 @@ void HotRows::gather(const Probe* probes, size_t count, std::vector<Miss>* misse
   const size_t first_miss = misses->size();
   // While the keys of a block are copied, rows of the next one are on their way, and sets of the
   // one after that.
-  Step ring[3][kBlock];
+  Step ring[3][kStageKeys];
   Steps steps(*this, probes, count);
   size_t sizes[3] = {steps.next(ring[0]), 0, 0};
   sizes[1] = steps.next(ring[1]);
@@ -342,8 +342,8 @@ void HotRows::fill(const ReadRequest& read, Ticket ticket) {
   uint64_t results[kCounts + 1] = {};
   const RowVersion newest = newest_.load(std::memory_order_relaxed);
   for (size_t i = 0; i < read.count; ++i) {
-    if (i + kAhead < read.count) {
-      HotSet& next = set_of(i + kAhead);
+    if (i + kChangesAhead < read.count) {
+      HotSet& next = set_of(i + kChangesAhead);
       __builtin_prefetch(&next, 1);
       __builtin_prefetch(next.sketch, 1);
     }
@@ -446,8 +446,8 @@ void HotRows::update(size_t table, const int64_t* keys, size_t count, const std:
   // these rows.
   const Ticket now = clock_.fetch_add(1, std::memory_order_seq_cst) + 1;
   for (size_t i = 0; i < count; ++i) {
-    if (i + kAhead < count) {
-      const auto next = static_cast<uint64_t>(keys[i + kAhead]);
+    if (i + kChangesAhead < count) {
+      const auto next = static_cast<uint64_t>(keys[i + kChangesAhead]);
       __builtin_prefetch(&pool.sets[pool.set_of(mix64(next ^ place.salt))], 1);
     }
     const std::byte* row = (versions[i] & kTombstone) != 0 ? nullptr : rows + i * place.row_bytes;

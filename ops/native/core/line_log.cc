@@ -5,13 +5,14 @@
 #include <utility>
 
 #include "core/read_room.h"
+#include "core/round_up.h"
 
 namespace hotrow {
 namespace {
 
 constexpr uint32_t kLeastLines = 8;  // of a segment
 // Free segments that are looked at for one that nobody reads.
-constexpr size_t kTries = 16;
+constexpr size_t kSegmentTries = 16;
 // Segments that writers leave to the cleaner, when the file holds as many lines as it may.
 constexpr uint32_t kReserve = 2;
 // Bytes used for each byte of lines. Above the first, a segment that is written pays for cleaning:
@@ -19,8 +20,6 @@ constexpr uint32_t kReserve = 2;
 // wait. Higher numbers take more disk, lower ones copy lines more often.
 constexpr double kCleanRatio = 1.35, kEvenRatio = 1.55, kWaitRatio = 1.8;
 constexpr uint64_t kMostSegments = 64;  // paid for and not yet cleaned
-
-size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
 }  // namespace
 
@@ -138,7 +137,7 @@ bool LineLog::may_take_segment(uint32_t reserve) const {
 // pins it before it looks whether the line is still there (both sequentially consistent).
 uint32_t LineLog::take_segment() {
   uint32_t number = kNone;
-  for (size_t tries = std::min(free_.size(), kTries); tries > 0; --tries) {
+  for (size_t tries = std::min(free_.size(), kSegmentTries); tries > 0; --tries) {
     const uint32_t candidate = free_.front();
     free_.pop_front();
     if (segments_[candidate].pins.load() == 0) {

@@ -9,8 +9,8 @@
 namespace hotrow {
 namespace {
 
-constexpr size_t kVictims = 16;  // segments found by one look at all
-constexpr uint32_t kPiece = 32;  // lines moved in one lock
+constexpr size_t kSegmentsFound = 16;  // segments found by one look at all
+constexpr uint32_t kPiece = 32;        // lines moved in one lock
 
 }  // namespace
 
@@ -72,7 +72,7 @@ std::vector<uint32_t> LineLog::emptiest_segments() const {
     const uint32_t lines = segment.live.load(std::memory_order_relaxed);
     if (lines >= limit || segment.state.load(std::memory_order_relaxed) != kOnDisk) continue;
     fewest.emplace(lines, number);
-    if (fewest.size() <= kVictims) continue;
+    if (fewest.size() <= kSegmentsFound) continue;
     fewest.pop();
     limit = fewest.top().first;
   }

@@ -6,14 +6,13 @@
 #include <limits>
 #include <utility>
 
+#include "core/round_up.h"
 #include "core/status.h"
 
 namespace hotrow {
 namespace {
 
 constexpr size_t kHugePage = size_t{2} << 20, kPage = 4096;
-
-size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
 }  // namespace
 

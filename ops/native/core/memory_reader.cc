@@ -12,9 +12,9 @@
 namespace hotrow {
 namespace {
 
-constexpr size_t kBlock = 16;  // keys whose records are on their way at a time
+constexpr size_t kKeysUnderWay = 16;  // keys whose records are on their way at a time
 constexpr size_t kKeysBetweenClocks = 8192;
-constexpr size_t kSmallest = 64;  // slots
+constexpr size_t kLeastSlots = 64;  // slots
 constexpr uint32_t kMostRows = std::numeric_limits<uint32_t>::max() - 1;
 
 }  // namespace
@@ -24,7 +24,7 @@ constexpr uint32_t kMostRows = std::numeric_limits<uint32_t>::max() - 1;
 class MemoryReader::Records {
  public:
   explicit Records(size_t row_bytes) : row_bytes_(row_bytes), stride_(kRecordHead + row_bytes) {
-    grow(kSmallest / 2);
+    grow(kLeastSlots / 2);
   }
 
   size_t rows() const {
@@ -51,12 +51,12 @@ class MemoryReader::Records {
     std::shared_lock lock(mutex_);
     // Slots are asked for two blocks ahead, their records one.
     const size_t mask = slots_.size() - 1;
-    for (size_t begin = first; begin < last + 2 * kBlock; begin += kBlock) {
-      for (size_t i = begin; i < std::min(begin + kBlock, last); ++i) {
+    for (size_t begin = first; begin < last + 2 * kKeysUnderWay; begin += kKeysUnderWay) {
+      for (size_t i = begin; i < std::min(begin + kKeysUnderWay, last); ++i) {
         __builtin_prefetch(&slots_[hash_of(request.keys[i]) & mask]);
       }
-      if (begin >= first + kBlock) {
-        for (size_t i = begin - kBlock; i < std::min(begin, last); ++i) {
+      if (begin >= first + kKeysUnderWay) {
+        for (size_t i = begin - kKeysUnderWay; i < std::min(begin, last); ++i) {
           const uint32_t slot = slots_[hash_of(request.keys[i]) & mask];
           if (slot == 0) continue;
           const std::byte* record = record_at(slot);
@@ -64,8 +64,8 @@ class MemoryReader::Records {
           __builtin_prefetch(record + stride_ - 1);
         }
       }
-      if (begin >= first + 2 * kBlock) {
-        for (size_t i = begin - 2 * kBlock; i < std::min(begin - kBlock, last); ++i) {
+      if (begin >= first + 2 * kKeysUnderWay) {
+        for (size_t i = begin - 2 * kKeysUnderWay; i < std::min(begin - kKeysUnderWay, last); ++i) {
           read_one(request, i);
         }
       }
@@ -139,7 +139,7 @@ class MemoryReader::Records {
     if (room > kMostRows) {
       fail(Code::kResourceExhausted, "%zu rows of a table in memory; at most %u", room, kMostRows);
     }
-    size_t slots = kSmallest;
+    size_t slots = kLeastSlots;
     while (slots < 2 * room) slots *= 2;
     AnonymousArray<std::byte> bytes(room * stride_);
     if (records_ > 0) std::memcpy(bytes.data(), bytes_.data(), records_ * stride_);

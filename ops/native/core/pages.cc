@@ -1,28 +1,20 @@
 #include "core/pages.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 
 #include "core/digest.h"
 #include "core/dispatch.h"
+#include "core/redis_length.h"
 
 namespace hotrow {
 namespace {
 
 constexpr size_t kRadixBits = 11;
 // Rows are gathered from anywhere: they are asked for this many ahead.
-constexpr size_t kAhead = 12;
+constexpr size_t kRecordsAhead = 12;
 
 // <mark><number>\r\n
-char* put_length(char mark, size_t number, char* out) {
-  *out++ = mark;
-  out = std::to_chars(out, out + 20, number).ptr;
-  *out++ = '\r';
-  *out++ = '\n';
-  return out;
-}
-
 size_t put_command_head(size_t pages, char* out) {
   char* at = put_length('*', 1 + 2 * pages, out);
   std::memcpy(at, "$4\r\nMSET\r\n", 10);
@@ -155,10 +147,10 @@ void PackedPages::write(size_t number, char* out) const {
       for (end = i + 1; end < last && ordered_[end].page == ordered_[i].page;) ++end;
       out += put_page_head(part, i, end, out);
       for (size_t r = i; r < end; ++r) {
-        if (r + kAhead < part.last) {
+        if (r + kRecordsAhead < part.last) {
           const std::byte* ahead =
-              rows_ + static_cast<size_t>(ordered_[r + kAhead].index) * row_bytes_;
-          __builtin_prefetch(keys_ + ordered_[r + kAhead].index);
+              rows_ + static_cast<size_t>(ordered_[r + kRecordsAhead].index) * row_bytes_;
+          __builtin_prefetch(keys_ + ordered_[r + kRecordsAhead].index);
           for (size_t b = 0; b < row_bytes_; b += 64) __builtin_prefetch(ahead + b);
         }
         const auto index = static_cast<size_t>(ordered_[r].index);

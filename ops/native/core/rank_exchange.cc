@@ -20,19 +20,10 @@ std::byte* MessageBytes::room(size_t bytes) {
 
 namespace {
 
-constexpr size_t kPoolOutputs = 2048;
-
 const char* name_of(Leg leg) {
   static constexpr const char* kNames[kLegs] = {"keys",   "answers",   "rows",
                                                 "pushes", "gradients", "sums"};
   return kNames[static_cast<size_t>(leg)];
-}
-
-// The features of each table.
-std::vector<std::vector<size_t>> features_by_table(const LayerCall& call) {
-  std::vector<std::vector<size_t>> places(call.tables.size());
-  for (size_t f = 0; f < call.features.size(); ++f) places[call.table_of[f]].push_back(f);
-  return places;
 }
 
 }  // namespace
@@ -43,7 +34,7 @@ RankExchange::RankExchange(const LayerCall& call, RankPlan* plan, Communicator* 
       queued_(queued),
       ranks_(*call.tables[0]->sharding().ranks),
       size_(static_cast<size_t>(ranks_.size())),
-      places_(features_by_table(call)) {
+      places_(call.features_by_table()) {
   if (plan_->tables.empty()) {
     keep_together(call.tables);
     for (size_t t = 0; t < call.tables.size(); ++t) {

@@ -1,21 +1,14 @@
 #include "core/redis_lane.h"
 
-#include <charconv>
 #include <cstring>
 #include <utility>
+
+#include "core/redis_length.h"
 
 namespace hotrow {
 namespace {
 
 using Kind = RedisCommand::Kind;
-
-char* put_length(char mark, size_t number, char* out) {
-  *out++ = mark;
-  out = std::to_chars(out, out + 20, number).ptr;
-  *out++ = '\r';
-  *out++ = '\n';
-  return out;
-}
 
 }  // namespace
 

@@ -13,7 +13,7 @@ namespace hotrow {
 namespace {
 
 // Keys of a piece that a thread probes. Smaller lookups are not worth a second thread.
-constexpr size_t kPiece = 4096;
+constexpr size_t kProbeKeys = 4096;
 // Scratch memory that a thread keeps between lookups, in bytes.
 constexpr size_t kMostKept = size_t{64} << 20;
 
@@ -176,11 +176,11 @@ uint64_t ServingLookup::plan(const ServingFeature* features, size_t count, float
     const ServingFeature& feature = features[f];
     const size_t width = tables[feature.table].width;
     float* const to = scratch.row_of[f] == Scratch::kPlain ? outputs[f] : rows + scratch.row_of[f];
-    for (size_t begin = 0; begin < feature.segments.keys; begin += kPiece) {
+    for (size_t begin = 0; begin < feature.segments.keys; begin += kProbeKeys) {
       HotRows::Probe probe;
       probe.table = feature.table;
       probe.keys = feature.keys + begin;
-      probe.count = std::min(kPiece, feature.segments.keys - begin);
+      probe.count = std::min(kProbeKeys, feature.segments.keys - begin);
       probe.rows = to + begin * width;
       scratch.probes.push_back(probe);
       scratch.origins.push_back({f, begin});
@@ -212,15 +212,15 @@ void ServingLookup::probe(Scratch& scratch, const Overlay& overlay,
   const std::vector<HotRows::Probe>& probes = scratch.probes;
   size_t keys = 0;
   for (const HotRows::Probe& probe : probes) keys += probe.count;
-  if (executor.threads() == 1 || keys < 2 * kPiece) {
+  if (executor.threads() == 1 || keys < 2 * kProbeKeys) {
     gather(probes.data(), probes.size(), overlay, &scratch.misses);
     return;
   }
-  // Tasks of neighbouring probes with about kPiece keys.
+  // Tasks of neighbouring probes with about kProbeKeys keys.
   std::vector<size_t> ends;
   for (size_t p = 0, in_task = 0; p < probes.size(); ++p) {
     in_task += probes[p].count;
-    if (in_task < kPiece && p + 1 < probes.size()) continue;
+    if (in_task < kProbeKeys && p + 1 < probes.size()) continue;
     ends.push_back(p + 1);
     in_task = 0;
   }
@@ -411,7 +411,7 @@ LookupReport ServingLookup::lookup(const ServingFeature* features, size_t count,
     judge(scratch, report);
     place_rows(features, scratch, told);
   }
-  const Executor& pooling = report.keys < 2 * kPiece ? Executor() : executor;
+  const Executor& pooling = report.keys < 2 * kProbeKeys ? Executor() : executor;
   pooling.run(count, [&](size_t f) {
     if (scratch.row_of[f] == Scratch::kPlain) return;
     const Segments& segments = features[f].segments;

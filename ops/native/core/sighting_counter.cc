@@ -8,9 +8,9 @@
 namespace hotrow {
 namespace {
 
-constexpr unsigned kSmallest = 8;  // log2 of homes
+constexpr unsigned kLeastLog2 = 8;  // log2 of homes
 constexpr size_t kSlack = 64;
-constexpr uint64_t kMagic = 0x3145544e55434852;  // "RHCUNTE1"
+constexpr uint64_t kCounterMagic = 0x3145544e55434852;  // "RHCUNTE1"
 
 // The order of the keys. The top 5 bits of mix64 are the same in a partition, so they go last.
 inline uint64_t mixed_of(int64_t key) {
@@ -44,7 +44,7 @@ class Appender {
 }  // namespace
 
 SightingCounter::SightingCounter(const AdmissionOptions& options) : sightings_(options.sightings) {
-  rebuild(kSmallest, kSlack);
+  rebuild(kLeastLog2, kSlack);
 }
 
 size_t SightingCounter::lower_bound(uint64_t mixed) const {
@@ -99,7 +99,7 @@ void SightingCounter::erase(size_t slot) {
   }
   counts_[slot] = 0;
   --size_;
-  if (log2_capacity_ > kSmallest && size_ < size_t{1} << (log2_capacity_ - 3)) {
+  if (log2_capacity_ > kLeastLog2 && size_ < size_t{1} << (log2_capacity_ - 3)) {
     rebuild(log2_capacity_ - 1, kSlack);
   }
 }
@@ -126,14 +126,14 @@ void SightingCounter::clear() {
   mixed_ = AnonymousArray<uint64_t>();
   counts_ = AnonymousArray<uint32_t>();
   size_ = 0;
-  rebuild(kSmallest, kSlack);
+  rebuild(kLeastLog2, kSlack);
 }
 
 // Magic, sightings, number of keys; their mixed bits, ascending; their counts.
 std::vector<uint8_t> SightingCounter::save() const {
   SealedBytesWriter bytes;
   bytes.reserve(24 + size_ * 12);
-  bytes.put(kMagic);
+  bytes.put(kCounterMagic);
   bytes.put(static_cast<uint64_t>(sightings_));
   bytes.put(static_cast<uint64_t>(size_));
   for (size_t i = 0; i < counts_.size(); ++i) {
@@ -147,7 +147,7 @@ std::vector<uint8_t> SightingCounter::save() const {
 
 void SightingCounter::restore(const uint8_t* data, size_t size) {
   SealedBytesReader bytes("admission counter", data, size);
-  if (bytes.get<uint64_t>() != kMagic) {
+  if (bytes.get<uint64_t>() != kCounterMagic) {
     fail(Code::kFailedPrecondition,
          "the saved admission state is not of a counter; restore it with the same admission");
   }

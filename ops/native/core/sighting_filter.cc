@@ -9,7 +9,7 @@
 namespace hotrow {
 namespace {
 
-constexpr uint64_t kMagic = 0x31544c4654434852;  // "RHCTFLT1"
+constexpr uint64_t kFilterMagic = 0x31544c4654434852;  // "RHCTFLT1"
 
 }  // namespace
 
@@ -107,7 +107,7 @@ void SightingFilter::clear() {
 std::vector<uint8_t> SightingFilter::save() const {
   SealedBytesWriter bytes;
   bytes.reserve(96 + this->bytes());
-  bytes.put(kMagic);
+  bytes.put(kFilterMagic);
   for (const uint64_t value :
        {uint64_t{sightings_}, uint64_t{hashes_}, uint64_t{bits()}, keys_, counters_}) {
     bytes.put(value);
@@ -123,7 +123,7 @@ std::vector<uint8_t> SightingFilter::save() const {
 
 void SightingFilter::restore(const uint8_t* data, size_t size) {
   SealedBytesReader bytes("admission filter", data, size);
-  if (bytes.get<uint64_t>() != kMagic) {
+  if (bytes.get<uint64_t>() != kFilterMagic) {
     fail(Code::kFailedPrecondition,
          "the saved admission state is not of a filter; restore it with the same admission");
   }

@@ -4,14 +4,14 @@
 
 #include <algorithm>
 
+#include "core/round_up.h"
+
 namespace hotrow {
 namespace {
 
-constexpr size_t kSmallest = size_t{64} << 10;
+constexpr size_t kLeastSlab = size_t{64} << 10;
 constexpr size_t kLargest = size_t{64} << 20;
 constexpr size_t kAlignment = 64;
-
-size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
 }  // namespace
 
@@ -21,7 +21,7 @@ size_t machine_memory() {
 
 void SlabMemory::map(size_t bytes) {
   // A slab grows with the table, so that small tables stay small.
-  const size_t size = std::max(std::clamp(taken_, kSmallest, kLargest), bytes);
+  const size_t size = std::max(std::clamp(taken_, kLeastSlab, kLargest), bytes);
   slabs_.emplace_back(size, "embedding rows");
   next_ = slabs_.back().data();
   left_ = slabs_.back().bytes();

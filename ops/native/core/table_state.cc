@@ -10,7 +10,7 @@
 namespace hotrow {
 namespace {
 
-constexpr uint64_t kMagic = 0x31545352544f4857ULL;  // version 1
+constexpr uint64_t kStateMagic = 0x31545352544f4857ULL;  // version 1
 
 class Writer {
  public:
@@ -76,7 +76,7 @@ TableState read_state(const std::string& table, const uint8_t* data, size_t size
   uint64_t fingerprint;
   std::memcpy(&fingerprint, data + size - sizeof(fingerprint), sizeof(fingerprint));
   if (fingerprint != fingerprint_of(data, size - sizeof(fingerprint))) r.damaged();
-  if (r.number<uint64_t>() != kMagic) r.damaged();
+  if (r.number<uint64_t>() != kStateMagic) r.damaged();
   TableState state;
   state.step = r.number<uint32_t>();
   const uint32_t count = r.number<uint32_t>();
@@ -112,7 +112,7 @@ std::vector<uint8_t> Table::state() const {
 
 std::vector<uint8_t> Table::state_in_lock() const {
   Writer w;
-  w.number(kMagic);
+  w.number(kStateMagic);
   w.number<uint32_t>(step_);
   w.number<uint32_t>(static_cast<uint32_t>(partitions_.size()));
   w.number<uint64_t>(lookups_);

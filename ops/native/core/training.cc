@@ -16,8 +16,6 @@
 namespace hotrow {
 namespace {
 
-// Outputs of a feature that one task pools.
-constexpr size_t kPoolOutputs = 2048;
 // Rows whose headers are looked at before they are written.
 constexpr size_t kWatchRows = 256;
 // Keys below which a call does not pay for threads.
@@ -27,13 +25,6 @@ struct Task {
   size_t table;
   size_t part;
 };
-
-// The features of each table.
-std::vector<std::vector<size_t>> features_by_table(const LayerCall& call) {
-  std::vector<std::vector<size_t>> places(call.tables.size());
-  for (size_t f = 0; f < call.features.size(); ++f) places[call.table_of[f]].push_back(f);
-  return places;
-}
 
 Executor executor_for(const LayerCall& call) {
   size_t keys = 0;
@@ -53,7 +44,7 @@ std::vector<Task> tasks_of(const Plan& plan, Parts&& parts) {
 
 // Finds the rows of all keys, in the locks.
 void find_all(const LayerCall& call, const Executor& executor, Missing missing, Plan* plan) {
-  const auto places = features_by_table(call);
+  const auto places = call.features_by_table();
   while (plan->tables.size() < call.tables.size()) {
     plan->tables.push_back(std::make_unique<BatchRows>());
   }
@@ -397,7 +388,7 @@ void apply(std::vector<Due>* dues, const float* learning_rates, float global_cli
 }
 
 // The plan of a ticket, if it still holds.
-const Plan* find_plan(const LayerCall& call, int64_t ticket) {
+const Plan* plan_of_ticket(const LayerCall& call, int64_t ticket) {
   if (ticket == 0) return nullptr;
   for (const auto& plan : call.tables[0]->plans) {
     if (plan == nullptr || plan->ticket != ticket) continue;
@@ -432,6 +423,12 @@ void check_in_memory(const std::vector<Table*>& tables, bool reads_only) {
 }
 
 }  // namespace
+
+std::vector<std::vector<size_t>> LayerCall::features_by_table() const {
+  std::vector<std::vector<size_t>> places(tables.size());
+  for (size_t f = 0; f < features.size(); ++f) places[table_of[f]].push_back(f);
+  return places;
+}
 
 int64_t next_ticket() {
   static std::atomic<int64_t> tickets{0};
@@ -493,7 +490,7 @@ void read_lines(const LayerCall& call, int64_t ticket,
                 const std::function<void(size_t, const std::byte* const*)>& visit) {
   TableLocks locks(call.tables, true);
   Plan again;
-  const Plan* plan = find_plan(call, ticket);
+  const Plan* plan = plan_of_ticket(call, ticket);
   if (plan == nullptr) {
     find_all(call, executor_for(call), Missing::kInsertUncounted, &again);
     plan = &again;
@@ -506,13 +503,13 @@ void backward_here(const LayerCall& call, const std::vector<const float*>& gradi
   const Executor executor = executor_for(call);
   check_in_memory(call.tables, false);
   TableLocks locks(call.tables, true);
-  const Plan* plan = find_plan(call, options.ticket);
+  const Plan* plan = plan_of_ticket(call, options.ticket);
   thread_local Plan own;
   if (plan == nullptr) {
     find_all(call, executor, Missing::kInsertUncounted, &own);
     plan = &own;
   }
-  const auto places = features_by_table(call);
+  const auto places = call.features_by_table();
   thread_local std::vector<KeyGradients> key_gradients;
   key_gradients.resize(std::max(key_gradients.size(), call.tables.size()));
   KeyGradients* const by_table = key_gradients.data();

@@ -21,7 +21,12 @@ struct LayerCall {
   std::vector<Feature> features;  // (F)
   std::vector<size_t> table_of;   // (F)
   Executor executor;
+
+  std::vector<std::vector<size_t>> features_by_table() const;
 };
+
+// Outputs of a feature that one task pools.
+constexpr size_t kPoolOutputs = 2048;
 
 // The ticket of a forward pass; no other has it.
 int64_t next_ticket();

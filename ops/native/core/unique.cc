@@ -10,7 +10,7 @@
 namespace hotrow {
 namespace {
 
-constexpr size_t kBlock = 32;
+constexpr size_t kMixedKeys = 32;
 
 }  // namespace
 
@@ -34,10 +34,10 @@ void Unique::run(const int64_t* keys, size_t count) {
   uint32_t* const counts = counts_.data();
   int32_t size = 0;
   // In blocks: the slots of a block are fetched while those of the one before are read.
-  uint64_t mixed[2][kBlock];
+  uint64_t mixed[2][kMixedKeys];
   const auto fetch = [&](size_t first) {
-    const size_t last = std::min(count, first + kBlock);
-    uint64_t* block = mixed[first / kBlock & 1];
+    const size_t last = std::min(count, first + kMixedKeys);
+    uint64_t* block = mixed[first / kMixedKeys & 1];
     for (size_t i = first; i < last; ++i) {
       const uint64_t hash = mix64(static_cast<uint64_t>(keys[i]));
       block[i - first] = hash;
@@ -45,10 +45,10 @@ void Unique::run(const int64_t* keys, size_t count) {
     }
   };
   fetch(0);
-  for (size_t first = 0; first < count; first += kBlock) {
-    if (first + kBlock < count) fetch(first + kBlock);
-    const size_t last = std::min(count, first + kBlock);
-    const uint64_t* block = mixed[first / kBlock & 1];
+  for (size_t first = 0; first < count; first += kMixedKeys) {
+    if (first + kMixedKeys < count) fetch(first + kMixedKeys);
+    const size_t last = std::min(count, first + kMixedKeys);
+    const uint64_t* block = mixed[first / kMixedKeys & 1];
     for (size_t i = first; i < last; ++i) {
       const int64_t key = keys[i];
       size_t slot = block[i - first] & mask;
