@@ -17,7 +17,7 @@ JOBS ?= 2
 # How long `make fuzz` runs each target.
 SECONDS ?= 600
 
-.PHONY: help setup format lint test native-test sanitize fuzz demo bench protos gpu-check clean
+.PHONY: help setup format lint test native-test sanitize fuzz demo bench protos cuda-check gpu-check clean
 
 help: ## list the tasks
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -62,6 +62,9 @@ protos: setup ## regenerate the modules of protos/*.proto
 	$(BIN)/python -m grpc_tools.protoc -I platform \
 	  --descriptor_set_in=build/descriptors.pb --python_out=platform \
 	  --pyi_out=platform $(patsubst %,hotrow/%,$(wildcard protos/*.proto))
+
+cuda-check: setup ## compile the CUDA half for A100, H100 and B200 (`.ci/run`: for H100 alone)
+	@.ci/cuda-build $(BIN)/python "80;90;100"
 
 gpu-check: ## on a GPU machine without TensorFlow: build the core alone and run tests/gpu
 	@.ci/gpu-check "$(PYTHON)"

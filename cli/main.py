@@ -1,10 +1,11 @@
-"""The command `platform`: options of every command, and the one place where errors end."""
+"""The command `platform`, or `hotrow`: options of every command, and the one place where errors end."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
@@ -13,6 +14,8 @@ from hotrow.cli.invocation import Invocation
 from hotrow.cli.lazy_group import LazyGroup
 from hotrow.version import __version__
 
+# The second is for machines where another product has a command `platform`.
+NAMES = ("platform", "hotrow")
 COMMANDS = {
     "train": "Train a model from a configuration file.",
     "export": "Write a trained model as a servable version directory.",
@@ -44,7 +47,7 @@ group.params += [
         help="Show the traceback of an error.",
     ),
 ]
-click.version_option(__version__, prog_name="platform")(group)
+click.version_option(__version__)(group)
 group.context_settings = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
@@ -60,8 +63,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow's greetings on every start
     args = list(sys.argv[1:] if arguments is None else arguments)
     invocation = Invocation(arguments=args)
+    called = Path(sys.argv[0]).name
+    name = called if called in NAMES else NAMES[0]
     try:
-        code = group.main(args, prog_name="platform", standalone_mode=False, obj=invocation)
+        code = group.main(args, prog_name=name, standalone_mode=False, obj=invocation)
     except (Exception, SystemExit, KeyboardInterrupt) as err:
         return report_failure(err, invocation.debug)
     return code if isinstance(code, int) else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import metadata
 
 import click
 import pytest
@@ -52,6 +53,21 @@ def test_no_arguments_print_the_help_and_are_a_usage_error():
     result = platform()
     assert result.returncode == 2
     assert "Usage: platform" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["platform", "hotrow"])
+def test_help_has_the_name_by_which_the_command_was_called(name, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", [f"/somewhere/bin/{name}", "--version"])
+    assert cli.main() == 0
+    assert capsys.readouterr().out.startswith(f"{name}, version ")
+    assert cli.main(["data", "--help"]) == 0
+    assert capsys.readouterr().out.startswith(f"Usage: {name} data ")
+
+
+def test_both_names_are_installed():
+    scripts = metadata.distribution("hotrow").entry_points.select(group="console_scripts")
+    assert {script.name for script in scripts} == set(cli.NAMES)
+    assert {script.value for script in scripts} == {"hotrow.cli.main:main"}
 
 
 def test_the_version_is_printed():
