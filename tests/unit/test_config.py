@@ -185,6 +185,7 @@ def test_several_problems_are_counted_behind_the_first(raw):
         ({"dense": {"columns": ["C1"]}}, "column 'C1' holds texts"),
         ({"sparse": {"columns": ["label"], "dim": 2}}, "column 'label' is the label"),
         ({"sparse": {"columns": ["C1"], "dim": 2, "table": "wide"}}, "table name 'wide' is taken"),
+        ({"sparse": {"columns": ["a/wide"], "dim": 2, "table": "b"}}, "rename it in the file"),
         (
             {"sparse": {"columns": ["C1"], "dim": 2, "separator": "|", "combiner": "none"}},
             "combiner 'none' needs exactly one key",
@@ -226,6 +227,23 @@ def test_sparse_columns_know_their_table_and_key_prefix(raw):
     assert bucketized.boundaries[:3] == (0.0, 1.0, 2.0)
     assert list(bucketized.boundaries) == sorted(set(bucketized.boundaries))
     assert MISSING_BUCKET < 0
+
+
+def test_columns_named_like_keys_of_the_section_tables_have_tables_of_their_own(raw):
+    raw["data"] = {"format": "csv", "train": "x.csv"}
+    raw["features"] = {"sparse": {"columns": ["default", "wide", "job"], "dim": 2}}
+    raw["model"] = {"arch": "wide_deep"}
+    raw["tables"] = {"default": {"learning_rate": 0.3}, "wide/deep": {"learning_rate": 0.1}}
+    config = parse_config(raw)
+    tables = [column.table for column in config.features.sparse_columns()]
+    assert tables == ["default/deep", "wide/deep", "job"]
+    assert config.table_settings("default/deep").learning_rate == 0.3
+    assert config.table_settings("wide/deep").learning_rate == 0.1
+    assert config.table_settings("wide/wide").initializer.constant == 0
+    raw["features"]["sparse"]["table"] = "words"
+    del raw["tables"]["wide/deep"]
+    shared = parse_config(raw).features.sparse_columns()
+    assert [column.table for column in shared] == 3 * ["words"]
 
 
 def test_tables_inherit_what_they_leave_out(raw):

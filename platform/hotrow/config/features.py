@@ -23,6 +23,20 @@ MISSING_BUCKET = -1
 _LOG_BOUNDARIES = (0.0, 1.0, 2.0, *(math.exp(math.sqrt(k)) for k in range(1, 430)))
 
 
+DEFAULT_TABLE = "default"
+WIDE = "wide"
+"""Key of the settings of all linear (width 1) tables, and the suffix of their names."""
+
+
+def own_table(column: str) -> str:
+    """Returns the name of the table of a column that shares none: the column's own name.
+
+    `default` and `wide` have a meaning under `tables`, so the tables of such columns are
+    `default/deep` and `wide/deep`, beside their linear ones, `default/wide` and `wide/wide`.
+    """
+    return f"{column}/deep" if column in (DEFAULT_TABLE, WIDE) else column
+
+
 @dataclass(frozen=True, slots=True)
 class DenseColumn:
     """A numeric column that enters the dense part, with its transform (see `DenseGroup`)."""
@@ -38,7 +52,8 @@ class SparseColumn:
 
     Attributes:
         name: the file's column.
-        table: the table's name; columns with the same table share its rows.
+        table: the table's name; columns with the same table share its rows. A column without
+            `table` has its own, named like it; see `own_table`.
         dim: width D of the table's weights.
         hash: values are strings that become keys by Fingerprint64 of `key_prefix + value`;
             otherwise they are integers already.
@@ -60,7 +75,7 @@ class SparseColumn:
     @property
     def wide_table(self) -> str:
         """Name of the column's linear (width 1) table, and of the feature that reads it."""
-        return f"{self.name}/wide"
+        return f"{self.name}/{WIDE}"
 
     @property
     def key_prefix(self) -> bytes:
@@ -170,6 +185,11 @@ class FeaturesConfig(Section):
         dense_names = {column.name for column in dense}
         dims: dict[str, SparseColumn] = {}
         for column in sparse:
+            if column.name.endswith(f"/{WIDE}"):
+                raise problem(
+                    f"column {column.name!r} has the name of a linear table (<column>/{WIDE}); "
+                    "rename it in the file"
+                )
             if column.name in dense_names and column.boundaries is None:
                 raise problem(
                     f"column {column.name!r} is both dense and sparse; name it once, or give its "
@@ -196,7 +216,7 @@ class FeaturesConfig(Section):
         return tuple(
             SparseColumn(
                 name=name,
-                table=group.table or name,
+                table=group.table or own_table(name),
                 dim=group.dim,
                 hash=group.hash and group.buckets is None,
                 combiner=group.combiner,

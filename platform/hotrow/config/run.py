@@ -9,11 +9,11 @@ from pydantic import Field, field_validator, model_validator
 
 from hotrow.config.cache import CacheConfig
 from hotrow.config.data import CRITEO_DENSE, CRITEO_SPARSE, DataConfig
-from hotrow.config.features import FeaturesConfig
+from hotrow.config.features import DEFAULT_TABLE, WIDE, FeaturesConfig
 from hotrow.config.model import DlrmConfig, LogisticConfig, ModelConfig
 from hotrow.config.parallel import ParallelConfig
 from hotrow.config.section import Section, problem
-from hotrow.config.tables import DEFAULT_TABLE, WIDE, TableSettings, inherit_settings
+from hotrow.config.tables import TableSettings, inherit_settings
 from hotrow.config.training import (
     CheckpointConfig,
     EmbeddingsConfig,
@@ -92,11 +92,11 @@ class RunConfig(Section):
     def _tables_exist(self) -> RunConfig:
         sparse = self.features.sparse_columns()
         names = list(dict.fromkeys(column.table for column in sparse))
-        for name in [*names, *(column.name for column in sparse)]:
+        for name in names:
             if name in (DEFAULT_TABLE, WIDE) or name.endswith(f"/{WIDE}"):
                 raise problem(
-                    f"features: table name {name!r} is taken (default, wide and <column>/wide "
-                    "have a meaning under `tables`); set `table` to another name"
+                    f"features: table name {name!r} is taken ({DEFAULT_TABLE}, {WIDE} and "
+                    f"<column>/{WIDE} have a meaning under `tables`); set `table` to another name"
                 )
         legal = [DEFAULT_TABLE, WIDE, *names, *(f"{column.name}/{WIDE}" for column in sparse)]
         for name in self.tables:
