@@ -168,7 +168,9 @@ def inspect_command(file: Path, rows: int, top: int, json_file: str | None, **re
 
     data_file = _open(file, reading)
     with _progress("read") as progress:
-        summary = summarize(data_file, rows, top, progress.add)
+        summary = summarize(
+            data_file, rows, top, lambda done: progress.add(done, data_file.read_share)
+        )
     _report(summary.as_dict(), json_file, lambda: _summary_lines(summary))
 
 
@@ -195,7 +197,7 @@ def convert_command(source: Path, out: Path, **reading: Any) -> None:
         raise InvalidArgumentError(f"{out} does not end in .parquet; Parquet is what is written")
     file = _open(source, reading)
     with _progress("converted") as progress:
-        rows = write_parquet(out, _counted(file.record_batches(), progress))
+        rows = write_parquet(out, _counted(file, progress))
     click.echo(f"{out}: {rows:,} rows, {len(file.columns)} columns{_malformed_note(file)}")
 
 
@@ -235,10 +237,10 @@ def _progress(what: str) -> RowProgress:
     return RowProgress(what)
 
 
-def _counted(batches: Iterator[pa.RecordBatch], progress: RowProgress) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
+def _counted(file: DataFile, progress: RowProgress) -> Iterator[pa.RecordBatch]:
+    for batch in file.record_batches():
         yield batch
-        progress.add(batch.num_rows)
+        progress.add(batch.num_rows, file.read_share)
 
 
 def _valid_path(out: Path) -> Path:
@@ -273,11 +275,8 @@ def _generation_lines(generation: Generation) -> Iterator[str]:
 def _summary_lines(summary: Summary) -> Iterator[str]:
     rate = "no labels" if summary.label_rate is None else f"label rate {summary.label_rate:.4f}"
     yield f"{summary.path}: {summary.rows:,} rows, {len(summary.columns)} columns, {rate}"
-    if summary.malformed:
-        yield (
-            f"{summary.malformed:,} malformed lines were left out, "
-            f"the first is line {summary.first_malformed_line:,}"
-        )
+    if summary.malformed.count:
+        yield f"left out: {summary.malformed}"
     if summary.counted_rows < summary.rows:
         yield f"distinct and top values are those of the first {summary.counted_rows:,} rows"
     width = max([6, *(len(column.name) for column in summary.columns)])
@@ -299,5 +298,4 @@ def _cut(value: str) -> str:
 
 
 def _malformed_note(file: DataFile) -> str:
-    count, line = file.malformed.count, file.malformed.first_line
-    return f"; {count:,} malformed lines left out, the first is line {line:,}" if count else ""
+    return f"; left out: {file.malformed}" if file.malformed.count else ""

@@ -113,8 +113,8 @@ def test_malformed_lines_stop_a_conversion_or_are_told(run: Run, tmp_path: Path)
     assert "bad_label.tsv: line 4: label is '2', not 0 or 1" in error
     assert not out.exists()
     text = run("convert", REJECTED / "bad_label.tsv", out, "--on-malformed", "skip")
-    assert "4 rows, 39 columns; 1 malformed lines left out, the first is line 4" in text
-    assert "1 malformed lines were left out" in run("inspect", REJECTED / "bad_label.tsv")
+    assert "4 rows, 39 columns; left out: 1 malformed line, the first is line 4: label" in text
+    assert "left out: 1 malformed line, the first is line 4: label is '2'" in run("inspect", REJECTED / "bad_label.tsv")
 
 
 @pytest.mark.parametrize(

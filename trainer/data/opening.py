@@ -61,7 +61,8 @@ def open_data(
     label = data.label if data.label in names else None
     if require_labels and label is None:
         raise DataError(
-            f"{path} has no label column {data.label!r}; it has: {', '.join(names)}; set data.label"
+            f"{path} has no label column {data.label!r}; it has: {', '.join(names)}; set "
+            "data.label (--label)"
         )
     inputs = [name for name in names if name != label]
     if stored is not None:
@@ -99,6 +100,7 @@ def _source(
         header=is_csv and data.columns is None,
         quoted=is_csv,
         trimmed=is_csv,
+        text_labels=is_csv,
     )
 
 

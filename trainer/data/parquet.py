@@ -20,6 +20,7 @@ from hotrow.trainer.data.delimited import convert, first_wrong
 from hotrow.trainer.data.errors import DataError
 from hotrow.trainer.data.libsvm import WEIGHTS_SUFFIX
 from hotrow.trainer.data.malformed import MalformedLog, Problem
+from hotrow.trainer.data.read_share import ReadShare
 
 BATCH_ROWS = 65_536
 ROW_GROUP_ROWS = 262_144
@@ -40,7 +41,7 @@ class ParquetSource:
 
     unit = "row"
 
-    def record_batches(self, log: MalformedLog) -> Iterator[pa.RecordBatch]:
+    def record_batches(self, log: MalformedLog, share: ReadShare) -> Iterator[pa.RecordBatch]:
         """Yields the legal rows: the label (float32), then `columns`.
 
         Raises:
@@ -55,6 +56,7 @@ class ParquetSource:
         try:
             with pq.ParquetFile(self.path) as file:
                 for batch in file.iter_batches(BATCH_ROWS, columns=names):
+                    share.set(row - 1 + batch.num_rows, file.metadata.num_rows)
                     yield self._legal(batch.select(names), row, log)
                     row += batch.num_rows
         except (OSError, pa.ArrowException) as err:
@@ -67,7 +69,7 @@ class ParquetSource:
             text[self.label] = _as_text(raw.column(self.label))
             labels, bad = text_values.to_labels(text[self.label], self.positive)
             arrays.append(labels)
-            wrong.append((self.label, bad, "0 or 1" if self.positive is None else "a label"))
+            wrong.append((self.label, bad, text_values.expected_label(self.positive)))
         for column in self.columns:
             values = raw.column(column.name)
             if column.kind is ColumnKind.IDS:

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from hotrow.trainer.data.columns import Column, ColumnKind
 from hotrow.trainer.data.data_file import DataFile
+from hotrow.trainer.data.malformed import Malformed
 
 MERGE_AFTER_VALUES = 1_000_000
 
@@ -45,8 +46,7 @@ class Summary:
         path: the file.
         rows: legal rows.
         counted_rows: the first so many rows were looked at for distinct and top values.
-        malformed: lines that are not legal.
-        first_malformed_line: the number of the first of them, or None.
+        malformed: the lines that are not legal.
         label_rate: share of label 1; None without labels.
         columns: one summary a column, in the file's order.
     """
@@ -54,14 +54,18 @@ class Summary:
     path: str
     rows: int
     counted_rows: int
-    malformed: int
-    first_malformed_line: int | None
+    malformed: Malformed
     label_rate: float | None
     columns: tuple[ColumnSummary, ...]
 
     def as_dict(self) -> dict[str, Any]:
         """Returns everything as plain values."""
-        return asdict(self)
+        return {
+            **asdict(self),
+            "malformed": self.malformed.count,
+            "first_malformed_line": self.malformed.first_line,
+            "first_malformed_reason": self.malformed.reason,
+        }
 
 
 def summarize(
@@ -96,8 +100,7 @@ def summarize(
         path=str(file.path),
         rows=rows,
         counted_rows=min(rows, counted_rows),
-        malformed=file.malformed.count,
-        first_malformed_line=file.malformed.first_line,
+        malformed=file.malformed,
         label_rate=positives / rows if file.has_labels else None,
         columns=tuple(collector.result(rows, top) for collector in collectors),
     )
