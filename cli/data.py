@@ -208,10 +208,11 @@ def _open(path: Path, reading: dict[str, Any]) -> DataFile:
     from hotrow.config import DataConfig, load_config
     from hotrow.trainer.data import open_data
     from hotrow.trainer.data.format_guess import guess_format
+    from hotrow.trainer.data.list_columns import with_list_columns
 
     policy = reading["on_malformed"]
     if reading["config"] is not None:
-        config = load_config(reading["config"], [])
+        config = with_list_columns(load_config(reading["config"], []), path)
         data = config.data.model_copy(update={"on_malformed": policy})
         return open_data(path, data, config.features)
     columns = reading["columns"]

@@ -88,7 +88,7 @@ def test_the_resolved_configuration_loads_again_as_the_same(tmp_path, raw):
         ("data.train", 3, "data.train: 3 is not legal; expected a text"),
         ("data.positive", True, 'YAML reads yes, on and true as a boolean: quote it, as in "yes"'),
         ("data.label", False, 'as a boolean: quote it, as in "no"'),
-        ("data.positive", 1, 'positive: 1 is not legal; expected a text, not a number: quote it'),
+        ("data.positive", 1, "positive: 1 is not legal; expected a text, not a number: quote it"),
         ("data.format", "xyz", "data.format: 'xyz' is not legal; expected one of criteo, csv"),
         ("train", 7, "train: 7 is not legal; expected a section"),
         ("train.shuffle", 1, "train.shuffle: 1 is not legal; expected true or false"),

@@ -148,9 +148,12 @@ def _raw_column(batch: pa.RecordBatch, column: Column) -> Any:
             return values.fill_null(MISSING_KEY).to_numpy()
         case ColumnKind.TEXT | ColumnKind.INTEGERS:
             return values
-        case ColumnKind.IDS:
+        case ColumnKind.IDS | ColumnKind.TEXTS:
             offsets = values.offsets.to_numpy().astype(np.int64)
             weights = None
             if column.name + WEIGHTS_SUFFIX in batch.schema.names:
                 weights = batch.column(column.name + WEIGHTS_SUFFIX).flatten().to_numpy()
-            return Ragged(values.flatten().to_numpy(), offsets - offsets[0], weights)
+            flat = values.flatten()
+            if column.kind is ColumnKind.IDS:
+                flat = flat.to_numpy()
+            return Ragged(flat, offsets - offsets[0], weights)

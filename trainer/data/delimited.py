@@ -34,6 +34,7 @@ _EXPECTED = {
     ColumnKind.NUMBER: "a finite number",
     ColumnKind.INTEGER: f"a 64-bit integer; {_TEXTS}",
 }
+EXPECTED_IDS = f"64-bit integers; {_TEXTS}"
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hotrow.trainer.data.columns import Column, ColumnKind
+from hotrow.trainer.data.columns import LISTS, Column, ColumnKind
 from hotrow.trainer.data.data_file import DataFile
 from hotrow.trainer.data.malformed import Malformed
 
@@ -23,11 +23,11 @@ class ColumnSummary:
 
     Attributes:
         name: its name.
-        kind: "number", "integer", "text", "integers" or "ids".
+        kind: "number", "integer", "text", "integers", "ids" or "texts".
         missing_share: share of all rows without a value.
         distinct: number of distinct values in the rows counted, missing ones not among them.
         top: the most frequent of them with their counts, the most frequent first.
-        mean: of a number's values in all rows; of ids, how many a row has; None for texts.
+        mean: of a number's values in all rows; of a list, how many a row has; None for a text.
     """
 
     name: str
@@ -118,7 +118,7 @@ class _Collector:
 
     def add(self, values: pa.Array, counted: pa.Array) -> None:
         """Adds values; those of `counted` enter the distinct and top values."""
-        if self.column.kind is ColumnKind.IDS:
+        if self.column.kind in LISTS:
             lengths = np.diff(values.offsets.to_numpy())
             self._missing += int(np.sum(lengths == 0))
             self._sum += float(lengths.sum())
@@ -143,7 +143,7 @@ class _Collector:
         values = [_shown(value) for value in best["value"]]
         kind = self.column.kind
         mean = None
-        if kind is ColumnKind.IDS:
+        if kind in LISTS:
             mean = self._sum / rows
         elif kind in (ColumnKind.NUMBER, ColumnKind.INTEGER) and rows > self._missing:
             mean = self._sum / (rows - self._missing)

@@ -58,7 +58,8 @@ class SparseColumn:
         hash: values are strings that become keys by Fingerprint64 of `key_prefix + value`;
             otherwise they are integers already.
         combiner: how the rows of one example are pooled; None: exactly one key an example.
-        separator: what separates the values of a multi-valued column; None: single-valued.
+        separator: what separates the values of a multi-valued column of texts, else None.
+        lists: the file has a list of values for each row.
         boundaries: sorted bounds of a bucketized numeric column, else None. The key of x is the
             number of boundaries <= x, compared as float32 (`searchsorted(side="right")`);
             of a missing x it is `MISSING_BUCKET`.
@@ -70,6 +71,7 @@ class SparseColumn:
     hash: bool
     combiner: Combiner | None
     separator: str | None
+    lists: bool
     boundaries: tuple[float, ...] | None
 
     @property
@@ -113,6 +115,7 @@ class SparseGroup(Section):
         table: the table that all these columns share; None: a table a column, named like it.
         combiner: `sum`, `mean`, `sqrtn` pool the rows of one example; `none`: one key each.
         separator: what separates the values of a multi-valued column.
+        lists: the columns are stored as lists, which Parquet has; None: as the training file says.
         buckets: boundaries that cut a numeric column into integer keys, or `log`: one bucket
             each for < 0, 0, 1 and 2, then floor(log(x) ** 2).
     """
@@ -123,6 +126,7 @@ class SparseGroup(Section):
     table: str | None = Field(default=None, min_length=1)
     combiner: Combiner | None = "sum"
     separator: str | None = Field(default=None, min_length=1)
+    lists: bool | None = None
     buckets: Literal["log"] | tuple[float, ...] | None = None
 
     @field_validator("combiner", mode="before")
@@ -149,6 +153,21 @@ class SparseGroup(Section):
             raise problem(
                 "combiner 'none' needs exactly one key an example, but a separator is set; "
                 "choose sum, mean or sqrtn"
+            )
+        if self.lists and self.combiner is None:
+            raise problem(
+                "combiner 'none' needs exactly one key an example, but the columns are lists: "
+                f"{', '.join(self.columns)}; choose sum, mean or sqrtn"
+            )
+        if self.lists and self.separator is not None:
+            raise problem(
+                f"a separator cuts texts, but the columns are lists: {', '.join(self.columns)}; "
+                "leave separator out"
+            )
+        if self.lists and self.buckets is not None:
+            raise problem(
+                "buckets are for single numbers, but the columns are lists: "
+                f"{', '.join(self.columns)}; leave buckets out"
             )
         if self.buckets is not None and self.separator is not None:
             raise problem("buckets are for single numbers, but a separator is set; leave one out")
@@ -221,6 +240,7 @@ class FeaturesConfig(Section):
                 hash=group.hash and group.buckets is None,
                 combiner=group.combiner,
                 separator=group.separator,
+                lists=bool(group.lists),
                 boundaries=group.boundaries(),
             )
             for group in self.sparse

@@ -81,6 +81,11 @@ class RunConfig(Section):
     @model_validator(mode="after")
     def _libsvm_is_pooled(self) -> RunConfig:
         for column in self.features.sparse_columns():
+            if self.data.format == "libsvm" and column.lists:
+                raise problem(
+                    f"features: lists of column {column.name!r} are for Parquet files, the format "
+                    "here is 'libsvm', whose rows are lists of ids anyway; leave lists out"
+                )
             if self.data.format == "libsvm" and column.combiner is None:
                 raise problem(
                     f"features: column {column.name!r} of a LibSVM file has several keys a row; "
