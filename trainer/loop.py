@@ -28,6 +28,7 @@ from hotrow.trainer.data.list_columns import with_list_columns
 from hotrow.trainer.determinism import op_determinism
 from hotrow.trainer.equal_variables import spread_variables
 from hotrow.trainer.evaluation import evaluate_file
+from hotrow.trainer.expected_steps import expected_steps
 from hotrow.trainer.features import STANDARDIZE_ROWS
 from hotrow.trainer.look_ahead import look_ahead
 from hotrow.trainer.metrics import BinaryMetrics, Quality
@@ -208,7 +209,7 @@ class _Run:
         self._start(resume)
         if not self._at_end() and self.position.epoch < self.config.train.epochs:
             warm_up(self.model, self.config, self.position.batch, self.ranks)
-        self.log.start_steps(self.position.step)
+        self.log.start_steps(self.position.step, expected_steps(self.config))
         with StopRequest() as stop:
             for epoch in range(self.position.epoch, self.config.train.epochs):
                 if self._at_end():

@@ -114,9 +114,8 @@ def test_malformed_lines_stop_a_conversion_or_are_told(run: Run, tmp_path: Path)
     assert not out.exists()
     text = run("convert", REJECTED / "bad_label.tsv", out, "--on-malformed", "skip")
     assert "4 rows, 39 columns; left out: 1 malformed line, the first is line 4: label" in text
-    assert "left out: 1 malformed line, the first is line 4: label is '2'" in run(
-        "inspect", REJECTED / "bad_label.tsv"
-    )
+    inspected = run("inspect", REJECTED / "bad_label.tsv")
+    assert "left out: 1 malformed line, the first is line 4: label is '2'" in inspected
 
 
 @pytest.mark.parametrize(

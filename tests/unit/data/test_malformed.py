@@ -98,7 +98,7 @@ def test_the_first_bad_line_is_told_whatever_is_wrong_with_it(tmp_path: Path) ->
 
 
 def test_a_file_without_any_legal_row_is_refused(rejected: Path) -> None:
-    with pytest.raises(DataError, match="has no row to read$"):
+    with pytest.raises(DataError, match=r"has no row to read$"):
         list(
             open_data(rejected / "blank_lines.tsv", DataConfig.model_validate(CRITEO)).raw_batches(
                 2
