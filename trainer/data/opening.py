@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from hotrow.trainer.data.columns import (
 from hotrow.trainer.data.data_file import DataFile, Source
 from hotrow.trainer.data.delimited import DelimitedSource
 from hotrow.trainer.data.errors import DataError
+from hotrow.trainer.data.guess.dialect import fields_of, refuse_wrong_delimiter, sample_lines
 from hotrow.trainer.data.libsvm import WEIGHTS_SUFFIX, LibsvmSource
 from hotrow.trainer.data.lines import first_line
 from hotrow.trainer.data.parquet import ParquetSource, is_parquet, parquet_schema
@@ -142,9 +142,11 @@ def _names(path: Path, data: DataConfig, require_labels: bool) -> list[str]:
         inputs = [*CRITEO_DENSE, *CRITEO_SPARSE]
         unlabelled = line.count("\t") + 1 == len(inputs) and not require_labels
         return inputs if unlabelled else [data.label, *inputs]
-    fields = next(csv.reader([line], delimiter=_delimiter(data), skipinitialspace=True), [])
+    fields = fields_of(line, _delimiter(data))
+    if len(fields) == 1 and len(data.columns or ()) != 1:
+        refuse_wrong_delimiter(path, sample_lines(path), _delimiter(data))
     if data.columns is None:
-        return _header(path, [field.strip() for field in fields])
+        return _header(path, fields)
     if len(fields) != len(data.columns):
         raise DataError(
             f"{path}: data.columns names {len(data.columns)} columns, but the first line has "

@@ -82,11 +82,6 @@ class DataConfig(Section):
                     f"{option} is an option of format {' or '.join(map(repr, formats))}, the "
                     f"format here is {self.format!r}; leave it out"
                 )
-        if self.columns is not None and self.label not in self.columns:
-            raise problem(
-                f"label {self.label!r} is not one of columns {', '.join(self.columns)}; "
-                "name the label's column"
-            )
         return self
 
     def known_columns(self) -> tuple[str, ...] | None:

@@ -62,6 +62,12 @@ class RunConfig(Section):
                 f"features: column {self.data.label!r} is the label; a model that reads it "
                 "learns nothing; leave it out"
             )
+        names = self.data.columns
+        if names is not None and self.data.label not in names:
+            raise problem(
+                f"data: label {self.data.label!r} is not one of columns {', '.join(names)}; "
+                "name the label's column"
+            )
         known = self.data.known_columns()
         for column in columns if known is not None else ():
             if column not in (known or ()):
