@@ -119,7 +119,7 @@ def test_a_csv_that_is_read_the_wrong_way_is_an_error_with_its_reason(
     run: Run, tmp_path: Path, options: list[str], message: str
 ) -> None:
     path = tmp_path / "bank.csv"
-    path.write_text("age;job;rate;y\n20;a;0.25;no\n21;b;0.5;yes\n22;c;1;no\n")
+    path.write_text("age;job;rate;y\n20;a;0.25;no\n21;b;0.5;yes\n22;c;2;no\n")
     error = run("inspect", path, *options, code=1)
     assert error.count("\n") == 1
     assert message in error
