@@ -295,10 +295,8 @@ class _Run:
                 if isinstance(coming, NextItem):
                     coming.fetch()
         if stream.malformed.count:
-            self.log.say(
-                f"epoch {epoch + 1}: {stream.malformed.count} malformed lines skipped, the first "
-                f"is line {stream.malformed.first_line} of {stream.malformed.path}"
-            )
+            found = stream.malformed
+            self.log.say(f"epoch {epoch + 1}: left out of {found.path}: {found}")
         self._report_training()
         self._validate()
         self.position = Position(self.position.step, epoch + 1, 0)
