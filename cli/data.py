@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from hotrow.cli.data_inspect import inspect_command
+from hotrow.cli.data_reading import (
+    FILE,
+    JSON_HELP,
+    open_by_config,
+    policy_option,
+    reading_options,
+    split_columns,
+)
+from hotrow.cli.data_report import report
 from hotrow.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -16,12 +25,7 @@ if TYPE_CHECKING:
 
     from hotrow.trainer.data import DataFile
     from hotrow.trainer.data.row_progress import RowProgress
-    from hotrow.trainer.data.summary import ColumnSummary, Summary
     from hotrow.trainer.data.synthetic import Generation
-
-_FILE = click.Path(dir_okay=False, path_type=Path)
-_JSON_HELP = "Write the result to a file as JSON; - is standard output."
-_TOP_WIDTH = 36
 
 
 @click.group(name="data")
@@ -30,7 +34,7 @@ def command() -> None:
 
 
 @command.command(name="generate")
-@click.argument("out", type=_FILE)
+@click.argument("out", type=FILE)
 @click.option("--rows", type=click.IntRange(min=1), default=1_000_000, show_default=True)
 @click.option(
     "--valid-rows",
@@ -41,7 +45,7 @@ def command() -> None:
 )
 @click.option(
     "--valid-out",
-    type=_FILE,
+    type=FILE,
     help="Where these go.  [default: OUT with .valid before its endings]",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the model and its rows.")
@@ -66,7 +70,7 @@ def command() -> None:
     show_default=True,
     help="Share of rows whose label ignores the features.",
 )
-@click.option("--json", "json_file", type=click.Path(allow_dash=True), help=_JSON_HELP)
+@click.option("--json", "json_file", type=click.Path(allow_dash=True), help=JSON_HELP)
 def generate_command(
     out: Path,
     rows: int,
@@ -103,80 +107,17 @@ def generate_command(
     parameters = Parameters(seed=seed, keys=keys, skew=skew, noise=noise)
     with RowProgress("generated", rows + valid_rows) as progress:
         generation = generate(files, parameters, progress.add)
-    _report(generation.as_dict(), json_file, lambda: _generation_lines(generation))
+    report(generation.as_dict(), json_file, lambda: _generation_lines(generation))
 
 
-def _reading_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options that say how a data file is read."""
-    for option in (
-        click.option(
-            "--config",
-            type=_FILE,
-            metavar="CONFIG.yaml",
-            help="Read the columns of a run's features, as its data section says.",
-        ),
-        click.option("--weights", is_flag=True, help="Keep the values of LibSVM as weights."),
-        click.option("--positive", metavar="TEXT", help="The label of a CSV that means 1."),
-        click.option("--label", default="label", show_default=True, help="Column of the labels."),
-        click.option("--delimiter", help="Between a CSV's values.  [default: a comma]"),
-        click.option("--columns", metavar="A,B,..", help="Names of a CSV without a header line."),
-        click.option(
-            "--format",
-            "format_name",
-            type=click.Choice(["criteo", "csv", "libsvm"]),
-            help="Of the file.  [default: by its name]",
-        ),
-    ):
-        function = option(function)
-    return function
-
-
-def _policy_option(default: str) -> Callable[..., Any]:
-    return click.option(
-        "--on-malformed",
-        type=click.Choice(["fail", "skip"]),
-        default=default,
-        show_default=True,
-        help="Stop at the first malformed line, or skip and count such lines.",
-    )
-
-
-@command.command(name="inspect")
-@click.argument("file", type=_FILE)
-@click.option(
-    "--rows",
-    type=click.IntRange(min=1),
-    default=1_000_000,
-    show_default=True,
-    help="Count distinct and top values in so many first rows.",
-)
-@click.option("--top", type=click.IntRange(min=1), default=3, show_default=True)
-@_reading_options
-@_policy_option("skip")
-@click.option("--json", "json_file", type=click.Path(allow_dash=True), help=_JSON_HELP)
-def inspect_command(file: Path, rows: int, top: int, json_file: str | None, **reading: Any) -> None:
-    """Show what a data file holds: rows, missing values, labels, distinct and top values.
-
-    FILE is Criteo TSV, CSV or LibSVM, plain or compressed (.gz, .zst, .bz2), or Parquet.
-
-    \b
-    Examples:
-      platform data inspect train.tsv.gz
-      platform data inspect adult.csv --positive ">50K" --label income --json -
-    """  # noqa: D301 (click wants a real \b)
-    from hotrow.trainer.data.summary import summarize
-
-    data_file = _open(file, reading)
-    with _progress("read") as progress:
-        summary = summarize(data_file, rows, top, progress.add)
-    _report(summary.as_dict(), json_file, lambda: _summary_lines(summary))
+command.add_command(inspect_command)
 
 
 @command.command(name="convert")
-@click.argument("source", metavar="IN", type=_FILE)
-@click.argument("out", metavar="OUT.parquet", type=_FILE)
-@_reading_options
-@_policy_option("fail")
+@click.argument("source", metavar="IN", type=FILE)
+@click.argument("out", metavar="OUT.parquet", type=FILE)
+@reading_options(guessed=False)
+@policy_option("fail")
 def convert_command(source: Path, out: Path, **reading: Any) -> None:
     """Convert a data file to Parquet.
 
@@ -195,34 +136,30 @@ def convert_command(source: Path, out: Path, **reading: Any) -> None:
         raise InvalidArgumentError(f"{out} does not end in .parquet; Parquet is what is written")
     file = _open(source, reading)
     with _progress("converted") as progress:
-        rows = write_parquet(out, _counted(file.record_batches(), progress))
+        rows = write_parquet(out, _counted(file, progress))
     click.echo(f"{out}: {rows:,} rows, {len(file.columns)} columns{_malformed_note(file)}")
 
 
 def _open(path: Path, reading: dict[str, Any]) -> DataFile:
-    """Opens a data file by the options of `_reading_options`."""
+    """Opens a data file by the options of `reading_options`."""
     from pydantic import ValidationError
 
-    from hotrow.config import DataConfig, load_config
+    from hotrow.config import DataConfig
     from hotrow.trainer.data import open_data
     from hotrow.trainer.data.format_guess import guess_format
 
-    policy = reading["on_malformed"]
     if reading["config"] is not None:
-        config = load_config(reading["config"], [])
-        data = config.data.model_copy(update={"on_malformed": policy})
-        return open_data(path, data, config.features)
-    columns = reading["columns"]
+        return open_by_config(path, reading["config"], reading["on_malformed"])
     try:
         data = DataConfig(
             format=reading["format_name"] or guess_format(path),
             train=str(path),
-            columns=None if columns is None else tuple(columns.split(",")),
+            columns=split_columns(reading["columns"]),
             delimiter=reading["delimiter"],
             label=reading["label"],
             positive=reading["positive"],
             weights=reading["weights"],
-            on_malformed=policy,
+            on_malformed=reading["on_malformed"],
         )
     except ValidationError as err:
         raise InvalidArgumentError(f"{path}: {err.errors()[0]['msg']}") from err
@@ -235,30 +172,16 @@ def _progress(what: str) -> RowProgress:
     return RowProgress(what)
 
 
-def _counted(batches: Iterator[pa.RecordBatch], progress: RowProgress) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
+def _counted(file: DataFile, progress: RowProgress) -> Iterator[pa.RecordBatch]:
+    for batch in file.record_batches():
         yield batch
-        progress.add(batch.num_rows)
+        progress.add(batch.num_rows, file.read_share)
 
 
 def _valid_path(out: Path) -> Path:
     """Returns `x.valid.tsv.gz` for `x.tsv.gz`."""
     stem, *endings = out.name.split(".")
     return out.with_name(".".join([stem, "valid", *endings]))
-
-
-def _report(
-    values: dict[str, Any], json_file: str | None, lines: Callable[[], Iterator[str]]
-) -> None:
-    """Prints the lines for people, or JSON to standard output instead, or JSON to a file too."""
-    text = json.dumps(values, indent=2)
-    if json_file == "-":
-        click.echo(text)
-        return
-    for line in lines():
-        click.echo(line)
-    if json_file is not None:
-        Path(json_file).write_text(text + "\n", encoding="utf-8")
 
 
 def _generation_lines(generation: Generation) -> Iterator[str]:
@@ -270,34 +193,5 @@ def _generation_lines(generation: Generation) -> Iterator[str]:
         )
 
 
-def _summary_lines(summary: Summary) -> Iterator[str]:
-    rate = "no labels" if summary.label_rate is None else f"label rate {summary.label_rate:.4f}"
-    yield f"{summary.path}: {summary.rows:,} rows, {len(summary.columns)} columns, {rate}"
-    if summary.malformed:
-        yield (
-            f"{summary.malformed:,} malformed lines were left out, "
-            f"the first is line {summary.first_malformed_line:,}"
-        )
-    if summary.counted_rows < summary.rows:
-        yield f"distinct and top values are those of the first {summary.counted_rows:,} rows"
-    width = max([6, *(len(column.name) for column in summary.columns)])
-    yield f"{'column':<{width}}  kind     missing  distinct       mean  top values (count)"
-    for column in summary.columns:
-        mean = "" if column.mean is None else f"{column.mean:.4g}"
-        yield (
-            f"{column.name:<{width}}  {column.kind:<7} {column.missing_share:>7.1%} "
-            f"{column.distinct:>9,} {mean:>10}  {_top(column)}"
-        )
-
-
-def _top(column: ColumnSummary) -> str:
-    return ", ".join(f"{_cut(value)} ({count:,})" for value, count in column.top)
-
-
-def _cut(value: str) -> str:
-    return value if len(value) <= _TOP_WIDTH else value[: _TOP_WIDTH - 3] + "..."
-
-
 def _malformed_note(file: DataFile) -> str:
-    count, line = file.malformed.count, file.malformed.first_line
-    return f"; {count:,} malformed lines left out, the first is line {line:,}" if count else ""
+    return f"; left out: {file.malformed}" if file.malformed.count else ""

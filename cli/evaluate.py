@@ -2,38 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import Any
 
 import click
-from tqdm import tqdm
 
 from hotrow.cli.predict import ScoringOptions, score, scoring_options, write_json
 from hotrow.cli.quiet_start import import_tensorflow_quietly
-
-_LINE_SECONDS = 10.0  # between two lines of progress that goes to a file
-
-
-class _Progress:
-    """A bar on a terminal, a line every now and then elsewhere; on standard error."""
-
-    def __init__(self, total: int | None) -> None:
-        self._bar = tqdm(
-            total=total, unit=" rows", unit_scale=True, disable=not sys.stderr.isatty()
-        )
-        self._rows = 0
-        self._next_line = time.monotonic() + _LINE_SECONDS
-
-    def add(self, rows: int) -> None:
-        self._rows += rows
-        self._bar.update(rows)
-        if self._bar.disable and time.monotonic() >= self._next_line:
-            click.echo(f"{self._rows} rows", err=True)
-            self._next_line = time.monotonic() + _LINE_SECONDS
-
-    def close(self) -> None:
-        self._bar.close()
+from hotrow.trainer.data.row_progress import RowProgress
 
 
 @click.command("evaluate")
@@ -51,17 +27,14 @@ def command(json_path: str | None, **given: Any) -> None:
 
     options = ScoringOptions(**given)
     metrics = BinaryMetrics()
-    progress = _Progress(options.limit)
     version = 0
     start = time.monotonic()
-    try:
+    with RowProgress("scored", options.limit) as progress:
         for batch in score(options, require_labels=True):
             if batch.labels is not None:
                 metrics.update_probabilities(batch.labels, batch.scores)
             version = batch.version
-            progress.add(len(batch.scores))
-    finally:
-        progress.close()
+            progress.add(len(batch.scores), batch.read_share)
     seconds = time.monotonic() - start
     quality = metrics.result()
     click.echo(f"model        {options.model}, version {version}")

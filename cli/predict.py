@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 import numpy as np
 import numpy.typing as npt
 import pydantic
 
+from hotrow.cli.malformed_lines import report_malformed
 from hotrow.cli.quiet_start import import_tensorflow_quietly
 from hotrow.config import DataConfig
 from hotrow.errors import InvalidArgumentError
 from hotrow.trainer.data.format_guess import Format, guess_format
+from hotrow.trainer.data.row_progress import RowProgress
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,7 @@ class ScoringOptions:
     delimiter: str | None
     limit: int | None
     batch_size: int
+    on_malformed: Literal["fail", "skip"]
     signature: str
     output: str | None
     timeout_seconds: float
@@ -49,13 +53,15 @@ class ScoringOptions:
         """
         try:
             return DataConfig(
-                format=self.format or guess_format(self.data),
+                # Only LibSVM has weighted ids, whether as text or converted to Parquet.
+                format=self.format or ("libsvm" if weighted else guess_format(self.data)),
                 train=self.data,
                 label=self.label,
                 positive=self.positive,
                 columns=tuple(self.columns.split(",")) if self.columns else None,
                 delimiter=self.delimiter,
                 weights=weighted,
+                on_malformed=self.on_malformed,
             )
         except pydantic.ValidationError as err:
             raise InvalidArgumentError(f"--data {self.data}: {err.errors()[0]['msg']}") from err
@@ -70,12 +76,14 @@ class ScoredBatch:
         first_row: number of the first row, from 1.
         scores: float [B].
         labels: float32 [B] of 0 and 1, or None when the file has none.
+        read_share: how much of the file was read so far, in [0, 1].
     """
 
     version: int
     first_row: int
     scores: npt.NDArray[np.floating]
     labels: npt.NDArray[np.float32] | None
+    read_share: float
 
 
 def scoring_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -94,6 +102,14 @@ def scoring_options(command: Callable[..., Any]) -> Callable[..., Any]:
             show_default=True,
             help="Rows of a request.",
         ),
+        click.option(
+            "--on_malformed",
+            "--on-malformed",
+            type=click.Choice(["fail", "skip"]),
+            default="fail",
+            show_default=True,
+            help="Stop at the first malformed line, or skip and count such lines.",
+        ),
         click.option("--limit", type=click.IntRange(min=1), help="Rows to send.  [default: all]"),
         click.option("--delimiter", help="Between a CSV's values.  [default: a comma]"),
         click.option("--columns", metavar="A,B,..", help="Names of a CSV without a header line."),
@@ -101,7 +117,7 @@ def scoring_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--label", default="label", show_default=True, help="Column of the labels."),
         click.option(
             "--format",
-            type=click.Choice(["criteo", "csv", "libsvm"]),
+            type=click.Choice(["criteo", "csv", "libsvm", "parquet"]),
             help="Of the file.  [default: by its name]",
         ),
         click.option("--data", required=True, metavar="FILE", help="Rows to send."),
@@ -145,8 +161,9 @@ def score(options: ScoringOptions, require_labels: bool) -> Iterator[ScoredBatch
                 tensors.update(item.pack(batch.columns[item.name]))
             answer = client.predict(options.signature, tensors, output)
             scores = column_scores(output, answer, batch.size)
-            yield ScoredBatch(version, row, scores, batch.labels)
+            yield ScoredBatch(version, row, scores, batch.labels, file.read_share)
             row += batch.size
+        report_malformed(file.malformed)
 
 
 def write_json(path: str, document: dict[str, Any]) -> None:
@@ -171,17 +188,20 @@ def write_json(path: str, document: dict[str, Any]) -> None:
 def command(json_path: str | None, **given: Any) -> None:
     """Send the rows of a data file to a server and print their scores.
 
-    Prints a line for each row: its number in the file, from 1, and its score. Columns of the file
-    go to the model's inputs of the same name.
+    Prints a line for each row: its number among the rows that were sent, from 1, and its score.
+    Columns of the file go to the model's inputs of the same name.
     """
     options = ScoringOptions(**given)
     scores: list[float] = []
     version = 0
-    for batch in score(options, require_labels=False):
-        version = batch.version
-        for row, value in enumerate(batch.scores, start=batch.first_row):
-            click.echo(f"{row}\t{value!s}")
-        scores.extend(batch.scores.tolist())
+    # Rows that are printed to a terminal show themselves how far the command is.
+    with RowProgress("scored", options.limit, enabled=not sys.stdout.isatty()) as progress:
+        for batch in score(options, require_labels=False):
+            version = batch.version
+            for row, value in enumerate(batch.scores, start=batch.first_row):
+                click.echo(f"{row}\t{value!s}")
+            scores.extend(batch.scores.tolist())
+            progress.add(len(batch.scores), batch.read_share)
     if json_path is not None:
         document = {
             "model": options.model,

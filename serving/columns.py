@@ -13,7 +13,7 @@ from hotrow.errors import InvalidArgumentError, nearest
 from hotrow.serving.client import pack_tensor
 from hotrow.serving.tensor import Array
 
-Kind = Literal["number", "integer", "text", "ids"]
+Kind = Literal["number", "integer", "text", "ids", "texts"]
 
 _KINDS: dict[int, Kind] = {
     types_pb2.DT_FLOAT: "number",
@@ -22,22 +22,23 @@ _KINDS: dict[int, Kind] = {
     types_pb2.DT_INT64: "integer",
     types_pb2.DT_STRING: "text",
 }
-# A column with any number of ids a row is sent flat: `x` [N], `x_row_splits` [B + 1], and
+# A column with any number of values a row is sent flat: `x` [N], `x_row_splits` [B + 1], and
 # `x_weights` [N] if ids are weighted.
 _SPLITS = "_row_splits"
 _WEIGHTS = "_weights"
+_LISTS = ("ids", "texts")
 
 
 class RaggedValues(Protocol):
-    """A column's ids: `values` int64 [N], `row_splits` int64 [B + 1], `weights` float32 [N]."""
+    """A column's ids or texts: `values` [N], `row_splits` int64 [B + 1], `weights` float32 [N]."""
 
     @property
     def values(self) -> Array:
-        """The ids of all rows, one row after the other."""
+        """The values of all rows, one row after the other."""
 
     @property
     def row_splits(self) -> Array:
-        """Where each row's ids begin, and the end."""
+        """Where each row's values begin, and the end."""
 
     @property
     def weights(self) -> Array | None:
@@ -70,13 +71,15 @@ class ColumnInput:
                 the other way round.
         """
         if isinstance(values, np.ndarray):
-            if self.kind == "ids":
-                raise InvalidArgumentError(f"column {self.name!r} has one value a row, not ids")
+            if self.kind in _LISTS:
+                raise InvalidArgumentError(
+                    f"column {self.name!r} has one value a row, not {self.kind}"
+                )
             shaped = values.reshape(-1, 1) if self.rank == 2 else values
             return {self.name: pack_tensor(shaped, self.dtype)}
-        if self.kind != "ids":
+        if self.kind not in _LISTS:
             raise InvalidArgumentError(
-                f"column {self.name!r} has several ids a row, the model takes one value"
+                f"column {self.name!r} has several values a row, the model takes one"
             )
         packed = {
             self.name: pack_tensor(values.values, self.dtype),
@@ -99,14 +102,18 @@ def column_inputs(signature: meta_graph_pb2.SignatureDef) -> tuple[ColumnInput, 
     ragged = [name for name in signature.inputs if name + _SPLITS in signature.inputs]
     parts = {name + end for name in ragged for end in (_SPLITS, _WEIGHTS)}
     return tuple(
-        ColumnInput(
-            name, "ids", signature.inputs[name].dtype, weighted=name + _WEIGHTS in signature.inputs
-        )
+        _list_input(name, signature)
         if name in ragged
         else _column_input(name, signature.inputs[name])
         for name in sorted(signature.inputs)
         if name not in parts
     )
+
+
+def _list_input(name: str, signature: meta_graph_pb2.SignatureDef) -> ColumnInput:
+    dtype = signature.inputs[name].dtype
+    kind: Kind = "texts" if dtype == types_pb2.DT_STRING else "ids"
+    return ColumnInput(name, kind, dtype, weighted=name + _WEIGHTS in signature.inputs)
 
 
 def choose_output(signature: meta_graph_pb2.SignatureDef, wanted: str | None) -> str:

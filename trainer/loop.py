@@ -24,9 +24,11 @@ from hotrow.trainer.checkpoint.environment import differences
 from hotrow.trainer.checkpoint.random_state import restore_random_state
 from hotrow.trainer.checkpoint.writer import CheckpointWriter
 from hotrow.trainer.data import BatchStream, Part, each_path, open_data
+from hotrow.trainer.data.list_columns import with_list_columns
 from hotrow.trainer.determinism import op_determinism
 from hotrow.trainer.equal_variables import spread_variables
 from hotrow.trainer.evaluation import evaluate_file
+from hotrow.trainer.expected_steps import expected_steps
 from hotrow.trainer.features import STANDARDIZE_ROWS
 from hotrow.trainer.look_ahead import look_ahead
 from hotrow.trainer.metrics import BinaryMetrics, Quality
@@ -90,7 +92,7 @@ def train(
     refuse_unbuilt(config)
     try:
         check_ranks(config, ranks)
-        agreed(ranks, "data files", lambda: _check_data(config))
+        config = agreed(ranks, "data files", partial(_checked_data, config))
         directory = _open_directory(config, run_dir, resume, ranks)
         with contextlib.closing(directory), op_determinism(config.train.deterministic):
             return _train(config, directory, resume, ranks)
@@ -118,13 +120,18 @@ def _train(config: RunConfig, directory: RunDirectory, resume: bool, ranks: Rank
         run.close()
 
 
-def _check_data(config: RunConfig) -> None:
-    """Opens the data files, so that a mistake shows before anything is written."""
+def _checked_data(config: RunConfig) -> RunConfig:
+    """Opens the data files, so that a mistake shows before anything is written.
+
+    Returns the configuration with what only the training file tells: which columns are lists.
+    """
     config.data.require_files()
+    config = with_list_columns(config)
     for paths in (config.data.train, config.data.valid):
         for path in () if paths is None else each_path(paths):
             data = open_data(path, config.data, config.features, require_labels=True)
             next(iter(data.raw_batches(1)))  # a file without rows ends here
+    return config
 
 
 def _open_directory(
@@ -202,7 +209,7 @@ class _Run:
         self._start(resume)
         if not self._at_end() and self.position.epoch < self.config.train.epochs:
             warm_up(self.model, self.config, self.position.batch, self.ranks)
-        self.log.start_steps(self.position.step)
+        self.log.start_steps(self.position.step, expected_steps(self.config))
         with StopRequest() as stop:
             for epoch in range(self.position.epoch, self.config.train.epochs):
                 if self._at_end():
@@ -288,10 +295,8 @@ class _Run:
                 if isinstance(coming, NextItem):
                     coming.fetch()
         if stream.malformed.count:
-            self.log.say(
-                f"epoch {epoch + 1}: {stream.malformed.count} malformed lines skipped, the first "
-                f"is line {stream.malformed.first_line} of {stream.malformed.path}"
-            )
+            found = stream.malformed
+            self.log.say(f"epoch {epoch + 1}: left out of {found.path}: {found}")
         self._report_training()
         self._validate()
         self.position = Position(self.position.step, epoch + 1, 0)

@@ -35,7 +35,7 @@ def input_signature(config: RunConfig) -> ModelInputs:
     libsvm = config.data.format == "libsvm"
     sparse, weights = {}, {}
     for column in config.features.sparse_columns():
-        several = libsvm or column.separator is not None
+        several = libsvm or column.lists or column.separator is not None
         sparse[column.name] = _spec(tf.int64, several)
         if libsvm and config.data.weights:
             weights[column.name] = _spec(tf.float32, several)

@@ -17,17 +17,29 @@ LINE_SECONDS = 10.0
 class Progress:
     """Reports on standard error: a tqdm bar if that is a terminal, else a line every ~10 s."""
 
-    def __init__(self, start_step: int, stream: TextIO | None = None) -> None:
+    def __init__(
+        self, start_step: int, stream: TextIO | None = None, total_steps: int | None = None
+    ) -> None:
         """Starts at a step.
 
         Args:
             start_step: steps done before.
             stream: where to write; None: standard error.
+            total_steps: about how many there are at the end; None: not known.
         """
+        self._start_step = start_step
+        self._total_steps = total_steps
+        self._started = time.monotonic()
         self._stream = stream or sys.stderr
         self._bar: tqdm[Any] | None = None
         if self._stream.isatty():
-            self._bar = tqdm(initial=start_step, unit="step", file=self._stream, dynamic_ncols=True)
+            self._bar = tqdm(
+                initial=start_step,
+                total=total_steps,
+                unit="step",
+                file=self._stream,
+                dynamic_ncols=True,
+            )
         self._due = time.monotonic() + LINE_SECONDS
 
     def step_done(self) -> bool:
@@ -53,7 +65,8 @@ class Progress:
             self._bar.set_postfix_str(f"epoch {epoch + 1}  {figures}", refresh=False)
         else:
             self.say(
-                f"step {step}  epoch {epoch + 1}  {samples_per_second:,.0f} samples/s  {figures}"
+                f"step {step}{self._of_total(step)}  epoch {epoch + 1}  "
+                f"{samples_per_second:,.0f} samples/s  {figures}"
             )
 
     def report_validation(self, step: int, quality: Quality) -> None:
@@ -62,6 +75,14 @@ class Progress:
             f"step {step}  validation: auc {quality.auc:.4f}  logloss {quality.logloss:.4f}  "
             f"calibration {quality.calibration:.3f}  ({quality.rows:,} rows)"
         )
+
+    def _of_total(self, step: int) -> str:
+        """Returns how many steps there will be and the time that they take, for a line."""
+        done = step - self._start_step
+        if self._total_steps is None or done <= 0 or step >= self._total_steps:
+            return ""
+        seconds = (time.monotonic() - self._started) / done * (self._total_steps - step)
+        return f" of about {self._total_steps:,}, {tqdm.format_interval(seconds)} left"
 
     def say(self, line: str) -> None:
         """Writes a line, above the bar if there is one."""

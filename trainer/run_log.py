@@ -51,10 +51,10 @@ class RunLog:
         for record in read_metrics(self._directory.path):
             self.logged[record["kind"]] = record["step"]
 
-    def start_steps(self, step: int) -> None:
-        """Starts to show progress, from a step on."""
+    def start_steps(self, step: int, total: int) -> None:
+        """Starts to show progress, from a step on, to about a total of them."""
         if not self._quiet:
-            self._progress = Progress(step)
+            self._progress = Progress(step, total_steps=total)
 
     def step_done(self) -> bool:
         """Counts a step; returns whether a report is due."""

@@ -250,7 +250,7 @@ def test_malformed_lines_are_skipped_counted_and_told(work: Path, malformed: Pat
     assert result.returncode == 0, result.stderr
     (line,) = [line for line in result.stderr.splitlines() if "malformed" in line]
     assert "3 malformed lines" in line
-    assert "line 301" in line
+    assert "the first is line 301: 1 fields, not 40: " in line
     # 997 rows are left, in batches of 256.
     assert json.loads(run.with_suffix(".json").read_text())["steps"] == 4
 

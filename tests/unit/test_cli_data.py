@@ -53,7 +53,8 @@ def test_generated_files_are_inspected_and_converted(run: Run, tmp_path: Path) -
 
     text = run("inspect", valid)
     assert "500 rows, 39 columns, label rate" in text
-    assert len(text.splitlines()) == 41
+    assert "read as: format criteo, label label\n" in text
+    assert len(text.splitlines()) == 42
 
     parquet = tmp_path / "train.parquet"
     text = run("convert", out, parquet)
@@ -79,6 +80,49 @@ def test_adult_census_is_inspected_by_its_options(run: Run, shared: Path) -> Non
     assert "32,561 rows, 14 columns, label rate 0.2408" in text
     assert "Private (22,696)" in text
     assert "Self-emp" not in text
+
+
+def test_a_csv_is_inspected_without_any_option(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "bank.csv"
+    rows = [f'{20 + i};"it; ops";{i / 4};"{("no", "yes")[i % 2]}"' for i in range(40)]
+    path.write_text("\n".join(["age;job;rate;y", *rows, "broken"]) + "\n")
+    text = run("inspect", path)
+    assert "40 rows, 3 columns, label rate 0.5000" in text
+    assert (
+        "read as: format csv, delimiter ';', header in line 1, label y, positive 'yes' "
+        "(guessed: delimiter, label, positive)\n"
+    ) in text
+    assert "left out: 1 malformed line, the first is line 42: 1 fields, not 4: 'broken'" in text
+    report = json.loads(run("inspect", path, "--json", "-"))
+    assert [column["kind"] for column in report["columns"]] == ["integer", "text", "number"]
+    assert (report["columns"][0]["low"], report["columns"][0]["high"]) == (20, 59)
+    assert report["columns"][0]["mean"] == 39.5
+    assert report["reading"] == {
+        "format": "csv",
+        "delimiter": ";",
+        "columns": None,
+        "label": "y",
+        "positive": "yes",
+        "guessed": ["delimiter", "label", "positive"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--delimiter", ","], "4 between ';'; set data.delimiter (--delimiter) to ';'"),
+        (["--label", "rate"], "line 2: rate is '0.25', not 0 or 1; set data.positive (--positive)"),
+        (["--positive", "Yes"], "no label is 'Yes' in 3 rows; set data.positive (--positive)"),
+    ],
+)
+def test_a_csv_that_is_read_the_wrong_way_is_an_error_with_its_reason(
+    run: Run, tmp_path: Path, options: list[str], message: str
+) -> None:
+    path = tmp_path / "bank.csv"
+    path.write_text("age;job;rate;y\n20;a;0.25;no\n21;b;0.5;yes\n22;c;2;no\n")
+    error = run("inspect", path, *options, code=1)
+    assert error.count("\n") == 1
+    assert message in error
 
 
 def test_columns_of_a_configuration_are_converted_with_their_types(
@@ -113,16 +157,22 @@ def test_malformed_lines_stop_a_conversion_or_are_told(run: Run, tmp_path: Path)
     assert "bad_label.tsv: line 4: label is '2', not 0 or 1" in error
     assert not out.exists()
     text = run("convert", REJECTED / "bad_label.tsv", out, "--on-malformed", "skip")
-    assert "4 rows, 39 columns; 1 malformed lines left out, the first is line 4" in text
-    assert "1 malformed lines were left out" in run("inspect", REJECTED / "bad_label.tsv")
+    assert "4 rows, 39 columns; left out: 1 malformed line, the first is line 4: label" in text
+    inspected = run("inspect", REJECTED / "bad_label.tsv")
+    assert "left out: 1 malformed line, the first is line 4: label is '2'" in inspected
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
         (["inspect", "none.tsv"], 1, "data file none.tsv does not exist"),
-        (["inspect", "none"], 2, "the format of none cannot be told from its name"),
-        (["inspect", "none.tsv", "--positive", "x"], 2, "positive is an option of format 'csv'"),
+        (["inspect", "none"], 1, "data file none does not exist"),
+        (["convert", "none", "x.parquet"], 2, "the format of none cannot be told from its name"),
+        (
+            ["convert", "none.tsv", "x.parquet", "--positive", "x"],
+            2,
+            "positive is an option of format 'csv' or 'parquet'",
+        ),
         (["inspect", "none.tsv", "--format", "cvs"], 2, "'cvs' is not one of"),
         (["inspect", "none.tsv", "--rows", "0"], 2, "0 is not in the range x>=1"),
         (["convert", "none.tsv", "out.pq"], 2, "out.pq does not end in .parquet"),

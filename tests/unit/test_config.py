@@ -86,6 +86,9 @@ def test_the_resolved_configuration_loads_again_as_the_same(tmp_path, raw):
         ("data.batch_size", "3", "data.batch_size: '3' is not legal; expected an integer"),
         ("data.batch_size", 0, "data.batch_size: 0 is not legal; expected at least 1"),
         ("data.train", 3, "data.train: 3 is not legal; expected a text"),
+        ("data.positive", True, 'YAML reads yes, on and true as a boolean: quote it, as in "yes"'),
+        ("data.label", False, 'as a boolean: quote it, as in "no"'),
+        ("data.positive", 1, "positive: 1 is not legal; expected a text, not a number: quote it"),
         ("data.format", "xyz", "data.format: 'xyz' is not legal; expected one of criteo, csv"),
         ("train", 7, "train: 7 is not legal; expected a section"),
         ("train.shuffle", 1, "train.shuffle: 1 is not legal; expected true or false"),
@@ -185,6 +188,7 @@ def test_several_problems_are_counted_behind_the_first(raw):
         ({"dense": {"columns": ["C1"]}}, "column 'C1' holds texts"),
         ({"sparse": {"columns": ["label"], "dim": 2}}, "column 'label' is the label"),
         ({"sparse": {"columns": ["C1"], "dim": 2, "table": "wide"}}, "table name 'wide' is taken"),
+        ({"sparse": {"columns": ["a/wide"], "dim": 2, "table": "b"}}, "rename it in the file"),
         (
             {"sparse": {"columns": ["C1"], "dim": 2, "separator": "|", "combiner": "none"}},
             "combiner 'none' needs exactly one key",
@@ -226,6 +230,23 @@ def test_sparse_columns_know_their_table_and_key_prefix(raw):
     assert bucketized.boundaries[:3] == (0.0, 1.0, 2.0)
     assert list(bucketized.boundaries) == sorted(set(bucketized.boundaries))
     assert MISSING_BUCKET < 0
+
+
+def test_columns_named_like_keys_of_the_section_tables_have_tables_of_their_own(raw):
+    raw["data"] = {"format": "csv", "train": "x.csv"}
+    raw["features"] = {"sparse": {"columns": ["default", "wide", "job"], "dim": 2}}
+    raw["model"] = {"arch": "wide_deep"}
+    raw["tables"] = {"default": {"learning_rate": 0.3}, "wide/deep": {"learning_rate": 0.1}}
+    config = parse_config(raw)
+    tables = [column.table for column in config.features.sparse_columns()]
+    assert tables == ["default/deep", "wide/deep", "job"]
+    assert config.table_settings("default/deep").learning_rate == 0.3
+    assert config.table_settings("wide/deep").learning_rate == 0.1
+    assert config.table_settings("wide/wide").initializer.constant == 0
+    raw["features"]["sparse"]["table"] = "words"
+    del raw["tables"]["wide/deep"]
+    shared = parse_config(raw).features.sparse_columns()
+    assert [column.table for column in shared] == 3 * ["words"]
 
 
 def test_tables_inherit_what_they_leave_out(raw):

@@ -269,7 +269,7 @@ def test_a_malformed_line_ends_the_run_or_is_skipped_and_counted(config, tmp_pat
     result = train(config(data=data | {"on_malformed": "skip"}), tmp_path / "skip")
     assert result.train.rows == ROWS
     assert math.isnan(result.valid_auc)
-    assert "1 malformed lines skipped, the first is line 231" in capsys.readouterr().err
+    assert "1 malformed line, the first is line 231: " in capsys.readouterr().err
 
 
 def test_a_part_that_is_not_built_is_refused_before_anything_is_written(config, tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -19,15 +19,17 @@ Values: TypeAlias = "npt.NDArray[Any] | Ragged"
 
 @dataclass(frozen=True, eq=False)
 class Ragged:
-    """A column with any number of integer ids a row.
+    """A column with any number of values a row.
 
     Attributes:
-        values: int64 [N], the ids of all rows, one row after the other.
+        values: the values of all rows, one row after the other: ids, int64 [N]; texts, an Arrow
+            string array [N] without nulls in `RawBatch.arrays`, an object array [N] of `bytes` in
+            `RawBatch.columns`.
         row_splits: int64 [B + 1]; row `i` owns `values[row_splits[i]:row_splits[i + 1]]`.
         weights: float32 [N], or None where every id weighs 1.
     """
 
-    values: Ints
+    values: Any
     row_splits: Ints
     weights: Floats | None = None
 
@@ -67,7 +69,7 @@ class RawBatch:
         """The columns as numpy, made once on first use.
 
         Numbers are float32 [B] with NaN where a value is missing; integers int64 [B]; strings an
-        object array [B] of `bytes`, `b""` where missing; multi-valued ids a `Ragged`.
+        object array [B] of `bytes`, `b""` where missing; lists of ids or texts a `Ragged`.
         """
         return {name: _as_numpy(values) for name, values in self.arrays.items()}
 
@@ -118,7 +120,10 @@ class Batch:
 
 
 def _as_numpy(values: pa.Array | npt.NDArray[Any] | Ragged) -> Values:
-    if isinstance(values, np.ndarray | Ragged):
+    if isinstance(values, Ragged):
+        flat = _as_numpy(values.values)
+        return replace(values, values=flat)
+    if isinstance(values, np.ndarray):
         return values
     array: npt.NDArray[Any] = (
         pc.cast(values, pa.binary()).fill_null(b"").to_numpy(zero_copy_only=False)

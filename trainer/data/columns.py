@@ -25,7 +25,13 @@ class ColumnKind(Enum):
     INTEGERS = "integers"
     """strings [B], each holding integers between separators; checked when read."""
     IDS = "ids"
-    """`Ragged` ids of a LibSVM line."""
+    """`Ragged` int64 ids: of a LibSVM line, or a Parquet list."""
+    TEXTS = "texts"
+    """`Ragged` strings: a Parquet list."""
+
+
+LISTS = (ColumnKind.IDS, ColumnKind.TEXTS)
+"""Kinds with any number of values a row."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +41,7 @@ class Column:
     Attributes:
         name: the column's name in the file.
         kind: what its values are.
-        separator: what stands between the integers of an `INTEGERS` column.
+        separator: what stands between the values of a text; None: it is one value.
     """
 
     name: str
@@ -95,8 +101,10 @@ def _sparse_column(column: SparseColumn, data_format: str) -> Column:
         return Column(column.name, ColumnKind.IDS)
     if column.boundaries is not None:
         return Column(column.name, ColumnKind.NUMBER)
+    if column.lists:
+        return Column(column.name, ColumnKind.TEXTS if column.hash else ColumnKind.IDS)
     if column.hash:
-        return Column(column.name, ColumnKind.TEXT)
+        return Column(column.name, ColumnKind.TEXT, column.separator)
     if column.separator is not None:
         return Column(column.name, ColumnKind.INTEGERS, column.separator)
     return Column(column.name, ColumnKind.INTEGER)

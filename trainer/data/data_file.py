@@ -17,6 +17,7 @@ from hotrow.trainer.data.columns import MISSING_KEY, Column, ColumnKind
 from hotrow.trainer.data.errors import DataError
 from hotrow.trainer.data.libsvm import WEIGHTS_SUFFIX
 from hotrow.trainer.data.malformed import Malformed, MalformedLog
+from hotrow.trainer.data.read_share import ReadShare
 from hotrow.trainer.data.regroup import regroup
 
 
@@ -31,8 +32,8 @@ class Source(Protocol):
     def label(self) -> str | None:
         """The label's column in the record batches, None when there are no labels."""
 
-    def record_batches(self, log: MalformedLog) -> Iterator[pa.RecordBatch]:
-        """Yields the legal rows and tells `log` about the others."""
+    def record_batches(self, log: MalformedLog, share: ReadShare) -> Iterator[pa.RecordBatch]:
+        """Yields the legal rows, gives the others to `log`, and keeps `share` up to date."""
 
 
 class DataFile:
@@ -52,6 +53,7 @@ class DataFile:
         self._source = source
         self._data = data
         self._log = self._new_log()
+        self._share = ReadShare()
 
     @property
     def has_labels(self) -> bool:
@@ -63,6 +65,11 @@ class DataFile:
         """The lines skipped so far by the newest pass over the file."""
         return self._log.seen
 
+    @property
+    def read_share(self) -> float:
+        """How much of the file the newest pass has read, in [0, 1]: of text, its bytes on disk."""
+        return self._share.value
+
     def record_batches(self) -> Iterator[pa.RecordBatch]:
         """Yields the rows as Arrow batches of any size: the label first, then `columns`.
 
@@ -73,20 +80,20 @@ class DataFile:
                 line is legal, or no label is `data.positive`.
         """
         self._log = log = self._new_log()
+        self._share = share = ReadShare()
         rows, positives = 0, 0.0
-        for batch in self._source.record_batches(log):
+        for batch in self._source.record_batches(log, share):
             rows += batch.num_rows
             if self._source.label is not None:
                 positives += np.sum(batch.column(0).to_numpy())
             yield batch
         if not rows:
-            raise DataError(
-                f"{self.path} has no row to read; {log.seen.count} malformed lines were skipped"
-            )
+            left_out = f"; left out: {log.seen}" if log.seen.count else ""
+            raise DataError(f"{self.path} has no row to read{left_out}")
         if not positives and self.has_labels and self._data.positive is not None:
             raise DataError(
                 f"{self.path}: no label is {self._data.positive!r} in {rows} rows; set "
-                "data.positive to the text that means 1"
+                "data.positive (--positive) to the text that means 1"
             )
 
     def raw_batches(self, batch_size: int, limit: int | None = None) -> Iterator[RawBatch]:
@@ -141,9 +148,12 @@ def _raw_column(batch: pa.RecordBatch, column: Column) -> Any:
             return values.fill_null(MISSING_KEY).to_numpy()
         case ColumnKind.TEXT | ColumnKind.INTEGERS:
             return values
-        case ColumnKind.IDS:
+        case ColumnKind.IDS | ColumnKind.TEXTS:
             offsets = values.offsets.to_numpy().astype(np.int64)
             weights = None
             if column.name + WEIGHTS_SUFFIX in batch.schema.names:
                 weights = batch.column(column.name + WEIGHTS_SUFFIX).flatten().to_numpy()
-            return Ragged(values.flatten().to_numpy(), offsets - offsets[0], weights)
+            flat = values.flatten()
+            if column.kind is ColumnKind.IDS:
+                flat = flat.to_numpy()
+            return Ragged(flat, offsets - offsets[0], weights)

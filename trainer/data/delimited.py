@@ -20,6 +20,7 @@ from hotrow.trainer.data import text_values
 from hotrow.trainer.data.columns import Column, ColumnKind
 from hotrow.trainer.data.lines import LineBlock, line_blocks
 from hotrow.trainer.data.malformed import MalformedLog, Problem, shown
+from hotrow.trainer.data.read_share import ReadShare
 from hotrow.trainer.data.text_values import Bools
 
 _FAST_TYPES = {
@@ -28,7 +29,12 @@ _FAST_TYPES = {
     ColumnKind.TEXT: pa.string(),
     ColumnKind.INTEGERS: pa.string(),
 }
-_EXPECTED = {ColumnKind.NUMBER: "a finite number", ColumnKind.INTEGER: "a 64-bit integer"}
+_TEXTS = "features.sparse.hash: true takes any text"
+_EXPECTED = {
+    ColumnKind.NUMBER: "a finite number",
+    ColumnKind.INTEGER: f"a 64-bit integer; {_TEXTS}",
+}
+EXPECTED_IDS = f"64-bit integers; {_TEXTS}"
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,7 @@ class DelimitedSource:
         header: the first line holds names, not values.
         quoted: values may stand in double quotes.
         trimmed: blanks around values do not belong to them.
+        text_labels: `positive` may be set.
     """
 
     path: Path
@@ -56,16 +63,17 @@ class DelimitedSource:
     header: bool
     quoted: bool
     trimmed: bool
+    text_labels: bool = True
 
     unit = "line"
 
-    def record_batches(self, log: MalformedLog) -> Iterator[pa.RecordBatch]:
+    def record_batches(self, log: MalformedLog, share: ReadShare) -> Iterator[pa.RecordBatch]:
         """Yields the legal rows, block by block: the label (float32), then `columns`.
 
         Raises:
             DataError: the file cannot be read, or a line is malformed and the policy is `fail`.
         """
-        for block in line_blocks(self.path, skip_lines=int(self.header)):
+        for block in line_blocks(self.path, skip_lines=int(self.header), share=share):
             block = self._without_open_quotes(block, log)
             batch = self._fast(block)
             if batch is None:
@@ -131,7 +139,7 @@ class DelimitedSource:
         if self.label is not None:
             labels, bad = text_values.to_labels(raw.column(self.label), self.positive)
             arrays.append(labels)
-            expected = "0 or 1" if self.positive is None else "a label"
+            expected = text_values.expected_label(self.positive, self.text_labels)
             wrong.append((self.label, bad, expected))
         for column in self.columns:
             values, bad, expected = convert(raw.column(column.name), column)
@@ -227,7 +235,7 @@ def convert(text: pa.Array, column: Column) -> tuple[pa.Array, Bools, str]:
         return *text_values.to_integers(text), _EXPECTED[column.kind]
     if column.kind is ColumnKind.INTEGERS and column.separator is not None:
         bad = text_values.bad_integer_lists(text, column.separator)
-        return text, bad, f"64-bit integers separated by {column.separator!r}"
+        return text, bad, f"64-bit integers separated by {column.separator!r}; {_TEXTS}"
     return text, np.zeros(len(text), dtype=np.bool_), "text"
 
 

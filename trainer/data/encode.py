@@ -7,7 +7,8 @@ The rules, which an exported graph repeats with TensorFlow's ops:
   `hotrow.config.MISSING_BUCKET`;
 - an integer is its own key; a missing one is `MISSING_KEY`;
 - a text with a separator is cut at each separator, empty parts are dropped, and the rest is
-  treated like texts or integers: a row may have no key.
+  treated like texts or integers: a row may have no key;
+- the values of a list are treated like texts or integers, empty texts are dropped.
 """
 
 from __future__ import annotations
@@ -69,7 +70,10 @@ def bucket_keys(numbers: Floats, boundaries: tuple[float, ...]) -> Ints:
 def _keys(raw: RawBatch, column: SparseColumn) -> Keys:
     values = raw.arrays[column.name]
     if isinstance(values, Ragged):
-        return Keys(values.values, values.row_splits, values.weights)
+        keys = values.values
+        if not isinstance(keys, np.ndarray):
+            keys = fingerprint_keys(keys, column.key_prefix)
+        return Keys(keys, values.row_splits, values.weights)
     if column.boundaries is not None:
         return Keys(bucket_keys(raw.array(column.name), column.boundaries))
     if column.separator is not None:

@@ -7,12 +7,12 @@ from typing import Literal
 
 from hotrow.errors import InvalidArgumentError
 
-Format = Literal["criteo", "csv", "libsvm"]
+Format = Literal["criteo", "csv", "libsvm", "parquet"]
 
 _BY_SUFFIX: dict[str, Format] = {
     ".csv": "csv",
     ".data": "csv",
-    ".parquet": "csv",
+    ".parquet": "parquet",
     ".tsv": "criteo",
     ".txt": "criteo",
     ".libsvm": "libsvm",
@@ -33,7 +33,7 @@ def guess_format(path: str | Path) -> Format:
     found = _BY_SUFFIX.get(name.suffix)
     if found is None:
         raise InvalidArgumentError(
-            f"the format of {path} cannot be told from its name; give --format criteo, csv or "
-            f"libsvm (known endings: {', '.join(_BY_SUFFIX)})"
+            f"the format of {path} cannot be told from its name; give --format criteo, csv, "
+            f"libsvm or parquet (known endings: {', '.join(_BY_SUFFIX)})"
         )
     return found

@@ -18,6 +18,7 @@ from hotrow.trainer.data import text_values
 from hotrow.trainer.data.columns import Column
 from hotrow.trainer.data.lines import line_blocks
 from hotrow.trainer.data.malformed import MalformedLog, Problem, shown
+from hotrow.trainer.data.read_share import ReadShare
 
 WEIGHTS_SUFFIX = ".weights"
 """The weights of column `x` travel as column `x.weights` of a record batch."""
@@ -41,13 +42,13 @@ class LibsvmSource:
 
     unit = "line"
 
-    def record_batches(self, log: MalformedLog) -> Iterator[pa.RecordBatch]:
+    def record_batches(self, log: MalformedLog, share: ReadShare) -> Iterator[pa.RecordBatch]:
         """Yields the legal rows: label (float32), ids (list of int64), weights (list of float32).
 
         Raises:
             DataError: the file cannot be read, or a line is malformed and the policy is `fail`.
         """
-        for block in line_blocks(self.path):
+        for block in line_blocks(self.path, share=share):
             lines = block.data.split(b"\n")
             problems: list[Problem] = []
             batches = list(self._legal(lines, block.first_line, problems))

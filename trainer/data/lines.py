@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from hotrow.errors import HotrowError, NotFoundError
 from hotrow.trainer.data.errors import DataError
+from hotrow.trainer.data.read_share import ReadShare
 
 BLOCK_BYTES = 2 << 20  # a block and its columns stay in the cache of a core
 MAX_LINE_BYTES = 64 << 20
@@ -41,9 +42,18 @@ class LineBlock:
 
 
 def line_blocks(
-    path: Path, skip_lines: int = 0, block_bytes: int = BLOCK_BYTES
+    path: Path,
+    skip_lines: int = 0,
+    block_bytes: int = BLOCK_BYTES,
+    share: ReadShare | None = None,
 ) -> Iterator[LineBlock]:
     """Yields the lines of `path` in blocks of about `block_bytes`, after the first `skip_lines`.
+
+    Args:
+        path: the file.
+        skip_lines: how many lines to leave out.
+        block_bytes: of text in a block.
+        share: is kept up to date.
 
     Raises:
         NotFoundError: there is no such file.
@@ -51,7 +61,7 @@ def line_blocks(
             than `MAX_LINE_BYTES`.
     """
     number = 1
-    for data in _whole_lines(path, block_bytes):
+    for data in _whole_lines(path, block_bytes, share):
         count = data.count(b"\n")
         first = number
         number += count
@@ -96,11 +106,11 @@ def expected_lines(path: Path, read_bytes: int = 4 * BLOCK_BYTES) -> float:
     return float(lines)
 
 
-def _whole_lines(path: Path, block_bytes: int) -> Iterator[bytes]:
+def _whole_lines(path: Path, block_bytes: int, share: ReadShare | None = None) -> Iterator[bytes]:
     """Yields the bytes of `path` cut after line ends, without a byte order mark."""
     tail = b""
     start = True
-    for chunk in _chunks(path, block_bytes):
+    for chunk in _chunks(path, block_bytes, share):
         data = tail + chunk
         if start:
             data = data.removeprefix(_BOM)
@@ -117,9 +127,12 @@ def _whole_lines(path: Path, block_bytes: int) -> Iterator[bytes]:
         yield tail
 
 
-def _chunks(path: Path, block_bytes: int) -> Iterator[bytes]:
-    with _opened(path) as (_, stream):
+def _chunks(path: Path, block_bytes: int, share: ReadShare | None) -> Iterator[bytes]:
+    with _opened(path) as (file, stream):
+        size = file.size()
         while chunk := stream.read(block_bytes):
+            if share is not None:
+                share.set(file.tell(), size)
             yield chunk
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from hotrow.trainer.data.errors import DataError
@@ -20,11 +20,28 @@ class Problem(NamedTuple):
 
 @dataclass(frozen=True)
 class Malformed:
-    """How many lines were skipped, and number and file of the first of them (None: unknown)."""
+    """The lines that were skipped.
+
+    Attributes:
+        count: how many.
+        first_line: the number of the first of them; None: unknown.
+        path: its file; None: unknown.
+        reason: what is wrong with it; None: unknown.
+        unit: what is counted: "line", or "row" in Parquet.
+    """
 
     count: int = 0
     first_line: int | None = None
     path: str | None = field(default=None, compare=False)
+    reason: str | None = field(default=None, compare=False)
+    unit: str = field(default="line", compare=False)
+
+    def __str__(self) -> str:
+        """Returns how many there are, and which is the first and why; for a message."""
+        if not self.count:
+            return f"no malformed {self.unit}s"
+        several = f"{self.count:,} malformed {self.unit}{'s' if self.count > 1 else ''}"
+        return f"{several}, the first is {self.unit} {self.first_line}: {self.reason}"
 
 
 class MalformedLog:
@@ -35,7 +52,7 @@ class MalformedLog:
         self._path = path
         self._policy = policy
         self._unit = unit
-        self.seen = Malformed()
+        self.seen = Malformed(unit=unit)
 
     def add(self, problems: Iterable[Problem]) -> None:
         """Counts problems, or raises the first one when the policy is `fail`.
@@ -52,10 +69,11 @@ class MalformedLog:
                 f"{self._path}: {self._unit} {first.line}: {first.what} "
                 "(on_malformed: skip leaves such lines out and counts them)"
             )
-        earliest = self.seen.first_line
-        self.seen = Malformed(
-            self.seen.count + len(ordered), first.line if earliest is None else earliest
-        )
+        count = self.seen.count + len(ordered)
+        if self.seen.count:
+            self.seen = replace(self.seen, count=count)
+        else:
+            self.seen = Malformed(count, first.line, reason=first.what, unit=self._unit)
 
 
 def shown(text: str) -> str:

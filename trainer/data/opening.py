@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from pathlib import Path
 
 from hotrow.config import CRITEO_DENSE, CRITEO_SPARSE, DataConfig, FeaturesConfig
+from hotrow.errors import HotrowError, InvalidArgumentError, NotFoundError
 from hotrow.trainer.data.columns import (
+    LISTS,
     Column,
     ColumnKind,
     columns_of,
@@ -17,9 +18,11 @@ from hotrow.trainer.data.columns import (
 from hotrow.trainer.data.data_file import DataFile, Source
 from hotrow.trainer.data.delimited import DelimitedSource
 from hotrow.trainer.data.errors import DataError
+from hotrow.trainer.data.guess.dialect import fields_of, refuse_wrong_delimiter, sample_lines
 from hotrow.trainer.data.libsvm import WEIGHTS_SUFFIX, LibsvmSource
 from hotrow.trainer.data.lines import first_line
-from hotrow.trainer.data.parquet import ParquetSource, parquet_columns
+from hotrow.trainer.data.parquet import ParquetSource, is_parquet, parquet_schema
+from hotrow.trainer.data.stored_columns import require_fit, stored_columns
 
 
 def open_data(
@@ -32,7 +35,7 @@ def open_data(
 ) -> DataFile:
     """Opens a data file; its first line is read to check names and the number of fields.
 
-    A `.parquet` file is read as Parquet with any format.
+    A file that is named `.parquet` or begins like Parquet is read as such with any format.
 
     Args:
         path: the file: plain, gzip, zstd or bzip2 text, or Parquet.
@@ -53,39 +56,64 @@ def open_data(
         chosen = tuple(columns)
     elif features is not None:
         chosen = columns_of(features, data.format)
-    stored = parquet_columns(path) if path.suffix == ".parquet" else None
-    if stored is None:
-        names = _names(path, data, require_labels)
+    stored = parquet_schema(path) if is_parquet(path) else None
+    if stored is not None:
+        names = list(stored.names)
+    elif data.format == "parquet":
+        raise _not_parquet(path)
     else:
-        names = [column.name for column in stored]
+        names = _names(path, data, require_labels)
     label = data.label if data.label in names else None
     if require_labels and label is None:
         raise DataError(
-            f"{path} has no label column {data.label!r}; it has: {', '.join(names)}; set data.label"
+            f"{path} has no label column {data.label!r}; it has: {', '.join(names)}; set "
+            "data.label (--label)"
         )
     inputs = [name for name in names if name != label]
     if stored is not None:
-        ids = {column.name for column in stored if column.kind is ColumnKind.IDS}
+        kinds = {column.name: column.kind for column in stored_columns(stored)}
+        ids = {name for name, kind in kinds.items() if kind is ColumnKind.IDS}
         inputs = [name for name in inputs if name.removesuffix(WEIGHTS_SUFFIX) not in ids - {name}]
-    if chosen is None and stored is not None:
-        chosen = tuple(column for column in stored if column.name in inputs)
-    elif chosen is None:
-        chosen = default_columns(data.format, inputs)
-    if stored is not None or data.format != "libsvm":
+        if chosen is None:
+            chosen = tuple(Column(name, kinds[name]) for name in inputs if name in kinds)
         require_present(chosen, inputs, str(path))
-    source = _source(path, data, tuple(names), chosen, label)
+        require_fit(chosen, stored, path)
+        return DataFile(
+            path, ParquetSource(path, chosen, label, data.positive, data.weights), chosen, data
+        )
+    if chosen is None:
+        chosen = default_columns(data.format, inputs)
+    if data.format != "libsvm":
+        require_present(chosen, inputs, str(path))
+        _require_no_lists(chosen, path)
+    source = _text_source(path, data, tuple(names), chosen, label)
     return DataFile(path, source, chosen, data)
 
 
-def _source(
+def _not_parquet(path: Path) -> HotrowError:
+    if not path.exists():
+        return NotFoundError(f"data file {path} does not exist")
+    return DataError(
+        f"{path} is not Parquet, but data.format is 'parquet'; set the format of the file"
+    )
+
+
+def _require_no_lists(columns: Sequence[Column], path: Path) -> None:
+    for column in columns:
+        if column.kind in LISTS:
+            raise InvalidArgumentError(
+                f"{path}: column {column.name!r} is a list of values for each row, which a text "
+                "file does not hold; give a Parquet file with lists"
+            )
+
+
+def _text_source(
     path: Path,
     data: DataConfig,
     names: tuple[str, ...],
     columns: tuple[Column, ...],
     label: str | None,
 ) -> Source:
-    if path.suffix == ".parquet":
-        return ParquetSource(path, columns, label, data.positive, data.weights)
     if data.format == "libsvm":
         return LibsvmSource(path, columns[0], label, data.weights)
     is_csv = data.format == "csv"
@@ -99,6 +127,7 @@ def _source(
         header=is_csv and data.columns is None,
         quoted=is_csv,
         trimmed=is_csv,
+        text_labels=is_csv,
     )
 
 
@@ -113,9 +142,11 @@ def _names(path: Path, data: DataConfig, require_labels: bool) -> list[str]:
         inputs = [*CRITEO_DENSE, *CRITEO_SPARSE]
         unlabelled = line.count("\t") + 1 == len(inputs) and not require_labels
         return inputs if unlabelled else [data.label, *inputs]
-    fields = next(csv.reader([line], delimiter=_delimiter(data), skipinitialspace=True), [])
+    fields = fields_of(line, _delimiter(data))
+    if len(fields) == 1 and len(data.columns or ()) != 1:
+        refuse_wrong_delimiter(path, sample_lines(path), _delimiter(data))
     if data.columns is None:
-        return _header(path, [field.strip() for field in fields])
+        return _header(path, fields)
     if len(fields) != len(data.columns):
         raise DataError(
             f"{path}: data.columns names {len(data.columns)} columns, but the first line has "

@@ -10,17 +10,19 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from hotrow.errors import NotFoundError
 from hotrow.trainer.data import text_values
-from hotrow.trainer.data.columns import Column, ColumnKind
-from hotrow.trainer.data.delimited import convert, first_wrong
+from hotrow.trainer.data.columns import LISTS, Column
+from hotrow.trainer.data.delimited import EXPECTED_IDS, convert, first_wrong
 from hotrow.trainer.data.errors import DataError
 from hotrow.trainer.data.libsvm import WEIGHTS_SUFFIX
 from hotrow.trainer.data.malformed import MalformedLog, Problem
+from hotrow.trainer.data.parquet_lists import as_text, float_lists, read_lists
+from hotrow.trainer.data.read_share import ReadShare
 
+_MAGIC = b"PAR1"
 BATCH_ROWS = 65_536
 ROW_GROUP_ROWS = 262_144
 
@@ -29,7 +31,8 @@ ROW_GROUP_ROWS = 262_144
 class ParquetSource:
     """A Parquet file and what to read from it; attributes as in `DelimitedSource`.
 
-    Columns may be stored as text or as numbers; either is converted to the kind asked for.
+    Columns may be stored as text, as numbers, or as lists of them; each is converted to the kind
+    asked for.
     """
 
     path: Path
@@ -40,7 +43,7 @@ class ParquetSource:
 
     unit = "row"
 
-    def record_batches(self, log: MalformedLog) -> Iterator[pa.RecordBatch]:
+    def record_batches(self, log: MalformedLog, share: ReadShare) -> Iterator[pa.RecordBatch]:
         """Yields the legal rows: the label (float32), then `columns`.
 
         Raises:
@@ -55,6 +58,7 @@ class ParquetSource:
         try:
             with pq.ParquetFile(self.path) as file:
                 for batch in file.iter_batches(BATCH_ROWS, columns=names):
+                    share.set(row - 1 + batch.num_rows, file.metadata.num_rows)
                     yield self._legal(batch.select(names), row, log)
                     row += batch.num_rows
         except (OSError, pa.ArrowException) as err:
@@ -64,20 +68,24 @@ class ParquetSource:
         arrays, wrong = [], []
         text = {}
         if self.label is not None:
-            text[self.label] = _as_text(raw.column(self.label))
+            text[self.label] = as_text(raw.column(self.label))
             labels, bad = text_values.to_labels(text[self.label], self.positive)
             arrays.append(labels)
-            wrong.append((self.label, bad, "0 or 1" if self.positive is None else "a label"))
+            wrong.append((self.label, bad, text_values.expected_label(self.positive)))
         for column in self.columns:
             values = raw.column(column.name)
-            if column.kind is ColumnKind.IDS:
-                arrays.append(values)
-                continue
-            text[column.name] = _as_text(values)
-            converted, bad, expected = convert(text[column.name], column)
+            if column.kind in LISTS:
+                converted, bad = read_lists(values, column.kind)
+                expected = EXPECTED_IDS
+                text[column.name] = _shown_lists(values, bad)
+            else:
+                text[column.name] = as_text(values)
+                converted, bad, expected = convert(text[column.name], column)
             arrays.append(converted)
             wrong.append((column.name, bad, expected))
-        arrays += raw.columns[len(arrays) :]
+        for weights in raw.columns[len(arrays) :]:
+            ids = arrays[len(arrays) - len(self.columns)]
+            arrays.append(self._weights(weights, ids))
         batch = pa.RecordBatch.from_arrays(arrays, names=raw.schema.names)
         any_bad = np.any([bad for _, bad, _ in wrong], axis=0) if wrong else np.zeros(0, np.bool_)
         rows_bad = np.flatnonzero(any_bad)
@@ -87,16 +95,32 @@ class ParquetSource:
         log.add(Problem(first_row + int(i), first_wrong(shown, wrong, int(i))) for i in rows_bad)
         return batch.filter(pa.array(~any_bad))
 
+    def _weights(self, stored: pa.Array, ids: pa.Array) -> pa.Array:
+        weights = float_lists(stored)
+        if not weights.offsets.equals(ids.offsets):
+            raise DataError(f"{self.path}: a row has another number of ids than of weights")
+        return weights
 
-def parquet_columns(path: Path) -> tuple[Column, ...]:
-    """Returns the columns of a Parquet file, each as the kind nearest to its stored type.
+
+def is_parquet(path: Path) -> bool:
+    """Returns whether a file is named or begins like Parquet; False if there is none."""
+    if path.suffix == ".parquet":
+        return True
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_MAGIC)) == _MAGIC
+    except OSError:
+        return False
+
+
+def parquet_schema(path: Path) -> pa.Schema:
+    """Returns names and types of the columns of a Parquet file.
 
     Raises:
         NotFoundError: there is no such file.
         DataError: it is not Parquet, or damaged.
     """
-    schema = _read(pq.read_schema, path)
-    return tuple(Column(field.name, _kind(field.type)) for field in schema)
+    return _read(pq.read_schema, path)
 
 
 def parquet_rows(path: Path) -> int:
@@ -148,18 +172,8 @@ def write_parquet(path: Path, batches: Iterator[pa.RecordBatch]) -> int:
     return rows
 
 
-def _as_text(values: pa.Array) -> pa.Array:
-    """Returns values as text, "" where null; whole floats lose nothing for the columns read."""
-    if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    return pc.cast(values, pa.string()).fill_null("")
-
-
-def _kind(stored: pa.DataType) -> ColumnKind:
-    if pa.types.is_list(stored):
-        return ColumnKind.IDS
-    if pa.types.is_integer(stored):
-        return ColumnKind.INTEGER
-    if pa.types.is_floating(stored):
-        return ColumnKind.NUMBER
-    return ColumnKind.TEXT
+def _shown_lists(values: pa.Array, bad: text_values.Bools) -> pa.Array:
+    """Returns the lists of bad rows as text, "" for the others."""
+    if not bad.any():
+        return pa.repeat("", len(values))
+    return pa.array([str(values[i].as_py()) if bad[i] else "" for i in range(len(values))])

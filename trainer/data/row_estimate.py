@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hotrow.trainer.data.lines import expected_lines
-from hotrow.trainer.data.parquet import parquet_rows
+from hotrow.trainer.data.parquet import is_parquet, parquet_rows
 
 
 def expected_rows(path: str | Path) -> float:
@@ -18,4 +18,4 @@ def expected_rows(path: str | Path) -> float:
         NotFoundError, DataError: the file is missing or cannot be read.
     """
     path = Path(path)
-    return float(parquet_rows(path)) if path.suffix == ".parquet" else expected_lines(path)
+    return float(parquet_rows(path)) if is_parquet(path) else expected_lines(path)

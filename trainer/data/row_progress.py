@@ -1,4 +1,4 @@
-"""Shows how many rows are done: a bar on a terminal, a plain line now and then elsewhere."""
+"""Shows how many rows are done, of how many, and the time left: a bar on a terminal, else lines."""
 
 from __future__ import annotations
 
@@ -20,15 +20,18 @@ class RowProgress:
         stream: TextIO | None = None,
         line_seconds: float = 10.0,
         passing: bool = False,
+        enabled: bool = True,
     ) -> None:
         """Starts at no rows.
 
         Args:
             what: what is done to the rows, such as "generated".
-            total_rows: how many there will be; None: not known.
+            total_rows: how many there will be; None: not known, or a bound of what `add` estimates
+                from the share of the file.
             stream: where to write; None: standard error.
             line_seconds: time between two plain lines.
             passing: the bar comes after a second and goes when the rows are done.
+            enabled: False: show nothing.
         """
         self._what = what
         self._total_rows = total_rows
@@ -37,7 +40,8 @@ class RowProgress:
         self._rows = 0
         self._started = self._last_line = time.monotonic()
         self._bar: tqdm[Any] | None = None
-        if self._stream.isatty():
+        self._enabled = enabled
+        if enabled and self._stream.isatty():
             self._bar = tqdm(
                 total=total_rows,
                 unit=" rows",
@@ -47,18 +51,23 @@ class RowProgress:
                 delay=1.0 if passing else 0.0,
             )
 
-    def add(self, rows: int) -> None:
-        """Counts `rows` more."""
+    def add(self, rows: int, share: float | None = None) -> None:
+        """Counts `rows` more.
+
+        Args:
+            rows: how many were done since the last call.
+            share: of the file that was read so far, in [0, 1]; tells about how many rows there
+                are. None: not known.
+        """
         self._rows += rows
+        total = self._expected_rows(share)
         now = time.monotonic()
         if self._bar is not None:
+            self._bar.total = total
             self._bar.update(rows)
-        elif now - self._last_line >= self._line_seconds:
+        elif self._enabled and now - self._last_line >= self._line_seconds:
             self._last_line = now
-            of_total = "" if self._total_rows is None else f" of {self._total_rows:,}"
-            speed = self._rows / (now - self._started)
-            line = f"{self._rows:,}{of_total} rows {self._what}, {speed:,.0f} rows/s"
-            print(line, file=self._stream, flush=True)
+            print(self._line(total, now - self._started), file=self._stream, flush=True)
 
     def __enter__(self) -> RowProgress:
         """Returns itself."""
@@ -73,3 +82,18 @@ class RowProgress:
         """Ends the bar."""
         if self._bar is not None:
             self._bar.close()
+
+    def _expected_rows(self, share: float | None) -> int | None:
+        if not share:
+            return self._total_rows
+        estimate = max(self._rows, round(self._rows / share))
+        return estimate if self._total_rows is None else min(estimate, self._total_rows)
+
+    def _line(self, total: int | None, seconds: float) -> str:
+        speed = self._rows / seconds if seconds else 0.0
+        figures = f"rows {self._what}, {speed:,.0f} rows/s"
+        if total is None:
+            return f"{self._rows:,} {figures}"
+        about = "" if total == self._total_rows else "about "
+        left = f", {tqdm.format_interval((total - self._rows) / speed)} left" if speed else ""
+        return f"{self._rows:,} of {about}{total:,} {figures}{left}"

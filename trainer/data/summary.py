@@ -10,8 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hotrow.trainer.data.columns import Column, ColumnKind
+from hotrow.trainer.data.columns import LISTS, Column, ColumnKind
 from hotrow.trainer.data.data_file import DataFile
+from hotrow.trainer.data.malformed import Malformed
+from hotrow.trainer.data.value_figures import NumberFigures, number_share, separator_of
 
 MERGE_AFTER_VALUES = 1_000_000
 
@@ -22,11 +24,15 @@ class ColumnSummary:
 
     Attributes:
         name: its name.
-        kind: "number", "integer", "text", "integers" or "ids".
+        kind: "number", "integer", "text", "integers", "ids" or "texts"; of a text column whose
+            values all are numbers or integers: that.
         missing_share: share of all rows without a value.
         distinct: number of distinct values in the rows counted, missing ones not among them.
         top: the most frequent of them with their counts, the most frequent first.
-        mean: of a number's values in all rows; of ids, how many a row has; None for texts.
+        mean: of a number's values in all rows; of a list, how many a row has; None for a text.
+        low, high: the least and the greatest of a number's values in all rows.
+        number_share: share of a text's values that are numbers, in the rows counted.
+        separator: what seems to separate several values of a text.
     """
 
     name: str
@@ -35,6 +41,10 @@ class ColumnSummary:
     distinct: int
     top: tuple[tuple[str, int], ...]
     mean: float | None
+    low: float | None = None
+    high: float | None = None
+    number_share: float | None = None
+    separator: str | None = None
 
 
 @dataclass(frozen=True)
@@ -45,8 +55,7 @@ class Summary:
         path: the file.
         rows: legal rows.
         counted_rows: the first so many rows were looked at for distinct and top values.
-        malformed: lines that are not legal.
-        first_malformed_line: the number of the first of them, or None.
+        malformed: the lines that are not legal.
         label_rate: share of label 1; None without labels.
         columns: one summary a column, in the file's order.
     """
@@ -54,14 +63,18 @@ class Summary:
     path: str
     rows: int
     counted_rows: int
-    malformed: int
-    first_malformed_line: int | None
+    malformed: Malformed
     label_rate: float | None
     columns: tuple[ColumnSummary, ...]
 
     def as_dict(self) -> dict[str, Any]:
         """Returns everything as plain values."""
-        return asdict(self)
+        return {
+            **asdict(self),
+            "malformed": self.malformed.count,
+            "first_malformed_line": self.malformed.first_line,
+            "first_malformed_reason": self.malformed.reason,
+        }
 
 
 def summarize(
@@ -69,6 +82,8 @@ def summarize(
     counted_rows: int,
     top: int,
     on_rows: Callable[[int], None] = lambda rows: None,
+    *,
+    typed: bool = True,
 ) -> Summary:
     """Reads a file once and returns what it holds.
 
@@ -78,11 +93,12 @@ def summarize(
             grows with the distinct values among them.
         top: how many top values to keep.
         on_rows: called with the number of rows just read.
+        typed: False: text columns may hold numbers, as those of a CSV do; find out which.
 
     Raises:
         DataError: as `DataFile.record_batches`.
     """
-    collectors = [_Collector(column) for column in file.columns]
+    collectors = [_Collector(column, typed) for column in file.columns]
     rows, positives = 0, 0.0
     for batch in file.record_batches():
         for collector in collectors:
@@ -96,8 +112,7 @@ def summarize(
         path=str(file.path),
         rows=rows,
         counted_rows=min(rows, counted_rows),
-        malformed=file.malformed.count,
-        first_malformed_line=file.malformed.first_line,
+        malformed=file.malformed,
         label_rate=positives / rows if file.has_labels else None,
         columns=tuple(collector.result(rows, top) for collector in collectors),
     )
@@ -106,26 +121,29 @@ def summarize(
 class _Collector:
     """Gathers the figures of one column."""
 
-    def __init__(self, column: Column) -> None:
+    def __init__(self, column: Column, typed: bool) -> None:
         self.column = column
         self._missing = 0
-        self._sum = 0.0
         self._counts: list[pa.Table] = []
         self._uncombined = 0
+        self._kind = column.kind
+        if column.kind is ColumnKind.TEXT and not typed:
+            self._kind = ColumnKind.INTEGER  # until a value is none
+        self._numbers = NumberFigures()
+        self._values = 0  # of lists
 
     def add(self, values: pa.Array, counted: pa.Array) -> None:
         """Adds values; those of `counted` enter the distinct and top values."""
-        if self.column.kind is ColumnKind.IDS:
+        if self._kind in LISTS:
             lengths = np.diff(values.offsets.to_numpy())
             self._missing += int(np.sum(lengths == 0))
-            self._sum += float(lengths.sum())
+            self._values += int(lengths.sum())
             counted = counted.flatten()
         else:
             present = _present(values)
             self._missing += len(values) - len(present)
             counted = _present(counted)
-            if self.column.kind in (ColumnKind.NUMBER, ColumnKind.INTEGER):
-                self._sum += float(pc.sum(present.cast(pa.float64())).as_py() or 0.0)
+            self._add_numbers(present)
         found = counted.value_counts()
         self._counts.append(pa.table({"value": found.field(0), "count": found.field(1)}))
         self._uncombined += len(found)
@@ -138,12 +156,15 @@ class _Collector:
         order = pc.sort_indices(counts, [("count", "descending"), ("value", "ascending")])
         best = counts.take(order.slice(0, top))
         values = [_shown(value) for value in best["value"]]
-        kind = self.column.kind
+        kind, numbers = self._kind, self._numbers
+        if self._missing == rows:
+            kind = self.column.kind
+        is_number = kind in (ColumnKind.NUMBER, ColumnKind.INTEGER) and rows > self._missing
         mean = None
-        if kind is ColumnKind.IDS:
-            mean = self._sum / rows
-        elif kind in (ColumnKind.NUMBER, ColumnKind.INTEGER) and rows > self._missing:
-            mean = self._sum / (rows - self._missing)
+        if kind in LISTS:
+            mean = self._values / rows
+        elif is_number:
+            mean = numbers.total / (rows - self._missing)
         return ColumnSummary(
             name=self.column.name,
             kind=kind.value,
@@ -151,7 +172,24 @@ class _Collector:
             distinct=counts.num_rows,
             top=tuple(zip(values, best["count"].to_pylist(), strict=True)),
             mean=mean,
+            low=numbers.low if is_number else None,
+            high=numbers.high if is_number else None,
+            number_share=number_share(counts) if kind is ColumnKind.TEXT else None,
+            separator=separator_of(counts) if kind is ColumnKind.TEXT else None,
         )
+
+    def _add_numbers(self, present: pa.Array) -> None:
+        """Adds to the figures of numbers; a text that is none ends them."""
+        if self._kind is ColumnKind.INTEGER:
+            try:
+                self._numbers.add(present.cast(pa.int64()))
+            except pa.ArrowInvalid:
+                self._kind = ColumnKind.NUMBER
+        if self._kind is ColumnKind.NUMBER:
+            try:
+                self._numbers.add(present.cast(pa.float64()))
+            except pa.ArrowInvalid:
+                self._kind = ColumnKind.TEXT
 
     def _merge(self) -> pa.Table:
         """Returns the counts so far, one row a value."""

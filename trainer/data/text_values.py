@@ -42,6 +42,19 @@ def to_labels(text: pa.Array, positive: str | None) -> tuple[pa.Array, Bools]:
     return values, bad
 
 
+def expected_label(positive: str | None, text_labels: bool = True) -> str:
+    """Returns what a label must be, for a message.
+
+    Args:
+        positive: as in `to_labels`.
+        text_labels: whether the format takes `data.positive`.
+    """
+    if positive is not None:
+        return "a label"
+    hint = "; set data.positive (--positive) to the text that means 1" if text_labels else ""
+    return f"0 or 1{hint}"
+
+
 def bad_integer_lists(text: pa.Array, separator: str) -> Bools:
     """Returns bool [B]: true where a part between separators is neither an integer nor empty."""
     parts = pc.split_pattern(text, separator)

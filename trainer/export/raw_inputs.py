@@ -22,17 +22,19 @@ WEIGHTS = "weights"
 
 @dataclass(frozen=True)
 class RaggedColumn:
-    """A column with any number of keys a row, which a request sends as flat tensors.
+    """A column with any number of values a row, which a request sends as flat tensors.
 
     Attributes:
-        name: of its input with int64 [N] keys.
+        name: of its input with [N] values: int64 keys, or strings that are hashed.
         splits: of its input with int64 [B + 1] row splits.
         weights: of its input with float32 [N] weights; None: every key weighs 1.
+        dtype: of its values.
     """
 
     name: str
     splits: str
     weights: str | None
+    dtype: tf.DType
 
 
 class RawInputs:
@@ -47,17 +49,19 @@ class RawInputs:
                 column.name,
                 f"{column.name}_{SPLITS}",
                 f"{column.name}_{WEIGHTS}" if config.data.weights else None,
+                tf.string if column.lists and column.hash else tf.int64,
             )
             for column in self._sparse
-            if config.data.format == "libsvm"
+            if config.data.format == "libsvm" or column.lists
         }
 
     def specs(self) -> dict[str, tf.TensorSpec]:
         """Returns the named inputs of Predict.
 
         float32 [B] (NaN: missing) for dense and bucketized columns; string [B] ("": missing) for
-        hashed and multi-valued ones; int64 [B] for integer keys; for ragged ones int64 [N] keys,
-        `<column>_row_splits` int64 [B + 1] and `<column>_weights` float32 [N].
+        hashed and multi-valued ones; int64 [B] for integer keys; for ragged ones int64 [N] keys or
+        string [N] ("": dropped), `<column>_row_splits` int64 [B + 1] and `<column>_weights`
+        float32 [N].
         """
         specs = {
             column.name: tf.TensorSpec([None], tf.float32, column.name) for column in self._dense
@@ -66,7 +70,7 @@ class RawInputs:
             ragged = self._ragged.get(column.name)
             specs[column.name] = tf.TensorSpec([None], _dtype(column), column.name)
             if ragged is not None:
-                specs[column.name] = tf.TensorSpec([None], tf.int64, column.name)
+                specs[column.name] = tf.TensorSpec([None], ragged.dtype, column.name)
                 specs[ragged.splits] = tf.TensorSpec([None], tf.int64, ragged.splits)
                 if ragged.weights:
                     specs[ragged.weights] = tf.TensorSpec([None], tf.float32, ragged.weights)
@@ -75,8 +79,8 @@ class RawInputs:
     def parse_examples(self, serialized: tf.Tensor) -> dict[str, Any]:
         """Returns the named inputs of string [B] serialized tf.Examples; absent is missing.
 
-        A ragged column is a feature with any number of int64 values, its weights the float
-        feature `<column>_weights`.
+        A ragged column is a feature with any number of int64 or bytes values, its weights the
+        float feature `<column>_weights`.
         """
         missing = {tf.float32: float("nan"), tf.string: "", tf.int64: MISSING_KEY}
         features: dict[str, Any] = {}
@@ -84,7 +88,7 @@ class RawInputs:
             features[name] = tf.io.FixedLenFeature([], spec.dtype, missing[spec.dtype])
         for column in self._ragged.values():
             del features[column.splits]
-            features[column.name] = tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64)
+            features[column.name] = tf.io.RaggedFeature(column.dtype, row_splits_dtype=tf.int64)
             if column.weights:
                 features[column.weights] = tf.io.RaggedFeature(
                     tf.float32, row_splits_dtype=tf.int64
@@ -107,7 +111,10 @@ class RawInputs:
                 sparse[column.name] = _keys(column, named[column.name])
                 continue
             splits = named[ragged.splits]
-            sparse[column.name] = tf.RaggedTensor.from_row_splits(named[column.name], splits)
+            values = tf.RaggedTensor.from_row_splits(named[column.name], splits)
+            if ragged.dtype == tf.string:
+                values = _hashed_parts(column, values)
+            sparse[column.name] = values
             if ragged.weights:
                 weights[column.name] = tf.RaggedTensor.from_row_splits(
                     named[ragged.weights], splits
@@ -139,14 +146,20 @@ def _keys(column: SparseColumn, values: tf.Tensor) -> Any:
         bucket = tf.searchsorted(bounds, flushed, side="right", out_type=tf.int64)
         missing = tf.constant(MISSING_BUCKET, tf.int64)
         return tf.where(tf.math.is_nan(values), missing, bucket)
-    prefix = column.key_prefix
     if column.separator is not None:
         if not column.hash:
             values = tf.strings.regex_replace(values, " ", "")
         parts = tf.strings.split(values, column.separator)
+        if column.hash:
+            return _hashed_parts(column, parts)
         parts = tf.ragged.boolean_mask(parts, tf.not_equal(parts, ""))
         parts = parts.with_row_splits_dtype(tf.int64)
-        if column.hash:
-            return parts.with_flat_values(fingerprint_keys(prefix, parts.flat_values))
         return parts.with_flat_values(tf.strings.to_number(parts.flat_values, tf.int64))
-    return fingerprint_keys(prefix, values) if column.hash else values
+    return fingerprint_keys(column.key_prefix, values) if column.hash else values
+
+
+def _hashed_parts(column: SparseColumn, parts: tf.RaggedTensor) -> tf.RaggedTensor:
+    """Returns the keys of strings of any number a row; empty ones are dropped."""
+    parts = tf.ragged.boolean_mask(parts, tf.not_equal(parts, ""))
+    parts = parts.with_row_splits_dtype(tf.int64)
+    return parts.with_flat_values(fingerprint_keys(column.key_prefix, parts.flat_values))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hotrow
 from hotrow.config import InitializerConfig, RunConfig, SparseColumn
-from hotrow.config.tables import WIDE
+from hotrow.config.features import WIDE
 from hotrow.spec import Initializer
 
 

@@ -26,7 +26,8 @@ class DataConfig(Section):
     """The files of a run and their format.
 
     Attributes:
-        format: `criteo` (TSV: label, I1..I13, C1..C26), `csv` or `libsvm`; each plain or `.gz`.
+        format: `criteo` (TSV: label, I1..I13, C1..C26), `csv` or `libsvm`, each plain or
+            compressed; or `parquet`. A Parquet file is read as such with any of them.
         train: the file of training rows, or several, the rows of one after those of the other.
             Relative paths are resolved by `load_config`.
         valid: the file of validation rows, or several, or None.
@@ -39,7 +40,7 @@ class DataConfig(Section):
         on_malformed: `fail` stops at the first malformed line, `skip` leaves such lines out.
     """
 
-    format: Literal["criteo", "csv", "libsvm"]
+    format: Literal["criteo", "csv", "libsvm", "parquet"]
     train: str | tuple[str, ...]
     valid: str | tuple[str, ...] | None = None
     batch_size: int = Field(default=4096, ge=1)
@@ -69,18 +70,18 @@ class DataConfig(Section):
 
     @model_validator(mode="after")
     def _options_fit_format(self) -> DataConfig:
-        only = {"columns": "csv", "delimiter": "csv", "positive": "csv", "weights": "libsvm"}
-        for option, format_name in only.items():
-            if getattr(self, option) not in (None, False) and self.format != format_name:
+        only = {
+            "columns": ("csv",),
+            "delimiter": ("csv",),
+            "positive": ("csv", "parquet"),
+            "weights": ("libsvm",),
+        }
+        for option, formats in only.items():
+            if getattr(self, option) not in (None, False) and self.format not in formats:
                 raise problem(
-                    f"{option} is an option of format {format_name!r}, the format here is "
-                    f"{self.format!r}; leave it out"
+                    f"{option} is an option of format {' or '.join(map(repr, formats))}, the "
+                    f"format here is {self.format!r}; leave it out"
                 )
-        if self.columns is not None and self.label not in self.columns:
-            raise problem(
-                f"label {self.label!r} is not one of columns {', '.join(self.columns)}; "
-                "name the label's column"
-            )
         return self
 
     def known_columns(self) -> tuple[str, ...] | None:

@@ -23,6 +23,20 @@ MISSING_BUCKET = -1
 _LOG_BOUNDARIES = (0.0, 1.0, 2.0, *(math.exp(math.sqrt(k)) for k in range(1, 430)))
 
 
+DEFAULT_TABLE = "default"
+WIDE = "wide"
+"""Key of the settings of all linear (width 1) tables, and the suffix of their names."""
+
+
+def own_table(column: str) -> str:
+    """Returns the name of the table of a column that shares none: the column's own name.
+
+    `default` and `wide` have a meaning under `tables`, so the tables of such columns are
+    `default/deep` and `wide/deep`, beside their linear ones, `default/wide` and `wide/wide`.
+    """
+    return f"{column}/deep" if column in (DEFAULT_TABLE, WIDE) else column
+
+
 @dataclass(frozen=True, slots=True)
 class DenseColumn:
     """A numeric column that enters the dense part, with its transform (see `DenseGroup`)."""
@@ -38,12 +52,14 @@ class SparseColumn:
 
     Attributes:
         name: the file's column.
-        table: the table's name; columns with the same table share its rows.
+        table: the table's name; columns with the same table share its rows. A column without
+            `table` has its own, named like it; see `own_table`.
         dim: width D of the table's weights.
         hash: values are strings that become keys by Fingerprint64 of `key_prefix + value`;
             otherwise they are integers already.
         combiner: how the rows of one example are pooled; None: exactly one key an example.
-        separator: what separates the values of a multi-valued column; None: single-valued.
+        separator: what separates the values of a multi-valued column of texts, else None.
+        lists: the file has a list of values for each row.
         boundaries: sorted bounds of a bucketized numeric column, else None. The key of x is the
             number of boundaries <= x, compared as float32 (`searchsorted(side="right")`);
             of a missing x it is `MISSING_BUCKET`.
@@ -55,12 +71,13 @@ class SparseColumn:
     hash: bool
     combiner: Combiner | None
     separator: str | None
+    lists: bool
     boundaries: tuple[float, ...] | None
 
     @property
     def wide_table(self) -> str:
         """Name of the column's linear (width 1) table, and of the feature that reads it."""
-        return f"{self.name}/wide"
+        return f"{self.name}/{WIDE}"
 
     @property
     def key_prefix(self) -> bytes:
@@ -98,6 +115,7 @@ class SparseGroup(Section):
         table: the table that all these columns share; None: a table a column, named like it.
         combiner: `sum`, `mean`, `sqrtn` pool the rows of one example; `none`: one key each.
         separator: what separates the values of a multi-valued column.
+        lists: the columns are stored as lists, which Parquet has; None: as the training file says.
         buckets: boundaries that cut a numeric column into integer keys, or `log`: one bucket
             each for < 0, 0, 1 and 2, then floor(log(x) ** 2).
     """
@@ -108,6 +126,7 @@ class SparseGroup(Section):
     table: str | None = Field(default=None, min_length=1)
     combiner: Combiner | None = "sum"
     separator: str | None = Field(default=None, min_length=1)
+    lists: bool | None = None
     buckets: Literal["log"] | tuple[float, ...] | None = None
 
     @field_validator("combiner", mode="before")
@@ -134,6 +153,21 @@ class SparseGroup(Section):
             raise problem(
                 "combiner 'none' needs exactly one key an example, but a separator is set; "
                 "choose sum, mean or sqrtn"
+            )
+        if self.lists and self.combiner is None:
+            raise problem(
+                "combiner 'none' needs exactly one key an example, but the columns are lists: "
+                f"{', '.join(self.columns)}; choose sum, mean or sqrtn"
+            )
+        if self.lists and self.separator is not None:
+            raise problem(
+                f"a separator cuts texts, but the columns are lists: {', '.join(self.columns)}; "
+                "leave separator out"
+            )
+        if self.lists and self.buckets is not None:
+            raise problem(
+                "buckets are for single numbers, but the columns are lists: "
+                f"{', '.join(self.columns)}; leave buckets out"
             )
         if self.buckets is not None and self.separator is not None:
             raise problem("buckets are for single numbers, but a separator is set; leave one out")
@@ -170,6 +204,11 @@ class FeaturesConfig(Section):
         dense_names = {column.name for column in dense}
         dims: dict[str, SparseColumn] = {}
         for column in sparse:
+            if column.name.endswith(f"/{WIDE}"):
+                raise problem(
+                    f"column {column.name!r} has the name of a linear table (<column>/{WIDE}); "
+                    "rename it in the file"
+                )
             if column.name in dense_names and column.boundaries is None:
                 raise problem(
                     f"column {column.name!r} is both dense and sparse; name it once, or give its "
@@ -196,11 +235,12 @@ class FeaturesConfig(Section):
         return tuple(
             SparseColumn(
                 name=name,
-                table=group.table or name,
+                table=group.table or own_table(name),
                 dim=group.dim,
                 hash=group.hash and group.buckets is None,
                 combiner=group.combiner,
                 separator=group.separator,
+                lists=bool(group.lists),
                 boundaries=group.boundaries(),
             )
             for group in self.sparse

@@ -84,6 +84,8 @@ def _what(problem: ErrorDetails) -> str:
         hint = nearest(given, legal) if isinstance(given, str) else ""
         name = "arch " if "tag" in context else ""
         return f"{name}{_short(given)} is not legal{hint}; expected one of {', '.join(legal)}"
+    if kind == "string_type" and isinstance(problem["input"], bool | int | float):
+        return _unquoted(problem["input"])
     if kind in _EXPECTED:
         return f"{value} is not legal; expected {_EXPECTED[kind]}"
     if kind in _BOUNDS:
@@ -94,6 +96,17 @@ def _what(problem: ErrorDetails) -> str:
     if kind == "string_pattern_mismatch":
         return f"{value} is not legal; expected letters, digits and . _ - (a letter or digit first)"
     return f"{value} is not legal; {problem['msg'][:1].lower()}{problem['msg'][1:]}"
+
+
+def _unquoted(value: bool | float) -> str:
+    if isinstance(value, bool):
+        words = "yes, on and true" if value else "no, off and false"
+        quoted = '"yes"' if value else '"no"'
+        return (
+            f"{str(value).lower()} is not legal; expected a text, but YAML reads {words} as a "
+            f"boolean: quote it, as in {quoted}"
+        )
+    return f'{value!r} is not legal; expected a text, not a number: quote it, as in "{value}"'
 
 
 def _short(value: Any) -> str:

@@ -9,11 +9,11 @@ from pydantic import Field, field_validator, model_validator
 
 from hotrow.config.cache import CacheConfig
 from hotrow.config.data import CRITEO_DENSE, CRITEO_SPARSE, DataConfig
-from hotrow.config.features import FeaturesConfig
+from hotrow.config.features import DEFAULT_TABLE, WIDE, FeaturesConfig
 from hotrow.config.model import DlrmConfig, LogisticConfig, ModelConfig
 from hotrow.config.parallel import ParallelConfig
 from hotrow.config.section import Section, problem
-from hotrow.config.tables import DEFAULT_TABLE, WIDE, TableSettings, inherit_settings
+from hotrow.config.tables import TableSettings, inherit_settings
 from hotrow.config.training import (
     CheckpointConfig,
     EmbeddingsConfig,
@@ -62,6 +62,12 @@ class RunConfig(Section):
                 f"features: column {self.data.label!r} is the label; a model that reads it "
                 "learns nothing; leave it out"
             )
+        names = self.data.columns
+        if names is not None and self.data.label not in names:
+            raise problem(
+                f"data: label {self.data.label!r} is not one of columns {', '.join(names)}; "
+                "name the label's column"
+            )
         known = self.data.known_columns()
         for column in columns if known is not None else ():
             if column not in (known or ()):
@@ -81,6 +87,11 @@ class RunConfig(Section):
     @model_validator(mode="after")
     def _libsvm_is_pooled(self) -> RunConfig:
         for column in self.features.sparse_columns():
+            if self.data.format == "libsvm" and column.lists:
+                raise problem(
+                    f"features: lists of column {column.name!r} are for Parquet files, the format "
+                    "here is 'libsvm', whose rows are lists of ids anyway; leave lists out"
+                )
             if self.data.format == "libsvm" and column.combiner is None:
                 raise problem(
                     f"features: column {column.name!r} of a LibSVM file has several keys a row; "
@@ -92,11 +103,11 @@ class RunConfig(Section):
     def _tables_exist(self) -> RunConfig:
         sparse = self.features.sparse_columns()
         names = list(dict.fromkeys(column.table for column in sparse))
-        for name in [*names, *(column.name for column in sparse)]:
+        for name in names:
             if name in (DEFAULT_TABLE, WIDE) or name.endswith(f"/{WIDE}"):
                 raise problem(
-                    f"features: table name {name!r} is taken (default, wide and <column>/wide "
-                    "have a meaning under `tables`); set `table` to another name"
+                    f"features: table name {name!r} is taken ({DEFAULT_TABLE}, {WIDE} and "
+                    f"<column>/{WIDE} have a meaning under `tables`); set `table` to another name"
                 )
         legal = [DEFAULT_TABLE, WIDE, *names, *(f"{column.name}/{WIDE}" for column in sparse)]
         for name in self.tables:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from hotrow.config.admission import AdmissionConfig, ExpiryConfig
+from hotrow.config.features import DEFAULT_TABLE, WIDE
 from hotrow.config.learning_rate import LearningRate, learning_rate_as_spec
 from hotrow.config.parallel import ShardingName
 from hotrow.config.section import Section, from_spec, problem
@@ -22,10 +23,6 @@ from hotrow.spec import (
     RowwiseAdagrad,
     TableOptimizer,
 )
-
-DEFAULT_TABLE = "default"
-WIDE = "wide"
-"""Key of the settings of all linear (width 1) tables, and the suffix of their names."""
 
 
 class InitializerConfig(Section):

@@ -96,6 +96,22 @@ def test_evaluate_reads_labels_that_are_words(
     assert "label mean   0.333333" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("command", ["evaluate", "predict"])
+def test_malformed_lines_are_left_out_and_counted_where_this_is_asked_for(
+    zoo: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(CSV)
+    arguments = ("--signature", "columns", "--on-malformed")
+    assert _platform(command, zoo, path, *arguments, "skip") == 0
+    printed = capsys.readouterr()
+    (line,) = printed.err.splitlines()
+    assert line.startswith("left out: 1 malformed line, the first is line 4: label is 'yes', not 0")
+    assert "(--positive)" in line
+    assert {"evaluate": "rows         2 (", "predict": "2\t0.375\n"}[command] in printed.out
+    assert _platform(command, zoo, path, *arguments, "fail") == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
@@ -127,7 +143,7 @@ def test_evaluate_reads_labels_that_are_words(
         pytest.param(
             ["--data", __file__],
             2,
-            "cannot be told from its name; give --format criteo, csv or libsvm",
+            "cannot be told from its name; give --format criteo, csv, libsvm or parquet",
             id="unknown format",
         ),
         pytest.param(
@@ -169,4 +185,6 @@ def test_evaluate_refuses_a_file_without_labels(
     rows = tmp_path / "rows.csv"
     rows.write_text("x\n2\n")
     assert _platform("evaluate", half_plus_two, rows) == 1
-    assert "has no label column 'label'" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "has no label column 'label'" in error
+    assert "(--label)" in error

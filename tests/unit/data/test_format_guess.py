@@ -15,7 +15,7 @@ from hotrow.trainer.data.format_guess import guess_format
         ("dac_sample.txt", "criteo"),
         ("a.csv", "csv"),
         ("adult.data.gz", "csv"),
-        ("x.parquet", "csv"),
+        ("x.parquet", "parquet"),
         ("f.libsvm.zst", "libsvm"),
     ],
 )
@@ -25,5 +25,5 @@ def test_the_ending_tells_the_format(name: str, expected: str) -> None:
 
 @pytest.mark.parametrize("name", ["rows", "rows.gz", "rows.json"])
 def test_an_unknown_ending_asks_for_the_format(name: str) -> None:
-    with pytest.raises(InvalidArgumentError, match="give --format criteo, csv or libsvm"):
+    with pytest.raises(InvalidArgumentError, match="give --format criteo, csv, libsvm or parquet"):
         guess_format(name)

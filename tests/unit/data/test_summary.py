@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hotrow.config import DataConfig
-from hotrow.trainer.data import Column, ColumnKind, open_data
+from hotrow.trainer.data import Column, ColumnKind, Malformed, open_data
 from hotrow.trainer.data import summary as summary_module
 from hotrow.trainer.data.summary import summarize
 
@@ -26,7 +26,7 @@ def test_figures_of_a_small_csv(write: Write) -> None:
     ]
     data = DataConfig(format="csv", train="-", on_malformed="skip")
     summary = summarize(open_data(path, data, columns=columns), counted_rows=100, top=2)
-    assert (summary.rows, summary.malformed, summary.first_malformed_line) == (5, 1, 6)
+    assert (summary.rows, summary.malformed) == (5, Malformed(1, 6))
     assert summary.label_rate == pytest.approx(0.4)
     x, t, ids = summary.columns
     assert (x.missing_share, x.distinct) == (0.4, 3)

@@ -1,0 +1,50 @@
+"""`with_list_columns`: which columns of a run are lists, as its training file says."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from hotrow.config import RunConfig, SparseGroup, parse_config
+from hotrow.trainer.data.data_files import each_path
+from hotrow.trainer.data.parquet import is_parquet, parquet_schema
+from hotrow.trainer.data.parquet_lists import is_list
+
+
+def with_list_columns(config: RunConfig, path: Path | None = None) -> RunConfig:
+    """Returns `config` with `lists: true` for the columns that a data file stores as lists.
+
+    A model must know before it reads a row which columns have any number of values. Only a
+    Parquet file tells. A group with lists and other columns is split, its columns stay in order.
+
+    Args:
+        config: of a run.
+        path: the file; None: the first training file.
+
+    Raises:
+        NotFoundError, DataError: the file is missing or damaged.
+        InvalidArgumentError: an option of the group does not go with lists.
+    """
+    path = each_path(config.data.train)[0] if path is None else path
+    if config.data.format == "libsvm" or not is_parquet(path):
+        return config
+    lists = {field.name for field in parquet_schema(path) if is_list(field.type)}
+    groups = config.features.sparse
+    unset = [group for group in groups if group.lists is None and group.separator is None]
+    if not any(lists.intersection(group.columns) for group in unset):
+        return config
+    raw = config.model_dump()
+    raw["features"]["sparse"] = [part for group in groups for part in _parts(group, lists)]
+    return parse_config(raw, source=str(path))
+
+
+def _parts(group: SparseGroup, lists: Collection[str]) -> Iterator[dict[str, Any]]:
+    """Yields the settings of a group, or of each run of its columns that are lists or are not."""
+    settings = group.model_dump()
+    if group.lists is not None or group.separator is not None:
+        yield settings
+        return
+    for are_lists, columns in groupby(group.columns, key=lambda name: name in lists):
+        yield {**settings, "columns": list(columns), "lists": True if are_lists else None}
