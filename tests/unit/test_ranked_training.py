@@ -57,7 +57,7 @@ def files(tmp_path_factory):
     return folder
 
 
-def config_of(files, workers=1, sharding="auto", **sections):
+def config_of(files, workers=1, sharding=None, **sections):
     """Returns a configuration; sharding: a key of `MIXES`, or that of all tables."""
     values = {
         "name": "m",
@@ -78,8 +78,8 @@ def config_of(files, workers=1, sharding="auto", **sections):
         "train": {"epochs": 2, "shuffle_buffer": 100, "eval_every_steps": 4},
         "checkpoint": {"every_steps": 5},
     }
-    parallel = {"workers": workers, "timeout_seconds": 60.0}
-    if sharding not in MIXES:
+    parallel = {"workers": workers, "timeout_seconds": 60.0, **sections.pop("parallel", {})}
+    if sharding is not None and sharding not in MIXES:
         parallel["sharding"] = sharding
     for name, section in sections.items():
         values[name] = {**values.get(name, {}), **section}
@@ -261,7 +261,7 @@ def test_expired_keys_are_remembered_by_whoever_has_them(files, tmp_path):
         "default": {"learning_rate": 0.1, "expiry": {"after_steps": 3, "sweep_steps": 1}},
     }
     tombstones = []
-    for number, (ranks, step) in enumerate(((3, 12), (1, 12), (2, 12), (2, 13))):
+    for number, (ranks, step) in enumerate(((3, 12), (2, 12), (2, 13))):
         config = config_of(files, ranks, tables=settings, train={"max_steps": step})
         results = train_on(ranks, config, tmp_path / "run", resume=number > 0)
         assert not isinstance(results[0], BaseException), results
@@ -273,7 +273,7 @@ def test_expired_keys_are_remembered_by_whoever_has_them(files, tmp_path):
             assert (figures["tombstones"], figures["rows"]) == (len(keys), table.size)
             tombstones[-1]["expired"] = figures["expired"]
     assert len(tombstones[0]) > 1
-    assert tombstones[0] == tombstones[1] == tombstones[2]
+    assert tombstones[0] == tombstones[1]
 
 
 def test_a_damaged_state_of_another_rank_is_refused_and_changes_nothing():
@@ -515,7 +515,7 @@ def test_the_number_of_ranks_must_be_that_of_the_configuration(files, tmp_path):
         train(config_of(files, 2), tmp_path / "run", ranks=LONE)
 
 
-@pytest.mark.parametrize(("ranks", "sharding"), [(3, "mixed"), slow(2, "row"), slow(3, "column")])
+@pytest.mark.parametrize(("ranks", "sharding"), [(2, "mixed"), slow(2, "row"), slow(3, "column")])
 def test_batch_normalisation_is_by_the_batch_of_all_ranks(files, tmp_path, ranks, sharding):
     model = {"batch_norm": True}
     alone = tmp_path / "alone"
