@@ -17,7 +17,7 @@ JOBS ?= 2
 # How long `make fuzz` runs each target.
 SECONDS ?= 600
 
-.PHONY: help setup format lint test native-test sanitize fuzz demo bench protos cuda-check gpu-check clean
+.PHONY: help setup format lint build-tests test test-all native-test sanitize fuzz demo bench protos cuda-check gpu-check clean
 
 help: ## list the tasks
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -37,8 +37,14 @@ lint: setup ## style and types
 	$(BIN)/mypy
 	$(BIN)/hadolint docker/*.Dockerfile
 
-test: setup ## the whole test suite
+build-tests: setup ## the C++ tests and the emulated GPU, which pytest runs
+	@.ci/build-tests $(BIN)/python
+
+test: build-tests ## the tests but those marked slow
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile
+
+test-all: build-tests ## every test, before an issue is closed
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile -m "slow or not slow"
 
 native-test: setup ## the core's own C++ tests (part of `make test`, too)
 	@.ci/core-tests $(BIN)/python plain

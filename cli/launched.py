@@ -6,19 +6,52 @@ import os
 import select
 import signal
 import threading
+import time
 from pathlib import Path
 
 LAUNCHER = "HOTROW_LAUNCHER"
 """Set by the launcher for its ranks: its process id and the directory that they write to."""
 
 
-def pids(folder: Path) -> dict[int, int]:
-    """Returns the ranks by process id."""
+def pids(folder: Path, of: str = "pid") -> dict[int, int]:
+    """Returns the ranks by process id; of: "keeper" for the processes that keep them."""
     return {
         int(path.read_text()): int(path.suffix[1:])
-        for path in folder.glob("pid.[0-9]*")
+        for path in folder.glob(f"{of}.[0-9]*")
         if path.stat().st_size
     }
+
+
+def killed(folder: Path) -> list[tuple[int, int]]:
+    """Returns rank and signal of each rank that a signal killed, the first to die first."""
+    found = []
+    for path in folder.glob("killed.[0-9]*"):
+        number, nanoseconds = path.read_text().split()
+        found.append((int(nanoseconds), int(path.suffix[1:]), int(number)))
+    return [(rank, number) for _, rank, number in sorted(found)]
+
+
+def record_keeper() -> None:
+    """Records that this process keeps the rank that mpiexec started."""
+    _record("keeper", str(os.getpid()))
+
+
+def record_killed(number: int) -> None:
+    """Records that a signal killed the rank that this process keeps, and when."""
+    _record("killed", f"{number} {time.monotonic_ns()}")
+
+
+def _record(what: str, text: str) -> None:
+    rank = os.environ.get("PMI_RANK", "")
+    _, _, folder = os.environ.get(LAUNCHER, "").partition(":")
+    if folder and rank.isdecimal():
+        _write(Path(folder), f"{what}.{rank}", text)
+
+
+def _write(folder: Path, name: str, text: str) -> None:
+    unfinished = folder / f".{name}"
+    unfinished.write_text(text)
+    unfinished.rename(folder / name)
 
 
 def exit_codes(folder: Path) -> dict[int, int]:
@@ -56,9 +89,7 @@ class Launched:
 
     def _write(self, what: str, number: int) -> None:
         if self._folder is not None:
-            unfinished = self._folder / f".{what}.{self._rank}"
-            unfinished.write_text(str(number))
-            unfinished.rename(self._folder / f"{what}.{self._rank}")
+            _write(self._folder, f"{what}.{self._rank}", str(number))
 
 
 def _end_with(process: int) -> None:

@@ -7,7 +7,6 @@ whatever ends this process, even SIGKILL, ends them.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import re
 import shutil
@@ -18,18 +17,19 @@ import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
 import click
 
-from hotrow.cli.launched import LAUNCHER, exit_codes, pids
+from hotrow.cli.kept_rank import die_with_parent
+from hotrow.cli.launched import LAUNCHER, exit_codes, killed, pids
 from hotrow.errors import FailedPreconditionError
 from hotrow.trainer.checkpoint.stored import newest_step
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_PR_SET_PDEATHSIG = 1
 _FOLDERS = "hotrow-ranks-"  # and the launcher's process id
 
 # What mpiexec prints when a process ends early. It is told in one line instead.
@@ -68,7 +68,7 @@ def launch(workers: int, arguments: Sequence[str], run_dir: Path) -> int:
         FailedPreconditionError: there is no mpiexec, or it does not start.
     """
     command = [str(mpiexec()), "-launcher", "fork", "-n", str(workers)]
-    command += [sys.executable, "-m", "hotrow.cli.main", *arguments]
+    command += [sys.executable, "-m", "hotrow.cli.kept_rank", *arguments]
     _remove_leftovers()
     with tempfile.TemporaryDirectory(prefix=f"{_FOLDERS}{os.getpid()}-") as folder:
         try:
@@ -79,7 +79,7 @@ def launch(workers: int, arguments: Sequence[str], run_dir: Path) -> int:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 start_new_session=True,  # Ctrl-C comes once, from here
-                preexec_fn=_die_with_parent,
+                preexec_fn=partial(die_with_parent, os.getpid()),
             )
         except OSError as err:
             raise FailedPreconditionError(f"{command[0]} does not start: {err.strerror}") from err
@@ -98,9 +98,10 @@ def launch(workers: int, arguments: Sequence[str], run_dir: Path) -> int:
                 pump.join()
             process.stdout.close()
             process.stderr.close()
-        ended, ranks = exit_codes(Path(folder)), pids(Path(folder))
-    killed = told.signal is not None and ranks.get(told.pid or -1, -1) not in ended
-    if code == 0 or ((any(ended.values()) or told.errors) and not killed):
+        ended = exit_codes(Path(folder))
+        death = _death(told, Path(folder), code)
+    was_killed = death.signal is not None and death.rank not in ended
+    if code == 0 or ((any(ended.values()) or told.errors) and not was_killed):
         for line in dict.fromkeys(told.errors):  # ranks that cannot start say the same
             sys.stderr.buffer.write(line)
         sys.stderr.flush()
@@ -109,7 +110,7 @@ def launch(workers: int, arguments: Sequence[str], run_dir: Path) -> int:
         name = signal.Signals(forwarded[0]).name
         click.echo(f"stopped by {name}; {_what_now(run_dir)}", err=True)
         return 128 + forwarded[0]
-    _tell_death(told, ranks, run_dir, code)
+    click.echo(f"Error: {death}, so all ranks ended; {_what_now(run_dir)}", err=True)
     return 1
 
 
@@ -188,15 +189,34 @@ def _forwarding(process: subprocess.Popen[bytes], folder: Path) -> Iterator[list
             signal.signal(number, handler)
 
 
-def _tell_death(told: _Told, ranks: dict[int, int], run_dir: Path, code: int) -> None:
-    who = f"rank {ranks[told.pid]}" if told.pid in ranks else "a rank"
-    if told.signal is not None:
-        name = signal.Signals(told.signal).name
-        of_what = f"was killed by signal {told.signal} ({name})"
-    else:
-        of_what = f"ended with exit code {told.exit_code if told.exit_code is not None else code}"
-    line = f"Error: {who} {of_what}, so all ranks ended; {_what_now(run_dir)}"
-    click.echo(line, err=True)
+@dataclass(frozen=True)
+class _Death:
+    """How a rank ended; rank: None if it is not known which one."""
+
+    rank: int | None
+    signal: int | None
+    exit_code: int
+
+    def __str__(self) -> str:
+        who = "a rank" if self.rank is None else f"rank {self.rank}"
+        if self.signal is None:
+            return f"{who} ended with exit code {self.exit_code}"
+        return f"{who} was killed by signal {self.signal} ({signal.Signals(self.signal).name})"
+
+
+def _death(told: _Told, folder: Path, code: int) -> _Death:
+    """Returns the death that ended the others.
+
+    Of the ranks that mpiexec reports it may have killed some itself, so what was recorded where a
+    rank died counts first.
+    """
+    ended = exit_codes(folder)
+    exit_code = told.exit_code if told.exit_code is not None else code
+    for rank, number in killed(folder):
+        if rank not in ended:
+            return _Death(rank, number, exit_code)
+    known = pids(folder) | pids(folder, "keeper")
+    return _Death(known.get(told.pid or -1), told.signal, exit_code)
 
 
 def _what_now(run_dir: Path) -> str:
@@ -204,7 +224,3 @@ def _what_now(run_dir: Path) -> str:
     if step is None:
         return "there is no checkpoint yet; start again"
     return f"the newest checkpoint is of step {step}; continue with --resume --run-dir {run_dir}"
-
-
-def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

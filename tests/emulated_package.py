@@ -7,25 +7,17 @@ the package differs.
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
+
+from native_build import built
 
 import hotrow
 from hotrow import _native
 
-ROOT = Path(__file__).resolve().parents[1]
-
 
 def lay_out_emulated(folder: Path) -> Path:
-    """Returns `folder`, a PYTHONPATH with the package, built from setup's objects."""
-    built = subprocess.run(
-        [str(ROOT / ".ci" / "emulated-gpu"), sys.executable],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert built.returncode == 0, built.stdout[-8000:] + built.stderr[-4000:]
+    """Returns `folder`, a PYTHONPATH with the package, from what `make build-tests` built."""
+    emulated = built("emulated/libhotrow_tf.so").parent
     package = folder / "hotrow"
     package.mkdir()
     for entry in Path(hotrow.__file__).parent.iterdir():
@@ -33,6 +25,6 @@ def lay_out_emulated(folder: Path) -> Path:
             (package / entry.name).symlink_to(entry)
     # Copies: a library looks for the core beside itself.
     binding = Path(_native.__file__)
-    for library in (binding, *(ROOT / "build" / "native" / "emulated").glob("*.so")):
+    for library in (binding, *emulated.glob("*.so")):
         shutil.copy(library, package / library.name)
     return folder

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from native_build import built
 
 NATIVE = Path(__file__).resolve().parents[2] / "ops" / "native"
 
@@ -78,6 +80,7 @@ def library_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build / "lib"
 
 
+@pytest.mark.slow  # it builds the core once more
 def test_the_core_works_without_tensorflow(library_folder: Path, tmp_path: Path) -> None:
     answer = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path / "store")],
@@ -87,6 +90,23 @@ def test_the_core_works_without_tensorflow(library_folder: Path, tmp_path: Path)
     )
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout == "works\n"
+
+
+def test_the_core_is_linked_with_neither_tensorflow_nor_python() -> None:
+    library = built("lib/libhotrow_core.so")
+    needed = read("readelf", "--dynamic", library)
+    undefined = read("nm", "--dynamic", "--undefined-only", library)
+    assert "libc.so.6" in needed
+    assert " memcpy" in undefined
+    for line in (needed + undefined).lower().splitlines():
+        assert "tensorflow" not in line
+        assert "python" not in line
+        assert not re.search(r"\bU _?py", line, re.IGNORECASE)
+
+
+def read(*command: object) -> str:
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=True)
+    return done.stdout
 
 
 def test_the_core_includes_neither_tensorflow_nor_python() -> None:

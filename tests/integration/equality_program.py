@@ -1,7 +1,8 @@
 """Trains a layer of tables of several kinds with a dense part, and writes what came of it.
 
-Run it on any number of ranks: `equality_program.py OUT.npz STEPS`. By sharding and optimizer: the
-losses, the dense weights, and the rows of all ranks by key.
+Run it on any number of ranks: `equality_program.py OUT.npz STEPS [all]`. By sharding and optimizer,
+each optimizer with one sharding unless `all` is given: the losses, the dense weights, and the rows
+of all ranks by key.
 """
 
 from __future__ import annotations
@@ -117,11 +118,12 @@ def whole_rows(table, ranks):
 
 
 def main() -> None:
-    out, steps = sys.argv[1], int(sys.argv[2])
+    out, steps, whole = sys.argv[1], int(sys.argv[2]), sys.argv[3:] == ["all"]
     with start_ranks(120.0) as ranks:
         results = {}
-        for kind in OPTIMIZERS:
-            for sharding in SHARDINGS if ranks.size > 1 else SHARDINGS[:1]:
+        for number, kind in enumerate(OPTIMIZERS):
+            shardings = SHARDINGS if whole else (SHARDINGS[number % len(SHARDINGS)],)
+            for sharding in shardings if ranks.size > 1 else SHARDINGS[:1]:
                 results |= train(ranks, sharding, kind(RATES[kind.__name__]), steps)
         if ranks.is_first:
             np.savez(out, **results)

@@ -1,6 +1,8 @@
 """`platform train` on several ranks as real processes: equality, resumption, deaths, errors.
 
-Each process imports TensorFlow for seconds, so each run is used for many checks.
+Each process imports TensorFlow for seconds, so each run is used for many checks. That ranks train
+what one process trains, in every way, show tests/unit/test_ranked_training.py and
+ops/native/tests/rank_step_test.cc.
 """
 
 from __future__ import annotations
@@ -26,6 +28,10 @@ from integration.ranked_runs import (
     wait_for_checkpoint,
     wait_until_gone,
 )
+
+from hotrow.cli.main import main
+from hotrow.config import load_config
+from hotrow.trainer.loop import train
 
 DLRM = {
     "features": {
@@ -99,18 +105,18 @@ def config(folder):
 def dlrm(folder, config):
     """A run of one process."""
     path = config("dlrm", **DLRM)
-    done = platform("train", path, "--run-dir", folder / "dlrm-1")
-    assert done.returncode == 0, done.stderr
+    train(load_config(path), folder / "dlrm-1")
     return path, folder / "dlrm-1"
 
 
-def test_workers_train_resume_and_export_what_one_process_does(folder, dlrm):
+def test_ranks_of_mpiexec_and_workers_train_resume_and_export_what_one_process_does(folder, dlrm):
     path, alone = dlrm
     run = folder / "dlrm-2"
-    stopped = platform("train", path, "--run-dir", run, "--workers", 2, "--set",
-                       "train.max_steps=8")  # fmt: skip
+    stopped = platform("train", path, "--run-dir", run, "--set", "train.max_steps=8",
+                       before=(MPIEXEC, "-n", "2"))  # fmt: skip
     assert stopped.returncode == 0, stopped.stderr
-    assert "8 steps" in stopped.stdout
+    assert stopped.stdout.count("8 steps") == 1
+    assert stopped.stdout.count("2 ranks") == 1
     manifest = json.loads((newest(run) / "manifest.json").read_text())
     assert (manifest["format"], manifest["environment"]["ranks"]) == (3, 2)
     resumed = platform("train", path, "--run-dir", run, "--workers", 3, "--resume", "--json",
@@ -124,16 +130,15 @@ def test_workers_train_resume_and_export_what_one_process_does(folder, dlrm):
     assert_same_losses(run, alone)
     assert_same_model(run, alone)
 
-    told = platform("inspect", run, "--json", "-")
-    assert told.returncode == 0, told.stderr
-    tables = {table["name"]: table["rows"] for table in json.loads(told.stdout)["tables"]}
+    assert main(["inspect", str(run), "--json", str(folder / "inspected.json")]) == 0
+    told = json.loads((folder / "inspected.json").read_text())
+    tables = {table["name"]: table["rows"] for table in told["tables"]}
     assert tables == result["rows"]
 
     scores = []
     for name, trained in (("one", alone), ("ranks", run)):
-        done = platform("export", trained, "--to", folder / f"export-{name}", "--name", "m",
-                        "--standalone")  # fmt: skip
-        assert done.returncode == 0, done.stderr
+        to = ["--to", str(folder / f"export-{name}"), "--name", "m", "--standalone"]
+        assert main(["export", str(trained), *to]) == 0
         scores.append(folder / f"export-{name}")
     assert_same_exports(*scores)
 
@@ -161,14 +166,15 @@ def assert_same_exports(one, other):
         np.testing.assert_allclose(values, answers[1][name], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.slow), 4])
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 4])
 def test_ranks_under_mpiexec_train_a_model_whose_tables_are_split_in_all_ways(
     folder, config, ranks
 ):
     path = config("wide", **WIDE_DEEP)
     alone, run = folder / "wide-1", folder / f"wide-{ranks}"
     if not alone.exists():
-        assert platform("train", path, "--run-dir", alone).returncode == 0
+        train(load_config(path), alone)
     done = platform("train", path, "--run-dir", run, before=(MPIEXEC, "-n", str(ranks)))
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("16 steps") == 1
@@ -177,7 +183,8 @@ def test_ranks_under_mpiexec_train_a_model_whose_tables_are_split_in_all_ways(
     assert_same_model(run, alone)
 
 
-@pytest.mark.parametrize("ranks", [3, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow  # also in test_rank_equality
+@pytest.mark.parametrize("ranks", [2, 3])
 def test_rows_with_any_number_of_weighted_ids(folder, config, ranks):
     path = config(
         "ids",
@@ -192,7 +199,7 @@ def test_rows_with_any_number_of_weighted_ids(folder, config, ranks):
     )
     alone, run = folder / "ids-1", folder / f"ids-{ranks}"
     if not alone.exists():
-        assert platform("train", path, "--run-dir", alone).returncode == 0
+        train(load_config(path), alone)
     done = platform("train", path, "--run-dir", run, "--workers", ranks)
     assert done.returncode == 0, done.stderr
     assert_same_losses(run, alone)
@@ -234,7 +241,7 @@ def test_nothing_stays_when_the_command_is_killed(folder, endless):
     wait_until_gone(run, 10)
 
 
-@pytest.mark.parametrize("to", ["the command", "a rank"])
+@pytest.mark.parametrize("to", ["the command", pytest.param("a rank", marks=pytest.mark.slow)])
 def test_a_signal_ends_all_ranks_after_a_checkpoint(folder, endless, to):
     run = folder / f"stopped-{to.split()[1]}"
     process = start("train", endless, "--run-dir", run, "--workers", 2)
@@ -275,6 +282,7 @@ def test_an_error_of_one_rank_is_told_once(folder, config):
     wait_until_gone(run, 10)
 
 
+@pytest.mark.slow  # also in test_ranked_training
 def test_malformed_rows_are_told_once(folder, config):
     text = (folder / "train.tsv").read_text().splitlines()
     text[4000] = "broken"

@@ -29,8 +29,8 @@ def folder(tmp_path_factory):
     """A configuration, its data, and a run of ranks whose tables are in RAM."""
     folder = tmp_path_factory.mktemp("runs")
     draw = np.random.default_rng(5)
-    keys = (KEYS * draw.random((900, 3)) ** 3).astype(np.int64)
-    labels = draw.integers(0, 2, 900)
+    keys = (KEYS * draw.random((360, 3)) ** 3).astype(np.int64)
+    labels = draw.integers(0, 2, 360)
     lines = [",".join(map(str, (label, *row))) for label, row in zip(labels, keys, strict=True)]
     (folder / "train.csv").write_text("\n".join(["label,a,b,c", *lines]) + "\n")
     (folder / "run.yaml").write_text(yaml.safe_dump(values(folder)))
@@ -55,8 +55,8 @@ def values(folder):
             "b": {"sharding": "table"},
         },
         "model": {"arch": "wide_deep", "hidden": [8]},
-        "train": {"eval_every_steps": 5},
-        "checkpoint": {"every_steps": 6},
+        "train": {"eval_every_steps": 2},
+        "checkpoint": {"every_steps": 3},
         "parallel": {"timeout_seconds": 60.0},
     }
 
@@ -86,10 +86,20 @@ def keys_to_rows(result):
 ON_GPU = ("--set", "cache.device=gpu", "--set", "cache.device_rows=100")
 
 
-def test_ranks_on_gpus_do_what_ranks_in_memory_do(emulated, folder):
-    run = folder / "gpu"
-    # The run is stopped half-way and resumed.
-    for extra in (("--set", "train.max_steps=10"), ("--resume",)):
+@pytest.mark.parametrize(
+    "parts",
+    [
+        pytest.param([()], id="in one go"),
+        pytest.param(
+            [("--set", "train.max_steps=4"), ("--resume",)],
+            id="stopped and resumed",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_ranks_on_gpus_do_what_ranks_in_memory_do(emulated, folder, parts):
+    run = folder / f"gpu-{len(parts)}"
+    for extra in parts:
         done = platform("train", folder / "run.yaml", "--run-dir", run, "--workers", 2, *ON_GPU,
                         *extra, "--json", folder / "gpu.json", package=emulated)  # fmt: skip
         assert done.returncode == 0, done.stderr
@@ -99,10 +109,11 @@ def test_ranks_on_gpus_do_what_ranks_in_memory_do(emulated, folder):
     assert_same_model(run, folder / "ram", rtol=0, atol=0)
 
 
+@pytest.mark.slow
 def test_a_run_of_ranks_on_gpus_goes_on_in_memory(emulated, folder):
     run, result = folder / "moved", folder / "begun.json"
     begun = platform("train", folder / "run.yaml", "--run-dir", run, "--workers", 2, *ON_GPU,
-                     "--set", "train.max_steps=5", "--set", "cache.lookahead=0",
+                     "--set", "train.max_steps=2", "--set", "cache.lookahead=0",
                      "--json", result, package=emulated)  # fmt: skip
     assert begun.returncode == 0, begun.stderr
     assert keys_to_rows(result) == 1
@@ -111,6 +122,7 @@ def test_a_run_of_ranks_on_gpus_goes_on_in_memory(emulated, folder):
     assert_same_model(run, folder / "ram", rtol=0, atol=0)
 
 
+@pytest.mark.slow  # also in ops/native/tests/gpu/device_rank_failures_test.cc
 @pytest.mark.parametrize(
     ("setting", "words"),
     [

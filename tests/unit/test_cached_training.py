@@ -30,6 +30,10 @@ STEPS = 2 * ROWS // BATCH
 SLOTS = 512
 
 
+def slow(*values: Any) -> Any:
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A CSV of skewed integer keys whose label they tell."""
@@ -86,13 +90,13 @@ def plain(file: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[TrainRe
 @pytest.mark.parametrize(
     ("ratio", "lookahead", "more"),
     [
-        (0.001, 0, {"warmup": 0}),
         (0.001, 1, {"policy": "lru"}),
-        (0.001, 32, {}),
-        (0.01, 8, {"warmup_batches": 3}),
         (0.1, 32, {"warmup": 1}),
-        (1.0, 8, {}),
-        (0.001, 0, {"disk": "lines"}),
+        slow(0.001, 0, {"warmup": 0}),
+        slow(0.001, 32, {}),
+        slow(0.01, 8, {"warmup_batches": 3}),
+        slow(1.0, 8, {}),
+        slow(0.001, 0, {"disk": "lines"}),
         (0.001, 8, {"disk": "lines", "policy": "lru"}),
     ],
 )
@@ -122,9 +126,9 @@ def test_a_run_with_a_cache_is_the_run_without(
     [
         ({}, {"device_rows": SLOTS, "lookahead": 8}),
         ({"device_rows": SLOTS, "lookahead": 4}, {}),
-        ({"device_rows": SLOTS}, {"cache_ratio": 0.2, "policy": "lru", "lookahead": 0}),
+        slow({"device_rows": SLOTS}, {"cache_ratio": 0.2, "policy": "lru", "lookahead": 0}),
         ({"device_rows": SLOTS, "disk": "."}, {"device_rows": 2 * SLOTS, "disk": "."}),
-        ({"device_rows": SLOTS, "disk": "."}, {}),
+        slow({"device_rows": SLOTS, "disk": "."}, {}),
     ],
     ids=[
         "with a cache from now on",
@@ -134,7 +138,13 @@ def test_a_run_with_a_cache_is_the_run_without(
         "from disk to memory",
     ],
 )
-@pytest.mark.parametrize("steps", [STEPS // 2, 110], ids=["between epochs", "in epoch 2"])
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param(STEPS // 2, id="between epochs", marks=pytest.mark.slow),
+        pytest.param(110, id="in epoch 2"),
+    ],
+)
 def test_a_run_may_go_on_with_another_cache(
     file: Path,
     tmp_path: Path,

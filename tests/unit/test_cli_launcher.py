@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import subprocess
 import sys
 
 import pytest
 
 from hotrow.cli import launcher
-from hotrow.cli.launched import LAUNCHER, Launched, exit_codes, pids
+from hotrow.cli.launched import LAUNCHER, Launched, exit_codes, killed, pids
 from hotrow.errors import FailedPreconditionError
 
 BANNER = b"""
@@ -24,6 +25,15 @@ BANNER = b"""
 YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)
 This typically refers to a problem with your application.
 Please see the FAQ page for debugging suggestions
+"""
+
+# A kept rank that says its process id and goes on until it is killed.
+WAITING = """
+import os, time
+from hotrow.cli import kept_rank, main
+def wait(): print(os.getpid(), flush=True), time.sleep(60)
+main.main = wait
+kept_rank.main()
 """
 
 
@@ -51,13 +61,38 @@ def test_errors_are_kept_until_it_is_known_whether_a_rank_died():
     assert told.errors == [b"Error: no\n"]
 
 
-def test_a_death_is_told_in_one_line(tmp_path, capsys):
-    told = launcher._Told(pid=7, exit_code=9, signal=9)
-    launcher._tell_death(told, {7: 2}, tmp_path, 9)
-    assert capsys.readouterr().err == (
-        "Error: rank 2 was killed by signal 9 (SIGKILL), so all ranks ended; there is no "
-        "checkpoint yet; start again\n"
-    )
+@pytest.fixture
+def folder(tmp_path):
+    """The launcher's folder, with two ranks and their keepers."""
+    for rank in (0, 1):
+        (tmp_path / f"pid.{rank}").write_text(str(70 + rank))
+        (tmp_path / f"keeper.{rank}").write_text(str(80 + rank))
+    return tmp_path
+
+
+# mpiexec reports the first rank of all that ended, be it one that it killed itself.
+TOLD = launcher._Told(pid=80, exit_code=9, signal=9)
+
+
+def test_the_rank_that_was_killed_is_named_before_those_that_ended_of_its_absence(folder):
+    (folder / "killed.0").write_text("6 2000")
+    (folder / "killed.1").write_text("9 1999")
+    assert str(launcher._death(TOLD, folder, 9)) == "rank 1 was killed by signal 9 (SIGKILL)"
+
+
+def test_a_rank_that_said_why_it_ends_was_not_killed(folder):
+    (folder / "killed.0").write_text("6 1")
+    (folder / "exit.0").write_text("1")
+    (folder / "killed.1").write_text("9 2")
+    assert launcher._death(TOLD, folder, 9).rank == 1
+
+
+@pytest.mark.parametrize("pid", [70, 80])
+def test_without_a_record_the_rank_is_the_one_that_mpiexec_reports(folder, pid):
+    told = launcher._Told(pid=pid, exit_code=9, signal=9)
+    assert str(launcher._death(told, folder, 9)) == "rank 0 was killed by signal 9 (SIGKILL)"
+    unknown = launcher._Told(pid=9, exit_code=3)
+    assert str(launcher._death(unknown, folder, 9)) == "a rank ended with exit code 3"
 
 
 def test_without_mpiexec_the_message_says_what_to_install(tmp_path, monkeypatch):
@@ -87,6 +122,21 @@ def test_ranks_tell_their_process_and_their_end(tmp_path, monkeypatch):
     assert exit_codes(tmp_path) == {}
     rank.ended(2)
     assert exit_codes(tmp_path) == {3: 2}
+
+
+def test_a_keeper_ends_as_its_rank_and_records_the_signal_that_killed_it(tmp_path):
+    environment = {**os.environ, LAUNCHER: f"{os.getpid()}:{tmp_path}", "PMI_RANK": "1"}
+    command = [sys.executable, "-m", "hotrow.cli.kept_rank"]
+    done = subprocess.run([*command, "train", "--nothing"], env=environment, capture_output=True)
+    assert done.returncode == 2
+    assert killed(tmp_path) == []
+    waiting = [sys.executable, "-c", WAITING]
+    keeper = subprocess.Popen(waiting, env=environment, stdout=subprocess.PIPE, text=True)
+    os.kill(int(keeper.stdout.readline()), signal.SIGKILL)
+    assert keeper.wait() == -signal.SIGKILL
+    keeper.stdout.close()
+    assert killed(tmp_path) == [(1, signal.SIGKILL)]
+    assert pids(tmp_path, "keeper") == {keeper.pid: 1}
 
 
 def test_a_process_that_was_started_otherwise_tells_nothing(tmp_path, monkeypatch):

@@ -124,7 +124,14 @@ def test_equal_configurations_train_equal_models(config, tmp_path):
     assert_equal_runs(tmp_path / "one", tmp_path / "other")
 
 
-@pytest.mark.parametrize("steps", [3, 8, 11], ids=["in epoch 1", "between epochs", "in epoch 2"])
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param(3, id="in epoch 1", marks=pytest.mark.slow),
+        pytest.param(8, id="between epochs", marks=pytest.mark.slow),
+        pytest.param(11, id="in epoch 2"),
+    ],
+)
 def test_an_interrupted_run_ends_like_one_that_was_not(config, tmp_path, steps):
     straight = train(config(), tmp_path / "straight")
     shorter = config(train={"epochs": 2, "shuffle_buffer": 100, "max_steps": steps})

@@ -55,7 +55,13 @@ def test_lagging_rows_save_bytes_and_lose_no_update(files, tmp_path):
     assert lagging.valid.logloss == pytest.approx(exact.valid.logloss, rel=0.1)
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "rowwise_adagrad", "adam", "ftrl"])
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        "adam",
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("sgd", "rowwise_adagrad", "ftrl")),
+    ],
+)
 def test_every_optimizer_takes_sums_of_lagging_rows(files, tmp_path, optimizer):
     tables = {"default": {"optimizer": optimizer, "learning_rate": 0.02}}
     result = good(train_on(2, stale_config(files, 2, 3, tables=tables), tmp_path / "run"))

@@ -21,7 +21,7 @@ Write = Callable[..., Path]
 
 def text(lines: int) -> bytes:
     random = np.random.default_rng(0)
-    return b"".join(b"%d\t%d\n" % tuple(random.integers(0, 10**6, 2)) for _ in range(lines))
+    return b"".join(b"%d\t%d\n" % (a, b) for a, b in random.integers(0, 10**6, (lines, 2)).tolist())
 
 
 def test_a_small_file_is_counted(write: Write) -> None:

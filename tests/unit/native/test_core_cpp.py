@@ -1,4 +1,4 @@
-"""The core's own C++ tests, ops/native/tests, as one test."""
+"""The core's own C++ tests, ops/native/tests, that `make build-tests` built."""
 
 from __future__ import annotations
 
@@ -8,32 +8,47 @@ from pathlib import Path
 
 import pytest
 from mpi_program import run_ranks
-
-ROOT = Path(__file__).resolve().parents[3]
-# What .ci/core-tests builds.
-PROGRAM = ROOT / "build" / "native" / "tests" / "hotrow_core_tests"
+from native_build import built
 
 
-def test_the_tests_of_the_core_pass() -> None:
-    """Builds what changed since the last time, from the objects of `make setup`."""
-    done = subprocess.run(
-        [str(ROOT / ".ci" / "core-tests"), sys.executable, "plain"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+@pytest.fixture(scope="module")
+def program() -> Path:
+    """Returns the executable."""
+    return built("tests/hotrow_core_tests")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param([], id="fewer combinations on the emulated GPU"),
+        pytest.param(["--whole"], id="every combination", marks=pytest.mark.slow),
+    ],
+)
+def test_the_tests_of_the_core_pass(program: Path, options: list[str]) -> None:
+    done = subprocess.run([str(program), *options], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-4000:]
     assert "Status: SUCCESS" in done.stdout
 
 
-@pytest.mark.parametrize("count", [1, 2, 4], ids=lambda n: f"{n} ranks")
-@pytest.mark.parametrize("cases", ["mpi communicator*", "failing mpi*wait*", "failing mpi*before*"])
-def test_the_tests_of_mpi_pass_on_every_rank(count: int, cases: str, tmp_path: Path) -> None:
-    if not PROGRAM.exists():
-        pytest.skip("the tests of the core are not built; the test before builds them")
+@pytest.mark.parametrize(
+    ("count", "cases"),
+    [
+        pytest.param(count, cases, marks=() if count == quick else pytest.mark.slow)
+        for cases, quick in (
+            ("mpi communicator*", 4),
+            ("failing mpi*wait*", 2),
+            ("failing mpi*before*", 2),
+        )
+        for count in (1, 2, 4)
+    ],
+    ids=lambda value: f"{value} ranks" if isinstance(value, int) else value,
+)
+def test_the_tests_of_mpi_pass_on_every_rank(
+    program: Path, count: int, cases: str, tmp_path: Path
+) -> None:
     # Where a rank leaves a sign for the others.
     env = {"LD_LIBRARY_PATH": str(Path(sys.prefix, "lib")), "TMPDIR": str(tmp_path)}
-    result = run_ranks(count, [f"-tc={cases}"], executable=str(PROGRAM), env=env)
+    result = run_ranks(count, [f"-tc={cases}"], executable=str(program), env=env)
     if cases.startswith("failing"):
         # How a process ends after that is MPI's affair.
         told = f"rank {count - 1}: the data is gone\n"

@@ -23,6 +23,12 @@ OPTIMIZERS: dict[str, Any] = {
     "adam": hotrow.Adam(0.01),
     "ftrl": hotrow.Ftrl(0.1),
 }
+# A row's way through the cache does not depend on its optimizer: all are shown by
+# ops/native/tests/tiers_test.cc. Here the one with the most state; the others are slow.
+ONE_HERE = pytest.mark.parametrize(
+    "name",
+    [name if name == "adam" else pytest.param(name, marks=pytest.mark.slow) for name in OPTIMIZERS],
+)
 
 
 def batches(seed: int) -> list[tuple[dict[str, np.ndarray], np.ndarray]]:
@@ -61,8 +67,8 @@ def train(
     return losses, layer
 
 
-@pytest.mark.parametrize("update", ["step", "backward"])
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("update", ["step", pytest.param("backward", marks=pytest.mark.slow)])
+@ONE_HERE
 def test_any_cache_ratio_gives_the_table_without_a_cache(name: str, update: str) -> None:
     plain = hotrow.TableConfig("t", 8, VOCABULARY, optimizer=OPTIMIZERS[name])
     losses, layer = train(plain, update)
@@ -128,7 +134,7 @@ def train_ahead(
     return losses, layer
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@ONE_HERE
 def test_any_cache_ratio_and_look_ahead_gives_the_table_without_a_cache(name: str) -> None:
     plain = hotrow.TableConfig("t", 8, VOCABULARY, optimizer=OPTIMIZERS[name])
     losses, layer = train_ahead([plain], 0)
@@ -149,7 +155,7 @@ def test_any_cache_ratio_and_look_ahead_gives_the_table_without_a_cache(name: st
             assert figures["cache_steps"] == 68
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@ONE_HERE
 def test_lines_on_disk_give_the_table_in_memory(name: str, tmp_path: Path) -> None:
     plain = hotrow.TableConfig("t", 8, VOCABULARY, optimizer=OPTIMIZERS[name])
     losses, layer = train_ahead([plain], 0)

@@ -155,7 +155,9 @@ print("done", ranks[0].stage_counts()["dense"]["calls"])
 """
 
 
-@pytest.mark.parametrize("inter_op", [1, 4], ids=lambda n: f"{n} inter-op threads")
+@pytest.mark.parametrize(
+    "inter_op", [1, pytest.param(4, marks=pytest.mark.slow)], ids=lambda n: f"{n} inter-op threads"
+)
 def test_waiting_for_sums_blocks_no_thread_that_starts_others(inter_op):
     result = subprocess.run(
         [sys.executable, "-c", _ONE_THREAD.format(inter_op=inter_op)],

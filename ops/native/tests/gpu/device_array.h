@@ -14,22 +14,9 @@
 #include <vector>
 
 #include "core/device_memory.h"
+#include "tests/test_size.h"
 
 namespace hotrow {
-
-// How much more a test does on a GPU; there, `--small` makes it 1.
-#if defined(HOTROW_SIMT)
-constexpr size_t kScale = 1;
-#else
-inline size_t kScale = 16;
-#endif
-
-// Fibers are slow under sanitizers, which see the same in less.
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr bool kLess = true;
-#else
-constexpr bool kLess = false;
-#endif
 
 constexpr DeviceStream kStream = nullptr;
 

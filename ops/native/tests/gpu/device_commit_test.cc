@@ -163,7 +163,7 @@ constexpr OptimizerKind kAllKinds[] = {OptimizerKind::kSgd,     OptimizerKind::k
 TEST_CASE("device commit: every optimizer and size of cache gives the table without one") {
   for (const OptimizerKind optimizer : kAllKinds) {
     for (const size_t rows : {size_t{1}, size_t{200}, size_t{6000}}) {
-      if (kLess && rows == 6000) continue;
+      if (kLess && rows != (optimizer == OptimizerKind::kAdam ? 1 : 200)) continue;
       CAPTURE(static_cast<int>(optimizer));
       CAPTURE(rows);
       Kind kind;
@@ -177,6 +177,7 @@ TEST_CASE("device commit: every optimizer and size of cache gives the table with
 TEST_CASE("device commit: clipped by the norm of all tables, of different widths and types") {
   for (const size_t threads : {size_t{1}, size_t{3}}) {
     for (const size_t rows : {size_t{1}, size_t{300}, size_t{6000}}) {
+      if (kLess && rows != (threads == 1 ? 1 : 300)) continue;
       CAPTURE(rows);
       CAPTURE(threads);
       std::vector<Kind> kinds(4);
@@ -195,6 +196,7 @@ TEST_CASE("device commit: clipped by the norm of all tables, of different widths
 
 TEST_CASE("device commit: admission and expiry, clipped and not") {
   for (const size_t rows : {size_t{1}, size_t{300}, size_t{6000}}) {
+    if (kLess && rows != 300) continue;
     CAPTURE(rows);
     std::vector<Kind> kinds(2);
     kinds[0].expiry = true;

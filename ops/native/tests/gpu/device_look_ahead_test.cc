@@ -437,6 +437,7 @@ TEST_CASE("device look-ahead: windows of one batch and of eight give the table w
 
 TEST_CASE("device look-ahead: admission, expiry and 16-bit rows between windows") {
   for (const size_t rows : {size_t{1}, size_t{300}, size_t{6000}}) {
+    if (kLess && rows != 300) continue;
     CAPTURE(rows);
     std::vector<Kind> kinds(2);
     kinds[0].expiry = kinds[1].expiry = true;

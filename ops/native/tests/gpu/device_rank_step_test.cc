@@ -83,7 +83,7 @@ std::vector<Split> several(size_t cache_rows) {
 TEST_CASE("device ranks: every optimizer and size of cache gives the rows of ranks in memory") {
   for (const OptimizerKind optimizer : kAllKinds) {
     for (const size_t rows : {size_t{1}, size_t{200}, size_t{6000}}) {
-      if (kLess && rows == 6000) continue;
+      if (kLess && rows != (optimizer == OptimizerKind::kAdam ? 1 : 200)) continue;
       CAPTURE(static_cast<int>(optimizer));
       CAPTURE(rows);
       Split split;
@@ -97,7 +97,7 @@ TEST_CASE("device ranks: every optimizer and size of cache gives the rows of ran
 TEST_CASE("device ranks: several tables of different widths, types, owners and optimizers") {
   for (int ranks = 1; ranks <= 3; ++ranks) {
     for (const size_t rows : {size_t{1}, size_t{300}, size_t{6000}}) {
-      if (kLess && rows == 6000) continue;
+      if (kLess && rows != (ranks == 2 ? 1 : 300)) continue;
       CAPTURE(rows);
       train(several(rows), ranks, kLess ? 6 : 14);
     }

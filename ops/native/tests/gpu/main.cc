@@ -4,9 +4,8 @@
 #include <doctest/doctest.h>
 
 #include <cstdio>
-#include <cstring>
 
-#include "tests/gpu/device_array.h"
+#include "tests/test_size.h"
 
 int main(int argc, char** argv) {
   int devices = 0;
@@ -17,8 +16,6 @@ int main(int argc, char** argv) {
   }
   cudaDeviceProp device;
   if (cudaGetDeviceProperties(&device, 0) == cudaSuccess) std::printf("on %s\n", device.name);
-  for (int i = 1; i < argc; ++i) {
-    if (std::strcmp(argv[i], "--small") == 0) hotrow::kScale = 1;
-  }
+  hotrow::read_test_size(argc, argv);
   return doctest::Context(argc, argv).run();
 }

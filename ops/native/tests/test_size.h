@@ -1,0 +1,38 @@
+// How much tests with large matrices do.
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+
+namespace hotrow {
+
+// How much more a test does on a GPU; there, `--small` makes it 1.
+#if defined(HOTROW_GPU)
+inline size_t kScale = 16;
+#else
+inline size_t kScale = 1;
+#endif
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
+
+// Whether each value of a matrix once is enough, and fewer steps: without a GPU, unless `--whole`
+// asks for all. Under sanitizers it always is.
+#if defined(HOTROW_GPU)
+inline bool kLess = kSanitized;
+#else
+inline bool kLess = true;
+#endif
+
+// Takes the options of this file from a command line.
+inline void read_test_size(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--small") == 0) kScale = 1;
+    if (std::strcmp(argv[i], "--whole") == 0) kLess = kSanitized;
+  }
+}
+
+}  // namespace hotrow
