@@ -40,8 +40,9 @@ lint: setup ## style and types
 test: setup ## the whole test suite
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile
 
-native-test: setup ## the core's own C++ tests (part of `make test`, too)
+native-test: setup ## the C++ tests of the core and the server (part of `make test`, too)
 	@.ci/core-tests $(BIN)/python plain
+	@.ci/core-tests $(BIN)/python server
 
 sanitize: setup ## the same under ASan with UBSan, and under TSan
 	@.ci/core-tests $(BIN)/python address
