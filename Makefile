@@ -46,8 +46,9 @@ test: build-tests ## the tests but those marked slow
 test-all: build-tests ## every test, before an issue is closed
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile -m "slow or not slow"
 
-native-test: setup ## the core's own C++ tests (part of `make test`, too)
+native-test: setup ## the C++ tests of the core and the server (part of `make test`, too)
 	@.ci/core-tests $(BIN)/python plain
+	@.ci/core-tests $(BIN)/python server
 
 sanitize: setup ## the same under ASan with UBSan, and under TSan
 	@.ci/core-tests $(BIN)/python address

@@ -240,7 +240,6 @@ def _print_versions(ctx: click.Context, _param: click.Parameter, wanted: bool) -
 def command(
     ctx: click.Context,
     /,
-    saved_model_tags: str,
     control_folder: str,
     lifeline: int,
     **flags: Any,
@@ -250,15 +249,8 @@ def command(
     Serves any SavedModel, exported by `platform export` or not. A new version directory is loaded
     as soon as it appears, then the older one is unloaded. SIGTERM lets running requests end.
     """
-    tags = tuple(tag for tag in saved_model_tags.split(",") if tag)
     try:
-        options = ServeOptions(
-            saved_model_tags=tags,
-            transport=take_transport(flags),
-            request_log=take_request_log(flags),
-            rows=take_rows(flags),
-            **flags,
-        )
+        options = read_options(**flags)
         if not control_folder:
             raise SystemExit(_supervise(ctx.obj.arguments))
         import_no_tensorflow()
@@ -267,6 +259,21 @@ def command(
         serve(options, Supervision(Path(control_folder), lifeline))
     except HotrowError as err:
         _fail(err)
+
+
+def read_options(saved_model_tags: str, **flags: Any) -> ServeOptions:
+    """Returns the options of flags as the command has parsed them.
+
+    Raises:
+        HotrowError: a value, or a combination of flags, cannot be served.
+    """
+    return ServeOptions(
+        saved_model_tags=tuple(tag for tag in saved_model_tags.split(",") if tag),
+        transport=take_transport(flags),
+        request_log=take_request_log(flags),
+        rows=take_rows(flags),
+        **flags,
+    )
 
 
 def _supervise(arguments: Sequence[str]) -> int:

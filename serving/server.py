@@ -7,8 +7,12 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+
+from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
 from hotrow.serving.batching import Batching
 from hotrow.serving.config_file import ConfigFilePolling, initial_config
@@ -38,6 +42,55 @@ _FIRST_LOADS = 4
 _RESUME_SECONDS = 30.0
 
 
+@dataclass(frozen=True)
+class Files:
+    """What the files say that the options name.
+
+    Attributes:
+        models: to serve.
+        platform: batches, warm-up and sessions.
+        transport: how clients reach it besides the ports.
+        metrics_path: of REST; None: no page of metrics.
+    """
+
+    models: ModelServerConfig
+    platform: Platform
+    transport: Transport
+    metrics_path: str | None
+
+
+def read_files(
+    options: ServeOptions, models: ModelServerConfig | None, log: Callable[[str], None]
+) -> Files:
+    """Returns what the files of the options say.
+
+    Args:
+        options: of the process.
+        models: what served before; None: what the options say.
+        log: takes one line for each thing worth knowing.
+
+    Raises:
+        HotrowError: a file cannot be read, or is not legal.
+    """
+    return Files(
+        models or initial_config(options, log),
+        read_platform(options, log),
+        Transport.read(options.transport, log),
+        read_metrics_path(options.transport.monitoring_config_file, log),
+    )
+
+
+def check_listeners(options: ServeOptions, transport: Transport) -> None:
+    """Checks that socket and port can be listened on.
+
+    Raises:
+        HotrowError: one cannot.
+    """
+    transport.check_socket()
+    if options.port:
+        check_port_is_free(options.port, "--port")
+
+
 def serve(options: ServeOptions, supervision: Supervision) -> None:
     """Serves models until SIGTERM or SIGINT; then running requests end, and it returns.
 
@@ -51,14 +104,10 @@ def serve(options: ServeOptions, supervision: Supervision) -> None:
     resumed = supervision.is_resumed()
     stop = _stop_on_signals()
     memory = ConfigMemory(supervision.folder)
-    config = (memory.last() if resumed else None) or initial_config(options, _log)
-    platform = read_platform(options, _log)
-    transport = Transport.read(options.transport, _log)
-    metrics_path = read_metrics_path(options.transport.monitoring_config_file, _log)
+    files = read_files(options, memory.last() if resumed else None, _log)
+    platform, transport = files.platform, files.transport
     if not resumed:
-        transport.check_socket()
-        if options.port:
-            check_port_is_free(options.port, "--port")
+        check_listeners(options, transport)
     rest_port = take_port(options.rest_api_port) if options.rest_api_port else None
     data_plane = DataPlane(supervision, _log)
     # Imported while the executable starts, which takes as long.
@@ -78,7 +127,7 @@ def serve(options: ServeOptions, supervision: Supervision) -> None:
         models = _models(
             options, platform, data_plane, routes, batching, loading, memory, cut_counts
         )
-        new = models.apply(config, resumed=resumed)
+        new = models.apply(files.models, resumed=resumed)
         if resumed:
             models.wait_until_settled(data_plane.routed_before(), stop.is_set, _RESUME_SECONDS)
         elif not models.wait_until_available(new, stop.is_set):
@@ -106,7 +155,7 @@ def serve(options: ServeOptions, supervision: Supervision) -> None:
                 data_plane,
                 routes,
                 monitoring,
-                metrics_path,
+                files.metrics_path,
                 transport.rest_tls,
             )
         if resumed:

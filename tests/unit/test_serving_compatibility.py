@@ -19,6 +19,8 @@ from hotrow.cli.main import group
 TESTS = Path(__file__).parents[1]
 INTEGRATION = TESTS / "integration" / "serving"
 ROWS = [row for rows in SECTIONS.values() for row in rows]
+NATIVE = TESTS.parent / "serving" / "native" / "tests"
+_NATIVE_NAME = re.compile(r"(\w+_test\.cc)::(.+)")
 _NAME = re.compile(r"(test_\w+\.py)::(test\w+)(?:\[(.+)\])?")
 # Not flags of the command, or only its supervisor's.
 _INNER_FLAGS = {"control_folder", "lifeline"}
@@ -73,6 +75,9 @@ def test_the_page_is_the_one_that_the_table_makes() -> None:
 def test_every_test_that_is_named_exists(title: str) -> None:
     for row in SECTIONS[title]:
         for name in row.tests:
+            if native := _NATIVE_NAME.fullmatch(name):
+                assert f'TEST_CASE("{native[2]}")' in (NATIVE / native[1]).read_text(), name
+                continue
             found = _NAME.fullmatch(name)
             assert found, name
             file, function, case = found.groups()

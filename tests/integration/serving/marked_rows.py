@@ -220,7 +220,7 @@ class MarkedLoad:
     """Clients that ask for random keys all the time and check what they get."""
 
     server: Any
-    clients: int = 4
+    clients: int = 2
     keys: int = 40
     seen: list[list[Seen]] = field(default_factory=list)
 
@@ -255,14 +255,14 @@ class MarkedLoad:
 
 
 @contextlib.contextmanager
-def marked_load(server: Any, clients: int = 4) -> Iterator[MarkedLoad]:
+def marked_load(server: Any, clients: int = 2) -> Iterator[MarkedLoad]:
     """Runs clients until the end of the block, and then checks what they saw."""
     load = MarkedLoad(server, clients, seen=[[] for _ in range(clients)])
     ended = threading.Event()
 
     def run(number: int) -> None:
         rng = np.random.default_rng(number)
-        while not ended.wait(0.003):
+        while not ended.wait(0.01):
             keys = rng.integers(0, KEYS + TEMPORARY, load.keys, dtype=np.int64)
             load.seen[number].append(ask(server, keys))
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from integration.serving.model_configs import model, write_config
+from integration.serving.refused_starts import refused_start
 from tensorflow_serving.apis import classification_pb2, predict_pb2
 
 WAIT_SECONDS = 60.0
@@ -418,19 +419,18 @@ def test_parameters_change_while_it_serves(
     assert ask_all(3) == [[3], [3], [3]]
 
 
-@pytest.mark.parametrize(
-    ("flags", "text"),
-    [
-        ([], "server_options.batching_parameters_file is set without setting"),
-        (["--enable_batching"], "Last entry in allowed_batch_sizes must match max_batch_size"),
-    ],
-    ids=["not enabled", "not legal"],
-)
+def test_parameters_without_batching_are_refused(rows_dir: Path, tmp_path: Path) -> None:
+    line = refused_start("rows", rows_dir, f"--batching_parameters_file={tmp_path}/any")[-1]
+    assert "server_options.batching_parameters_file is set without setting" in line
+
+
 def test_a_server_with_wrong_parameters_does_not_start(
-    rows_dir: Path, tmp_path: Path, start_server: Any, flags: list[str], text: str
+    rows_dir: Path, tmp_path: Path, start_server: Any
 ) -> None:
     file = tmp_path / "batching.txt"
     file.write_text("max_batch_size { value: 8 } allowed_batch_sizes: 4")
-    server = start_server("rows", rows_dir, *flags, f"--batching_parameters_file={file}")
+    flags = ("--enable_batching", f"--batching_parameters_file={file}")
+    server = start_server("rows", rows_dir, *flags)
     assert server.wait_exit() == 255
+    text = "Last entry in allowed_batch_sizes must match max_batch_size"
     assert any(text in line for line in server.log)

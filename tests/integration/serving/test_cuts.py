@@ -33,6 +33,7 @@ from hotrow.store.cuts import forget_cut
 from hotrow.store.generations import Generations
 
 PATIENCE = "--store_timeout_ms=5000"  # for machines that others use, too
+KILLS = 2  # of a control process; after more it starts again later and later
 CACHE = ("--device_cache_rows=100", PATIENCE)  # of 360
 
 
@@ -85,7 +86,15 @@ def folders_of(server: Any) -> list[Path]:
     return sorted(cuts.iterdir()) if cuts.exists() else []
 
 
-@pytest.mark.parametrize("place", ["lmdb", "redis", "cluster", "redis, in batches"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        "lmdb",
+        pytest.param("redis", marks=pytest.mark.slow),
+        pytest.param("cluster", marks=pytest.mark.slow),
+        "redis, in batches",
+    ],
+)
 def test_cuts_are_seen_soon_whole_and_in_order(
     place: str, request: Any, model_in: Any, start_server: Any, tmp_path: Path
 ) -> None:
@@ -166,13 +175,14 @@ def test_an_executable_that_is_killed_begins_with_what_was_shown(
     assert all(failure.startswith("UNAVAILABLE") for failure in load.failures())
 
 
+@pytest.mark.parametrize("kills", [3, pytest.param(8, marks=pytest.mark.slow)])
 def test_an_executable_that_is_killed_in_the_midst_of_cuts_shows_none_of_them_in_part(
-    model: MarkedModel, start_server: Any
+    kills: int, model: MarkedModel, start_server: Any
 ) -> None:
     server = start_server("m", model.path, *CACHE)
     server.wait_ready()
     with marked_load(server) as load:
-        for number in range(1, 9):
+        for number in range(1, kills + 1):
             cut = model.write(number)
             time.sleep(0.04 * number)  # a take lasts some hundredths
             os.kill(data_plane_of(server), signal.SIGKILL)
@@ -180,10 +190,10 @@ def test_an_executable_that_is_killed_in_the_midst_of_cuts_shows_none_of_them_in
             model.wait_until_noted(cut)
             if number % 3 == 0:
                 model.fold()
-        load.wait_for(8)
+        load.wait_for(kills)
     assert all(failure.startswith("UNAVAILABLE") for failure in load.failures())
     wait_until_answered(server)
-    assert cut_of(server) == 8
+    assert cut_of(server) == kills
 
 
 @pytest.mark.parametrize("moment", ["between cuts", "in the midst of cuts"])
@@ -193,7 +203,7 @@ def test_a_control_process_that_is_killed_fails_no_request_and_forgets_no_cut(
     server = start_server("m", model.path, *CACHE)
     server.wait_ready()
     with marked_load(server) as load:
-        for number in range(1, 6):
+        for number in range(1, KILLS + 1):
             cut = model.write(number)
             if moment == "between cuts":
                 load.wait_for(number)
@@ -204,14 +214,14 @@ def test_a_control_process_that_is_killed_fails_no_request_and_forgets_no_cut(
             load.wait_for(number)
             # Until it has ended, the lease of the one that was killed is there, too.
             wait_until(lambda v=cut.version: v in model.noted())
-        assert cut_of(server) == 5
-        last = model.write(6)
-        load.wait_for(6)
+        assert cut_of(server) == KILLS
+        last = model.write(KILLS + 1)
+        load.wait_for(KILLS + 1)
         wait_until(lambda: last.version in model.noted())
         model.fold()  # as an exporter does when the leases of those that were killed have ended
         time.sleep(1.0)
     assert load.failures() == []
-    assert load.cuts() == set(range(7))
+    assert load.cuts() == set(range(KILLS + 2))
     shows = [line for line in server.log if f"(cut {last.version:016x}" in line]
     assert len(shows) == 1, server.log
 

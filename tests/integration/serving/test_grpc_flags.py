@@ -15,6 +15,7 @@ import grpc
 import numpy as np
 import pytest
 import tensorflow as tf
+from integration.serving.refused_starts import refused_start
 from integration.serving.server_processes import data_plane_of
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import (
@@ -78,11 +79,9 @@ def test_a_socket_that_a_server_listens_on_is_not_taken(
 ) -> None:
     path = tmp_path / "socket"
     start_server("half", base, f"--grpc_socket_path={path}").wait_ready()
-    second = start_server("half", base, f"--grpc_socket_path={path}")
-    assert second.wait_exit() == 255
-    assert second.log[-1] == (
-        f"Failed to start server. Error: --grpc_socket_path {path} cannot be used: another process "
-        "listens there; choose another path"
+    assert refused_start("half", base, f"--grpc_socket_path={path}")[-1] == (
+        f"--grpc_socket_path {path} cannot be used: another process listens there; choose another "
+        "path"
     )
     assert socket_stub.Predict(_request(), timeout=20).outputs["y"].float_val == [2.5]
 
@@ -95,16 +94,11 @@ def test_a_socket_that_a_server_listens_on_is_not_taken(
         pytest.param("s" * 120, "at most 107 are allowed", id="it is too long"),
     ],
 )
-def test_a_socket_is_refused_when(
-    base: Path, tmp_path: Path, start_server: Any, path: str, text: str
-) -> None:
+def test_a_socket_is_refused_when(base: Path, tmp_path: Path, path: str, text: str) -> None:
     (tmp_path / "file").write_text("")
-    server = start_server("half", base, f"--grpc_socket_path={tmp_path / path}")
-    assert server.wait_exit() == 255
-    assert server.log[-1].startswith(
-        f"Failed to start server. Error: --grpc_socket_path {tmp_path / path} "
-    )
-    assert text in server.log[-1]
+    line = refused_start("half", base, f"--grpc_socket_path={tmp_path / path}")[-1]
+    assert line.startswith(f"--grpc_socket_path {tmp_path / path} ")
+    assert text in line
 
 
 def _own_addresses() -> list[str]:
@@ -125,10 +119,9 @@ def test_every_interface_is_listened_on(half_plus_two: Any) -> None:
             assert list(stub.Predict(_request(), timeout=20).outputs["y"].float_val) == [2.5]
 
 
-def test_without_port_and_socket_it_does_not_start(base: Path, start_server: Any) -> None:
-    server = start_server("half", base, "--port=0")
-    assert server.wait_exit() == 255
-    assert "--port is 0 and --grpc_socket_path is empty" in server.log[-1]
+def test_without_port_and_socket_it_does_not_start(base: Path) -> None:
+    line = refused_start("half", base, "--port=0")[-1]
+    assert "--port is 0 and --grpc_socket_path is empty" in line
 
 
 def test_settings_reach_grpcs_server_and_unknown_ones_do_not_matter(
@@ -146,10 +139,9 @@ def test_settings_reach_grpcs_server_and_unknown_ones_do_not_matter(
     assert wide.prediction.Predict(_request(), timeout=20, metadata=metadata).outputs
 
 
-def test_a_setting_without_a_value_is_refused(base: Path, start_server: Any) -> None:
-    server = start_server("half", base, "--grpc_channel_arguments=grpc.max_metadata_size")
-    assert server.wait_exit() == 255
-    assert "'grpc.max_metadata_size' is not of the form key=value" in server.log[-1]
+def test_a_setting_without_a_value_is_refused(base: Path) -> None:
+    line = refused_start("half", base, "--grpc_channel_arguments=grpc.max_metadata_size")[-1]
+    assert "'grpc.max_metadata_size' is not of the form key=value" in line
 
 
 def test_outputs_may_be_one_piece_of_bytes(base: Path, start_server: Any) -> None:

@@ -15,9 +15,12 @@ import pytest
 import tensorflow as tf
 from integration.serving.metrics_page import PATH, page_of, samples_of
 from integration.serving.model_configs import model, reload
+from integration.serving.refused_starts import refused_start
 from integration.serving.server_processes import control_of, data_plane_of
 from integration.serving.visits import save_visits
 from tensorflow_serving.apis import classification_pb2, predict_pb2, prediction_log_pb2
+
+from hotrow.serving.monitoring import read_metrics_path
 
 
 @pytest.fixture
@@ -203,26 +206,16 @@ def test_the_path_is_the_files(base: Path, tmp_path: Path, start_server: Any) ->
 
 
 @pytest.mark.parametrize("text", ["", 'prometheus_config { enable: false path: "/metrics" }'])
-def test_metrics_are_off_unless_enabled(
-    base: Path, tmp_path: Path, start_server: Any, text: str
-) -> None:
+def test_metrics_are_off_unless_enabled(tmp_path: Path, half_plus_two: Any, text: str) -> None:
     (tmp_path / "monitoring").write_text(text)
-    server = start_server("half", base, f"--monitoring_config_file={tmp_path}/monitoring")
-    server.wait_ready()
-    assert server.rest(PATH)[0] == 404
-    assert server.rest("/metrics")[0] == 404
+    assert read_metrics_path(str(tmp_path / "monitoring"), lambda line: None) is None
+    assert half_plus_two.rest(PATH)[0] == 404
 
 
-def test_a_file_that_is_no_monitoring_config_is_refused(
-    base: Path, tmp_path: Path, start_server: Any
-) -> None:
+def test_a_file_that_is_no_monitoring_config_is_refused(base: Path, tmp_path: Path) -> None:
     (tmp_path / "monitoring").write_text("prometheus_config { on: true }")
-    server = start_server("half", base, f"--monitoring_config_file={tmp_path}/monitoring")
-    assert server.wait_exit() == 255
-    assert (
-        server.log[-1]
-        == f"Failed to start server. Error: Invalid protobuf file: '{tmp_path}/monitoring'"
-    )
+    log = refused_start("half", base, f"--monitoring_config_file={tmp_path}/monitoring")
+    assert log[-1] == f"Invalid protobuf file: '{tmp_path}/monitoring'"
 
 
 def test_batches_are_measured(base: Path, tmp_path: Path, start_server: Any) -> None:

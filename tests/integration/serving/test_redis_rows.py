@@ -109,7 +109,12 @@ def metrics(folder: Path) -> str:
     return f"--monitoring_config_file={folder}/monitoring"
 
 
-KINDS = ["standalone", "cluster", "password", "unix", "tls", "tls cluster"]
+# A cluster behind TLS with a password has all that the others have, but for the socket.
+KINDS = [
+    "standalone",
+    "tls cluster",
+    *(pytest.param(k, marks=pytest.mark.slow) for k in ("cluster", "password", "unix", "tls")),
+]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import socket
@@ -21,6 +22,7 @@ from integration.serving.model_configs import (
     wait_for,
     write_config,
 )
+from integration.serving.refused_starts import refused_start
 
 NO_RETRY = "--max_num_load_retries=0"
 
@@ -66,21 +68,17 @@ def test_every_model_of_the_file_is_served(
     )
 
 
-def test_a_file_that_is_no_configuration_ends_it(testdata: Path, start_server: Any) -> None:
+def test_a_file_that_is_no_configuration_ends_it(testdata: Path) -> None:
     path = testdata / "bad_model_config.txt"
-    server = start_server("ignored", "", f"--model_config_file={path}")
-    assert server.wait_exit() == 255
-    assert server.log[-2].startswith(
-        "Error parsing text-format tensorflow.serving.ModelServerConfig: 1:1"
-    )
-    assert server.log[-1] == f"Failed to start server. Error: Invalid protobuf file: '{path}'"
+    log = refused_start("ignored", "", f"--model_config_file={path}")
+    assert log[-2].startswith("Error parsing text-format tensorflow.serving.ModelServerConfig: 1:1")
+    assert log[-1] == f"Invalid protobuf file: '{path}'"
 
 
-def test_a_file_that_is_not_there_ends_it(tmp_path: Path, start_server: Any) -> None:
+def test_a_file_that_is_not_there_ends_it(tmp_path: Path) -> None:
     path = tmp_path / "nothing.txt"
-    server = start_server("ignored", "", f"--model_config_file={path}")
-    assert server.wait_exit() == 255
-    assert server.log[-1] == f"Failed to start server. Error: {path}; No such file or directory"
+    log = refused_start("ignored", "", f"--model_config_file={path}")
+    assert log[-1] == f"{path}; No such file or directory"
 
 
 def test_an_empty_file_serves_no_model(tmp_path: Path, start_server: Any) -> None:
@@ -170,31 +168,28 @@ def test_one_version_of_each_model_opens_the_ports(two: Path, tmp_path: Path, se
     wait_for(server, "m", {3: "AVAILABLE", 2: "LOADING", 1: "AVAILABLE"})
 
 
-@pytest.mark.parametrize(
-    ("policy", "versions"),
-    [
-        pytest.param("", {4}, id="latest"),
-        pytest.param("model_version_policy { latest { num_versions: 2 } }", {4, 3}, id="latest 2"),
-        pytest.param("model_version_policy { all {} }", {4, 3, 2, 1}, id="all"),
-        pytest.param(specific(1, 3), {3, 1}, id="specific"),
-    ],
-)
-def test_a_policy_chooses_the_versions(
-    two: Path, tmp_path: Path, serve: Any, policy: str, versions: set[int]
-) -> None:
+def test_a_policy_chooses_the_versions(two: Path, tmp_path: Path, serve: Any) -> None:
     base = publish(two, tmp_path / "m", 1, "0002", 3, 4)
-    server = serve(model("m", base, policy))
+    policies = {
+        "latest": ("", {4}),
+        "latest_2": ("model_version_policy { latest { num_versions: 2 } }", {4, 3}),
+        "all": ("model_version_policy { all {} }", {4, 3, 2, 1}),
+        "specific": (specific(1, 3), {3, 1}),
+    }
+    server = serve(*(model(name, base, policy) for name, (policy, _) in policies.items()))
     server.wait_ready()
-    wait_for(server, "m", dict.fromkeys(sorted(versions)[::-1], "AVAILABLE"))
-    assert ask(server, "m") == (3.0, max(versions))
-    for version in range(1, 5):
-        if version in versions:
-            assert ask(server, "m", version=version) == (3.0, version)
-        else:
-            assert refusal(lambda number=version: ask(server, "m", version=number)) == (
-                "NOT_FOUND",
-                f"Servable not found for request: Specific(m, {version})",
-            )
+    for name, (_, versions) in policies.items():
+        wait_for(server, name, dict.fromkeys(sorted(versions)[::-1], "AVAILABLE"))
+        assert ask(server, name) == (3.0, max(versions))
+        for version in range(1, 5):
+            if version in versions:
+                assert ask(server, name, version=version) == (3.0, version)
+            else:
+                asked = functools.partial(ask, server, name, version=version)
+                assert refusal(asked) == (
+                    "NOT_FOUND",
+                    f"Servable not found for request: Specific({name}, {version})",
+                )
 
 
 def test_the_latest_versions_move_on(two: Path, tmp_path: Path, serve: Any) -> None:

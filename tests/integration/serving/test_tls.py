@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from certificates import Certificates
+from integration.serving.refused_starts import refused_start
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from hotrow.protos import ssl_config_pb2
@@ -143,37 +144,28 @@ def test_it_does_not_start_when(
     base: Path,
     certificates: ServingCertificates,
     tmp_path: Path,
-    start_server: Any,
     flag: str,
     changes: dict[str, Any],
     text: str,
 ) -> None:
     config = certificates.config(tmp_path / "ssl", **changes)
-    server = start_server("half", base, f"--{flag}={config}")
-    assert server.wait_exit() == 255
-    assert server.log[-1].startswith(f"Failed to start server. Error: --{flag} {config}: ")
-    assert text in server.log[-1]
+    line = refused_start("half", base, f"--{flag}={config}")[-1]
+    assert line.startswith(f"--{flag} {config}: ")
+    assert text in line
 
 
 def test_another_certificates_key_is_refused(
-    base: Path, certificates: ServingCertificates, tmp_path: Path, start_server: Any
+    base: Path, certificates: ServingCertificates, tmp_path: Path
 ) -> None:
     config = certificates.config(tmp_path / "ssl", server_key=certificates.text("client.key"))
-    server = start_server("half", base, f"--ssl_config_file={config}")
-    assert server.wait_exit() == 255
-    assert "KEY_VALUES_MISMATCH" in server.log[-1]
+    assert "KEY_VALUES_MISMATCH" in refused_start("half", base, f"--ssl_config_file={config}")[-1]
 
 
-def test_a_file_that_is_no_text_proto_is_refused(
-    base: Path, tmp_path: Path, start_server: Any
-) -> None:
+def test_a_file_that_is_no_text_proto_is_refused(base: Path, tmp_path: Path) -> None:
     (tmp_path / "ssl").write_text('server_key: "a" unknown: 1')
-    server = start_server("half", base, f"--ssl_config_file={tmp_path}/ssl")
-    assert server.wait_exit() == 255
-    assert (
-        server.log[-1] == f"Failed to start server. Error: Invalid protobuf file: '{tmp_path}/ssl'"
-    )
-    assert 'has no field named "unknown"' in server.log[-2]
+    log = refused_start("half", base, f"--ssl_config_file={tmp_path}/ssl")
+    assert log[-1] == f"Invalid protobuf file: '{tmp_path}/ssl'"
+    assert 'has no field named "unknown"' in log[-2]
 
 
 @pytest.mark.parametrize(
@@ -187,7 +179,5 @@ def test_a_file_that_is_no_text_proto_is_refused(
         ),
     ],
 )
-def test_alts_is_refused(base: Path, start_server: Any, flags: list[str], text: str) -> None:
-    server = start_server("half", base, "--use_alts_credentials", *flags)
-    assert server.wait_exit() == 255
-    assert text in server.log[-1]
+def test_alts_is_refused(base: Path, flags: list[str], text: str) -> None:
+    assert text in refused_start("half", base, "--use_alts_credentials", *flags)[-1]

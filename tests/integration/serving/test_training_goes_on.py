@@ -35,7 +35,8 @@ from hotrow.trainer.trained_run import load_run
 
 Scores = list[tuple[float, ...]]
 
-FIRST_STEPS, MORE_STEPS = 200, 1000
+FIRST_STEPS, MORE_STEPS = 50, 50
+STEPS_OF_A_LARGE_CUT = 1000  # so that there is a half-way
 REQUESTS, ROWS = 15, 20
 
 
@@ -177,13 +178,14 @@ def test_an_incremental_export_is_seen_whole_and_to_the_bit(
         assert [cut.folded for cut in cuts_of(store.records, model.generation(store))] == [True]
 
 
+@pytest.mark.slow
 def test_an_incremental_export_that_is_killed_half_way_changes_nothing_and_runs_again(
     model: Model, start_server: Any
 ) -> None:
     before = model.scores("before")
     server = start_server("m", model.folder / "models" / "m", "--device_cache_rows=300")
     server.wait_ready()
-    model.train(FIRST_STEPS + MORE_STEPS)
+    model.train(FIRST_STEPS + STEPS_OF_A_LARGE_CUT)
     after = model.scores("after")
     opened = contextlib.closing(open_store(model.url, StoreAccess()))
     with SteadyLoad(server, model.requests) as load, opened as store:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -201,14 +202,6 @@ def testModelConfigReloadWithZeroPollPeriod(
     _verify_predict(server, 3.0, name="half_plus_two")
 
 
-def testPredictBatching(testdata: Path, start_server: Any) -> None:
-    base = testdata / "saved_model_half_plus_two_cpu"
-    parameters = f"--batching_parameters_file={testdata / 'batching_config.txt'}"
-    server = start_server(NAME, base, "--enable_batching", parameters)
-    server.wait_ready()
-    _verify_predict(server, 3.0)
-
-
 def testClassifyREST(tf1: Any) -> None:
     body = {"signature_name": "classify_x_to_y", "examples": [{"x": 2.0}]}
     status, text = tf1.rest_predict(body, "classify")
@@ -245,69 +238,95 @@ def testGetModelMetadataREST(tf1: Any, testdata: Path) -> None:
     assert (status, json.loads(text)) == (200, expected)
 
 
-def testGoodGrpcChannelArgs(testdata: Path, start_server: Any) -> None:
-    arguments = "grpc.max_connection_age_ms=2000,grpc.lb_policy_name=grpclb"
-    server = start_server(
-        NAME, testdata / "saved_model_half_plus_two_cpu", f"--grpc_channel_arguments={arguments}"
-    )
+@pytest.fixture(scope="module")
+def flagged(
+    testdata: Path, tmp_path_factory: pytest.TempPathFactory, start_shared_server: Any
+) -> tuple[Any, Path]:
+    """A server with the flags of the tests that only need one, and its socket."""
+    path = tmp_path_factory.mktemp("socket") / "tf-serving.sock"
+    flags = {
+        "enable_batching": "true",
+        "batching_parameters_file": testdata / "batching_config.txt",
+        "grpc_channel_arguments": "grpc.max_connection_age_ms=2000,grpc.lb_policy_name=grpclb",
+        "monitoring_config_file": testdata / "monitoring_config.txt",
+        "grpc_socket_path": path,
+    }
+    base = testdata / "saved_model_half_plus_two_cpu"
+    server = start_shared_server(NAME, base, *(f"--{n}={value}" for n, value in flags.items()))
     server.wait_ready()
-    _verify_predict(server, 3.0)
+    return server, path
 
 
-def testPrometheusEndpoint(testdata: Path, start_server: Any) -> None:
-    config = testdata / "monitoring_config.txt"
-    server = start_server(
-        NAME, testdata / "saved_model_half_plus_two_cpu", f"--monitoring_config_file={config}"
-    )
-    server.wait_ready()
-    status, text = server.rest("/monitoring/prometheus/metrics")
+def testPredictBatching(flagged: tuple[Any, Path]) -> None:
+    _verify_predict(flagged[0], 3.0)
+
+
+def testGoodGrpcChannelArgs(flagged: tuple[Any, Path]) -> None:
+    _verify_predict(flagged[0], 3.0)
+
+
+def testPrometheusEndpoint(flagged: tuple[Any, Path]) -> None:
+    status, text = flagged[0].rest("/monitoring/prometheus/metrics")
     assert (status, "# TYPE" in text) == (200, True)
 
 
-def testPredictUDS(testdata: Path, tmp_path: Path, start_server: Any) -> None:
-    path = tmp_path / "tf-serving.sock"
-    server = start_server(
-        NAME, testdata / "saved_model_half_plus_two_cpu", f"--grpc_socket_path={path}"
-    )
-    server.wait_ready()
-    with grpc.insecure_channel(f"unix:{path}") as channel:
-        server.prediction = prediction_service_pb2_grpc.PredictionServiceStub(channel)
-        _verify_predict(server, 3.0)
+@dataclass(frozen=True)
+class _AtSocket:
+    model: str
+    prediction: Any
 
 
-def test_tf_saved_model_save(tmp_path: Path, start_server: Any) -> None:
-    root = tf.train.Checkpoint(v1=tf.Variable(3.0), v2=tf.Variable(2.0))
-    root.f = tf.function(lambda x: {"y": root.v1 * root.v2 * x})
-    concrete = root.f.get_concrete_function(tf.TensorSpec(None, tf.float32))
-    tf.saved_model.save(root, str(tmp_path / "00000123"), concrete)
-    server = start_server(NAME, tmp_path)
-    server.wait_ready()
-    _verify_predict(server, 12.0)
+def testPredictUDS(flagged: tuple[Any, Path]) -> None:
+    with grpc.insecure_channel(f"unix:{flagged[1]}") as channel:
+        stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+        _verify_predict(_AtSocket(NAME, stub), 3.0)
 
 
-def test_tf_saved_model_save_multiple_signatures(tmp_path: Path, start_server: Any) -> None:
+def _save(root: Any, base: Path, signatures: Any = None) -> str:
+    """Saves version 123 of a model and returns its configuration."""
+    tf.saved_model.save(root, str(base / "00000123"), signatures=signatures)
+    return model(base.name, base)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory, start_shared_server: Any) -> Any:
+    """A server of what `tf.saved_model.save` makes of three kinds of models."""
+    folder = tmp_path_factory.mktemp("saved")
+    one = tf.train.Checkpoint(v1=tf.Variable(3.0), v2=tf.Variable(2.0))
+    one.f = tf.function(lambda x: {"y": one.v1 * one.v2 * x})
+    concrete = one.f.get_concrete_function(tf.TensorSpec(None, tf.float32))
     spec = [tf.TensorSpec(None, tf.float32, name="x")]
-    root = tf.train.Checkpoint()
-    root.f = tf.function(lambda x: {"y": tf.constant(1.0)}, input_signature=spec)
-    root.g = tf.function(lambda x: {"y": tf.constant(2.0)}, input_signature=spec)
-    signatures = {"serving_default": root.f, "custom_signature_key": root.g}
-    tf.saved_model.save(root, str(tmp_path / "00000123"), signatures=signatures)
-    server = start_server(NAME, tmp_path)
+    several = tf.train.Checkpoint()
+    several.f = tf.function(lambda x: {"y": tf.constant(1.0)}, input_signature=spec)
+    several.g = tf.function(lambda x: {"y": tf.constant(2.0)}, input_signature=spec)
+    signatures = {"serving_default": several.f, "custom_signature_key": several.g}
+    layers = tf.keras.layers
+    sequential = tf.keras.Sequential(
+        [layers.Input((1,), name="x"), layers.Lambda(lambda x: x, name="y")]
+    )
+    config = write_config(
+        folder / "models.txt",
+        _save(one, folder / "one", concrete),
+        _save(several, folder / "several", signatures),
+        _save(sequential, folder / "sequential"),
+    )
+    server = start_shared_server("", "", f"--model_config_file={config}")
     server.wait_ready()
-    _verify_predict(server, 2.0, signature="custom_signature_key")
-    _verify_predict(server, 1.0)
+    return server
+
+
+def test_tf_saved_model_save(saved: Any) -> None:
+    _verify_predict(saved, 12.0, name="one")
+
+
+def test_tf_saved_model_save_multiple_signatures(saved: Any) -> None:
+    _verify_predict(saved, 2.0, name="several", signature="custom_signature_key")
+    _verify_predict(saved, 1.0, name="several")
 
 
 # Keras 3 names the tensors of a model that is saved like this.
 KERAS: dict[str, Any] = {"input_alias": "inputs", "output_alias": "output_0", "shape": (1, 1)}
 
 
-def test_sequential_keras_saved_model_save(tmp_path: Path, start_server: Any) -> None:
-    layers = tf.keras.layers
-    keras_model = tf.keras.Sequential(
-        [layers.Input((1,), name="x"), layers.Lambda(lambda x: x, name="y")]
-    )
-    tf.saved_model.save(keras_model, str(tmp_path / "00000123"))
-    server = start_server(NAME, tmp_path)
-    server.wait_ready()
-    _verify_predict(server, 2.0, **KERAS)
+def test_sequential_keras_saved_model_save(saved: Any) -> None:
+    _verify_predict(saved, 2.0, name="sequential", **KERAS)

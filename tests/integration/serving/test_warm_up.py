@@ -11,6 +11,7 @@ import grpc
 import numpy as np
 import pytest
 import tensorflow as tf
+from integration.serving.model_configs import model, write_config
 from integration.serving.visits import save_visits, visits_of
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
@@ -215,46 +216,72 @@ def _several_inferences() -> bytes:
     return log.SerializeToString()
 
 
+WRONG: dict[str, list[bytes]] = {
+    "one fails": [_failing()],
+    "a regression": [_regression()],
+    "several inferences": [_several_inferences()],
+    "no record": [b"\xff\xff"],
+    "another kind": [_session_run()],
+    "too many": [_predict_log().SerializeToString()] * 1001,
+    "damaged": [_predict_log().SerializeToString()],
+}
+
+
+@pytest.fixture(scope="module")
+def failed(
+    saved: Path, tmp_path_factory: pytest.TempPathFactory, start_shared_server: Any
+) -> dict[str, str]:
+    """Why the version of each model in `WRONG` does not serve; all are of one server."""
+    folder = tmp_path_factory.mktemp("wrong")
+    for name, records in WRONG.items():
+        shutil.copytree(saved, folder / name / "1")
+        _write(folder / name, records)
+    path = folder / "damaged" / "1" / "assets.extra" / "tf_serving_warmup_requests"
+    path.write_bytes(path.read_bytes()[:-2] + b"xx")
+    config = write_config(folder / "models.txt", *(model(name, folder / name) for name in WRONG))
+    flags = (f"--model_config_file={config}", "--max_num_load_retries=0")
+    server = start_shared_server("", "", *flags)
+    assert server.wait_exit() == 255
+    # All of a model's lines begin with its name.
+    return {
+        name: "\n".join(line for line in server.log if line.startswith(f"{name}: "))
+        for name in WRONG
+    }
+
+
 @pytest.mark.parametrize(
-    ("records", "text"),
+    ("name", "text"),
     [
-        ([_failing()], "output tensor alias not found in signature: nothing"),
-        ([_regression()], "No regression inputs found in SignatureDef"),
-        ([_several_inferences()], "Requested signature not found in model graph: absent"),
-        ([b"\xff\xff"], "Failed to parse warmup record: "),
-        ([_session_run()], "Unsupported log_type for warmup: 5 (session_run_log)"),
-        (
-            [_predict_log().SerializeToString()] * 1001,
-            "Number of warmup records exceeds the maximum (1000) at ",
+        pytest.param(
+            "one fails", "output tensor alias not found in signature: nothing", id="one fails"
         ),
-    ],
-    ids=[
-        "one fails",
-        "a regression",
-        "several inferences",
-        "no record",
-        "another kind",
-        "too many",
+        pytest.param(
+            "a regression", "No regression inputs found in SignatureDef", id="a regression"
+        ),
+        pytest.param(
+            "several inferences",
+            "Requested signature not found in model graph: absent",
+            id="several inferences",
+        ),
+        pytest.param("no record", "Failed to parse warmup record: ", id="no record"),
+        pytest.param(
+            "another kind",
+            "Unsupported log_type for warmup: 5 (session_run_log)",
+            id="another kind",
+        ),
+        pytest.param(
+            "too many", "Number of warmup records exceeds the maximum (1000) at ", id="too many"
+        ),
     ],
 )
 def test_a_version_whose_warm_up_fails_does_not_serve(
-    base: Path, start_server: Any, records: list[bytes], text: str
+    failed: dict[str, str], name: str, text: str
 ) -> None:
-    _write(base, records)
-    server = start_server("visits", base, "--max_num_load_retries=0")
-    assert server.wait_exit() == 255
-    assert any(text in line for line in server.log)
+    assert text in failed[name]
 
 
-def test_a_damaged_file_fails_the_load(base: Path, start_server: Any) -> None:
-    _write(base, [_predict_log().SerializeToString()])
-    path = base / "1" / "assets.extra" / "tf_serving_warmup_requests"
-    path.write_bytes(path.read_bytes()[:-2] + b"xx")
-    server = start_server("visits", base, "--max_num_load_retries=0")
-    assert server.wait_exit() == 255
-    assert any(
-        "Please verify your warmup data is in TFRecord format." in line for line in server.log
-    )
+def test_a_damaged_file_fails_the_load(failed: dict[str, str]) -> None:
+    assert "Please verify your warmup data is in TFRecord format." in failed["damaged"]
 
 
 def test_a_version_that_does_not_warm_up_leaves_the_older_one(

@@ -10,7 +10,8 @@ from hotrow.store.redis.row_store import RedisStore
 from hotrow.store.url import parse_store_url
 
 
-@pytest.fixture(params=["lmdb", "redis", "redis_cluster"])
+# A cluster differs in where records lie, which test_redis_rows.py and its like show.
+@pytest.fixture(params=["lmdb", "redis", pytest.param("redis_cluster", marks=pytest.mark.slow)])
 def store_url(request, tmp_path):
     """URL of an empty store."""
     if request.param == "lmdb":

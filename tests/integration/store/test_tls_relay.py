@@ -86,6 +86,7 @@ def test_native_reads_over_tls_are_exact(server) -> None:
         assert set(answers[0][2].tolist()) == {2}
 
 
+@pytest.mark.slow
 def test_redirections_in_a_cluster_are_followed_over_tls(redis_servers) -> None:
     cluster = redis_servers.cluster(replicas=False, tls=True)
     rows = RowsInRedis([16], shards=256, pages=3)
@@ -128,11 +129,20 @@ def test_bytes_pass_unchanged_and_wait_for_who_does_not_read(server) -> None:
         before = resident_bytes()
         for _ in range(64):
             client.sendall(b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n")
-        time.sleep(0.5)
+        wait_until_it_rests(resident_bytes)
         assert resident_bytes() - before < 64 << 20
         answer = b"$%d\r\n%s\r\n" % (len(value), value)
         for _ in range(64):
             assert read(client, len(answer)) == answer
+
+
+def wait_until_it_rests(number, seconds=0.2):
+    """Waits until a number stays as it is for so long."""
+    last, since = number(), time.monotonic()
+    while time.monotonic() - since < seconds:
+        time.sleep(0.02)
+        if number() != last:
+            last, since = number(), time.monotonic()
 
 
 def resident_bytes() -> int:

@@ -110,6 +110,7 @@ ROWS = (
             "is refused"
         ),
         "test_batching.py::test_a_server_with_wrong_parameters_does_not_start",
+        "test_batching.py::test_parameters_without_batching_are_refused",
         "test_upstream_names.py::testPredictBatching",
     ),
     differs(

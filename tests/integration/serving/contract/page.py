@@ -24,7 +24,8 @@ against them; do not edit it. After a change of the table: \
 - **not built**: missing here; tests show how it is refused.
 
 A row with *no test* is believed, not shown. Names of tests are those of pytest: files that begin \
-with `test_serving_` are in `tests/unit`, the others in `tests/integration/serving`.
+with `test_serving_` are in `tests/unit`, those in C++ in `serving/native/tests`, the others in \
+`tests/integration/serving`.
 """
 
 

@@ -1,0 +1,3 @@
+// The doctest program of the server's own tests.
+#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+#include <doctest/doctest.h>

@@ -1,0 +1,28 @@
+"""Starts of a server that flags and their files refuse: no process is needed to show them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from free_ports import free_port
+
+from hotrow.cli.serve import command, read_options
+from hotrow.errors import HotrowError
+from hotrow.serving.server import check_listeners, read_files
+
+
+def refused_start(model: str, base_path: Path | str, *flags: str) -> list[str]:
+    """Returns what `platform serve` says before it ends with 255.
+
+    As the process does, it reads the flags, then the files that they name, then looks at what is to
+    be listened on. test_process.py shows the same line, and the exit code, of a real one.
+    """
+    log: list[str] = []
+    given = [f"--model_name={model}", f"--model_base_path={base_path}", f"--port={free_port()}"]
+    with pytest.raises(HotrowError) as refused:
+        context = command.make_context("serve", [*given, *flags])
+        inner = {"control_folder", "lifeline"}
+        options = read_options(**{n: v for n, v in context.params.items() if n not in inner})
+        check_listeners(options, read_files(options, None, log.append).transport)
+    return [*log, " ".join(str(refused.value).split())]
