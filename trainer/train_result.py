@@ -18,7 +18,8 @@ class TrainResult:
 
     Attributes:
         run_dir: the run directory.
-        steps: of the whole run, those before a resumption included.
+        steps: of the whole run, those before a resumption included, and those of the run that it
+            started from.
         samples_per_second: rows trained a second by this call, validation, checkpoints and the
             first step left out; NaN if it trained less than two steps.
         train: progressive quality of the last epoch: each batch is scored before it is learned.
@@ -28,6 +29,7 @@ class TrainResult:
             `watched_tables`.
         ranks: how many processes trained.
         stages: of each stage of their exchange, what `stages_of_all` tells; empty for one rank.
+        first_step: the step of the other run that it started from; 0: it started from nothing.
     """
 
     run_dir: Path
@@ -39,6 +41,7 @@ class TrainResult:
     tables: dict[str, Figures]
     ranks: int = 1
     stages: dict[str, Figures] = field(default_factory=dict)
+    first_step: int = 0
 
     @property
     def valid_auc(self) -> float:
@@ -55,6 +58,7 @@ class TrainResult:
         figures: dict[str, Any] = {
             "run_dir": str(self.run_dir),
             "steps": self.steps,
+            "first_step": self.first_step,
             "samples_per_second": self.samples_per_second,
             "train_auc": self.train.auc,
             "train_logloss": self.train.logloss,

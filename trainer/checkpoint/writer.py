@@ -92,6 +92,15 @@ class CheckpointWriter:
         self._saved = position.step
         self._lineage = lineage.started(position.step)
 
+    def start_from(self, step: int, lineage: Lineage) -> None:
+        """Notes that the run starts from a checkpoint of another run; it has none of its own yet.
+
+        Args:
+            step: of that checkpoint.
+            lineage: its; empty: rows of before were dropped.
+        """
+        self._lineage = lineage.started(step)
+
     def due(self, step: int) -> bool:
         """Returns whether a checkpoint shall be taken after this step."""
         seconds = self._config.every_seconds
