@@ -157,6 +157,11 @@ def _summary(result: TrainResult) -> str:
             f"validation: auc {result.valid.auc:.4f}  logloss {result.valid.logloss:.4f}  "
             f"calibration {result.valid.calibration:.3f}"
         )
+    if result.best is not None:
+        lines.append(
+            f"best checkpoint: step {result.best.step:,}, {result.best.metric} "
+            f"{result.best.value:.4f}"
+        )
     lines.append(f"run directory: {result.run_dir}")
     return "\n".join(lines)
 

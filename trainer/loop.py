@@ -28,6 +28,7 @@ from hotrow.trainer.checkpoint.writer import CheckpointWriter
 from hotrow.trainer.data import BatchStream, Part, each_path, open_data
 from hotrow.trainer.data.list_columns import with_list_columns
 from hotrow.trainer.determinism import op_determinism
+from hotrow.trainer.early_stopping import EarlyStopping
 from hotrow.trainer.equal_variables import spread_variables
 from hotrow.trainer.evaluation import evaluate_file
 from hotrow.trainer.expected_steps import expected_steps
@@ -254,6 +255,7 @@ class _Run:
         )
         self.speed = Speed()
         self.metrics = BinaryMetrics()
+        self.early_stopping = EarlyStopping(config)
         self.valid: Quality | None = None
         self.valid_step = -1
         self.stopping: int | None = None  # the signal that all ranks stop for
@@ -334,6 +336,9 @@ class _Run:
         self.has_begun = True
         self.position = restored.position
         self.metrics.set_state(restored.metrics)
+        self.early_stopping.set_state(restored.metrics)
+        if self.ranks.is_first:
+            self._note_restored_best()
         restore_random_state(restored.random)
         self.checkpoints.continue_from(restored.position, restored.lineage)
         self.log.continue_from(self.position.step)
@@ -344,7 +349,19 @@ class _Run:
         if differs and self.config.train.deterministic:
             self.log.say(f"the last bits may differ from an uninterrupted run: {differs}")
 
+    def _note_restored_best(self) -> None:
+        """Notes the best checkpoint as of the restored step: a later one will be made again."""
+        best, checkpoints = self.early_stopping.best, self.directory.checkpoints
+        is_there = best is not None and checkpoints.of_step(best.step).exists()
+        checkpoints.note_best(best if is_there else None)
+
+    def _measured(self) -> dict[str, npt.NDArray[np.generic]]:
+        """Returns what checkpoints hold of training figures and validations."""
+        return {**self.metrics.state(), **self.early_stopping.state()}
+
     def _at_end(self) -> bool:
+        if self.early_stopping.is_enough:
+            return True
         bound = self.config.train.max_steps
         return bound is not None and self.position.step - self.first_step >= bound
 
@@ -433,7 +450,7 @@ class _Run:
         self._log_checkpoints()
         if done.checkpoint:
             self.model.push_all()
-            self.checkpoints.begin(self.position, self.metrics.state)
+            self.checkpoints.begin(self.position, self._measured)
         self.stopping = stop.number if self.ranks.size == 1 else done.stop
         if done.failure is not None and self.stopping is None and not self._at_end():
             raise done.failure
@@ -504,12 +521,26 @@ class _Run:
         self.valid = evaluate_file(self.forward, self.config, path, self.ranks)
         self.valid_step = self.position.step
         self.log.validation(self.position, self.valid)
+        if self.early_stopping.observe(self.position.step, self.valid):
+            best = self.early_stopping.best
+            assert best is not None
+            self.checkpoints.begin_best(best, self.position, self._measured)
+        if self.early_stopping.is_enough:
+            self.log.say(self._why_enough())
+
+    def _why_enough(self) -> str:
+        best = self.early_stopping.best
+        assert best is not None
+        return (
+            f"early stopping at step {self.position.step}: the best {best.metric} is "
+            f"{best.value:.4f} at step {best.step}"
+        )
 
     def _last_checkpoint(self) -> None:
         """Returns once the checkpoint of this step is on the disk."""
         self.model.push_all()
         try:
-            self.checkpoints.finish(self.position, self.metrics.state)
+            self.checkpoints.finish(self.position, self._measured)
         finally:
             self._log_checkpoints()
 
@@ -535,6 +566,7 @@ class _Run:
             run_dir=self.directory.path,
             steps=self.position.step,
             first_step=self.first_step,
+            best=self.directory.checkpoints.best(),
             samples_per_second=self.speed.samples_per_second(),
             train=self.metrics.result(),
             valid=self.valid,

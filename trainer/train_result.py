@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hotrow.trainer.checkpoint.directory import Best
 from hotrow.trainer.metrics import Quality
 from hotrow.trainer.run_directory import finite_or_none
 from hotrow.trainer.table_figures import Figures
@@ -29,6 +30,7 @@ class TrainResult:
             `watched_tables`.
         ranks: how many processes trained.
         stages: of each stage of their exchange, what `stages_of_all` tells; empty for one rank.
+        best: the best checkpoint, if the run keeps one.
         first_step: the step of the other run that it started from; 0: it started from nothing.
     """
 
@@ -41,6 +43,7 @@ class TrainResult:
     tables: dict[str, Figures]
     ranks: int = 1
     stages: dict[str, Figures] = field(default_factory=dict)
+    best: Best | None = None
     first_step: int = 0
 
     @property
@@ -64,6 +67,7 @@ class TrainResult:
             "train_logloss": self.train.logloss,
             "valid_auc": self.valid_auc,
             "valid_logloss": self.valid_logloss,
+            "best": None if self.best is None else asdict(self.best),
             "rows": self.rows,
             "tables": {
                 name: {key: finite_or_none(value) for key, value in figures.items()}

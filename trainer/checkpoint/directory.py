@@ -130,13 +130,7 @@ class CheckpointDirectory:
             DataLossError: there are checkpoints, and every one is damaged.
             FailedPreconditionError: one is of another format.
         """
-        best = self.best()
-        if best is not None:
-            try:
-                return open_chain(self.of_step(best.step))
-            except DataLossError as err:
-                report(f"the best checkpoint is not usable, taking the newest: {err}")
-        return self.newest(report)
+        return self._first_good(open_chain, report, self.best()) or []
 
     def best(self) -> Best | None:
         """Returns which checkpoint is the best; None: the run keeps none, or it is gone.
@@ -174,6 +168,7 @@ class CheckpointDirectory:
         optimizer: Any | None,
         report: Callable[[str], None],
         ranks: Ranks = LONE,
+        prefer_best: bool = False,
     ) -> Restored | None:
         """Restores the newest checkpoint that is undamaged and returns what else it holds.
 
@@ -185,6 +180,7 @@ class CheckpointDirectory:
             optimizer: its variables are replaced; None: they are not needed.
             report: gets one line for each damaged checkpoint that is passed over.
             ranks: that train as one; each restores the rows that it has. A collective.
+            prefer_best: take the best one, if the run keeps one and it is undamaged.
 
         Returns:
             None if there is no checkpoint at all.
@@ -201,7 +197,7 @@ class CheckpointDirectory:
             )
             return restore(chain, model, optimizer, report, ranks)
 
-        return self._first_good(attempt, report)
+        return self._first_good(attempt, report, self.best() if prefer_best else None)
 
     def _noted_best(self) -> Best | None:
         with contextlib.suppress(DataLossError):
@@ -209,9 +205,14 @@ class CheckpointDirectory:
         return None
 
     def _first_good(
-        self, attempt: Callable[[Path], Any], report: Callable[[str], None]
+        self,
+        attempt: Callable[[Path], Any],
+        report: Callable[[str], None],
+        best: Best | None = None,
     ) -> Any | None:
         steps = self.steps()
+        if best is not None:  # before the others
+            steps = [*(step for step in steps if step != best.step), best.step]
         for step in reversed(steps):
             try:
                 return attempt(self.of_step(step))

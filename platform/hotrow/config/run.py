@@ -130,6 +130,19 @@ class RunConfig(Section):
         return self
 
     @model_validator(mode="after")
+    def _best_is_measured(self) -> RunConfig:
+        stopping, best = self.train.early_stopping, self.checkpoint.best
+        if self.data.valid is None and (stopping is not None or best is not None):
+            key = "checkpoint.best" if stopping is None else "train.early_stopping"
+            raise problem(f"{key}: there is no validation file to measure; set data.valid")
+        if stopping is not None and best not in (None, stopping.metric):
+            raise problem(
+                f"checkpoint.best: {best!r} is not {stopping.metric!r}, the metric of "
+                "train.early_stopping; leave checkpoint.best out"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _dlrm_widths(self) -> RunConfig:
         if not isinstance(self.model, DlrmConfig):
             return self
