@@ -65,8 +65,8 @@ from hotrow.trainer.train_step import (
 from hotrow.trainer.warm_up import warm_up
 
 Floats = npt.NDArray[np.float32]
-Batch = tuple[Floats, int, ModelInputs]
-"""Labels float32 [B], rows of the batch of all ranks, inputs."""
+Batch = tuple[Floats, Floats | None, int, ModelInputs]
+"""Labels float32 [B], weights of the rows float32 [B], rows of the batch of all ranks, inputs."""
 
 
 def train(
@@ -264,8 +264,7 @@ class _Run:
         self._start(resume)
         if not self._at_end() and self.position.epoch < self.config.train.epochs:
             warm_up(self.model, self.config, self.position.batch, self.ranks)
-        total = expected_steps(self.config)
-        total = None if total is None else self.first_step + total
+        total = self.first_step + expected_steps(self.config)
         self.log.start_steps(self.position.step, total)
         with StopRequest() as stop:
             for epoch in range(self.position.epoch, self.config.train.epochs):
@@ -405,12 +404,14 @@ class _Run:
     def _look_ahead(self, window: list[Batch]) -> None:
         # A key that is out of range is for the step that meets it to report.
         with contextlib.suppress(OutOfRangeError):
-            self.model.look_ahead(inputs for _, _, inputs in window)
+            self.model.look_ahead(inputs for *_, inputs in window)
 
     def _begin_together(self, coming: NextTwo[Batch]) -> None:
         """Learns that all ranks have a first batch, or none, and hands over what all have."""
         none = np.zeros(0, np.float32)
         own = StepReport(none, none, 0, None, False, False, False, False)
+        if self.config.data.weight is not None:
+            own = replace(own, weights=none)
         done = self._exchange(own, coming, self.position.step, coming.item)
         if done.failure is not None:
             raise done.failure
@@ -418,14 +419,14 @@ class _Run:
     def _train_batch(
         self, batch: Batch, coming: NextItem[Batch] | NextTwo[Batch], stop: StopRequest
     ) -> None:
-        labels, rows, inputs = batch
+        labels, weights, rows, inputs = batch
         number = self.position.step + 1
         try:
-            logits = self.step(inputs, labels, rows).numpy()
+            logits = self.step(inputs, labels, rows, weights).numpy()
         except tf.errors.OpError as err:
             raise from_op_error(err, f"step {number}") from err
         due = self.log.step_done(), self.checkpoints.due(number)
-        done = StepReport(labels, logits, rows, stop.number, False, False, *due)
+        done = StepReport(labels, logits, rows, stop.number, False, False, *due, weights=weights)
         if isinstance(coming, NextTwo):
             coming.fetch()
             done = self._exchange(done, coming, number)
@@ -437,7 +438,7 @@ class _Run:
             error.on_all_ranks = self.ranks.size > 1  # all look at the outputs of all
             raise error
         self.has_begun = True
-        self.metrics.update(done.labels, done.logits)
+        self.metrics.update(done.labels, done.logits, done.weights)
         at = self.position
         self.position = Position(number, at.epoch, at.batch + 1)
         self.speed.lap(rows)
@@ -578,7 +579,7 @@ class _Run:
 
 
 def _with_inputs(stream: BatchStream) -> Iterator[Batch]:
-    """Yields labels, rows and inputs; what else a batch holds may go."""
+    """Yields labels, weights, rows and inputs; what else a batch holds may go."""
     for batch in stream:
         assert batch.labels is not None  # BatchStream requires labels
-        yield batch.labels, batch.global_size, model_inputs(batch)
+        yield batch.labels, batch.weights, batch.global_size, model_inputs(batch)

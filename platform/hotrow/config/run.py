@@ -68,6 +68,12 @@ class RunConfig(Section):
                 f"data: label {self.data.label!r} is not one of columns {', '.join(names)}; "
                 "name the label's column"
             )
+        if self.data.weight is not None and self.data.weight in (*columns, self.data.label):
+            what = "the label" if self.data.weight == self.data.label else "a feature"
+            raise problem(
+                f"data.weight: column {self.data.weight!r} is {what}, too; a row's weight is "
+                "neither; name another column"
+            )
         known = self.data.known_columns()
         for column in columns if known is not None else ():
             if column not in (known or ()):

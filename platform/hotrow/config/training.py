@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from hotrow.config.learning_rate import LearningRate
 from hotrow.config.section import Section, problem
@@ -42,6 +43,7 @@ class EmbeddingsConfig(Section):
     global_clipnorm: float | None = Field(default=None, gt=0)
 
 
+ClassWeight = Annotated[float, Field(ge=0)]
 ValidMetric = Literal["auc", "logloss"]
 
 
@@ -72,6 +74,8 @@ class TrainConfig(Section):
         deterministic: refuse TensorFlow ops whose result may differ between two runs, so that a
             resumed run equals one that was not interrupted. On by default: on a CPU it costs
             nothing that can be measured.
+        class_weight: factor of the loss of the rows of a label; one that is left out is 1. Metrics
+            do not change. None: both are 1.
         early_stopping: end the run when validations no longer get better; None: never.
     """
 
@@ -81,7 +85,17 @@ class TrainConfig(Section):
     shuffle: bool = True
     shuffle_buffer: int = Field(default=65_536, ge=1)
     deterministic: bool = True
+    class_weight: dict[Literal[0, 1], ClassWeight] | None = Field(default=None, min_length=1)
     early_stopping: EarlyStoppingConfig | None = None
+
+    @field_validator("class_weight", mode="before")
+    @classmethod
+    def _labels_as_numbers(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        # `--set train.class_weight.1=5` makes a text of the label.
+        names = {"0": 0, "1": 1}
+        return {names.get(label, label): weight for label, weight in value.items()}
 
 
 class CheckpointConfig(Section):
