@@ -7,7 +7,7 @@ rows or for none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -69,7 +69,9 @@ class StreamingAuc:
         scores = np.asarray(logits, np.float64)
         if self._histogram is None and self._kept + len(scores) > self._exact_rows:
             self._histogram = np.zeros((2, _HISTOGRAM_BINS))
-            kept_weights = self._weights or [None] * len(self._labels)
+            kept_weights: Sequence[npt.NDArray[np.float64] | None] = self._weights or [
+                None for _ in self._labels
+            ]
             for kept in zip(self._labels, self._logits, kept_weights, strict=True):
                 self._count(*kept)
             self._labels, self._logits, self._weights = [], [], []
@@ -143,9 +145,11 @@ class StreamingAuc:
         _, group = np.unique(scores, return_inverse=True)
         weights = np.concatenate(self._weights) if self._weights else np.ones(len(scores))
         bins = int(group.max()) + 1 if len(group) else 0
-        negatives = np.bincount(group[~positive], weights[~positive], minlength=bins)
-        positives = np.bincount(group[positive], weights[positive], minlength=bins)
-        return negatives, positives
+        counts = [np.zeros(bins), np.zeros(bins)]
+        for label, count in zip((False, True), counts, strict=True):
+            rows = positive == label
+            count += np.bincount(group[rows], weights[rows], minlength=bins)
+        return counts[0], counts[1]
 
     def _count(
         self,

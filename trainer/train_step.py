@@ -63,7 +63,8 @@ def make_train_step(model: Ranker, optimizer: Any, config: RunConfig, ranks: Ran
     """Returns a function that trains on one batch, or on this rank's part of it; a collective.
 
     The loss is the sum of the binary cross-entropies of the batch of all ranks, each times the
-    weights of its row and class, over the number of rows, plus the model's penalties. Tables are updated in backward, the dense part by `optimizer`, equally on all ranks.
+    weights of its row and its class, over the number of rows, plus the model's penalties. Tables
+    are updated in backward, the dense part by `optimizer`, equally on all ranks.
 
     Returns:
         (model inputs, labels float32 [B], rows of the batch of all ranks, if not B, weights of the

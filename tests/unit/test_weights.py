@@ -138,7 +138,10 @@ def test_an_interrupted_weighted_run_ends_the_same_on_ranks_too(folder, tmp_path
         thread.join()
     for result in results:
         for one, other in ((result.train, straight.train), (result.valid, straight.valid)):
-            assert one.as_dict() == pytest.approx(other.as_dict(), rel=1e-4)
+            found, expected = one.as_dict(), other.as_dict()
+            # Scores of one city are ties, which the order of sums may break.
+            assert found.pop("auc") == pytest.approx(expected.pop("auc"), abs=5e-3)
+            assert found == pytest.approx(expected, rel=1e-4)
     assert len(results) == 2
     assert {r["kind"] for r in read_metrics(tmp_path / "two")} >= {"train", "valid"}
 
