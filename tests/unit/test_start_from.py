@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import numpy as np
 import pytest
+import yaml
 
+from hotrow.cli.main import main
 from hotrow.config import parse_config
 from hotrow.errors import (
     AlreadyExistsError,
@@ -14,6 +17,7 @@ from hotrow.errors import (
     InvalidArgumentError,
     NotFoundError,
 )
+from hotrow.ops.ranks import thread_ranks
 from hotrow.trainer.checkpoint import CheckpointDirectory
 from hotrow.trainer.loop import train
 from hotrow.trainer.run_directory import RunDirectory
@@ -185,6 +189,53 @@ def test_statistics_of_dense_columns_stay_those_of_the_first_run(config, tmp_pat
     train(config("day2", features=columns), tmp_path / "two", start_from=tmp_path / "one")
     means = [load_run(tmp_path / run).model.preprocess.mean.numpy() for run in ("one", "two")]
     np.testing.assert_array_equal(*means)
+
+
+def test_ranks_start_from_a_run_of_one_process_and_the_other_way_round(config, first_day, tmp_path):
+    results = []
+
+    def work(rank):
+        with rank:
+            ranked = config("day2", parallel={"workers": 2, "timeout_seconds": 60.0})
+            results.append(train(ranked, tmp_path / "two", ranks=rank, start_from=first_day))
+
+    threads = [threading.Thread(target=work, args=(rank,)) for rank in thread_ranks(2, 60.0)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    alone = train(config("day2"), tmp_path / "one", start_from=first_day)
+    for result in results:
+        assert (result.first_step, result.steps) == (STEPS, 2 * STEPS)
+        assert result.rows["city"] == alone.rows["city"]
+        assert result.train.logloss == pytest.approx(alone.train.logloss, rel=0.05)
+    assert len(results) == 2
+    again = train(config("day1"), tmp_path / "three", start_from=tmp_path / "two")
+    assert again.first_step == 2 * STEPS
+
+
+def test_the_command_says_where_it_starts_and_refuses_what_makes_no_sense(
+    folder, first_day, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "m.yaml").write_text(yaml.safe_dump(values_of(folder)))
+    command = ["train", "m.yaml", "--from", str(first_day)]
+    assert main([*command, "--resume"]) == 2
+    assert "--from starts a new run, --resume continues one" in capsys.readouterr().err
+    assert main(["train", "m.yaml", "--force"]) == 2
+    assert "--force without --from" in capsys.readouterr().err
+    assert main([*command, "--set", "seed=7"]) == 2
+    assert "seed: the run in" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+    day = f"data.train={folder / 'day2.csv'}"
+    assert main([*command, "--set", day, "--run-dir", "day2", "--json", "result.json"]) == 0
+    printed = capsys.readouterr()
+    assert f"starting from {first_day.resolve()} at step {STEPS}" in printed.err
+    assert f"{STEPS} steps after {STEPS}, " in printed.out
+    assert json.loads((tmp_path / "result.json").read_text())["first_step"] == STEPS
+    print(printed.err, printed.out)
+    assert main(["inspect", "day2"]) == 0
+    assert f"started from: {first_day.resolve()}/checkpoints/step-" in capsys.readouterr().out
 
 
 SPARSE = [{"columns": ["city"], "dim": 4}, {"columns": ["tag"], "dim": 4}]
