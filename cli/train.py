@@ -40,6 +40,18 @@ if TYPE_CHECKING:
     help="Continue the run in --run-dir, or the newest of this name, from its last checkpoint.",
 )
 @click.option(
+    "--from",
+    "start_from",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="RUN_DIR",
+    help="Start a new run from the tables and weights of this one, or of one checkpoint of it.",
+)
+@click.option(
+    "--force",
+    is_flag=True,
+    help="With --from: drop the tables and weights that do not fit the configuration.",
+)
+@click.option(
     "--workers",
     type=click.IntRange(min=1),
     help="Train with N processes (--set parallel.workers=N).",
@@ -58,6 +70,8 @@ def command(
     overrides: tuple[str, ...],
     run_dir: Path | None,
     resume: bool,
+    start_from: Path | None,
+    force: bool,
     workers: int | None,
     online: bool,
     json_file: Path | None,
@@ -73,6 +87,7 @@ def command(
       platform train configs/criteo.yaml
       platform train configs/criteo.yaml --set train.epochs=2 --run-dir runs/two
       platform train configs/criteo.yaml --run-dir runs/two --resume
+      platform train configs/criteo.yaml --from runs/two --set data.train=day2.tsv
       platform train configs/criteo.yaml --workers 4
       mpiexec -n 4 platform train configs/criteo.yaml
     """  # noqa: D301 (click needs the character itself)
@@ -80,6 +95,13 @@ def command(
         raise UnimplementedError("--online: online training is not built yet; leave it out")
     if json_file is not None and not json_file.parent.is_dir():
         raise InvalidArgumentError(f"--json {json_file}: no such directory: {json_file.parent}")
+    if resume and start_from is not None:
+        raise InvalidArgumentError(
+            f"--from {start_from} with --resume: --from starts a new run, --resume continues one; "
+            "leave one of them out"
+        )
+    if force and start_from is None:
+        raise InvalidArgumentError("--force without --from: there is nothing to drop; leave it out")
     started = started_ranks()
     if workers is None and started is not None:
         workers = started
@@ -106,7 +128,7 @@ def command(
     with this_rank(run_config.parallel, own_gpu) as ranks:
         from hotrow.trainer.loop import train
 
-        result = train(run_config, run_dir, resume, ranks)
+        result = train(run_config, run_dir, resume, ranks, start_from=start_from, force=force)
         if ranks.is_first:
             _tell(result, json_file)
 
@@ -124,7 +146,7 @@ def _tell(result: TrainResult, json_file: Path | None) -> None:
 
 def _summary(result: TrainResult) -> str:
     lines = [
-        f"{result.steps:,} steps, {result.samples_per_second:,.0f} samples/s, "
+        f"{_steps(result)}, {result.samples_per_second:,.0f} samples/s, "
         f"{sum(result.rows.values()):,} rows in {len(result.rows)} tables",
     ]
     if result.ranks > 1:
@@ -135,8 +157,19 @@ def _summary(result: TrainResult) -> str:
             f"validation: auc {result.valid.auc:.4f}  logloss {result.valid.logloss:.4f}  "
             f"calibration {result.valid.calibration:.3f}"
         )
+    if result.best is not None:
+        lines.append(
+            f"best checkpoint: step {result.best.step:,}, {result.best.metric} "
+            f"{result.best.value:.4f}"
+        )
     lines.append(f"run directory: {result.run_dir}")
     return "\n".join(lines)
+
+
+def _steps(result: TrainResult) -> str:
+    if not result.first_step:
+        return f"{result.steps:,} steps"
+    return f"{result.steps - result.first_step:,} steps after {result.first_step:,}"
 
 
 def _sent(result: TrainResult) -> str:

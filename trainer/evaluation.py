@@ -18,6 +18,8 @@ from hotrow.trainer.read_ahead import read_ahead
 from hotrow.trainer.train_step import Forward, from_op_error
 
 Floats = npt.NDArray[np.float32]
+Scored = tuple[Floats, Floats, Floats | None]
+"""Labels, logits and weights of rows, each [B]; no weights: each row counts 1."""
 
 
 def predict_file(
@@ -34,6 +36,24 @@ def predict_file(
     Raises:
         NotFoundError, DataError: the file is missing or malformed.
     """
+    for labels, logits, _ in _weighted_scores(forward, config, path, ranks):
+        yield labels, logits
+
+
+def evaluate_file(forward: Forward, config: RunConfig, path: Paths, ranks: Ranks = LONE) -> Quality:
+    """Returns AUC, logloss and calibration on a data file; see `predict_file`.
+
+    Rows count by their weights, if the configuration names a column of them.
+    """
+    metrics = BinaryMetrics()
+    for labels, logits, weights in _weighted_scores(forward, config, path, ranks):
+        metrics.update(labels, logits, weights)
+    return metrics.result()
+
+
+def _weighted_scores(
+    forward: Forward, config: RunConfig, path: Paths, ranks: Ranks
+) -> Iterator[Scored]:
     stream = BatchStream(path, config, part=Part(ranks.rank, ranks.size))
     with contextlib.closing(read_ahead(lambda: iter(stream))) as batches:
         for number, batch in enumerate(batches):
@@ -42,20 +62,14 @@ def predict_file(
                 logits = forward(model_inputs(batch)).numpy()
             except tf.errors.OpError as err:
                 raise from_op_error(err, f"batch {number + 1} of {path}") from err
-            yield _of_all(ranks, batch.labels, logits)
+            yield _of_all(ranks, batch.labels, logits, batch.weights)
 
 
-def _of_all(ranks: Ranks, labels: Floats, logits: Floats) -> tuple[Floats, Floats]:
+def _of_all(ranks: Ranks, labels: Floats, logits: Floats, weights: Floats | None) -> Scored:
     if ranks.size == 1:
-        return labels, logits
-    parts = ranks.all_gather(np.concatenate([labels, logits]), "scores of a batch")
-    halves = [(part[: len(part) // 2], part[len(part) // 2 :]) for part in parts]
-    return np.concatenate([own for own, _ in halves]), np.concatenate([own for _, own in halves])
-
-
-def evaluate_file(forward: Forward, config: RunConfig, path: Paths, ranks: Ranks = LONE) -> Quality:
-    """Returns AUC, logloss and calibration on a data file; see `predict_file`."""
-    metrics = BinaryMetrics()
-    for labels, logits in predict_file(forward, config, path, ranks):
-        metrics.update(labels, logits)
-    return metrics.result()
+        return labels, logits, weights
+    own = [labels, logits] if weights is None else [labels, logits, weights]
+    parts = ranks.all_gather(np.concatenate(own), "scores of a batch")
+    split = [np.split(part, len(own)) for part in parts]
+    labels, logits, *more = (np.concatenate(arrays) for arrays in zip(*split, strict=True))
+    return labels, logits, more[0] if more else None

@@ -22,10 +22,13 @@ from hotrow.trainer.agreement import agreed, gathered, of_first
 from hotrow.trainer.checkpoint import Position, Restored
 from hotrow.trainer.checkpoint.environment import differences
 from hotrow.trainer.checkpoint.random_state import restore_random_state
+from hotrow.trainer.checkpoint.transfer import transfer
+from hotrow.trainer.checkpoint.variable_files import path_of
 from hotrow.trainer.checkpoint.writer import CheckpointWriter
 from hotrow.trainer.data import BatchStream, Part, each_path, open_data
 from hotrow.trainer.data.list_columns import with_list_columns
 from hotrow.trainer.determinism import op_determinism
+from hotrow.trainer.early_stopping import EarlyStopping
 from hotrow.trainer.equal_variables import spread_variables
 from hotrow.trainer.evaluation import evaluate_file
 from hotrow.trainer.expected_steps import expected_steps
@@ -39,10 +42,16 @@ from hotrow.trainer.next_item import NextItem, NextTwo
 from hotrow.trainer.rank_rules import check_ranks
 from hotrow.trainer.rank_stages import stages_of_all
 from hotrow.trainer.read_ahead import read_ahead
-from hotrow.trainer.run_directory import RunDirectory, default_run_directory
+from hotrow.trainer.run_directory import RunDirectory, default_run_directory, read_config
 from hotrow.trainer.run_log import RunLog
 from hotrow.trainer.sharding import plan_of_run, staleness_of
+from hotrow.trainer.source_run import SourceRun, find_source, read_source
 from hotrow.trainer.speed import Speed
+from hotrow.trainer.start_rules import (
+    check_start,
+    tables_with_another_filter,
+    tables_with_other_keys,
+)
 from hotrow.trainer.step_report import StepReport, exchange
 from hotrow.trainer.stop_request import StopRequest
 from hotrow.trainer.table_figures import cache_of_all, statistics_of_all, watched_tables
@@ -56,12 +65,18 @@ from hotrow.trainer.train_step import (
 from hotrow.trainer.warm_up import warm_up
 
 Floats = npt.NDArray[np.float32]
-Batch = tuple[Floats, int, ModelInputs]
-"""Labels float32 [B], rows of the batch of all ranks, inputs."""
+Batch = tuple[Floats, Floats | None, int, ModelInputs]
+"""Labels float32 [B], weights of the rows float32 [B], rows of the batch of all ranks, inputs."""
 
 
 def train(
-    config: RunConfig, run_dir: Path | None = None, resume: bool = False, ranks: Ranks = LONE
+    config: RunConfig,
+    run_dir: Path | None = None,
+    resume: bool = False,
+    ranks: Ranks = LONE,
+    *,
+    start_from: Path | None = None,
+    force: bool = False,
 ) -> TrainResult:
     """Trains until the configured end and returns what came out.
 
@@ -76,12 +91,16 @@ def train(
         resume: continue the run in `run_dir` from its newest undamaged checkpoint.
         ranks: those that train as one; each calls this with the same arguments. Rank 0 writes the
             run directory and tells of the run; all return the same figures.
+        start_from: a run directory, or a checkpoint of one: the new run starts from its tables,
+            weights and optimizer state. Steps go on counting; epochs, data and metrics start anew.
+        force: drop the tables and weights of `start_from` that do not fit.
 
     Raises:
         UnimplementedError: the configuration needs a part that is not built yet.
         NotFoundError: a data file, or the run to resume, does not exist.
         AlreadyExistsError: `run_dir` holds a run and `resume` is false.
-        InvalidArgumentError: the resumed run had another configuration, or columns are missing.
+        InvalidArgumentError: the resumed run had another configuration, that of `start_from` one
+            that does not fit, or columns are missing.
         DataError: a data file is malformed.
         DataLossError: every checkpoint of the run is damaged.
         FailedPreconditionError: the loss became NaN or infinite, or another process trains there.
@@ -93,7 +112,10 @@ def train(
     try:
         check_ranks(config, ranks)
         config = agreed(ranks, "data files", partial(_checked_data, config))
-        directory = _open_directory(config, run_dir, resume, ranks)
+        source = None
+        if start_from is not None:
+            source = _find_source(config, start_from, force, ranks)
+        directory = _open_directory(config, run_dir, resume, source, ranks)
         with contextlib.closing(directory), op_determinism(config.train.deterministic):
             return _train(config, directory, resume, ranks)
     except (_Interrupted, _Terminated):
@@ -105,19 +127,26 @@ def train(
 
 
 def _train(config: RunConfig, directory: RunDirectory, resume: bool, ranks: Ranks) -> TrainResult:
-    run = _Run(config, directory, _split(config, directory, resume, ranks))
+    run: _Run | None = None
     try:
+        source = agreed(ranks, "start of the run", lambda: read_source(directory.path))
+        run = _Run(config, directory, _split(config, directory, resume, ranks), source)
         return run.train(resume)
     except KeyboardInterrupt:
-        run.checkpoints.close(abandon=True)
+        if run is not None:
+            run.checkpoints.close(abandon=True)
         raise
     except HotrowError as err:
-        if err.on_all_ranks:  # so all can still finish the checkpoint that is being written
+        if run is not None and err.on_all_ranks:
+            # All can still finish the checkpoint that is being written.
             with contextlib.suppress(HotrowError):
                 run.checkpoints.settle()
         raise
     finally:
-        run.close()
+        if run is not None:
+            run.close()
+        if run is None or not run.has_begun:
+            directory.discard()
 
 
 def _checked_data(config: RunConfig) -> RunConfig:
@@ -134,8 +163,22 @@ def _checked_data(config: RunConfig) -> RunConfig:
     return config
 
 
+def _find_source(config: RunConfig, start_from: Path, force: bool, ranks: Ranks) -> SourceRun:
+    """Returns what a run starts from, after checking that it fits; rank 0 chooses it, for all."""
+
+    def find() -> dict[str, Any] | None:
+        if not ranks.is_first:
+            return None
+        source = find_source(start_from, force, partial(print, file=sys.stderr))
+        if not force:
+            check_start(Path(source.run), read_config(Path(source.run)), config)
+        return source.as_json()
+
+    return SourceRun(**of_first(ranks, "start of the run", agreed(ranks, "start of the run", find)))
+
+
 def _open_directory(
-    config: RunConfig, run_dir: Path | None, resume: bool, ranks: Ranks
+    config: RunConfig, run_dir: Path | None, resume: bool, source: SourceRun | None, ranks: Ranks
 ) -> RunDirectory:
     """Opens the run directory on rank 0, for all."""
 
@@ -143,7 +186,9 @@ def _open_directory(
         if not ranks.is_first:
             return None
         path = default_run_directory(config.name) if run_dir is None else run_dir
-        return (RunDirectory.reopen if resume else RunDirectory.create)(path, config)
+        if resume:
+            return RunDirectory.reopen(path, config)
+        return RunDirectory.create(path, config, None if source is None else source.as_json())
 
     own = agreed(ranks, "run directory", open_it)
     if ranks.size == 1:
@@ -181,9 +226,18 @@ class _Terminated(SystemExit):
 class _Run:
     """The state of one call of `train`, on one rank."""
 
-    def __init__(self, config: RunConfig, directory: RunDirectory, split: Split) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        directory: RunDirectory,
+        split: Split,
+        source: SourceRun | None = None,
+    ) -> None:
         self.config = config
         self.directory = directory
+        self.source = source
+        self.first_step = 0 if source is None else source.step
+        self.has_begun = False
         self.ranks = ranks = split.ranks
         self.log = RunLog(directory, quiet=not ranks.is_first)
         self.model: Ranker = build_model(config, split)
@@ -201,6 +255,7 @@ class _Run:
         )
         self.speed = Speed()
         self.metrics = BinaryMetrics()
+        self.early_stopping = EarlyStopping(config)
         self.valid: Quality | None = None
         self.valid_step = -1
         self.stopping: int | None = None  # the signal that all ranks stop for
@@ -209,7 +264,8 @@ class _Run:
         self._start(resume)
         if not self._at_end() and self.position.epoch < self.config.train.epochs:
             warm_up(self.model, self.config, self.position.batch, self.ranks)
-        self.log.start_steps(self.position.step, expected_steps(self.config))
+        total = self.first_step + expected_steps(self.config)
+        self.log.start_steps(self.position.step, total)
         with StopRequest() as stop:
             for epoch in range(self.position.epoch, self.config.train.epochs):
                 if self._at_end():
@@ -219,6 +275,7 @@ class _Run:
                 if self.stopping is not None:
                     self._last_checkpoint()
                     self._leave(self.stopping)
+        self.has_begun = True
         self._report_training()
         self._last_checkpoint()
         self._validate()
@@ -238,9 +295,36 @@ class _Run:
                 return
             self.log.say(f"no checkpoint in {self.directory.path}, starting over")
             self.log.start_over()
-        if self.model.preprocess.needs_statistics:
+        needs_statistics = self.model.preprocess.needs_statistics
+        if self.source is not None:
+            needs_statistics = self._start_from(self.source) and needs_statistics
+        if needs_statistics:
             agreed(self.ranks, "statistics of dense columns", self._measure_dense)
         spread_variables([*self.model.dense_variables(), *self.optimizer.variables], self.ranks)
+
+    def _start_from(self, source: SourceRun) -> bool:
+        """Takes what another run has trained; returns whether dense columns must be measured."""
+        chain = agreed(
+            self.ranks, "checks of a checkpoint", lambda: source.open(thorough=self.ranks.is_first)
+        )
+        before = read_config(Path(source.run))
+        taken = transfer(
+            chain,
+            self.model,
+            self.optimizer,
+            self.log.say,
+            other_keys=tables_with_other_keys(before, self.config),
+            other_filter=tables_with_another_filter(before, self.config),
+            force=source.force,
+            ranks=self.ranks,
+        )
+        self.position = Position(taken.step)
+        self.checkpoints.start_from(taken.step, taken.lineage)
+        self.log.say(f"starting from {source.run} at step {taken.step}")
+        if not taken.lineage.starts:
+            self.log.say(f"incremental exports do not go on from those of {source.run}")
+        own = self.model.preprocess
+        return own.mean is None or path_of(own.mean) not in taken.dense
 
     def _measure_dense(self) -> None:
         if self.ranks.is_first:
@@ -248,8 +332,12 @@ class _Run:
             self.model.preprocess.adapt(np.concatenate([batch.dense for batch in rows]))
 
     def _continue_from(self, restored: Restored) -> None:
+        self.has_begun = True
         self.position = restored.position
         self.metrics.set_state(restored.metrics)
+        self.early_stopping.set_state(restored.metrics)
+        if self.ranks.is_first:
+            self._note_restored_best()
         restore_random_state(restored.random)
         self.checkpoints.continue_from(restored.position, restored.lineage)
         self.log.continue_from(self.position.step)
@@ -260,9 +348,21 @@ class _Run:
         if differs and self.config.train.deterministic:
             self.log.say(f"the last bits may differ from an uninterrupted run: {differs}")
 
+    def _note_restored_best(self) -> None:
+        """Notes the best checkpoint as of the restored step: a later one will be made again."""
+        best, checkpoints = self.early_stopping.best, self.directory.checkpoints
+        is_there = best is not None and checkpoints.of_step(best.step).exists()
+        checkpoints.note_best(best if is_there else None)
+
+    def _measured(self) -> dict[str, npt.NDArray[np.generic]]:
+        """Returns what checkpoints hold of training figures and validations."""
+        return {**self.metrics.state(), **self.early_stopping.state()}
+
     def _at_end(self) -> bool:
+        if self.early_stopping.is_enough:
+            return True
         bound = self.config.train.max_steps
-        return bound is not None and self.position.step >= bound
+        return bound is not None and self.position.step - self.first_step >= bound
 
     def _epoch(self, epoch: int, stop: StopRequest) -> None:
         """Trains from the position to the end of the epoch, of the run, or a stop request."""
@@ -304,12 +404,14 @@ class _Run:
     def _look_ahead(self, window: list[Batch]) -> None:
         # A key that is out of range is for the step that meets it to report.
         with contextlib.suppress(OutOfRangeError):
-            self.model.look_ahead(inputs for _, _, inputs in window)
+            self.model.look_ahead(inputs for *_, inputs in window)
 
     def _begin_together(self, coming: NextTwo[Batch]) -> None:
         """Learns that all ranks have a first batch, or none, and hands over what all have."""
         none = np.zeros(0, np.float32)
         own = StepReport(none, none, 0, None, False, False, False, False)
+        if self.config.data.weight is not None:
+            own = replace(own, weights=none)
         done = self._exchange(own, coming, self.position.step, coming.item)
         if done.failure is not None:
             raise done.failure
@@ -317,14 +419,14 @@ class _Run:
     def _train_batch(
         self, batch: Batch, coming: NextItem[Batch] | NextTwo[Batch], stop: StopRequest
     ) -> None:
-        labels, rows, inputs = batch
+        labels, weights, rows, inputs = batch
         number = self.position.step + 1
         try:
-            logits = self.step(inputs, labels, rows).numpy()
+            logits = self.step(inputs, labels, rows, weights).numpy()
         except tf.errors.OpError as err:
             raise from_op_error(err, f"step {number}") from err
         due = self.log.step_done(), self.checkpoints.due(number)
-        done = StepReport(labels, logits, rows, stop.number, False, False, *due)
+        done = StepReport(labels, logits, rows, stop.number, False, False, *due, weights=weights)
         if isinstance(coming, NextTwo):
             coming.fetch()
             done = self._exchange(done, coming, number)
@@ -335,7 +437,8 @@ class _Run:
             )
             error.on_all_ranks = self.ranks.size > 1  # all look at the outputs of all
             raise error
-        self.metrics.update(done.labels, done.logits)
+        self.has_begun = True
+        self.metrics.update(done.labels, done.logits, done.weights)
         at = self.position
         self.position = Position(number, at.epoch, at.batch + 1)
         self.speed.lap(rows)
@@ -348,7 +451,7 @@ class _Run:
         self._log_checkpoints()
         if done.checkpoint:
             self.model.push_all()
-            self.checkpoints.begin(self.position, self.metrics.state)
+            self.checkpoints.begin(self.position, self._measured)
         self.stopping = stop.number if self.ranks.size == 1 else done.stop
         if done.failure is not None and self.stopping is None and not self._at_end():
             raise done.failure
@@ -419,12 +522,26 @@ class _Run:
         self.valid = evaluate_file(self.forward, self.config, path, self.ranks)
         self.valid_step = self.position.step
         self.log.validation(self.position, self.valid)
+        if self.early_stopping.observe(self.position.step, self.valid):
+            best = self.early_stopping.best
+            assert best is not None
+            self.checkpoints.begin_best(best, self.position, self._measured)
+        if self.early_stopping.is_enough:
+            self.log.say(self._why_enough())
+
+    def _why_enough(self) -> str:
+        best = self.early_stopping.best
+        assert best is not None
+        return (
+            f"early stopping at step {self.position.step}: the best {best.metric} is "
+            f"{best.value:.4f} at step {best.step}"
+        )
 
     def _last_checkpoint(self) -> None:
         """Returns once the checkpoint of this step is on the disk."""
         self.model.push_all()
         try:
-            self.checkpoints.finish(self.position, self.metrics.state)
+            self.checkpoints.finish(self.position, self._measured)
         finally:
             self._log_checkpoints()
 
@@ -449,6 +566,8 @@ class _Run:
         return TrainResult(
             run_dir=self.directory.path,
             steps=self.position.step,
+            first_step=self.first_step,
+            best=self.directory.checkpoints.best(),
             samples_per_second=self.speed.samples_per_second(),
             train=self.metrics.result(),
             valid=self.valid,
@@ -460,7 +579,7 @@ class _Run:
 
 
 def _with_inputs(stream: BatchStream) -> Iterator[Batch]:
-    """Yields labels, rows and inputs; what else a batch holds may go."""
+    """Yields labels, weights, rows and inputs; what else a batch holds may go."""
     for batch in stream:
         assert batch.labels is not None  # BatchStream requires labels
-        yield batch.labels, batch.global_size, model_inputs(batch)
+        yield batch.labels, batch.weights, batch.global_size, model_inputs(batch)

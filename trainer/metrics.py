@@ -1,11 +1,13 @@
 """Streaming AUC, logloss and calibration of binary predictions, in numpy.
 
 `labels`: [N], 0 or 1. `logits`: [N], log-odds; the probability is 1 / (1 + exp(-logit)).
+`weights`: [N], at least 0, what each row counts for; None: each counts 1. A stream has them for all
+rows or for none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -57,24 +59,30 @@ class StreamingAuc:
         self._exact_rows = exact_rows
         self._logits: list[npt.NDArray[np.float64]] = []
         self._labels: list[npt.NDArray[np.bool_]] = []
+        self._weights: list[npt.NDArray[np.float64]] = []  # none: each row counts 1
         self._kept = 0
         self._histogram: npt.NDArray[np.float64] | None = None  # [2, bins]: negative, positive
 
-    def update(self, labels: Floats, logits: Floats) -> None:
-        """Adds rows; `labels` and `logits` are [N]. Infinite logits are legal, NaN is not."""
+    def update(self, labels: Floats, logits: Floats, weights: Floats | None = None) -> None:
+        """Adds rows. Infinite logits are legal, NaN is not."""
         positive = np.asarray(labels) > 0.5
         scores = np.asarray(logits, np.float64)
         if self._histogram is None and self._kept + len(scores) > self._exact_rows:
             self._histogram = np.zeros((2, _HISTOGRAM_BINS))
-            for kept_positive, kept_scores in zip(self._labels, self._logits, strict=True):
-                self._count(kept_positive, kept_scores)
-            self._labels, self._logits = [], []
+            kept_weights: Sequence[npt.NDArray[np.float64] | None] = self._weights or [
+                None for _ in self._labels
+            ]
+            for kept in zip(self._labels, self._logits, kept_weights, strict=True):
+                self._count(*kept)
+            self._labels, self._logits, self._weights = [], [], []
         if self._histogram is None:
             self._labels.append(positive)
             self._logits.append(scores)
+            if weights is not None:
+                self._weights.append(np.asarray(weights, np.float64))
             self._kept += len(scores)
         else:
-            self._count(positive, scores)
+            self._count(positive, scores, weights)
 
     def result(self) -> float:
         """Returns the AUC so far; NaN unless both labels have been seen."""
@@ -87,7 +95,10 @@ class StreamingAuc:
             if self._logits:
                 self._logits = [np.concatenate(self._logits)]
                 self._labels = [np.concatenate(self._labels)]
+            if self._weights:
+                self._weights = [np.concatenate(self._weights)]
             return {
+                **({"weights": self._weights[0]} if self._weights else {}),
                 "logits": self._logits[0] if self._logits else np.zeros(0),
                 "labels": self._labels[0] if self._labels else np.zeros(0, np.bool_),
             }
@@ -103,14 +114,18 @@ class StreamingAuc:
         pair = ("bins", "counts") if "bins" in state else ("logits", "labels")
         length = state[pair[0]].size if pair[0] in state else 0
         arrays = [_array_of(state, name, length) for name in pair]
+        weights = None
+        if "weights" in state:
+            weights = _array_of(state, "weights", length)
         if "bins" in state and not np.isin(arrays[0], np.arange(2 * _HISTOGRAM_BINS)).all():
             raise DataLossError("the state of the metrics is damaged: a bin is out of range")
-        self._logits, self._labels, self._histogram = [], [], None
+        self._logits, self._labels, self._weights, self._histogram = [], [], [], None
         if "bins" in state:
             self._histogram = np.zeros((2, _HISTOGRAM_BINS))
             self._histogram.reshape(-1)[state["bins"]] = state["counts"]
         elif len(state["logits"]):
             self._logits, self._labels = [state["logits"]], [state["labels"]]
+            self._weights = [] if weights is None else [state["weights"]]
         self._kept = sum(map(len, self._logits))
 
     def error_bound(self) -> float:
@@ -128,17 +143,26 @@ class StreamingAuc:
             return np.zeros(0), np.zeros(0)
         scores, positive = np.concatenate(self._logits), np.concatenate(self._labels)
         _, group = np.unique(scores, return_inverse=True)
-        rows = np.bincount(group).astype(np.float64)
-        positives = np.zeros_like(rows)
-        np.add.at(positives, group, positive.astype(np.float64))
-        return rows - positives, positives
+        weights = np.concatenate(self._weights) if self._weights else np.ones(len(scores))
+        bins = int(group.max()) + 1 if len(group) else 0
+        counts = [np.zeros(bins), np.zeros(bins)]
+        for label, count in zip((False, True), counts, strict=True):
+            rows = positive == label
+            count += np.bincount(group[rows], weights[rows], minlength=bins)
+        return counts[0], counts[1]
 
-    def _count(self, positive: npt.NDArray[np.bool_], scores: npt.NDArray[np.float64]) -> None:
+    def _count(
+        self,
+        positive: npt.NDArray[np.bool_],
+        scores: npt.NDArray[np.float64],
+        weights: Floats | None,
+    ) -> None:
         assert self._histogram is not None
         clipped = np.clip(scores, -_HISTOGRAM_LIMIT, _HISTOGRAM_LIMIT)
         position = (clipped + _HISTOGRAM_LIMIT) * (_HISTOGRAM_BINS / (2 * _HISTOGRAM_LIMIT))
         bins = np.minimum(position.astype(np.int64), _HISTOGRAM_BINS - 1)
-        np.add.at(self._histogram, (positive.astype(np.int64), bins), 1.0)
+        counted = 1.0 if weights is None else np.asarray(weights, np.float64)
+        np.add.at(self._histogram, (positive.astype(np.int64), bins), counted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +175,8 @@ class Quality:
         logloss: mean cross-entropy in nats; NaN for no rows.
         calibration: sum of predicted probabilities over number of positives; NaN without any.
         label_mean: share of positives; NaN for no rows.
+
+    Where rows have weights, all but `rows` are of weighted rows.
     """
 
     rows: int
@@ -171,11 +197,12 @@ class BinaryMetrics:
         """Starts empty; see `StreamingAuc` for `exact_rows`."""
         self._auc = StreamingAuc(exact_rows)
         self._rows = 0
+        self._weight: float | None = None  # of all rows; None: each counts 1
         self._loss = 0.0
         self._predicted = 0.0
         self._positives = 0.0
 
-    def update(self, labels: Floats, logits: Floats) -> None:
+    def update(self, labels: Floats, logits: Floats, weights: Floats | None = None) -> None:
         """Adds rows with their logits.
 
         Raises:
@@ -188,7 +215,7 @@ class BinaryMetrics:
         loss = np.maximum(z, 0) - y * z + np.log1p(np.exp(-np.abs(z)))
         with np.errstate(over="ignore"):
             probability = 1 / (1 + np.exp(-z))
-        self._add(y, z, loss, probability)
+        self._add(y, z, loss, probability, weights)
 
     def update_probabilities(self, labels: Floats, probabilities: Floats) -> None:
         """Adds rows with their probabilities, as a server returns them.
@@ -214,18 +241,20 @@ class BinaryMetrics:
     def result(self) -> Quality:
         """Returns the figures over all rows so far."""
         nan = float("nan")
+        total = self._rows if self._weight is None else self._weight
         return Quality(
             rows=self._rows,
             auc=self._auc.result(),
-            logloss=self._loss / self._rows if self._rows else nan,
+            logloss=self._loss / total if total else nan,
             calibration=self._predicted / self._positives if self._positives else nan,
-            label_mean=self._positives / self._rows if self._rows else nan,
+            label_mean=self._positives / total if total else nan,
         )
 
     def state(self) -> dict[str, npt.NDArray[np.generic]]:
         """Returns the partial sums, from which `set_state` goes on to the last bit."""
         sums = np.array([self._loss, self._predicted, self._positives])
-        return {"rows": np.array([self._rows]), "sums": sums, **self._auc.state()}
+        weight = {} if self._weight is None else {"weight": np.array([self._weight])}
+        return {"rows": np.array([self._rows]), "sums": sums, **weight, **self._auc.state()}
 
     def set_state(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
         """Goes on from what `state` returned.
@@ -234,13 +263,25 @@ class BinaryMetrics:
             DataLossError: `state` is not one; nothing has changed.
         """
         rows, sums = _array_of(state, "rows", 1), _array_of(state, "sums", 3)
+        weight = float(_array_of(state, "weight", 1)[0]) if "weight" in state else None
         self._auc.set_state(state)
-        self._rows = int(rows[0])
+        self._rows, self._weight = int(rows[0]), weight
         self._loss, self._predicted, self._positives = map(float, sums)
 
-    def _add(self, y: Floats, z: Floats, loss: Floats, probability: Floats) -> None:
-        self._auc.update(y, z)
+    def _add(
+        self,
+        y: Floats,
+        z: Floats,
+        loss: Floats,
+        probability: Floats,
+        weights: Floats | None = None,
+    ) -> None:
+        self._auc.update(y, z, weights)
         self._rows += len(y)
+        if weights is not None:
+            w = np.asarray(weights, np.float64)
+            self._weight = (self._weight or 0.0) + float(w.sum())
+            y, loss, probability = w * y, w * loss, w * probability
         self._loss += float(loss.sum())
         self._predicted += float(probability.sum())
         self._positives += float(y.sum())
@@ -248,7 +289,7 @@ class BinaryMetrics:
 
 _STATE_TYPES = {
     "rows": np.int64, "sums": np.float64, "bins": np.int64, "counts": np.float64,
-    "logits": np.float64, "labels": np.bool_,
+    "logits": np.float64, "labels": np.bool_, "weight": np.float64, "weights": np.float64,
 }  # fmt: skip
 
 

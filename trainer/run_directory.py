@@ -1,16 +1,20 @@
 """The directory of one training run.
 
 `config.yaml` is the configuration as resolved, `metrics.jsonl` one line a measurement, `events/`
-the same for TensorBoard, `checkpoints/` what `--resume` and exports read.
+the same for TensorBoard, `checkpoints/` what `--resume` and exports read, `from.json` what a run
+started from that goes on from another one.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import json
 import math
 import os
+import re
+import shutil
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -26,7 +30,10 @@ from hotrow.errors import (
 from hotrow.trainer.checkpoint import CheckpointDirectory
 
 CONFIG, METRICS, EVENTS, CHECKPOINTS = "config.yaml", "metrics.jsonl", "events", "checkpoints"
+SOURCE = "from.json"
+"""What the run started from, if that was another run."""
 _LOCK = ".lock"
+_OF_A_START = (CONFIG, SOURCE, "sharding.json", _LOCK)
 
 # What may differ when a run is continued: it changes how long, how observed and how fast the run
 # is, not what a step does. But with `parallel.staleness` evaluations and checkpoints change when
@@ -35,6 +42,7 @@ _FREE_TO_CHANGE = (
     "train.epochs",
     "train.max_steps",
     "train.eval_every_steps",
+    "train.early_stopping",
     "cache.",
     "checkpoint.",
     "data.valid",
@@ -49,17 +57,32 @@ def default_run_directory(name: str) -> Path:
 
 
 def newest_run_directory(name: str) -> Path:
-    """Returns the newest default directory of a run of this name.
+    """Returns the default directory of the newest run of this name that has a checkpoint.
 
     Raises:
         NotFoundError: there is none.
     """
-    found = [path for path in Path("runs").glob(f"{name}-*-*") if (path / CONFIG).exists()]
-    if not found:
+    default = re.compile(rf"{re.escape(name)}-\d{{8}}-\d{{6}}")
+    runs = [
+        path
+        for path in Path("runs").glob(f"{name}-*-*")
+        if default.fullmatch(path.name) and (path / CONFIG).exists()
+    ]
+    found = [path for path in runs if CheckpointDirectory(path / CHECKPOINTS, 1).steps()]
+    if found:
+        return max(found, key=_begun)
+    here = Path("runs").resolve()
+    if runs:
+        stub = max(runs, key=_begun)
         raise NotFoundError(
-            f"no run of {name!r} in {Path('runs').resolve()} to resume; give --run-dir"
+            f"no run of {name!r} in {here} has a checkpoint to resume from; leave --resume out, or "
+            f"start {stub.name} over with --run-dir {stub} --resume"
         )
-    return max(found, key=lambda path: (path / CONFIG).stat().st_mtime)
+    raise NotFoundError(f"no run of {name!r} in {here} to resume; give --run-dir")
+
+
+def _begun(path: Path) -> float:
+    return (path / CONFIG).stat().st_mtime
 
 
 class RunDirectory:
@@ -70,17 +93,27 @@ class RunDirectory:
         checkpoints: its checkpoints.
     """
 
-    def __init__(self, path: Path, keep_checkpoints: int, lock: int | None) -> None:
+    def __init__(
+        self, path: Path, keep_checkpoints: int, lock: int | None, new: bool = False
+    ) -> None:
         """Wraps a directory that is there; use `create`, `reopen` or `join`."""
         self.path = path
+        self._new = new
         self.checkpoints = CheckpointDirectory(path / CHECKPOINTS, keep_checkpoints)
         self._lock = lock
 
     @classmethod
-    def create(cls, path: Path, config: RunConfig) -> RunDirectory:
+    def create(
+        cls, path: Path, config: RunConfig, source: Mapping[str, Any] | None = None
+    ) -> RunDirectory:
         """Makes the directory of a new run and writes its configuration.
 
         A run that ended before it measured or saved anything does not count.
+
+        Args:
+            path: where.
+            config: of the run.
+            source: JSON values that note which run it starts from; None: from nothing.
 
         Raises:
             AlreadyExistsError: there is a run in it already.
@@ -96,12 +129,15 @@ class RunDirectory:
         try:
             path.mkdir(parents=True, exist_ok=True)
             lock = _lock(path)
-            _write_config(path, config)
+            (path / SOURCE).unlink(missing_ok=True)
+            if source is not None:
+                _write(path / SOURCE, json.dumps(source, indent=1) + "\n")
+            _write(path / CONFIG, config.to_yaml())
         except OSError as err:
             raise InvalidArgumentError(
                 f"cannot make run directory {path}: {err.strerror}; choose another --run-dir"
             ) from err
-        return cls(path, config.checkpoint.keep, lock)
+        return cls(path, config.checkpoint.keep, lock, new=True)
 
     @classmethod
     def reopen(cls, path: Path, config: RunConfig) -> RunDirectory:
@@ -126,7 +162,7 @@ class RunDirectory:
                     "with the same value, a new one needs another --run-dir"
                 )
         lock = _lock(path)
-        _write_config(path, config)
+        _write(path / CONFIG, config.to_yaml())
         return cls(path, config.checkpoint.keep, lock)
 
     @classmethod
@@ -162,6 +198,20 @@ class RunDirectory:
                     file.write(json.dumps(record) + "\n")
         unfinished.rename(path)
 
+    def discard(self) -> None:
+        """Removes what `create` and those after it have written, before `close`.
+
+        For a start that failed before its first step. Other files in the directory stay; a run
+        that was reopened stays whole.
+        """
+        if not self._new:
+            return
+        shutil.rmtree(self.path / EVENTS, ignore_errors=True)
+        for name in _OF_A_START:
+            (self.path / name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # other files are in it
+            self.path.rmdir()
+
     def close(self) -> None:
         """Lets other processes write to the directory."""
         if self._lock is not None:
@@ -192,10 +242,10 @@ def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
             yield record
 
 
-def _write_config(path: Path, config: RunConfig) -> None:
-    unfinished = path / f".{CONFIG}"
-    unfinished.write_text(config.to_yaml(), encoding="utf-8")
-    unfinished.rename(path / CONFIG)
+def _write(path: Path, text: str) -> None:
+    unfinished = path.with_name(f".{path.name}")
+    unfinished.write_text(text, encoding="utf-8")
+    unfinished.rename(path)
 
 
 def _lock(path: Path) -> int:

@@ -20,6 +20,7 @@ from hotrow.table_statistics import TableStatistics
 from hotrow.trainer.checkpoint import CheckpointDirectory
 from hotrow.trainer.checkpoint.rows import CheckpointRows
 from hotrow.trainer.run_directory import CHECKPOINTS, read_config
+from hotrow.trainer.source_run import read_source
 
 _ATTEMPTS = 5
 
@@ -81,13 +82,19 @@ def _inspect_newest(
                 raise _RemovedError from err
             damaged.append(step)
             continue
-        facts = {
+        facts: dict[str, Any] = {
             "name": config.name,
             "model": config.model.arch,
             **_facts(rows),
             "checkpoints": len(steps),
             "damaged_checkpoints": damaged,
         }
+        best, source = checkpoints.best(), read_source(path)
+        if best is not None:
+            facts["best_checkpoint"] = checkpoints.of_step(best.step).name
+            facts[f"best_{best.metric}"] = best.value
+        if source is not None:
+            facts["started_from"] = str(source.checkpoint)
         return Inspection("run", str(path), facts, _tables(rows, only, show))
     if damaged:
         raise DataLossError(f"{path}: all {len(damaged)} checkpoints are damaged")

@@ -34,6 +34,7 @@ class StepReport:
         checkpoint: whether a checkpoint is due; rank 0 decides.
         writing: what this rank tells of the checkpoint that is being written, or a list of what
             each rank tells; see `CheckpointWriter`.
+        weights: of the rows, float32 [b], or [n] of all; None: each counts 1.
         failure: what keeps this rank, or any, from the next step; this one is done.
     """
 
@@ -47,6 +48,7 @@ class StepReport:
     checkpoint: bool
     writing: Any = None
     failure: HotrowError | None = None
+    weights: Floats | None = None
 
 
 def exchange(ranks: Ranks, own: StepReport, step: int) -> StepReport:
@@ -62,6 +64,7 @@ def exchange(ranks: Ranks, own: StepReport, step: int) -> StepReport:
     """
     facts = {
         "rows": own.rows,
+        "weighted": own.weights is not None,
         "stop": own.stop,
         "is_last": own.is_last,
         "has_two": own.has_two,
@@ -71,11 +74,19 @@ def exchange(ranks: Ranks, own: StepReport, step: int) -> StepReport:
         "failure": told_error(own.failure),
     }
     head = json.dumps(facts).encode()
+    weights = b"" if own.weights is None else own.weights.tobytes()
     message = b"".join(
-        (len(head).to_bytes(8, "little"), head, own.labels.tobytes(), own.logits.tobytes())
+        (
+            len(head).to_bytes(8, "little"),
+            head,
+            own.labels.tobytes(),
+            own.logits.tobytes(),
+            weights,
+        )
     )
     parts = ranks.all_gather(np.frombuffer(message, np.uint8), f"figures of step {step}")
-    told, labels, logits = zip(*map(_unpacked, parts), strict=True)
+    told, values = zip(*map(_unpacked, parts), strict=True)
+    labels, logits, *more = (np.concatenate(arrays) for arrays in zip(*values, strict=True))
     first = told[0]
     rows = [one["rows"] for one in told]
     if len(set(rows)) > 1:
@@ -92,8 +103,8 @@ def exchange(ranks: Ranks, own: StepReport, step: int) -> StepReport:
         )
         failure.on_all_ranks = True
     return StepReport(
-        labels=np.concatenate(labels),
-        logits=np.concatenate(logits),
+        labels=labels,
+        logits=logits,
         rows=first["rows"],
         stop=next((one["stop"] for one in told if one["stop"] is not None), None),
         is_last=first["is_last"],
@@ -102,11 +113,14 @@ def exchange(ranks: Ranks, own: StepReport, step: int) -> StepReport:
         checkpoint=first["checkpoint"],
         writing=[one["writing"] for one in told],
         failure=failure,
+        weights=more[0] if more else None,
     )
 
 
-def _unpacked(part: npt.NDArray[np.generic]) -> tuple[dict[str, Any], Floats, Floats]:
+def _unpacked(part: npt.NDArray[np.generic]) -> tuple[dict[str, Any], list[Floats]]:
+    """Returns the facts, labels and logits, and weights if there are any."""
     data = part.tobytes()
     end = 8 + int.from_bytes(data[:8], "little")
     values = np.frombuffer(data[end:], np.float32)
-    return json.loads(data[8:end]), values[: len(values) // 2], values[len(values) // 2 :]
+    facts = json.loads(data[8:end])
+    return facts, np.split(values, 3 if facts["weighted"] else 2)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hotrow.trainer.checkpoint.directory import Best
 from hotrow.trainer.metrics import Quality
 from hotrow.trainer.run_directory import finite_or_none
 from hotrow.trainer.table_figures import Figures
@@ -18,7 +19,8 @@ class TrainResult:
 
     Attributes:
         run_dir: the run directory.
-        steps: of the whole run, those before a resumption included.
+        steps: of the whole run, those before a resumption included, and those of the run that it
+            started from.
         samples_per_second: rows trained a second by this call, validation, checkpoints and the
             first step left out; NaN if it trained less than two steps.
         train: progressive quality of the last epoch: each batch is scored before it is learned.
@@ -28,6 +30,8 @@ class TrainResult:
             `watched_tables`.
         ranks: how many processes trained.
         stages: of each stage of their exchange, what `stages_of_all` tells; empty for one rank.
+        best: the best checkpoint, if the run keeps one.
+        first_step: the step of the other run that it started from; 0: it started from nothing.
     """
 
     run_dir: Path
@@ -39,6 +43,8 @@ class TrainResult:
     tables: dict[str, Figures]
     ranks: int = 1
     stages: dict[str, Figures] = field(default_factory=dict)
+    best: Best | None = None
+    first_step: int = 0
 
     @property
     def valid_auc(self) -> float:
@@ -55,11 +61,13 @@ class TrainResult:
         figures: dict[str, Any] = {
             "run_dir": str(self.run_dir),
             "steps": self.steps,
+            "first_step": self.first_step,
             "samples_per_second": self.samples_per_second,
             "train_auc": self.train.auc,
             "train_logloss": self.train.logloss,
             "valid_auc": self.valid_auc,
             "valid_logloss": self.valid_logloss,
+            "best": None if self.best is None else asdict(self.best),
             "rows": self.rows,
             "tables": {
                 name: {key: finite_or_none(value) for key, value in figures.items()}

@@ -62,21 +62,28 @@ def make_optimizer(config: OptimizerConfig, model: Ranker) -> Any:
 def make_train_step(model: Ranker, optimizer: Any, config: RunConfig, ranks: Ranks = LONE) -> Step:
     """Returns a function that trains on one batch, or on this rank's part of it; a collective.
 
-    The loss is the mean binary cross-entropy of the batch of all ranks plus the model's penalties.
-    Tables are updated in backward, the dense part by `optimizer`, equally on all ranks.
+    The loss is the sum of the binary cross-entropies of the batch of all ranks, each times the
+    weights of its row and its class, over the number of rows, plus the model's penalties. Tables
+    are updated in backward, the dense part by `optimizer`, equally on all ranks.
 
     Returns:
-        (model inputs, labels float32 [B], rows of the batch of all ranks, if not B) -> logits
-        float32 [B] as they were before the update.
+        (model inputs, labels float32 [B], rows of the batch of all ranks, if not B, weights of the
+        rows float32 [B], if the configuration names a column of them) -> logits float32 [B] as
+        they were before the update.
     """
+    by_row, by_class = config.data.weight is not None, config.train.class_weight
 
-    def train_step(inputs: ModelInputs, labels: Any, rows: Any) -> Any:
+    def train_step(inputs: ModelInputs, labels: Any, weights: Any, rows: Any) -> Any:
         with contextlib.ExitStack() as context:
             if ranks.size > 1:
                 context.enter_context(part_of_batch(ranks, rows))
             tape = context.enter_context(tf.GradientTape())
             logits = model(inputs, training=True)
             losses = tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
+            if by_class is not None:
+                losses *= tf.where(labels > 0.5, by_class.get(1, 1.0), by_class.get(0, 1.0))
+            if by_row:
+                losses *= weights
             # A sample's gradient has the same bits whichever rank it is on.
             loss = tf.reduce_sum(losses) / tf.cast(rows, tf.float32)
             loss = tf.add_n([loss, *(penalty / ranks.size for penalty in model.losses)])
@@ -90,12 +97,14 @@ def make_train_step(model: Ranker, optimizer: Any, config: RunConfig, ranks: Ran
     signature = [
         input_signature(config),
         tf.TensorSpec([None], tf.float32),
+        tf.TensorSpec([None], tf.float32),
         tf.TensorSpec([], tf.int32),
     ]
     compiled = tf.function(train_step, input_signature=signature)
 
-    def step(inputs: ModelInputs, labels: Any, rows: int | None = None) -> Any:
-        return compiled(inputs, labels, len(labels) if rows is None else rows)
+    def step(inputs: ModelInputs, labels: Any, rows: int | None = None, weights: Any = None) -> Any:
+        given = labels if weights is None else weights  # not read without a column of weights
+        return compiled(inputs, labels, given, len(labels) if rows is None else rows)
 
     return step
 

@@ -39,7 +39,9 @@ def _print_error(line: str) -> None:
 
 
 def load_run(run_dir: str | Path, report: Callable[[str], None] = _print_error) -> TrainedRun:
-    """Returns the model of a run's newest undamaged checkpoint; writes nothing.
+    """Returns the model of a run's best checkpoint, or its newest undamaged one; writes nothing.
+
+    The best one counts where the run keeps one (`train.early_stopping`, `checkpoint.best`).
 
     Args:
         run_dir: the run directory.
@@ -57,7 +59,7 @@ def load_run(run_dir: str | Path, report: Callable[[str], None] = _print_error) 
     cache = CacheConfig() if on_gpu else config.cache
     model = build_model(config.model_copy(update={"cache": cache}))
     checkpoints = CheckpointDirectory(path / CHECKPOINTS, config.checkpoint.keep)
-    restored = checkpoints.restore_newest(model, optimizer=None, report=report)
+    restored = checkpoints.restore_newest(model, optimizer=None, report=report, prefer_best=True)
     if restored is None:
         raise FailedPreconditionError(
             f"{path} has no checkpoint yet; train it first (platform train ... --run-dir {path})"

@@ -67,8 +67,10 @@ class Work:
         (folder / "rows.csv").write_text("\n".join(rows_of(640)) + "\n")
         (folder / "shop.yaml").write_text(CONFIG.replace("rows.csv", str(folder / "rows.csv")))
 
-    def train(self, steps, run="run"):
+    def train(self, steps, run="run", start_from=None):
         resume = ["--resume"] if (self.folder / run / "config.yaml").exists() else []
+        if start_from is not None:
+            resume = ["--from", str(self.folder / start_from)]
         limit = ["--set", f"train.max_steps={steps}"]
         command = ["train", str(self.folder / "shop.yaml"), "--run-dir", str(self.folder / run)]
         assert main([*command, *limit, *resume]) == 0
@@ -181,6 +183,25 @@ def test_a_cut_has_only_rows_that_changed_and_those_of_the_step_behind_the_last_
             assert 0 < len(changed) < table.size
     assert not work.changes()["committed"]
     work.check_rows()
+
+
+def test_changes_of_a_run_that_started_from_the_exported_one_go_on(work):
+    """Tomorrow's data: another run directory, the same version on the servers."""
+    work.train(12)
+    work.export("--store", work.url)
+    work.train(9, run="tomorrow", start_from="run")
+    cut = work.changes(run="tomorrow")["cut"]
+    assert cut["step"] == 21
+    assert (
+        0
+        < cut["rows"]
+        < sum(t.size for t in load_run(work.folder / "tomorrow").model.tables().values())
+    )
+    assert cut["removed"] > 0
+    work.check_rows(run="tomorrow")
+    # The run of yesterday went another way since.
+    work.train(16)
+    work.changes(refused=True)
 
 
 def test_the_version_restores_the_weights_of_a_cut_by_its_own_operation(work, tmp_path):

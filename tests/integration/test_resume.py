@@ -44,12 +44,12 @@ def criteo_lines(rows, chance):
 
 
 def csv_lines(rows, chance):
-    yield "label,age,city,tags"
+    yield "label,age,city,tags,weight"
     for _ in range(rows):
         label = int(chance.random() < 0.4)
         tags = "|".join(str(chance.randint(0, 300)) for _ in range(chance.randint(0, 4)))
         age, city = chance.choice(["", chance.randint(1, 90)]), chance.randint(0, 99)
-        yield f"{label},{age},c{city},{tags}"
+        yield f"{label},{age},c{city},{tags},{chance.randint(0, 4) / 2}"
 
 
 def libsvm_lines(rows, chance):
@@ -69,7 +69,7 @@ FORMATS = {
     ),
     "csv": (
         csv_lines,
-        {"format": "csv"},
+        {"format": "csv", "weight": "weight"},
         {
             "dense": {"columns": ["age"], "standardize": True},
             "sparse": [
@@ -130,7 +130,7 @@ def straight(processes, tmp_path_factory):
                 },
                 "tables": {"default": TABLES[reader]},
                 "train": {"epochs": EPOCHS, "eval_every_steps": 50, "shuffle_buffer": 300},
-                "checkpoint": {"every_steps": 7, "keep": 2, "full_every": 3},
+                "checkpoint": {"every_steps": 7, "keep": 2, "full_every": 3, "best": "logloss"},
             }
             (folder / "config.yaml").write_text(yaml.safe_dump(config))
             arguments = ["train", folder / "config.yaml", "--run-dir", folder / "straight"]
@@ -189,6 +189,8 @@ def assert_equal_runs(run, straight):
         assert values.keys() == expected_arrays[name].keys()
         for key, value in values.items():
             np.testing.assert_array_equal(value, expected_arrays[name][key])
+    best = Path("checkpoints", "best.json")
+    assert json.loads((run / best).read_text()) == json.loads((straight / best).read_text())
     found, expected = measurements(run), measurements(straight)
     timed = {key for key in found.keys() ^ expected.keys() if key[0] in ("train", "tables")}
     assert {k: v for k, v in found.items() if k not in timed} == {

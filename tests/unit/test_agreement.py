@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -86,6 +87,16 @@ def test_a_step_is_told_in_the_order_of_the_global_batch(count):
         assert (done.report, done.checkpoint) == (True, False)  # rank 0 decides
         assert done.writing == list(range(count))
         assert done.stop is None
+
+
+def test_weights_of_rows_travel_with_them():
+    def work(ranks):
+        own = report(ranks)
+        return exchange(ranks, replace(own, weights=own.labels * 2), 4)
+
+    for done in on_ranks(3, work):
+        assert done.labels.tolist() == [0, 1, 2, 3, 4]
+        assert done.weights.tolist() == [0, 2, 4, 6, 8]
 
 
 def test_a_stop_request_of_any_rank_stops_all():

@@ -236,6 +236,7 @@ def test_a_key_outside_of_the_vocabulary_is_one_line(config, tmp_path):
     with pytest.raises(HotrowError, match=r"step 1: table C1.*key .*vocabulary_size") as refused:
         train(bounded, tmp_path / "run")
     assert "\n" not in str(refused.value)
+    assert not (tmp_path / "run").exists()  # nothing was trained
 
 
 def test_what_admission_and_expiry_did_is_reported_and_survives_a_resumption(config, tmp_path):
@@ -273,6 +274,7 @@ def test_a_malformed_line_ends_the_run_or_is_skipped_and_counted(config, tmp_pat
     data = {"format": "criteo", "train": str(broken), "batch_size": 32}
     with pytest.raises(DataError, match="line 231"):
         train(config(data=data), tmp_path / "fail")
+    assert not (tmp_path / "fail").exists()
     result = train(config(data=data | {"on_malformed": "skip"}), tmp_path / "skip")
     assert result.train.rows == ROWS
     assert math.isnan(result.valid_auc)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import resource
+from pathlib import Path
 
 import pytest
 
@@ -130,10 +131,36 @@ def test_measurements_after_a_step_and_a_torn_line_are_cut_away(run):
     assert list(read_metrics(run.path)) == [{"step": 1}, {"step": 2}, {"step": 3, "again": True}]
 
 
-def test_the_newest_run_of_a_name_is_found(tmp_path, monkeypatch):
+def test_the_newest_run_of_a_name_that_has_a_checkpoint_is_found(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(NotFoundError, match=r"no run of 'm' in .* to resume; give --run-dir"):
         newest_run_directory("m")
     path = default_run_directory("m")
     RunDirectory.create(path, config_of()).close()
+    with pytest.raises(NotFoundError, match=f"no run of 'm' .* a checkpoint .*--run-dir {path} "):
+        newest_run_directory("m")
+    (path / "checkpoints" / "step-00000007").mkdir(parents=True)
+    # A start that failed later, and a run of a longer name.
+    RunDirectory.create(Path("runs/m-29990101-000000"), config_of()).close()
+    RunDirectory.create(Path("runs/m-b-29990101-000000"), config_of()).close()
+    Path("runs/m-b-29990101-000000/checkpoints/step-00000001").mkdir(parents=True)
     assert newest_run_directory("m") == path
+
+
+def test_a_start_that_failed_leaves_no_directory_but_what_was_there(tmp_path):
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "notes.txt").write_text("mine")
+    for name in ("new", "kept"):
+        directory = RunDirectory.create(tmp_path / name, config_of(), {"run": "other"})
+        directory.discard()
+        directory.close()
+    assert not (tmp_path / "new").exists()
+    assert [path.name for path in (tmp_path / "kept").iterdir()] == ["notes.txt"]
+
+
+def test_discarding_a_run_that_was_reopened_keeps_it(run):
+    run.close()
+    again = RunDirectory.reopen(run.path, config_of())
+    again.discard()
+    run._lock = again._lock
+    assert read_config(run.path) == config_of()

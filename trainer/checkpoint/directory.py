@@ -7,7 +7,9 @@ whole, and is checked whole before anything is restored from it.
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,16 +24,39 @@ if TYPE_CHECKING:
     from hotrow.trainer.models import Ranker
 
 
+BEST = "best.json"
+"""Names the best checkpoint, beside the checkpoints."""
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """Which checkpoint of a run is the best on its validation file.
+
+    Attributes:
+        step: of the checkpoint.
+        metric: "auc" or "logloss".
+        value: of the metric.
+    """
+
+    step: int
+    metric: str
+    value: float
+
+
 class CheckpointDirectory:
-    """The checkpoints of one run, the newest `keep` of them and what those build on.
+    """The checkpoints of one run: the newest `keep`, the best, and what those build on.
 
     One process writes at a time; the run directory's lock sees to that.
+
+    Attributes:
+        awaited_best: the best one, while it is being written.
     """
 
     def __init__(self, path: Path, keep: int) -> None:
         """Names the directory; the first checkpoint makes it."""
         self.path = path
         self._keep = keep
+        self.awaited_best: Best | None = None
         self._damaged: set[int] = set()  # found so when something was restored
 
     def steps(self) -> list[int]:
@@ -44,7 +69,7 @@ class CheckpointDirectory:
         return self.path / name_of(step)
 
     def prune(self, written: int) -> None:
-        """Removes what is neither among the `keep` newest usable checkpoints nor below one.
+        """Removes what is neither the best nor among the `keep` newest usable ones, nor below one.
 
         What a restoration found damaged is not usable; of the others, files are judged by their
         sizes. What the disk refuses to remove stays.
@@ -54,6 +79,11 @@ class CheckpointDirectory:
         """
         self._damaged.discard(written)
         needed: set[str] = set()
+        for best in (self._noted_best(), self.awaited_best):
+            if best is not None:
+                with contextlib.suppress(DataLossError, FailedPreconditionError):
+                    chain = open_chain(self.of_step(best.step), thorough=False)
+                    needed.update(checkpoint.path.name for checkpoint in chain)
         kept = 0
         for step in reversed(self.steps()):
             if kept == self._keep:
@@ -85,12 +115,60 @@ class CheckpointDirectory:
         """
         return self._first_good(open_chain, report) or []
 
+    def chosen(self, report: Callable[[str], None]) -> list[StoredCheckpoint]:
+        """Returns the checkpoint that stands for the run, after those that it builds on.
+
+        It is the best one, if the run keeps one and it is undamaged, else the newest undamaged.
+
+        Args:
+            report: gets one line for each damaged checkpoint that is passed over.
+
+        Returns:
+            Nothing if there is no checkpoint at all.
+
+        Raises:
+            DataLossError: there are checkpoints, and every one is damaged.
+            FailedPreconditionError: one is of another format.
+        """
+        return self._first_good(open_chain, report, self.best()) or []
+
+    def best(self) -> Best | None:
+        """Returns which checkpoint is the best; None: the run keeps none, or it is gone.
+
+        Raises:
+            DataLossError: the note is damaged.
+        """
+        path = self.path / BEST
+        try:
+            found = Best(**json.loads(path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return None
+        except (OSError, TypeError, ValueError) as err:
+            raise DataLossError(f"{path} is damaged: {err}") from err
+        return found if self.of_step(found.step).exists() else None
+
+    def note_best(self, best: Best | None) -> None:
+        """Notes which checkpoint is the best, on the disk; None: there is none.
+
+        Raises:
+            OSError: the disk is full or refuses.
+        """
+        self.awaited_best = None
+        path = self.path / BEST
+        if best is None:
+            path.unlink(missing_ok=True)
+            return
+        unfinished = path.with_name(f".{BEST}")
+        unfinished.write_text(json.dumps(asdict(best)) + "\n", encoding="utf-8")
+        unfinished.rename(path)
+
     def restore_newest(
         self,
         model: Ranker,
         optimizer: Any | None,
         report: Callable[[str], None],
         ranks: Ranks = LONE,
+        prefer_best: bool = False,
     ) -> Restored | None:
         """Restores the newest checkpoint that is undamaged and returns what else it holds.
 
@@ -102,6 +180,7 @@ class CheckpointDirectory:
             optimizer: its variables are replaced; None: they are not needed.
             report: gets one line for each damaged checkpoint that is passed over.
             ranks: that train as one; each restores the rows that it has. A collective.
+            prefer_best: take the best one, if the run keeps one and it is undamaged.
 
         Returns:
             None if there is no checkpoint at all.
@@ -118,12 +197,22 @@ class CheckpointDirectory:
             )
             return restore(chain, model, optimizer, report, ranks)
 
-        return self._first_good(attempt, report)
+        return self._first_good(attempt, report, self.best() if prefer_best else None)
+
+    def _noted_best(self) -> Best | None:
+        with contextlib.suppress(DataLossError):
+            return self.best()
+        return None
 
     def _first_good(
-        self, attempt: Callable[[Path], Any], report: Callable[[str], None]
+        self,
+        attempt: Callable[[Path], Any],
+        report: Callable[[str], None],
+        best: Best | None = None,
     ) -> Any | None:
         steps = self.steps()
+        if best is not None:  # before the others
+            steps = [*(step for step in steps if step != best.step), best.step]
         for step in reversed(steps):
             try:
                 return attempt(self.of_step(step))

@@ -74,7 +74,7 @@ def restore(
         restored, assign = agreed(
             ranks, "rows of a checkpoint", lambda: _restore(chain, model, optimizer, report, ranks)
         )
-        _check_rows(chain[-1], tables, ranks)
+        check_rows(chain[-1], tables, ranks)
     except BaseException:
         for table in tables.values():
             table.clear()
@@ -128,15 +128,21 @@ def _check_tables(checkpoint: StoredCheckpoint, tables: dict[str, Table]) -> Non
             f"{', '.join(tables)}; use the configuration of the run"
         )
     for name, table in tables.items():
-        written = entries[name]
-        own = whole_layout(dict(table.layout), table.config.embedding_dim)
-        optimizer = type(table.config.optimizer).__name__
-        if (written["layout"], written["optimizer"]) != (own, optimizer):
-            raise FailedPreconditionError(
-                f"table {name!r} was written with {_described(written['layout'])} of "
-                f"{written['optimizer']}, the model has {_described(own)} of {optimizer}; use the "
-                "configuration of the run"
-            )
+        misfit = table_misfit(entries[name], table)
+        if misfit:
+            raise FailedPreconditionError(f"{misfit}; use the configuration of the run")
+
+
+def table_misfit(written: dict[str, Any], table: Table) -> str:
+    """Returns why the rows of a table's entry are not such as a table has; "" if they are."""
+    own = whole_layout(dict(table.layout), table.config.embedding_dim)
+    optimizer = type(table.config.optimizer).__name__
+    if (written["layout"], written["optimizer"]) == (own, optimizer):
+        return ""
+    return (
+        f"table {table.name!r} was written with {_described(written['layout'])} of "
+        f"{written['optimizer']}, the model has {_described(own)} of {optimizer}"
+    )
 
 
 def _described(layout: dict[str, Any]) -> str:
@@ -151,7 +157,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def _check_rows(checkpoint: StoredCheckpoint, tables: dict[str, Table], ranks: Ranks) -> None:
+def check_rows(checkpoint: StoredCheckpoint, tables: dict[str, Table], ranks: Ranks) -> None:
     """Checks that the tables of all ranks have the rows that were written. A collective.
 
     Raises:

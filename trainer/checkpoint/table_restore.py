@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
 
 def restore_table(
-    table: Table, chain: list[StoredCheckpoint], report: Callable[[str], None], ranks: Ranks
+    table: Table,
+    chain: list[StoredCheckpoint],
+    report: Callable[[str], None],
+    ranks: Ranks,
+    new_filter: bool = False,
 ) -> None:
     """Replaces the rows and the state of a table by those of a chain that this rank has.
 
@@ -26,6 +30,7 @@ def restore_table(
         chain: the full checkpoint first; of as many ranks as there are now, or of others.
         report: gets a line if sightings of keys without a row cannot be carried over.
         ranks: which one this is, and of how many; no collective.
+        new_filter: admission counts keys in another way than before: its counts start anew.
 
     Raises:
         DataLossError: the rows are not such as the table could have.
@@ -33,7 +38,7 @@ def restore_table(
     newest = chain[-1]
     entry = newest.table(table.name)
     table.clear()
-    own = _own_part(table, entry, ranks)
+    own = None if new_filter else _own_part(table, entry, ranks)
     same = own is not None and all(
         checkpoint.table(table.name)["shards"] == table.config.shards for checkpoint in chain
     )
@@ -53,7 +58,12 @@ def restore_table(
         states = [(folder / part["state"]).read_bytes() for part in parts_of(entry)]
         everywhere = entry.get("sharding") in (COLUMN, REPLICATED)
         table.merge_states(states, _counted(table, len(states), everywhere, ranks))
-    if own is None:
+    if new_filter:
+        report(
+            f"table {table.name!r} has another admission now: occurrences of keys without a row "
+            "are counted anew"
+        )
+    elif own is None:
         if table.config.admission is not None:
             written = newest.facts["environment"].get("ranks", 1)
             report(

@@ -60,6 +60,15 @@ def assign_variables(variables: Sequence[Any], arrays: Arrays) -> None:
         variable.assign(arrays[_name(number, variable)])
 
 
+def path_of(variable: Any) -> str:
+    """Returns the path of a Keras variable, the same in every process."""
+    return _NUMBERED.sub(r"\1", variable.path)
+
+
+def stored_path_of(name: str) -> str:
+    """Returns the path of the variable whose value has this name in a file."""
+    return name.partition("|")[2]
+
+
 def _name(number: int, variable: Any) -> str:
-    path = _NUMBERED.sub(r"\1", variable.path)
-    return f"{number:04d}|{path}"
+    return f"{number:04d}|{path_of(variable)}"

@@ -18,7 +18,7 @@ from hotrow.ops.ranks import LONE, Ranks
 from hotrow.sealed_directory import read_manifest, remove_leftovers, seal_of, sealing
 from hotrow.trainer.agreement import of_first
 from hotrow.trainer.checkpoint.array_file import Arrays
-from hotrow.trainer.checkpoint.directory import CheckpointDirectory
+from hotrow.trainer.checkpoint.directory import Best, CheckpointDirectory
 from hotrow.trainer.checkpoint.outcome import (
     EXPECTED,
     NICENESS,
@@ -92,6 +92,15 @@ class CheckpointWriter:
         self._saved = position.step
         self._lineage = lineage.started(position.step)
 
+    def start_from(self, step: int, lineage: Lineage) -> None:
+        """Notes that the run starts from a checkpoint of another run; it has none of its own yet.
+
+        Args:
+            step: of that checkpoint.
+            lineage: its; empty: rows of before were dropped.
+        """
+        self._lineage = lineage.started(step)
+
     def due(self, step: int) -> bool:
         """Returns whether a checkpoint shall be taken after this step."""
         seconds = self._config.every_seconds
@@ -123,6 +132,28 @@ class CheckpointWriter:
         if self._running is not None:
             self._skip(position.step, self._running)
         elif self._saved != position.step:
+            self._start(position, metrics, last=False)
+            if not self._config.asynchronous:
+                self._wait()
+
+    def begin_best(self, best: Best, position: Position, metrics: Callable[[], Arrays]) -> None:
+        """Takes the checkpoint of the best validation so far; it is never skipped.
+
+        It is noted as the best once it is on the disk; until then the one before stays.
+
+        Args:
+            best: of this step.
+            position: where the run stands.
+            metrics: returns those of the epoch so far.
+        """
+        self._collect()
+        self._directory.awaited_best = best
+        if self._running is not None and self._running.step != best.step:
+            self._wait()
+            self._directory.awaited_best = best
+        if self._saved == best.step:
+            self._note_best(best)
+        elif self._running is None:
             self._start(position, metrics, last=False)
             if not self._config.asynchronous:
                 self._wait()
@@ -267,6 +298,19 @@ class CheckpointWriter:
         if self._config.full_every > 1:
             self._chain = [*write.chain, (name_of(write.step), write.seal)]
         self._outcomes.append(outcome)
+        best = self._directory.awaited_best
+        if best is not None and best.step == self._saved:
+            self._note_best(best)
+
+    def _note_best(self, best: Best) -> None:
+        self._directory.awaited_best = None
+        if not self._ranks.is_first:
+            return
+        try:
+            self._directory.note_best(best)
+        except OSError as err:
+            self._report(f"step {best.step} is not noted as the best: {err}; training goes on")
+        self._directory.prune(best.step)
 
     def _failed(self, outcome: Outcome, last: bool) -> None:
         self._outcomes.append(outcome)

@@ -58,11 +58,13 @@ class RawBatch:
             Python object per value.  Read `columns` for plain numpy.
         labels: float32 [B] of 0 and 1, or None when the file has no labels.
         size: B.
+        weights: float32 [B], what each row counts for; None: each counts 1.
     """
 
     arrays: Mapping[str, pa.Array | npt.NDArray[Any] | Ragged]
     labels: Floats | None
     size: int
+    weights: Floats | None = None
 
     @cached_property
     def columns(self) -> dict[str, Values]:
@@ -101,12 +103,14 @@ class Batch:
         sparse: column name -> its keys.
         labels: float32 [B] of 0 and 1, or None when the file has no labels.
         global_rows: rows of the batch of all ranks that these are a part of; None: these are all.
+        weights: float32 [B], what each row counts for; None: each counts 1.
     """
 
     dense: Floats
     sparse: dict[str, Keys]
     labels: Floats | None
     global_rows: int | None = None
+    weights: Floats | None = None
 
     @property
     def size(self) -> int:

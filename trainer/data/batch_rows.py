@@ -15,6 +15,7 @@ def cut_batch(batch: Batch, start: int, stop: int) -> Batch:
         dense=batch.dense[start:stop],
         sparse={name: _cut_keys(keys, start, stop) for name, keys in batch.sparse.items()},
         labels=None if batch.labels is None else batch.labels[start:stop],
+        weights=None if batch.weights is None else batch.weights[start:stop],
     )
 
 
@@ -24,10 +25,12 @@ def join_batches(batches: Sequence[Batch]) -> Batch:
     if len(batches) == 1:
         return first
     labels = [batch.labels for batch in batches if batch.labels is not None]
+    weights = [batch.weights for batch in batches if batch.weights is not None]
     return Batch(
         dense=np.concatenate([batch.dense for batch in batches]),
         sparse={name: _join_keys([b.sparse[name] for b in batches]) for name in first.sparse},
         labels=np.concatenate(labels) if labels else None,
+        weights=np.concatenate(weights) if weights else None,
     )
 
 
@@ -37,6 +40,7 @@ def take_rows(batch: Batch, rows: Ints) -> Batch:
         dense=batch.dense[rows],
         sparse={name: _take_keys(keys, rows) for name, keys in batch.sparse.items()},
         labels=None if batch.labels is None else batch.labels[rows],
+        weights=None if batch.weights is None else batch.weights[rows],
     )
 
 

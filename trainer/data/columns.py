@@ -24,6 +24,8 @@ class ColumnKind(Enum):
     """strings [B]; empty is missing."""
     INTEGERS = "integers"
     """strings [B], each holding integers between separators; checked when read."""
+    WEIGHT = "weight"
+    """float32 [B], at least 0: what a row counts for; none may be missing."""
     IDS = "ids"
     """`Ragged` int64 ids: of a LibSVM line, or a Parquet list."""
     TEXTS = "texts"

@@ -52,6 +52,8 @@ class DataFile:
         self.columns = columns
         self._source = source
         self._data = data
+        weights = (column.name for column in columns if column.kind is ColumnKind.WEIGHT)
+        self._weight = next(weights, None)
         self._log = self._new_log()
         self._share = ReadShare()
 
@@ -121,10 +123,13 @@ class DataFile:
     def to_raw(self, batch: pa.RecordBatch) -> RawBatch:
         """Returns an Arrow batch of this file as a `RawBatch`."""
         label = self._source.label
+        columns = {column.name: _raw_column(batch, column) for column in self.columns}
+        weight = self._weight
         return RawBatch(
-            arrays={column.name: _raw_column(batch, column) for column in self.columns},
+            arrays=columns,
             labels=None if label is None else batch.column(label).to_numpy(),
             size=batch.num_rows,
+            weights=None if weight is None else columns.pop(weight),
         )
 
     def _new_log(self) -> MalformedLog:
@@ -142,7 +147,7 @@ def _first(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordB
 def _raw_column(batch: pa.RecordBatch, column: Column) -> Any:
     values = batch.column(column.name)
     match column.kind:
-        case ColumnKind.NUMBER:
+        case ColumnKind.NUMBER | ColumnKind.WEIGHT:
             return values.to_numpy(zero_copy_only=False)
         case ColumnKind.INTEGER:
             return values.fill_null(MISSING_KEY).to_numpy()

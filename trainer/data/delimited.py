@@ -25,6 +25,7 @@ from hotrow.trainer.data.text_values import Bools
 
 _FAST_TYPES = {
     ColumnKind.NUMBER: pa.float32(),
+    ColumnKind.WEIGHT: pa.float32(),
     ColumnKind.INTEGER: pa.int64(),
     ColumnKind.TEXT: pa.string(),
     ColumnKind.INTEGERS: pa.string(),
@@ -124,6 +125,8 @@ class DelimitedSource:
             if column.kind is ColumnKind.NUMBER and pc.any(pc.is_inf(values)).as_py():
                 return None
             if column.kind is ColumnKind.INTEGERS:
+                return None
+            if column.kind is ColumnKind.WEIGHT and not _are_weights(values):
                 return None
         return batch
 
@@ -231,6 +234,8 @@ def convert(text: pa.Array, column: Column) -> tuple[pa.Array, Bools, str]:
     """Returns a column's values [B], bool [B] where they are bad, and what was expected."""
     if column.kind is ColumnKind.NUMBER:
         return *text_values.to_numbers(text), _EXPECTED[column.kind]
+    if column.kind is ColumnKind.WEIGHT:
+        return *text_values.to_weights(text), "a weight, a finite number of at least 0"
     if column.kind is ColumnKind.INTEGER:
         return *text_values.to_integers(text), _EXPECTED[column.kind]
     if column.kind is ColumnKind.INTEGERS and column.separator is not None:
@@ -244,6 +249,11 @@ def first_wrong(raw: pa.RecordBatch, wrong: list[tuple[str, Bools, str]], row: i
     name, expected = next((name, expected) for name, bad, expected in wrong if bad[row])
     text = raw.column(name).slice(row, 1).cast(pa.binary())[0].as_py()
     return f"{name} is {shown(_decode(text))}, not {expected}"
+
+
+def _are_weights(values: pa.Array) -> bool:
+    numbers = values.to_numpy(zero_copy_only=False)
+    return bool(np.all((numbers >= 0) & np.isfinite(numbers)))
 
 
 def _decode(data: bytes) -> str:

@@ -36,7 +36,7 @@ def encode(raw: RawBatch, features: FeaturesConfig) -> Batch:
     for i, number in enumerate(dense):
         matrix[:, i] = raw.array(number.name)
     sparse = {column.name: _keys(raw, column) for column in features.sparse_columns()}
-    return Batch(matrix, sparse, raw.labels)
+    return Batch(matrix, sparse, raw.labels, weights=raw.weights)
 
 
 def fingerprint_keys(text: pa.Array, prefix: bytes) -> Ints:

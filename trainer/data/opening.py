@@ -44,6 +44,7 @@ def open_data(
         columns: read these instead, as a client does that knows a model's inputs.  With neither,
             every column is read, as the kind of `default_columns` or of the stored type.
         require_labels: refuse a file without labels; otherwise such a file gives `labels=None`.
+            With `features` the weights of rows are read, too, if `data` names a column of them.
 
     Raises:
         NotFoundError: there is no such file.
@@ -56,6 +57,8 @@ def open_data(
         chosen = tuple(columns)
     elif features is not None:
         chosen = columns_of(features, data.format)
+        if data.weight is not None and require_labels:
+            chosen = (*chosen, Column(data.weight, ColumnKind.WEIGHT))
     stored = parquet_schema(path) if is_parquet(path) else None
     if stored is not None:
         names = list(stored.names)

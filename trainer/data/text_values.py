@@ -24,6 +24,14 @@ def to_numbers(text: pa.Array) -> tuple[pa.Array, Bools]:
     return _null_where(values, infinite), bad | infinite
 
 
+def to_weights(text: pa.Array) -> tuple[pa.Array, Bools]:
+    """Returns float32 [B]; what is empty, negative or not finite is not legal."""
+    values, bad = to_numbers(text)
+    # NaN and null compare false.
+    legal = pc.greater_equal(values, 0.0).fill_null(False).to_numpy(zero_copy_only=False)
+    return _null_where(values, ~legal), bad | ~legal
+
+
 def to_integers(text: pa.Array) -> tuple[pa.Array, Bools]:
     """Returns int64 [B], null where the text is empty."""
     return _cast(_empty_to_null(text), pa.int64())

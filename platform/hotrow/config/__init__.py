@@ -19,6 +19,7 @@ from hotrow.config.run import RunConfig
 from hotrow.config.tables import InitializerConfig, TableSettings
 from hotrow.config.training import (
     CheckpointConfig,
+    EarlyStoppingConfig,
     EmbeddingsConfig,
     OptimizerConfig,
     TrainConfig,
@@ -40,6 +41,7 @@ __all__ = [
     "DenseColumn",
     "DenseGroup",
     "DlrmConfig",
+    "EarlyStoppingConfig",
     "EmbeddingsConfig",
     "ExpiryConfig",
     "FeaturesConfig",

@@ -35,6 +35,8 @@ class DataConfig(Section):
         columns: names of a CSV's columns when it has no header line; None: the header names them.
         delimiter: one character between a CSV's values; None: a comma.
         label: name of the label's column.
+        weight: name of the column with a row's weight in loss and metrics, at least 0; None: each
+            row weighs 1.
         positive: the label's text that means 1, every other text means 0; None: it is numeric.
         weights: LibSVM values are the weights of their keys; otherwise they are ignored.
         on_malformed: `fail` stops at the first malformed line, `skip` leaves such lines out.
@@ -48,6 +50,7 @@ class DataConfig(Section):
     delimiter: str | None = Field(default=None, min_length=1, max_length=1)
     label: str = CRITEO_LABEL
     positive: str | None = None
+    weight: str | None = Field(default=None, min_length=1)
     weights: bool = False
     on_malformed: Literal["fail", "skip"] = "fail"
 
@@ -74,6 +77,7 @@ class DataConfig(Section):
             "columns": ("csv",),
             "delimiter": ("csv",),
             "positive": ("csv", "parquet"),
+            "weight": ("csv", "parquet"),
             "weights": ("libsvm",),
         }
         for option, formats in only.items():
@@ -82,14 +86,21 @@ class DataConfig(Section):
                     f"{option} is an option of format {' or '.join(map(repr, formats))}, the "
                     f"format here is {self.format!r}; leave it out"
                 )
+        if self.columns is not None and self.weight not in (None, *self.columns):
+            raise problem(
+                f"weight {self.weight!r} is not one of columns {', '.join(self.columns)}; name the "
+                "column of the rows' weights, or leave it out"
+            )
         return self
 
     def known_columns(self) -> tuple[str, ...] | None:
-        """Returns the columns besides the label where the format or `columns` fixes them."""
+        """Returns the columns besides label and weight where format or `columns` fixes them."""
         if self.format == "criteo":
             return CRITEO_DENSE + CRITEO_SPARSE
         if self.columns is not None:
-            return tuple(column for column in self.columns if column != self.label)
+            return tuple(
+                column for column in self.columns if column not in (self.label, self.weight)
+            )
         return None
 
     def require_files(self) -> None:

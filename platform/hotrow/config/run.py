@@ -68,6 +68,12 @@ class RunConfig(Section):
                 f"data: label {self.data.label!r} is not one of columns {', '.join(names)}; "
                 "name the label's column"
             )
+        if self.data.weight is not None and self.data.weight in (*columns, self.data.label):
+            what = "the label" if self.data.weight == self.data.label else "a feature"
+            raise problem(
+                f"data.weight: column {self.data.weight!r} is {what}, too; a row's weight is "
+                "neither; name another column"
+            )
         known = self.data.known_columns()
         for column in columns if known is not None else ():
             if column not in (known or ()):
@@ -127,6 +133,19 @@ class RunConfig(Section):
                     f"vocabulary_size, and table {table!r} has none; set it under tables, or give "
                     "cache.device_rows or cache.device_bytes"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _best_is_measured(self) -> RunConfig:
+        stopping, best = self.train.early_stopping, self.checkpoint.best
+        if self.data.valid is None and (stopping is not None or best is not None):
+            key = "checkpoint.best" if stopping is None else "train.early_stopping"
+            raise problem(f"{key}: there is no validation file to measure; set data.valid")
+        if stopping is not None and best not in (None, stopping.metric):
+            raise problem(
+                f"checkpoint.best: {best!r} is not {stopping.metric!r}, the metric of "
+                "train.early_stopping; leave checkpoint.best out"
+            )
         return self
 
     @model_validator(mode="after")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from hotrow.config.learning_rate import LearningRate
 from hotrow.config.section import Section, problem
@@ -42,18 +43,40 @@ class EmbeddingsConfig(Section):
     global_clipnorm: float | None = Field(default=None, gt=0)
 
 
+ClassWeight = Annotated[float, Field(ge=0)]
+ValidMetric = Literal["auc", "logloss"]
+
+
+class EarlyStoppingConfig(Section):
+    """When a run ends before its last epoch.
+
+    Attributes:
+        metric: of the validation file.
+        patience: the run ends after so many validations in a row without a better one.
+        min_delta: a validation is better if the metric improves by more than this.
+    """
+
+    metric: ValidMetric = "auc"
+    patience: int = Field(default=3, ge=1)
+    min_delta: float = Field(default=0.0, ge=0)
+
+
 class TrainConfig(Section):
     """Length and order of the training.
 
     Attributes:
         epochs: passes over the training file.
-        max_steps: stop after so many steps, whatever the epochs; None: no such bound.
+        max_steps: stop after so many steps, whatever the epochs; None: no such bound. Of a run that
+            starts from another one only its own steps count.
         eval_every_steps: validate after every so many steps, besides the end of each epoch.
         shuffle: mix the rows, by the run's seed, differently in each epoch.
         shuffle_buffer: how many rows are mixed at once, held in memory.
         deterministic: refuse TensorFlow ops whose result may differ between two runs, so that a
             resumed run equals one that was not interrupted. On by default: on a CPU it costs
             nothing that can be measured.
+        class_weight: factor of the loss of the rows of a label; one that is left out is 1. Metrics
+            do not change. None: both are 1.
+        early_stopping: end the run when validations no longer get better; None: never.
     """
 
     epochs: int = Field(default=1, ge=1)
@@ -62,6 +85,17 @@ class TrainConfig(Section):
     shuffle: bool = True
     shuffle_buffer: int = Field(default=65_536, ge=1)
     deterministic: bool = True
+    class_weight: dict[Literal[0, 1], ClassWeight] | None = Field(default=None, min_length=1)
+    early_stopping: EarlyStoppingConfig | None = None
+
+    @field_validator("class_weight", mode="before")
+    @classmethod
+    def _labels_as_numbers(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        # `--set train.class_weight.1=5` makes a text of the label.
+        names = {"0": 0, "1": 1}
+        return {names.get(label, label): weight for label, weight in value.items()}
 
 
 class CheckpointConfig(Section):
@@ -71,6 +105,8 @@ class CheckpointConfig(Section):
         every_steps: one after every so many steps.
         every_seconds: also one when so much time has passed since the last; None: no such bound.
         keep: how many of the newest stay on disk, with those that they build on.
+        best: metric of the validation file by which the best one stays, too; None: that of
+            `train.early_stopping`, or none stays.
         full_every: each so-manieth is full, the others hold what changed since the one before. 1:
             all are full. By default no two build on the same files.
         asynchronous: write while training goes on, at the price of memory for the rows that
@@ -80,5 +116,6 @@ class CheckpointConfig(Section):
     every_steps: int = Field(default=5000, ge=1)
     every_seconds: float | None = Field(default=None, gt=0)
     keep: int = Field(default=3, ge=1)
+    best: ValidMetric | None = None
     full_every: int = Field(default=1, ge=1)
     asynchronous: bool = True
