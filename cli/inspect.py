@@ -56,10 +56,10 @@ def command(
     Of a run, the newest undamaged checkpoint is checked against its checksums and its rows are
     read: skew (the share of lookups that went to the top 1 % and 10 % of the rows), ages, norms.
     Of a version, every file is checked against its checksum and every row against the digests of
-    the manifest. Of a model's folder, BASE_DIR/NAME, its versions are listed: the step that each one
-    answers with, whether an incremental export changed it, its rows, whether the store calls it
-    live, and the checkpoint behind it; of BASE_DIR, the models. Of a store, its generations: which one is live, rows, memory of a row, and how
-    many shards each node has.
+    the manifest. Of a model's folder, BASE_DIR/NAME, the versions are listed: step, whether an
+    incremental export changed it, rows, whether the store calls it live, the checkpoint behind it;
+    of BASE_DIR, the models. Of a store, its generations: which one is live, rows, memory of a row,
+    and how many shards each node has.
 
     \b
     Examples:
@@ -120,7 +120,8 @@ def _inspect(
         )
     raise NotFoundError(
         f"{place} is no run (config.yaml), no checkpoint (step-...), no version "
-        f"(assets/{FILE_NAME}), no folder of versions or models and no store; give one of these, or a URL such as file:///DIR"
+        f"(assets/{FILE_NAME}), no folder of versions or models and no "
+        "store; give one of these, or a URL such as file:///DIR"
     )
 
 

@@ -131,11 +131,11 @@ def size(count: int | None) -> str:
     """Returns bytes as `1.5 MiB`; "" for None."""
     if count is None:
         return ""
-    size = float(count)
+    amount = float(count)
     for unit in _UNITS:
-        if size < 1024 or unit == _UNITS[-1]:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
+        if amount < 1024 or unit == _UNITS[-1]:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
     raise AssertionError
 
 

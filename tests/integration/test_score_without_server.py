@@ -197,7 +197,7 @@ def test_going_back_exports_a_step_that_a_run_has_kept(tmp_path, refused, capsys
     command = ["export", shop.run, "--to", shop.base, "--name", "shop", "--incremental"]
     line = refused(*command, "--step", "20", code=1)
     assert "step 20 comes before what was last exported, step 60" in line
-    assert line.endswith("an incremental export goes forward only; make a full export")
+    assert line.endswith("an incremental export goes forward only: make a full export")
     shop.export("--store", store, "--step", "20")
     np.testing.assert_array_equal(shop.scores(shop.base / "shop" / "2", *CSV_FLAGS), first)
     # Forward again, from where it went back to.

@@ -190,8 +190,8 @@ def _check_goes_on(store: RowStore, generation: Generation, changes: Changes) ->
         if not goes_on and changes.step < of_step:
             raise FailedPreconditionError(
                 f"the training at step {changes.step} comes before what was last exported, step "
-                f"{of_step}{what}, or is another run: an incremental export goes forward only; "
-                f"{_FULL}"
+                f"{of_step}{what}, or is another run, or resumed from before that; an incremental "
+                f"export goes forward only: {_FULL}"
             )
         if not goes_on:
             raise FailedPreconditionError(
