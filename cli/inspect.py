@@ -25,7 +25,7 @@ _CHECKPOINT = re.compile(r"step-\d+")
 
 
 @click.command("inspect")
-@click.argument("place", metavar="RUN_DIR|CHECKPOINT_DIR|VERSION_DIR|MODEL_DIR|BASE_DIR|STORE_URL")
+@click.argument("place", metavar="DIR|STORE_URL")
 @click.option(
     "--table",
     "only",
@@ -51,7 +51,7 @@ def command(
     json_file: str | None,
     **access: str,
 ) -> None:
-    """Show what a run, a checkpoint, a version, a model's folder or a store holds.
+    """Show what a run, a checkpoint, a version, a folder of versions or models, or a store holds.
 
     Of a run, the newest undamaged checkpoint is checked against its checksums and its rows are
     read: skew (the share of lookups that went to the top 1 % and 10 % of the rows), ages, norms.
