@@ -1,4 +1,4 @@
-"""`platform evaluate`: AUC, logloss and calibration of a served model, over gRPC."""
+"""`platform evaluate`: AUC, logloss and calibration of a served model, a run or a version."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
-from hotrow.cli.predict import ScoringOptions, score, scoring_options, write_json
+from hotrow.cli.predict import score, scoring_options, take_options, write_json
 from hotrow.cli.quiet_start import import_tensorflow_quietly
+from hotrow.cli.score_source import open_source
 from hotrow.trainer.data.row_progress import RowProgress
 
 
@@ -16,33 +17,37 @@ from hotrow.trainer.data.row_progress import RowProgress
 @scoring_options
 @click.option("--json", "json_path", metavar="FILE", help="Write the figures to this file, too.")
 def command(json_path: str | None, **given: Any) -> None:
-    """Measure AUC, logloss and calibration of a served model on a data file.
+    """Measure AUC, logloss and calibration on a data file: of a server, a run or a version.
 
-    Sends every row to the server, as `platform predict` does, and compares the scores, which must
-    be probabilities, with the labels. Calibration is the sum of the probabilities over the number
-    of positives: 1 is right.
-    """
+    Scores every row, as `platform predict` does, and compares the scores, which must be
+    probabilities, with the labels. Calibration is the sum of the probabilities over the number of
+    positives: 1 is right.
+
+    \b
+    Examples:
+      platform evaluate --server localhost:8500 --model shop --data valid.csv
+      platform evaluate runs/a --data valid.csv
+      platform evaluate models/shop/1 --data valid.csv --positive yes
+    """  # noqa: D301 (click wants a real \b)
     import_tensorflow_quietly()
     from hotrow.trainer.metrics import BinaryMetrics
 
-    options = ScoringOptions(**given)
+    options = take_options(given)
     metrics = BinaryMetrics()
-    version = 0
-    start = time.monotonic()
-    with RowProgress("scored", options.limit) as progress:
-        for batch in score(options, require_labels=True):
+    with open_source(options) as source, RowProgress("scored", options.limit) as progress:
+        start = time.monotonic()
+        for batch in score(source, options, require_labels=True):
             if batch.labels is not None:
                 metrics.update_probabilities(batch.labels, batch.scores)
-            version = batch.version
             progress.add(len(batch.scores), batch.read_share)
     seconds = time.monotonic() - start
     quality = metrics.result()
-    click.echo(f"model        {options.model}, version {version}")
+    click.echo(source.title)
     click.echo(f"rows         {quality.rows} ({quality.rows / seconds:.0f} a second)")
     click.echo(f"AUC          {quality.auc:.6f}")
     click.echo(f"logloss      {quality.logloss:.6f}")
     click.echo(f"calibration  {quality.calibration:.6f}")
     click.echo(f"label mean   {quality.label_mean:.6f}")
     if json_path is not None:
-        conditions = {"model": options.model, "version": version, "data": options.data}
+        conditions = {**source.conditions, "data": options.data}
         write_json(json_path, {**conditions, **quality.as_dict(), "seconds": seconds})

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hotrow.ops.export import ExportedChanges
     from hotrow.store.access import StoreAccess
     from hotrow.store.cuts import CutRecord
+    from hotrow.trainer.trained_run import TrainedRun
 
 _WAIT_SECONDS = 60.0
 # What a full export decides for those that follow it.
@@ -36,6 +37,18 @@ _OF_FULL_EXPORTS = ("row_type", "top", "store_shards", "keep_generations", "stan
     help="Folder of all models; the version is written to BASE_DIR/NAME/VERSION.",
 )
 @click.option("--name", required=True, help="Name of the model, as requests will use it.")
+@click.option(
+    "--step",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Export the checkpoint of step N.  [default: the newest]",
+)
+@click.option(
+    "--checkpoint",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Export this checkpoint of the run, perhaps a copy: .../step-00005000.",
+)
 @click.option(
     "--version", type=int, help="Default: one more than the newest; with --incremental the newest."
 )
@@ -82,7 +95,7 @@ _OF_FULL_EXPORTS = ("row_type", "top", "store_shards", "keep_generations", "stan
     "--incremental",
     is_flag=True,
     help="Write no version: bring the rows and weights that changed since the last export to the "
-    "servers of one whose rows are in a store.",
+    "servers of one whose rows are in a store. Its earlier rows are replaced; --step goes back.",
 )
 @click.option(
     "--wait_seconds",
@@ -102,6 +115,8 @@ def command(
     run_dir: Path,
     base: Path,
     name: str,
+    step: int | None,
+    checkpoint: Path | None,
     version: int | None,
     store: str | None,
     row_type: RowType | None,
@@ -114,21 +129,33 @@ def command(
     json_path: Path | None,
     **access: str,
 ) -> None:
-    """Write the model of RUN_DIR's newest checkpoint as a version directory.
+    """Write the model of RUN_DIR's best or newest checkpoint, or of --step, as a version directory.
 
     The version appears whole, by one rename, so a server may already watch BASE_DIR/NAME. Later
     checkpoints of the run can be brought to its servers without another one, by --incremental:
     they go from one state to the next whole.
-    """
+
+    An incremental export replaces the rows of its version: the version then answers with the new
+    step, and its earlier state is gone from the store. To go back, make a full export of the
+    earlier checkpoint with --step N: it becomes the newest version. A run keeps the checkpoints of
+    its last two exports for that.
+
+    \b
+    Examples:
+      platform export runs/a --to models --name shop --store redis://10.0.0.1
+      platform export runs/a --to models --name shop --incremental
+      platform export runs/a --to models --name shop --store redis://10.0.0.1 --step 628
+    """  # noqa: D301 (click wants a real \b)
     _check_options(click.get_current_context(), incremental)
     if json_path is not None and not json_path.absolute().parent.is_dir():
         raise InvalidArgumentError(f"--json {json_path}: its folder does not exist; make it first")
     entry = take_store_access(access)
+    source = (run_dir, step, checkpoint)
     if incremental:
-        facts = _export_changes(run_dir, base, name, version, store, entry, wait_seconds)
+        facts = _export_changes(source, base, name, version, store, entry, wait_seconds)
     else:
         rows = (store, entry, row_type, top, store_shards, keep_generations)
-        facts = _export_version(run_dir, base, name, version, rows, standalone)
+        facts = _export_version(source, base, name, version, rows, standalone)
     if json_path is not None:
         json_path.write_text(json.dumps(facts, indent=1) + "\n")
 
@@ -152,8 +179,16 @@ def _check_options(context: click.Context, incremental: bool) -> None:
         )
 
 
+def _load(source: tuple[Path, int | None, Path | None]) -> TrainedRun:
+    """Loads a run's checkpoint; source: the run directory, --step and --checkpoint."""
+    from hotrow.trainer.trained_run import load_run
+
+    run_dir, step, checkpoint = source
+    return load_run(run_dir, step=step, checkpoint=checkpoint)
+
+
 def _export_version(
-    run_dir: Path,
+    source: tuple[Path, int | None, Path | None],
     base: Path,
     name: str,
     version: int | None,
@@ -163,11 +198,11 @@ def _export_version(
     import_tensorflow_quietly()
     from hotrow.ops.export import RowOptions, check_arguments
     from hotrow.trainer.export import export_version
-    from hotrow.trainer.trained_run import load_run
+    from hotrow.trainer.trained_run import keep_exported
 
     rows = RowOptions(*options)
     check_arguments(name, version, rows, standalone)
-    run = load_run(run_dir)
+    run = _load(source)
     directory, manifest = export_version(
         run.model,
         base,
@@ -177,8 +212,10 @@ def _export_version(
         version=version,
         rows=rows,
         standalone=standalone,
+        checkpoint=str(run.checkpoint.resolve()),
         report=ProgressLines(),
     )
+    keep_exported(run)
     click.echo(
         f"Exported {name} version {manifest.version}: {manifest.rows} rows in "
         f"{len(manifest.tables)} tables, step {manifest.step}, to {directory}"
@@ -187,7 +224,7 @@ def _export_version(
 
 
 def _export_changes(
-    run_dir: Path,
+    source: tuple[Path, int | None, Path | None],
     base: Path,
     name: str,
     version: int | None,
@@ -198,7 +235,7 @@ def _export_changes(
     import_tensorflow_quietly()
     from hotrow.ops.export import check_change_arguments, find_version
     from hotrow.trainer.export import export_version_changes
-    from hotrow.trainer.trained_run import load_run
+    from hotrow.trainer.trained_run import keep_exported
 
     check_change_arguments(name, version, store)
     find_version(base, name, version)  # before the model is loaded
@@ -209,7 +246,7 @@ def _export_changes(
             "take it now"
         )
 
-    run = load_run(run_dir)
+    run = _load(source)
     exported = export_version_changes(
         run.model,
         base,
@@ -223,6 +260,7 @@ def _export_changes(
         report=ProgressLines(),
         committed=committed,
     )
+    keep_exported(run)
     click.echo(_told(name, exported, run.position.step, wait_seconds))
     return exported.as_dict()
 

@@ -1,4 +1,4 @@
-"""`platform inspect`: what a run, a checkpoint, a version directory or a store holds."""
+"""`platform inspect`: what a run, a checkpoint, a version, a model's folder or a store holds."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from pathlib import Path
 import click
 
 from hotrow.cli.inspection_text import details, summary
+from hotrow.cli.listing_text import listing
 from hotrow.cli.store_flags import store_flags, take_store_access
 from hotrow.errors import DataLossError, InvalidArgumentError, NotFoundError
 from hotrow.inspection import Inspection, inspect_store, inspect_version
+from hotrow.model_listing import inspect_base, inspect_model, is_base, is_model
 from hotrow.sealed_directory import MANIFEST
 from hotrow.store.access import StoreAccess
 from hotrow.version_layout import FILE_NAME
@@ -23,7 +25,7 @@ _CHECKPOINT = re.compile(r"step-\d+")
 
 
 @click.command("inspect")
-@click.argument("place", metavar="RUN_DIR|CHECKPOINT_DIR|VERSION_DIR|STORE_URL")
+@click.argument("place", metavar="DIR|STORE_URL")
 @click.option(
     "--table",
     "only",
@@ -49,18 +51,21 @@ def command(
     json_file: str | None,
     **access: str,
 ) -> None:
-    """Show what a run directory, a checkpoint, a version directory or a store holds.
+    """Show what a run, a checkpoint, a version, a folder of versions or models, or a store holds.
 
     Of a run, the newest undamaged checkpoint is checked against its checksums and its rows are
     read: skew (the share of lookups that went to the top 1 % and 10 % of the rows), ages, norms.
     Of a version, every file is checked against its checksum and every row against the digests of
-    the manifest. Of a store, its generations: which one is live, rows, memory of a row, and how
-    many shards each node has.
+    the manifest. Of a model's folder, BASE_DIR/NAME, the versions are listed: step, whether an
+    incremental export changed it, rows, whether the store calls it live, the checkpoint behind it;
+    of BASE_DIR, the models. Of a store, its generations: which one is live, rows, memory of a row,
+    and how many shards each node has.
 
     \b
     Examples:
       platform inspect runs/a --histograms
       platform inspect runs/a/checkpoints/step-00005000 --table C3 --json c3.json
+      platform inspect models/shop
       platform inspect redis+cluster://10.0.0.1,10.0.0.2
     """  # noqa: D301 (click wants a real \b)
     inspection = _inspect(place, only, histograms, take_store_access(access))
@@ -102,6 +107,10 @@ def _inspect(
         return inspect_store(place, access)
     if is_version:
         return inspect_version(path, access)
+    if is_model(path):
+        return inspect_model(path, access)
+    if is_base(path):
+        return inspect_base(path)
     if (path / "data.mdb").exists():
         return inspect_store(f"file://{path.resolve()}")
     if (path / "saved_model.pb").exists():
@@ -111,7 +120,8 @@ def _inspect(
         )
     raise NotFoundError(
         f"{place} is no run (config.yaml), no checkpoint (step-...), no version "
-        f"(assets/{FILE_NAME}) and no store; give one of these, or a URL such as file:///DIR"
+        f"(assets/{FILE_NAME}), no folder of versions or models and no "
+        "store; give one of these, or a URL such as file:///DIR"
     )
 
 
@@ -123,7 +133,8 @@ def _is_checkpoint(path: Path) -> bool:
 
 
 def _print(inspection: Inspection, drawn: bool) -> None:
-    lines = summary(inspection)
+    is_listing = inspection.kind in ("model", "base")
+    lines = listing(inspection) if is_listing else summary(inspection)
     if drawn:
         blocks = codecs.lookup(sys.stdout.encoding).name == "utf-8"
         width = shutil.get_terminal_size().columns

@@ -27,7 +27,7 @@ def summary(inspection: Inspection) -> list[str]:
     trained = [table.trained for table in inspection.tables if table.trained]
     heads = ["table", "rows", "dim", "bytes"]
     cells = [
-        [t.name, f"{t.rows:,}", "" if t.dim is None else str(t.dim), _size(t.bytes)]
+        [t.name, f"{t.rows:,}", "" if t.dim is None else str(t.dim), size(t.bytes)]
         for t in inspection.tables
     ]
     total = ["all", f"{sum(t.rows for t in inspection.tables):,}", "", ""]
@@ -35,10 +35,10 @@ def summary(inspection: Inspection) -> list[str]:
         heads += ["on disk", "a row", "weights", "state", "lookups", "top 1%", "top 10%"]
         for row, table in zip(cells, trained, strict=True):
             row += _trained_cells(table)
-        total[-1] = _size(sum(table.bytes or 0 for table in inspection.tables))
-        total += [_size(sum(table.disk_bytes for table in trained)), "", "", ""]
+        total[-1] = size(sum(table.bytes or 0 for table in inspection.tables))
+        total += [size(sum(table.disk_bytes for table in trained)), "", "", ""]
         total += [f"{sum(table.statistics.counts.lookups for table in trained):,}", "", ""]
-    return [*lines, "", *_aligned([heads, *cells, total])]
+    return [*lines, "", *aligned([heads, *cells, total])]
 
 
 def details(table: InspectedTable, width: int, blocks: bool) -> list[str]:
@@ -94,7 +94,7 @@ def _table_facts(table: InspectedTable, trained: TrainedTable) -> list[tuple[str
 def _trained_cells(table: TrainedTable) -> list[str]:
     counts = table.statistics.counts
     return [
-        _size(table.disk_bytes),
+        size(table.disk_bytes),
         f"{table.layout.line_bytes} B",
         table.layout.weights_type,
         _state(table.layout),
@@ -127,18 +127,19 @@ def _share(share: float | None) -> str:
     return "" if share is None else f"{share:.1%}"
 
 
-def _size(count: int | None) -> str:
+def size(count: int | None) -> str:
+    """Returns bytes as `1.5 MiB`; "" for None."""
     if count is None:
         return ""
-    size = float(count)
+    amount = float(count)
     for unit in _UNITS:
-        if size < 1024 or unit == _UNITS[-1]:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
+        if amount < 1024 or unit == _UNITS[-1]:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
     raise AssertionError
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """Returns lines of columns: the first to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []

@@ -1,4 +1,4 @@
-"""The command `platform`, or `hotrow`: options of every command, and the one place where errors end."""
+"""The command `platform`, or `hotrow`: options of all commands, and where errors end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`platform predict`: rows of a data file to a server, scores back; `evaluate` sends likewise."""
+"""`platform predict`: the scores of a data file's rows; `evaluate` reads and scores likewise."""
 
 from __future__ import annotations
 
@@ -15,31 +15,46 @@ import numpy.typing as npt
 import pydantic
 
 from hotrow.cli.malformed_lines import report_malformed
-from hotrow.cli.quiet_start import import_tensorflow_quietly
+from hotrow.cli.score_source import ScoreSource, open_source
+from hotrow.cli.store_flags import store_flags, take_store_access
 from hotrow.config import DataConfig
+from hotrow.config.data import CRITEO_LABEL
 from hotrow.errors import InvalidArgumentError
+from hotrow.store.access import StoreAccess
 from hotrow.trainer.data.format_guess import Format, guess_format
 from hotrow.trainer.data.row_progress import RowProgress
+
+_SIGNATURE = "serving_default"
 
 
 @dataclass(frozen=True)
 class ScoringOptions:
-    """Where to send the rows of which file; see the options of `scoring_options`."""
+    """What scores the rows of which file; see the options of `scoring_options`."""
 
-    server: str
-    model: str
+    place: Path | None
+    step: int | None
+    checkpoint: Path | None
+    store: str | None
+    access: StoreAccess | None
+    server: str | None
+    model: str | None
     data: str
     format: Format | None
-    label: str
+    label: str | None
     positive: str | None
     columns: str | None
     delimiter: str | None
     limit: int | None
     batch_size: int
     on_malformed: Literal["fail", "skip"]
-    signature: str
+    signature: str | None
     output: str | None
     timeout_seconds: float
+
+    @property
+    def signature_name(self) -> str:
+        """The signature to ask for."""
+        return self.signature or _SIGNATURE
 
     def data_config(self, weighted: bool) -> DataConfig:
         """Returns how to read the file.
@@ -56,7 +71,7 @@ class ScoringOptions:
                 # Only LibSVM has weighted ids, whether as text or converted to Parquet.
                 format=self.format or ("libsvm" if weighted else guess_format(self.data)),
                 train=self.data,
-                label=self.label,
+                label=self.label or CRITEO_LABEL,
                 positive=self.positive,
                 columns=tuple(self.columns.split(",")) if self.columns else None,
                 delimiter=self.delimiter,
@@ -66,20 +81,39 @@ class ScoringOptions:
         except pydantic.ValidationError as err:
             raise InvalidArgumentError(f"--data {self.data}: {err.errors()[0]['msg']}") from err
 
+    def data_config_of(self, run: DataConfig) -> DataConfig:
+        """Returns how to read the file: as the run reads its own, but for the options given.
+
+        Raises:
+            InvalidArgumentError: an option does not fit the format.
+        """
+        given = {
+            "format": self.format,
+            "label": self.label,
+            "positive": self.positive,
+            "columns": self.columns.split(",") if self.columns else None,
+            "delimiter": self.delimiter,
+            "on_malformed": self.on_malformed,
+        }
+        changed = {name: value for name, value in given.items() if value is not None}
+        own = {**run.model_dump(), "train": self.data, "valid": None}
+        try:
+            return DataConfig.model_validate({**own, **changed})
+        except pydantic.ValidationError as err:
+            raise InvalidArgumentError(f"--data {self.data}: {err.errors()[0]['msg']}") from err
+
 
 @dataclass(frozen=True)
 class ScoredBatch:
     """Rows with the model's scores.
 
     Attributes:
-        version: the model's version at the first request.
         first_row: number of the first row, from 1.
         scores: float [B].
         labels: float32 [B] of 0 and 1, or None when the file has none.
         read_share: how much of the file was read so far, in [0, 1].
     """
 
-    version: int
     first_row: int
     scores: npt.NDArray[np.floating]
     labels: npt.NDArray[np.float32] | None
@@ -93,14 +127,14 @@ def scoring_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--timeout_seconds", "--timeout-seconds", type=float, default=60.0, show_default=True
         ),
         click.option("--output", help="Output to take.  [default: scores, or the only one]"),
-        click.option("--signature", default="serving_default", show_default=True),
+        click.option("--signature", help=f"Of a served model or version.  [default: {_SIGNATURE}]"),
         click.option(
             "--batch_size",
             "--batch-size",
             type=click.IntRange(min=1),
             default=1024,
             show_default=True,
-            help="Rows of a request.",
+            help="Rows that are scored at a time, in one request.",
         ),
         click.option(
             "--on_malformed",
@@ -110,60 +144,72 @@ def scoring_options(command: Callable[..., Any]) -> Callable[..., Any]:
             show_default=True,
             help="Stop at the first malformed line, or skip and count such lines.",
         ),
-        click.option("--limit", type=click.IntRange(min=1), help="Rows to send.  [default: all]"),
+        click.option("--limit", type=click.IntRange(min=1), help="Rows to score.  [default: all]"),
         click.option("--delimiter", help="Between a CSV's values.  [default: a comma]"),
         click.option("--columns", metavar="A,B,..", help="Names of a CSV without a header line."),
         click.option("--positive", metavar="TEXT", help="The label of a CSV that means 1."),
-        click.option("--label", default="label", show_default=True, help="Column of the labels."),
+        click.option(
+            "--label", help="Column of the labels.  [default: label; with RUN_DIR, the run's own]"
+        ),
         click.option(
             "--format",
             type=click.Choice(["criteo", "csv", "libsvm", "parquet"]),
-            help="Of the file.  [default: by its name]",
+            help="Of the file.  [default: by its name; with RUN_DIR, the run's own]",
         ),
-        click.option("--data", required=True, metavar="FILE", help="Rows to send."),
-        click.option("--model", required=True, help="Name of the served model."),
+        click.option("--data", required=True, metavar="FILE", help="Rows to score."),
+        store_flags,
         click.option(
-            "--server", required=True, metavar="HOST:PORT", help="gRPC address of the server."
+            "--store", metavar="URL", help="With VERSION_DIR: its rows, if its own URL differs."
+        ),
+        click.option(
+            "--checkpoint",
+            type=click.Path(path_type=Path),
+            metavar="DIR",
+            help="With RUN_DIR: this checkpoint, .../step-00005000.",
+        ),
+        click.option(
+            "--step",
+            type=click.IntRange(min=0),
+            metavar="N",
+            help="With RUN_DIR: the checkpoint of step N.  [default: the newest]",
+        ),
+        click.option("--model", help="Name of the served model."),
+        click.option("--server", metavar="HOST:PORT", help="gRPC address of the server."),
+        click.argument(
+            "place",
+            metavar="[RUN_DIR|VERSION_DIR]",
+            required=False,
+            type=click.Path(path_type=Path),
         ),
     ):
         command = option(command)
     return command
 
 
-def score(options: ScoringOptions, require_labels: bool) -> Iterator[ScoredBatch]:
+def take_options(given: dict[str, Any]) -> ScoringOptions:
+    """Returns the options of `scoring_options` that a command was given.
+
+    Raises:
+        HotrowError: see `take_store_access`.
+    """
+    return ScoringOptions(access=take_store_access(given), **given)
+
+
+def score(
+    source: ScoreSource, options: ScoringOptions, require_labels: bool
+) -> Iterator[ScoredBatch]:
     """Yields the rows of the file with their scores, batch by batch in file order.
 
     Raises:
-        HotrowError: the server cannot be reached or refuses; the file cannot be read or lacks a
-            column that the model needs.
+        HotrowError: the source cannot score; the file cannot be read or lacks a column that the
+            model needs.
     """
-    if not Path(options.data).is_file():
-        raise InvalidArgumentError(f"--data {options.data}: no such file; give a data file")
-    import_tensorflow_quietly()
-    from hotrow.serving.client import PredictClient
-    from hotrow.serving.columns import choose_output, column_inputs, column_scores
-    from hotrow.trainer.data import Column, ColumnKind, open_data
-
-    with PredictClient(options.server, options.model, options.timeout_seconds) as client:
-        version, signature = client.signature(options.signature)
-        output = choose_output(signature, options.output)
-        inputs = column_inputs(signature)
-        data = options.data_config(any(item.weighted for item in inputs))
-        columns = [Column(item.name, ColumnKind(item.kind)) for item in inputs]
-        try:
-            file = open_data(options.data, data, columns=columns, require_labels=require_labels)
-        except InvalidArgumentError as err:
-            raise InvalidArgumentError(f"{err} (model {options.model!r} takes it)") from err
-        row = 1
-        for batch in file.raw_batches(options.batch_size, options.limit):
-            tensors = {}
-            for item in inputs:
-                tensors.update(item.pack(batch.columns[item.name]))
-            answer = client.predict(options.signature, tensors, output)
-            scores = column_scores(output, answer, batch.size)
-            yield ScoredBatch(version, row, scores, batch.labels, file.read_share)
-            row += batch.size
-        report_malformed(file.malformed)
+    file = source.open(require_labels)
+    row = 1
+    for batch in file.raw_batches(options.batch_size, options.limit):
+        yield ScoredBatch(row, source.score(batch), batch.labels, file.read_share)
+        row += batch.size
+    report_malformed(file.malformed)
 
 
 def write_json(path: str, document: dict[str, Any]) -> None:
@@ -186,26 +232,30 @@ def write_json(path: str, document: dict[str, Any]) -> None:
 @scoring_options
 @click.option("--json", "json_path", metavar="FILE", help="Write the scores to this file, too.")
 def command(json_path: str | None, **given: Any) -> None:
-    """Send the rows of a data file to a server and print their scores.
+    """Print the scores of a data file's rows: of a server, a run or a version.
 
-    Prints a line for each row: its number among the rows that were sent, from 1, and its score.
+    Prints a line for each row: its number among the rows that were scored, from 1, and its score.
     Columns of the file go to the model's inputs of the same name.
-    """
-    options = ScoringOptions(**given)
+
+    \b
+    Examples:
+      platform predict --server localhost:8500 --model shop --data rows.csv
+      platform predict runs/a --step 628 --data rows.csv
+      platform predict models/shop/1 --data rows.csv
+    """  # noqa: D301 (click wants a real \b)
+    options = take_options(given)
     scores: list[float] = []
-    version = 0
     # Rows that are printed to a terminal show themselves how far the command is.
-    with RowProgress("scored", options.limit, enabled=not sys.stdout.isatty()) as progress:
-        for batch in score(options, require_labels=False):
-            version = batch.version
+    shown = RowProgress("scored", options.limit, enabled=not sys.stdout.isatty())
+    with open_source(options) as source, shown as progress:
+        for batch in score(source, options, require_labels=False):
             for row, value in enumerate(batch.scores, start=batch.first_row):
                 click.echo(f"{row}\t{value!s}")
             scores.extend(batch.scores.tolist())
             progress.add(len(batch.scores), batch.read_share)
     if json_path is not None:
         document = {
-            "model": options.model,
-            "version": version,
+            **source.conditions,
             "data": options.data,
             "rows": len(scores),
             "scores": scores,

@@ -90,6 +90,11 @@ class Binding:
         self._cut.assign_to(loaded)
         return loaded
 
+    @property
+    def step(self) -> int | None:
+        """Training step of the incremental export that `load` showed; None: as exported."""
+        return None if self._cut is None else self._cut.step
+
     def close(self) -> None:
         """Detaches the rows; idempotent.
 

@@ -11,7 +11,8 @@ import tensorflow as tf
 
 from hotrow.config import RunConfig
 from hotrow.ops.ranks import LONE, Ranks
-from hotrow.trainer.data import BatchStream, Part, Paths
+from hotrow.trainer.data import Batch, BatchStream, Part, Paths, encode
+from hotrow.trainer.data.batch import RawBatch
 from hotrow.trainer.metrics import BinaryMetrics, Quality
 from hotrow.trainer.model_inputs import model_inputs
 from hotrow.trainer.read_ahead import read_ahead
@@ -58,11 +59,27 @@ def _weighted_scores(
     with contextlib.closing(read_ahead(lambda: iter(stream))) as batches:
         for number, batch in enumerate(batches):
             assert batch.labels is not None  # BatchStream requires labels
-            try:
-                logits = forward(model_inputs(batch)).numpy()
-            except tf.errors.OpError as err:
-                raise from_op_error(err, f"batch {number + 1} of {path}") from err
+            logits = _logits(forward, batch, f"batch {number + 1} of {path}")
             yield _of_all(ranks, batch.labels, logits, batch.weights)
+
+
+def predict_rows(forward: Forward, config: RunConfig, rows: RawBatch) -> Floats:
+    """Returns the probabilities [B] of rows that were read with the run's features.
+
+    Raises:
+        HotrowError: the model cannot be run.
+    """
+    logits = _logits(forward, encode(rows, config.features), "scoring rows")
+    scores: Floats = tf.sigmoid(logits).numpy()
+    return scores
+
+
+def _logits(forward: Forward, batch: Batch, where: str) -> Floats:
+    try:
+        logits: Floats = forward(model_inputs(batch)).numpy()
+    except tf.errors.OpError as err:
+        raise from_op_error(err, where) from err
+    return logits
 
 
 def _of_all(ranks: Ranks, labels: Floats, logits: Floats, weights: Floats | None) -> Scored:

@@ -19,6 +19,7 @@ from hotrow.manifest import Manifest, read_manifest, schema_hash
 from hotrow.ops.embedding import DistributedEmbedding
 from hotrow.ops.export.changed_rows import changed_rows
 from hotrow.ops.export.dense_checkpoint import dense_checkpoint
+from hotrow.ops.export.live_version import point_to_existing
 from hotrow.ops.export.row_options import RowOptions
 from hotrow.ops.export.version import check_arguments, tables_of
 from hotrow.ops.table import Table
@@ -167,6 +168,7 @@ def write_changes(
     try:
         with lock_exports(opened.records, manifest.model) as lock:
             generation = _generation(Generations(opened.records), manifest, opened.url)
+            point_to_existing(Generations(opened.records), manifest.model, directory.parent)
             _check_tables(generation, manifest, tables, directory)
             stored = [tables[table.name] for table in generation.tables]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import tempfile
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from hotrow.lineage import Lineage
 from hotrow.manifest import Manifest, ManifestFeature, ManifestTable, schema_hash
 from hotrow.ops.embedding import DistributedEmbedding
 from hotrow.ops.export.hot_rows import write_hot_rows
+from hotrow.ops.export.live_version import point_to_existing
 from hotrow.ops.export.row_options import RowOptions
 from hotrow.ops.export.signatures import Signature, complete_signatures
 from hotrow.ops.export.standalone import standalone_table
@@ -67,6 +69,7 @@ def write_version(
     version: int | None = None,
     rows: RowOptions = RowOptions(),  # noqa: B008 (frozen)
     standalone: bool = False,
+    checkpoint: str = "",
     report: Callable[[str], None] = lambda line: None,
 ) -> tuple[Path, Manifest]:
     """Writes a version and returns its directory and manifest.
@@ -83,6 +86,7 @@ def write_version(
         version: positive; None: one more than the newest.
         rows: where the rows go, and in which form.
         standalone: rows in the graph's variables, stock TensorFlow ops only.
+        checkpoint: that the model is of, for the manifest.
         report: gets lines of progress.
 
     Raises:
@@ -106,7 +110,7 @@ def write_version(
             f"{final} exists already; versions are never rewritten: leave --version out for "
             f"{next_version(folder)}, or remove it"
         )
-    facts = _Facts(name, number, step, lineage, layers, tables)
+    facts = _Facts(name, number, step, lineage, layers, tables, checkpoint)
     sealed: dict[str, Any] = {}
     with contextlib.ExitStack() as stack:
         export: _RowExport | None = None
@@ -120,7 +124,7 @@ def write_version(
                 module.rows = [table.rows for table in variables.values()]
                 _save(module, layers, lambda: StandaloneLookup(variables), signatures, directory)
             else:
-                export = stack.enter_context(_RowExport(facts, rows, directory, report))
+                export = stack.enter_context(_RowExport(facts, rows, folder, directory, report))
                 generation = export.write()
                 manifest = facts.manifest(generation, rows.store or OWN_STORE)
                 write_hot_rows(list(tables.values()), directory / HOT_ROWS)
@@ -168,6 +172,7 @@ class _Facts:
     lineage: Lineage
     layers: Sequence[DistributedEmbedding]
     tables: Mapping[str, Table]
+    checkpoint: str
 
     @property
     def schema_hash(self) -> str:
@@ -217,6 +222,8 @@ class _Facts:
                 for f in self.features
             ),
             schema_hash=self.schema_hash,
+            created_ms=time.time_ns() // 1_000_000,
+            checkpoint=self.checkpoint,
         )
 
 
@@ -227,11 +234,13 @@ class _RowExport:
         self,
         facts: _Facts,
         options: RowOptions,
+        versions: Path,
         directory: Path,
         report: Callable[[str], None],
     ) -> None:
         self._facts = facts
         self._options = options
+        self._versions = versions
         self._report = report
         self._stack = contextlib.ExitStack()
         if options.store is None:
@@ -253,6 +262,8 @@ class _RowExport:
         sources = [StoredRows(table, options.row_type, options.top) for table in tables]
         source = source_of(facts.step, sources, tables)
         self._lock = self._stack.enter_context(lock_exports(self._store.records, facts.name))
+        if options.store is not None:
+            point_to_existing(Generations(self._store.records), facts.name, self._versions)
         # Of what is left of exports that failed; a full store would otherwise stay full.
         self._delete_unneeded(source)
         exported = Exported(

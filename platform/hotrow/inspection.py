@@ -103,7 +103,7 @@ class Inspection:
     """What a place holds.
 
     Attributes:
-        kind: "run", "checkpoint", "version" or "store".
+        kind: "run", "checkpoint", "version", "model", "base" or "store".
         place: the path or URL.
         facts: what else there is to say, by name.
         tables: the tables.

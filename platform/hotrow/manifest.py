@@ -63,6 +63,8 @@ class Manifest(_Part):
         store: URL of the store; `file:rows` is relative to the version directory; "" when the
             rows are in the graph's variables (standalone).
         schema_hash: SHA-256 of tables and features, equal for versions that can share rows.
+        created_ms: when it was exported, in milliseconds since 1970; 0: not known.
+        checkpoint: that it was exported from; "" of a Keras model.
     """
 
     format: Literal[1] = 1
@@ -75,6 +77,8 @@ class Manifest(_Part):
     tables: tuple[ManifestTable, ...]
     features: tuple[ManifestFeature, ...]
     schema_hash: str
+    created_ms: int = 0
+    checkpoint: str = ""
 
     @property
     def rows(self) -> int:

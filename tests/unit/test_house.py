@@ -68,7 +68,7 @@ HELPS = {
     ("data", "convert"): ["IN", "OUT.parquet", "--format", "--on-malformed"],
     ("data", "inspect"): ["FILE", "--format", "--top"],
     ("inspect",): [
-        "RUN_DIR|CHECKPOINT_DIR|VERSION_DIR|STORE_URL",
+        "DIR|STORE_URL",
         "--table",
         "--histograms",
         "--json",

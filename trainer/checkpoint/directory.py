@@ -17,6 +17,7 @@ from hotrow.errors import DataLossError, FailedPreconditionError
 from hotrow.ops.ranks import LONE, Ranks
 from hotrow.sealed_directory import discard
 from hotrow.trainer.agreement import agreed
+from hotrow.trainer.checkpoint.exported import exported_steps
 from hotrow.trainer.checkpoint.restore import Restored, restore
 from hotrow.trainer.checkpoint.stored import StoredCheckpoint, name_of, open_chain, step_of
 
@@ -71,7 +72,8 @@ class CheckpointDirectory:
     def prune(self, written: int) -> None:
         """Removes what is neither the best nor among the `keep` newest usable ones, nor below one.
 
-        What a restoration found damaged is not usable; of the others, files are judged by their
+        Those that were exported last stay, too, so that a full export can go back to them. What a
+        restoration found damaged is not usable; of the others, files are judged by their
         sizes. What the disk refuses to remove stays.
 
         Args:
@@ -94,6 +96,10 @@ class CheckpointDirectory:
                 chain = open_chain(self.of_step(step), thorough=False)
                 needed.update(checkpoint.path.name for checkpoint in chain)
                 kept += 1
+        for step in exported_steps(self.path):
+            with contextlib.suppress(DataLossError, FailedPreconditionError):
+                chain = open_chain(self.of_step(step), thorough=False)
+                needed.update(checkpoint.path.name for checkpoint in chain)
         # The newest first: an increment never outlives what it builds on.
         for step in reversed(self.steps()):
             if name_of(step) not in needed:

@@ -33,6 +33,7 @@ def export_version(
     version: int | None = None,
     rows: RowOptions = RowOptions(),  # noqa: B008 (frozen)
     standalone: bool = False,
+    checkpoint: str = "",
     report: Callable[[str], None] = lambda line: None,
 ) -> tuple[Path, Manifest]:
     """Writes a version and returns its directory and manifest; see `write_version`."""
@@ -46,6 +47,7 @@ def export_version(
         version=version,
         rows=rows,
         standalone=standalone,
+        checkpoint=checkpoint,
         report=report,
     )
 

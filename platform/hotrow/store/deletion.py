@@ -113,10 +113,12 @@ def delete_unneeded(
     """
     generations = Generations(store.records)
     record = generations.model(model)
-    needed = {record.live, record.previous}
+    found = generations.all(model)
+    # The previous one may have been deleted by hand.
+    needed = {record.live, record.previous} & {generation.generation for generation in found}
     deleted = []
-    left = keep - len(needed - {""})
-    for generation in reversed(generations.all(model)):
+    left = keep - len(needed)
+    for generation in reversed(found):
         if generation.generation in needed:
             continue
         if generation.state is State.WRITING and generation.source == resumable:

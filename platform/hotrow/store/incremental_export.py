@@ -186,7 +186,14 @@ def _check_goes_on(store: RowStore, generation: Generation, changes: Changes) ->
         what = " (in a cut that lost blocks since, and that servers may show)"
         shown.append((withdrawn.lineage, withdrawn.step, what))
     for lineage, of_step, what in shown:
-        if not changes.lineage.descends_from(lineage, of_step):
+        goes_on = changes.lineage.descends_from(lineage, of_step)
+        if not goes_on and changes.step < of_step:
+            raise FailedPreconditionError(
+                f"the training at step {changes.step} comes before what was last exported, step "
+                f"{of_step}{what}, or is another run, or resumed from before that; an incremental "
+                f"export goes forward only: {_FULL}"
+            )
+        if not goes_on:
             raise FailedPreconditionError(
                 f"the training at step {changes.step} did not go on from what was last exported, "
                 f"step {of_step}{what}: it is another run, or resumed from before that; {_FULL}"

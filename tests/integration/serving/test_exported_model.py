@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from integration.serving.trained_run import export, scores_of, train
+from integration.serving.trained_run import export, offline_scores, scores_of, train
 
 
 @pytest.fixture(scope="module")
@@ -30,13 +30,20 @@ def test_an_export_scores_the_same_with_its_store_another_store_and_none(
     expected = scores_of(own, trained, tmp_path)
     assert len(expected) == 300
     assert len(set(expected)) > 250
+    # Without a server: the run itself, the version, and the version with stock ops only.
+    for place in (trained / "run", models / "own" / "1", models / "alone" / "1"):
+        assert offline_scores(place, trained, tmp_path) == pytest.approx(expected, abs=1e-6)
     alone = start_server("alone", models / "alone")
     alone.wait_ready()
     assert scores_of(alone, trained, tmp_path) == pytest.approx(expected, abs=1e-6)
     moved = tmp_path / "moved"
     shutil.copytree(models / "own", moved)
     (moved / "1" / "rows").rename(tmp_path / "store")
-    other = start_server("own", moved, f"--store=file://{tmp_path}/store")
+    store = f"--store=file://{tmp_path}/store"
+    assert offline_scores(moved / "1", trained, tmp_path, store) == pytest.approx(
+        expected, abs=1e-6
+    )
+    other = start_server("own", moved, store)
     other.wait_ready()
     assert scores_of(other, trained, tmp_path) == expected
 

@@ -51,3 +51,12 @@ def scores_of(server: Any, folder: Path, tmp_path: Path) -> list[float]:
     assert main(["predict", *arguments, *data]) == 0
     scores: list[float] = json.loads(report.read_text())["scores"]
     return scores
+
+
+def offline_scores(place: Path, folder: Path, tmp_path: Path, *flags: str) -> list[float]:
+    """Returns what a run or a version answers for the 300 rows, without a server."""
+    report = tmp_path / "offline.json"
+    data = ["--data", str(folder / "valid.tsv"), "--json", str(report)]
+    assert main(["predict", str(place), *data, *flags]) == 0
+    scores: list[float] = json.loads(report.read_text())["scores"]
+    return scores

@@ -1,0 +1,92 @@
+"""What scores the rows of a data file for `platform predict` and `platform evaluate`. B rows."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from hotrow.errors import InvalidArgumentError, NotFoundError
+
+if TYPE_CHECKING:
+    from hotrow.cli.predict import ScoringOptions
+    from hotrow.trainer.data.batch import RawBatch
+    from hotrow.trainer.data.data_file import DataFile
+
+_CONFIG, _SAVED_MODEL = "config.yaml", "saved_model.pb"
+
+
+class ScoreSource(Protocol):
+    """A model that scores rows: a server's, a version's, or a run's.
+
+    Attributes:
+        title: what it is, for people: "model        shop, version 1".
+        conditions: the same for a report, JSON types by name.
+    """
+
+    title: str
+    conditions: dict[str, Any]
+
+    def open(self, require_labels: bool) -> DataFile:
+        """Returns the file of the options with the columns that the model needs.
+
+        Raises:
+            HotrowError: the file cannot be read or lacks a column.
+        """
+
+    def score(self, batch: RawBatch) -> npt.NDArray[np.floating]:
+        """Returns the scores of rows, float [B].
+
+        Raises:
+            HotrowError: the model cannot answer.
+        """
+
+
+def open_source(options: ScoringOptions) -> contextlib.AbstractContextManager[ScoreSource]:
+    """Returns the source that the options name; use it in a `with` statement.
+
+    Raises:
+        InvalidArgumentError: options name no source, or two, or do not fit the source.
+        NotFoundError: the directory is neither a run nor a version.
+    """
+    served = options.server is not None or options.model is not None
+    if served == (options.place is not None):
+        given = "both are given" if served else "neither is given"
+        raise InvalidArgumentError(
+            f"{given}: score with --server HOST:PORT --model NAME, or without a server with "
+            "RUN_DIR or VERSION_DIR"
+        )
+    if not Path(options.data).is_file():
+        raise InvalidArgumentError(f"--data {options.data}: no such file; give a data file")
+    if options.place is None:
+        _refuse(options, "a server", "step", "checkpoint", "store")
+        if options.server is None or options.model is None:
+            missing = "--server HOST:PORT" if options.server is None else "--model NAME"
+            raise InvalidArgumentError(f"{missing} is missing: give --server and --model together")
+        from hotrow.cli.served_scores import ServedScores
+
+        return ServedScores(options)
+    if (options.place / _CONFIG).exists():
+        _refuse(options, "a run", "store", "signature", "output")
+        from hotrow.cli.run_scores import RunScores
+
+        return contextlib.nullcontext(RunScores(options, options.place))
+    if (options.place / _SAVED_MODEL).exists():
+        _refuse(options, "a version", "step", "checkpoint")
+        from hotrow.cli.version_scores import VersionScores
+
+        return VersionScores(options, options.place)
+    raise NotFoundError(
+        f"{options.place} is neither a run ({_CONFIG}) nor a version ({_SAVED_MODEL}); give "
+        "runs/NAME, or models/NAME/VERSION"
+    )
+
+
+def _refuse(options: ScoringOptions, kind: str, *names: str) -> None:
+    """Refuses options that have no meaning for a kind of source."""
+    for name in names:
+        if getattr(options, name) is not None:
+            raise InvalidArgumentError(f"--{name} with {kind}: has no meaning there; leave it out")
