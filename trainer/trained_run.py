@@ -80,7 +80,8 @@ def load_run(
         found = checkpoints.restore_newest(model, optimizer=None, report=report, prefer_best=True)
         if found is None:
             raise FailedPreconditionError(
-                f"{path} has no checkpoint yet; train it first (platform train ... --run-dir {path})"
+                f"{path} has no checkpoint yet; train it first (platform train ... --run-dir "
+                f"{path})"
             )
         restored, chosen = found, checkpoints.of_step(found.position.step)
     return TrainedRun(path, config, model, restored.position, restored.lineage, chosen)
