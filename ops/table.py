@@ -302,7 +302,7 @@ class Table:
 
     def __contains__(self, key: object) -> bool:
         """Returns whether an int64 key has a row."""
-        return bool(self.contains([key])[0])  # type: ignore[list-item]
+        return bool(self.contains(np.array([key]))[0])
 
     def contains(self, keys: npt.ArrayLike) -> npt.NDArray[np.bool_]:
         """Returns bool [N]: whether keys int64 [N] have rows.

@@ -7,7 +7,7 @@ int64 [B + 1].
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import keras
 import tensorflow as tf
@@ -17,8 +17,8 @@ from hotrow.errors import InvalidArgumentError, UnimplementedError
 ONE_INPUT = "inputs"
 ROW_SPLITS = "_row_splits"
 
-Spec = tf.TensorSpec | tf.RaggedTensorSpec
-Pack = Callable[[dict[str, Any]], Any]
+Spec: TypeAlias = tf.TensorSpec | tf.RaggedTensorSpec
+Pack: TypeAlias = Callable[[dict[str, Any]], Any]
 
 
 def model_inputs(

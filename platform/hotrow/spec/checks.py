@@ -32,7 +32,7 @@ def named_arguments(described: type[_Described]) -> type[_Described]:
                 )
         original(self, *args, **given)
 
-    described.__init__ = checked  # type: ignore[method-assign,assignment]
+    described.__init__ = checked  # type: ignore[method-assign]
     return described
 
 
