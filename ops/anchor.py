@@ -9,6 +9,7 @@ factors, and that the dense step was really taken. `docs/design/0001-first-light
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,6 +25,9 @@ SLOTS = 256
 """HR_SLOTS of the native core: backward passes that may wait for a commit."""
 UNCHANGED = -(2.0**-60)
 """HR_UNCHANGED of the native core: what the anchor always holds."""
+
+# From the variable's value to the callback that calls get_weights, with Keras' own in between.
+_FRAMES_TO_CALLBACK = 6
 
 
 class AnchorVariable(keras.Variable):  # type: ignore[misc]
@@ -48,6 +52,7 @@ class AnchorVariable(keras.Variable):  # type: ignore[misc]
         on_ranks: bool = False,
     ) -> None:
         self._on_ranks = on_ranks
+        self._warned = False
         self._handles = list(handles)
         self._device = device
         self._learning_rates = learning_rates
@@ -89,6 +94,24 @@ class AnchorVariable(keras.Variable):  # type: ignore[misc]
     def overwrite_with_gradient(self, value: bool) -> None:
         if not value:
             raise InvalidArgumentError("the anchor's overwrite_with_gradient must stay True")
+
+    def numpy(self) -> Any:
+        """Returns its value; warns once where Keras takes weights to restore, without the rows."""
+        frame = sys._getframe(1)
+        for _ in range(_FRAMES_TO_CALLBACK):
+            asking = frame.f_locals.get("self")
+            if isinstance(asking, keras.callbacks.EarlyStopping) and not self._warned:
+                self._warned = True
+                warnings.warn(
+                    f"{type(asking).__name__}(restore_best_weights=True) restores dense weights "
+                    "and leaves the rows of tables as they are; use hotrow.EarlyStopping, which "
+                    "restores both",
+                    stacklevel=2,
+                )
+            if frame.f_back is None:
+                break
+            frame = frame.f_back
+        return super().numpy()
 
     def _direct_assign(self, value: Any) -> None:
         learning_rates = self._learning_rates()

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from hotrow.errors import InvalidArgumentError
+from hotrow.ops.features import as_keys
 from hotrow.ops.ranks import Ranks
 from hotrow.spec import FeatureConfig
 
@@ -24,18 +25,18 @@ _MOST = np.iinfo(np.uint32).max
 _MERGE = 1 << 22
 
 
-def host_keys(name: str, inputs: Any) -> Ints:
+def host_keys(feature: FeatureConfig, inputs: Any) -> Ints:
     """Returns the keys int64 [N] of a feature; int64 ones in host memory are not copied.
 
     Args:
-        name: of the feature.
+        feature: whose keys they are; keys that are masked have no row and stay.
         inputs: dense [B] or [B, k] or ragged or sparse [B, None], eager or numpy.
 
     Raises:
-        InvalidArgumentError: keys that are not int64, int32 or exact integers, a tensor without
-            a value.
+        InvalidArgumentError: keys that are not int64, int32, strings or exact integers, a tensor
+            without a value.
     """
-    values = inputs
+    name, values = feature.name, inputs
     if isinstance(inputs, tf.RaggedTensor):
         values = inputs.flat_values
     elif isinstance(inputs, tf.SparseTensor):
@@ -62,10 +63,11 @@ def host_keys(name: str, inputs: Any) -> Ints:
         raise InvalidArgumentError(
             f"feature {name!r}: keys of type {array.dtype} that are not exact integers"
         )
-    kind = "string" if array.dtype.kind in "OSU" else str(array.dtype)
+    if array.dtype.kind in "OSU":
+        hashed: Ints = as_keys(feature, tf.convert_to_tensor(array)).numpy().reshape(-1)
+        return hashed
     raise InvalidArgumentError(
-        f"feature {name!r}: keys of type {kind}; must be int64 or int32 (strings become keys with "
-        "hotrow.ops.strings.fingerprint_keys)"
+        f"feature {name!r}: keys of type {array.dtype}; must be int64, int32 or string"
     )
 
 
@@ -81,7 +83,7 @@ def keys_in_order(
     pieces: dict[str, list[Ints]] = {feature.table.name: [] for feature in features}
     for batch in batches:
         for feature in features:
-            pieces[feature.table.name].append(host_keys(feature.name, batch[feature.name]))
+            pieces[feature.table.name].append(host_keys(feature, batch[feature.name]))
     return {table: np.concatenate(parts) for table, parts in pieces.items() if parts}
 
 
@@ -95,7 +97,7 @@ def count_keys(
     counts = {feature.table.name: _KeyCounts() for feature in features}
     for batch in batches:
         for feature in features:
-            counts[feature.table.name].add(host_keys(feature.name, batch[feature.name]))
+            counts[feature.table.name].add(host_keys(feature, batch[feature.name]))
     return {table: counted.result() for table, counted in counts.items()}
 
 

@@ -26,8 +26,25 @@ from hotrow.spec import FeatureConfig, TableConfig
 Update = Literal["step", "backward"]
 
 
+def _as_features(given: Any) -> tuple[FeatureConfig, ...]:
+    if isinstance(given, FeatureConfig):
+        return (given,)
+    if isinstance(given, Mapping) or not isinstance(given, Iterable):
+        raise InvalidArgumentError(
+            f"DistributedEmbedding: feature_configs is a {type(given).__name__}; must be a "
+            "hotrow.FeatureConfig, or a list of them"
+        )
+    return tuple(given)
+
+
 def _layout(features: Sequence[FeatureConfig]) -> LookupLayout:
     """Collects the tables of the features, in the order of their first use."""
+    for feature in features:
+        if not isinstance(feature, FeatureConfig):
+            raise InvalidArgumentError(
+                f"DistributedEmbedding: feature_configs has a {type(feature).__name__}; must be a "
+                "hotrow.FeatureConfig, or a list of them"
+            )
     if not features:
         raise InvalidArgumentError("DistributedEmbedding: no features; at least one is needed")
     names = [f.name for f in features]
@@ -85,11 +102,11 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
     table's default row. Weights of keys are data and get no gradient.
 
     `model.save`, `save_weights` and `ModelCheckpoint` keep the tables; `get_weights`, and
-    therefore `EarlyStopping(restore_best_weights=True)`, do not reach them, and
-    `tf.train.Checkpoint` is refused.
+    therefore `keras.callbacks.EarlyStopping(restore_best_weights=True)`, do not reach them: use
+    `hotrow.EarlyStopping`. `tf.train.Checkpoint` is refused.
 
     Args:
-        feature_configs: the features. Several may point at one table.
+        feature_configs: the features, or the only one. Several may point at one table.
         seed: of the initial values of the rows, together with table and key.
         update: "step" applies gradients when the optimizer takes its step. "backward" applies
             them in the backward pass, which is faster and allows one use of the layer a step and
@@ -109,7 +126,7 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
 
     def __init__(
         self,
-        feature_configs: Sequence[FeatureConfig],
+        feature_configs: FeatureConfig | Sequence[FeatureConfig],
         *,
         seed: int = 0,
         update: Update = "step",
@@ -130,7 +147,8 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
             raise InvalidArgumentError(f"seed is {seed}; must be in [0, 2^64)")
         if update not in ("step", "backward"):
             raise InvalidArgumentError(f"update is {update!r}; must be 'step' or 'backward'")
-        stale = [f.table.name for f in feature_configs if f.table.staleness]
+        self._layout = _layout(_as_features(feature_configs))
+        stale = [table.name for table in self._layout.tables if table.staleness]
         if stale and (update == "step" or global_clipnorm is not None):
             raise InvalidArgumentError(
                 f"table {stale[0]!r} has staleness, which goes with update='backward' and without "
@@ -141,7 +159,6 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
                 f"global_clipnorm is {global_clipnorm!r}; must be positive, or None"
             )
         self.supports_jit = False
-        self._layout = _layout(tuple(feature_configs))
         self._seed = seed
         self._update = update
         self._ranks = ranks
@@ -181,8 +198,9 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         """Returns the pooled rows of every feature, in the layer's compute dtype.
 
         Args:
-            inputs: keys by feature: int64 or int32, dense [B] or [B, k], ragged or sparse
-                [B, None]. A dictionary of all features.
+            inputs: keys by feature: int64, int32 or strings, dense [B] or [B, k], ragged or
+                sparse [B, None]. A dictionary of all features. The key of a string is
+                Fingerprint64 of the table's name, 0x1f and the string.
             weights: weights of the keys by feature, like the keys in kind and shape.
             training: insert unknown keys.
 
@@ -195,8 +213,7 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         self._check_names("inputs", inputs, required=True)
         self._check_names("weights", weights or {}, required=False)
         flat = [
-            flatten(f.name, inputs[f.name], (weights or {}).get(f.name), f.resolved_combiner)
-            for f in self._layout.features
+            flatten(f, inputs[f.name], (weights or {}).get(f.name)) for f in self._layout.features
         ]
         pooled = self._lookup(bool(training))(self._layout, flat)
         return {
@@ -251,6 +268,10 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         missing = [name for name in names if name not in given] if required else []
         if missing:
             raise InvalidArgumentError(f"{self.name}: {what} lacks {', '.join(missing)}")
+
+    def count_params(self) -> int:
+        """Returns the weights of the rows that the tables have now (of this rank's part)."""
+        return sum(table.size * len(table.columns) for table in self._tables.values())
 
     def compute_output_shape(
         self, inputs_shape: Mapping[str, Any], weights_shape: Any = None
@@ -307,12 +328,7 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         attributes = self._layout.op_attributes(self._handles)
         features = []
         for number, config in enumerate(self._layout.features):
-            flat = flatten(
-                config.name,
-                batch[config.name],
-                weights.get(config.name),
-                config.resolved_combiner,
-            )
+            flat = flatten(config, batch[config.name], weights.get(config.name))
             keys, splits = flat.keys.numpy(), flat.row_splits.numpy()
             given = flat.weights.numpy()
             features.append(
@@ -388,7 +404,12 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
             **super().get_config(),
             "tables": [spec.table_to_dict(table) for table in self._layout.tables],
             "features": [
-                {"name": f.name, "table": f.table.name, "combiner": f.combiner}
+                {
+                    "name": f.name,
+                    "table": f.table.name,
+                    "combiner": f.combiner,
+                    "mask_value": f.mask_value,
+                }
                 for f in self._layout.features
             ],
             "seed": self._seed,
@@ -402,7 +423,7 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         config = dict(config)
         tables = {t["name"]: spec.table_from_dict(t) for t in config.pop("tables")}
         features = [
-            FeatureConfig(f["name"], tables[f["table"]], f["combiner"])
+            FeatureConfig(f["name"], tables[f["table"]], f["combiner"], f.get("mask_value"))
             for f in config.pop("features")
         ]
         return cls(features, **config)

@@ -12,6 +12,8 @@ from typing import Any
 import tensorflow as tf
 
 from hotrow.errors import InvalidArgumentError
+from hotrow.ops.strings import fingerprint_keys
+from hotrow.spec import FeatureConfig
 
 
 @dataclass(frozen=True)
@@ -35,20 +37,39 @@ class FlatFeature:
 _EXACT = {tf.float32: 2.0**24, tf.float64: 2.0**53}
 
 
-def _as_keys(name: str, values: tf.Tensor) -> tf.Tensor:
+def as_keys(feature: FeatureConfig, values: tf.Tensor) -> tf.Tensor:
+    """Returns the int64 keys of values of any shape: integers, exact floats, hashed strings.
+
+    Raises:
+        InvalidArgumentError: values of another type, a float that is not an exact integer.
+    """
+    if values.dtype == tf.string:
+        return fingerprint_keys(feature.table.name.encode() + b"\x1f", values)
     if values.dtype in _EXACT:
-        # Keras traces the default signature of a subclassed model with floats.
-        limit = tf.constant(_EXACT[values.dtype], values.dtype)
-        exact = tf.reduce_all((values == tf.floor(values)) & (tf.abs(values) < limit))
-        message = f"feature {name!r}: keys of type {values.dtype.name} that are not exact integers"
-        with tf.control_dependencies([tf.debugging.Assert(exact, [message])]):
-            return tf.cast(values, tf.int64)
+        return _exact_keys(feature.name, values)
     if values.dtype not in (tf.int64, tf.int32):
         raise InvalidArgumentError(
-            f"feature {name!r}: keys of type {values.dtype.name}; must be int64 or int32 "
-            "(strings become keys with hotrow.ops.strings.fingerprint_keys)"
+            f"feature {feature.name!r}: keys of type {values.dtype.name}; must be int64, int32 or "
+            "string"
         )
     return tf.cast(values, tf.int64)
+
+
+def _exact_keys(name: str, values: tf.Tensor) -> tf.Tensor:
+    # Keras traces the default signature of a subclassed model with floats.
+    limit = tf.constant(_EXACT[values.dtype], values.dtype)
+    exact = (values == tf.floor(values)) & (tf.abs(values) < limit)
+    bad = tf.boolean_mask(values, tf.logical_not(exact))
+    message = (
+        f"feature {name!r}: keys of type {values.dtype.name} that are not exact integers below "
+        f"2^{24 if values.dtype == tf.float32 else 53}; give int64, int32 or strings; the first is"
+    )
+    if tf.executing_eagerly():
+        if len(bad):
+            raise InvalidArgumentError(f"{message} {bad[0].numpy()}")
+        return tf.cast(values, tf.int64)
+    with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(exact), [message, bad[:1]])]):
+        return tf.cast(values, tf.int64)
 
 
 def _flat_weights(name: str, weights: Any, kind: type, flat: Callable[[Any], tf.Tensor]) -> Any:
@@ -63,32 +84,56 @@ def _flat_weights(name: str, weights: Any, kind: type, flat: Callable[[Any], tf.
     return tf.stop_gradient(tf.cast(flat(weights), tf.float32))
 
 
-def flatten(name: str, inputs: Any, weights: Any, combiner: str | None) -> FlatFeature:
+def flatten(feature: FeatureConfig, inputs: Any, weights: Any) -> FlatFeature:
     """Returns the flat form of a dense [B] or [B, k], ragged or sparse [B, None] feature.
 
+    Keys that are the feature's `mask_value` are left out, with their weights.
+
     Raises:
-        InvalidArgumentError: keys that are not integers, a rank other than 1 or 2, weights of
-            another kind than the keys, a sparse input without combiner.
+        InvalidArgumentError: keys that are not integers or strings, a rank other than 1 or 2,
+            weights of another kind than the keys, a sparse input without combiner, a mask of
+            another type than the keys.
     """
     if isinstance(inputs, tf.RaggedTensor):
-        return _flatten_ragged(name, inputs, weights, combiner)
+        return _flatten_ragged(feature, inputs, weights)
     if isinstance(inputs, tf.SparseTensor):
-        if combiner is None:
+        if feature.resolved_combiner is None:
             raise InvalidArgumentError(
-                f"feature {name!r}: a sparse input needs a combiner (sum, mean or sqrtn); "
+                f"feature {feature.name!r}: a sparse input needs a combiner (sum, mean or sqrtn); "
                 "give a ragged one to get one row a key"
             )
-        flat_weights = _flat_weights(name, weights, tf.SparseTensor, lambda w: w.values)
+        flat_weights = _flat_weights(feature.name, weights, tf.SparseTensor, lambda w: w.values)
         ragged = tf.RaggedTensor.from_value_rowids(
-            _as_keys(name, inputs.values), inputs.indices[:, 0], inputs.dense_shape[0]
+            inputs.values, inputs.indices[:, 0], inputs.dense_shape[0]
         )
-        return FlatFeature(ragged.values, ragged.row_splits, flat_weights, lambda rows: rows)
-    return _flatten_dense(name, tf.convert_to_tensor(inputs), weights, combiner)
+        return _pooled(feature, ragged.values, ragged.row_splits, flat_weights)
+    return _flatten_dense(feature, tf.convert_to_tensor(inputs), weights)
 
 
-def _flatten_ragged(
-    name: str, inputs: tf.RaggedTensor, weights: Any, combiner: str | None
+def _pooled(
+    feature: FeatureConfig, values: tf.Tensor, splits: tf.Tensor, weights: tf.Tensor
 ) -> FlatFeature:
+    """Returns a feature that is pooled, without masked keys; values [N], splits int64 [B + 1]."""
+    mask = feature.mask_value
+    if mask is not None:
+        if isinstance(mask, str) != (values.dtype == tf.string):
+            raise InvalidArgumentError(
+                f"feature {feature.name!r}: mask_value is {mask!r} and keys are of type "
+                f"{values.dtype.name}; give a mask of the same kind"
+            )
+        if isinstance(mask, int):
+            values = as_keys(feature, values)
+        kept = tf.not_equal(values, tf.constant(mask, values.dtype))
+        before = tf.concat([[0], tf.cumsum(tf.cast(kept, tf.int64))], axis=0)
+        splits = tf.gather(before, splits)
+        values = tf.boolean_mask(values, kept)
+        if weights.shape[0] != 0:
+            weights = tf.boolean_mask(weights, kept)
+    return FlatFeature(as_keys(feature, values), splits, weights, lambda rows: rows)
+
+
+def _flatten_ragged(feature: FeatureConfig, inputs: tf.RaggedTensor, weights: Any) -> FlatFeature:
+    name = feature.name
     if inputs.ragged_rank != 1 or inputs.flat_values.shape.rank != 1:
         raise InvalidArgumentError(
             f"feature {name!r}: a ragged input of shape {inputs.shape}; must be [B, None]"
@@ -100,41 +145,39 @@ def _flatten_ragged(
         message = f"feature {name!r}: weights with other row_splits than the keys"
         with tf.control_dependencies([tf.debugging.Assert(same, [message])]):
             flat_weights = tf.identity(flat_weights)
+    if feature.resolved_combiner is not None:
+        return _pooled(feature, inputs.flat_values, splits, flat_weights)
+    keys = as_keys(feature, inputs.flat_values)
+    return FlatFeature(keys, splits, flat_weights, inputs.with_flat_values)
 
-    def shape(rows: tf.Tensor) -> Any:
-        return inputs.with_flat_values(rows) if combiner is None else rows
 
-    return FlatFeature(_as_keys(name, inputs.flat_values), splits, flat_weights, shape)
-
-
-def _flatten_dense(name: str, inputs: tf.Tensor, weights: Any, combiner: str | None) -> FlatFeature:
-    keys = _as_keys(name, inputs)
-    if keys.shape.rank not in (1, 2):
+def _flatten_dense(feature: FeatureConfig, inputs: tf.Tensor, weights: Any) -> FlatFeature:
+    name = feature.name
+    if inputs.shape.rank not in (1, 2):
         raise InvalidArgumentError(
-            f"feature {name!r}: a dense input of shape {keys.shape}; must be [B] or [B, k]"
+            f"feature {name!r}: a dense input of shape {inputs.shape}; must be [B] or [B, k]"
         )
     if weights is not None:
         weights = tf.convert_to_tensor(weights)
-        if not weights.shape.is_compatible_with(keys.shape):
+        if not weights.shape.is_compatible_with(inputs.shape):
             raise InvalidArgumentError(
-                f"feature {name!r}: weights of shape {weights.shape}; must be {keys.shape}, like "
+                f"feature {name!r}: weights of shape {weights.shape}; must be {inputs.shape}, like "
                 "the keys"
             )
     flat_weights = _flat_weights(name, weights, tf.Tensor, lambda w: tf.reshape(w, [-1]))
     none = tf.constant([], tf.int64)
-    if keys.shape.rank == 1:
-        return FlatFeature(keys, none, flat_weights, lambda rows: rows)
-    batch, width = tf.shape(keys, tf.int64)[0], tf.shape(keys, tf.int64)[1]
-    flat = tf.reshape(keys, [-1])
-    if combiner is not None:
-        return FlatFeature(flat, tf.range(batch + 1) * width, flat_weights, lambda rows: rows)
+    if inputs.shape.rank == 1 and feature.mask_value is None:
+        return FlatFeature(as_keys(feature, inputs), none, flat_weights, lambda rows: rows)
+    batch = tf.shape(inputs, tf.int64)[0]
+    width = tf.shape(inputs, tf.int64)[1] if inputs.shape.rank == 2 else tf.constant(1, tf.int64)
+    flat = tf.reshape(inputs, [-1])
+    if feature.resolved_combiner is not None:
+        return _pooled(feature, flat, tf.range(batch + 1) * width, flat_weights)
+
+    static = inputs.shape
 
     def shape(rows: tf.Tensor) -> tf.Tensor:
-        return tf.reshape(rows, tf.stack([batch, width, tf.shape(rows, tf.int64)[1]]))
+        shaped = tf.reshape(rows, tf.stack([batch, width, tf.shape(rows, tf.int64)[1]]))
+        return tf.ensure_shape(shaped, [static[0], static[1], rows.shape[1]])
 
-    static = keys.shape
-
-    def shape_with_static(rows: tf.Tensor) -> tf.Tensor:
-        return tf.ensure_shape(shape(rows), [static[0], static[1], rows.shape[1]])
-
-    return FlatFeature(flat, none, flat_weights, shape_with_static)
+    return FlatFeature(as_keys(feature, flat), none, flat_weights, shape)

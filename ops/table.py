@@ -8,6 +8,7 @@ import math
 import uuid
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -16,8 +17,10 @@ import numpy.typing as npt
 from hotrow import _native
 from hotrow.errors import InvalidArgumentError
 from hotrow.line_layout import LineLayout
+from hotrow.ops import row_access
 from hotrow.ops.placement import placement_of
 from hotrow.ops.ranks import LONE, Ranks
+from hotrow.ops.row_access import as_keys
 from hotrow.ops.row_batch import Keys, Lines, RowBatch, Rows, Uint32s, ranges_of_mixed_keys
 from hotrow.spec import (
     COMBINERS,
@@ -37,14 +40,6 @@ from hotrow.spec import (
     TableOptimizer,
     Uniform,
 )
-
-
-def _as_keys(keys: npt.ArrayLike) -> Keys:
-    """Returns keys as contiguous int64; refuses what would change its value on the way."""
-    array = np.asarray(keys)
-    if array.size and (array.dtype.kind not in "iu" or array.dtype == np.uint64):
-        raise InvalidArgumentError(f"keys of type {array.dtype}; must be signed integers")
-    return np.ascontiguousarray(array, np.int64)
 
 
 def combiner_number(combiner: str | None) -> int:
@@ -195,6 +190,7 @@ class Table:
         )
         weakref.finalize(self, _native.drop_table, self.handle)
         self._first_step = 0
+        self._empty_line: Lines | None = None
         self._begin_history()
 
     def _begin_history(self) -> None:
@@ -219,7 +215,7 @@ class Table:
 
     def owns(self, keys: Keys) -> npt.NDArray[np.bool_]:
         """Returns bool [N]: whether the rows of keys int64 [N], or columns of them, are here."""
-        owned: npt.NDArray[np.bool_] = self._native.owns(_as_keys(keys)).view(np.bool_)
+        owned: npt.NDArray[np.bool_] = self._native.owns(as_keys(keys)).view(np.bool_)
         return owned
 
     @property
@@ -273,7 +269,7 @@ class Table:
         Raises:
             OutOfRangeError: a key outside of the vocabulary.
         """
-        rows: Rows = self._native.lookup(_as_keys(keys), insert)
+        rows: Rows = self._native.lookup(as_keys(keys), insert)
         return rows
 
     def update(self, keys: Keys, gradients: Rows, learning_rate: float | None = None) -> None:
@@ -293,8 +289,100 @@ class Table:
                 "step"
             )
         self._native.update(
-            _as_keys(keys), np.ascontiguousarray(gradients, np.float32), learning_rate
+            as_keys(keys), np.ascontiguousarray(gradients, np.float32), learning_rate
         )
+
+    def __len__(self) -> int:
+        """Returns the number of rows (of this rank's part)."""
+        return self.size
+
+    def __bool__(self) -> bool:
+        """True: a table without rows is a table."""
+        return True
+
+    def __contains__(self, key: object) -> bool:
+        """Returns whether an int64 key has a row."""
+        return bool(self.contains(np.array([key]))[0])
+
+    def contains(self, keys: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+        """Returns bool [N]: whether keys int64 [N] have rows.
+
+        Raises:
+            InvalidArgumentError: keys that are not integers.
+            UnimplementedError: the table is split over ranks.
+        """
+        return row_access.contains(self, keys)
+
+    def assign(self, keys: npt.ArrayLike, weights: npt.ArrayLike) -> None:
+        """Sets the weights of rows, between steps; keys without a row get one.
+
+        A row that exists keeps its optimizer state and count; a new one has the state of a row
+        that no step has updated, whatever the table's admission. Its clock is the next step, so
+        that incremental exports and checkpoints take it. 16-bit tables round to nearest.
+
+        Args:
+            keys: int64 [N], distinct.
+            weights: float32 [N, D], finite.
+
+        Raises:
+            InvalidArgumentError: keys that are not integers or not distinct, weights of another
+                shape or not finite.
+            OutOfRangeError: a key outside of the vocabulary.
+            FailedPreconditionError: a snapshot is open.
+            UnimplementedError: the table is split over ranks.
+        """
+        row_access.assign(self, keys, weights)
+
+    def remove(self, keys: npt.ArrayLike) -> int:
+        """Removes the rows of keys int64 [N], between steps; returns how many there were.
+
+        Tombstones of the next step remember them, so that incremental exports and checkpoints
+        remove them too. A key that training looks up again gets its initial row.
+
+        Raises:
+            InvalidArgumentError: keys that are not integers.
+            FailedPreconditionError: a snapshot is open.
+            UnimplementedError: the table is split over ranks.
+        """
+        return row_access.remove(self, keys)
+
+    def batches(self, batch_rows: int = row_access.BATCH_ROWS) -> Iterator[tuple[Keys, Rows]]:
+        """Yields keys int64 [N] and weights float32 [N, D] of all rows, between steps.
+
+        Args:
+            batch_rows: most rows of a batch.
+
+        Raises:
+            UnimplementedError: the table is split over ranks.
+        """
+        return row_access.batches(self, batch_rows)
+
+    def save_npz(self, path: str | Path) -> None:
+        """Writes arrays `keys` int64 [R] and `weights` float32 [R, D] of all R rows, by way of RAM.
+
+        Raises:
+            UnimplementedError: the table is split over ranks.
+        """
+        row_access.save_npz(self, path)
+
+    def save_parquet(self, path: str | Path) -> None:
+        """Writes columns `key` int64 and `weights`, D float32, of all rows, a batch at a time.
+
+        Raises:
+            UnimplementedError: the table is split over ranks.
+        """
+        row_access.save_parquet(self, path)
+
+    def like_one_row(self) -> Lines:
+        """Returns the line uint8 [L] of a row with weights 0 that no step has updated."""
+        config = dataclasses.replace(
+            self.config, initializer=Constant(0.0), admission=None, expiry=None, cache=None
+        )
+        other = Table(config, 0)
+        other.lookup(np.zeros(1, np.int64), insert=True)
+        (batch,) = other.export_batches()
+        line: Lines = batch.lines[0]
+        return line
 
     def export_batches(self, batch_rows: int = 65536) -> Iterator[RowBatch]:
         """Yields all rows, at most `batch_rows` at once.
@@ -345,7 +433,7 @@ class Table:
         """
         self._begin_history()
         self._native.import_rows(
-            _as_keys(keys),
+            as_keys(keys),
             np.ascontiguousarray(lines, np.uint8),
             np.ascontiguousarray(clocks, np.uint32),
             np.ascontiguousarray(counts, np.uint32),
@@ -355,7 +443,7 @@ class Table:
     def remove_rows(self, keys: Keys) -> int:
         """Removes the rows of keys int64 [N], without tombstones; returns how many there were."""
         self._begin_history()
-        return int(self._native.remove_rows(_as_keys(keys)))
+        return int(self._native.remove_rows(as_keys(keys)))
 
     @staticmethod
     def push_all(tables: Iterable[Table], learning_rates: Sequence[float] | None = None) -> None:
@@ -390,7 +478,7 @@ class Table:
         Raises:
             OutOfRangeError: a key outside of the vocabulary.
         """
-        self._native.look_ahead(_as_keys(keys))
+        self._native.look_ahead(as_keys(keys))
 
     def wait_for_look_ahead(self) -> None:
         """Waits until the rows of all windows are in the device tier."""
@@ -412,7 +500,7 @@ class Table:
             OutOfRangeError: a key outside of the vocabulary.
         """
         return int(
-            self._native.warm_up(_as_keys(keys), np.ascontiguousarray(counts, np.uint32), share)
+            self._native.warm_up(as_keys(keys), np.ascontiguousarray(counts, np.uint32), share)
         )
 
     def statistics(self) -> dict[str, int]:

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import keras
-import tensorflow as tf
 
-from hotrow.errors import InvalidArgumentError
 from hotrow.lineage import Lineage, Start
 from hotrow.manifest import Manifest
 from hotrow.ops.anchor import AnchorVariable
 from hotrow.ops.embedding import DistributedEmbedding
 from hotrow.ops.export.changes import WAIT_SECONDS, ExportedChanges, write_changes
+from hotrow.ops.export.model_inputs import Spec, model_inputs
 from hotrow.ops.export.row_options import RowOptions
 from hotrow.ops.export.signatures import Signature
 from hotrow.ops.export.version import write_version
@@ -23,7 +22,6 @@ from hotrow.store.access import StoreAccess, read_access
 from hotrow.store.cuts import CutRecord
 from hotrow.store.spec import RowType
 
-ONE_INPUT = "inputs"
 ONE_OUTPUT = "outputs"
 
 
@@ -32,7 +30,7 @@ def export_model(
     base: str | Path,
     name: str,
     *,
-    inputs: Mapping[str, tf.TensorSpec] | tf.TensorSpec | None = None,
+    inputs: Mapping[str, Spec] | Spec | None = None,
     version: int | None = None,
     store: str | None = None,
     access: StoreAccess | None = None,
@@ -43,14 +41,15 @@ def export_model(
     """Writes a Keras model as a version that `platform serve` serves; returns its directory.
 
     The signature `serving_default` takes the model's inputs by name (`inputs` if there is one)
-    and returns its outputs by name (`outputs` if there is one).
+    and returns its outputs by name (`outputs` if there is one). A ragged input `<name>` is sent
+    as its values [N] and `<name>_row_splits`, int64 [B + 1].
 
     Args:
         model: built, with any number of `DistributedEmbedding` layers anywhere in it.
         base: folder of all models; the version is `<base>/<name>/<version>`.
         name: of the model, the name that requests use.
-        inputs: dense tensors that the model is called with, by name, or the only one. None: those
-            of a functional model.
+        inputs: dense (`tf.TensorSpec`) or ragged (`tf.RaggedTensorSpec`) tensors that the model is
+            called with, by name, or the only one. None: those of a functional model.
         version: positive; None: one more than the newest.
         store: URL of a store, see `platform export --help`; None: one inside the version directory.
         access: how the store lets us in; None: with the password in HOTROW_STORE_PASSWORD, if any.
@@ -61,8 +60,9 @@ def export_model(
     Raises:
         InvalidArgumentError: no inputs given for a model that is not functional; see
             `write_version` for the rest.
+        UnimplementedError: a sparse input.
     """
-    specs, pack = _inputs_of(model, inputs)
+    specs, pack = model_inputs(model, inputs)
 
     def call(named: dict[str, Any]) -> dict[str, Any]:
         outputs = model(pack(named), training=False)
@@ -153,26 +153,3 @@ class _Parts:
         self.step = int(getattr(getattr(model, "optimizer", None), "iterations", 0))
         histories = [t.history for layer in self.layers for t in layer.tables.values()]
         self.lineage = Lineage((Start(hashlib.sha256("".join(histories).encode()).hexdigest(), 0),))
-
-
-def _inputs_of(
-    model: keras.Model, inputs: Mapping[str, tf.TensorSpec] | tf.TensorSpec | None
-) -> tuple[dict[str, tf.TensorSpec], Callable[[dict[str, Any]], Any]]:
-    """Returns the named specs, and how a dictionary by name becomes the model's argument."""
-    if inputs is None:
-        structure = getattr(model, "input", None)
-        if structure is None:
-            raise InvalidArgumentError(
-                f"export_model: {model.name!r} is not a functional model; give inputs="
-                "{name: tf.TensorSpec(...)}, or one TensorSpec, as it is called with"
-            )
-        if isinstance(structure, Mapping):
-            return {n: tf.TensorSpec(x.shape, x.dtype) for n, x in structure.items()}, dict
-        if isinstance(structure, list | tuple):
-            names = [x.name for x in structure]
-            specs = {x.name: tf.TensorSpec(x.shape, x.dtype) for x in structure}
-            return specs, lambda named: [named[n] for n in names]
-        inputs = tf.TensorSpec(structure.shape, structure.dtype)
-    if isinstance(inputs, Mapping):
-        return dict(inputs), dict
-    return {ONE_INPUT: inputs}, lambda named: named[ONE_INPUT]

@@ -1,11 +1,13 @@
 """Hotrow: train recommender models with embedding tables of any size, serve them, keep learning.
 
-Importing this package does not import TensorFlow; `DistributedEmbedding`, `bind`, `export_model`
-and `export_changes` do, when they are first asked for.
+Importing this package does not import TensorFlow; `DistributedEmbedding`,
+`EarlyStopping`, `bind`, `export_model`, `export_changes` and `ops` do, when they are first asked
+for.
 """
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from hotrow import native as native
@@ -32,6 +34,7 @@ from hotrow.version import __version__
 
 if TYPE_CHECKING:
     from hotrow.ops.binding import bind
+    from hotrow.ops.early_stopping import EarlyStopping
     from hotrow.ops.embedding import DistributedEmbedding
     from hotrow.ops.export import export_changes, export_model
 
@@ -43,6 +46,7 @@ __all__ = [
     "Cache",
     "Constant",
     "DistributedEmbedding",
+    "EarlyStopping",
     "Expiry",
     "FeatureConfig",
     "Ftrl",
@@ -61,17 +65,23 @@ __all__ = [
 ]
 
 
+_LAZY = {
+    "DistributedEmbedding": "hotrow.ops.embedding",
+    "EarlyStopping": "hotrow.ops.early_stopping",
+    "bind": "hotrow.ops.binding",
+    "export_changes": "hotrow.ops.export",
+    "export_model": "hotrow.ops.export",
+}
+
+
 def __getattr__(name: str) -> Any:
-    if name == "DistributedEmbedding":
-        from hotrow.ops.embedding import DistributedEmbedding
-
-        return DistributedEmbedding
-    if name == "bind":
-        from hotrow.ops.binding import bind
-
-        return bind
-    if name in ("export_changes", "export_model"):
-        from hotrow.ops import export
-
-        return getattr(export, name)
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    if name == "ops":
+        importlib.import_module("hotrow.ops.strings")
+        return importlib.import_module("hotrow.ops")
     raise AttributeError(f"module 'hotrow' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

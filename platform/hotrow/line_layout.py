@@ -101,6 +101,23 @@ class LineLayout:
             return (bits.astype(np.uint32) << 16).view(np.float32)
         return bits.view(np.float32)
 
+    def put_weights(self, lines: Lines, weights: npt.NDArray[np.float32]) -> None:
+        """Writes weights float32 [N, D] into lines uint8 [N, L], rounded to nearest, ties to even.
+
+        What is too large becomes infinite.
+        """
+        bits = _bits(lines, 0, self.width, self.weights_type)
+        given = np.ascontiguousarray(weights, np.float32).view(np.uint32)
+        if self.weights_type == "float16":
+            with np.errstate(over="ignore"):
+                bits[:] = given.view(np.float32).astype(np.float16).view(np.uint16)
+        elif self.weights_type == "bfloat16":
+            rounded = (given + 0x7FFF + ((given >> 16) & 1)) >> 16
+            # The sum would carry a NaN over to another value.
+            bits[:] = np.where(np.isnan(weights), 0x7FC0, rounded)
+        else:
+            bits[:] = given
+
     def finite(self, lines: Lines) -> npt.NDArray[np.bool_]:
         """Returns bool [N]: no weight and no state of the row is NaN or infinite."""
         parts = (

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 import hotrow
-from hotrow.errors import InvalidArgumentError
+from hotrow.errors import InvalidArgumentError, UnimplementedError
 
 LOAD = """\
 import json, sys
@@ -167,3 +167,74 @@ def test_a_version_written_anew_at_the_same_path_is_read_anew(tmp_path):
         rows = loaded.signatures["serving_default"](inputs=tf.constant(asked))["outputs"]
         answers.append(float(rows[0, 0]))
     assert answers == [1.0, 2.0]
+
+
+def ragged_model(subclassed):
+    layer = embedding("history")
+    dense = keras.layers.Dense(1)
+    if not subclassed:
+        keys = keras.Input((None,), dtype="int64", ragged=True, name="history")
+        rows = layer({"history": keys})["history"]
+        return keras.Model({"history": keys}, dense(rows))
+
+    class Model(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.embedding, self.dense = layer, dense
+
+        def call(self, inputs, training=False):
+            return self.dense(self.embedding(inputs, training=training)["history"])
+
+    return Model()
+
+
+@pytest.mark.parametrize("standalone", [False, True], ids=["store", "standalone"])
+@pytest.mark.parametrize("subclassed", [False, True], ids=["functional", "subclassed"])
+def test_a_ragged_input_is_served_by_values_and_row_splits(tmp_path, subclassed, standalone):
+    model = ragged_model(subclassed)
+    history = tf.ragged.constant([[181], [1, 2, 3], [], [5, 181]], dtype=tf.int64)
+    model.compile("adam", "mse")
+    batch = ({"history": history}, np.ones((4, 1)))
+    model.fit(tf.data.Dataset.from_tensors(batch), epochs=2, verbose=0, shuffle=False)
+    expected = model({"history": history}).numpy()
+    spec = {"history": tf.RaggedTensorSpec([None, None], tf.int64)} if subclassed else None
+    directory = hotrow.export_model(model, tmp_path, "m", inputs=spec, standalone=standalone)
+    outputs = served(
+        directory,
+        standalone,
+        history=history.flat_values.numpy(),
+        history_row_splits=history.row_splits.numpy(),
+    )
+    np.testing.assert_allclose(outputs["outputs"], expected, rtol=0, atol=1e-6)
+
+
+def test_string_keys_are_served_as_they_are_trained(tmp_path):
+    names = keras.Input((3,), dtype="string", name="names")
+    table = hotrow.TableConfig("t", 4)
+    layer = hotrow.DistributedEmbedding(hotrow.FeatureConfig("names", table, mask_value=""))
+    model = keras.Model({"names": names}, layer({"names": names})["names"])
+    model.compile("sgd", "mse")
+    asked = tf.constant([["a", "red shoes", ""], ["new", "", ""]])
+    model.fit({"names": asked[:1]}, np.ones((1, 4)), verbose=0)
+    assert len(layer.tables["t"]) == 2
+    expected = model({"names": asked}).numpy()
+    loaded = tf.saved_model.load(str(hotrow.export_model(model, tmp_path, "m")))
+    outputs = loaded.signatures["serving_default"](names=asked)["outputs"]
+    assert outputs.numpy().tobytes() == expected.tobytes()
+    assert expected[0].any()
+    assert not expected[1].any()
+
+
+def test_inputs_that_no_signature_takes_are_refused(tmp_path):
+    layer = embedding("f")
+    sparse = keras.Input((None,), dtype="int64", sparse=True, name="f")
+    model = keras.Model({"f": sparse}, layer({"f": sparse})["f"])
+    with pytest.raises(UnimplementedError, match=r"input 'f' is sparse, .*make it ragged"):
+        hotrow.export_model(model, tmp_path, "m")
+    specs = {
+        "f": tf.RaggedTensorSpec([None, None], tf.int64),
+        "f_row_splits": tf.TensorSpec([None], tf.int64),
+    }
+    with pytest.raises(InvalidArgumentError, match="'f_row_splits' has the name of the row splits"):
+        hotrow.export_model(model, tmp_path, "m", inputs=specs)
+    assert not list(tmp_path.rglob("saved_model.pb"))

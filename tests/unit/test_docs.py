@@ -139,6 +139,17 @@ def test_the_program_of_the_training_page_runs(tmp_path: Path) -> None:
     assert "{'users': 3, 'items': 3}" in done.stdout
 
 
+def test_the_program_of_the_page_of_tables_runs(tmp_path: Path) -> None:
+    text = (DOCS / "tables.md").read_text()
+    program = "\n".join(found[2] for found in _FENCE.finditer(text) if found[1] == "python")
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "[ True False]" in done.stdout
+    assert "(2,) (2, 4)" in done.stdout
+
+
 @pytest.mark.parametrize("page", [pytest.param(page, id=page.name) for page in PAGES])
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#:]+)[^)]*\)", page.read_text()):

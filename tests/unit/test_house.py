@@ -30,6 +30,7 @@ PUBLIC_NAMES = [
     "Cache",
     "Constant",
     "DistributedEmbedding",
+    "EarlyStopping",
     "Expiry",
     "FeatureConfig",
     "Ftrl",
@@ -134,6 +135,7 @@ def test_importing_the_core_and_the_readers_does_not_import_tensorflow() -> None
 
 def test_the_public_names_are_those_of_the_list() -> None:
     assert sorted(hotrow.__all__) == sorted(PUBLIC_NAMES)
+    assert dir(hotrow) == sorted(PUBLIC_NAMES)
     for name in PUBLIC_NAMES:
         assert getattr(hotrow, name) is not None
     with pytest.raises(AttributeError, match="module 'hotrow' has no attribute 'Tabel'"):

@@ -3,12 +3,15 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <shared_mutex>
 
 #include "core/c_api.h"
 #include "core/c_api_guard.h"
+#include "core/c_api_rows.h"
 #include "core/device_allocator.h"
 #include "core/device_layer.h"
 #include "core/fingerprint.h"
+#include "core/hash.h"
 #include "core/rank_step.h"
 #include "core/registry.h"
 #include "core/snapshot.h"
@@ -303,6 +306,50 @@ int hr_table_import(hr_table* table, const int64_t* keys, size_t count, const ui
 
 int hr_table_remove(hr_table* table, const int64_t* keys, size_t count, size_t* removed) {
   return guarded([&] { *removed = table->table->remove_rows(keys, count); });
+}
+
+int hr_table_read(const hr_table* table, const int64_t* keys, size_t count, const hr_rows* rows,
+                  uint8_t* found) {
+  return guarded([&] {
+    const hotrow::Table& from = *table->table;
+    from.settle();
+    const std::shared_lock lock(from.mutex());
+    for (size_t i = 0; i < count; ++i) {
+      const uint64_t hash = hotrow::mix64(static_cast<uint64_t>(keys[i]));
+      const hotrow::Partition& partition = from.partition(from.partition_number(keys[i], hash));
+      const uint32_t place = partition.find(hash, keys[i]);
+      found[i] = place != hotrow::Partition::kAbsent;
+      if (!found[i] || rows == nullptr) continue;
+      size_t next = 0;
+      const hotrow::RowArrays at = {
+          rows->keys + i, reinterpret_cast<std::byte*>(rows->lines) + i * from.line_bytes(),
+          rows->clocks + i, rows->counts + i, rows->places + i};
+      partition.export_rows(place, 1, at, &next);
+    }
+  });
+}
+
+int hr_table_bury(hr_table* table, const int64_t* keys, size_t count, size_t* removed) {
+  return guarded([&] {
+    hotrow::Table& from = *table->table;
+    *removed = 0;
+    std::vector<int64_t> known;
+    {
+      const std::shared_lock lock(from.mutex());
+      for (size_t i = 0; i < count; ++i) {
+        const uint64_t hash = hotrow::mix64(static_cast<uint64_t>(keys[i]));
+        const size_t number = from.partition_number(keys[i], hash);
+        const bool has = from.partition(number).find(hash, keys[i]) != hotrow::Partition::kAbsent;
+        if (has) known.push_back(keys[i]);
+      }
+    }
+    *removed = from.remove_rows(known.data(), known.size());
+    const std::unique_lock lock(from.mutex());
+    for (int64_t key : known) {
+      const uint64_t hash = hotrow::mix64(static_cast<uint64_t>(key));
+      from.partition(from.partition_number(key, hash)).tombstones[key] = from.step_in_lock() + 1;
+    }
+  });
 }
 
 int hr_table_digest(const hr_table* table, int weights_only, uint64_t digest[2]) {

@@ -5,6 +5,7 @@
 #include <limits>
 #include <optional>
 
+#include "core/c_api_rows.h"
 #include "python/binding.h"
 
 namespace {
@@ -260,6 +261,29 @@ class PyTable {
     return removed;
   }
 
+  nb::tuple read_rows(Int64s keys) const {
+    const size_t count = keys.shape(0);
+    RowsOut out(count, line_bytes());
+    const hr_rows arrays = out.arrays();
+    uint8_t* found;
+    auto result = make_array<uint8_t>({count}, &found);
+    run([&] { return hr_table_read(table_, keys.data(), count, &arrays, found); });
+    return nb::tuple(nb::make_tuple(result) + out.finish(count));
+  }
+
+  nb::object has_rows(Int64s keys) const {
+    uint8_t* found;
+    auto result = make_array<uint8_t>({keys.shape(0)}, &found);
+    run([&] { return hr_table_read(table_, keys.data(), keys.shape(0), nullptr, found); });
+    return nb::cast(result);
+  }
+
+  size_t bury_rows(Int64s keys) const {
+    size_t removed = 0;
+    run([&] { return hr_table_bury(table_, keys.data(), keys.shape(0), &removed); });
+    return removed;
+  }
+
   void look_ahead(Int64s keys) const {
     run([&] { return hr_table_look_ahead(table_, keys.data(), keys.shape(0)); });
   }
@@ -462,6 +486,9 @@ void bind_table(nb::module_& m) {
            nb::arg("lines").noconvert(), nb::arg("clocks").noconvert(),
            nb::arg("counts").noconvert(), nb::arg("places").noconvert() = nb::none())
       .def("remove_rows", &PyTable::remove_rows, nb::arg("keys").noconvert())
+      .def("read_rows", &PyTable::read_rows, nb::arg("keys").noconvert())
+      .def("has_rows", &PyTable::has_rows, nb::arg("keys").noconvert())
+      .def("bury_rows", &PyTable::bury_rows, nb::arg("keys").noconvert())
       .def("digest", &PyTable::digest, nb::arg("weights_only") = false)
       .def("statistics", &PyTable::statistics)
       .def("tombstones", &PyTable::tombstones)

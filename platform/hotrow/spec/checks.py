@@ -2,10 +2,38 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import math
 import struct
+from typing import Any, TypeVar
 
 from hotrow.errors import InvalidArgumentError, nearest
+
+_Described = TypeVar("_Described")
+# Names of other libraries for ours.
+_ALIASES = dict.fromkeys(("dim", "dimension", "output_dim", "width"), "embedding_dim")
+
+
+def named_arguments(described: type[_Described]) -> type[_Described]:
+    """Makes a dataclass refuse unknown keyword arguments with an `InvalidArgumentError`."""
+    original: Any = described.__init__
+    names = [field.name for field in dataclasses.fields(described)]  # type: ignore[arg-type]
+
+    @functools.wraps(original)
+    def checked(self: Any, *args: Any, **given: Any) -> None:
+        for name in given:
+            if name not in names:
+                alias = _ALIASES.get(name)
+                hint = f" (did you mean {alias!r}?)" if alias in names else nearest(name, names)
+                raise InvalidArgumentError(
+                    f"{described.__name__} has no argument {name!r}{hint}; "
+                    f"the arguments are {', '.join(names)}"
+                )
+        original(self, *args, **given)
+
+    described.__init__ = checked  # type: ignore[method-assign]
+    return described
 
 
 def require(condition: bool, what: str, value: object, legal: str) -> None:

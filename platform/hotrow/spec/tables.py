@@ -8,7 +8,7 @@ from typing import Literal
 from hotrow.errors import InvalidArgumentError
 from hotrow.spec.admission import Admission, Expiry
 from hotrow.spec.cache import Cache
-from hotrow.spec.checks import is_integer, require, require_one_of
+from hotrow.spec.checks import is_integer, named_arguments, require, require_one_of
 from hotrow.spec.initializers import INITIALIZERS, Initializer, Uniform
 from hotrow.spec.optimizers import OPTIMIZERS, Adagrad, TableOptimizer
 from hotrow.spec.staleness import Staleness
@@ -26,6 +26,7 @@ SHARDINGS: tuple[str, ...] = ("row", "column", "row_broadcast", "table", "replic
 """Ways to split a table over ranks; the position is the number that the native core uses."""
 
 
+@named_arguments
 @dataclass(frozen=True)
 class TableConfig:
     """An embedding table: rows of one width and one optimizer, keyed by int64.
@@ -126,6 +127,7 @@ class TableConfig:
             )
 
 
+@named_arguments
 @dataclass(frozen=True)
 class FeatureConfig:
     """An input column that looks rows up in a table.
@@ -134,16 +136,37 @@ class FeatureConfig:
         name: unique inside a layer; the key of the layer's input and output dictionaries.
         table: where its rows are.
         combiner: replaces the table's; "table" keeps it.
+        mask_value: a key that pads samples of fixed length: it reads no row, gets none, and does
+            not count in the mean. An integer, or a string where keys are strings; None: no key.
     """
 
     name: str
     table: TableConfig
     combiner: Combiner | Literal["table"] | None = "table"
+    mask_value: int | str | None = None
 
     def __post_init__(self) -> None:
         require(bool(self.name), "FeatureConfig.name", self.name, "a name")
         legal = ("table", *COMBINERS)
-        require_one_of(f"feature {self.name!r}: combiner", self.combiner, legal)
+        where = f"feature {self.name!r}: "
+        if not isinstance(self.table, TableConfig):
+            raise InvalidArgumentError(
+                f"{where}table is {self.table!r}; must be a hotrow.TableConfig(...)"
+            )
+        require_one_of(where + "combiner", self.combiner, legal)
+        mask = self.mask_value
+        require(
+            mask is None or isinstance(mask, str) or is_integer(mask, -(2**63)),
+            where + "mask_value",
+            mask,
+            "an int64 key, a string, or None",
+        )
+        require(
+            mask is None or self.resolved_combiner is not None,
+            where + "mask_value",
+            mask,
+            "None without a combiner, where each key gives one row",
+        )
 
     @property
     def resolved_combiner(self) -> Combiner | None:

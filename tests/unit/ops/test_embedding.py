@@ -9,6 +9,7 @@ import tensorflow as tf
 from unit.ops.small_layer import KEYS, Model, layer, rows
 
 import hotrow
+from hotrow import _native
 from hotrow.errors import InvalidArgumentError
 
 
@@ -118,7 +119,6 @@ def test_rows_take_the_compute_dtype_and_stay_float32_in_the_table():
         ),
         pytest.param(KEYS, "must be a dictionary by feature", id="no dictionary"),
         pytest.param({"f": np.ones(2, bool)}, "keys of type bool", id="booleans"),
-        pytest.param({"f": np.array(["a"])}, "strings become keys", id="strings"),
         pytest.param({"f": np.ones((1, 1, 1), np.int64)}, "must be .B. or .B, k.", id="rank 3"),
     ],
 )
@@ -134,8 +134,91 @@ def test_floats_are_keys_only_where_they_are_exact_integers(value):
     np.testing.assert_array_equal(
         rows(embedding, [3]), layer().tables["t"].lookup(np.array([3]), insert=True)
     )
-    with pytest.raises(tf.errors.InvalidArgumentError, match="not exact integers"):
-        embedding({"f": np.array([value], np.float32)}, training=True)
+    bad = np.array([1.0, value], np.float32)
+    line = f"feature 'f': keys of type float32 that are not exact .* the first is {value}"
+    with pytest.raises(InvalidArgumentError, match=line):
+        embedding({"f": bad}, training=True)
+    in_graph = tf.function(lambda keys: embedding({"f": keys}, training=True)["f"])
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"not exact integers below 2.24"):
+        in_graph(tf.constant(bad))
+
+
+@pytest.mark.parametrize("kind", ["dense", "ragged", "eager numpy", "tf.function"])
+def test_strings_are_hashed_with_the_name_of_their_table(kind):
+    embedding = layer()
+    values = tf.constant([["red shoes", "b"], ["b", "\u00e9"]])
+    if kind == "ragged":
+        values = tf.RaggedTensor.from_tensor(values, ragged_rank=1)
+    elif kind == "eager numpy":
+        values = np.array([["red shoes", "b"], ["b", "\u00e9"]])
+    call = tf.function(embedding) if kind == "tf.function" else embedding
+    found = call({"f": values}, training=True)["f"]
+    table = embedding.tables["t"]
+    names = ["red shoes", "b", "\u00e9"]
+    keys = _native.fingerprint64([name.encode() for name in names], b"t\x1f")
+    assert len(table) == 3
+    assert table.contains(keys).all()
+    shoes, b, e = table.lookup(keys)
+    np.testing.assert_allclose(found, [shoes + b, b + e], rtol=1e-6)
+
+
+@pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
+@pytest.mark.parametrize("kind", ["dense", "ragged", "weighted", "strings"])
+def test_masked_keys_read_nothing_and_count_for_nothing(kind, combiner):
+    table = hotrow.TableConfig("t", 4, optimizer=hotrow.Adagrad(0.5), combiner=combiner)
+    mask = "0" if kind == "strings" else 0
+    masked = hotrow.DistributedEmbedding(hotrow.FeatureConfig("f", table, mask_value=mask), seed=3)
+    plain = hotrow.DistributedEmbedding(hotrow.FeatureConfig("f", table), seed=3)
+    padded = tf.constant([[181, 0, 0], [0, 7, 181], [0, 0, 0]], tf.int64)
+    short = tf.ragged.constant([[181], [7, 181], []], dtype=tf.int64)
+    weights = [None, None]
+    if kind == "ragged":
+        padded = tf.RaggedTensor.from_tensor(padded)
+    if kind == "strings":
+        padded = tf.strings.as_string(padded)
+        short = short.with_flat_values(tf.strings.as_string(short.flat_values))
+    if kind == "weighted":
+        weights = [
+            {"f": tf.constant([[2.0, 9.0, 9.0], [9.0, 3.0, 4.0], [9.0, 9.0, 9.0]])},
+            {"f": tf.ragged.constant([[2.0], [3.0, 4.0], []], ragged_rank=1)},
+        ]
+    pooled = []
+    for embedding, keys, given in zip([masked, plain], [padded, short], weights, strict=True):
+        for _ in range(2):
+            with tf.GradientTape() as tape:
+                rows_of = embedding({"f": keys}, given, training=True)["f"]
+                loss = tf.reduce_sum(rows_of * [1.0, 2.0, 3.0, 4.0])
+            variables = embedding.trainable_variables
+            gradients = tape.gradient(loss, variables)
+            keras.optimizers.SGD().apply_gradients(zip(gradients, variables, strict=True))
+        pooled.append(rows_of.numpy())
+    assert pooled[0].tobytes() == pooled[1].tobytes()
+    assert masked.tables["t"].size == 2
+    # Weights, optimizer state, clocks and counts.
+    assert masked.tables["t"].digest() == plain.tables["t"].digest()
+
+
+def test_a_mask_of_another_kind_than_the_keys_is_refused():
+    table = hotrow.TableConfig("t", 4)
+    embedding = hotrow.DistributedEmbedding(hotrow.FeatureConfig("f", table, mask_value=""))
+    with pytest.raises(InvalidArgumentError, match=r"mask_value is '' and keys are of type int64"):
+        embedding({"f": KEYS})
+    for mask, combiner in ((1.5, "sum"), (2**63, "sum"), (0, None)):
+        with pytest.raises(InvalidArgumentError, match=r"mask_value is .*; must be"):
+            hotrow.FeatureConfig("f", table, combiner, mask_value=mask)
+
+
+def test_the_mask_survives_the_configuration_of_the_layer():
+    table = hotrow.TableConfig("t", 4)
+    embedding = hotrow.DistributedEmbedding(hotrow.FeatureConfig("f", table, mask_value=-1))
+    again = hotrow.DistributedEmbedding.from_config(embedding.get_config())
+    assert again.layout == embedding.layout
+
+
+def test_the_summary_counts_the_weights_of_rows():
+    embedding = layer()
+    embedding({"f": KEYS}, training=True)
+    assert embedding.count_params() == 3 * 4
 
 
 def test_configurations_that_cannot_be_are_refused():
@@ -145,6 +228,18 @@ def test_configurations_that_cannot_be_are_refused():
         hotrow.TableConfig("t", 1, combiner="maen")
     with pytest.raises(InvalidArgumentError, match="optimizer is 'adam'; must be one of"):
         hotrow.TableConfig("t", 1, optimizer="adam")
+    with pytest.raises(InvalidArgumentError, match=r"no argument 'dim' .did you mean 'embedding_d"):
+        hotrow.TableConfig("t", dim=4)
+    with pytest.raises(
+        InvalidArgumentError, match=r"no argument 'combinr' .did you mean 'combiner'"
+    ):
+        hotrow.FeatureConfig("f", hotrow.TableConfig("t", 4), combinr="sum")
+    with pytest.raises(InvalidArgumentError, match="feature 'f': table is 't'; must be a"):
+        hotrow.FeatureConfig("f", "t")
+    with pytest.raises(InvalidArgumentError, match="feature_configs is a TableConfig; must be a"):
+        hotrow.DistributedEmbedding(hotrow.TableConfig("t", 4))
+    with pytest.raises(InvalidArgumentError, match="feature_configs has a str; must be a"):
+        hotrow.DistributedEmbedding(["f"])
     with pytest.raises(InvalidArgumentError, match="at least one"):
         hotrow.DistributedEmbedding([])
     with pytest.raises(InvalidArgumentError, match="two configurations"):

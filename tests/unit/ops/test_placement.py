@@ -43,7 +43,7 @@ def graph_of_a_step(device: str, learning_rate: Any) -> Any:
                 update_in_backward=False,
                 global_clipnorm=None,
             )
-            (rows,) = lookup(layout, [flatten("f", keys, None, "sum")])
+            (rows,) = lookup(layout, [flatten(layout.features[0], keys, None)])
             loss = tf.reduce_sum(rows)
         anchor.assign(tape.gradient(loss, anchor.value))
         return loss
