@@ -285,10 +285,10 @@ def test_an_optimizer_is_inherited_with_its_options_or_not_at_all(raw):
     [
         ({"optimizer": "sgd"}, hotrow.SGD(0.01)),
         ({"optimizer": "momentum", "nesterov": True}, hotrow.Momentum(0.01, 0.9, True)),
-        ({"learning_rate": 1, "epsilon": 1e-5}, hotrow.Adagrad(1.0, 0.1, 1e-5)),
+        ({"learning_rate": 1, "epsilon": 1e-5}, hotrow.Adagrad(1.0, 1e-6, 1e-5)),
         (
             {"optimizer": "rowwise_adagrad", "initial_accumulator": 0},
-            hotrow.RowwiseAdagrad(0.05, 0.0),
+            hotrow.RowwiseAdagrad(0.1, 0.0),
         ),
         (
             {"optimizer": "adam", "beta_1": 0.8, "beta_2": 0.9, "bias_correction": "global"},
@@ -300,7 +300,7 @@ def test_an_optimizer_is_inherited_with_its_options_or_not_at_all(raw):
         ),
         (
             {"optimizer": "ftrl", "l1": 1, "l2": 2, "l2_shrinkage": 3, "beta": 4},
-            hotrow.Ftrl(0.05, 0.1, 1.0, 2.0, 3.0, 4.0),
+            hotrow.Ftrl(0.05, 1e-6, 1.0, 2.0, 3.0, 4.0),
         ),
         (
             {"learning_rate": {"schedule": "exponential_decay", "initial_learning_rate": 0.1,

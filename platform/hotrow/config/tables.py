@@ -15,6 +15,7 @@ from hotrow.config.parallel import ShardingName
 from hotrow.config.section import Section, from_spec, problem
 from hotrow.spec import (
     SGD,
+    SMALL_START,
     Adagrad,
     Adam,
     Ftrl,
@@ -108,7 +109,7 @@ class TableSettings(Section):
         l2: factor of the weights that is added to the gradient; for `ftrl` its own.
         weight_decay: share of the weights, times the learning rate, taken away by a step.
         clip_row_norm: largest norm of a row's gradient.
-        initial_accumulator: where Adagrad's and FTRL's sums of squares start (Keras' default).
+        initial_accumulator: where Adagrad's and FTRL's sums of squares start; see `SMALL_START`.
         epsilon: Adagrad's and Adam's (Keras' default).
         momentum, nesterov: of `momentum`.
         beta_1, beta_2, bias_correction: of `adam`.
@@ -127,7 +128,7 @@ class TableSettings(Section):
     l2: float = Field(default=0.0, ge=0)
     weight_decay: float = Field(default=0.0, ge=0)
     clip_row_norm: float | None = Field(default=None, gt=0)
-    initial_accumulator: float = Field(default=0.1, ge=0)
+    initial_accumulator: float = Field(default=SMALL_START, ge=0)
     epsilon: float = Field(default=1e-7, gt=0)
     momentum: float = Field(default=0.9, ge=0, lt=1)
     nesterov: bool = False

@@ -11,6 +11,7 @@ from hotrow.spec.initializers import INITIALIZERS, Constant, Initializer, Normal
 from hotrow.spec.optimizers import (
     OPTIMIZERS,
     SGD,
+    SMALL_START,
     Adagrad,
     Adam,
     Ftrl,
@@ -41,6 +42,7 @@ __all__ = [
     "POLICIES",
     "SGD",
     "SHARDINGS",
+    "SMALL_START",
     "Adagrad",
     "Adam",
     "Admission",

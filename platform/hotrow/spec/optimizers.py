@@ -26,6 +26,14 @@ from typing import Literal
 from hotrow.spec.checks import float32, require, require_one_of
 from hotrow.spec.schedules import LearningRate, learning_rate_of
 
+SMALL_START = 1e-6
+"""Where sums of squares start: about the square of a key's gradient of a batch's mean loss.
+
+Keras starts at 0.1, which suits dense weights. The gradient of a key is the part of the mean that its
+own samples have, about 1e-3: from 0.1 on a row takes steps of a hundredth of the learning rate and
+hardly moves (`benchmarks/defaults.py` has the numbers).
+"""
+
 _POSITIVE: tuple[Callable[[float], bool], str] = (lambda x: x > 0, "positive")
 _NOT_NEGATIVE: tuple[Callable[[float], bool], str] = (lambda x: x >= 0, "0 or more")
 _FRACTION: tuple[Callable[[float], bool], str] = (lambda x: 0 <= x < 1, "in [0, 1)")
@@ -102,8 +110,8 @@ class Adagrad(TableOptimizer):
     a += g^2; w -= learning_rate * g / sqrt(a + epsilon). State: a, [D].
     """
 
-    learning_rate: LearningRate = 0.05
-    initial_accumulator_value: float = 0.1
+    learning_rate: LearningRate = 0.1
+    initial_accumulator_value: float = SMALL_START
     epsilon: float = 1e-7
     l2: float = field(default=0.0, kw_only=True)
 
@@ -115,8 +123,8 @@ class RowwiseAdagrad(TableOptimizer):
     a += mean(g^2); w -= learning_rate * g / sqrt(a + epsilon). State: a, always float32.
     """
 
-    learning_rate: LearningRate = 0.05
-    initial_accumulator_value: float = 0.1
+    learning_rate: LearningRate = 0.1
+    initial_accumulator_value: float = SMALL_START
     epsilon: float = 1e-7
     l2: float = field(default=0.0, kw_only=True)
 
@@ -158,7 +166,7 @@ class Ftrl(TableOptimizer):
     """
 
     learning_rate: LearningRate = 0.05
-    initial_accumulator_value: float = 0.1
+    initial_accumulator_value: float = SMALL_START
     l1: float = 0.0
     l2: float = 0.0
     l2_shrinkage: float = 0.0

@@ -24,11 +24,11 @@ PAIRS = {
         hotrow.Momentum(0.05, 0.8, nesterov=True),
         k.SGD(0.05, momentum=0.8, nesterov=True),
     ),
-    "Adagrad": (hotrow.Adagrad(0.1), k.Adagrad(0.1)),
+    "Adagrad": (hotrow.Adagrad(0.1, 0.1), k.Adagrad(0.1, 0.1)),
     "Adam by rows": (hotrow.Adam(0.01), k.Adam(0.01)),
     "Adam by the table": (hotrow.Adam(0.01, bias_correction="global"), k.Adam(0.01)),
     "AdamW": (hotrow.Adam(0.01, weight_decay=0.2), k.AdamW(0.01, weight_decay=0.2)),
-    "FTRL": (hotrow.Ftrl(0.1), k.Ftrl(0.1)),
+    "FTRL": (hotrow.Ftrl(0.1, 0.1), k.Ftrl(0.1, initial_accumulator_value=0.1)),
     "FTRL with penalties": (
         hotrow.Ftrl(0.1, 0.2, 0.05, 0.1, 0.2, 0.3),
         k.Ftrl(
