@@ -223,7 +223,12 @@ def _print_versions(ctx: click.Context, _param: click.Parameter, wanted: bool) -
 )
 @click.option(
     "--version",
-    is_flag=True,
+    type=bool,
+    is_flag=False,
+    flag_value="true",
+    default=False,
+    show_default=False,
+    metavar="",
     is_eager=True,
     expose_value=False,
     callback=_print_versions,

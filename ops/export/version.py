@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import tempfile
 import time
@@ -48,10 +49,16 @@ def next_version(model_directory: Path) -> int:
     return max(numbers, default=0) + 1
 
 
+_MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
 def check_arguments(name: str, version: int | None, rows: RowOptions, standalone: bool) -> None:
     """Checks what can be checked before a model is loaded; see `write_version`."""
-    if not name or "/" in name or name.startswith("."):
-        raise InvalidArgumentError(f"--name {name!r}: must be a folder name without '/'")
+    if not _MODEL_NAME.fullmatch(name):
+        raise InvalidArgumentError(
+            f"--name {name!r}: legal are letters, digits, '.', '_' and '-', the first a letter or "
+            "digit; it is a folder, and a part of the URLs of requests"
+        )
     if version is not None and version < 1:
         raise InvalidArgumentError(f"--version {version}: must be 1 or more")
     rows.check(standalone)

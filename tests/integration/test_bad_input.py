@@ -124,6 +124,13 @@ def one_error(text: str) -> str:
             id="export of no run",
         ),
         pytest.param(
+            ["export", "none", "--to", "new", "--name", "ml wd"],
+            2,
+            "--name 'ml wd': legal are letters, digits, '.', '_' and '-', the first a letter or "
+            "digit; it is a folder, and a part of the URLs of requests",
+            id="export by a name with a blank",
+        ),
+        pytest.param(
             ["export", "run", "--to", "small.yaml", "--name", "m"],
             2,
             "Invalid value for '--to': Directory 'small.yaml' is a file "

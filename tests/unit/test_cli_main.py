@@ -57,11 +57,17 @@ def test_no_arguments_print_the_help_and_are_a_usage_error():
 
 @pytest.mark.parametrize("name", ["platform", "hotrow"])
 def test_help_has_the_name_by_which_the_command_was_called(name, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", [f"/somewhere/bin/{name}", "--version"])
+    monkeypatch.setattr(sys, "argv", [f"/somewhere/bin/{name}", "--help"])
     assert cli.main() == 0
-    assert capsys.readouterr().out.startswith(f"{name}, version ")
+    assert capsys.readouterr().out.startswith(f"Usage: {name} ")
     assert cli.main(["data", "--help"]) == 0
     assert capsys.readouterr().out.startswith(f"Usage: {name} data ")
+
+
+@pytest.mark.parametrize("flag", ["--version", "--version=true"])
+def test_serve_prints_its_version_as_tensorflow_serving_does(flag, capsys):
+    assert cli.main(["serve", flag]) == 0
+    assert capsys.readouterr().out.startswith("TensorFlow ModelServer: hotrow ")
 
 
 def test_both_names_are_installed():
