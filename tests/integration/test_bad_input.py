@@ -141,8 +141,8 @@ def one_error(text: str) -> str:
             ["inspect", "none"],
             1,
             "none is no run (config.yaml), no checkpoint (step-...), no version "
-            "(assets/hotrow_manifest.json) and no store; give one of these, or a URL such as "
-            "file:///DIR",
+            "(assets/hotrow_manifest.json), no folder of versions or models and no store; give one "
+            "of these, or a URL such as file:///DIR",
             id="inspect of nothing",
         ),
         pytest.param(
