@@ -29,9 +29,9 @@ from hotrow.spec.schedules import LearningRate, learning_rate_of
 SMALL_START = 1e-6
 """Where sums of squares start: about the square of a key's gradient of a batch's mean loss.
 
-Keras starts at 0.1, which suits dense weights. The gradient of a key is the part of the mean that its
-own samples have, about 1e-3: from 0.1 on a row takes steps of a hundredth of the learning rate and
-hardly moves (`benchmarks/defaults.py` has the numbers).
+Keras starts at 0.1, which suits dense weights. The gradient of a key is the part of the mean that
+its own samples have, about 1e-3: from 0.1 on, a row takes steps of a hundredth of the learning rate
+and hardly moves (`benchmarks/defaults.py` has the numbers).
 """
 
 _POSITIVE: tuple[Callable[[float], bool], str] = (lambda x: x > 0, "positive")
