@@ -48,7 +48,7 @@ SPARSE = [f"C{i}" for i in range(1, 27)]
 DENSE = [f"I{i}" for i in range(1, 14)]
 DIM, EPOCHS, BELOW = 16, 3, 0.003
 Settings = dict[str, Any]
-Options = Mapping[str, float | str]
+Options = Mapping[str, Any]
 
 # What `platform train` is set to, and what it is compared with.
 CHOICES: dict[str, Options] = {
@@ -63,6 +63,12 @@ CHOICES: dict[str, Options] = {
 }  # fmt: skip
 CHOICES |= {
     f"adam {rate:g}": {"optimizer": "adam", "learning_rate": rate} for rate in (0.001, 0.003, 0.01)
+}
+# Rows that start larger: the product of two of them grows faster.
+CHOICES |= {
+    f"{name}, uniform {scale:g}": {**CHOICES[name], "initializer": {"uniform": scale}}
+    for name in ("adagrad 0.05 from 1e-05", "adagrad 0.05 from 1e-06", "adagrad 0.1 from 1e-06")
+    for scale in (0.01, 0.1, 0.25)
 }
 STAGES: dict[str, tuple[list[str], list[int], int]] = {
     # models, batch sizes, seeds

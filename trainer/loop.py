@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,8 +23,7 @@ from hotrow.trainer.checkpoint.random_state import restore_random_state
 from hotrow.trainer.checkpoint.transfer import transfer
 from hotrow.trainer.checkpoint.variable_files import path_of
 from hotrow.trainer.checkpoint.writer import CheckpointWriter
-from hotrow.trainer.data import BatchStream, Part, each_path, open_data
-from hotrow.trainer.data.list_columns import with_list_columns
+from hotrow.trainer.data import BatchStream, Part
 from hotrow.trainer.determinism import op_determinism
 from hotrow.trainer.early_stopping import EarlyStopping
 from hotrow.trainer.equal_variables import spread_variables
@@ -42,13 +39,13 @@ from hotrow.trainer.next_item import NextItem, NextTwo
 from hotrow.trainer.rank_rules import check_ranks
 from hotrow.trainer.rank_stages import stages_of_all
 from hotrow.trainer.read_ahead import read_ahead
-from hotrow.trainer.run_directory import RunDirectory, default_run_directory, read_config
+from hotrow.trainer.row_movement import RowMovement
+from hotrow.trainer.run_directory import RunDirectory, read_config
 from hotrow.trainer.run_log import RunLog
-from hotrow.trainer.sharding import plan_of_run, staleness_of
-from hotrow.trainer.source_run import SourceRun, find_source, read_source
+from hotrow.trainer.run_opening import agreed_source, checked_data, open_directory, split_of
+from hotrow.trainer.source_run import SourceRun, read_source
 from hotrow.trainer.speed import Speed
 from hotrow.trainer.start_rules import (
-    check_start,
     tables_with_another_filter,
     tables_with_other_keys,
 )
@@ -111,11 +108,11 @@ def train(
     refuse_unbuilt(config)
     try:
         check_ranks(config, ranks)
-        config = agreed(ranks, "data files", partial(_checked_data, config))
+        config = agreed(ranks, "data files", partial(checked_data, config))
         source = None
         if start_from is not None:
-            source = _find_source(config, start_from, force, ranks)
-        directory = _open_directory(config, run_dir, resume, source, ranks)
+            source = agreed_source(config, start_from, force, ranks)
+        directory = open_directory(config, run_dir, resume, source, ranks)
         with contextlib.closing(directory), op_determinism(config.train.deterministic):
             return _train(config, directory, resume, ranks)
     except (_Interrupted, _Terminated):
@@ -130,7 +127,7 @@ def _train(config: RunConfig, directory: RunDirectory, resume: bool, ranks: Rank
     run: _Run | None = None
     try:
         source = agreed(ranks, "start of the run", lambda: read_source(directory.path))
-        run = _Run(config, directory, _split(config, directory, resume, ranks), source)
+        run = _Run(config, directory, split_of(config, directory, resume, ranks), source)
         return run.train(resume)
     except KeyboardInterrupt:
         if run is not None:
@@ -147,72 +144,6 @@ def _train(config: RunConfig, directory: RunDirectory, resume: bool, ranks: Rank
             run.close()
         if run is None or not run.has_begun:
             directory.discard()
-
-
-def _checked_data(config: RunConfig) -> RunConfig:
-    """Opens the data files, so that a mistake shows before anything is written.
-
-    Returns the configuration with what only the training file tells: which columns are lists.
-    """
-    config.data.require_files()
-    config = with_list_columns(config)
-    for paths in (config.data.train, config.data.valid):
-        for path in () if paths is None else each_path(paths):
-            data = open_data(path, config.data, config.features, require_labels=True)
-            next(iter(data.raw_batches(1)))  # a file without rows ends here
-    return config
-
-
-def _find_source(config: RunConfig, start_from: Path, force: bool, ranks: Ranks) -> SourceRun:
-    """Returns what a run starts from, after checking that it fits; rank 0 chooses it, for all."""
-
-    def find() -> dict[str, Any] | None:
-        if not ranks.is_first:
-            return None
-        source = find_source(start_from, force, partial(print, file=sys.stderr))
-        if not force:
-            check_start(Path(source.run), read_config(Path(source.run)), config)
-        return source.as_json()
-
-    return SourceRun(**of_first(ranks, "start of the run", agreed(ranks, "start of the run", find)))
-
-
-def _open_directory(
-    config: RunConfig, run_dir: Path | None, resume: bool, source: SourceRun | None, ranks: Ranks
-) -> RunDirectory:
-    """Opens the run directory on rank 0, for all."""
-
-    def open_it() -> RunDirectory | None:
-        if not ranks.is_first:
-            return None
-        path = default_run_directory(config.name) if run_dir is None else run_dir
-        if resume:
-            return RunDirectory.reopen(path, config)
-        return RunDirectory.create(path, config, None if source is None else source.as_json())
-
-    own = agreed(ranks, "run directory", open_it)
-    if ranks.size == 1:
-        assert own is not None
-        return own
-    path = of_first(ranks, "run directory", None if own is None else str(own.path))
-    return RunDirectory.join(Path(path), config) if own is None else own
-
-
-def _split(config: RunConfig, directory: RunDirectory, resume: bool, ranks: Ranks) -> Split:
-    """Plans on rank 0, for all, which ranks have which rows."""
-    if ranks.size == 1:
-        return Split(ranks)
-
-    def plan() -> list[dict[str, Any]]:
-        if not ranks.is_first:
-            return []
-        say = partial(print, file=sys.stderr)
-        made = plan_of_run(config, ranks.size, directory.path, resume, say)
-        return [made.schemes(), made.owners(), made.rows()]
-
-    told = of_first(ranks, "plan of tables", agreed(ranks, "plan of tables", plan))
-    schemes, owners, rows = told
-    return Split(ranks, schemes, owners, staleness_of(config, rows))
 
 
 class _Interrupted(KeyboardInterrupt):
@@ -258,6 +189,7 @@ class _Run:
         self.early_stopping = EarlyStopping(config)
         self.valid: Quality | None = None
         self.valid_step = -1
+        self.movement: RowMovement | None = None  # watched in the first steps of a new model
         self.stopping: int | None = None  # the signal that all ranks stop for
 
     def train(self, resume: bool) -> TrainResult:
@@ -442,6 +374,7 @@ class _Run:
         at = self.position
         self.position = Position(number, at.epoch, at.batch + 1)
         self.speed.lap(rows)
+        self._watch_rows(number)
         if done.report:
             self._report_training()
         every = self.config.train.eval_every_steps
@@ -456,6 +389,18 @@ class _Run:
         if done.failure is not None and self.stopping is None and not self._at_end():
             raise done.failure
         self.speed.restart()
+
+    def _watch_rows(self, number: int) -> None:
+        """Warns once if the first steps of a new model hardly move its rows."""
+        if self.ranks.size > 1:  # a lookup of rows is a step of all ranks
+            return
+        if number == 1:
+            self.movement = RowMovement(self.model.tables(), number)
+        elif self.movement is not None and number == self.movement.end:
+            warning = self.movement.warning()
+            self.movement = None
+            if warning is not None:
+                self.log.say(warning)
 
     def _exchange(
         self, own: StepReport, coming: NextTwo[Batch], number: int, first: Batch | None = None

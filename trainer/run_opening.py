@@ -1,0 +1,85 @@
+"""What a run needs before its first step: data that opens, a directory, who has which rows."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from hotrow.config import RunConfig
+from hotrow.ops.ranks import Ranks
+from hotrow.trainer.agreement import agreed, of_first
+from hotrow.trainer.data import each_path, open_data
+from hotrow.trainer.data.list_columns import with_list_columns
+from hotrow.trainer.models.split import Split
+from hotrow.trainer.run_directory import RunDirectory, default_run_directory, read_config
+from hotrow.trainer.sharding import plan_of_run, staleness_of
+from hotrow.trainer.source_run import SourceRun, find_source
+from hotrow.trainer.start_rules import check_start
+
+
+def checked_data(config: RunConfig) -> RunConfig:
+    """Opens the data files, so that a mistake shows before anything is written.
+
+    Returns the configuration with what only the training file tells: which columns are lists.
+    """
+    config.data.require_files()
+    config = with_list_columns(config)
+    for paths in (config.data.train, config.data.valid):
+        for path in () if paths is None else each_path(paths):
+            data = open_data(path, config.data, config.features, require_labels=True)
+            next(iter(data.raw_batches(1)))  # a file without rows ends here
+    return config
+
+
+def agreed_source(config: RunConfig, start_from: Path, force: bool, ranks: Ranks) -> SourceRun:
+    """Returns what a run starts from, after checking that it fits; rank 0 chooses it, for all."""
+
+    def find() -> dict[str, Any] | None:
+        if not ranks.is_first:
+            return None
+        source = find_source(start_from, force, partial(print, file=sys.stderr))
+        if not force:
+            check_start(Path(source.run), read_config(Path(source.run)), config)
+        return source.as_json()
+
+    return SourceRun(**of_first(ranks, "start of the run", agreed(ranks, "start of the run", find)))
+
+
+def open_directory(
+    config: RunConfig, run_dir: Path | None, resume: bool, source: SourceRun | None, ranks: Ranks
+) -> RunDirectory:
+    """Opens the run directory on rank 0, for all."""
+
+    def open_it() -> RunDirectory | None:
+        if not ranks.is_first:
+            return None
+        path = default_run_directory(config.name) if run_dir is None else run_dir
+        if resume:
+            return RunDirectory.reopen(path, config)
+        return RunDirectory.create(path, config, None if source is None else source.as_json())
+
+    own = agreed(ranks, "run directory", open_it)
+    if ranks.size == 1:
+        assert own is not None
+        return own
+    path = of_first(ranks, "run directory", None if own is None else str(own.path))
+    return RunDirectory.join(Path(path), config) if own is None else own
+
+
+def split_of(config: RunConfig, directory: RunDirectory, resume: bool, ranks: Ranks) -> Split:
+    """Plans on rank 0, for all, which ranks have which rows."""
+    if ranks.size == 1:
+        return Split(ranks)
+
+    def plan() -> list[dict[str, Any]]:
+        if not ranks.is_first:
+            return []
+        say = partial(print, file=sys.stderr)
+        made = plan_of_run(config, ranks.size, directory.path, resume, say)
+        return [made.schemes(), made.owners(), made.rows()]
+
+    told = of_first(ranks, "plan of tables", agreed(ranks, "plan of tables", plan))
+    schemes, owners, rows = told
+    return Split(ranks, schemes, owners, staleness_of(config, rows))
