@@ -244,6 +244,7 @@ def test_a_second_session_that_a_dead_control_process_asked_for_is_used(
     with marked_load(server) as load:
         for number in (1, 2):
             model.wait_until_noted(model.write(number))
+            load.wait_for(number)
     assert load.failures() == []
     assert load.cuts() == {0, 1, 2}
     described = ask_executable(socket, describe).describe
