@@ -75,7 +75,7 @@ STAGES: dict[str, tuple[list[str], list[int], int]] = {
     "optimizers": (["dlrm", "wide_deep"], [1024], 1),
     "batches": (["dlrm", "wide_deep"], [256, 8192], 1),
     "logistic": (["logistic"], [256, 1024, 8192], 1),
-    "check": (["dlrm", "wide_deep", "logistic"], [256, 2048, 8192], 3),
+    "seeds": (["dlrm", "wide_deep"], [1024], 3),
 }
 
 
