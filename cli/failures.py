@@ -7,6 +7,7 @@ import traceback
 
 import click
 
+from hotrow.colors import colored
 from hotrow.errors import HotrowError
 
 EXIT_FAILURE = 1
@@ -36,7 +37,8 @@ def report_failure(err: BaseException, debug: bool) -> int:
     if isinstance(err, click.exceptions.NoArgsIsHelpError):
         err.show()
         return EXIT_USAGE
-    click.echo(f"Error: {_one_line(err)}", err=True)
+    label = colored("Error:", "red", sys.stderr)
+    click.echo(f"{label} {_one_line(err)}", err=True)
     if isinstance(err, HotrowError | click.ClickException):
         return err.exit_code
     return EXIT_FAILURE

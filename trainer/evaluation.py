@@ -13,6 +13,7 @@ from hotrow.config import RunConfig
 from hotrow.ops.ranks import LONE, Ranks
 from hotrow.trainer.data import Batch, BatchStream, Part, Paths, encode
 from hotrow.trainer.data.batch import RawBatch
+from hotrow.trainer.data.row_progress import RowProgress
 from hotrow.trainer.metrics import BinaryMetrics, Quality
 from hotrow.trainer.model_inputs import model_inputs
 from hotrow.trainer.read_ahead import read_ahead
@@ -41,14 +42,29 @@ def predict_file(
         yield labels, logits
 
 
-def evaluate_file(forward: Forward, config: RunConfig, path: Paths, ranks: Ranks = LONE) -> Quality:
+def evaluate_file(
+    forward: Forward,
+    config: RunConfig,
+    path: Paths,
+    ranks: Ranks = LONE,
+    progress: RowProgress | None = None,
+) -> Quality:
     """Returns AUC, logloss and calibration on a data file; see `predict_file`.
 
     Rows count by their weights, if the configuration names a column of them.
+
+    Args:
+        forward: from `make_forward`.
+        config: the run's configuration.
+        path: a data file with labels, or several.
+        ranks: each computes a part of each batch. A collective.
+        progress: counts the rows that were scored.
     """
     metrics = BinaryMetrics()
     for labels, logits, weights in _weighted_scores(forward, config, path, ranks):
         metrics.update(labels, logits, weights)
+        if progress is not None:
+            progress.add(len(labels))
     return metrics.result()
 
 

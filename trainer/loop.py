@@ -24,6 +24,7 @@ from hotrow.trainer.checkpoint.transfer import transfer
 from hotrow.trainer.checkpoint.variable_files import path_of
 from hotrow.trainer.checkpoint.writer import CheckpointWriter
 from hotrow.trainer.data import BatchStream, Part
+from hotrow.trainer.data.row_progress import RowProgress
 from hotrow.trainer.determinism import op_determinism
 from hotrow.trainer.early_stopping import EarlyStopping
 from hotrow.trainer.equal_variables import spread_variables
@@ -464,7 +465,9 @@ class _Run:
         if path is None or self.valid_step == self.position.step:
             return
         self.model.push_all()
-        self.valid = evaluate_file(self.forward, self.config, path, self.ranks)
+        rows = None if self.valid is None else self.valid.rows
+        with RowProgress("validated", rows, passing=True, enabled=self.ranks.is_first) as progress:
+            self.valid = evaluate_file(self.forward, self.config, path, self.ranks, progress)
         self.valid_step = self.position.step
         self.log.validation(self.position, self.valid)
         if self.early_stopping.observe(self.position.step, self.valid):

@@ -9,6 +9,7 @@ from typing import Any, TextIO
 from tqdm import tqdm
 
 from hotrow.cache_figures import CacheFigures
+from hotrow.colors import colored
 from hotrow.trainer.metrics import Quality
 
 LINE_SECONDS = 10.0
@@ -71,8 +72,9 @@ class Progress:
 
     def report_validation(self, step: int, quality: Quality) -> None:
         """Shows validation figures in a line of their own."""
+        label = colored("validation:", "green", self._stream)
         self.say(
-            f"step {step}  validation: auc {quality.auc:.4f}  logloss {quality.logloss:.4f}  "
+            f"step {step}  {label} auc {quality.auc:.4f}  logloss {quality.logloss:.4f}  "
             f"calibration {quality.calibration:.3f}  ({quality.rows:,} rows)"
         )
 
@@ -86,6 +88,9 @@ class Progress:
 
     def say(self, line: str) -> None:
         """Writes a line, above the bar if there is one."""
+        label, found, rest = line.partition("warning:")
+        if found and not label:
+            line = colored(found, "yellow", self._stream) + rest
         if self._bar is not None:
             self._bar.write(line, file=self._stream)
         else:

@@ -318,6 +318,6 @@ def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere(monkeypatch):
         shown.report_validation(6, quality)
         shown.close()
         text = stream.getvalue()
-        assert "validation: auc" in text
+        assert "validation:" in text
         assert ("\r" in text) == stream.isatty()
         assert ("step 6  epoch 1  1,234 samples/s" in text) != stream.isatty()

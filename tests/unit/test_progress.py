@@ -34,6 +34,26 @@ def test_a_bar_has_the_total() -> None:
     assert "10/50" in stream.getvalue()
 
 
+def say_on_a_terminal(line: str) -> str:
+    stream = io.StringIO()
+    stream.isatty = lambda: True  # type: ignore[method-assign]
+    progress = Progress(0, stream, 50)
+    progress.say(line)
+    progress.close()
+    return stream.getvalue()
+
+
+def test_warnings_have_a_color_on_a_terminal_unless_it_is_not_wanted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert "\x1b[33mwarning:\x1b[0m rows stay" in say_on_a_terminal("warning: rows stay")
+    assert "\x1b[33m" not in say_on_a_terminal("no warning: rows move")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "warning: rows stay" in say_on_a_terminal("warning: rows stay")
+
+
 @pytest.mark.parametrize(("bound", "expected"), [(None, 8), (5, 5)])
 def test_steps_follow_from_rows_epochs_and_the_bound(
     tmp_path: Path, bound: int | None, expected: int
