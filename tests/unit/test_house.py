@@ -133,6 +133,15 @@ def test_importing_the_core_and_the_readers_does_not_import_tensorflow() -> None
     assert result.stdout == "set()\n"
 
 
+def test_the_supervisor_of_a_server_imports_no_numpy() -> None:
+    program = "import sys, hotrow.cli.serve\nprint({'numpy', 'pydantic'} & set(sys.modules))"
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == "set()\n"
+
+
 def test_the_public_names_are_those_of_the_list() -> None:
     assert sorted(hotrow.__all__) == sorted(PUBLIC_NAMES)
     assert dir(hotrow) == sorted(PUBLIC_NAMES)

@@ -1,7 +1,22 @@
-"""Stores of exported rows: one contract over LMDB and Redis (design D8, D12, 0007)."""
+"""Stores of exported rows: one contract over LMDB and Redis (design D8, D12, 0007).
+
+`open_store` is imported when it is first asked for: a process that needs a store's URL or access
+alone, such as the supervisor of `platform serve`, does without numpy.
+"""
 
 from __future__ import annotations
 
-from hotrow.store.opening import open_store
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hotrow.store.opening import open_store
 
 __all__ = ["open_store"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "open_store":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from hotrow.store.opening import open_store
+
+    return open_store
