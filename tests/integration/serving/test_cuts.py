@@ -149,15 +149,16 @@ def test_a_server_that_starts_later_begins_with_the_newest_cut(
     wait_until(lambda: cut_of(half) == 4)
 
 
+@pytest.mark.parametrize("last", [3, pytest.param(4, marks=pytest.mark.slow)])
 def test_an_executable_that_is_killed_begins_with_what_was_shown(
-    model: MarkedModel, start_server: Any
+    last: int, model: MarkedModel, start_server: Any
 ) -> None:
     server = start_server("m", model.path, *CACHE)
     server.wait_ready()
     cut = model.write(1)
     model.wait_until_noted(cut)
     with marked_load(server) as load:
-        for number in (2, 3, 4):
+        for number in range(2, last + 1):
             os.kill(data_plane_of(server), signal.SIGKILL)
             if number == 3:  # else it takes the cut while it starts
                 wait_until(lambda: server.log.count("hotrow-server serves again") == 2)
@@ -169,13 +170,13 @@ def test_an_executable_that_is_killed_begins_with_what_was_shown(
             if number == 2:
                 model.fold()
         os.kill(data_plane_of(server), signal.SIGKILL)
-        wait_until(lambda: server.log.count("hotrow-server serves again") == 4)
+        wait_until(lambda: server.log.count("hotrow-server serves again") == last)
         wait_until_answered(server)
-        assert cut_of(server) == 4
+        assert cut_of(server) == last
     assert all(failure.startswith("UNAVAILABLE") for failure in load.failures())
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [2, pytest.param(8, marks=pytest.mark.slow)])
 def test_an_executable_that_is_killed_in_the_midst_of_cuts_shows_none_of_them_in_part(
     kills: int, model: MarkedModel, start_server: Any
 ) -> None:
@@ -196,7 +197,10 @@ def test_an_executable_that_is_killed_in_the_midst_of_cuts_shows_none_of_them_in
     assert cut_of(server) == kills
 
 
-@pytest.mark.parametrize("moment", ["between cuts", "in the midst of cuts"])
+@pytest.mark.parametrize(
+    "moment",
+    [pytest.param("between cuts", marks=pytest.mark.slow), "in the midst of cuts"],
+)
 def test_a_control_process_that_is_killed_fails_no_request_and_forgets_no_cut(
     moment: str, model: MarkedModel, start_server: Any
 ) -> None:
@@ -356,24 +360,24 @@ def test_while_the_store_is_away_answers_go_on_and_say_so(
     assert ask(server, known).stale is None
 
 
-@pytest.mark.parametrize("before", [0, 1])
 def test_a_server_that_slept_through_cuts_that_are_folded_and_gone_takes_the_newest(
-    before: int, model: MarkedModel, start_server: Any
+    model: MarkedModel, start_server: Any
 ) -> None:
     server = start_server("m", model.path, "--device_cache_rows=10000", PATIENCE)
     server.wait_ready()
-    if before:
-        model.wait_until_noted(model.write(1))
-    assert cut_of(server) == before  # all rows are cached
-    with marked_load(server) as load:
-        with paused(server):
-            for number in range(before + 1, 5):
-                model.write(number)
-                model.fold()  # as an exporter does when the lease of the server has ended
-        load.wait_for(4)
-    assert load.cuts() <= {before, 4}
-    assert all("rows of a cut that is not taken yet" in text for text in load.failures())
-    assert cut_of(server) == 4
+    for before, newest in ((0, 3), (4, 7)):
+        if before:
+            model.wait_until_noted(model.write(before))
+        assert cut_of(server) == before  # all rows are cached
+        with marked_load(server) as load:
+            with paused(server):
+                for number in range(before + 1, newest + 1):
+                    model.write(number)
+                    model.fold()  # as an exporter does when the lease of the server has ended
+            load.wait_for(newest)
+        assert load.cuts() <= {before, newest}
+        assert all("rows of a cut that is not taken yet" in text for text in load.failures())
+        assert cut_of(server) == newest
 
 
 def test_a_cut_of_weights_alone_is_taken(model: MarkedModel, start_server: Any) -> None:

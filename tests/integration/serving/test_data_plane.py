@@ -31,6 +31,7 @@ from integration.serving.server_processes import control_of, data_plane_of
 from tensorflow_serving.apis import get_model_status_pb2, predict_pb2
 
 WAIT_SECONDS = 60.0
+LONG_TURNS = 1_000_000  # of a loop, a few seconds
 X = np.array([1.0, 2.0], np.float32)
 
 
@@ -260,13 +261,13 @@ def test_a_run_that_takes_longer_than_others_keeps_none_waiting(zoo: Any) -> Non
     for _ in range(20):
         # Without a deadline it may run in the thread of its request.
         zoo.prediction.Predict(request)
-    request.inputs["turns"].CopyFrom(tf.make_tensor_proto(np.int64(3_000_000)))
+    request.inputs["turns"].CopyFrom(tf.make_tensor_proto(np.int64(LONG_TURNS)))
     long = zoo.prediction.Predict.future(request)
     time.sleep(0.2)  # until it runs
     for _ in range(10):
         assert list(zoo.predict(x=X).outputs["y"].float_val) == [1.0, 2.0]
     assert not long.done()
-    assert list(long.result().outputs["turned"].int64_val) == [3_000_000]
+    assert list(long.result().outputs["turned"].int64_val) == [LONG_TURNS]
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,7 @@ def test_a_negative_time_between_looks_means_none_at_all(
     )
     server.wait_for_log("--prefer_tflite_model=true has no effect")
     with pytest.raises(subprocess.TimeoutExpired):
-        server.process.wait(5)  # it waits
+        server.process.wait(3)  # it waits
     assert server.log[1:] == []
     assert server.terminate() == 0
 
@@ -179,7 +179,7 @@ def test_a_running_request_keeps_its_version(
     request.model_spec.name = "zoo"
     request.model_spec.signature_name = "spin"
     request.inputs["turns"].CopyFrom(tf.make_tensor_proto(np.int64(2**60)))
-    running = server.prediction.Predict.future(request, timeout=20)
+    running = server.prediction.Predict.future(request, timeout=8)
     time.sleep(0.5)  # until the request runs
     publish(zoo_dir / "1", base, 2)
     wait_for(server, "zoo", {2: "AVAILABLE", 1: "UNLOADING"})

@@ -118,7 +118,9 @@ def metrics(folder: Path) -> str:
     return f"--monitoring_config_file={folder}/monitoring"
 
 
+@pytest.mark.parametrize("rounds", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_no_prediction_fails_while_slots_of_a_cluster_move(
+    rounds: int,
     cluster: Any,
     served: tuple[Any, Any],
     requests: list[Any],
@@ -129,7 +131,7 @@ def test_no_prediction_fails_while_slots_of_a_cluster_move(
     warm_up(warm, requests, right)
     source, target = cluster.primaries()[:2]
     with SteadyLoad(cold, every_key[0]) as asking, SteadyLoad(warm, requests, clients=1) as cached:
-        for _ in range(3):
+        for _ in range(rounds):
             cluster.move_slots(500, source, target)
             cluster.move_slots(500, target, source)
         # Half a slot here, half there: as long as a large slot takes.

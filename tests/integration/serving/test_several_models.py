@@ -101,17 +101,20 @@ def test_an_empty_file_serves_no_model(tmp_path: Path, start_server: Any) -> Non
             [model("m", "models/m")],
             "Expected model m to have an absolute path or URI; got base_path()=models/m",
             id="a relative path",
+            marks=pytest.mark.slow,
         ),
         pytest.param(
             ['config { name: "m" base_path: "/m" }'],
             "Illegal setting neither ModelServerConfig::model_type (deprecated) nor "
             "ModelServerConfig::model_platform, model name is m",
             id="no platform",
+            marks=pytest.mark.slow,
         ),
         pytest.param(
             ['config { name: "m" base_path: "/m" model_platform: "torch" }'],
             "Model m requests unsupported platform torch",
             id="another platform",
+            marks=pytest.mark.slow,
         ),
         pytest.param(
             [model("m", "/m", label("stable", 1))],
