@@ -371,9 +371,19 @@ def test_a_store_is_inspected(
     capsys.readouterr()
     assert main(["inspect", redis_server.url]) == 0
     told = capsys.readouterr().out
-    assert "model m, version 1, state complete, live True, rows 1624, users 0" in told
-    assert f"shards {redis_server.address} 256" in told
+    assert " of model m, version 1\n  complete, live, used by 0 servers\n" in told
+    assert f"  node {redis_server.address}: 256 shards, " in told
+    assert max(map(len, told.splitlines())) <= 100
     report = tmp_path / "store.json"
     assert main(["inspect", redis_server.url, "--json", str(report)]) == 0
-    (facts,) = (v for k, v in json.loads(report.read_text()).items() if k.startswith("generation "))
-    assert all(20 < value < 200 for value in facts["bytes_a_row"].values())
+    document = json.loads(report.read_text())
+    assert document.keys() == {"kind", "place", "generations", "tables"}
+    (of,) = document["generations"]
+    assert {key: of[key] for key in ("model", "version", "state", "live", "rows", "users")} == {
+        "model": "m", "version": 1, "state": "complete", "live": True, "rows": 1624, "users": 0,
+    }  # fmt: skip
+    assert of["cuts"] == []
+    assert all(20 < value < 200 for value in of["bytes_a_row"].values())
+    (node,) = of["nodes"]
+    assert node.keys() == {"address", "used_bytes", "limit_bytes", "shards"}
+    assert (node["address"], node["shards"]) == (redis_server.address, 256)
