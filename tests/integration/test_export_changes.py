@@ -123,7 +123,11 @@ def work(tmp_path):
 
 @pytest.mark.parametrize(
     ("place", "row_type"),
-    [("lmdb", "int8"), ("redis_server", "float32"), ("redis_cluster", "bfloat16")],
+    [
+        pytest.param("lmdb", "int8", marks=pytest.mark.slow),
+        pytest.param("redis_server", "float32", marks=pytest.mark.slow),
+        ("redis_cluster", "bfloat16"),
+    ],
 )
 def test_the_store_holds_what_was_trained_on_bit_for_bit_with_expired_rows_gone(
     place, row_type, request, work, capsys

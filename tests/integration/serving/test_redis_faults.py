@@ -118,6 +118,7 @@ def metrics(folder: Path) -> str:
     return f"--monitoring_config_file={folder}/monitoring"
 
 
+@pytest.mark.slow
 def test_no_prediction_fails_while_slots_of_a_cluster_move(
     cluster: Any,
     served: tuple[Any, Any],

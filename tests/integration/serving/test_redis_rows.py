@@ -117,9 +117,12 @@ def metrics(folder: Path) -> str:
 
 # A cluster behind TLS with a password has all that the others have, but for the socket.
 KINDS = [
-    "standalone",
+    "unix",
     "tls cluster",
-    *(pytest.param(k, marks=pytest.mark.slow) for k in ("cluster", "password", "unix", "tls")),
+    *(
+        pytest.param(k, marks=pytest.mark.slow)
+        for k in ("standalone", "cluster", "password", "tls")
+    ),
 ]
 
 
