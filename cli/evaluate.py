@@ -9,7 +9,7 @@ import click
 
 from hotrow.cli.predict import score, scoring_options, take_options, write_json
 from hotrow.cli.quiet_start import import_tensorflow_quietly
-from hotrow.cli.score_source import open_source
+from hotrow.cli.score_source import open_source, report_doubts
 from hotrow.trainer.data.row_progress import RowProgress
 
 
@@ -48,6 +48,8 @@ def command(json_path: str | None, **given: Any) -> None:
     click.echo(f"logloss      {quality.logloss:.6f}")
     click.echo(f"calibration  {quality.calibration:.6f}")
     click.echo(f"label mean   {quality.label_mean:.6f}")
+    report_doubts(source)
     if json_path is not None:
         conditions = {**source.conditions, "data": options.data}
-        write_json(json_path, {**conditions, **quality.as_dict(), "seconds": seconds})
+        figures = {**quality.as_dict(), **source.doubts, "seconds": seconds}
+        write_json(json_path, {**conditions, **figures})

@@ -133,7 +133,7 @@ def _is_checkpoint(path: Path) -> bool:
 
 
 def _print(inspection: Inspection, drawn: bool) -> None:
-    is_listing = inspection.kind in ("model", "base")
+    is_listing = inspection.kind in ("model", "base", "store")
     lines = listing(inspection) if is_listing else summary(inspection)
     if drawn:
         blocks = codecs.lookup(sys.stdout.encoding).name == "utf-8"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,13 +18,16 @@ _TOTALS = {
     "expired": "rows expired",
     "tombstones": "tombstones",
 }
+_WIDTH = 100
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def summary(inspection: Inspection) -> list[str]:
     """Returns the facts of a place and one line a table."""
     lines = [f"{inspection.kind} {inspection.place}"]
-    lines += [f"  {name.replace('_', ' ')}: {_fact(v)}" for name, v in inspection.facts.items()]
+    for name, value in inspection.facts.items():
+        fact = f"  {name.replace('_', ' ')}: {_fact(value)}"
+        lines += textwrap.wrap(fact, _WIDTH, subsequent_indent="    ", break_long_words=False)
     trained = [table.trained for table in inspection.tables if table.trained]
     heads = ["table", "rows", "dim", "bytes"]
     cells = [

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pydantic
 
 from hotrow.cli.malformed_lines import report_malformed
-from hotrow.cli.score_source import ScoreSource, open_source
+from hotrow.cli.score_source import ScoreSource, open_source, report_doubts
 from hotrow.cli.store_flags import store_flags, take_store_access
 from hotrow.config import DataConfig
 from hotrow.config.data import CRITEO_LABEL
@@ -253,9 +253,11 @@ def command(json_path: str | None, **given: Any) -> None:
                 click.echo(f"{row}\t{value!s}")
             scores.extend(batch.scores.tolist())
             progress.add(len(batch.scores), batch.read_share)
+    report_doubts(source)
     if json_path is not None:
         document = {
             **source.conditions,
+            **source.doubts,
             "data": options.data,
             "rows": len(scores),
             "scores": scores,

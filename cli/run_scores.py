@@ -31,6 +31,7 @@ class RunScores:
         step = self._run.position.step
         self.title = f"run          {run_dir}, step {step}"
         self.conditions: dict[str, Any] = {"run": str(run_dir), "step": step}
+        self.doubts: dict[str, int] = {}
 
     def open(self, require_labels: bool) -> DataFile:
         """Returns the file as the run reads its own, but for what the options say."""

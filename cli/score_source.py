@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import click
 import numpy as np
 import numpy.typing as npt
 
+from hotrow.colors import colored
 from hotrow.errors import InvalidArgumentError, NotFoundError
 
 if TYPE_CHECKING:
@@ -16,6 +19,11 @@ if TYPE_CHECKING:
     from hotrow.trainer.data.batch import RawBatch
     from hotrow.trainer.data.data_file import DataFile
 
+_DOUBTS = {
+    "default_rows": "got a default row: the server could not read its store in time, so these "
+    "scores are not the model's",
+    "stale_rows": "got a row that may be old: the server cannot follow its store",
+}
 _CONFIG, _SAVED_MODEL = "config.yaml", "saved_model.pb"
 
 
@@ -25,10 +33,16 @@ class ScoreSource(Protocol):
     Attributes:
         title: what it is, for people: "model        shop, version 1".
         conditions: the same for a report, JSON types by name.
+        doubts: after scoring, lookups that did not get their newest row, by what they got. Empty:
+            all did.
     """
 
     title: str
     conditions: dict[str, Any]
+
+    @property
+    def doubts(self) -> dict[str, int]:
+        """See above; after scoring."""
 
     def open(self, require_labels: bool) -> DataFile:
         """Returns the file of the options with the columns that the model needs.
@@ -83,6 +97,14 @@ def open_source(options: ScoringOptions) -> contextlib.AbstractContextManager[Sc
         f"{options.place} is neither a run ({_CONFIG}) nor a version ({_SAVED_MODEL}); give "
         "runs/NAME, or models/NAME/VERSION"
     )
+
+
+def report_doubts(source: ScoreSource) -> None:
+    """Prints a warning for each kind of row that makes the scores doubtful."""
+    for kind, lookups in source.doubts.items():
+        if lookups:
+            label = colored("warning:", "yellow", sys.stderr)
+            click.echo(f"{label} {lookups:,} lookups {_DOUBTS[kind]}", err=True)
 
 
 def _refuse(options: ScoringOptions, kind: str, *names: str) -> None:

@@ -51,6 +51,11 @@ class ServedScores:
         )
         return columns.scores(answer, batch.size)
 
+    @property
+    def doubts(self) -> dict[str, int]:
+        """Lookups that got default rows and rows that may be old, as the server counts them."""
+        return {"default_rows": self._client.default_rows, "stale_rows": self._client.stale_rows}
+
     def __enter__(self) -> ServedScores:
         return self
 

@@ -73,6 +73,7 @@ class VersionScores:
         of_step = "" if step is None else f", step {step}"
         self.title = f"model        {name}, version {number}{of_step}"
         self.conditions: dict[str, Any] = {"model": name, "version": number, "step": step}
+        self.doubts: dict[str, int] = {}
 
     def open(self, require_labels: bool) -> DataFile:
         """Returns the file, with the columns of the signature."""

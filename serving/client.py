@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+import re
+from collections.abc import Mapping
+from typing import Any
 
 import grpc
 import numpy as np
@@ -27,8 +28,6 @@ from hotrow.errors import (
 from hotrow.serving.status import Code, RequestError
 from hotrow.serving.tensor import Array, decode_tensor
 
-R = TypeVar("R")
-
 _UNLIMITED = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
@@ -41,8 +40,20 @@ _NUMPY: dict[int, np.dtype[Any]] = {
 }
 
 
+DEFAULT_ROWS = "x-hotrow-default-rows"
+STALE_ROWS = "x-hotrow-stale-rows"
+
+_NODE = re.compile(r"\s*\[\[\{\{node .*", re.DOTALL)  # where in the graph, for its author alone
+
+
 class PredictClient:
-    """Sends Predict requests to the newest version of a model; use it as a context manager."""
+    """Sends Predict requests to the newest version of a model; use it as a context manager.
+
+    Attributes:
+        default_rows: lookups of all requests that got a default row, because the server could not
+            read the store in time (`--on_store_failure=default`).
+        stale_rows: lookups whose rows may be old, because the server could not follow the store.
+    """
 
     def __init__(self, server: str, model: str, timeout_seconds: float) -> None:
         """Prepares a connection; the first call makes it.
@@ -57,6 +68,8 @@ class PredictClient:
         self._timeout_seconds = timeout_seconds
         self._channel = grpc.insecure_channel(server, options=_UNLIMITED)
         self._stub = prediction_service_pb2_grpc.PredictionServiceStub(self._channel)
+        self.default_rows = 0
+        self.stale_rows = 0
 
     def __enter__(self) -> PredictClient:
         return self
@@ -68,7 +81,7 @@ class PredictClient:
         """Returns the version that serves, and its signature of this name.
 
         Raises:
-            UnavailableError: no server answers.
+            UnavailableError: no server answers, or it cannot answer now.
             NotFoundError: the server does not serve the model.
             InvalidArgumentError: the model has no such signature.
         """
@@ -101,13 +114,22 @@ class PredictClient:
         )
         return decode_tensor(self._call(self._stub.Predict, request).outputs[output])
 
-    def _call(self, method: Callable[..., R], request: object) -> R:
+    def _call(self, method: Any, request: Any) -> Any:
         try:
-            return method(request, timeout=self._timeout_seconds)
+            response, call = method.with_call(request, timeout=self._timeout_seconds)
         except grpc.RpcError as err:
-            raise self._error(Code(err.code().value[0]), err.details() or "") from err
+            raise self._error(err) from err
+        facts = dict(call.trailing_metadata() or ())
+        self.default_rows += int(facts.get(DEFAULT_ROWS, 0))
+        self.stale_rows += int(facts.get(STALE_ROWS, 0))
+        return response
 
-    def _error(self, code: Code, details: str) -> HotrowError:
+    def _error(self, err: Any) -> HotrowError:
+        code, details = Code(err.code().value[0]), _NODE.sub("", err.details() or "")
+        if code is Code.UNAVAILABLE and self._is_connected():
+            return UnavailableError(
+                f"{self.server} answers, but cannot score model {self.model!r} now: {details}"
+            )
         if code is Code.UNAVAILABLE:
             return UnavailableError(
                 f"no server answers at {self.server} ({details}); start one with 'platform "
@@ -124,6 +146,14 @@ class PredictClient:
                 f"{self.server} does not serve model {self.model!r} ({details}); check --model"
             )
         return from_status(int(code), f"{self.server} refused the request: {code.name}: {details}")
+
+    def _is_connected(self) -> bool:
+        """Whether a server is there: gRPC has the same code for none and for one that refuses."""
+        try:
+            grpc.channel_ready_future(self._channel).result(timeout=1.0)
+        except grpc.FutureTimeoutError:
+            return False
+        return True
 
 
 def pack_tensor(values: Array, dtype: int) -> tensor_pb2.TensorProto:

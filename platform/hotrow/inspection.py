@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -137,24 +137,26 @@ def inspect_store(url: str, access: StoreAccess | None = None) -> Inspection:
         figures = {g.generation: store.figures(g) for g in found if g.state is not State.DELETING}
     finally:
         store.close()
-    facts: dict[str, Any] = {"generations": len(found)}
-    for g in found:
-        facts[f"generation {g.generation}"] = {
+    listed = [
+        {
+            "generation": g.generation,
             "model": g.model,
             "version": g.version,
             "state": str(g.state),
             "live": g.generation in live,
             "rows": sum(t.rows for t in g.tables),
             "users": len(users_of[g.generation]),
-            **({"cuts": [_cut_facts(cut) for cut in of]} if (of := cuts[g.generation]) else {}),
-            **_taken(figures.get(g.generation)),
+            "cuts": [_cut_facts(cut) for cut in cuts[g.generation]],
+            **_memory(figures.get(g.generation)),
         }
+        for g in found
+    ]
     tables = tuple(
         InspectedTable(f"{g.generation}/{t.name}", t.rows, t.dim, t.row_bytes, t.digest or None)
         for g in found
         for t in g.tables
     )
-    return Inspection("store", url, facts, tables)
+    return Inspection("store", url, {"generations": listed}, tables)
 
 
 def _cut_facts(cut: CutRecord) -> dict[str, Any]:
@@ -167,16 +169,14 @@ def _cut_facts(cut: CutRecord) -> dict[str, Any]:
     }
 
 
-def _taken(figures: StoreFigures | None) -> dict[str, Any]:
-    """Returns the memory of a generation, and how many shards each node has."""
+def _memory(figures: StoreFigures | None) -> dict[str, Any]:
+    """Returns the memory of a generation, and how its shards lie on the nodes."""
     if figures is None:
-        return {}
+        return {"bytes_a_row": {}, "nodes": []}
     sampled = {t.name: t.bytes_a_row for t in figures.tables if t.bytes_a_row is not None}
-    nodes = {node.address: node for node in figures.nodes}
     return {
         "bytes_a_row": {name: round(value, 1) for name, value in sampled.items()},
-        "shards": {address: node.shards for address, node in nodes.items()},
-        "used_bytes": {address: node.used_bytes for address, node in nodes.items()},
+        "nodes": [asdict(node) for node in figures.nodes],
     }
 
 

@@ -100,6 +100,18 @@ void serialize(const google::protobuf::Message& message, grpc::ByteBuffer* buffe
   if (!status.ok()) throw Refused(status.error_code(), status.error_message());
 }
 
+// The results of a run. The words of an op that refused an input say neither which one nor what the
+// model takes: undeclared, of plan_predict, does.
+const Results& results_of(const Outcome& outcome, const std::string& undeclared) {
+  if (undeclared.empty()) return outcome.get();
+  try {
+    return outcome.get();
+  } catch (const Refused& refused) {
+    if (refused.code() != grpc::StatusCode::INVALID_ARGUMENT) throw;
+    throw Refused(refused.code(), std::string(refused.what()) + "\n\t (" + undeclared + ")");
+  }
+}
+
 // What is to be run, and what becomes of its results.
 template <typename Request, typename Response>
 Plan plan(const Inference& inference,
@@ -156,23 +168,25 @@ void PredictionService::answer(Method method, grpc::ServerContext* context,
     done(planned);
     return;
   }
+  std::string undeclared = std::move(to_run.run.undeclared);
   to_run.run.deadline = deadline_of(*context);
   const std::shared_ptr<const Servable> servable = to_run.way.servable;
   Told told = told_of(*servable, facts->signature);
   for (const auto& [metadata, counts] : told) to_run.run.fetches.push_back(counts);
-  servable->run(std::move(to_run.run),
-                // The way, too: it holds the servable.
-                [context, told = std::move(told), done = std::move(done),
-                 way = std::move(to_run.way), make_reply = std::move(to_run.reply), method, request,
-                 reply, facts, started = Stopwatch::now()](const Outcome& outcome) {
-                  done(hotrow_server::answer(*context, [&] {
-                    const Results& results = outcome.get();
-                    tell(told, results, context);
-                    count_run(*facts, micros_since(started));
-                    make_reply(results);
-                    if (way.log != nullptr) log_request(method, way, *facts, *request, *reply);
-                  }));
-                });
+  servable->run(
+      std::move(to_run.run),
+      // The way, too: it holds the servable.
+      [context, told = std::move(told), done = std::move(done), way = std::move(to_run.way),
+       make_reply = std::move(to_run.reply), method, request, reply, facts,
+       undeclared = std::move(undeclared), started = Stopwatch::now()](const Outcome& outcome) {
+        done(hotrow_server::answer(*context, [&] {
+          const Results& results = results_of(outcome, undeclared);
+          tell(told, results, context);
+          count_run(*facts, micros_since(started));
+          make_reply(results);
+          if (way.log != nullptr) log_request(method, way, *facts, *request, *reply);
+        }));
+      });
 }
 
 }  // namespace hotrow_server

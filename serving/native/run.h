@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "tensor.h"
@@ -30,6 +31,8 @@ struct Run {
   Deadline deadline;
   // How long such runs take, or 0; kept up to date.
   std::atomic<int64_t>* typical_nanos = nullptr;
+  // Inputs of another shape than their signature declares, as text.
+  std::string undeclared;
 };
 
 // What a run fetched, in the order of the fetches.

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "refused.h"
+#include "tensor.h"
 
 namespace hotrow_server {
 namespace {
@@ -30,6 +31,20 @@ Names without(const Names& names, const Names& others) {
   return left;
 }
 
+std::optional<std::vector<int64_t>> declared_shape(const tensorflow::TensorInfo& info) {
+  if (!info.has_tensor_shape() || info.tensor_shape().unknown_rank()) return std::nullopt;
+  std::vector<int64_t> shape;
+  for (const auto& dim : info.tensor_shape().dim()) shape.push_back(dim.size());
+  return shape;
+}
+
+// "[-1,3]"
+std::string text_of(const std::vector<int64_t>& shape) {
+  std::string text;
+  for (const int64_t size : shape) text += (text.empty() ? "" : ",") + std::to_string(size);
+  return "[" + text + "]";
+}
+
 void check_input_count(const tensorflow::SignatureDef& def, const PredictRequest& request) {
   const size_t sent = request.inputs.size(), declared = def.inputs().size();
   if (sent == declared || (sent < declared && !def.defaults().empty())) return;
@@ -49,7 +64,10 @@ Signature::Signature(std::string name, const tensorflow::SignatureDef& def, cons
       stale_rows_(session.report(name_, "hotrow_stale_rows")) {
   for (const std::string& alias : names_of(def.inputs())) {
     const std::string& tensor_name = def.inputs().at(alias).name();
-    Feed feed{{alias, tensor_name, session.tensor(tensor_name)}, nullptr};
+    Feed feed{{alias, tensor_name, session.tensor(tensor_name)},
+              nullptr,
+              declared_shape(def.inputs().at(alias)),
+              static_cast<TF_DataType>(def.inputs().at(alias).dtype())};
     if (const auto given = def.defaults().find(alias); given != def.defaults().end()) {
       feed.fallback = decode(given->second);
       if (feed.fallback == nullptr) refuse("the default of input " + alias + " cannot be read");
@@ -68,6 +86,15 @@ TF_Output Signature::Fetch::tensor() const {
            ", specified in either feed_devices or fetch_devices was not found in the Graph");
   }
   return found;
+}
+
+bool Signature::Feed::takes(const TF_Tensor* tensor) const {
+  if (!shape || TF_TensorType(tensor) != type) return true;
+  if (static_cast<size_t>(TF_NumDims(tensor)) != shape->size()) return false;
+  for (size_t i = 0; i < shape->size(); ++i) {
+    if ((*shape)[i] >= 0 && (*shape)[i] != TF_Dim(tensor, static_cast<int>(i))) return false;
+  }
+  return true;
 }
 
 const Signature::Fetch* Signature::fetch(const std::string& alias) const {
@@ -93,6 +120,11 @@ std::vector<const Signature::Fetch*> plan_predict(const Signature& signature,
              "request {" +
              join(names_of(request->inputs)) +
              "}, or default input alias set: " + join(names_of(signature.def().defaults())));
+    }
+    if (!feed.takes(value)) {
+      run->undeclared += (run->undeclared.empty() ? "" : "; ") + ("input '" + feed.alias) +
+                         "' has shape " + shape_text(value) + ", the signature takes " +
+                         text_of(*feed.shape);
     }
     run->feeds.push_back(feed.tensor());
     run->inputs.push_back(value);

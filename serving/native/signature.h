@@ -1,11 +1,13 @@
 // What a request feeds and fetches, checked against a signature. The checks, their order and their
 // texts are those of TF Serving's predict_util.cc, classifier.cc and regressor.cc and TensorFlow's
-// cc/saved_model/util.cc. Declared shapes are never checked: a wrong shape is the op's to refuse.
+// cc/saved_model/util.cc. Declared shapes are never checked: a wrong shape is the op's to refuse,
+// and what was declared is added to its words.
 #pragma once
 
 #include <atomic>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +33,11 @@ class Signature {
   };
   struct Feed : Fetch {
     Tensor fallback;  // null: the input is needed
+    // What the signature declares, -1: any size; none: any shape.
+    std::optional<std::vector<int64_t>> shape;
+    TF_DataType type;
+    // False for a tensor of another shape; one of another type is refused for that.
+    bool takes(const TF_Tensor* tensor) const;
   };
   // Both by alias.
   const std::vector<Feed>& feeds() const { return feeds_; }

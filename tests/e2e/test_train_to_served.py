@@ -110,6 +110,7 @@ def digests(run):
     return {name: table.digest() for name, table in run.model.tables().items()}
 
 
+@pytest.mark.slow
 def test_served_embeddings_equal_those_of_training_bit_for_bit(server, run, raw):
     inputs = model_inputs(encode(raw, run.config.features))
     expected = run.model.embed(inputs["sparse"], inputs["weights"])

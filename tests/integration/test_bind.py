@@ -283,6 +283,7 @@ def test_a_redis_that_is_down_fails_in_time_until_it_is_back(
         assert len(np.unique(scores(loaded))) == 1
 
 
+@pytest.mark.slow
 def test_slots_that_move_to_another_node_are_followed(model, expected, redis_servers, tmp_path):
     cluster = redis_servers.cluster(replicas=False, tls=True)
     access = access_with(cluster.certificates)

@@ -68,7 +68,13 @@ def functional():
     return model, data
 
 
-@pytest.mark.parametrize("standalone", [False, True], ids=["store", "standalone"])
+@pytest.mark.parametrize(
+    "standalone",
+    [
+        pytest.param(False, id="store"),
+        pytest.param(True, id="standalone", marks=pytest.mark.slow),
+    ],
+)
 def test_a_functional_model_with_two_layers_scores_alike_in_another_process(tmp_path, standalone):
     model, data = functional()
     directory = hotrow.export_model(model, tmp_path, "m", standalone=standalone)
@@ -99,8 +105,15 @@ def test_a_subclassed_model_needs_its_inputs(tmp_path):
     assert np.array(outputs["rows"], np.float32).tobytes() == expected.tobytes()
 
 
-@pytest.mark.parametrize("standalone", [False, True], ids=["store", "standalone"])
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize(
+    ("dtype", "standalone"),
+    [
+        pytest.param("bfloat16", False, id="bfloat16-store"),
+        pytest.param("bfloat16", True, id="bfloat16-standalone", marks=pytest.mark.slow),
+        pytest.param("float16", False, id="float16-store", marks=pytest.mark.slow),
+        pytest.param("float16", True, id="float16-standalone", marks=pytest.mark.slow),
+    ],
+)
 def test_rows_of_16_bits_are_served_as_their_float32_values(tmp_path, dtype, standalone):
     schedule = keras.optimizers.schedules.CosineDecay(0.1, 5)
     table = hotrow.TableConfig(
@@ -126,7 +139,13 @@ def test_rows_of_16_bits_are_served_as_their_float32_values(tmp_path, dtype, sta
     assert np.array(outputs["rows"], np.float32).tobytes() == expected.tobytes()
 
 
-@pytest.mark.parametrize("trained", [True, False], ids=["known", "unknown"])
+@pytest.mark.parametrize(
+    "trained",
+    [
+        pytest.param(True, id="known", marks=pytest.mark.slow),
+        pytest.param(False, id="unknown"),
+    ],
+)
 def test_the_largest_key_is_a_key_like_others_in_variables(tmp_path, trained):
     largest = 2**63 - 1
     table = hotrow.TableConfig("t", 4, combiner="sum", default_value=0.5)
@@ -188,8 +207,15 @@ def ragged_model(subclassed):
     return Model()
 
 
-@pytest.mark.parametrize("standalone", [False, True], ids=["store", "standalone"])
-@pytest.mark.parametrize("subclassed", [False, True], ids=["functional", "subclassed"])
+@pytest.mark.parametrize(
+    ("subclassed", "standalone"),
+    [
+        pytest.param(False, False, id="functional-store"),
+        pytest.param(False, True, id="functional-standalone", marks=pytest.mark.slow),
+        pytest.param(True, False, id="subclassed-store", marks=pytest.mark.slow),
+        pytest.param(True, True, id="subclassed-standalone"),
+    ],
+)
 def test_a_ragged_input_is_served_by_values_and_row_splits(tmp_path, subclassed, standalone):
     model = ragged_model(subclassed)
     history = tf.ragged.constant([[181], [1, 2, 3], [], [5, 181]], dtype=tf.int64)

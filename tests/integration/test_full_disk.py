@@ -50,7 +50,13 @@ def train(*arguments, file_kib="unlimited"):
     )
 
 
-@pytest.mark.parametrize("full_every", [1, 3], ids=["full ones", "increments"])
+@pytest.mark.parametrize(
+    "full_every",
+    [
+        pytest.param(1, id="full ones", marks=pytest.mark.slow),
+        pytest.param(3, id="increments"),
+    ],
+)
 def test_training_goes_on_over_a_full_disk_and_only_the_last_checkpoint_must_succeed(
     config, tmp_path, full_every
 ):

@@ -110,6 +110,7 @@ def test_the_text_shows_every_table_and_its_histograms(work, capsys):
     assert text.count("ages: steps since a row's last update") == text.count("\ntable ") - 1
 
 
+@pytest.mark.slow
 def test_a_run_may_be_inspected_while_it_trains(work, tmp_path):
     run = tmp_path / "run"
     options = ["--set", "train.epochs=1000"]

@@ -56,6 +56,7 @@ print(r, n)
     assert result.launcher == ""
 
 
+@pytest.mark.slow
 def test_messages_of_many_megabytes_arrive():
     result = _run(
         3,
@@ -307,6 +308,7 @@ ranks.barrier("a step")
     assert [path for path in used if Path(path).exists()] == []
 
 
+@pytest.mark.slow
 def test_dense_gradients_have_the_same_bits_on_all_ranks_whatever_order_ops_run_in():
     result = run_ranks(
         3,

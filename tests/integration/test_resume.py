@@ -217,7 +217,9 @@ def kill_and_resume(processes, straight, run, seed, kills):
     assert_equal_runs(run, uninterrupted)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    "seed", [*(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4)), 4]
+)
 def test_a_run_killed_at_random_moments_ends_as_if_nothing_had_happened(
     processes, straight, tmp_path, seed
 ):

@@ -112,6 +112,7 @@ def test_the_result_as_json_on_standard_output_is_all_that_is_there(config, tmp_
     assert json.loads(result.stdout)["rows"].keys() == {"C1", "C2", "C3"}
 
 
+@pytest.mark.slow
 def test_resuming_equals_a_run_that_was_never_interrupted(config, tmp_path, train_here):
     path = config()
     begun = train(path, "--run-dir", "parts", "--set", "train.max_steps=3", cwd=tmp_path)
@@ -135,7 +136,11 @@ def test_resume_without_a_directory_takes_the_newest_run_of_the_name(config, tmp
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["Ctrl-C", "terminated"]
+    ("number", "code"),
+    [
+        pytest.param(signal.SIGINT, 130, id="Ctrl-C", marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, 143, id="terminated"),
+    ],
 )
 def test_a_signal_writes_a_checkpoint_from_which_the_run_ends_the_same(
     config, tmp_path, train_here, number, code
@@ -170,6 +175,7 @@ def test_a_signal_writes_a_checkpoint_from_which_the_run_ends_the_same(
     assert_equal_models(run, tmp_path / "straight")
 
 
+@pytest.mark.slow
 def test_a_process_that_was_killed_is_resumed_from_its_last_checkpoint(
     config, tmp_path, train_here
 ):
@@ -215,15 +221,19 @@ def test_a_process_that_was_killed_is_resumed_from_its_last_checkpoint(
         (["--run-dir", "x", "--resume"], 1, "no run in x: it has no config.yaml"),
     ],
 )
-def test_bad_input_is_one_line_and_leaves_nothing(config, tmp_path, arguments, code, line):
-    result = train(config(), *arguments, cwd=tmp_path)
+def test_bad_input_is_one_line_and_leaves_nothing(
+    config, tmp_path, train_here, arguments, code, line
+):
+    result = train_here(config(), *arguments)
     assert result.returncode == code
     assert line in result.stderr
     assert len(result.stderr.splitlines()) == 1, result.stderr
     assert not (tmp_path / "runs").exists()
 
 
-def test_the_example_of_the_design_trains_without_the_parts_that_are_not_built(criteo, tmp_path):
+def test_the_example_of_the_design_trains_without_the_parts_that_are_not_built(
+    criteo, tmp_path, train_here
+):
     text = f"""
 name: criteo-dlrm
 seed: 2026
@@ -242,12 +252,12 @@ checkpoint: {{every_steps: 5000, keep: 3}}
         "online": 'online:   {source: "redis://...", publish_seconds: 1}\n',
     }
     (tmp_path / "c.yaml").write_text(text)
-    result = train("c.yaml", cwd=tmp_path)
+    result = train_here("c.yaml")
     assert result.returncode == 0, result.stderr
     assert "cache of 1,000,448 with hit rate" in result.stdout
     for name, line in unbuilt.items():
         (tmp_path / f"{name}.yaml").write_text(text + line)
-        refused = train(f"{name}.yaml", cwd=tmp_path)
+        refused = train_here(f"{name}.yaml")
         assert refused.returncode == 2
         assert f"Error: {name}." in refused.stderr
         assert "not built yet" in refused.stderr

@@ -305,6 +305,7 @@ def test_numbers_of_ranks_that_contradict_each_other_are_refused(folder, dlrm):
     assert not (folder / "none").exists()
 
 
+@pytest.mark.slow
 def test_ranks_that_cannot_start_say_why_in_one_line(folder, config, tmp_path, monkeypatch):
     (tmp_path / "mpi4py.py").write_text('raise ImportError("no MPI here")\n')
     path = os.environ.get("PYTHONPATH", "")

@@ -170,7 +170,7 @@ def alone(files, tmp_path_factory):
     ("ranks", "sharding"),
     [
         (2, "mixed"),
-        (3, "auto"),
+        slow(3, "auto"),
         *(slow(2, sharding) for sharding in SHARDINGS),
         slow(3, "row"),
         slow(4, "column"),
@@ -196,9 +196,9 @@ def test_ranks_train_what_one_process_trains(files, alone, tmp_path, ranks, shar
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ((1, "mixed"), (3, "mixed otherwise")),
+        slow((1, "mixed"), (3, "mixed otherwise")),
         ((2, "mixed otherwise"), (3, "mixed")),
-        ((3, "mixed"), (1, "mixed")),
+        slow((3, "mixed"), (1, "mixed")),
         slow((2, "row"), (2, "row")),
         slow((1, "row"), (3, "row")),
         slow((3, "row"), (1, "row")),
@@ -297,6 +297,7 @@ def test_a_damaged_state_of_another_rank_is_refused_and_changes_nothing():
         assert other.statistics()[figure] == table.statistics()[figure]
 
 
+@pytest.mark.slow
 def test_a_run_of_ranks_loads_as_one_model(files, alone, tmp_path):
     run = tmp_path / "run"
     train_on(3, config_of(files, 3, "mixed"), run)
@@ -309,6 +310,7 @@ def test_a_run_of_ranks_loads_as_one_model(files, alone, tmp_path):
         )
 
 
+@pytest.mark.slow
 def test_a_resumed_run_of_as_many_ranks_has_the_bits_of_one_that_went_through(files, tmp_path):
     for name, bounds in (("through", (None,)), ("resumed", (8, None))):
         for number, bound in enumerate(bounds):
@@ -515,7 +517,9 @@ def test_the_number_of_ranks_must_be_that_of_the_configuration(files, tmp_path):
         train(config_of(files, 2), tmp_path / "run", ranks=LONE)
 
 
-@pytest.mark.parametrize(("ranks", "sharding"), [(2, "mixed"), slow(2, "row"), slow(3, "column")])
+@pytest.mark.parametrize(
+    ("ranks", "sharding"), [slow(2, "mixed"), slow(2, "row"), slow(3, "column")]
+)
 def test_batch_normalisation_is_by_the_batch_of_all_ranks(files, tmp_path, ranks, sharding):
     model = {"batch_norm": True}
     alone = tmp_path / "alone"

@@ -68,6 +68,7 @@ def test_every_optimizer_takes_sums_of_lagging_rows(files, tmp_path, optimizer):
     assert 0 < result.valid.logloss < 1
 
 
+@pytest.mark.slow
 def test_a_run_whose_rows_lag_continues_on_other_ranks(files, tmp_path):
     whole, run = tmp_path / "whole", tmp_path / "run"
     good(train_on(2, stale_config(files, 2, 4), whole))

@@ -39,6 +39,8 @@ def test_predict_prints_row_number_and_score(
     assert json.loads(report.read_text()) == {
         "model": "zoo",
         "version": 1,
+        "default_rows": 0,
+        "stale_rows": 0,
         "data": str(csv_file),
         "rows": 3,
         "scores": [0.5625, 0.375, 0.75],

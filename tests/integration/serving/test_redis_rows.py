@@ -91,6 +91,12 @@ def failure(server: Any, trained: Path) -> tuple[grpc.StatusCode, str, float]:
     return caught.value.code(), caught.value.details() or "", time.monotonic() - started
 
 
+def evaluate(server: Any, folder: Path, *arguments: str) -> int:
+    """Returns the exit code of `platform evaluate` on the first 20 rows."""
+    to = ["--server", f"127.0.0.1:{server.port}", "--model", server.model]
+    return main(["evaluate", *to, "--data", str(folder / "valid.tsv"), "--limit", "20", *arguments])
+
+
 def wait_until_answered(server: Any, trained: Path, score: float) -> None:
     """Waits until requests do not fail any more, and compares the score."""
     end = time.monotonic() + 20
@@ -111,9 +117,12 @@ def metrics(folder: Path) -> str:
 
 # A cluster behind TLS with a password has all that the others have, but for the socket.
 KINDS = [
-    "standalone",
+    "unix",
     "tls cluster",
-    *(pytest.param(k, marks=pytest.mark.slow) for k in ("cluster", "password", "unix", "tls")),
+    *(
+        pytest.param(k, marks=pytest.mark.slow)
+        for k in ("standalone", "cluster", "password", "tls")
+    ),
 ]
 
 
@@ -229,7 +238,7 @@ def test_the_cache_is_warm_before_a_version_serves(
 
 
 def test_without_redis_a_request_fails_within_its_time_budget(
-    trained: Path, redis_servers: Any, start_server: Any, tmp_path: Path
+    trained: Path, redis_servers: Any, start_server: Any, tmp_path: Path, capsys: Any
 ) -> None:
     redis = redis_servers.standalone()
     export(trained, tmp_path / "models", "m", f"--store={redis.url}")
@@ -241,6 +250,10 @@ def test_without_redis_a_request_fails_within_its_time_budget(
     assert code is grpc.StatusCode.UNAVAILABLE
     assert redis.address in text
     assert 0.15 < seconds < 2.0
+    assert evaluate(server, trained) == 1
+    said = capsys.readouterr().err
+    assert f"Error: 127.0.0.1:{server.port} answers, but cannot score model 'm' now: " in said
+    assert redis.address in said
     # The breaker opens: nobody waits any more.
     end = time.monotonic() + 10
     while failure(server, trained)[2] > 0.1:
@@ -250,7 +263,7 @@ def test_without_redis_a_request_fails_within_its_time_budget(
 
 
 def test_without_redis_default_rows_answer_when_they_may(
-    trained: Path, redis_servers: Any, start_server: Any, tmp_path: Path
+    trained: Path, redis_servers: Any, start_server: Any, tmp_path: Path, capsys: Any
 ) -> None:
     redis = redis_servers.standalone()
     export(trained, tmp_path / "models", "m", f"--store={redis.url}")
@@ -265,6 +278,13 @@ def test_without_redis_default_rows_answer_when_they_may(
     assert told_default_rows(server, trained, 1) == "3"
     assert told_default_rows(server, trained, 4) == "12"
     assert rest_headers(server, trained) == {"x-hotrow-default-rows": "3"}
+    report = tmp_path / "report.json"
+    assert evaluate(server, trained, "--json", str(report)) == 0
+    lookups = json.loads(report.read_text())["default_rows"]
+    assert 20 <= lookups <= 60  # of 20 rows with three keys each; some have none
+    assert f"warning: {lookups:,} lookups got a default row: the server could" in (
+        capsys.readouterr().err
+    )
     samples = samples_of(server)
     told = {n: v for n, v in samples.items() if n.startswith("hotrow_default_rows_total")}
     assert sum(told.values()) >= 3
@@ -354,9 +374,19 @@ def test_a_store_is_inspected(
     capsys.readouterr()
     assert main(["inspect", redis_server.url]) == 0
     told = capsys.readouterr().out
-    assert "model m, version 1, state complete, live True, rows 1624, users 0" in told
-    assert f"shards {redis_server.address} 256" in told
+    assert " of model m, version 1\n  complete, live, used by 0 servers\n" in told
+    assert f"  node {redis_server.address}: 256 shards, " in told
+    assert max(map(len, told.splitlines())) <= 100
     report = tmp_path / "store.json"
     assert main(["inspect", redis_server.url, "--json", str(report)]) == 0
-    (facts,) = (v for k, v in json.loads(report.read_text()).items() if k.startswith("generation "))
-    assert all(20 < value < 200 for value in facts["bytes_a_row"].values())
+    document = json.loads(report.read_text())
+    assert document.keys() == {"kind", "place", "generations", "tables"}
+    (of,) = document["generations"]
+    assert {key: of[key] for key in ("model", "version", "state", "live", "rows", "users")} == {
+        "model": "m", "version": 1, "state": "complete", "live": True, "rows": 1624, "users": 0,
+    }  # fmt: skip
+    assert of["cuts"] == []
+    assert all(20 < value < 200 for value in of["bytes_a_row"].values())
+    (node,) = of["nodes"]
+    assert node.keys() == {"address", "used_bytes", "limit_bytes", "shards"}
+    assert (node["address"], node["shards"]) == (redis_server.address, 256)

@@ -164,6 +164,18 @@ def test_an_op_that_refuses_shapes_is_quoted_with_its_node(zoo: Any) -> None:
     assert "Traceback" not in text
 
 
+def test_an_op_that_refuses_a_shape_that_is_not_declared_is_explained(zoo: Any) -> None:
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = "zoo"
+    request.model_spec.signature_name = "add"
+    request.inputs["a"].CopyFrom(tf.make_tensor_proto(np.zeros((2, 2), np.float32)))
+    request.inputs["b"].CopyFrom(tf.make_tensor_proto(np.zeros(3, np.int64)))
+    code, text = _refusal(zoo.prediction.Predict, request)
+    assert code is INVALID
+    assert text.startswith("Incompatible shapes: ")
+    assert text.endswith("\n\t (input 'a' has shape [2,2], the signature takes [-1])")
+
+
 def test_a_long_message_is_cut_and_marked(zoo: Any) -> None:
     request = predict_pb2.PredictRequest()
     request.model_spec.name = "zoo"

@@ -239,6 +239,7 @@ def test_a_frozen_node_is_left_for_the_one_that_takes_over(
         victim.thaw()
 
 
+@pytest.mark.slow
 def test_sentinels_lead_to_the_primary_that_takes_over(redis_servers: Any, open_redis: Any) -> None:
     sentinel = redis_servers.sentinel(password="sesame")
     store = open_redis(sentinel.url, StoreAccess(password="sesame"), 30.0)

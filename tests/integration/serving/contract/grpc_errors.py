@@ -77,9 +77,10 @@ ROWS = (
         "test_request_errors.py::test_predict_refuses_when[the tensor has another data type]",
     ),
     kept(
-        "declared shapes are not checked; an op that refuses is quoted",
+        "declared shapes are not checked; an op that refuses is quoted, with the declared shape",
         "test_predict.py::test_declared_shapes_are_not_checked",
         "test_request_errors.py::test_an_op_that_refuses_shapes_is_quoted_with_its_node",
+        "test_request_errors.py::test_an_op_that_refuses_a_shape_that_is_not_declared_is_explained",
     ),
     kept(
         "`output_filter` names no output",
