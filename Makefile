@@ -11,8 +11,8 @@ export SHARED ?= $(abspath ../shared)
 DATA ?=
 STORE ?=
 
-# Processes of `make test`; a file's tests run in one of them.
-JOBS ?= 2
+# Processes of `make test`; a file's tests run in one of them. Half of the time they wait.
+JOBS ?= $(shell n=$$((2 * $$(nproc))); echo $$((n < 8 ? n : 8)))
 
 # How long `make fuzz` runs each target.
 SECONDS ?= 600
