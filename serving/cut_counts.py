@@ -50,6 +50,11 @@ class CutCounts:
         with self._lock:
             self._of(model, version).stale = stale
 
+    def stale_models(self) -> list[str]:
+        """Returns the models of which a version cannot follow its store now."""
+        with self._lock:
+            return sorted({model for (model, _), shown in self._shown.items() if shown.stale})
+
     def forget(self, model: str, version: int) -> None:
         """Forgets what a version shows, which is unloaded."""
         with self._lock:

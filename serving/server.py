@@ -155,6 +155,7 @@ def serve(options: ServeOptions, supervision: Supervision) -> None:
                 data_plane,
                 routes,
                 monitoring,
+                cut_counts.stale_models,
                 files.metrics_path,
                 transport.rest_tls,
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import socket
+from collections.abc import Callable, Sequence
 
 from hotrow.serving.data_plane import DataPlane
 from hotrow.serving.gateway import Gateway
@@ -26,6 +27,7 @@ def start_rest(
     data_plane: DataPlane,
     routes: RouteTable,
     monitoring: Monitoring,
+    stale: Callable[[], Sequence[str]],
     metrics_path: str | None,
     tls: Tls | None,
 ) -> RestServer:
@@ -38,6 +40,7 @@ def start_rest(
         data_plane: answers predictions.
         routes: where they go.
         monitoring: counts requests, and makes the page for Prometheus.
+        stale: returns the models whose store cannot be followed.
         metrics_path: of that page; None: there is none.
         tls: of the port.
 
@@ -59,7 +62,7 @@ def start_rest(
     )
     app = RestApp(
         handler,
-        Health(models.configured, data_plane.serves),
+        Health(models.configured, data_plane.serves, stale),
         limits,
         options.rest_api_enable_cors_support,
         (metrics_path, monitoring.page) if metrics_path is not None else None,

@@ -17,22 +17,29 @@ class Health:
     Args:
         statuses: returns the versions of each model.
         answers: whether the process that answers predictions is there.
+        stale: returns the models whose store cannot be followed.
     """
 
     def __init__(
         self,
         statuses: Callable[[], Mapping[str, Sequence[VersionStatus]]],
         answers: Callable[[], bool],
+        stale: Callable[[], Sequence[str]],
     ) -> None:
         self._statuses = statuses
         self._answers = answers
+        self._stale = stale
 
     def live(self) -> tuple[int, bytes]:
         """Returns HTTP status and body: this process works."""
         return 200, b'{"live": true}'
 
     def ready(self) -> tuple[int, bytes]:
-        """Returns HTTP status and body: 200 when every model has a version that serves."""
+        """Returns HTTP status and body: 200 when every model has a version that serves.
+
+        A store that is away is named, and does not make it 503: cached rows serve on, and servers
+        that share the store would all be taken out at once.
+        """
         waiting = [
             name
             for name, versions in self._statuses().items()
@@ -43,4 +50,6 @@ class Health:
             return 503, json.dumps(text).encode()
         if not self._answers():
             return 503, b'{"ready": false, "reason": "hotrow-server is being started again"}'
+        if stale := self._stale():
+            return 200, json.dumps({"ready": True, "models_without_their_store": stale}).encode()
         return 200, b'{"ready": true}'

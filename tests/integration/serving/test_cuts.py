@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -345,6 +346,8 @@ def test_while_the_store_is_away_answers_go_on_and_say_so(
     redis.stop()
     wait_until(lambda: ask(server, known).stale is not None)
     server.wait_for_log("cuts cannot be followed")
+    status, body = server.rest("/v1/health/ready")
+    assert (status, json.loads(body)) == (200, {"ready": True, "models_without_their_store": ["m"]})
     assert samples_of(server)[f"hotrow_cuts_are_stale{labels}"] == 1
     # What is started again has to be told once more.
     os.kill(data_plane_of(server), signal.SIGKILL)
