@@ -108,7 +108,9 @@ const Results& results_of(const Outcome& outcome, const std::string& undeclared)
     return outcome.get();
   } catch (const Refused& refused) {
     if (refused.code() != grpc::StatusCode::INVALID_ARGUMENT) throw;
-    throw Refused(refused.code(), std::string(refused.what()) + "\n\t (" + undeclared + ")");
+    const std::string message = refused.what();
+    if (message.find("{{node ") == std::string::npos) throw;  // of the batcher, say
+    throw Refused(refused.code(), message + "\n\t (" + undeclared + ")");
   }
 }
 

@@ -86,6 +86,7 @@ def keys_to_rows(result):
 ON_GPU = ("--set", "cache.device=gpu", "--set", "cache.device_rows=100")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "parts",
     [

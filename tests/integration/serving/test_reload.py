@@ -286,7 +286,7 @@ def test_what_a_call_configured_lasts_until_the_file_is_read_again(
 ) -> None:
     path = write_config(tmp_path / "models.txt", model("two", two.parent))
     server = start_server(
-        "ignored", "", f"--model_config_file={path}", "--model_config_file_poll_wait_seconds=1"
+        "ignored", "", f"--model_config_file={path}", "--model_config_file_poll_wait_seconds=3"
     )
     server.wait_ready()
     reload(server, model("three", three.parent))
