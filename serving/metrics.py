@@ -1,6 +1,6 @@
 """Counters, gauges and histograms by labels, and the text in which Prometheus reads them.
 
-The text is TF Serving's (`prometheus_exporter.cc`): `# TYPE` lines, no help; families by name.
+The text is TF Serving's (`prometheus_exporter.cc`), with `# HELP` lines; families by name.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+
+from hotrow.serving.metric_help import help_of
 
 Labels = tuple[str, ...]
 
@@ -124,11 +126,14 @@ def prometheus_text(families: Iterable[Family]) -> str:
     """Returns the page that a Prometheus server reads."""
     lines = []
     for family in families:
+        if (text := help_of(family.name)) is not None:
+            lines.append(f"# HELP {family.name} {text}")
         lines.append(f"# TYPE {family.name} {family.kind.value}")
         for labels, cell in sorted(family.cells.items()):
             pairs = [
                 f'{name}="{_escaped(value)}"'
                 for name, value in zip(family.label_names, labels, strict=True)
+                if value  # Prometheus takes an empty one for none
             ]
             if family.kind is Kind.HISTOGRAM:
                 lines += _histogram_lines(family, pairs, cell)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 from hotrow.protos import control_pb2
+from hotrow.serving.metric_help import HELP
 from hotrow.serving.metrics import (
     Family,
     Kind,
@@ -102,4 +106,20 @@ def test_a_metric_has_the_sum_of_its_labels() -> None:
     assert sum_of(None) == 0
     assert prometheus_name("/tensorflow/serving/request_count") == (
         ":tensorflow:serving:request_count"
+    )
+
+
+def test_every_metric_is_explained_once_on_the_page_of_serving() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "serving.md").read_text()
+    table = re.findall(r"^\| `([\w:]+)` \| (\w+) \| (.+?) \| [\w, ()]+ \|$", page, re.MULTILINE)
+    assert {name: meaning for name, _, meaning in table} == HELP
+
+
+def test_a_label_without_a_value_is_left_out_and_help_is_there() -> None:
+    family = Family("hotrow_requests_total", Kind.COUNTER, ("model_name", "version"))
+    family.add(("m", ""))
+    assert prometheus_text([family]) == (
+        "# HELP hotrow_requests_total Requests that were answered, by version and signature.\n"
+        "# TYPE hotrow_requests_total counter\n"
+        'hotrow_requests_total{model_name="m"} 1\n'
     )

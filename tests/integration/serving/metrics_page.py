@@ -20,7 +20,7 @@ def samples_of(server: Any) -> dict[str, float]:
     """Returns value by `name{labels}`; every line must be a type or a sample."""
     values = {}
     for line in page_of(server).splitlines():
-        if re.fullmatch(r"# TYPE [\w:]+ (counter|gauge|histogram)", line):
+        if re.fullmatch(r"# (HELP [\w:]+ .+|TYPE [\w:]+ (counter|gauge|histogram))", line):
             continue
         sample = _SAMPLE.fullmatch(line)
         assert sample, line

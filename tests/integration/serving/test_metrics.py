@@ -62,14 +62,14 @@ def test_requests_are_counted_as_tf_serving_counts_them(monitored: Any) -> None:
         f'{name}{{model_name="half",status="OK"}}': 6,
         f'{name}{{model_name="half",status="FAILED_PRECONDITION"}}': 1,
         f'{name}{{model_name="nope",status="NOT_FOUND"}}': 1,
-        f'{name}{{model_name="",status="INVALID_ARGUMENT"}}': 1,
+        f'{name}{{status="INVALID_ARGUMENT"}}': 1,
     }
     latency = ":tensorflow:serving:request_latency_count"
     assert {key: value for key, value in samples.items() if key.startswith(latency)} == {
         f'{latency}{{model_name="half",API="Predict",entrypoint="GRPC"}}': 3,
         f'{latency}{{model_name="half",API="Classify",entrypoint="GRPC"}}': 1,
         f'{latency}{{model_name="half",API="predict",entrypoint="REST"}}': 1,
-        f'{latency}{{model_name="half",API="",entrypoint="REST"}}': 1,
+        f'{latency}{{model_name="half",entrypoint="REST"}}': 1,
     }
     runtime = ":tensorflow:serving:runtime_latency_count"
     # REST's runs are runs of the same API.
@@ -88,7 +88,7 @@ def test_buckets_are_tf_servings_and_cumulative(monitored: Any) -> None:
     name = ":tensorflow:serving:request_latency"
     page = page_of(monitored)
     assert f"# TYPE {name} histogram\n" in page
-    assert "# HELP" not in page
+    assert "# HELP :tensorflow:core" not in page
     found = re.findall(rf'{name}_bucket\{{{labels},le="([^"]+)"\}} (\d+)', page)
     limits = [limit for limit, _ in found]
     assert limits[:6] == ["10", "18", "32.4", "58.32", "104.976", "188.957"]
@@ -280,3 +280,12 @@ def test_warm_up_is_measured(tmp_path: Path, start_server: Any) -> None:
     # The first one failed.
     assert samples[f'{name}_records_read{{model_path="{bad}"}}'] == 1
     assert samples[f'{name}_latency_count{{model_path="{bad}",status="FAILED_PRECONDITION"}}'] == 1
+
+
+def test_every_metric_but_tensorflows_own_is_documented(monitored: Any) -> None:
+    types = re.findall(r"^# TYPE ([\w:]+) (\w+)$", page_of(monitored), re.MULTILINE)
+    ours = {name: kind for name, kind in types if re.match("hotrow_|:tensorflow:serving:", name)}
+    assert len(ours) > 10
+    page = (Path(__file__).parents[3] / "docs" / "serving.md").read_text()
+    for name, kind in ours.items():
+        assert f"| `{name}` | {kind} | " in page or name.startswith("hotrow_store_")

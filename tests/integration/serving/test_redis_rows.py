@@ -234,7 +234,7 @@ def test_the_cache_is_warm_before_a_version_serves(
     # Its keys were never asked for.
     assert 0 < predict(server, trained) < 1
     samples = samples_of(server)
-    assert samples['hotrow_cache_warmed_rows{model_name="m",version="1",table=""}'] > 1500
+    assert samples['hotrow_cache_warmed_rows{model_name="m",version="1"}'] > 1500
 
 
 def test_without_redis_a_request_fails_within_its_time_budget(
