@@ -116,10 +116,10 @@ def test_versions_and_signatures_are_told_apart(monitored: Any) -> None:
     samples = samples_of(monitored)
 
     def requests(version: str, signature: str, entrypoint: str, status: str) -> float:
+        answered_by = f'version="{version}",signature_name="{signature}",' if version else ""
         return samples[
-            f'hotrow_requests_total{{model_name="half",version="{version}",'
-            f'signature_name="{signature}",API="Predict",entrypoint="{entrypoint}",'
-            f'status="{status}"}}'
+            f'hotrow_requests_total{{model_name="half",{answered_by}'
+            f'API="Predict",entrypoint="{entrypoint}",status="{status}"}}'
         ]
 
     assert requests("123", "serving_default", "GRPC", "OK") == 1
