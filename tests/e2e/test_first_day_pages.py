@@ -42,7 +42,9 @@ def run_page(name: str, folder: Path) -> None:
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    log = folder / "serve.log"
+    served = log.read_text()[-4000:] if log.exists() else ""
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:] + served
     printed = [without_figures(line) for line in done.stdout.splitlines()]
     shown = [line for kind, text in blocks if kind == "text" for line in text.splitlines()]
     place = 0
