@@ -15,6 +15,7 @@ from hotrow.cli.row_flags import row_flags, take_rows
 from hotrow.cli.switch import switch
 from hotrow.cli.transport_flags import take_transport, transport_flags
 from hotrow.errors import HotrowError
+from hotrow.serving.log_line import FORMATS, TEXT, LogLine
 from hotrow.serving.options import ServeOptions
 from hotrow.serving.supervisor import Supervision, as_arguments, supervise, this_command
 from hotrow.serving.tensorflow_protos import import_no_tensorflow, tensorflow_version
@@ -45,7 +46,8 @@ class _ServeCommand(click.Command):
             raise _BadFlag(err.format_message(), ctx) from err
         # The supervisor has said it before its control process does.
         for argument in [] if ctx.params["control_folder"] else ctx.args:
-            click.echo(f"unknown argument: {argument} (see 'platform serve --help')", err=True)
+            text = f"unknown argument: {argument} (see 'platform serve --help')"
+            _say("W", text, ctx.params["log_format"])
         return left
 
 
@@ -234,6 +236,14 @@ def _print_versions(ctx: click.Context, _param: click.Parameter, wanted: bool) -
     callback=_print_versions,
     help="Print the versions and exit.",
 )
+@click.option(
+    "--log_format",
+    type=click.Choice(FORMATS),
+    default=DEFAULTS.log_format,
+    show_default=True,
+    is_eager=True,
+    help="Form of the lines on standard error: TensorFlow's own, or a JSON object each.",
+)
 # Given by the supervisor to the control process.
 @click.option("--control_folder", default="", hidden=True, is_eager=True)
 @click.option("--lifeline", type=int, default=-1, hidden=True)
@@ -257,13 +267,14 @@ def command(
     try:
         options = read_options(**flags)
         if not control_folder:
-            raise SystemExit(_supervise(ctx.obj.arguments))
+            raise SystemExit(_supervise(ctx.obj.arguments, options.log_format))
         import_no_tensorflow()
         from hotrow.serving.server import serve
 
         serve(options, Supervision(Path(control_folder), lifeline))
     except HotrowError as err:
-        _fail(err)
+        # What the control process says, its supervisor puts into the form.
+        _fail(err, TEXT if control_folder else flags["log_format"])
 
 
 def read_options(saved_model_tags: str, **flags: Any) -> ServeOptions:
@@ -281,14 +292,18 @@ def read_options(saved_model_tags: str, **flags: Any) -> ServeOptions:
     )
 
 
-def _supervise(arguments: Sequence[str]) -> int:
+def _supervise(arguments: Sequence[str], log_format: str) -> int:
     def command(supervision: Supervision) -> list[str]:
         return this_command([*arguments, *as_arguments(supervision)])
 
-    return supervise(command, lambda line: click.echo(line, err=True))
+    return supervise(command, log_format)
 
 
-def _fail(err: HotrowError) -> NoReturn:
-    text = " ".join(str(err).split())
-    click.echo(f"Failed to start server. Error: {text}", err=True)
+def _say(level: str, text: str, log_format: str) -> None:
+    """Says what is wrong with the command itself; the text form shows it as it is."""
+    click.echo(LogLine.now(level, "", text).written(log_format), err=True)
+
+
+def _fail(err: HotrowError, log_format: str) -> NoReturn:
+    _say("E", f"Failed to start server. Error: {' '.join(str(err).split())}", log_format)
     raise SystemExit(_EXIT_FAILURE) from err

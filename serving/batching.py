@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 from hotrow.errors import HotrowError
@@ -11,6 +11,8 @@ from hotrow.protos import control_pb2
 from hotrow.serving.batching_parameters import read_parameters
 from hotrow.serving.data_plane import DataPlane
 from hotrow.serving.platform_config import Platform
+
+_LOG = logging.getLogger(__name__)
 
 PER_MODEL_FILE = "batching_params.pbtxt"
 """In a version's directory, with --enable_per_model_batching_parameters."""
@@ -28,7 +30,6 @@ class Batching:
         platform: Platform,
         look_seconds: float,
         data_plane: DataPlane,
-        log: Callable[[str], None],
     ) -> None:
         """Reads the parameters.
 
@@ -36,7 +37,6 @@ class Batching:
             platform: says where they are.
             look_seconds: time between two looks at files; 0 or less: they are read once.
             data_plane: runs the batches.
-            log: takes what an operator should know.
 
         Raises:
             HotrowError: a file cannot be read or is not legal.
@@ -45,7 +45,6 @@ class Batching:
         self._per_model = platform.batching_by_version
         self._seconds = look_seconds
         self._data_plane = data_plane
-        self._log = log
         self._said = ""
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -68,7 +67,7 @@ class Batching:
         if not self._per_model:
             return self._common.batching
         own = path / PER_MODEL_FILE
-        return read_parameters(str(own), self._log).batching if own.is_file() else None
+        return read_parameters(str(own)).batching if own.is_file() else None
 
     def stop(self) -> None:
         """Looks at files no more."""
@@ -84,7 +83,7 @@ class Batching:
             except HotrowError as err:
                 said = f"batching parameters are not changed: {err}"
             if said and said != self._said:
-                self._log(said)
+                _LOG.error(said)
             self._said = said
 
     def _apply(self) -> None:
@@ -100,4 +99,4 @@ class Batching:
                 servables[number] = wanted
         if changed or servables:
             self._data_plane.set_batching(common.threads, servables)
-            self._log(f"batching parameters changed: {common.threads} threads")
+            _LOG.info(f"batching parameters changed: {common.threads} threads")

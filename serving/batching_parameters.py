@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from hotrow.errors import InvalidArgumentError
@@ -32,14 +31,14 @@ def default_parameters() -> Parameters:
     return as_parameters(given, "")
 
 
-def read_parameters(path: str, log: Callable[[str], None]) -> Parameters:
+def read_parameters(path: str) -> Parameters:
     """Returns what a file says.
 
     Raises:
         NotFoundError: the file cannot be read.
         InvalidArgumentError: it is no BatchingParameters, or a value is not legal.
     """
-    given = read_text_proto(path, batching_parameters_pb2.BatchingParameters(), log)
+    given = read_text_proto(path, batching_parameters_pb2.BatchingParameters())
     return as_parameters(given, f"{path}: ")
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
-from collections.abc import Callable
 
 from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
@@ -14,15 +14,17 @@ from hotrow.serving.options import ServeOptions
 from hotrow.serving.served_models import ServedModels
 from hotrow.serving.text_proto import read_text_proto
 
+_LOG = logging.getLogger(__name__)
 
-def initial_config(options: ServeOptions, log: Callable[[str], None]) -> ModelServerConfig:
+
+def initial_config(options: ServeOptions) -> ModelServerConfig:
     """Returns the configuration to start with: the file's, or that of the one model of the flags.
 
     Raises:
         HotrowError: the file cannot be read or is no ModelServerConfig.
     """
     if options.model_config_file:
-        return read_text_proto(options.model_config_file, ModelServerConfig(), log)
+        return read_text_proto(options.model_config_file, ModelServerConfig())
     base_path = options.model_base_path
     if "://" not in base_path:
         base_path = os.path.abspath(os.path.expanduser(base_path))
@@ -36,14 +38,11 @@ class ConfigFilePolling:
     made once until it changes.
     """
 
-    def __init__(
-        self, options: ServeOptions, models: ServedModels, log: Callable[[str], None]
-    ) -> None:
+    def __init__(self, options: ServeOptions, models: ServedModels) -> None:
         """Begins, if the options ask for it."""
         self._path = options.model_config_file
         self._seconds = options.model_config_file_poll_wait_seconds
         self._models = models
-        self._log = log
         self._said = ""
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -71,5 +70,5 @@ class ConfigFilePolling:
                     lines.append(f"PollFilesystemAndReloadConfig failed to ReloadConfig: {err}")
             said = "\n".join(lines)
             if said and said != self._said:
-                self._log(said)
+                _LOG.error(said)
             self._said = said

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import math
 import threading
 import time
-from collections.abc import Callable
 
 from hotrow.errors import DataLossError, UnavailableError
 from hotrow.protos import control_pb2
@@ -21,6 +21,8 @@ from hotrow.serving.version_rows import VersionRows
 from hotrow.serving.wanted_cuts import WantedCuts, wanted_cuts
 from hotrow.store.cuts import cuts_of
 from hotrow.store.generations import Generations
+
+_LOG = logging.getLogger(__name__)
 
 # Between two looks at the record of the model.
 _LOOK_SECONDS = 0.1
@@ -44,7 +46,6 @@ class CutFollower:
         rows: its rows, in a store that is shared.
         data_plane: has the servables.
         counts: of cuts.
-        log: takes a line for each change an operator cares for.
     """
 
     def __init__(
@@ -54,7 +55,6 @@ class CutFollower:
         rows: VersionRows,
         data_plane: DataPlane,
         counts: CutCounts,
-        log: Callable[[str], None],
     ) -> None:
         self._model = model
         self._version = version
@@ -64,7 +64,6 @@ class CutFollower:
         name = f"{hashlib.sha256(model.encode()).hexdigest()[:16]}-{version}"
         self._files = CutFiles(data_plane.folder / "cuts" / name)
         self._counts = counts
-        self._log = log
         self._turns: Turns | None = None
         self._away = False  # as was said
         self._refused = ""  # why, as was said
@@ -130,7 +129,7 @@ class CutFollower:
             except Exception as err:
                 pause = _RETRY_SECONDS
                 if not self._away:
-                    self._say(f"cuts cannot be followed: {as_request_error(err)}")
+                    self._say(logging.ERROR, f"cuts cannot be followed: {as_request_error(err)}")
                 self._away = True
 
     def _look(self, turns: Turns, silence: StoreSilence) -> None:
@@ -144,7 +143,7 @@ class CutFollower:
             cuts = cuts_of(bound.store.records, generation) if changed else []
         if self._away:
             self._away = False
-            self._say("cuts are followed again")
+            self._say(logging.INFO, "cuts are followed again")
         if not changed:
             return
         before = turns.shown()
@@ -160,7 +159,7 @@ class CutFollower:
             self._seen, self._due = seen, time.monotonic() + pause
             reason = str(as_request_error(err))
             if reason != self._refused:
-                self._say(f"cut {wanted.version:016x} is not taken: {reason}")
+                self._say(logging.ERROR, f"cut {wanted.version:016x} is not taken: {reason}")
             self._refused = reason
             return
         self._refused = ""
@@ -182,7 +181,9 @@ class CutFollower:
         if any(shown.version != cut.version for shown in before):
             self._counts.count_taken(self._model, self._version)
             rows = 0 if wanted.newest is None else wanted.newest.rows
-            self._say(f"shows step {wanted.step} (cut {wanted.version:016x}, {rows} rows)")
+            self._say(
+                logging.INFO, f"shows step {wanted.step} (cut {wanted.version:016x}, {rows} rows)"
+            )
         self._counts.show(self._model, self._version, wanted.version, wanted.step)
 
     def _retry_seconds(self, version: int, error: Exception) -> float:
@@ -198,6 +199,6 @@ class CutFollower:
         self._turns.set_stale(silent)
         self._counts.set_stale(self._model, self._version, silent)
 
-    def _say(self, line: str) -> None:
+    def _say(self, level: int, line: str) -> None:
         if not self._closed.is_set():
-            self._log(f"{self._model}: version {self._version}: {line}")
+            _LOG.log(level, f"{self._model}: version {self._version}: {line}", stacklevel=2)

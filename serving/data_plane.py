@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import socket
 import threading
 from collections.abc import Callable, Mapping
@@ -23,6 +24,8 @@ from hotrow.serving.control_socket import ask
 from hotrow.serving.server_process import ServerProcess, start_server
 from hotrow.serving.status import Code, RequestError
 from hotrow.serving.supervisor import Supervision
+
+_LOG = logging.getLogger(__name__)
 
 _START_SECONDS = 60.0
 # Between two looks at whether it answers.
@@ -91,7 +94,6 @@ class DataPlane:
 
     Args:
         supervision: of this process; the executable outlives it.
-        log: takes one line for each change an operator cares for.
 
     Attributes:
         address: where PredictionService answers in this machine, once it listens.
@@ -99,13 +101,12 @@ class DataPlane:
         folder: private, for sockets that it connects to.
     """
 
-    def __init__(self, supervision: Supervision, log: Callable[[str], None]) -> None:
+    def __init__(self, supervision: Supervision) -> None:
         """Begins to start it, or finds the one of a control process before this one.
 
         Raises:
             FailedPreconditionError: it is not built.
         """
-        self._log = log
         self._lifeline = supervision.lifeline
         self.folder = supervision.folder
         self._control_socket = supervision.folder / "control"
@@ -151,7 +152,7 @@ class DataPlane:
             try:
                 self.unload(servable)
             except RequestError as err:
-                self._log(f"servable {servable} is not freed: {err}")
+                _LOG.warning(f"servable {servable} is not freed: {err}")
 
     def routed_before(self) -> dict[str, set[int]]:
         """Returns the versions, by model, that an executable that was found routes to."""
@@ -532,7 +533,7 @@ class DataPlane:
                 self._up = False
             pause = _RESTART_SECONDS[min(attempts, len(_RESTART_SECONDS) - 1)]
             attempts += 1
-            self._log(
+            _LOG.error(
                 f"hotrow-server ended ({self._process.exit_text()}); starting it again in "
                 f"{pause:g} s"
             )
@@ -541,11 +542,11 @@ class DataPlane:
             try:
                 self._restore()
             except Exception as err:
-                self._log(f"hotrow-server could not be started again: {err}")
+                _LOG.error(f"hotrow-server could not be started again: {err}")
                 self._process.kill()
                 continue
             attempts = 0
-            self._log("hotrow-server serves again")
+            _LOG.info("hotrow-server serves again")
 
     def _ends_within(self, seconds: float) -> bool:
         with self._changed:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import logging
 import math
 import threading
 import time
@@ -21,6 +22,8 @@ from hotrow.serving.availability import Candidate, Stage, version_to_load, versi
 from hotrow.serving.limited_threads import LimitedThreads
 from hotrow.serving.status import Code, RequestError, as_request_error
 from hotrow.serving.versions import FindVersions
+
+_LOG = logging.getLogger(__name__)
 
 
 class Closable(Protocol):
@@ -112,7 +115,6 @@ class ModelLifecycle(Generic[T]):
         loading: runs loads; without a limit, the versions of the model load one after the other.
         unloading: runs unloads.
         changed: the lock of all lifecycles, notified of every change.
-        log: takes one line for each change an operator cares for.
     """
 
     def __init__(
@@ -124,7 +126,6 @@ class ModelLifecycle(Generic[T]):
         loading: LimitedThreads,
         unloading: LimitedThreads,
         changed: threading.Condition,
-        log: Callable[[str], None],
     ) -> None:
         self._name = name
         self._load = load
@@ -133,7 +134,6 @@ class ModelLifecycle(Generic[T]):
         self._loading = loading
         self._unloading = unloading
         self._changed = changed
-        self._log = log
         self._find: FindVersions | None = None
         self._next_poll = math.inf
         self._aspired: Mapping[int, Path] = {}
@@ -218,7 +218,7 @@ class ModelLifecycle(Generic[T]):
         try:
             found = find()
         except Exception as err:
-            self._log(f"{self._name}: its versions cannot be listed: {as_request_error(err)}")
+            _LOG.error(f"{self._name}: its versions cannot be listed: {as_request_error(err)}")
             found = None
         with self._changed:
             if self._find is not find:
@@ -307,7 +307,7 @@ class ModelLifecycle(Generic[T]):
             self._free(entry, servable)
             self._record_failure(entry, as_request_error(err))
         else:
-            self._log(f"{self._name}: version {entry.number} is available")
+            _LOG.info(f"{self._name}: version {entry.number} is available")
 
     def _routed(self) -> dict[int, T]:
         with self._changed:
@@ -328,9 +328,12 @@ class ModelLifecycle(Generic[T]):
             entry.due = time.monotonic() + policy.retry_seconds
             self._changed.notify_all()
         then = "gave up" if last else f"next in {policy.retry_seconds:g} s"
-        self._log(
+        reason = " ".join(str(error).split())
+        if str(entry.path) not in reason:  # TensorFlow seldom names what it could not read
+            reason = f"{entry.path}: {reason}"
+        _LOG.error(
             f"{self._name}: version {entry.number} failed to load (attempt {entry.attempts} of "
-            f"{policy.max_retries + 1}, {then}): {error}"
+            f"{policy.max_retries + 1}, {then}): {reason}"
         )
 
     def _lose(self, entry: _Version[T], error: RequestError) -> None:
@@ -355,7 +358,9 @@ class ModelLifecycle(Generic[T]):
         try:
             servable.close()
         except Exception as err:
-            self._log(f"{self._name}: version {entry.number} is not freed: {as_request_error(err)}")
+            _LOG.warning(
+                f"{self._name}: version {entry.number} is not freed: {as_request_error(err)}"
+            )
 
     def _unload_version(self, entry: _Version[T]) -> None:
         servable, entry.servable = entry.servable, None
@@ -372,4 +377,4 @@ class ModelLifecycle(Generic[T]):
             entry.state = State.END
             entry.busy = False
             self._changed.notify_all()
-        self._log(f"{self._name}: version {entry.number} is unloaded")
+        _LOG.info(f"{self._name}: version {entry.number} is unloaded")

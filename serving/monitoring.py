@@ -23,7 +23,7 @@ Statuses = Callable[[], Mapping[str, Sequence[VersionStatus]]]
 """Returns the versions of each model."""
 
 
-def read_metrics_path(path: str, log: Callable[[str], None]) -> str | None:
+def read_metrics_path(path: str) -> str | None:
     """Returns where a file of `--monitoring_config_file` wants the metrics; None for nowhere.
 
     Raises:
@@ -32,7 +32,7 @@ def read_metrics_path(path: str, log: Callable[[str], None]) -> str | None:
     """
     if not path:
         return None
-    config = read_text_proto(path, monitoring_config_pb2.MonitoringConfig(), log)
+    config = read_text_proto(path, monitoring_config_pb2.MonitoringConfig())
     prometheus = config.prometheus_config
     return (prometheus.path or DEFAULT_PATH) if prometheus.enable else None
 

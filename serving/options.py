@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from hotrow.errors import InvalidArgumentError
+from hotrow.serving.log_line import TEXT
 from hotrow.serving.request_log_options import RequestLogOptions
 from hotrow.serving.row_options import RowOptions
 from hotrow.serving.transport_options import TransportOptions
@@ -55,6 +56,7 @@ class ServeOptions:
         drain_seconds: how long running requests may take to end after SIGTERM.
         transport: how clients reach it besides the ports.
         request_log: bounds of logged requests.
+        log_format: of the lines on standard error; "text" (TensorFlow's own form) or "json".
     """
 
     model_name: str = "default"
@@ -90,6 +92,7 @@ class ServeOptions:
     drain_seconds: float = 30.0
     transport: TransportOptions = field(default_factory=TransportOptions)
     request_log: RequestLogOptions = field(default_factory=RequestLogOptions)
+    log_format: str = TEXT
 
     def __post_init__(self) -> None:
         """Refuses values that cannot be served.

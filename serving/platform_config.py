@@ -7,6 +7,7 @@ the platform `tensorflow`. It takes the place of the flags about sessions, batch
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
@@ -31,6 +32,8 @@ from hotrow.serving.servable import SessionOptions
 from hotrow.serving.session_config import session_config, set_mixed_precision
 from hotrow.serving.text_proto import read_text_proto
 from hotrow.serving.warm_up import WarmUpOptions
+
+_LOG = logging.getLogger(__name__)
 
 _ADAPTER = "tensorflow.serving.SavedModelBundleSourceAdapterConfig"
 _DEFAULTS = ServeOptions(model_base_path="-")
@@ -83,22 +86,21 @@ class Platform:
     warming: WarmUpOptions
 
 
-def read_platform(options: ServeOptions, log: Callable[[str], None]) -> Platform:
+def read_platform(options: ServeOptions) -> Platform:
     """Returns what the file says if there is one, else the flags.
 
     Args:
         options: of the server.
-        log: takes what an operator should know.
 
     Raises:
         HotrowError: a file cannot be read, or says what is not legal.
     """
     if options.platform_config_file:
-        return _of_file(options, log)
+        return _of_file(options)
     file = options.batching_parameters_file
-    read = functools.partial(read_parameters, file, log) if file else default_parameters
+    read = functools.partial(read_parameters, file) if file else default_parameters
     return Platform(
-        SessionOptions(options.saved_model_tags, session_config(options, log)),
+        SessionOptions(options.saved_model_tags, session_config(options)),
         read if options.enable_batching else None,
         bool(file),
         options.enable_per_model_batching_parameters,
@@ -108,18 +110,18 @@ def read_platform(options: ServeOptions, log: Callable[[str], None]) -> Platform
     )
 
 
-def _of_file(options: ServeOptions, log: Callable[[str], None]) -> Platform:
+def _of_file(options: ServeOptions) -> Platform:
     path = options.platform_config_file
     for flag in _REPLACED:
         if getattr(options, flag) != getattr(_DEFAULTS, flag):
-            log(f"--{flag} has no effect: --platform_config_file takes its place")
-    given = _read(path, log)
+            _LOG.warning(f"--{flag} has no effect: --platform_config_file takes its place")
+    given = _read(path)
     for field in _UNBUILT:
         if getattr(given, field):
             raise UnimplementedError(f"{path}: {field} is not built; leave it out")
-    _name_fields_without_effect(given, path, log)
+    _name_fields_without_effect(given, path)
     if given.mixed_precision:
-        set_mixed_precision(given.session_config, given.mixed_precision, log)
+        set_mixed_precision(given.session_config, given.mixed_precision)
     batching = None
     if given.HasField("batching_parameters"):
         batching = as_parameters(given.batching_parameters, f"{path}: ")
@@ -142,12 +144,14 @@ class _Adapters:
         return platform_config_pb2.SavedModelBundleSourceAdapterConfig.DESCRIPTOR
 
 
-def _read(path: str, log: Callable[[str], None]) -> platform_config_pb2.SessionBundleConfig:
+def _read(path: str) -> platform_config_pb2.SessionBundleConfig:
     platforms = read_text_proto(
-        path, PlatformConfigMap(), log, types=cast(DescriptorPool, _Adapters())
+        path, PlatformConfigMap(), types=cast(DescriptorPool, _Adapters())
     ).platform_configs
     for name in sorted(platforms.keys() - {PLATFORM}):
-        log(f"{path}: platform {name} has no effect: models are served with {PLATFORM!r} alone")
+        _LOG.warning(
+            f"{path}: platform {name} has no effect: models are served with {PLATFORM!r} alone"
+        )
     if PLATFORM not in platforms:
         raise InvalidArgumentError(f"{path}: it has no platform {PLATFORM!r}; add one")
     packed = platforms[PLATFORM].source_adapter_config
@@ -165,9 +169,7 @@ def _read(path: str, log: Callable[[str], None]) -> platform_config_pb2.SessionB
     return adapter.legacy_config
 
 
-def _name_fields_without_effect(
-    given: platform_config_pb2.SessionBundleConfig, path: str, log: Callable[[str], None]
-) -> None:
+def _name_fields_without_effect(given: platform_config_pb2.SessionBundleConfig, path: str) -> None:
     names = [field.name for field, _ in given.ListFields() if field.name not in _EFFECTIVE]
     names += [
         f"model_warmup_options.{field.name}"
@@ -176,4 +178,4 @@ def _name_fields_without_effect(
     ]
     names += [f"field {field.field_number}" for field in UnknownFieldSet(given)]
     for name in names:
-        log(f"{path}: {name} has no effect")
+        _LOG.warning(f"{path}: {name} has no effect")

@@ -54,7 +54,6 @@ class Servable:
         path: Path,
         options: SessionOptions,
         rows: RowOptions,
-        log: Callable[[str], None],
         batching: control_pb2.Batching | None,
         warm_up: control_pb2.WarmUp,
         lost: Callable[[RequestError], None],
@@ -70,7 +69,6 @@ class Servable:
             path: of the SavedModel.
             options: of its session.
             rows: how its rows are read, if it has some.
-            log: takes a line for each change an operator cares for.
             batching: how its requests run together; None: each has a run of its own.
             warm_up: what it answers before it is returned.
             lost: called once, when the data plane was started again and could not load it, or its
@@ -95,7 +93,7 @@ class Servable:
             )
         manifest = checked_manifest(path, rows.store)
         before = data_plane.rows_before(model, version, str(path), rows.store)
-        self._rows = VersionRows(manifest, rows, before, data_plane.folder, log)
+        self._rows = VersionRows(manifest, rows, before, data_plane.folder)
         self._cuts: CutFollower | None = None
         self._turns: Turns | None = None
         self.signatures: Mapping[str, Any]
@@ -116,7 +114,7 @@ class Servable:
                 # Not before: a server without such a store does without its libraries.
                 from hotrow.serving.cut_follower import CutFollower
 
-                self._cuts = CutFollower(model, version, self._rows, data_plane, counts, log)
+                self._cuts = CutFollower(model, version, self._rows, data_plane, counts)
             found = data_plane.adopt(request, self._lose)
             if found is not None:
                 numbers, routed = [load.servable for load in found.loads], found.routed

@@ -42,7 +42,6 @@ class ServedModels:
         any_label: whether a new label may point to a version that does not serve.
         looks: whether base paths are looked at, at all.
         changed: the lock of the lifecycles, notified of every change.
-        log: takes one line for each change an operator cares for.
     """
 
     def __init__(
@@ -54,7 +53,6 @@ class ServedModels:
         any_label: bool,
         looks: bool,
         changed: threading.Condition,
-        log: Callable[[str], None],
     ) -> None:
         self._make_lifecycle = make_lifecycle
         self._configure = configure
@@ -62,7 +60,6 @@ class ServedModels:
         self._any_label = any_label
         self._looks = looks
         self._changed = changed
-        self._log = log
         self._applying = threading.Lock()
         self._config = ModelServerConfig()
         self._labels: Labels = {}
@@ -190,7 +187,7 @@ class ServedModels:
     def _finding(self, name: str, base_path: Path, policy: VersionPolicy) -> FindVersions:
         if not self._looks:
             return lambda: None
-        return VersionSource(name, base_path, policy, self._log).find
+        return VersionSource(name, base_path, policy).find
 
     def _available(self, name: str) -> set[int]:
         states = {status.version: status.state for status in self.statuses(name)}

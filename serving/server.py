@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import signal
-import sys
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -21,6 +20,8 @@ from hotrow.serving.cut_counts import CutCounts
 from hotrow.serving.data_plane import DataPlane, check_port_is_free
 from hotrow.serving.lifecycle import LoadPolicy, Lost, ModelLifecycle
 from hotrow.serving.limited_threads import LimitedThreads
+from hotrow.serving.log_line import JSON, LogLine
+from hotrow.serving.log_relay import log_to_relay
 from hotrow.serving.model_service import ModelServer
 from hotrow.serving.monitoring import Monitoring, read_metrics_path
 from hotrow.serving.native_counts import NativeCounts
@@ -35,6 +36,8 @@ from hotrow.serving.tensorflow_protos import tensorflow_version
 from hotrow.serving.transport import Transport
 from hotrow.serving.warm_up import warm_up
 from hotrow.version import __version__
+
+_LOG = logging.getLogger(__name__)
 
 # Of loads, for each CPU, until the first models serve.
 _FIRST_LOADS = 4
@@ -59,24 +62,21 @@ class Files:
     metrics_path: str | None
 
 
-def read_files(
-    options: ServeOptions, models: ModelServerConfig | None, log: Callable[[str], None]
-) -> Files:
+def read_files(options: ServeOptions, models: ModelServerConfig | None) -> Files:
     """Returns what the files of the options say.
 
     Args:
         options: of the process.
         models: what served before; None: what the options say.
-        log: takes one line for each thing worth knowing.
 
     Raises:
         HotrowError: a file cannot be read, or is not legal.
     """
     return Files(
-        models or initial_config(options, log),
-        read_platform(options, log),
-        Transport.read(options.transport, log),
-        read_metrics_path(options.transport.monitoring_config_file, log),
+        models or initial_config(options),
+        read_platform(options),
+        Transport.read(options.transport),
+        read_metrics_path(options.transport.monitoring_config_file),
     )
 
 
@@ -95,21 +95,22 @@ def serve(options: ServeOptions, supervision: Supervision) -> None:
     """Serves models until SIGTERM or SIGINT; then running requests end, and it returns.
 
     Both ports are taken at once and listened on when every model is ready. One line on stdout
-    says so; what happens to versions goes to stderr.
+    says so; what happens to versions is logged.
 
     Raises:
         HotrowError: the configuration is wrong, a port is taken, or a model cannot be loaded.
     """
+    log_to_relay()
     supervision.end_with_supervisor()
     resumed = supervision.is_resumed()
     stop = _stop_on_signals()
     memory = ConfigMemory(supervision.folder)
-    files = read_files(options, memory.last() if resumed else None, _log)
+    files = read_files(options, memory.last() if resumed else None)
     platform, transport = files.platform, files.transport
     if not resumed:
         check_listeners(options, transport)
     rest_port = take_port(options.rest_api_port) if options.rest_api_port else None
-    data_plane = DataPlane(supervision, _log)
+    data_plane = DataPlane(supervision)
     # Imported while the executable starts, which takes as long.
     from hotrow.serving.rest.front import start_rest
 
@@ -122,7 +123,7 @@ def serve(options: ServeOptions, supervision: Supervision) -> None:
     batching = None
     models = None
     try:
-        batching = Batching(platform, options.file_system_poll_wait_seconds, data_plane, _log)
+        batching = Batching(platform, options.file_system_poll_wait_seconds, data_plane)
         cut_counts = CutCounts()
         models = _models(
             options, platform, data_plane, routes, batching, loading, memory, cut_counts
@@ -134,7 +135,7 @@ def serve(options: ServeOptions, supervision: Supervision) -> None:
             return
         data_plane.begin()
         loading.set_most(options.num_load_threads)
-        polling = ConfigFilePolling(options, models, _log)
+        polling = ConfigFilePolling(options, models)
         counts = NativeCounts(data_plane.stats, from_now=resumed)
         monitoring = Monitoring(
             lambda: [*counts.families(), *cut_counts.families()],
@@ -160,7 +161,7 @@ def serve(options: ServeOptions, supervision: Supervision) -> None:
                 transport.rest_tls,
             )
         if resumed:
-            _log("the control process serves again")
+            _LOG.info("the control process serves again")
         else:
             supervision.has_begun_to_serve()  # first: who reads the line may kill this process
             _announce(options, models)
@@ -206,7 +207,6 @@ def _models(
                 path,
                 platform.session,
                 options.rows,
-                _log,
                 batching.of_version(path),
                 warm_up(platform.warming, model, path),
                 lost,
@@ -215,7 +215,7 @@ def _models(
             )
 
         publish = functools.partial(routes.set_versions, model)
-        return ModelLifecycle(model, load, publish, policy, loading, unloading, changed, _log)
+        return ModelLifecycle(model, load, publish, policy, loading, unloading, changed)
 
     return ServedModels(
         make_lifecycle,
@@ -224,7 +224,6 @@ def _models(
         any_label=options.allow_version_labels_for_unavailable_models,
         looks=options.file_system_poll_wait_seconds >= 0,
         changed=changed,
-        log=_log,
     )
 
 
@@ -234,10 +233,10 @@ def _announce(options: ServeOptions, models: ServedModels) -> None:
     path = options.transport.grpc_socket_path
     grpc = [f"127.0.0.1:{options.port}"] if options.port else []
     grpc += [f"unix:{path}"] if path else []
-    print(
-        f"Serving {', '.join(named) or 'no model'}: gRPC {' and '.join(grpc)}, REST {rest}",
-        flush=True,
-    )
+    text = f"Serving {', '.join(named) or 'no model'}: gRPC {' and '.join(grpc)}, REST {rest}"
+    if options.log_format == JSON:
+        text = LogLine.now("I", "hotrow/serving/server.py", text).written(JSON)
+    print(text, flush=True)
 
 
 def _stop_on_signals() -> threading.Event:
@@ -251,9 +250,3 @@ def _stop_on_signals() -> threading.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, ask_to_stop)
     return stop
-
-
-def _log(line: str) -> None:
-    # In one piece: other threads, and other processes, write there, too.
-    sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()

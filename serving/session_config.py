@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
 
 from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
 
 from hotrow.serving.options import ServeOptions
 from hotrow.serving.text_proto import read_text_proto
 
+_LOG = logging.getLogger(__name__)
+
 _BFLOAT16 = "bfloat16"
 
 
-def session_config(options: ServeOptions, log: Callable[[str], None]) -> config_pb2.ConfigProto:
+def session_config(options: ServeOptions) -> config_pb2.ConfigProto:
     """Returns what every session gets: the file's configuration, and the flags over it.
 
     Args:
         options: of the server.
-        log: takes what an operator should know.
 
     Raises:
         HotrowError: the file cannot be read or is no ConfigProto.
     """
     config = config_pb2.ConfigProto()
     if options.tensorflow_session_config_file:
-        read_text_proto(options.tensorflow_session_config_file, config, log)
+        read_text_proto(options.tensorflow_session_config_file, config)
     intra = options.tensorflow_intra_op_parallelism
     inter = options.tensorflow_inter_op_parallelism
     if not intra and not inter:
@@ -37,16 +38,14 @@ def session_config(options: ServeOptions, log: Callable[[str], None]) -> config_
         gpu = config.gpu_options
         gpu.per_process_gpu_memory_fraction = options.per_process_gpu_memory_fraction
     if options.mixed_precision:
-        set_mixed_precision(config, options.mixed_precision, log)
+        set_mixed_precision(config, options.mixed_precision)
     return config
 
 
-def set_mixed_precision(
-    config: config_pb2.ConfigProto, kind: str, log: Callable[[str], None]
-) -> None:
+def set_mixed_precision(config: config_pb2.ConfigProto, kind: str) -> None:
     """Lets sessions compute in this type where that is safe; one that is not legal is reported."""
     if kind == _BFLOAT16:
         rewrites = config.graph_options.rewrite_options
         rewrites.auto_mixed_precision_onednn_bfloat16 = rewriter_config_pb2.RewriterConfig.ON
     else:
-        log(f"{kind} auto mixed precision is not supported. Valid option: {_BFLOAT16}")
+        _LOG.error(f"{kind} auto mixed precision is not supported. Valid option: {_BFLOAT16}")

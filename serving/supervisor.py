@@ -22,6 +22,8 @@ from pathlib import Path
 from types import FrameType
 
 from hotrow.exit_text import exit_text
+from hotrow.serving.log_line import LogLine
+from hotrow.serving.log_relay import LogRelay
 
 _SERVING = "serving"
 # After a crash, and again while it keeps crashing.
@@ -61,12 +63,12 @@ class Supervision:
         threading.Thread(target=wait, name="lifeline", daemon=True).start()
 
 
-def supervise(command: Callable[[Supervision], Sequence[str]], log: Callable[[str], None]) -> int:
+def supervise(command: Callable[[Supervision], Sequence[str]], log_format: str) -> int:
     """Runs a control process until it ends by itself or by a signal to this process.
 
     Args:
         command: what to start for a supervision, as a program and its arguments.
-        log: takes one line for each crash.
+        log_format: of what its processes say on standard error; TEXT or JSON of `log_line`.
 
     Returns:
         Its exit code.
@@ -74,7 +76,8 @@ def supervise(command: Callable[[Supervision], Sequence[str]], log: Callable[[st
     lifeline, _held = os.pipe()
     # Executables that lose their control process come here, so that they do not stay zombies.
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    with tempfile.TemporaryDirectory(prefix="hotrow-") as folder:
+    relay = LogRelay(log_format)
+    with contextlib.closing(relay), tempfile.TemporaryDirectory(prefix="hotrow-") as folder:
         supervision = Supervision(Path(folder), lifeline)
         stopping = threading.Event()
         running: list[int] = []
@@ -90,7 +93,9 @@ def supervise(command: Callable[[Supervision], Sequence[str]], log: Callable[[st
         crashes = 0
         while True:
             started = time.monotonic()
-            process = subprocess.Popen(command(supervision), pass_fds=[lifeline])
+            process = subprocess.Popen(
+                command(supervision), pass_fds=[lifeline], stderr=relay.descriptor
+            )
             running[:] = [process.pid]
             if stopping.is_set():
                 process.terminate()
@@ -103,10 +108,11 @@ def supervise(command: Callable[[Supervision], Sequence[str]], log: Callable[[st
                 crashes = 0
             pause = _RESTART_SECONDS[min(crashes, len(_RESTART_SECONDS) - 1)]
             crashes += 1
-            log(
+            said = (
                 f"the control process ended ({exit_text(code)}); predictions over gRPC go on, "
                 f"starting it again in {pause:g} s"
             )
+            relay.write(LogLine.now("E", "hotrow/serving/supervisor.py", said))
             stopping.wait(pause)
             if stopping.is_set():
                 return 0

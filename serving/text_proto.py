@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,18 +12,17 @@ from google.protobuf.message import Message
 
 from hotrow.errors import InvalidArgumentError, NotFoundError
 
+_LOG = logging.getLogger(__name__)
+
 M = TypeVar("M", bound=Message)
 
 
-def read_text_proto(
-    path: str, message: M, log: Callable[[str], None], types: DescriptorPool | None = None
-) -> M:
+def read_text_proto(path: str, message: M, types: DescriptorPool | None = None) -> M:
     """Fills an empty message from a file and returns it.
 
     Args:
         path: of the file.
         message: of the type that the file holds.
-        log: takes the line that says what is wrong with the text.
         types: of messages in `Any`; None: those that are known by their own names.
 
     Raises:
@@ -35,11 +34,11 @@ def read_text_proto(
     except OSError as err:
         raise NotFoundError(f"{path}; {err.strerror}") from err
     except UnicodeDecodeError as err:
-        log(f"{path} is no UTF-8 text: {err}")
+        _LOG.error(f"{path} is no UTF-8 text: {err}")
         raise InvalidArgumentError(f"Invalid protobuf file: '{path}'") from err
     try:
         text_format.Parse(text, message, descriptor_pool=types)
     except text_format.ParseError as err:
-        log(f"Error parsing text-format {message.DESCRIPTOR.full_name}: {err}")
+        _LOG.error(f"Error parsing text-format {message.DESCRIPTOR.full_name}: {err}")
         raise InvalidArgumentError(f"Invalid protobuf file: '{path}'") from err
     return message

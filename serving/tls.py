@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ssl
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,19 +57,18 @@ class Tls:
         return context
 
 
-def read_tls(flag: str, path: str, log: Callable[[str], None]) -> Tls:
+def read_tls(flag: str, path: str) -> Tls:
     """Returns what a file says.
 
     Args:
         flag: that names the file, for messages.
         path: of the file.
-        log: takes the line that says what is wrong with its text.
 
     Raises:
         NotFoundError: the file cannot be read.
         InvalidArgumentError: it is no SSLConfig, or its parts do not fit each other.
     """
-    config = read_text_proto(path, ssl_config_pb2.SSLConfig(), log)
+    config = read_text_proto(path, ssl_config_pb2.SSLConfig())
     if config.client_verify and not config.custom_ca:
         raise InvalidArgumentError(
             f"{flag} {path}: client_verify is true and custom_ca is empty, so no client could "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import stat
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,7 @@ class Transport:
     rest_tls: Tls | None
 
     @staticmethod
-    def read(options: TransportOptions, log: Callable[[str], None]) -> Transport:
+    def read(options: TransportOptions) -> Transport:
         """Reads the files.
 
         Raises:
@@ -42,10 +41,10 @@ class Transport:
         rest_file = options.rest_api_ssl_config_file
         return Transport(
             options,
-            read_tls("--ssl_config_file", options.ssl_config_file, log)
+            read_tls("--ssl_config_file", options.ssl_config_file)
             if options.ssl_config_file
             else None,
-            read_tls("--rest_api_ssl_config_file", rest_file, log) if rest_file else None,
+            read_tls("--rest_api_ssl_config_file", rest_file) if rest_file else None,
         )
 
     def check_socket(self) -> None:

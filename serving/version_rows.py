@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,8 @@ from hotrow.store.topology_watch import TopologyWatch
 
 if TYPE_CHECKING:
     from hotrow.store.bound_rows import BoundRows
+
+_LOG = logging.getLogger(__name__)
 
 _OF_FILES = "file:"
 # What says where rows are, of control_pb2.Rows.
@@ -30,7 +33,6 @@ class VersionRows:
         before: how an executable that was found reads them; they stay like that while the store
             does not answer.
         folder: for sockets; private.
-        log: takes a line for each change an operator cares for.
 
     Raises:
         NotFoundError, DataLossError: the store does not have the rows.
@@ -43,7 +45,6 @@ class VersionRows:
         options: RowOptions,
         before: control_pb2.Rows | None,
         folder: Path,
-        log: Callable[[str], None],
     ) -> None:
         self.message = control_pb2.Rows(
             timeout_millis=options.timeout_ms,
@@ -55,7 +56,6 @@ class VersionRows:
         self._options = options
         self._before = before
         self._folder = folder
-        self._log = log
         self._watch: TopologyWatch | None = None
         self._bound: BoundRows | None = None
         self._binding = threading.Lock()
@@ -75,7 +75,7 @@ class VersionRows:
                 raise
             for name in _PLACE:
                 setattr(self.message, name, getattr(before, name))
-            log(f"{url} does not answer; rows go on as before until it does")
+            _LOG.warning(f"{url} does not answer; rows go on as before until it does")
             return
         try:
             place = self._bound.place()
@@ -111,7 +111,7 @@ class VersionRows:
 
         def tell(topology: str) -> None:
             set_topology(topology)
-            self._log(f"{self._store_url}: the nodes of the store have changed")
+            _LOG.info(f"{self._store_url}: the nodes of the store have changed")
 
         self._watch = TopologyWatch(lambda: self.bound().topology(), tell, known)
 

@@ -5,10 +5,13 @@ Versions are the children of its base path whose names are numbers; its policy c
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+_LOG = logging.getLogger(__name__)
 
 VersionPolicy = Any
 """TF Serving's message `FileSystemStoragePathSourceConfig.ServableVersionPolicy`."""
@@ -24,16 +27,12 @@ class VersionSource:
         model: the model's name, for messages.
         base_path: the directory of the version directories.
         policy: latest (the default, with one version), all, or specific.
-        log: takes what an operator should know; the same line is said once until it changes.
     """
 
-    def __init__(
-        self, model: str, base_path: Path, policy: VersionPolicy, log: Callable[[str], None]
-    ) -> None:
+    def __init__(self, model: str, base_path: Path, policy: VersionPolicy) -> None:
         self._model = model
         self._base_path = base_path
         self._policy = policy
-        self._log = log
         self._said: list[str] = []
 
     def find(self) -> dict[int, Path] | None:
@@ -56,7 +55,7 @@ class VersionSource:
             )
         for line in saying:
             if line not in self._said:
-                self._log(line)
+                _LOG.warning(line)
         self._said = saying
         return found
 

@@ -5,12 +5,12 @@
 
 #include <atomic>
 #include <chrono>
-#include <cstdio>
 #include <mutex>
 #include <thread>
 
 #include "answer.h"
 #include "give_way.h"
+#include "log_line.h"
 #include "metrics.h"
 #include "public_server.h"
 #include "row_metrics.h"
@@ -88,10 +88,11 @@ void ControlService::add_tensorflow_stats(hotrow::StatsReply* reply) {
   try {
     write_tensorflow_stats(ops_, reply);
   } catch (const Refused& error) {
-    // Ours are told without them.
+    // Our own are sent without them.
     static std::once_flag said;
     std::call_once(said, [&] {
-      std::fprintf(stderr, "TensorFlow's own metrics cannot be read: %s\n", error.what());
+      log_line(Level::kWarning, "control_service.cc",
+               std::string("TensorFlow's own metrics cannot be read: ") + error.what());
     });
   }
 }

@@ -10,6 +10,8 @@
 #include <ctime>
 #include <system_error>
 
+#include "log_line.h"
+
 namespace hotrow_server {
 namespace {
 
@@ -40,9 +42,9 @@ bool LogFile::append(std::string_view records, int64_t count, const LogFileLimit
     write(records, limits);
   } catch (const std::system_error& error) {
     if (!failing_) {
-      std::fprintf(stderr,
-                   "requests are not logged: %s; make room, or a folder that can be written to\n",
-                   error.what());
+      log_line(Level::kError, "log_file.cc",
+               std::string("requests are not logged: ") + error.what() +
+                   "; make room, or a folder that can be written to");
     }
     failing_ = true;
     lost_ += count;
@@ -50,8 +52,9 @@ bool LogFile::append(std::string_view records, int64_t count, const LogFileLimit
     return false;
   }
   if (failing_) {
-    std::fprintf(stderr, "requests are logged again: %s; %lld records are lost\n", path_.c_str(),
-                 static_cast<long long>(lost_));
+    log_line(
+        Level::kInfo, "log_file.cc",
+        "requests are logged again: " + path_ + "; " + std::to_string(lost_) + " records are lost");
   }
   failing_ = false;
   lost_ = 0;

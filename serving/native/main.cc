@@ -13,11 +13,13 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <string>
 #include <system_error>
 #include <thread>
 
 #include "control_service.h"
 #include "control_socket.h"
+#include "log_line.h"
 #include "session.h"
 
 int main(int argc, char** argv) {
@@ -46,7 +48,8 @@ int main(int argc, char** argv) {
   try {
     hotrow_server::serve_control(argv[1], &control);
   } catch (const std::system_error& error) {
-    std::fprintf(stderr, "hotrow-server: cannot listen on %s\n", error.what());
+    hotrow_server::log_line(hotrow_server::Level::kError, "main.cc",
+                            std::string("hotrow-server cannot listen on ") + error.what());
     return 1;
   }
   control.wait_until_ended();

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import logging
+from collections.abc import MutableMapping
+from typing import Any, cast
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -22,6 +24,7 @@ def protocol_with_header_timeout(seconds: float) -> type[H11Protocol]:
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
+            self.logger = cast(logging.Logger, _ClientLogger(self.logger, self.client))
             self._watch_headers()
 
         def connection_lost(self, exc: Exception | None) -> None:
@@ -51,3 +54,19 @@ def protocol_with_header_timeout(seconds: float) -> type[H11Protocol]:
                 self.transport.close()
 
     return PunctualProtocol
+
+
+class _ClientLogger(logging.LoggerAdapter[logging.Logger]):
+    """Names the client in each line."""
+
+    def __init__(self, logger: logging.Logger, client: tuple[str, int] | None) -> None:
+        super().__init__(logger)
+        host, port = client or ("unknown", 0)
+        host = host.removeprefix("::ffff:")  # IPv4, as the socket of both shows it
+        self._client = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self.level = logger.level
+
+    def process(
+        self, msg: Any, kwargs: MutableMapping[str, Any]
+    ) -> tuple[Any, MutableMapping[str, Any]]:
+        return f"client {self._client}: {msg}", kwargs

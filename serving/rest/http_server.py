@@ -58,6 +58,7 @@ class RestServer:
                 app,
                 http=protocol_with_header_timeout(header_seconds),
                 log_level="warning",
+                log_config=None,  # as every other line
                 access_log=False,
                 lifespan="off",
                 server_header=False,

@@ -397,7 +397,9 @@ def test_a_server_without_its_store_ends_and_names_it(
         "Failed to start server. Error: 1 model(s) did not become available: "
         f"{{{{{{name: m version: 1}} due to error: {code}: {reason}}}, }}"
     )
-    assert log == [f"m: version 1 failed to load (attempt 1 of 1, gave up): {reason}"]
+    (line,) = log
+    named = reason if f"{base}/1" in reason else f"{base}/1: {reason}"
+    assert line.endswith(f"] m: version 1 failed to load (attempt 1 of 1, gave up): {named}")
 
 
 def test_a_store_that_was_cut_is_an_error_and_not_the_end_of_the_process(

@@ -11,10 +11,6 @@ from hotrow.errors import InvalidArgumentError, NotFoundError
 from hotrow.serving.batching_parameters import default_parameters, read_parameters
 
 
-def _log(line: str) -> None:
-    pass
-
-
 def test_defaults_are_those_of_tensorflow_serving() -> None:
     parameters = default_parameters()
     batching = parameters.batching
@@ -26,7 +22,7 @@ def test_defaults_are_those_of_tensorflow_serving() -> None:
 
 def test_the_file_of_tensorflow_serving_is_read(shared: Path) -> None:
     path = shared / "data" / "tfserving_testdata" / "batching_config.txt"
-    parameters = read_parameters(str(path), _log)
+    parameters = read_parameters(str(path))
     batching = parameters.batching
     assert parameters.threads == 8
     assert (batching.max_batch_size, batching.batch_timeout_micros) == (128, 0)
@@ -62,16 +58,16 @@ def test_what_is_not_legal_is_refused(tmp_path: Path, text: str, said: str) -> N
     path = tmp_path / "batching.txt"
     path.write_text(text)
     with pytest.raises(InvalidArgumentError) as refused:
-        read_parameters(str(path), _log)
+        read_parameters(str(path))
     assert said in str(refused.value)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="nowhere"):
-        read_parameters(str(tmp_path / "nowhere"), _log)
+        read_parameters(str(tmp_path / "nowhere"))
 
 
 def test_zero_enqueued_batches_count_as_one(tmp_path: Path) -> None:
     path = tmp_path / "batching.txt"
     path.write_text("max_enqueued_batches { value: 0 }")
-    assert read_parameters(str(path), _log).batching.max_enqueued_batches == 1
+    assert read_parameters(str(path)).batching.max_enqueued_batches == 1

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from logged_lines import logged_lines
 
 from hotrow.errors import UnavailableError
 from hotrow.serving.lifecycle import LoadPolicy, Lost, ModelLifecycle, State, VersionStatus
@@ -80,12 +81,14 @@ class Disk:
             )
 
     def put(self, *numbers: int) -> None:
-        self.versions = {number: Path(str(number)) for number in numbers}
+        self.versions = {number: Path(f"/m/{number}") for number in numbers}
 
 
 @pytest.fixture
-def disk() -> Disk:
-    return Disk()
+def disk() -> Iterator[Disk]:
+    disk = Disk()
+    with logged_lines(disk.log):
+        yield disk
 
 
 def _lifecycle(
@@ -102,7 +105,6 @@ def _lifecycle(
         LimitedThreads("load", loads),
         LimitedThreads("unload", 0),
         changed or threading.Condition(),
-        disk.log,
     )
 
 
@@ -163,7 +165,7 @@ def test_a_failed_load_is_retried_and_then_given_up(
     disk.wait_for("version 1 is available")
     disk.broken[2] = UnavailableError("the store is away")
     disk.put(2)
-    disk.wait_for("version 2 failed to load (attempt 3 of 3, gave up): the store is away")
+    disk.wait_for("version 2 failed to load (attempt 3 of 3, gave up): /m/2: the store is away")
     assert lifecycle.statuses() == [
         VersionStatus(2, State.END, Code.UNAVAILABLE, "the store is away"),
         VersionStatus(1, State.AVAILABLE),
@@ -178,7 +180,7 @@ def test_a_version_that_failed_is_tried_again_after_it_was_away(
     disk.broken[1] = ValueError("half a file")
     disk.put(1)
     lifecycle.aspire(disk.list_versions)
-    disk.wait_for("gave up): ValueError: half a file")
+    disk.wait_for("gave up): /m/1: ValueError: half a file")
     failed = VersionStatus(1, State.END, Code.INTERNAL, "ValueError: half a file")
     assert lifecycle.outcome() == failed
     disk.broken.clear()
@@ -301,7 +303,7 @@ def test_a_version_that_is_lost_is_loaded_again(
     assert lifecycle.statuses() == [waiting]
     disk.held[1].set()
     disk.wait_for_loads(1, 1)
-    disk.wait_for("attempt 1 of 3, next in 0.01 s): the store is away")
+    disk.wait_for("attempt 1 of 3, next in 0.01 s): /m/1: the store is away")
 
 
 def test_a_version_that_stays_lost_ends_with_its_error(disk: Disk) -> None:
@@ -415,8 +417,9 @@ def test_models_do_not_keep_each_other_awake() -> None:
 
     for disk, lifecycle in zip(disks, lifecycles, strict=True):
         disk.put(1)
-        lifecycle.aspire(functools.partial(find, disk))
-        disk.wait_for("version 1 is available")
+        with logged_lines(disk.log):
+            lifecycle.aspire(functools.partial(find, disk))
+            disk.wait_for("version 1 is available")
     before = changed.wakes
     for _ in range(20 + len(lifecycles)):
         assert polls.acquire(timeout=WAIT_SECONDS)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from google.protobuf import text_format
+from logged_lines import logged_lines
 from tensorflow.core.protobuf import config_pb2
 
 from hotrow.errors import HotrowError
@@ -35,9 +36,9 @@ def _packed(value: bytes) -> str:
 
 def _read(path: Path, text: str, **flags: Any) -> tuple[Platform, list[str]]:
     path.write_text(text)
-    lines: list[str] = []
     options = ServeOptions(model_base_path="/m", platform_config_file=str(path), **flags)
-    return read_platform(options, lines.append), lines
+    with logged_lines() as lines:
+        return read_platform(options), lines
 
 
 @pytest.fixture
@@ -192,9 +193,9 @@ def test_it_is_refused_for(path: Path, text: str, said: str) -> None:
 
 
 def test_without_a_file_flags_say_it() -> None:
-    lines: list[str] = []
     options = ServeOptions(model_base_path="/m", enable_batching=True, saved_model_tags=("a", "b"))
-    platform = read_platform(options, lines.append)
+    with logged_lines() as lines:
+        platform = read_platform(options)
     assert platform.session.tags == ("a", "b")
     assert platform.batching is not None
     assert platform.batching().batching.thread_pool_name == "model_server_batch_threads"

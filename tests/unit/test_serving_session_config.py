@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from google.protobuf import text_format
+from logged_lines import logged_lines
 from tensorflow.core.protobuf import config_pb2
 
 from hotrow.errors import InvalidArgumentError, NotFoundError
@@ -16,8 +17,8 @@ from hotrow.serving.session_config import session_config
 
 def _made(expected: str = "", **flags: Any) -> list[str]:
     """Compares what flags make with a text; returns what was logged."""
-    lines: list[str] = []
-    made = session_config(ServeOptions(model_base_path="/m", **flags), lines.append)
+    with logged_lines() as lines:
+        made = session_config(ServeOptions(model_base_path="/m", **flags))
     assert made == text_format.Parse(expected, config_pb2.ConfigProto())
     return lines
 

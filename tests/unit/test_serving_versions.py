@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from google.protobuf import text_format
+from logged_lines import logged_lines
 from tensorflow_serving.config.model_server_config_pb2 import ModelConfig
 
 from hotrow.serving.versions import VersionSource
@@ -17,10 +18,11 @@ class Model:
     def __init__(self, base_path: Path, policy: str = "") -> None:
         self.lines: list[str] = []
         config = text_format.Parse(policy, ModelConfig())
-        self.source = VersionSource("m", base_path, config.model_version_policy, self.lines.append)
+        self.source = VersionSource("m", base_path, config.model_version_policy)
 
     def versions(self) -> dict[int, str] | None:
-        found = self.source.find()
+        with logged_lines(self.lines.append):
+            found = self.source.find()
         return None if found is None else {number: path.name for number, path in found.items()}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -29,8 +30,17 @@ READY_SECONDS = 120.0
 STOP_SECONDS = 60.0
 
 
+# Time, level and file of a line.
+PREFIX = r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}: [IWEF] \S+\] "
+
+
 class Server:
-    """A `platform serve` process and clients for it."""
+    """A `platform serve` process and clients for it.
+
+    Attributes:
+        lines: of standard error.
+        log: the same without time, level and file.
+    """
 
     def __init__(self, model: str, base_path: Path, *flags: str) -> None:
         self.model = model
@@ -47,6 +57,7 @@ class Server:
             stderr=subprocess.PIPE,
             text=True,
         )
+        self.lines: list[str] = []
         self.log: list[str] = []
         self._new_line = threading.Condition()
         self._reader = threading.Thread(target=self._read_log, daemon=True)
@@ -118,7 +129,8 @@ class Server:
         assert self.process.stderr is not None
         for line in self.process.stderr:
             with self._new_line:
-                self.log.append(line.rstrip())
+                self.lines.append(line.rstrip())
+                self.log.append(re.sub(PREFIX, "", line.rstrip()))
                 self._new_line.notify_all()
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from free_ports import free_port
+from logged_lines import logged_lines
 
 from hotrow.cli.serve import command, read_options
 from hotrow.errors import HotrowError
@@ -18,11 +19,10 @@ def refused_start(model: str, base_path: Path | str, *flags: str) -> list[str]:
     As the process does, it reads the flags, then the files that they name, then looks at what is to
     be listened on. test_process.py shows the same line, and the exit code, of a real one.
     """
-    log: list[str] = []
     given = [f"--model_name={model}", f"--model_base_path={base_path}", f"--port={free_port()}"]
-    with pytest.raises(HotrowError) as refused:
+    with logged_lines() as log, pytest.raises(HotrowError) as refused:
         context = command.make_context("serve", [*given, *flags])
         inner = {"control_folder", "lifeline"}
         options = read_options(**{n: v for n, v in context.params.items() if n not in inner})
-        check_listeners(options, read_files(options, None, log.append).transport)
+        check_listeners(options, read_files(options, None).transport)
     return [*log, " ".join(str(refused.value).split())]

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from logged_lines import logged_lines
 
 from hotrow.protos import control_pb2
 from hotrow.serving.control_socket import ask
@@ -63,23 +64,23 @@ def request_of(zoo_dir: Path, version: int) -> control_pb2.LoadRequest:
 def test_a_servable_that_is_routed_to_from_before_is_freed_when_routes_are_those_of_now(
     left: Supervision, zoo_dir: Path
 ) -> None:
-    lines: list[str] = []
-    plane = DataPlane(left, lines.append)
-    plane.wait_until_started()
-    for version in (1, 2):
-        assert plane.adopt(request_of(zoo_dir, version), lambda err: None) is not None
-    plane.unload(1)  # as when it fails for another reason: routes of before lead to it
-    described = ask(
-        left.folder / "control", control_pb2.Request(describe=control_pb2.DescribeRequest())
-    ).describe
-    assert {entry.load.servable for entry in described.servables} == {1, 2}
-    plane.set_routes(routes(2))
-    plane.begin()
-    described = ask(
-        left.folder / "control", control_pb2.Request(describe=control_pb2.DescribeRequest())
-    ).describe
-    assert {entry.load.servable for entry in described.servables} == {2}
-    with pytest.raises(RequestError, match="routes lead to servable 2"):
-        plane.unload(2)
-    plane.stop(1.0)
+    with logged_lines() as lines:
+        plane = DataPlane(left)
+        plane.wait_until_started()
+        for version in (1, 2):
+            assert plane.adopt(request_of(zoo_dir, version), lambda err: None) is not None
+        plane.unload(1)  # as when it fails for another reason: routes of before lead to it
+        described = ask(
+            left.folder / "control", control_pb2.Request(describe=control_pb2.DescribeRequest())
+        ).describe
+        assert {entry.load.servable for entry in described.servables} == {1, 2}
+        plane.set_routes(routes(2))
+        plane.begin()
+        described = ask(
+            left.folder / "control", control_pb2.Request(describe=control_pb2.DescribeRequest())
+        ).describe
+        assert {entry.load.servable for entry in described.servables} == {2}
+        with pytest.raises(RequestError, match="routes lead to servable 2"):
+            plane.unload(2)
+        plane.stop(1.0)
     assert lines == []

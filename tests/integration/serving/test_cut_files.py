@@ -174,7 +174,7 @@ class NoExecutable:
 def follower(bound: BoundRows, folder: Path) -> CutFollower:
     rows: Any = Rows(bound)
     executable: Any = NoExecutable(folder)
-    return CutFollower("m", 1, rows, executable, CutCounts(), print)
+    return CutFollower("m", 1, rows, executable, CutCounts())
 
 
 def test_who_begins_while_a_cut_is_forgotten_begins_with_those_that_are_left(

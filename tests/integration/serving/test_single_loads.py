@@ -24,7 +24,7 @@ WAIT_SECONDS = 60.0
 def plane(tmp_path: Path) -> Iterator[DataPlane]:
     """An executable without versions."""
     reading, writing = os.pipe()
-    made = DataPlane(Supervision(tmp_path, reading), print)
+    made = DataPlane(Supervision(tmp_path, reading))
     made.wait_until_started()
     yield made
     made.stop(1.0)

@@ -285,6 +285,16 @@ ROWS = (
         "test_data_plane.py::test_a_run_that_never_ends_does_not_keep_it",
     ),
     added(
+        "`log_format`",
+        "test_log.py::test_every_line_of_every_process_is_of_one_form",
+        "test_log.py::test_an_error_before_the_start_is_of_that_form_too",
+        "test_serving_log_line.py::test_a_line_is_read",
+        "test_serving_log_line.py::test_what_is_in_no_form_is_a_warning_of_now",
+        "test_serving_log_line.py::test_a_time_that_is_none_is_now",
+        "test_serving_log_line.py::test_the_last_words_of_a_command_stay_as_they_are",
+        "test_serving_log_line.py::test_pythons_records_are_read_back",
+    ),
+    added(
         "`enable_grpc_reflection`",
         "test_reflection.py::test_services_and_their_messages_are_told",
         "test_reflection.py::test_it_takes_nothing_from_the_services",
