@@ -139,14 +139,16 @@ TEST_CASE("line log: random writes, reads, holds and cleaning agree with a map a
   }
   uint64_t cleaned = 0;
   uint32_t seed = 1;
+  size_t n = 0;
   for (const size_t line_bytes : {4, 64, 100, 512, 520, 4096, 5000}) {
+    if (kLess && n++ % 2 != 0) continue;
     CAPTURE(line_bytes);
     LineLog log(where, line_bytes, 3, options);
     const uint32_t rows = 40 * tiny_lines(line_bytes);
     RandomSession(log, rows, seed++).run((kLess ? 50 : 150) * tiny_lines(line_bytes) / 10);
     cleaned += log.statistics().segments_cleaned;
   }
-  CHECK(cleaned > (kLess ? 50 : 200));  // by a thread beside: fewer on a busy machine
+  CHECK(cleaned > (kLess ? 20 : 200));  // by a thread beside: fewer on a busy machine
   CHECK(std::filesystem::is_empty(directory / ""));
 }
 
@@ -200,7 +202,7 @@ TEST_CASE("line log: writers, readers and the cleaner at once") {
       std::this_thread::sleep_for(std::chrono::milliseconds(3));
     }
   });
-  while (log.statistics().segments_cleaned < 3000) {
+  while (log.statistics().segments_cleaned < (kLess ? 800u : 3000u)) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   stop = true;

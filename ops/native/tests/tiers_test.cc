@@ -291,7 +291,7 @@ TEST_CASE("tiers: lines on disk, with any size of cache and window") {
        {OptimizerKind::kSgd, OptimizerKind::kMomentum, OptimizerKind::kAdagrad,
         OptimizerKind::kRowwiseAdagrad, OptimizerKind::kAdam, OptimizerKind::kFtrl}) {
     for (const size_t window : {size_t{0}, size_t{1}, size_t{8}}) {
-      if (kLess && n++ % 7 != 2) continue;
+      if (kLess && n++ % 9 != 2) continue;
       Case c;
       c.disk = directory / "";
       c.kind = kind;
@@ -328,7 +328,7 @@ TEST_CASE("tiers: while the disk is full steps fail, and nothing is lost") {
   REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
   const auto old_action = std::signal(SIGXFSZ, SIG_IGN);
   int failures = 0;
-  for (int round = 0; round < (kLess ? 24 : 40); ++round) {
+  for (int round = 0; round < (kLess ? 12 : 40); ++round) {
     StepKeys keys;
     keys.keys = batch_of(random, 9000, 400000);
     keys.gradients = gradients_of(random, keys.keys.size() * plain.width());
