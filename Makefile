@@ -41,10 +41,10 @@ build-tests: setup ## the C++ tests and the emulated GPU, which pytest runs
 	@.ci/build-tests $(BIN)/python
 
 test: build-tests ## the tests but those marked slow
-	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile
 
 test-all: build-tests ## every test, before an issue is closed
-	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "slow or not slow"
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile -m "slow or not slow"
 
 native-test: setup ## the C++ tests of the core and the server (part of `make test`, too)
 	@.ci/core-tests $(BIN)/python plain

@@ -24,28 +24,6 @@ ROOT = Path(__file__).resolve().parent.parent
 
 pytest_plugins = ["redis_servers.fixtures"]
 
-# Files that take half a minute and more, the longest first: begun last, they would keep one process
-# busy when the others have ended.
-LONG = [
-    "unit/native/test_core_cpp.py",
-    "integration/test_train_ranks.py",
-    "e2e/test_first_day_pages.py",
-    "unit/test_ranked_training.py",
-    "integration/serving/test_cuts.py",
-    "integration/test_train_command.py",
-    "integration/serving/test_redis_rows.py",
-    "integration/test_export_changes.py",
-    "unit/ops/test_gpu_layers.py",
-    "integration/test_resume.py",
-    "integration/test_export_model.py",
-    "e2e/test_train_to_served.py",
-    "integration/serving/test_training_goes_on.py",
-    "integration/test_ranks.py",
-    "integration/test_full_disk.py",
-    "unit/test_stale_training.py",
-    "integration/test_train_ranks_on_gpus.py",
-]
-
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
@@ -57,12 +35,6 @@ def shared() -> Path:
             pytest.fail(reason)
         pytest.skip(reason)
     return folder
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts long files first; the others stay in their order."""
-    ranks = {ROOT / "tests" / name: rank for rank, name in enumerate(LONG)}
-    items.sort(key=lambda item: ranks.get(item.path, len(LONG)))
 
 
 def pytest_collection_finish() -> None:
