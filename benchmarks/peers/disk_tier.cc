@@ -28,8 +28,8 @@
 #include <thread>
 #include <vector>
 
-#include "core/line_log.h"
-#include "core/read_room.h"
+#include "core/disk/line_log.h"
+#include "core/disk/read_room.h"
 #ifdef HAVE_ROCKSDB
 #include <rocksdb/db.h>
 #include <rocksdb/filter_policy.h>

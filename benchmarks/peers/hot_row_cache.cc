@@ -11,8 +11,8 @@
 #include <thread>
 #include <vector>
 
-#include "core/memory_reader.h"
-#include "core/serving_lookup.h"
+#include "core/serving/lookup.h"
+#include "core/store/memory_reader.h"
 #include "zipf_keys.h"
 
 namespace {

@@ -24,8 +24,8 @@
 #include <thread>
 #include <vector>
 
-#include "core/c_api_redis.h"
-#include "core/c_api_serving.h"
+#include "core/abi/redis.h"
+#include "core/abi/serving.h"
 #include "zipf_keys.h"
 
 namespace {

@@ -27,7 +27,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/hash.h"
+#include "core/base/hash.h"
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "core/hash.h"
+#include "core/base/hash.h"
 
 inline constexpr double kSkew = 1.05;
 

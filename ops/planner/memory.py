@@ -22,7 +22,7 @@ from hotrow.spec import (
 ROW_OVERHEAD_BYTES = 24
 """Header and index of a row, as BENCHMARKS.md has measured ("Growth of a table")."""
 
-# State values a weight and a row: those of `core/optimizer.cc`.
+# State values a weight and a row: those of `core/kernels/optimizer.cc`.
 _STATE: dict[type[TableOptimizer], tuple[int, int]] = {
     SGD: (0, 0),
     Momentum: (1, 0),

@@ -1,4 +1,4 @@
-"""Who owns a key: the arithmetic of `core/dispatch.h`, in numpy."""
+"""Who owns a key: the arithmetic of `core/base/dispatch.h`, in numpy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def owners_of(keys: Ints, ranks: int, hashed: bool) -> Ints:
 
 
 def mix64(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Returns a bijection of uint64 [N] whose bits all depend on each other: `core/hash.h`."""
+    """Returns a bijection of uint64 [N] whose bits all depend on each other: `core/base/hash.h`."""
     x = x + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

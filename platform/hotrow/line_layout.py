@@ -1,4 +1,4 @@
-"""The parts of a row line, read from bytes with numpy: the layout of `core/row_line.h`.
+"""The parts of a row line, read from bytes with numpy: the layout of `core/kernels/row_line.h`.
 
 A line is `[weights: D of one type | vectors x D of state | pad to 4 bytes | scalars x float32]`.
 N: rows. D: weights of a row. L: bytes of a line.

@@ -4,7 +4,7 @@
 #include <map>
 #include <string_view>
 
-#include "core/c_api.h"
+#include "core/abi/c_api.h"
 
 namespace hotrow_server {
 namespace {

@@ -1,6 +1,6 @@
 #include "servable.h"
 
-#include "core/c_api.h"
+#include "core/abi/c_api.h"
 #include "refused.h"
 #include "tensorflow_serving/apis/get_model_metadata.pb.h"
 

@@ -286,3 +286,19 @@ def test_no_file_names_a_package_registry_or_a_path_of_one_machine() -> None:
             if found := pattern.search(line):
                 wrong.append(f"{name}:{number}: {found.group()}")
     assert wrong == []
+
+
+def test_no_room_of_the_core_includes_a_higher_one() -> None:
+    done = subprocess.run(
+        [ROOT / ".ci" / "rooms", "--check"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_tests_of_the_core_stand_in_its_rooms() -> None:
+    native = ROOT / "ops" / "native"
+    rooms = {path.parent.relative_to(native / "core") for path in native.glob("core/**/*.h")}
+    tested = {
+        path.parent.relative_to(native / "tests") for path in native.glob("tests/**/*_test.cc")
+    }
+    assert tested <= rooms, tested - rooms

@@ -12,7 +12,7 @@
 #include <memory>
 #include <string>
 
-#include "core/c_api.h"
+#include "core/abi/c_api.h"
 
 namespace nb = nanobind;
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/c_api_pages.h"
+#include "core/abi/pages.h"
 
 namespace {
 

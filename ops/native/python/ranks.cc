@@ -1,9 +1,10 @@
+#include "core/abi/ranks.h"
+
 #include <nanobind/stl/vector.h>
 
 #include <memory>
 #include <vector>
 
-#include "core/c_api_ranks.h"
 #include "python/binding.h"
 
 namespace {

@@ -1,6 +1,6 @@
 #include "python/redis_reader.h"
 
-#include "core/c_api_redis.h"
+#include "core/abi/redis.h"
 #include "python/row_reader.h"
 
 namespace {

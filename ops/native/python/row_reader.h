@@ -1,7 +1,7 @@
 // What every reader of stored rows does for Python.
 #pragma once
 
-#include "core/c_api_store.h"
+#include "core/abi/store.h"
 #include "python/binding.h"
 
 class RowReader {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/c_api_serving.h"
+#include "core/abi/serving.h"
 #include "python/row_reader.h"
 #include "python/threads.h"
 

@@ -1,3 +1,5 @@
+#include "core/abi/store.h"
+
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>
 
@@ -5,7 +7,6 @@
 #include <tuple>
 #include <vector>
 
-#include "core/c_api_store.h"
 #include "python/binding.h"
 #include "python/row_reader.h"
 

@@ -5,7 +5,7 @@
 #include <limits>
 #include <optional>
 
-#include "core/c_api_rows.h"
+#include "core/abi/rows.h"
 #include "python/binding.h"
 
 namespace {

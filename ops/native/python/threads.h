@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/c_api.h"
+#include "core/abi/c_api.h"
 
 // A pool of `count` threads, the caller's among them. One call at a time uses it; others run alone.
 class Threads {

@@ -1,7 +1,7 @@
 // What a call fails with, for CHECK(error_code([] { ... }) == Code::kDataLoss).
 #pragma once
 
-#include "core/status.h"
+#include "core/base/status.h"
 
 namespace hotrow {
 

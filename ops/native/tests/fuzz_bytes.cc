@@ -8,9 +8,9 @@
 #include <cstdlib>
 #include <string>
 
-#include "core/manifest.h"
-#include "core/status.h"
-#include "one_table.h"
+#include "core/base/status.h"
+#include "core/store/manifest.h"
+#include "tests/one_table.h"
 
 namespace hotrow {
 namespace {

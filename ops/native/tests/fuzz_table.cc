@@ -7,8 +7,8 @@
 #include <set>
 #include <string>
 
-#include "core/status.h"
-#include "one_table.h"
+#include "core/base/status.h"
+#include "tests/one_table.h"
 
 namespace hotrow {
 namespace {

@@ -3,7 +3,7 @@
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
 
-#include "test_size.h"
+#include "tests/test_size.h"
 
 int main(int argc, char** argv) {
   hotrow::read_test_size(argc, argv);

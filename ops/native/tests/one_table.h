@@ -7,9 +7,9 @@
 #include <thread>
 #include <vector>
 
-#include "core/snapshot.h"
-#include "core/table.h"
-#include "core/training.h"
+#include "core/ranks/step.h"
+#include "core/table/snapshot.h"
+#include "core/table/table.h"
 
 namespace hotrow {
 

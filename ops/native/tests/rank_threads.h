@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/thread_communicator.h"
+#include "core/comm/thread_communicator.h"
 
 namespace hotrow {
 

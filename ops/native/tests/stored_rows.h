@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "core/hash.h"
-#include "core/memory_reader.h"
-#include "core/row_reader.h"
+#include "core/base/hash.h"
+#include "core/store/memory_reader.h"
+#include "core/store/row_reader.h"
 
 namespace hotrow {
 

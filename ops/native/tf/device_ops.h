@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "core/c_api.h"
+#include "core/abi/c_api.h"
 #include "tensorflow/core/framework/allocator.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tf/op_features.h"

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/c_api.h"
+#include "core/abi/c_api.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/c_api_ranks.h"
+#include "core/abi/ranks.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"

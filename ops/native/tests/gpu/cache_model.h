@@ -1,4 +1,4 @@
-// What device_cache.h promises, on the CPU and in the plainest way: batch after batch.
+// What gpu/kernels/cache.h promises, on the CPU and in the plainest way: batch after batch.
 #pragma once
 
 #include <algorithm>
@@ -6,8 +6,8 @@
 #include <map>
 #include <vector>
 
-#include "core/device_cache.h"
-#include "core/hash.h"
+#include "core/base/hash.h"
+#include "core/gpu/kernels/cache.h"
 
 namespace hotrow {
 

@@ -13,7 +13,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "core/device_memory.h"
+#include "core/gpu/kernels/memory.h"
 #include "tests/test_size.h"
 
 namespace hotrow {

@@ -5,8 +5,8 @@
 #include <random>
 #include <vector>
 
-#include "core/kernels.h"
-#include "core/row_line.h"
+#include "core/kernels/kernels.h"
+#include "core/kernels/row_line.h"
 #include "tests/gpu/device_array.h"
 
 namespace hotrow {

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "core/device_communicator.h"
-#include "core/device_runtime.h"
-#include "tests/communicator_rounds.h"
+#include "core/gpu/comm/communicator.h"
+#include "core/gpu/kernels/runtime.h"
+#include "tests/comm/communicator_rounds.h"
 #include "tests/gpu/device_array.h"
 
 namespace hotrow {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "core/device_layer.h"
+#include "core/gpu/step/layer.h"
 #include "tests/gpu/device_array.h"
 #include "tests/one_table.h"
 

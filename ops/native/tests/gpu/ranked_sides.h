@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/collectives.h"
+#include "core/comm/collectives.h"
 #include "tests/gpu/layer_sides.h"
 #include "tests/rank_threads.h"
 

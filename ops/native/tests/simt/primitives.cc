@@ -1,9 +1,10 @@
-// The sibling of core/device_primitives.cu on the CPU.
+// The sibling of core/gpu/kernels/primitives.cu on the CPU.
+#include "core/gpu/kernels/primitives.h"
+
 #include <algorithm>
 #include <numeric>
 #include <vector>
 
-#include "core/device_primitives.h"
 #include "tests/simt/simt.h"
 
 namespace hotrow {

@@ -1,4 +1,4 @@
-// A small SIMT machine for tests: g++ compiles the kernels of core/*.cu against this header, and
+// A small SIMT machine for tests: g++ compiles the kernels of core/gpu against this header, and
 // they run on the CPU, one fiber a CUDA thread (simt.cc). Threads take turns at random wherever
 // they meet (barriers, shuffles, atomics), so a barrier that is missing shows as a wrong result;
 // blocks run on two host threads, in random order. It knows what our kernels use and no more:

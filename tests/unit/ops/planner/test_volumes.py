@@ -95,7 +95,7 @@ def test_the_owner_of_a_negative_key_is_the_mathematical_modulus(keys, owners):
 
 
 def test_the_owner_of_a_mixed_key_is_that_of_the_core():
-    # mix64(mix64(key)) % 5 of core/hash.h, compiled.
+    # mix64(mix64(key)) % 5 of core/base/hash.h, compiled.
     keys = np.array([0, 1, -1, 2**62, -(2**63), 12345], np.int64)
     assert owners_of(keys, 5, True).tolist() == [0, 3, 2, 0, 1, 0]
 

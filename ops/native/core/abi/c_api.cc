@@ -1,0 +1,186 @@
+#include "core/abi/c_api.h"
+
+#include <cstring>
+#include <new>
+#include <string>
+
+#include "core/abi/guard.h"
+#include "core/base/dispatch.h"
+#include "core/base/fingerprint.h"
+#include "core/base/status.h"
+#include "core/base/unique.h"
+#include "core/table/registry.h"
+
+struct hr_serving {
+  hotrow::Served served;
+};
+
+using hotrow::Code;
+using hotrow::capi::guarded;
+
+namespace {
+
+hotrow::ServingOptions to_options(const hr_serving_options& from) {
+  hotrow::ServingOptions options;
+  options.store = from.store;
+  options.generation = from.generation;
+  options.topology = from.topology;
+  options.redis.username = from.username;
+  options.redis.password = from.password;
+  options.redis.database = from.database;
+  options.timeout = std::chrono::milliseconds(from.timeout_millis);
+  options.on_store_failure = from.default_on_failure != 0 ? hotrow::OnStoreFailure::kDefault
+                                                          : hotrow::OnStoreFailure::kFail;
+  options.cache.rows = from.cache_rows;
+  options.cache.bytes = from.cache_bytes;
+  options.cache.policy =
+      from.cache_lru != 0 ? hotrow::CachePolicy::kLru : hotrow::CachePolicy::kLfu;
+  options.shown = from.shown;
+  return options;
+}
+
+std::vector<hotrow::LayerFile> to_layers(const hr_cut_layer* layers, size_t count) {
+  std::vector<hotrow::LayerFile> files;
+  for (size_t i = 0; i < count; ++i) files.push_back({layers[i].blocks, layers[i].version});
+  return files;
+}
+
+}  // namespace
+
+const char* hr_last_error(void) { return hotrow::capi::last_error().c_str(); }
+
+int hr_fingerprint64(const char* prefix, size_t prefix_bytes, const char* data,
+                     const int64_t* offsets, size_t count, int64_t* keys) {
+  return guarded([&] { hotrow::fingerprint64(prefix, prefix_bytes, data, offsets, count, keys); });
+}
+
+int hr_unique(const int64_t* keys, size_t count, int64_t* unique, int32_t* inverse,
+              size_t* unique_count) {
+  return guarded([&] {
+    hotrow::Unique u;
+    u.run(keys, count);
+    *unique_count = u.size();
+    std::copy_n(u.keys(), u.size(), unique);
+    std::copy_n(u.inverse(), count, inverse);
+  });
+}
+
+int hr_group_by_owner(const int64_t* keys, size_t count, int32_t shards, int hashed,
+                      int64_t* grouped, int32_t* order, int64_t* counts) {
+  return guarded([&] {
+    hotrow::Dispatch d;
+    d.group(keys, count, shards, hashed != 0);
+    std::copy(d.grouped().begin(), d.grouped().end(), grouped);
+    std::copy(d.order().begin(), d.order().end(), order);
+    std::copy(d.counts().begin(), d.counts().end(), counts);
+  });
+}
+
+int hr_combine(const float* grouped_rows, const int32_t* order, size_t count, size_t width,
+               float* rows) {
+  return guarded([&] { hotrow::combine(grouped_rows, order, count, width, rows); });
+}
+
+int hr_serving_bind(const char* model, int64_t version, const char* manifest_path,
+                    const hr_serving_options* options) {
+  return guarded(
+      [&] { hotrow::bind_serving(model, version, manifest_path, to_options(*options)); });
+}
+
+int hr_serving_attach(const char* manifest_path, const hr_serving_options* options) {
+  return guarded([&] { hotrow::attach_serving(manifest_path, to_options(*options)); });
+}
+
+void hr_serving_detach(const char* manifest_path) { hotrow::detach_serving(manifest_path); }
+
+int hr_serving_set_attached_topology(const char* manifest_path, const char* topology) {
+  return guarded([&] {
+    const auto tables = hotrow::attached_serving(manifest_path).tables;
+    if (tables == nullptr) {
+      hotrow::fail(Code::kNotFound, "manifest %s is not attached", manifest_path);
+    }
+    tables->set_topology(topology);
+  });
+}
+
+void hr_serving_unbind(const char* model, int64_t version) {
+  hotrow::unbind_serving(model, version);
+}
+
+int hr_serving_share(const char* model, int64_t version, const char* name) {
+  return guarded([&] { hotrow::share_serving(model, version, name); });
+}
+
+int hr_serving_show(const char* model, int64_t version, uint64_t shown, const hr_cut_layer* layers,
+                    size_t count) {
+  return guarded([&] { hotrow::show_serving(model, version, shown, to_layers(layers, count)); });
+}
+
+int hr_serving_show_attached(const char* manifest_path, uint64_t shown, const hr_cut_layer* layers,
+                             size_t count) {
+  return guarded([&] { hotrow::show_attached(manifest_path, shown, to_layers(layers, count)); });
+}
+
+int hr_serving_forget_cached(const char* model, int64_t version) {
+  return guarded([&] { hotrow::bound_serving(model, version).tables->forget_cached(); });
+}
+
+int hr_serving_set_stale(const char* model, int64_t version, int stale) {
+  return guarded([&] { hotrow::bound_serving(model, version).tables->set_stale(stale != 0); });
+}
+
+int hr_serving_open(const char* model, int64_t version, const char* manifest_path,
+                    hr_serving** tables) {
+  return guarded([&] {
+    hotrow::Served found;
+    if (model != nullptr) found = hotrow::find_serving(model, version);
+    if (found.tables == nullptr) found = hotrow::open_serving(manifest_path);
+    *tables = new hr_serving{std::move(found)};
+  });
+}
+
+void hr_serving_release(hr_serving* tables) { delete tables; }
+
+uint64_t hr_serving_id(const hr_serving* tables) { return tables->served.tables->id(); }
+
+int hr_serving_table(const hr_serving* tables, const char* table, size_t width, size_t* number) {
+  return guarded([&] {
+    *number = tables->served.tables->number_of(table);
+    const hotrow::StoredTable& stored = tables->served.tables->tables()[*number];
+    if (stored.width != width) {
+      hotrow::fail(Code::kFailedPrecondition,
+                   "table %s: width %zu in the store; the graph needs %zu", table, stored.width,
+                   width);
+    }
+  });
+}
+
+int hr_serving_lookup(const hr_serving* tables, const hr_feature* features, size_t count,
+                      float* const* pooled, const hr_executor* executor,
+                      const hr_sample_counts* told) {
+  return guarded([&] {
+    thread_local std::vector<hotrow::ServingFeature> asked;
+    asked.clear();
+    for (size_t f = 0; f < count; ++f) {
+      const hr_feature& from = features[f];
+      asked.push_back({from.name, from.table, from.keys, hotrow::capi::to_segments(from)});
+    }
+    const hotrow::Served& served = tables->served;
+    served.tables->lookup(asked.data(), count, pooled, hotrow::Executor(executor),
+                          {told->defaulted, told->stale, told->samples}, *served.overlay);
+  });
+}
+
+int hr_serving_set_topology(const char* model, int64_t version, const char* topology) {
+  return guarded([&] { hotrow::bound_serving(model, version).tables->set_topology(topology); });
+}
+
+int hr_serving_counts(const char* model, int64_t version, hr_visit_count visit, void* context) {
+  return guarded([&] {
+    hotrow::bound_serving(model, version)
+        .tables->visit_counts(
+            [&](const char* name, const std::string& of, double value, bool gauge) {
+              visit(context, name, of.c_str(), value, gauge ? 1 : 0);
+            });
+  });
+}

@@ -1,0 +1,396 @@
+/* The C ABI of libhotrow_core.so: what the TensorFlow ops, the Python binding and the server call.
+ *
+ * Every call returns 0, or a status code with gRPC's numbers; hr_last_error() then tells why, for
+ * the calling thread. Nothing here throws. Arrays belong to the caller. N keys, D weights a row,
+ * S floats of optimizer state a row, B samples. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/c_types.h"
+
+#if defined(HOTROW_CORE_BUILD)
+#define HR_API __attribute__((visibility("default")))
+#else
+#define HR_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The message of the last call of this thread that failed; valid until its next call. */
+HR_API const char* hr_last_error(void);
+
+/* --- keys and dispatch ------------------------------------------------------------------------ */
+/* keys[i] = FarmHash Fingerprint64(prefix + data[offsets[i]:offsets[i+1]]); offsets: (N + 1). */
+HR_API int hr_fingerprint64(const char* prefix, size_t prefix_bytes, const char* data,
+                            const int64_t* offsets, size_t count, int64_t* keys);
+/* unique: room for N, the first *unique_count are written; inverse: (N). */
+HR_API int hr_unique(const int64_t* keys, size_t count, int64_t* unique, int32_t* inverse,
+                     size_t* unique_count);
+/* grouped, order: (N); counts: (shards). */
+HR_API int hr_group_by_owner(const int64_t* keys, size_t count, int32_t shards, int hashed,
+                             int64_t* grouped, int32_t* order, int64_t* counts);
+/* rows[order[i], :] = grouped_rows[i, :]; both (N, width). */
+HR_API int hr_combine(const float* grouped_rows, const int32_t* order, size_t count, size_t width,
+                      float* rows);
+
+/* --- tables ------------------------------------------------------------------------------------
+ */
+typedef struct hr_table hr_table; /* a reference; give it back with hr_table_release */
+
+typedef struct {
+  int kind; /* 0 SGD, 1 Momentum, 2 Adagrad, 3 RowwiseAdagrad, 4 Adam, 5 FTRL; see
+               kernels/optimizer.h */
+  float learning_rate;
+  float clip_row_norm; /* 0: none */
+  float l2;
+  float weight_decay;
+  float momentum;
+  int nesterov;
+  float initial_accumulator;
+  float epsilon;
+  double beta_1;
+  double beta_2;
+  int row_steps;
+  float l1;
+  float ftrl_l2;
+  float l2_shrinkage;
+  float beta;
+} hr_optimizer;
+
+typedef struct {
+  int kind;               /* 0 always, 1 exact counter, 2 counting Bloom filter */
+  uint32_t sightings;     /* a key gets a row with its n-th sighting */
+  uint64_t expected_keys; /* Bloom: keys that wait at a time */
+  double error_rate;      /* Bloom: probability that a new key is admitted early */
+} hr_admission;
+
+typedef struct { /* in steps of the table; 0: never */
+  uint32_t after_steps;
+  uint32_t rare_count;
+  uint32_t rare_after_steps;
+  uint32_t sweep_steps; /* every row is looked at once in so many steps */
+} hr_expiry;
+
+typedef struct { /* the device tier: rows or bytes of it; both 0: none */
+  uint64_t rows;
+  uint64_t bytes;
+  int policy;       /* 0 LFU, 1 LRU */
+  const char* disk; /* directory of the lines that are not in it; null or "": they are in memory */
+  int device;       /* HR_RAM, or HR_GPU: then steps are those of hr_device_forward */
+  int gpu;          /* HR_GPU: CUDA's number of the device */
+} hr_cache;
+#define HR_RAM 0
+#define HR_GPU 1
+
+typedef struct {
+  size_t width;            /* D */
+  int64_t vocabulary_size; /* keys in [0, vocabulary_size); -1: every key */
+  float default_value;     /* of the row an unknown key reads */
+  int init_kind;           /* 0 constant, 1 uniform, 2 normal */
+  float init_scale;
+  uint64_t seed;
+  const char* name; /* for messages; the initial values depend on it */
+  hr_optimizer optimizer;
+  int weights_type; /* 0 float32, 1 bfloat16, 2 float16 */
+  int state_type;
+  hr_admission admission;
+  hr_expiry expiry;
+  hr_cache cache;
+  int32_t shards; /* in this process */
+  int hashed;     /* owner from the mixed key */
+  /* Of a table that is split over ranks: the name of their collectives (abi/ranks.h); null or "":
+   * the table is whole. Then this is one rank's part, and lookups and updates are made by all ranks
+   * together. */
+  const char* ranks;
+  int scheme;    /* 0 row, 1 column, 2 row_broadcast, 3 table, 4 replicated; see table/sharding.h */
+  int32_t owner; /* 3: the rank that has the table */
+  uint32_t staleness; /* 0, 3: updates that a kept row may lag behind its owner; 0: none are kept */
+  uint64_t kept_rows; /* of other ranks, at each rank */
+} hr_table_options;
+
+/* A line of a table in bytes: [weights: width of weights_type | vectors x width of state_type |
+ * pad to 4 bytes | scalars x float32]. */
+typedef struct {
+  size_t width;
+  int weights_type;
+  int state_type;
+  size_t vectors;
+  size_t scalars;
+  size_t state_offset;
+  size_t scalars_offset;
+  size_t line_bytes;
+} hr_layout;
+
+typedef struct {
+  uint64_t rows;
+  uint64_t bytes;
+  uint64_t lookups;  /* keys of updates */
+  uint64_t admitted; /* keys that were given a row */
+  uint64_t refused;  /* sightings of keys that were not admitted */
+  uint64_t waiting;  /* keys whose sightings are counted */
+  uint64_t expired;
+  uint64_t tombstones;
+  /* The device tier, in distinct keys of training batches. */
+  uint64_t cache_slots;        /* 0: there is none */
+  uint64_t cache_hits;         /* rows that were there */
+  uint64_t cache_hit_lookups;  /* lookups of them, each key as often as it appeared */
+  uint64_t cache_misses;       /* keys that were not */
+  uint64_t cache_inserted;     /* of these: rows that came in */
+  uint64_t cache_evicted;      /* rows that gave way to them */
+  uint64_t cache_written_back; /* rows brought up to date in the host tier */
+  uint64_t cache_ahead;        /* rows that came in by look-ahead */
+  uint64_t cache_stall_ns;     /* time of lookups that went into bringing rows in */
+  uint64_t disk_bytes;         /* of the file; 0 when lines are in memory */
+  uint64_t disk_lines_read;
+  uint64_t disk_lines_written;
+} hr_statistics;
+
+/* Arrays of rows; each may be null. lines: (N, line_bytes). */
+typedef struct {
+  int64_t* keys;
+  uint8_t* lines;
+  uint32_t* clocks;
+  uint32_t* counts;
+  uint32_t* places;
+} hr_rows;
+
+HR_API int hr_table_create(const char* handle, const hr_table_options* options, hr_table** table);
+HR_API int hr_table_open(const char* handle, hr_table** table);
+HR_API void hr_table_release(hr_table* table);
+/* Takes the name out of the registry; the table goes with its last reference. */
+HR_API void hr_table_drop(const char* handle);
+
+/* Of the rows of this rank's part. */
+HR_API void hr_table_layout(const hr_table* table, hr_layout* layout);
+/* The columns of the rows of this rank's part, of all D. */
+HR_API void hr_table_columns(const hr_table* table, size_t* first, size_t* count, size_t* all);
+/* owned[i]: whether this rank's part has the row of keys[i]; (count). */
+HR_API void hr_table_owns(const hr_table* table, const int64_t* keys, size_t count, uint8_t* owned);
+/* What an unknown key reads, as the weights' type has it. */
+HR_API float hr_table_default_value(const hr_table* table);
+HR_API size_t hr_table_size(const hr_table* table);
+HR_API size_t hr_table_bytes(const hr_table* table);
+HR_API uint32_t hr_table_step(const hr_table* table);
+HR_API void hr_table_set_step(hr_table* table, uint32_t step);
+HR_API void hr_table_statistics(const hr_table* table, hr_statistics* statistics);
+/* keys: (N), duplicates allowed; rows: (N, D). insert: unknown keys are sighted and given a row
+ * when admitted; else they read the default row. unknown (may be null): how many distinct keys
+ * read the default row. */
+HR_API int hr_table_lookup(hr_table* table, const int64_t* keys, size_t count, int insert,
+                           float* rows, size_t* unknown, const hr_executor* executor);
+/* Applies the optimizer once to each distinct key: gradients: (N, D). learning_rate: NaN takes
+ * the table's own. */
+HR_API int hr_table_update(hr_table* table, const int64_t* keys, size_t count,
+                           const float* gradients, float learning_rate,
+                           const hr_executor* executor);
+/* Tables with staleness: tells the owners all that the ranks did and have not told yet. All ranks
+ * call it; a step of those tables. learning_rates: (T), or null: the tables' own. */
+HR_API int hr_tables_push_all(hr_table* const* tables, size_t table_count,
+                              const float* learning_rates);
+HR_API size_t hr_table_shard_count(const hr_table* table);
+/* Copies up to `count` rows from a cursor on: 0 starts, *next is UINT64_MAX at the end. */
+HR_API int hr_table_export(const hr_table* table, uint64_t cursor, size_t count,
+                           const hr_rows* rows, size_t* written, uint64_t* next);
+/* An existing key's row is replaced. rows->places may be null: any place. */
+HR_API int hr_table_import(hr_table* table, const int64_t* keys, size_t count, const uint8_t* lines,
+                           const uint32_t* clocks, const uint32_t* counts, const uint32_t* places);
+HR_API int hr_table_remove(hr_table* table, const int64_t* keys, size_t count, size_t* removed);
+HR_API int hr_table_digest(const hr_table* table, int weights_only, uint64_t digest[2]);
+HR_API int hr_table_clear(hr_table* table);
+
+/* Hands over the keys of a window of batches, when the first batch of the window before it begins:
+ * their rows come into the device tier meanwhile. Copies the keys. */
+HR_API int hr_table_look_ahead(hr_table* table, const int64_t* keys, size_t count);
+/* Waits until the rows of all windows are there. */
+HR_API int hr_table_wait_for_look_ahead(hr_table* table);
+/* keys: (count), distinct, with how often each appeared in a sample. Fills up to `share` of the
+ * device tier with the most frequent of those that have a row, and prefers them from now on.
+ * warmed: how many rows came in. */
+HR_API int hr_table_warm_up(hr_table* table, const int64_t* keys, const uint32_t* counts,
+                            size_t count, double share, size_t* warmed);
+
+/* Bytes that the core allocated. */
+typedef struct {
+  uint8_t* data;
+  size_t size;
+} hr_bytes;
+HR_API void hr_bytes_free(hr_bytes* bytes);
+
+/* keys: int64, steps: uint32, both of *count; in the order of the keys. */
+HR_API int hr_table_tombstones(const hr_table* table, hr_bytes* keys, hr_bytes* steps);
+HR_API int hr_table_forget_tombstones(hr_table* table, uint32_t up_to_step);
+/* Everything of a table that is not rows. */
+HR_API int hr_table_state(const hr_table* table, hr_bytes* state);
+HR_API int hr_table_set_state(hr_table* table, const uint8_t* data, size_t size);
+/* The states of other ranks, or of another number of them; data, sizes, counts: (count). counts[i]:
+ * whether this rank goes on with the totals of the i-th. */
+HR_API int hr_table_merge_states(hr_table* table, const uint8_t* const* data, const size_t* sizes,
+                                 const uint8_t* counts, size_t count);
+
+/* --- snapshots: rows as they were, while training goes on; see table/snapshot.h
+ * -----------------------
+ */
+typedef struct hr_snapshot hr_snapshot;
+
+/* due_only: rows written since the last kept snapshot. */
+HR_API int hr_snapshot_open(hr_table* table, int due_only, hr_snapshot** snapshot);
+HR_API size_t hr_snapshot_rows(const hr_snapshot* snapshot); /* at most */
+HR_API uint32_t hr_snapshot_step(const hr_snapshot* snapshot);
+HR_API size_t hr_snapshot_side_bytes(const hr_snapshot* snapshot);
+HR_API int hr_snapshot_state(const hr_snapshot* snapshot, hr_bytes* state);
+/* int64 keys that had a row in the last kept snapshot and have none now. */
+HR_API int hr_snapshot_removed(const hr_snapshot* snapshot, hr_bytes* keys);
+/* *written is 0 at the end. */
+HR_API int hr_snapshot_read(hr_snapshot* snapshot, size_t count, const hr_rows* rows,
+                            size_t* written);
+HR_API int hr_snapshot_close(hr_snapshot* snapshot, int keep);
+HR_API void hr_snapshot_free(hr_snapshot* snapshot); /* closes it, not kept */
+
+/* --- steps of a layer, for the ops --------------------------------------------------------------
+ */
+typedef struct {
+  const char* name;
+  const int64_t* keys; /* (N) */
+  size_t key_count;
+  const int64_t* row_splits; /* (B + 1), or null: sample b has key b alone */
+  size_t samples;            /* B */
+  const float* weights;      /* (N), or null */
+  int combiner;              /* 0 none, 1 sum, 2 mean, 3 sqrtn */
+  size_t table;              /* in the call */
+} hr_feature;
+
+/* The tables (T, distinct) and features (F) of a call. widths: D of each table, checked. */
+typedef struct {
+  hr_table* const* tables;
+  const size_t* widths; /* null: not checked */
+  size_t table_count;
+  const hr_feature* features;
+  size_t feature_count;
+  const hr_executor* executor; /* null: the caller's thread */
+} hr_layer_call;
+
+/* The witness of GradientPasses: its length, what a backward pass writes into its slot, and what
+ * the anchor holds. */
+#define HR_SLOTS 256
+#define HR_UNIT 0x1p-20f
+#define HR_UNCHANGED -0x1p-60f
+/* pooled[f]: (B_f, D), or (N_f, D) without a combiner. *ticket: for hr_backward. */
+HR_API int hr_forward(const hr_layer_call* call, int insert, float* const* pooled, int64_t* ticket);
+/* The slot of the next backward pass, in [0, HR_SLOTS). */
+HR_API size_t hr_next_slot(hr_table* table);
+/* gradients[f]: as pooled[f]. ticket: of the forward pass, or 0. learning_rates: (T).
+ * global_clip_norm: 0 for none. commit: apply now, else wait in the slot for hr_commit. */
+HR_API int hr_backward(const hr_layer_call* call, const float* const* gradients, int64_t ticket,
+                       const float* learning_rates, float global_clip_norm, size_t slot,
+                       int commit);
+/* Tables on ranks: hands over a coming batch; its keys go to their owners while the batch before it
+ * is trained. Copies the features. Batches must then be trained in this order. */
+HR_API int hr_rank_look_ahead(const hr_layer_call* call);
+/* witness: (HR_SLOTS); see GradientPasses::end_step. learning_rates: (T). */
+HR_API int hr_commit(hr_table* const* tables, size_t table_count, const float* witness,
+                     const float* learning_rates, float global_clip_norm,
+                     const hr_executor* executor);
+
+/* --- steps on a GPU -----------------------------------------------------------------------------
+ * For tables whose cache is on a GPU. As above with keys, row_splits, weights, pooled values and
+ * gradients on that GPU; all work is put on a stream, a cudaStream_t. Fails with FailedPrecondition
+ * when the core was built without CUDA. */
+/* Memory of CUDA's device `device` that the core takes from now on comes from it; null: from CUDA.
+ * The allocator is copied. Taking memory and giving it back waits for the device: at the creation
+ * of a table, and in steps only while their batches are larger than any before. */
+HR_API int hr_device_set_allocator(int device, const hr_device_allocator* allocator);
+/* unknown (may be null): how many distinct keys read the default row. */
+HR_API int hr_device_forward(const hr_layer_call* call, int insert, float* const* pooled,
+                             int64_t* ticket, size_t* unknown, void* stream);
+/* what 0: gradients wait in `slot` for hr_device_commit; 1: in `slot` and applied at once, the
+ * commit that follows only checks; 2: outside of any step, applied at once. learning_rates: (T), or
+ * null: the tables' own. */
+HR_API int hr_device_backward(const hr_layer_call* call, const float* const* gradients,
+                              int64_t ticket, const float* learning_rates, float global_clip_norm,
+                              int what, size_t slot, void* stream);
+/* As hr_commit; the witness, too, is in the host's memory. */
+HR_API int hr_device_commit(hr_table* const* tables, size_t table_count, const float* witness,
+                            const float* learning_rates, float global_clip_norm,
+                            const hr_executor* executor, void* stream);
+
+/* --- serving ------------------------------------------------------------------------------------
+ */
+typedef struct hr_serving hr_serving; /* a reference to the tables of a version */
+
+typedef struct {     /* where rows are and how they are read */
+  const char* store; /* URL; "" takes the manifest's own */
+  /* Of Redis: the generation's control record, the nodes as JSON (core/redis/topology.h), and how
+   * they let us in. "": the store is embedded. */
+  const char* generation;
+  const char* topology;
+  const char* username;
+  const char* password;
+  int database;
+  int64_t timeout_millis; /* of all reads of a lookup; 0: none */
+  int default_on_failure; /* default rows for keys that could not be read; else the lookup fails */
+  uint64_t cache_rows;    /* of the cache of hot rows; both 0: none */
+  uint64_t cache_bytes;
+  int cache_lru;  /* else the least frequently used row gives way */
+  uint64_t shown; /* as of hr_serving_show, without layers; 0: rows as exported */
+} hr_serving_options;
+HR_API int hr_serving_bind(const char* model, int64_t version, const char* manifest_path,
+                           const hr_serving_options* options);
+/* Binds (name, version) to the tables of (model, version). */
+HR_API int hr_serving_share(const char* model, int64_t version, const char* name);
+HR_API void hr_serving_unbind(const char* model, int64_t version);
+
+typedef struct {
+  const char* blocks; /* a file of a cut's blocks with rows */
+  uint64_t version;   /* of its rows */
+} hr_cut_layer;
+/* From now on lookups see these cuts over the rows of the store, the newest first; what they began
+ * before keeps what it saw. shown: rows of the store that are newer fail; 0: none do. Layers that
+ * are left out have become the store's own. */
+HR_API int hr_serving_show(const char* model, int64_t version, uint64_t shown,
+                           const hr_cut_layer* layers, size_t count);
+/* Rows that were cached may be older than those of the store: they are read anew. */
+HR_API int hr_serving_forget_cached(const char* model, int64_t version);
+/* Whether rows in memory may be old, since the store cannot be followed. */
+HR_API int hr_serving_set_stale(const char* model, int64_t version, int stale);
+/* The same for a SavedModel that no server manages, by the path of its manifest. */
+HR_API int hr_serving_attach(const char* manifest_path, const hr_serving_options* options);
+HR_API void hr_serving_detach(const char* manifest_path);
+HR_API int hr_serving_set_attached_topology(const char* manifest_path, const char* topology);
+HR_API int hr_serving_show_attached(const char* manifest_path, uint64_t shown,
+                                    const hr_cut_layer* layers, size_t count);
+/* The nodes of a bound version's store are others now. */
+HR_API int hr_serving_set_topology(const char* model, int64_t version, const char* topology);
+/* Calls visit for everything counted of a bound version: a value by name and, of some, by table or
+ * node. gauge: it may go down. */
+typedef void (*hr_visit_count)(void* context, const char* name, const char* of, double value,
+                               int gauge);
+HR_API int hr_serving_counts(const char* model, int64_t version, hr_visit_count visit,
+                             void* context);
+/* The tables of (model, version) when a server has bound them; else those of the manifest.
+ * model may be null. */
+HR_API int hr_serving_open(const char* model, int64_t version, const char* manifest_path,
+                           hr_serving** tables);
+HR_API void hr_serving_release(hr_serving* tables);
+/* Not that of any other tables of this process. */
+HR_API uint64_t hr_serving_id(const hr_serving* tables);
+/* The number of a table, for hr_feature.table. width must be that of the store. */
+HR_API int hr_serving_table(const hr_serving* tables, const char* table, size_t width,
+                            size_t* number);
+typedef struct { /* how many keys of each sample; those of features with another number of outputs
+                  * count for the first one */
+  int32_t* defaulted; /* (samples): got default rows, because they could not be read */
+  int32_t* stale;     /* (samples): got rows that may be old (hr_serving_set_stale) */
+  size_t samples;
+} hr_sample_counts;
+/* All features in one call. */
+HR_API int hr_serving_lookup(const hr_serving* tables, const hr_feature* features, size_t count,
+                             float* const* pooled, const hr_executor* executor,
+                             const hr_sample_counts* told);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,82 @@
+/* The part of the C ABI about served lookups: rows in memory, the cache of hot rows, and lookups of
+ * all features of a request. N keys, D weights and B bytes of a stored row. Calls return what those
+ * of abi/c_api.h return, and are safe from several threads. */
+#pragma once
+
+#include "core/abi/store.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* --- rows in memory --------------------------------------------------------------------------- */
+/* tables: row_bytes is ignored. */
+HR_API int hr_memory_reader_create(const hr_stored_table* tables, size_t count, hr_reader** reader);
+/* rows: (N, B). versions: (N), or null: all 0; only over versions that are not newer. */
+HR_API int hr_memory_reader_put(hr_reader* reader, size_t table, const int64_t* keys, size_t count,
+                                const uint8_t* rows, const uint64_t* versions);
+
+/* --- hot rows --------------------------------------------------------------------------------- */
+typedef struct hr_hot_rows hr_hot_rows; /* a reference */
+
+typedef struct {
+  uint64_t hits;     /* lookups, duplicates too */
+  uint64_t misses;   /* lookups, duplicates too */
+  uint64_t inserted; /* rows that came in */
+  uint64_t evicted;  /* rows that gave way to them */
+  uint64_t refused;  /* rows that were fetched and not taken */
+  uint64_t updated;  /* cached rows that changed */
+  uint64_t removed;  /* cached rows that left: tombstones, invalidation */
+  uint64_t rows;     /* cached now */
+} hr_hot_counts;
+
+/* Of the reader's tables. One of rows and bytes is 0. policy: 0 LFU, 1 LRU. */
+HR_API int hr_hot_rows_create(const hr_reader* reader, uint64_t rows, uint64_t bytes, int policy,
+                              hr_hot_rows** cache);
+HR_API void hr_hot_rows_release(hr_hot_rows* cache);
+/* Rows that changed in the store, which has them already. keys: (N), distinct; rows: (N, B);
+ * versions: (N), with tombstones. */
+HR_API int hr_hot_rows_update(hr_hot_rows* cache, size_t table, const int64_t* keys, size_t count,
+                              const uint8_t* rows, const uint64_t* versions);
+HR_API int hr_hot_rows_invalidate_shard(hr_hot_rows* cache, size_t shard, size_t shards);
+HR_API int hr_hot_rows_clear(hr_hot_rows* cache);
+HR_API void hr_hot_rows_size(const hr_hot_rows* cache, size_t* slots, size_t* bytes);
+HR_API int hr_hot_rows_count(const hr_hot_rows* cache, size_t table, hr_hot_counts* counts);
+
+/* --- lookups ---------------------------------------------------------------------------------- */
+typedef struct hr_lookup hr_lookup;
+
+typedef struct {
+  uint64_t keys;    /* of all features, duplicates too */
+  uint64_t hits;    /* of these: cached */
+  uint64_t fetched; /* distinct keys that were not */
+  uint64_t unknown; /* of these: the store has no row */
+  uint64_t failed;  /* of these: nobody knows */
+  int failure;      /* the code of why, whose message hr_last_error() tells then; or 0 */
+} hr_lookup_report;
+
+typedef struct { /* of a table, since the start */
+  uint64_t fetched;
+  uint64_t unknown;
+  uint64_t failed;
+  uint64_t defaulted; /* keys, duplicates too, that read the default row because of a failure */
+} hr_lookup_counts;
+
+/* cache: null: all rows are read. It and the reader live as long as the lookup. on_store_failure: 0
+ * fails with Unavailable, 1 gives default rows. share_fetches: concurrent lookups fetch a row
+ * once. */
+HR_API int hr_lookup_create(const hr_reader* reader, hr_hot_rows* cache, int on_store_failure,
+                            int share_fetches, hr_lookup** lookup);
+HR_API void hr_lookup_release(hr_lookup* lookup);
+/* features[f].table: a number of the reader's. pooled[f]: (B_f, D), or (N_f, D) without a combiner.
+ * executor: null: the caller's thread. */
+HR_API int hr_lookup_run(const hr_lookup* lookup, const hr_feature* features, size_t count,
+                         float* const* pooled, double timeout_seconds, const hr_executor* executor,
+                         hr_lookup_report* report);
+HR_API int hr_lookup_count(const hr_lookup* lookup, size_t table, hr_lookup_counts* counts);
+/* Keys that waited for another lookup's fetch. */
+HR_API uint64_t hr_lookup_waited(const hr_lookup* lookup);
+
+#ifdef __cplusplus
+}
+#endif

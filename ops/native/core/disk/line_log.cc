@@ -1,0 +1,350 @@
+#include "core/disk/line_log.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "core/base/round_up.h"
+#include "core/disk/read_room.h"
+
+namespace hotrow {
+namespace {
+
+constexpr uint32_t kLeastLines = 8;  // of a segment
+// Free segments that are looked at for one that nobody reads.
+constexpr size_t kSegmentTries = 16;
+// Segments that writers leave to the cleaner, when the file holds as many lines as it may.
+constexpr uint32_t kReserve = 2;
+// Bytes used for each byte of lines. Above the first, a segment that is written pays for cleaning:
+// for as much as it takes itself at kEvenRatio, where the file stops to grow. At the last, writers
+// wait. Higher numbers take more disk, lower ones copy lines more often.
+constexpr double kCleanRatio = 1.35, kEvenRatio = 1.55, kWaitRatio = 1.8;
+constexpr uint64_t kMostSegments = 64;  // paid for and not yet cleaned
+
+}  // namespace
+
+LineLog::LineLog(const std::string& directory, size_t line_bytes, size_t partitions,
+                 const Options& options)
+    : options_(options),
+      line_bytes_(line_bytes),
+      partitions_(partitions),
+      directory_(directory),
+      file_(directory, options.direct) {
+  if (line_bytes == 0 || line_bytes % 4 != 0) {
+    fail(Code::kInvalidArgument, "lines of %zu bytes; must be a multiple of 4, above 0",
+         line_bytes);
+  }
+  const size_t least = kLeastLines * (line_bytes + sizeof(Owner));
+  segment_bytes_ = round_up(std::max(options.segment_bytes, least), DirectFile::kPage);
+  segment_lines_ = static_cast<uint32_t>(segment_bytes_ / (line_bytes + sizeof(Owner)));
+  const size_t buffers = std::max<size_t>(options.buffer_bytes / segment_bytes_, 2);
+  slack_segments_ = static_cast<uint32_t>(buffers) + 4;
+  buffers_.resize(buffers + 1);
+  for (size_t i = buffers; i-- > 0;) free_buffers_.push_back(static_cast<uint32_t>(i));
+  map_ = std::make_unique<GrowingArray<std::atomic<uint32_t>>[]>(partitions);
+  writer_ = std::thread([this] { run_writer(); });
+  try {
+    cleaner_ = std::thread([this] { run_cleaner(); });
+  } catch (...) {
+    stop(writer_);
+    throw;
+  }
+}
+
+LineLog::~LineLog() {
+  stop(writer_);
+  stop(cleaner_);
+}
+
+void LineLog::stop(std::thread& thread) {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  to_write_.notify_all();
+  to_clean_.notify_all();
+  thread.join();
+}
+
+// --- lines ---------------------------------------------------------------------------------------
+
+void LineLog::write(uint32_t partition, uint32_t place, const std::byte* line) {
+  // Fetches what the lock's holder would wait for.
+  if (auto* entry = map_[partition].find(place)) __builtin_prefetch(entry, 1);
+  std::unique_lock lock(mutex_);
+  throw_background_error();
+  std::atomic<uint32_t>& entry = map_[partition].make(place, memory_);
+  while (written_.segment == kNone) open_segment(lock);
+  append(written_, entry, {partition, place}, line);
+  ++lines_written_;
+  if (written_.filled == segment_lines_) {
+    queue_.push_back(written_.segment);
+    written_ = {};
+    to_write_.notify_one();
+  }
+}
+
+void LineLog::forget(uint32_t partition, uint32_t place) {
+  std::lock_guard lock(mutex_);
+  std::atomic<uint32_t>* entry = map_[partition].find(place);
+  if (entry == nullptr) return;
+  const uint32_t old = entry->exchange(0);
+  if (old == 0) return;
+  let_go(old - 1);
+  --live_lines_;
+}
+
+void LineLog::append(Stream& stream, std::atomic<uint32_t>& entry, Owner owner,
+                     const std::byte* line) {
+  Segment& segment = segments_[stream.segment];
+  std::byte* buffer = buffers_[segment.buffer].data();
+  std::memcpy(buffer + stream.filled * line_bytes_, line, line_bytes_);
+  std::memcpy(owner_at(buffer, stream.filled), &owner, sizeof(owner));
+  segment.live.store(segment.live.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  const uint32_t old = entry.exchange(1 + stream.segment * segment_lines_ + stream.filled);
+  ++stream.filled;
+  if (old == 0) {
+    ++live_lines_;
+  } else {
+    let_go(old - 1);
+  }
+}
+
+// A line is garbage from now on.
+void LineLog::let_go(Location location) {
+  const uint32_t number = segment_of(location);
+  Segment& segment = segments_[number];
+  const uint32_t left = segment.live.load(std::memory_order_relaxed) - 1;
+  segment.live.store(left, std::memory_order_relaxed);
+  if (left == 0 && segment.state.load(std::memory_order_relaxed) >= kOnDisk) make_free(number);
+}
+
+// --- segments ------------------------------------------------------------------------------------
+
+void LineLog::make_free(uint32_t number) {
+  segments_[number].state.store(kFree, std::memory_order_release);
+  --used_segments_;
+  (holds_ > 0 ? held_ : free_).push_back(number);
+}
+
+// reserve: segments to leave to others.
+bool LineLog::may_take_segment(uint32_t reserve) const {
+  return free_.size() > reserve ||
+         (uint64_t{segment_count_} + 1 + reserve) * segment_lines_ <= options_.line_limit;
+}
+
+// A free segment, or one at the end of the file. A free one that is read is not touched: a reader
+// pins it before it looks whether the line is still there (both sequentially consistent).
+uint32_t LineLog::take_segment() {
+  uint32_t number = kNone;
+  for (size_t tries = std::min(free_.size(), kSegmentTries); tries > 0; --tries) {
+    const uint32_t candidate = free_.front();
+    free_.pop_front();
+    if (segments_[candidate].pins.load() == 0) {
+      number = candidate;
+      break;
+    }
+    free_.push_back(candidate);
+  }
+  if (number == kNone) {
+    if ((uint64_t{segment_count_} + 1) * segment_lines_ > options_.line_limit) return kNone;
+    segments_.make(segment_count_, memory_);
+    number = segment_count_++;
+  }
+  ++used_segments_;
+  return number;
+}
+
+void LineLog::start_segment(Stream& stream, uint32_t number, uint32_t buffer) {
+  Segment& segment = segments_[number];
+  segment.live.store(0, std::memory_order_relaxed);
+  segment.buffer = buffer;
+  segment.state.store(kInMemory, std::memory_order_release);
+  stream = {number, 0};
+}
+
+// Returns with room for a line in written_, or after another thread made and filled it.
+void LineLog::open_segment(std::unique_lock<std::mutex>& lock) {
+  stuck_ = false;
+  pay_for_cleaning();
+  if (should_clean()) to_clean_.notify_one();
+  const auto ready = [&] {
+    return error_ || written_.segment != kNone || (!free_buffers_.empty() && !must_wait());
+  };
+  if (!ready()) {
+    ++waits_;
+    has_room_.wait(lock, ready);
+  }
+  throw_background_error();
+  if (written_.segment != kNone) return;
+  uint32_t number = kNone;
+  if (may_take_segment(kReserve)) number = take_segment();
+  if (number == kNone) {
+    fail(Code::kResourceExhausted,
+         "the file for rows in %s is full: it may hold %u lines of %zu bytes, old versions too",
+         directory_.c_str(), options_.line_limit, line_bytes_);
+  }
+  const uint32_t buffer = free_buffers_.back();
+  if (buffers_[buffer].size() == 0) {
+    try {
+      buffers_[buffer] = AnonymousArray<std::byte>(segment_bytes_);
+    } catch (...) {
+      make_free(number);
+      throw;
+    }
+  }
+  free_buffers_.pop_back();
+  start_segment(written_, number, buffer);
+}
+
+// Bytes used for each byte of lines, but for what small tables need.
+double LineLog::used_ratio() const {
+  const uint64_t live = live_lines_ + uint64_t{slack_segments_} * segment_lines_;
+  return static_cast<double>(uint64_t{used_segments_} * segment_lines_) / static_cast<double>(live);
+}
+
+bool LineLog::may_clean() const { return holds_ == 0 && !paused_; }
+
+// Whether the file is as large as it may be.
+bool LineLog::is_late() const { return used_ratio() > kWaitRatio || !may_take_segment(kReserve); }
+
+// Whether the cleaner goes on: only for what writers paid, so that it takes no more of the disk
+// from readers than it must.
+bool LineLog::should_clean() const {
+  return may_clean() && (is_late() || (lines_to_free_ > 0 && used_ratio() > kCleanRatio));
+}
+
+// Whether a writer must wait for the cleaner: not while there are segments that were freed, since
+// then the file does not grow, and never for a cleaner that can do nothing.
+bool LineLog::must_wait() const {
+  return !stuck_ && may_clean() && free_.size() <= kReserve && is_late();
+}
+
+void LineLog::pay_for_cleaning() {
+  const double share = (used_ratio() - kCleanRatio) / (kEvenRatio - kCleanRatio);
+  if (share <= 0) return;
+  lines_to_free_ += static_cast<uint64_t>(share * segment_lines_);
+  lines_to_free_ = std::min(lines_to_free_, kMostSegments * segment_lines_);
+}
+
+void LineLog::throw_background_error() {
+  if (!error_) return;
+  const Error error = *std::exchange(error_, std::nullopt);
+  retry_ = true;
+  to_write_.notify_one();
+  throw error;
+}
+
+// A segment is on the disk: its buffer is another's.
+void LineLog::take_written(uint32_t number) {
+  Segment& segment = segments_[number];
+  ++segments_written_;
+  segment.state.store(kOnDisk, std::memory_order_release);
+  if (segment.live.load(std::memory_order_relaxed) == 0) make_free(number);
+}
+
+// Writes full segments, in order.
+void LineLog::run_writer() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    to_write_.wait(lock, [&] { return stopping_ || (!queue_.empty() && retry_ && !paused_); });
+    if (stopping_) return;
+    const uint32_t number = queue_.front();
+    const uint32_t buffer = segments_[number].buffer;
+    const std::byte* data = buffers_[buffer].data();
+    writing_ = true;
+    lock.unlock();
+    std::optional<Error> error;
+    try {
+      file_.write(uint64_t{number} * segment_bytes_, data, segment_bytes_);
+    } catch (const Error& problem) {
+      error = problem;
+    } catch (const std::exception& problem) {
+      error = Error(Code::kInternal, problem.what());
+    }
+    lock.lock();
+    writing_ = false;
+    if (error) {
+      error_ = error;
+      retry_ = false;
+    } else {
+      queue_.pop_front();
+      free_buffers_.push_back(buffer);
+      take_written(number);
+    }
+    has_room_.notify_all();
+    is_idle_.notify_all();
+  }
+}
+
+// --- holds and the whole -------------------------------------------------------------------------
+
+void LineLog::hold() {
+  std::lock_guard lock(mutex_);
+  ++holds_;
+}
+
+void LineLog::release_hold() {
+  std::lock_guard lock(mutex_);
+  if (--holds_ > 0) return;
+  free_.insert(free_.end(), held_.begin(), held_.end());
+  held_.clear();
+  stuck_ = false;
+  if (should_clean()) to_clean_.notify_one();
+}
+
+void LineLog::clear() {
+  std::unique_lock lock(mutex_);
+  if (holds_ > 0) {
+    fail(Code::kFailedPrecondition, "lines on disk are held by %zu snapshots", holds_);
+  }
+  paused_ = true;
+  is_idle_.wait(lock, [&] { return !writing_ && !cleaning_; });
+  for (size_t p = 0; p < partitions_; ++p) map_[p].clear();
+  segments_.clear();
+  memory_.clear();
+  segment_count_ = used_segments_ = 0;
+  live_lines_ = lines_to_free_ = 0;
+  free_.clear();
+  queue_.clear();
+  written_ = cleaned_ = {};
+  free_buffers_.clear();
+  for (size_t i = buffers_.size() - 1; i-- > 0;) free_buffers_.push_back(static_cast<uint32_t>(i));
+  error_.reset();
+  retry_ = true;
+  paused_ = false;
+  has_room_.notify_all();
+  file_.clear();
+}
+
+LineLog::Statistics LineLog::statistics() const {
+  std::lock_guard lock(mutex_);
+  Statistics facts{};
+  facts.lines = live_lines_;
+  facts.live_bytes = live_lines_ * line_bytes_;
+  facts.file_bytes = uint64_t{segment_count_} * segment_bytes_;
+  facts.segments = segment_count_;
+  facts.free_segments = segment_count_ - used_segments_;
+  facts.segments_waiting = queue_.size();
+  facts.lines_written = lines_written_;
+  facts.lines_cleaned = lines_cleaned_;
+  facts.segments_cleaned = segments_cleaned_;
+  facts.lines_owed = lines_to_free_;
+  facts.bytes_written = segments_written_ * segment_bytes_;
+  facts.lines_read = lines_read_;
+  facts.reads = reads_;
+  facts.bytes_read = bytes_read_;
+  facts.waits = waits_;
+  return facts;
+}
+
+size_t LineLog::bytes() const {
+  std::lock_guard lock(mutex_);
+  size_t total = memory_.bytes() + partitions_ * sizeof(map_[0]) + sizeof(segments_);
+  total += (free_.size() + held_.size()) * sizeof(uint32_t) + victim_.bytes();
+  for (const auto& buffer : buffers_) total += buffer.bytes();
+  std::lock_guard rooms_lock(rooms_mutex_);
+  return total + rooms_bytes_;
+}
+
+}  // namespace hotrow

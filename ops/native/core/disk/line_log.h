@@ -1,0 +1,246 @@
+// Lines of a table's rows on disk: a log of segments, cleaned as rows are written anew.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/base/anonymous_array.h"
+#include "core/base/growing_array.h"
+#include "core/base/slab_memory.h"
+#include "core/base/status.h"
+#include "core/disk/direct_file.h"
+
+namespace hotrow {
+
+class ReadRoom;
+
+struct LineLogOptions {
+  size_t buffer_bytes = size_t{8} << 20;   // of lines that wait to be written; at least 2 segments
+  size_t segment_bytes = size_t{1} << 20;  // written at once; made to hold 8 lines at least
+  uint32_t line_limit = 0xfffffffe;        // lines that the file may hold, old versions too
+  bool direct = true;                      // past the page cache, where the file system can
+  bool asynchronous = true;                // many reads under way by Linux AIO
+};
+
+// The log of Rosenblum and Ousterhout ("The Design and Implementation of a Log-Structured File
+// System", 1992). A line is appended to a segment, a buffer in memory that is written at once when
+// it is full; the row's older version is garbage from then on. When the segments take 1.35 times
+// what the lines do, a thread begins to copy the lines of those with the fewest together, so that
+// they can be written anew, the more for each segment written the more they take; at 1.55 times it
+// keeps up with random writes, at 1.8 times writers wait for it. A segment ends with the owners of
+// its lines; memory holds 4 bytes a row, its line's number in the file.
+//
+// Scratch space: nothing survives the process. Safe from several threads, but nothing else may be
+// under way during `clear`. A row that is read while it is written gives one version or the other,
+// whole. An error of a thread in the background is thrown by the next `write`; the lines of a
+// segment that could not be written stay in memory and are tried again.
+class LineLog {
+ public:
+  using Options = LineLogOptions;
+
+  // directory: where the file is made. line_bytes: a multiple of 4. Partitions are numbered below
+  // `partitions`. Fails with InvalidArgument, NotFound, PermissionDenied, ResourceExhausted or
+  // Unavailable.
+  LineLog(const std::string& directory, size_t line_bytes, size_t partitions,
+          const Options& options = Options());
+  ~LineLog();
+  LineLog(const LineLog&) = delete;
+
+  size_t line_bytes() const { return line_bytes_; }
+
+  // --- lines ------------------------------------------------------------------------------------
+  // Replaces the line of a row. It is readable when this returns. Waits while the buffers are full.
+  // line: (line_bytes). Fails with ResourceExhausted when the disk is full or the file holds as
+  // many lines as it may, and as DirectFile::write; then this line was not taken, all others are
+  // still there.
+  void write(uint32_t partition, uint32_t place, const std::byte* line);
+  bool has(uint32_t partition, uint32_t place) const {
+    return location(partition, place) != kNowhere;
+  }
+  // The row has no line from now on.
+  void forget(uint32_t partition, uint32_t place);
+  struct Read {
+    uint32_t partition;
+    uint32_t place;
+    std::byte* line;  // (line_bytes) out
+  };
+  // Called with n when the first n reads of a request are complete.
+  using Progress = std::function<void(size_t)>;
+  // Reads lines, many at once; returns when all are there. Those that follow each other on the
+  // disk as they do in the request are read together. Fails with NotFound for a row that has
+  // none, and as DirectFile::read; then any of the others may have been read.
+  void read(const Read* reads, size_t count, const Progress& done = nullptr) const;
+  // Forgets all lines and empties the file. Fails with FailedPrecondition while held.
+  void clear();
+
+  // --- old versions, for snapshots --------------------------------------------------------------
+  // The number of a line in the file.
+  using Location = uint32_t;
+  static constexpr Location kNowhere = 0xffffffff;
+
+  // Until as many releases, every line that was or becomes current stays readable at its location.
+  // The file grows meanwhile, since nothing is cleaned.
+  void hold();
+  void release_hold();
+  // kNowhere: the row has no line.
+  Location location(uint32_t partition, uint32_t place) const {
+    const std::atomic<uint32_t>* found = map_[partition].find(place);
+    return found == nullptr ? kNowhere : found->load() - 1;
+  }
+  struct ReadAt {
+    Location location;
+    std::byte* line;  // (line_bytes) out
+  };
+  // As `read`, for lines that were current at some moment of the hold.
+  void read_at(const ReadAt* reads, size_t count, const Progress& done = nullptr) const;
+
+  // --- facts ------------------------------------------------------------------------------------
+  struct Statistics {
+    uint64_t lines;             // rows that have one
+    uint64_t live_bytes;        // of these
+    uint64_t file_bytes;        // of all segments
+    uint64_t segments;          // in the file
+    uint64_t free_segments;     // of these, those that can be written anew
+    uint64_t segments_waiting;  // to be written, in memory
+    uint64_t lines_written;     // by `write`
+    uint64_t lines_cleaned;     // copied by the cleaner
+    uint64_t segments_cleaned;
+    uint64_t lines_owed;     // garbage that the cleaner is to free by now
+    uint64_t bytes_written;  // to the disk, by both
+    uint64_t lines_read;     // by `read` and `read_at`
+    uint64_t reads;          // of the disk for them; a cleaner's are segments_cleaned
+    uint64_t bytes_read;     // from the disk for them
+    uint64_t waits;          // of writers, for a buffer or the cleaner
+  };
+  Statistics statistics() const;
+  bool direct() const { return file_.direct(); }
+  // Of memory: the map, segments and buffers.
+  size_t bytes() const;
+
+ private:
+  static constexpr uint32_t kNone = 0xffffffff;
+  enum State : uint32_t { kFree, kInMemory, kOnDisk, kDamaged };  // damaged: never cleaned
+
+  // Written under mutex_, but for pins.
+  struct Segment {
+    std::atomic<uint32_t> live;  // lines that are current
+    std::atomic<uint32_t> pins;  // who reads its file; it is not written anew meanwhile
+    std::atomic<uint32_t> state;
+    uint32_t buffer;  // while kInMemory
+  };
+  struct Owner {
+    uint32_t partition;
+    uint32_t place;
+  };
+  // What lines are appended to: a segment that is not full.
+  struct Stream {
+    uint32_t segment = kNone;
+    uint32_t filled = 0;  // lines
+  };
+  template <typename Entry>
+  class Reading;
+
+  uint32_t segment_of(Location location) const { return location / segment_lines_; }
+  uint64_t offset_of(Location location) const {
+    return uint64_t{segment_of(location)} * segment_bytes_ +
+           location % segment_lines_ * line_bytes_;
+  }
+  std::byte* owner_at(std::byte* segment, uint32_t i) const {
+    return segment + segment_lines_ * line_bytes_ + i * sizeof(Owner);
+  }
+
+  // All of these in mutex_.
+  void append(Stream& stream, std::atomic<uint32_t>& entry, Owner owner, const std::byte* line);
+  void let_go(Location location);
+  void make_free(uint32_t segment);
+  uint32_t take_segment();
+  bool may_take_segment(uint32_t reserve) const;
+  void start_segment(Stream& stream, uint32_t segment, uint32_t buffer);
+  void open_segment(std::unique_lock<std::mutex>& lock);
+  double used_ratio() const;
+  bool may_clean() const;
+  bool is_late() const;
+  bool should_clean() const;
+  bool must_wait() const;
+  void pay_for_cleaning();
+  void take_written(uint32_t segment);
+  void throw_background_error();
+  void start_cleaned();
+  void write_cleaned(std::unique_lock<std::mutex>& lock);  // opens it meanwhile
+
+  // Without it.
+  void stop(std::thread& thread);
+  void run_writer();
+  void run_cleaner();
+  bool clean_some();
+  void clean_segment(uint32_t segment);
+  void move_lines(uint32_t segment, uint32_t first, uint32_t last);
+  std::vector<uint32_t> emptiest_segments() const;
+  Location resolve(const Read& read) const;
+  Location resolve(const ReadAt& read) const;
+  bool copy_from_memory(Location location, std::byte* line) const;
+  void unpin(Location location) const { segments_[segment_of(location)].pins.fetch_sub(1); }
+  std::unique_ptr<ReadRoom> take_room() const;
+  void give_room(std::unique_ptr<ReadRoom> room) const;
+
+  const Options options_;
+  const size_t line_bytes_;
+  const size_t partitions_;
+  size_t segment_bytes_;
+  uint32_t segment_lines_;
+  uint32_t slack_segments_;
+  std::string directory_;
+  DirectFile file_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable has_room_;  // for writers
+  std::condition_variable to_write_, to_clean_, is_idle_;
+
+  // 1 + location, by place; 0: no line. Read without mutex_.
+  std::unique_ptr<GrowingArray<std::atomic<uint32_t>>[]> map_;
+  GrowingArray<Segment> segments_;  // 0 ... segment_count_ - 1
+  SlabMemory memory_;               // of both
+  uint32_t segment_count_ = 0;
+  uint32_t used_segments_ = 0;  // not free
+  std::deque<uint32_t> free_;   // can be written anew, once nobody reads them
+  std::deque<uint32_t> held_;   // can be, once nothing is held
+  uint64_t live_lines_ = 0;
+  uint64_t lines_to_free_ = 0;  // by the cleaner, as writers go on
+  size_t holds_ = 0;
+
+  // Buffers are numbered: those of writers, made when they are needed, then the cleaner's.
+  std::vector<AnonymousArray<std::byte>> buffers_;
+  std::vector<uint32_t> free_buffers_;
+  Stream written_, cleaned_;
+  std::deque<uint32_t> queue_;        // full segments, for the writing thread
+  AnonymousArray<std::byte> victim_;  // a segment being cleaned
+
+  std::optional<Error> error_;  // of a thread in the background
+  bool retry_ = true;           // the writing thread may try
+  bool stuck_ = false;          // the cleaner found nothing to do; until a segment is opened
+  bool paused_ = false;         // by clear
+  bool stopping_ = false;
+  bool writing_ = false, cleaning_ = false;
+
+  uint64_t lines_written_ = 0, lines_cleaned_ = 0, segments_cleaned_ = 0, waits_ = 0;
+  uint64_t segments_written_ = 0;
+  mutable std::atomic<uint64_t> lines_read_{0}, reads_{0}, bytes_read_{0};
+
+  mutable std::mutex rooms_mutex_;
+  mutable std::vector<std::unique_ptr<ReadRoom>> rooms_;  // idle ones
+  mutable size_t rooms_bytes_ = 0;                        // of all that were made
+
+  std::thread writer_, cleaner_;
+};
+
+}  // namespace hotrow

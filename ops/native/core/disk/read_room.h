@@ -1,0 +1,61 @@
+// Room for the reads of one request: buffers, and a queue of those under way.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "core/base/anonymous_array.h"
+#include "core/disk/direct_file.h"
+
+namespace hotrow {
+
+// A stretch of a file that holds lines [first, last) of a request, or some of them.
+struct ReadSpan {
+  uint64_t offset = 0;
+  size_t bytes = 0;  // 0: nothing
+  size_t first = 0, last = 0;
+};
+
+// 64 small buffers, for stretches around a single line, and 8 large ones.
+class ReadRoom {
+ public:
+  static constexpr size_t kSmallCount = 64, kLargeCount = 8;
+  static constexpr size_t kSlots = kSmallCount + kLargeCount;
+  static constexpr size_t kLargeBytes = size_t{256} << 10;
+  // Lines of a request that may be under way.
+  static constexpr size_t kLines = size_t{1} << 14;
+
+  ReadRoom(const DirectFile& file, size_t line_bytes, bool asynchronous);
+
+  // Takes a buffer and adds a read of the span to the queue; false where no buffer is free.
+  bool start(const ReadSpan& span);
+  // As ReadQueue::wait.
+  const std::vector<ReadQueue::Done>& wait(size_t at_least) { return queue_.wait(at_least); }
+  size_t under_way() const { return queue_.under_way(); }
+  const ReadSpan& span(size_t slot) const { return spans_[slot]; }
+  const std::byte* data(size_t slot) const { return memory_.data() + offset(slot); }
+  // Gives the buffer of a read back that is done.
+  void finish(size_t slot);
+  // The first line of a read that was started and not finished, or `none`.
+  size_t oldest(size_t none) const;
+  // Where the i-th line of the request lies; a ring.
+  uint32_t& location(size_t i) { return locations_[i % kLines]; }
+  size_t bytes() const { return memory_.bytes() + kLines * sizeof(uint32_t); }
+
+ private:
+  size_t offset(size_t slot) const {
+    return slot < kSmallCount ? slot * small_bytes_
+                              : kSmallCount * small_bytes_ + (slot - kSmallCount) * kLargeBytes;
+  }
+
+  size_t small_bytes_;
+  AnonymousArray<std::byte> memory_;
+  std::array<ReadSpan, kSlots> spans_;
+  std::vector<size_t> free_small_, free_large_;
+  std::vector<uint32_t> locations_;
+  ReadQueue queue_;  // last: it ends its reads before their buffers go
+};
+
+}  // namespace hotrow

@@ -1,0 +1,151 @@
+#include "core/gpu/kernels/device_code.h"
+#include "core/gpu/kernels/keys.h"
+#include "core/gpu/kernels/primitives.h"
+
+namespace hotrow {
+namespace {
+
+// begins: (F + 1), positions.
+__global__ void collect_keys(const DeviceKeyPiece* pieces, const uint32_t* begins,
+                             uint32_t features, int64_t* keys, WrongKeys* wrong) {
+  const uint32_t count = begins[features];
+  for (size_t i = thread_index(); i < count; i += thread_stride()) {
+    const uint32_t f = find_range(begins, features, i);
+    const DeviceKeyPiece& piece = pieces[f];
+    const int64_t key = piece.keys[i - begins[f]];
+    keys[i] = key;
+    if (piece.vocabulary_size >= 0 && (key < 0 || key >= piece.vocabulary_size)) {
+      atomicMin(&wrong->key, static_cast<uint32_t>(i));
+    }
+  }
+}
+
+// begins: (F + 1), of row_splits.
+__global__ void check_splits(const DeviceKeyPiece* pieces, const uint32_t* begins,
+                             uint32_t features, WrongKeys* wrong) {
+  const uint32_t count = begins[features];
+  for (size_t i = thread_index(); i < count; i += thread_stride()) {
+    const uint32_t f = find_range(begins, features, i);
+    const int64_t* const split = pieces[f].row_splits + (i - begins[f]);
+    const bool starts = i != begins[f] || *split == 0;
+    const bool goes_on = i + 1 == begins[f + 1] ? *split == pieces[f].count : split[0] <= split[1];
+    if (!starts || !goes_on) atomicMin(&wrong->feature, f);
+  }
+}
+
+// Of several features that have a key, in any order: they are whole numbers.
+__global__ void add_lookups(const DeviceKeyPiece* pieces, const uint32_t* begins, uint32_t features,
+                            const int32_t* inverse, uint32_t* counts) {
+  const uint32_t count = begins[features];
+  for (size_t i = thread_index(); i < count; i += thread_stride()) {
+    const uint32_t f = find_range(begins, features, i);
+    const uint32_t* const of_piece = pieces[f].counts;
+    atomicAdd(&counts[inverse[i]], of_piece == nullptr ? 1u : of_piece[i - begins[f]]);
+  }
+}
+
+// before: (N + 1) lookups before those of each distinct key.
+__global__ void pick_tables(const uint32_t* before, const uint32_t* distinct_first, uint32_t tables,
+                            uint32_t* table_first) {
+  for (size_t t = thread_index(); t <= tables; t += thread_stride()) {
+    table_first[t] = before[distinct_first[t]];
+  }
+}
+
+__global__ void count_missing(const uint32_t* missing, const uint32_t* missing_count,
+                              const uint32_t* counts, uint32_t* missing_counts) {
+  for (size_t m = thread_index(); m < *missing_count; m += thread_stride()) {
+    missing_counts[m] = counts[missing[m]];
+  }
+}
+
+// Rows of a lookup that changes nothing lie beside the slots, in the order of the missing keys.
+__global__ void set_beside(DevicePlan plan, uint32_t count, const uint32_t* places,
+                           DeviceBypass beside, std::byte** targets) {
+  for (size_t m = thread_index(); m < count; m += thread_stride()) {
+    std::byte* const line = places[m] == kNoSlot ? nullptr : beside.lines + m * beside.stride;
+    plan.lines[plan.missing[m]] = line;
+    targets[m] = line;
+  }
+}
+
+// Both (U), of the same keys.
+__global__ void drop_absent(std::byte* const* before, const uint32_t* count, std::byte** lines) {
+  for (size_t u = thread_index(); u < *count; u += thread_stride()) {
+    if (before[u] == nullptr) lines[u] = nullptr;
+  }
+}
+
+}  // namespace
+
+void device_collect_keys(const DeviceKeyPieces& p, int64_t* keys, WrongKeys* wrong,
+                         DeviceStream stream) {
+  check(cudaMemsetAsync(wrong, 0xff, sizeof(WrongKeys), stream), "keys");
+  const auto features = static_cast<uint32_t>(p.features);
+  launch("keys: collect", collect_keys, blocks_for(p.count), kBlockThreads, stream, p.pieces,
+         p.begins, features, keys, wrong);
+  if (p.split_begins == nullptr) return;
+  launch("keys: splits", check_splits, blocks_for(p.splits), kBlockThreads, stream, p.pieces,
+         p.split_begins, features, wrong);
+}
+
+DeviceLookups DeviceLookups::take(DeviceArena& arena, size_t count, size_t tables) {
+  DeviceLookups out;
+  out.counts = arena.take<uint32_t>(count + 1);
+  out.table_first = arena.take<uint32_t>(tables + 1);
+  return out;
+}
+
+namespace {
+
+struct LookupsScratch {
+  LookupsScratch(DeviceArena& arena, size_t count) {
+    before = arena.take<uint32_t>(count + 1);
+    scan_bytes = exclusive_sum_scratch(count + 1);
+    scan = arena.take<std::byte>(scan_bytes);
+  }
+  uint32_t* before;
+  std::byte* scan;
+  size_t scan_bytes;
+};
+
+}  // namespace
+
+size_t device_count_lookups_scratch(size_t count) {
+  DeviceArena arena;
+  LookupsScratch scratch(arena, count);
+  return arena.used();
+}
+
+void device_count_lookups(const DeviceKeyPieces& p, const int32_t* inverse,
+                          const uint32_t* distinct_first, size_t tables, const DeviceLookups& out,
+                          void* scratch, size_t bytes, DeviceStream stream) {
+  DeviceArena arena(scratch, bytes);
+  const LookupsScratch s(arena, p.count);
+  check(cudaMemsetAsync(out.counts, 0, (p.count + 1) * sizeof(uint32_t), stream), "keys: lookups");
+  launch("keys: lookups", add_lookups, blocks_for(p.count), kBlockThreads, stream, p.pieces,
+         p.begins, static_cast<uint32_t>(p.features), inverse, out.counts);
+  exclusive_sum(out.counts, s.before, p.count + 1, s.scan, s.scan_bytes, stream);
+  launch("keys: of tables", pick_tables, blocks_for(tables + 1), kBlockThreads, stream, s.before,
+         distinct_first, static_cast<uint32_t>(tables), out.table_first);
+}
+
+void device_count_missing(const DevicePlan& plan, size_t tables, const uint32_t* counts,
+                          size_t most, uint32_t* missing_counts, DeviceStream stream) {
+  launch("keys: counts", count_missing, blocks_for(most), kBlockThreads, stream, plan.missing,
+         plan.missing_first + tables, counts, missing_counts);
+}
+
+void device_set_beside(const DevicePlan& plan, size_t missing, const uint32_t* places,
+                       const DeviceBypass& beside, std::byte** targets, DeviceStream stream) {
+  launch("keys: beside", set_beside, blocks_for(missing), kBlockThreads, stream, plan,
+         static_cast<uint32_t>(missing), places, beside, targets);
+}
+
+void device_drop_absent(const DevicePlan& before, const uint32_t* count, size_t most,
+                        const DevicePlan& plan, DeviceStream stream) {
+  launch("keys: absent", drop_absent, blocks_for(most), kBlockThreads, stream, before.lines, count,
+         plan.lines);
+}
+
+}  // namespace hotrow

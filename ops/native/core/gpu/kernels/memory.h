@@ -1,0 +1,49 @@
+// Streams and memory of a device as C++ without CUDA's headers sees them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/base/status.h"
+
+struct CUstream_st;
+
+namespace hotrow {
+
+// A cudaStream_t. All device functions of the core put their work on the stream they are given and
+// return at once: they never wait, and take no memory of their own.
+using DeviceStream = CUstream_st*;
+
+// Hands out pieces of a block of memory that the caller owns, one after the other. Without a block
+// it only counts: so functions say how much scratch memory they will want.
+class DeviceArena {
+ public:
+  static constexpr size_t kAlignment = 256;
+
+  DeviceArena() = default;
+  // at: aligned to kAlignment, on the device.
+  DeviceArena(void* at, size_t bytes)
+      : at_(static_cast<std::byte*>(at)), bytes_(bytes), counts_only_(false) {}
+
+  // Room for `count` values, aligned to kAlignment. Fails when the block is too small.
+  template <typename T>
+  T* take(size_t count) {
+    const size_t first = used_;
+    used_ += (count * sizeof(T) + kAlignment - 1) / kAlignment * kAlignment;
+    if (counts_only_) return nullptr;
+    if (used_ > bytes_) {
+      fail(Code::kInternal, "%zu bytes of scratch memory on the device; %zu are wanted", bytes_,
+           used_);
+    }
+    return reinterpret_cast<T*>(at_ + first);
+  }
+  size_t used() const { return used_; }
+
+ private:
+  std::byte* at_ = nullptr;
+  size_t bytes_ = 0;
+  size_t used_ = 0;
+  bool counts_only_ = true;
+};
+
+}  // namespace hotrow

@@ -1,0 +1,160 @@
+// Owners of streams, events and memory of a device.
+#pragma once
+
+#include <utility>
+
+#include "core/gpu/kernels/allocator.h"
+#include "core/gpu/kernels/api.h"
+#include "core/gpu/kernels/memory.h"
+
+namespace hotrow {
+
+// Makes a device the calling thread's for as long as it lives.
+class OnDevice {
+ public:
+  explicit OnDevice(int device) {
+    check(cudaGetDevice(&before_), "the current device");
+    if (device != before_) check(cudaSetDevice(device), "the table's device");
+    changed_ = device != before_;
+  }
+  ~OnDevice() {
+    if (changed_) (void)cudaSetDevice(before_);
+  }
+  OnDevice(const OnDevice&) = delete;
+
+ private:
+  int before_ = 0;
+  bool changed_ = false;
+};
+
+// A stream that does not wait for the default stream.
+class OwnStream {
+ public:
+  OwnStream() { check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream"); }
+  ~OwnStream() { (void)cudaStreamDestroy(stream_); }
+  OwnStream(const OwnStream&) = delete;
+  DeviceStream get() const { return stream_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+// A moment of a stream. Before the first record, nothing waits for it.
+class DeviceEvent {
+ public:
+  DeviceEvent() { check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "an event"); }
+  ~DeviceEvent() { (void)cudaEventDestroy(event_); }
+  DeviceEvent(const DeviceEvent&) = delete;
+  void record(DeviceStream stream) { check(cudaEventRecord(event_, stream), "record an event"); }
+  // The stream's later work comes after it.
+  void hold(DeviceStream stream) const {
+    check(cudaStreamWaitEvent(stream, event_, 0), "wait for an event");
+  }
+  // The calling thread waits.
+  void wait() const { check(cudaEventSynchronize(event_), "wait for the device"); }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+enum class MemoryOf { kDevice, kHost };  // kHost: pinned
+
+// Memory that grows, and then has lost what was in it. Growing waits for the device, so a step does
+// it only while its batches are larger than any before. Memory of the device is the calling
+// thread's device's, and comes from the caller's allocator where there is one.
+//
+// A framework's allocator gives memory out at once that work on the framework's own stream may
+// still be using, because what it gives it to comes later on that stream; and it expects the same
+// of what it takes back. The core uses memory on several streams, so it waits for the device
+// between taking memory and using it, and between using it and giving it back.
+template <MemoryOf kWhere>
+class GrowingBlock {
+ public:
+  GrowingBlock() = default;
+  ~GrowingBlock() {
+    try {
+      release();
+    } catch (const Error&) {
+      // The device is lost, and its memory with it.
+    }
+  }
+  GrowingBlock(const GrowingBlock&) = delete;
+
+  std::byte* data() const { return at_; }
+  size_t bytes() const { return bytes_; }
+  // most: what it never has to be larger than; 0: not known.
+  void reserve(size_t bytes, size_t most = 0) {
+    if (bytes <= bytes_) return;
+    release();
+    size_t wanted = bytes + bytes / 4;
+    if (most != 0 && wanted > most && bytes <= most) wanted = most;
+    void* at = nullptr;
+    if constexpr (kWhere == MemoryOf::kDevice) {
+      check(cudaGetDevice(&device_), "the current device");
+      from_ = allocator_of(device_);
+      at = from_.allocate == nullptr ? take(wanted) : take_from_caller(wanted);
+    } else {
+      check(cudaMallocHost(&at, wanted), "pinned memory");
+    }
+    at_ = static_cast<std::byte*>(at);
+    bytes_ = wanted;
+  }
+  DeviceArena arena() const { return DeviceArena(at_, bytes_); }
+
+ private:
+  static void* take(size_t bytes) {
+    void* at = nullptr;
+    check(cudaMalloc(&at, bytes), "memory of the device");
+    return at;
+  }
+  void* take_from_caller(size_t bytes) const {
+    void* const at = from_.allocate(from_.context, bytes);
+    if (at == nullptr) {
+      fail(Code::kResourceExhausted,
+           "GPU %d: the allocator that was registered for it has no %zu bytes", device_, bytes);
+    }
+    const cudaError_t error = cudaDeviceSynchronize();
+    if (error != cudaSuccess) from_.release(from_.context, at);
+    check(error, "wait for the device");
+    return at;
+  }
+  void release() {
+    if (at_ == nullptr) return;
+    void* const at = std::exchange(at_, nullptr);
+    bytes_ = 0;
+    if constexpr (kWhere == MemoryOf::kHost) {
+      (void)cudaFreeHost(at);
+    } else if (from_.allocate == nullptr) {
+      (void)cudaFree(at);
+    } else {
+      const OnDevice here(device_);
+      check(cudaDeviceSynchronize(), "wait for the device");
+      from_.release(from_.context, at);
+    }
+  }
+  std::byte* at_ = nullptr;
+  size_t bytes_ = 0;
+  int device_ = 0;
+  hr_device_allocator from_{};  // null functions: CUDA's
+};
+using DeviceBlock = GrowingBlock<MemoryOf::kDevice>;
+using PinnedBlock = GrowingBlock<MemoryOf::kHost>;
+
+// Reserves what `take` wants and calls it again with the memory; returns what it returns.
+// take(arena).
+template <MemoryOf kWhere, typename Take>
+auto take_from(GrowingBlock<kWhere>& block, Take&& take) {
+  DeviceArena sizes;
+  take(sizes);
+  block.reserve(sizes.used());
+  DeviceArena arena = block.arena();
+  return take(arena);
+}
+
+template <typename T>
+void copy_async(T* to, const T* from, size_t count, DeviceStream stream) {
+  if (count == 0) return;
+  check(cudaMemcpyAsync(to, from, count * sizeof(T), cudaMemcpyDefault, stream), "copy");
+}
+
+}  // namespace hotrow

@@ -1,0 +1,181 @@
+// Sums of gradients: of hot rows, and of all rows for a later commit.
+#include <algorithm>
+#include <vector>
+
+#include "core/gpu/kernels/sums.h"
+
+namespace hotrow {
+namespace {
+
+constexpr uint32_t kStage = 256;    // gradient rows that a block has in shared memory, twice
+constexpr uint32_t kSlice = 16;     // columns of a block
+constexpr uint32_t kLoaders = 256;  // threads that fetch; a warp behind them adds
+constexpr uint32_t kFetches = kStage * kSlice / kLoaders;
+constexpr size_t kHotBlocks = 528;
+static_assert(kStage == kLoaders);
+
+__global__ void mark_hot(const uint32_t* table_first, uint32_t tables, const uint32_t* begins,
+                         HotRows hot) {
+  const uint32_t distinct = table_first[tables];
+  for (size_t u = thread_index(); u < distinct; u += thread_stride()) {
+    if (begins[u + 1] - begins[u] <= kHotTerms) continue;
+    const uint32_t number = atomicAdd(hot.count, 1u);
+    hot.rows[number] = static_cast<uint32_t>(u);
+    hot.number[u] = number;
+  }
+}
+
+// A block sums 16 columns of a hot row. Additions stay in their order, one after the other, at the
+// rate of shared memory: all other threads only fetch what comes next.
+__global__ void __launch_bounds__(kLoaders + kWarp)
+    sum_hot(const uint32_t* widths, uint32_t tables, const uint32_t* table_first, DeviceGradients g,
+            HotRows hot) {
+  __shared__ float values[2][kStage][kSlice];
+  __shared__ const float* rows[2][kStage];
+  __shared__ float shares[2][kStage];
+  const uint32_t thread = threadIdx.x, column = thread % kSlice;
+  const uint32_t slices = (hot.stride + kSlice - 1) / kSlice;
+  const uint32_t tasks = *hot.count * slices;
+  for (uint32_t task = blockIdx.x; task < tasks; task += gridDim.x) {
+    const uint32_t number = task / slices, first = task % slices * kSlice;
+    const uint32_t u = hot.rows[number];
+    const uint32_t width = widths[find_range(table_first, tables, u)];
+    if (first >= width) continue;
+    const uint32_t begin = g.begins[u], end = g.begins[u + 1];
+    const uint32_t stages = (end - begin + kStage - 1) / kStage;
+    const auto find_row = [&](uint32_t stage) {
+      const uint32_t at = begin + stage * kStage + thread;
+      const bool is = at < end;
+      const uint32_t position = is ? g.order[at] : 0;
+      rows[stage % 2][thread] = is ? g.rows[position] : nullptr;
+      shares[stage % 2][thread] = is && g.shares != nullptr ? g.shares[position] : 1.0f;
+    };
+    if (thread < kLoaders) find_row(0);
+    __syncthreads();
+    float sum = -0.0f;
+    for (uint32_t stage = 0; stage <= stages; ++stage) {
+      if (thread >= kLoaders) {
+        if (stage > 0 && thread < kLoaders + kSlice) {
+          const uint32_t done = (stage - 1) * kStage;
+          const uint32_t count = least(end - begin - done, kStage);
+#pragma unroll 8
+          for (uint32_t i = 0; i < count; ++i) sum = sum + values[(stage - 1) % 2][i][column];
+        }
+      } else if (stage < stages) {
+        if (stage + 1 < stages) find_row(stage + 1);
+        float fetched[kFetches];
+#pragma unroll
+        for (uint32_t k = 0; k < kFetches; ++k) {
+          const float* row = rows[stage % 2][k * (kLoaders / kSlice) + thread / kSlice];
+          fetched[k] = row != nullptr && first + column < width ? row[first + column] : 0.0f;
+        }
+#pragma unroll
+        for (uint32_t k = 0; k < kFetches; ++k) {
+          const uint32_t i = k * (kLoaders / kSlice) + thread / kSlice;
+          values[stage % 2][i][column] = fetched[k] * shares[stage % 2][i];
+        }
+      }
+      __syncthreads();
+    }
+    if (thread >= kLoaders && thread < kLoaders + kSlice && first + column < width) {
+      hot.sums[size_t{number} * hot.stride + first + column] = sum;
+    }
+  }
+}
+
+struct SumTable {
+  float* sums;
+  uint32_t width, lanes;
+};
+
+__global__ void __launch_bounds__(kBlockThreads)
+    sum_rows(const SumTable* sums, uint32_t tables, const uint32_t* table_first, DeviceGradients g,
+             HotRows hot) {
+  const uint32_t distinct = table_first[tables];
+  const size_t warps = thread_stride() / kWarp;
+  for (size_t first = thread_index() / kWarp * kWarp; first < distinct; first += warps * kWarp) {
+    const uint32_t last = least(first + kWarp, distinct);
+    for (uint32_t u = static_cast<uint32_t>(first); u < last;) {
+      const uint32_t number = find_range(table_first, tables, u);
+      const SumTable& table = sums[number];
+      const uint32_t begin_of_table = table_first[number];
+      const uint32_t stop = least(last, table_first[number + 1]);
+      const Tile tile = tile_of(table.lanes);
+      for (uint32_t row = u + tile.first / tile.lanes; row < stop; row += kWarp / tile.lanes) {
+        const Terms terms = terms_of(row, g.begins[row], g.begins[row + 1], hot);
+        float* out = table.sums + size_t{row - begin_of_table} * table.width;
+        for (uint32_t start = 0; start < table.width; start += 4 * tile.lanes) {
+          const uint32_t column = start + 4 * tile.lane;
+          float sum[4];
+          sum_terms(g, tile, terms, column, table.width, sum);
+          store_floats(reinterpret_cast<std::byte*>(out), column, table.width, sum);
+        }
+      }
+      u = stop;
+    }
+  }
+}
+
+struct SumScratch {
+  SumScratch(DeviceArena& arena, size_t count, size_t tables, size_t most_width) {
+    hot = take_hot_rows(arena, count, most_width);
+    widths = arena.take<uint32_t>(tables);
+    sums = arena.take<SumTable>(tables);
+  }
+  HotRows hot;
+  uint32_t* widths;
+  SumTable* sums;
+};
+
+}  // namespace
+
+HotRows take_hot_rows(DeviceArena& arena, size_t count, size_t most_width) {
+  HotRows hot;
+  hot.capacity = static_cast<uint32_t>(count / (kHotTerms + 1));
+  hot.stride = static_cast<uint32_t>((most_width + 3) / 4 * 4);
+  hot.count = arena.take<uint32_t>(1);
+  hot.rows = arena.take<uint32_t>(hot.capacity);
+  hot.number = arena.take<uint32_t>(hot.capacity == 0 ? 0 : count);
+  hot.sums = arena.take<float>(size_t{hot.capacity} * hot.stride);
+  return hot;
+}
+
+void sum_hot_rows(const uint32_t* widths, size_t tables, const uint32_t* table_first,
+                  const DeviceGradients& gradients, const HotRows& hot, DeviceStream stream) {
+  if (hot.capacity == 0) return;
+  check(cudaMemsetAsync(hot.count, 0, sizeof(uint32_t), stream), "hot rows");
+  launch("mark hot rows", mark_hot, blocks_for(gradients.count), kBlockThreads, stream, table_first,
+         static_cast<uint32_t>(tables), gradients.begins, hot);
+  const size_t slices = (hot.stride + kSlice - 1) / kSlice;
+  launch("sum hot rows", sum_hot, std::min(hot.capacity * slices, kHotBlocks), kLoaders + kWarp,
+         stream, widths, static_cast<uint32_t>(tables), table_first, gradients, hot);
+}
+
+size_t device_sum_scratch(size_t count, size_t tables, size_t most_width) {
+  DeviceArena arena;
+  SumScratch scratch(arena, count, tables, most_width);
+  return arena.used();
+}
+
+void device_sum(const DeviceSums* sums, size_t tables, const uint32_t* table_first,
+                const DeviceGradients& gradients, void* scratch, size_t bytes,
+                DeviceStream stream) {
+  if (gradients.count == 0 || tables == 0) return;
+  std::vector<SumTable> described;
+  std::vector<uint32_t> widths;
+  for (size_t t = 0; t < tables; ++t) {
+    const uint32_t width = static_cast<uint32_t>(sums[t].width);
+    widths.push_back(width);
+    described.push_back({sums[t].sums, width, lanes_for(width, 4)});
+  }
+  DeviceArena arena(scratch, bytes);
+  const SumScratch s(arena, gradients.count, tables,
+                     *std::max_element(widths.begin(), widths.end()));
+  upload(s.widths, widths.data(), tables, stream);
+  upload(s.sums, described.data(), tables, stream);
+  sum_hot_rows(s.widths, tables, table_first, gradients, s.hot, stream);
+  launch("sum rows", sum_rows, blocks_for(gradients.count), kBlockThreads, stream, s.sums,
+         static_cast<uint32_t>(tables), table_first, gradients, s.hot);
+}
+
+}  // namespace hotrow

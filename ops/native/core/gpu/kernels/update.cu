@@ -1,0 +1,362 @@
+#include <algorithm>
+#include <vector>
+
+#include "core/gpu/kernels/sums.h"
+#include "core/gpu/kernels/update.h"
+
+namespace hotrow {
+namespace {
+
+// Five blocks of these leave a thread the registers that Adam wants.
+constexpr unsigned kUpdateThreads = 128;
+
+// A table's step as kernels see it: layout, and the numbers of kernels/impl.h.
+struct UpdateTable {
+  const float* sums;         // (U of the table, D), or null
+  const float* known_scale;  // or null: scale is good
+  const float* corrections;  // (corrections_count)
+  uint64_t seed;
+  uint32_t corrections_count, clock;
+  uint32_t width, lanes;
+  uint32_t state_offset, vector_bytes, scalars_offset;
+  RowType weights, state;
+  uint32_t launch;  // tables of other launches are passed over
+  uint32_t nesterov, row_steps;
+  float rate, inverse_rate, scale, clip, l2, decay;
+  float momentum, epsilon, rest_1, rest_2;
+  float l1, twice_l2, twice_shrinkage, beta;
+};
+static_assert(sizeof(UpdateTable) % 8 == 0);
+
+UpdateTable describe(const DeviceStep& given, uint32_t number_of_launch) {
+  const UpdateStep& step = given.step;
+  const Optimizer& o = step.optimizer;
+  UpdateTable t = {};
+  t.sums = given.sums;
+  t.known_scale = given.scale;
+  t.corrections = step.corrections;
+  t.seed = step.seed;
+  t.corrections_count = static_cast<uint32_t>(step.corrections_count);
+  t.clock = step.clock;
+  t.width = static_cast<uint32_t>(step.layout.width);
+  t.lanes = lanes_for(step.layout.width, 4);
+  t.state_offset = static_cast<uint32_t>(step.layout.state_offset());
+  t.vector_bytes = static_cast<uint32_t>(step.layout.width * bytes_of(step.layout.state));
+  t.scalars_offset = static_cast<uint32_t>(step.layout.scalars_offset());
+  t.weights = step.layout.weights;
+  t.state = step.layout.state;
+  t.launch = number_of_launch;
+  t.nesterov = o.nesterov ? 1 : 0;
+  t.row_steps = o.row_steps ? 1 : 0;
+  t.rate = step.learning_rate;
+  t.inverse_rate = 1.0f / step.learning_rate;
+  t.scale = step.scale;
+  t.clip = o.clip_row_norm;
+  t.l2 = o.l2;
+  t.decay = step.learning_rate * o.weight_decay;
+  t.momentum = o.momentum;
+  t.epsilon = o.epsilon;
+  t.rest_1 = static_cast<float>(1.0 - o.beta_1);
+  t.rest_2 = static_cast<float>(1.0 - o.beta_2);
+  t.l1 = o.l1;
+  t.twice_l2 = 2.0f * o.ftrl_l2;
+  t.twice_shrinkage = 2.0f * o.l2_shrinkage;
+  t.beta = o.beta;
+  return t;
+}
+
+__global__ void take_scales(UpdateTable* all, uint32_t tables) {
+  for (size_t t = thread_index(); t < tables; t += thread_stride()) {
+    if (all[t].known_scale != nullptr) all[t].scale = *all[t].known_scale;
+  }
+}
+
+// The gradient as the optimizer sees it, from the sum g and the weight w.
+__device__ float finished(const UpdateTable& t, float clip, float l2, float g, float w) {
+  g = g * t.scale;
+  if (clip != 1.0f) g = g * clip;
+  if (l2 != 0.0f) g = g + l2 * w;
+  return g;
+}
+
+// kernels/optimizer.h for one weight w with state a, b. rate: the row's.
+template <OptimizerKind kKind>
+__device__ void apply(const UpdateTable& t, float rate, float g, float& w, float& a, float& b) {
+  if constexpr (kKind == OptimizerKind::kSgd) {
+    w = w - t.rate * g;
+  } else if constexpr (kKind == OptimizerKind::kMomentum) {
+    const float descent = t.rate * g;
+    a = t.momentum * a - descent;
+    w = t.nesterov != 0 ? w + (t.momentum * a - descent) : w + a;
+  } else if constexpr (kKind == OptimizerKind::kAdagrad) {
+    a = a + g * g;
+    w = w - (t.rate * g) / sqrtf(a + t.epsilon);
+  } else if constexpr (kKind == OptimizerKind::kRowwiseAdagrad) {
+    w = w - rate * g;
+  } else if constexpr (kKind == OptimizerKind::kAdam) {
+    a = a + t.rest_1 * (g - a);
+    b = b + t.rest_2 * (g * g - b);
+    w = w - (rate * a) / (sqrtf(b) + t.epsilon);
+  } else {
+    const float new_n = a + g * g, root = sqrtf(new_n);
+    b = b + (g + t.twice_shrinkage * w - (root - sqrtf(a)) * t.inverse_rate * w);
+    const float low = b < -t.l1 ? -t.l1 : b;
+    const float clipped = t.l1 < low ? t.l1 : low;
+    const float divisor = (root + t.beta) * t.inverse_rate + t.twice_l2;
+    // A weight that never had a gradient, with n = 0, stays.
+    w = divisor == 0.0f ? w : (clipped - b) / divisor;
+    a = new_n;
+  }
+}
+
+HOTROW_HD constexpr int vectors_of(OptimizerKind kind) {
+  if (kind == OptimizerKind::kAdam || kind == OptimizerKind::kFtrl) return 2;
+  return kind == OptimizerKind::kMomentum || kind == OptimizerKind::kAdagrad ? 1 : 0;
+}
+
+// kHalf: weights or state may have 16 bits.
+template <bool kHalf>
+__device__ void load_four(RowType type, const std::byte* values, uint32_t column, uint32_t width,
+                          float (&out)[4]) {
+  load_quad(kHalf ? type : RowType::kFloat32, values, column, width, out);
+}
+
+// Sum of squares of the finished gradient, the same for all lanes. kept: the summed gradient, good
+// if the row is no wider than the tile.
+template <bool kHalf>
+__device__ float measure(const UpdateTable& t, const Tile& tile, const DeviceGradients& g,
+                         const Terms& terms, const std::byte* weights, float clip, float l2,
+                         float (&kept)[4]) {
+  RowSum sum;
+  for (uint32_t start = 0; start < t.width; start += 4 * tile.lanes) {
+    const uint32_t column = start + 4 * tile.lane;
+    sum_terms(g, tile, terms, column, t.width, kept);
+    float w[4] = {}, squares[4];
+    if (l2 != 0.0f) load_four<kHalf>(t.weights, weights, column, t.width, w);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      const float x = finished(t, clip, l2, kept[k], w[k]);
+      squares[k] = x * x;
+    }
+    sum.add(tile, squares);
+  }
+  return sum.total(tile);
+}
+
+template <OptimizerKind kKind, bool kHalf>
+__device__ void update_row(const UpdateTable& t, const Tile& tile, const DeviceGradients& g,
+                           const Terms& terms, uint32_t lookups, std::byte* line) {
+  // Headers are read as words: lines may lie at multiples of 4. One lane touches what is the row's.
+  auto* const words = reinterpret_cast<uint32_t*>(line);
+  std::byte* const weights = line + sizeof(RowHeader);
+  auto* const scalar_at = reinterpret_cast<float*>(weights + t.scalars_offset);
+  uint32_t low = 0, high = 0;
+  float scalar = 0.0f;
+  if (tile.lane == 0) {
+    if constexpr (kHalf) low = words[0], high = words[1];
+    const uint64_t count = uint64_t{words[3]} + lookups;
+    words[2] = t.clock;
+    words[3] = count < 0xffffffffu ? static_cast<uint32_t>(count) : 0xffffffffu;
+    if (kKind == OptimizerKind::kRowwiseAdagrad ||
+        (kKind == OptimizerKind::kAdam && t.row_steps != 0)) {
+      scalar = *scalar_at;
+    }
+  }
+  uint64_t stream = 0;
+  if constexpr (kHalf) {
+    low = tile.from(low, 0);
+    high = tile.from(high, 0);
+    const auto key = static_cast<int64_t>(uint64_t{high} << 32 | low);
+    stream = rounding_stream(t.seed, key, t.clock);
+  }
+  float kept[4] = {};
+  bool whole = false;
+  float clip = 1.0f, rate = t.rate;
+  if (t.clip > 0.0f) {
+    const float norm = sqrtf(measure<kHalf>(t, tile, g, terms, weights, 1.0f, 0.0f, kept));
+    whole = t.width <= 4 * tile.lanes;
+    if (norm > t.clip) clip = t.clip / norm;
+  }
+  if constexpr (kKind == OptimizerKind::kRowwiseAdagrad) {
+    const float total = measure<kHalf>(t, tile, g, terms, weights, clip, t.l2, kept);
+    whole = t.width <= 4 * tile.lanes;
+    const float a = tile.from(scalar, 0) + total / static_cast<float>(t.width);
+    if (tile.lane == 0) *scalar_at = a;
+    rate = t.rate / sqrtf(a + t.epsilon);
+  }
+  if constexpr (kKind == OptimizerKind::kAdam) {
+    uint32_t number = t.clock;
+    if (t.row_steps != 0) {
+      const float updates = tile.from(scalar, 0) + 1.0f;
+      if (tile.lane == 0) *scalar_at = updates;
+      number = static_cast<uint32_t>(updates);
+    }
+    if (number < t.corrections_count) rate = t.rate * t.corrections[number];
+  }
+  constexpr int kVectors = vectors_of(kKind);
+  std::byte* const first_state = weights + t.state_offset;
+  std::byte* const second_state = first_state + t.vector_bytes;
+  for (uint32_t start = 0; start < t.width; start += 4 * tile.lanes) {
+    const uint32_t column = start + 4 * tile.lane;
+    float w[4] = {}, a[4] = {}, b[4] = {}, sum[4];
+    // Asked for before the gradients, so that all of it is under way together.
+    if (column < t.width) {
+      load_four<kHalf>(t.weights, weights, column, t.width, w);
+      if constexpr (kVectors > 0) load_four<kHalf>(t.state, first_state, column, t.width, a);
+      if constexpr (kVectors > 1) load_four<kHalf>(t.state, second_state, column, t.width, b);
+    }
+    if (whole) {
+#pragma unroll
+      for (int k = 0; k < 4; ++k) sum[k] = kept[k];
+    } else {
+      sum_terms(g, tile, terms, column, t.width, sum);
+    }
+    if (column >= t.width) continue;
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      const float x = finished(t, clip, t.l2, sum[k], w[k]);
+      if (t.decay != 0.0f) w[k] = w[k] - t.decay * w[k];
+      apply<kKind>(t, rate, x, w[k], a[k], b[k]);
+    }
+    const auto store = [&](RowType type, std::byte* values, const float(&from)[4],
+                           uint32_t position) {
+      store_quad(kHalf ? type : RowType::kFloat32, values, column, t.width, from, stream, position);
+    };
+    if constexpr (kVectors > 0) store(t.state, first_state, a, t.width);
+    if constexpr (kVectors > 1) store(t.state, second_state, b, 2 * t.width);
+    store(t.weights, weights, w, 0);
+  }
+}
+
+// A warp takes 32 rows at a time, as many at once as fit beside each other.
+template <OptimizerKind kKind, bool kHalf>
+__global__ void __launch_bounds__(kUpdateThreads, 4)
+    update_rows(const UpdateTable* all, uint32_t tables, const uint32_t* table_first,
+                uint32_t launch, DeviceGradients g, HotRows hot, const uint32_t* counts,
+                std::byte* const* lines) {
+  const uint32_t distinct = table_first[tables], lane = threadIdx.x % kWarp;
+  const Tile warp = tile_of(kWarp);
+  const size_t stride = thread_stride();
+  for (size_t first = thread_index() - lane; first < distinct; first += stride) {
+    const uint32_t from = static_cast<uint32_t>(first);
+    const uint32_t last = least(first + kWarp, distinct);
+    // Each lane asks for what one row needs.
+    std::byte* line = nullptr;
+    uint32_t begin = 0, end = 0, lookups = 0;
+    if (from + lane < last) {
+      line = lines[from + lane];
+      if (g.begins != nullptr) begin = g.begins[from + lane], end = g.begins[from + lane + 1];
+      lookups = counts != nullptr ? counts[from + lane] : end - begin;
+    }
+    for (uint32_t u = from; u < last;) {
+      const uint32_t number = find_range(table_first, tables, u);
+      const UpdateTable& table = all[number];
+      const uint32_t begin_of_table = table_first[number];
+      const uint32_t stop = least(last, table_first[number + 1]);
+      const Tile tile = tile_of(table.lanes);
+      const uint32_t together = kWarp / tile.lanes;
+      for (uint32_t next = u; next < stop && table.launch == launch; next += together) {
+        const uint32_t row = next + tile.first / tile.lanes;
+        const uint32_t which = (row - from) % kWarp;
+        std::byte* const own = warp.from(line, which);
+        const uint32_t own_begin = warp.from(begin, which), own_end = warp.from(end, which);
+        const uint32_t own_lookups = warp.from(lookups, which);
+        if (row >= stop || own == nullptr) continue;
+        Terms terms = {nullptr, own_begin, own_end};
+        if (table.sums != nullptr) {
+          terms.sum = table.sums + size_t{row - begin_of_table} * table.width;
+        } else {
+          terms = terms_of(row, own_begin, own_end, hot);
+        }
+        update_row<kKind, kHalf>(table, tile, g, terms, own_lookups, own);
+      }
+      u = stop;
+    }
+  }
+}
+
+using UpdateKernel = void (*)(const UpdateTable*, uint32_t, const uint32_t*, uint32_t,
+                              DeviceGradients, HotRows, const uint32_t*, std::byte* const*);
+
+template <bool kHalf>
+UpdateKernel kernel_of(OptimizerKind kind) {
+  switch (kind) {
+    case OptimizerKind::kSgd:
+      return update_rows<OptimizerKind::kSgd, kHalf>;
+    case OptimizerKind::kMomentum:
+      return update_rows<OptimizerKind::kMomentum, kHalf>;
+    case OptimizerKind::kAdagrad:
+      return update_rows<OptimizerKind::kAdagrad, kHalf>;
+    case OptimizerKind::kRowwiseAdagrad:
+      return update_rows<OptimizerKind::kRowwiseAdagrad, kHalf>;
+    case OptimizerKind::kAdam:
+      return update_rows<OptimizerKind::kAdam, kHalf>;
+    case OptimizerKind::kFtrl:
+      return update_rows<OptimizerKind::kFtrl, kHalf>;
+  }
+  fail(Code::kInternal, "no optimizer %d", static_cast<int>(kind));
+}
+
+UpdateKernel kernel_for(const UpdateStep& step) {
+  const bool halves = step.layout.weights != RowType::kFloat32 ||
+                      (step.layout.state != RowType::kFloat32 && step.layout.vectors > 0);
+  const OptimizerKind kind = step.optimizer.kind;
+  return halves ? kernel_of<true>(kind) : kernel_of<false>(kind);
+}
+
+struct UpdateScratch {
+  UpdateScratch(DeviceArena& arena, size_t count, size_t tables, size_t most_width) {
+    hot = take_hot_rows(arena, count, most_width);
+    widths = arena.take<uint32_t>(tables);
+    described = arena.take<UpdateTable>(tables);
+  }
+  HotRows hot;
+  uint32_t* widths;
+  UpdateTable* described;
+};
+
+}  // namespace
+
+size_t device_update_scratch(size_t count, size_t tables, size_t most_width) {
+  DeviceArena arena;
+  UpdateScratch scratch(arena, count, tables, most_width);
+  return arena.used();
+}
+
+void device_update(const DeviceStep* steps, size_t tables, const uint32_t* table_first,
+                   const DeviceGradients& gradients, const uint32_t* counts,
+                   std::byte* const* lines, void* scratch, size_t bytes, DeviceStream stream) {
+  if (gradients.count == 0 || tables == 0) return;
+  std::vector<UpdateKernel> kernels;
+  std::vector<UpdateTable> described;
+  std::vector<uint32_t> widths;
+  bool summed = true, scaled = false;
+  for (size_t t = 0; t < tables; ++t) {
+    const UpdateKernel kernel = kernel_for(steps[t].step);
+    const auto at = std::find(kernels.begin(), kernels.end(), kernel);
+    described.push_back(describe(steps[t], static_cast<uint32_t>(at - kernels.begin())));
+    if (at == kernels.end()) kernels.push_back(kernel);
+    widths.push_back(described.back().width);
+    summed = summed && steps[t].sums != nullptr;
+    scaled = scaled || steps[t].scale != nullptr;
+  }
+  DeviceArena arena(scratch, bytes);
+  const UpdateScratch s(arena, gradients.count, tables,
+                        *std::max_element(widths.begin(), widths.end()));
+  upload(s.described, described.data(), tables, stream);
+  if (scaled) {
+    launch("update: scales", take_scales, 1, kBlockThreads, stream, s.described,
+           static_cast<uint32_t>(tables));
+  }
+  if (!summed) {
+    upload(s.widths, widths.data(), tables, stream);
+    sum_hot_rows(s.widths, tables, table_first, gradients, s.hot, stream);
+  }
+  for (size_t k = 0; k < kernels.size(); ++k) {
+    launch("update rows", kernels[k], blocks_for(gradients.count, kUpdateThreads), kUpdateThreads,
+           stream, s.described, static_cast<uint32_t>(tables), table_first,
+           static_cast<uint32_t>(k), gradients, s.hot, counts, lines);
+  }
+}
+
+}  // namespace hotrow

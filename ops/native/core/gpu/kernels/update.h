@@ -1,0 +1,59 @@
+// Backward on the device: gradients are summed per distinct key and the optimizers applied, all
+// tables of a layer together. The sibling of Kernels::sum and Kernels::update: sums in the order of
+// the keys, the same arithmetic, the same random bits, so the same bits in the rows (but for the
+// payload of NaN).
+//
+// N keys of T tables, U distinct ones (gpu/kernels/unique.h), D width. All pointers but arrays of
+// steps and sums: on the device.
+#pragma once
+
+#include "core/gpu/kernels/memory.h"
+#include "core/kernels/kernels.h"
+
+namespace hotrow {
+
+// The gradient of row u is the sum, in this order, of shares[p] * rows[p] for p = order[j],
+// begins[u] <= j < begins[u + 1].
+struct DeviceGradients {
+  const float* const* rows = nullptr;  // (N) pointers to (D); null: zeros
+  const float* shares = nullptr;       // (N), or null: all 1
+  const uint32_t* begins = nullptr;    // (U + 1)
+  const uint32_t* order = nullptr;     // (N)
+  size_t count = 0;                    // N
+};
+
+// The step of one table. step.corrections: on the device.
+struct DeviceStep {
+  UpdateStep step;
+  // Sums of device_sum, (U of the table, D), instead of the gradients; or null.
+  const float* sums = nullptr;
+  // One value that the device knows, instead of step.scale; or null.
+  const float* scale = nullptr;
+};
+
+// Where sums of a table go: (U of the table, D).
+struct DeviceSums {
+  size_t width = 0;
+  float* sums = nullptr;
+};
+
+// most_width: of the tables.
+size_t device_update_scratch(size_t count, size_t tables, size_t most_width);
+
+// Updates lines[u], and its header, as Kernels::update does. One launch for each kind of optimizer
+// and row type among the tables; usually one.
+// steps: (T) on the host. table_first: (T + 1). counts: (U) lookups, or null: the number of
+// gradient rows. lines: (U) pointers to headers, distinct; null: no row, its gradient is dropped.
+void device_update(const DeviceStep* steps, size_t tables, const uint32_t* table_first,
+                   const DeviceGradients& gradients, const uint32_t* counts,
+                   std::byte* const* lines, void* scratch, size_t bytes, DeviceStream stream);
+
+size_t device_sum_scratch(size_t count, size_t tables, size_t most_width);
+// Writes the sums alone, for gradients that wait for a commit. sums: (T) on the host.
+void device_sum(const DeviceSums* sums, size_t tables, const uint32_t* table_first,
+                const DeviceGradients& gradients, void* scratch, size_t bytes, DeviceStream stream);
+
+// Gradient rows above which a row is summed by blocks of its own, in the same order.
+constexpr uint32_t kHotTerms = 128;
+
+}  // namespace hotrow

@@ -1,0 +1,376 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "core/gpu/kernels/device_code.h"
+#include "core/gpu/kernels/norm.h"
+#include "core/gpu/step/call.h"
+
+namespace hotrow {
+
+// What the host reads back of a lookup.
+struct DeviceCall::Answer {
+  Answer(DeviceArena& arena, size_t tables, size_t missing) {
+    wrong = arena.take<WrongKeys>(1);
+    table_first = arena.take<uint32_t>(tables + 1);
+    missing_first = arena.take<uint32_t>(tables + 1);
+    lookups_first = arena.take<uint32_t>(tables + 1);
+    keys = arena.take<int64_t>(missing);
+    counts = arena.take<uint32_t>(missing);
+  }
+  WrongKeys* wrong;
+  uint32_t *table_first, *missing_first, *lookups_first;
+  int64_t* keys;
+  uint32_t* counts;
+};
+
+// And of an insertion.
+struct DeviceCall::InsertAnswer {
+  InsertAnswer(DeviceArena& arena, size_t tables, size_t missing) {
+    victim_first = arena.take<uint32_t>(tables + 1);
+    bypass_first = arena.take<uint32_t>(tables + 1);
+    evicted = arena.take<uint32_t>(tables);
+    victim_places = arena.take<uint32_t>(missing);
+    bypass_places = arena.take<uint32_t>(missing);
+  }
+  uint32_t *victim_first, *bypass_first, *evicted, *victim_places, *bypass_places;
+};
+
+std::vector<GpuTier*> tiers_on_one_gpu(const std::vector<Table*>& tables) {
+  if (tables.empty()) fail(Code::kInvalidArgument, "a call without tables");
+  std::vector<GpuTier*> tiers;
+  for (Table* table : tables) {
+    GpuTier* tier = gpu_tier_of(*table);
+    if (tier == nullptr) {
+      fail(Code::kFailedPrecondition,
+           "table %s: its rows are in RAM; give it a cache on the GPU for keys that are there",
+           table->name().c_str());
+    }
+    if (!tiers.empty() && tier->device() != tiers[0]->device()) {
+      fail(Code::kInvalidArgument, "tables %s and %s are on different GPUs",
+           tables[0]->name().c_str(), table->name().c_str());
+    }
+    tiers.push_back(tier);
+  }
+  return tiers;
+}
+
+DeviceCall::DeviceCall(const std::vector<Table*>& tables, const Executor& executor,
+                       DeviceStream stream)
+    : tables_(tables),
+      executor_(executor),
+      stream_(stream),
+      locks_(tables, true),
+      tiers_(tiers_on_one_gpu(tables)) {
+  for (GpuTier* tier : tiers_) caches_.push_back(tier->cache());
+  on_device_.emplace(tiers_[0]->device());
+  if (tiers_[0]->workspace == nullptr) {
+    tiers_[0]->workspace = std::make_unique<DeviceWorkspace>();
+  }
+  work_ = tiers_[0]->workspace.get();
+  for (GpuTier* tier : tiers_) tier->begin(stream);
+}
+
+DeviceCall::~DeviceCall() {
+  try {
+    for (GpuTier* tier : tiers_) tier->end(stream_);
+  } catch (const Error&) {
+  }
+}
+
+// --- rows are found ------------------------------------------------------------------------------
+
+void DeviceCall::distinct(const DeviceKeys& keys, DeviceBatch* batch) {
+  batch->spent = true;
+  batch->tables = tables_;
+  take_from(batch->memory, [&](DeviceArena& arena) {
+    batch->unique = DeviceUnique::take(arena, keys.count, keys.tables);
+    batch->plan = DevicePlan::take(arena, keys.count, tables_.size());
+  });
+  const size_t bytes = device_unique_scratch(keys.count);
+  device_unique(keys, batch->unique, scratch(bytes), bytes, stream_);
+}
+
+size_t DeviceCall::find(Find how, const WrongKeys* wrong,
+                        const std::function<void(const WrongKeys&)>& refuse, DeviceBatch* batch) {
+  const size_t count = batch->count(), tables = tables_.size();
+  const size_t probe_bytes = device_cache_probe_scratch(count, tables);
+  device_cache_probe(caches_.data(), tables, batch->unique, count,
+                     how == Find::kRead ? DeviceLookup::kRead : DeviceLookup::kTrain, batch->plan,
+                     scratch(probe_bytes), probe_bytes, stream_);
+  auto* const missing_counts = static_cast<uint32_t*>(scratch(count * sizeof(uint32_t)));
+  device_count_missing(batch->plan, tables, batch->counts(), count, missing_counts, stream_);
+  size_t absent = 0;
+  try {
+    const Answer answer = read_answer(*batch, missing_counts, wrong);
+    if (answer.wrong->key != WrongKeys::kNone || answer.wrong->feature != WrongKeys::kNone) {
+      refuse(*answer.wrong);
+    }
+    for (size_t t = 0; t < tables && batch->counted.table_first != nullptr; ++t) {
+      batch->lookups[t] = answer.lookups_first[t + 1] - answer.lookups_first[t];
+    }
+    absent = bring_in(answer, how, batch);
+  } catch (...) {
+    if (how != Find::kRead) unpin(*batch);
+    throw;
+  }
+  if (how != Find::kRead) unpin(*batch);
+  batch->note_epochs();
+  return absent;
+}
+
+DeviceCall::Answer DeviceCall::read_answer(const DeviceBatch& batch, const uint32_t* missing_counts,
+                                           const WrongKeys* wrong) {
+  const size_t tables = tables_.size(), count = batch.count();
+  const size_t expected = std::min(work_->expected_missing, count);
+  const Answer answer =
+      take_from(work_->answer, [&](DeviceArena& arena) { return Answer(arena, tables, count); });
+  *answer.wrong = {WrongKeys::kNone, WrongKeys::kNone};
+  if (wrong != nullptr) copy_async(answer.wrong, wrong, 1, stream_);
+  copy_async(answer.table_first, batch.unique.table_first, tables + 1, stream_);
+  copy_async(answer.missing_first, batch.plan.missing_first, tables + 1, stream_);
+  if (batch.counted.table_first != nullptr) {
+    copy_async(answer.lookups_first, batch.counted.table_first, tables + 1, stream_);
+  }
+  copy_async(answer.keys, batch.plan.missing_keys, expected, stream_);
+  read(answer.counts, missing_counts, expected);
+  const size_t missing = answer.missing_first[tables];
+  work_->expected_missing = std::max(work_->expected_missing - work_->expected_missing / 8,
+                                     std::max<size_t>(missing + missing / 4, 4096));
+  if (missing > expected) {
+    const size_t more = missing - expected;
+    copy_async(answer.keys + expected, batch.plan.missing_keys + expected, more, stream_);
+    read(answer.counts + expected, missing_counts + expected, more);
+  }
+  return answer;
+}
+
+void DeviceCall::unpin(const DeviceBatch& batch) {
+  const size_t bytes = device_cache_unpin_scratch(tables_.size());
+  device_cache_unpin(caches_.data(), tables_.size(), batch.unique.table_first, batch.plan.slots,
+                     batch.count(), scratch(bytes), bytes, stream_);
+}
+
+void DeviceCall::find_in_host(const Answer& answer, Find how, uint32_t* places,
+                              std::vector<std::vector<const std::byte*>>* lines) {
+  for (size_t t = 0; t < tables_.size(); ++t) {
+    Table& table = *tables_[t];
+    const size_t first = answer.missing_first[t];
+    const size_t missing = answer.missing_first[t + 1] - first;
+    (*lines)[t].assign(missing, nullptr);
+    if (missing == 0) continue;
+    // What is on its way from the device is newer than the host tier's.
+    tiers_[t]->finish(executor_);
+    const uint32_t clock = table.step_in_lock() + 1;
+    // A task has partitions to itself, and finds their keys in the order of the batch.
+    const size_t tasks = missing < 2048 ? 1 : std::min<size_t>(executor_.threads(), 32);
+    executor_.run(tasks, [&](size_t task) {
+      for (size_t m = first; m < first + missing; ++m) {
+        const int64_t key = answer.keys[m];
+        const uint64_t hash = mix64(static_cast<uint64_t>(key));
+        const size_t number = table.partition_number(key, hash);
+        if (number % tasks != task) continue;
+        Partition& partition = table.partition(number);
+        std::unique_lock lock(partition.mutex, std::defer_lock);
+        if (table.snapshot_open()) lock.lock();
+        const uint32_t place =
+            how == Find::kRead ? partition.find(hash, key)
+                               : partition.find_or_insert(
+                                     hash, key, how == Find::kTrain ? answer.counts[m] : 0, clock);
+        places[m] = place == Partition::kAbsent ? kNoSlot : place;
+        if (place != Partition::kAbsent) (*lines)[t][m - first] = partition.at(place);
+      }
+    });
+  }
+}
+
+size_t DeviceCall::bring_in(const Answer& answer, Find how, DeviceBatch* batch) {
+  const size_t tables = tables_.size(), missing = answer.missing_first[tables];
+  const bool training = how != Find::kRead;
+  batch->bypass_first.assign(tables + 1, 0);
+  batch->bypass_places.clear();
+  batch->distinct_first.assign(answer.table_first, answer.table_first + tables + 1);
+  std::vector<CacheCounts> counts(tables);
+  for (size_t t = 0; t < tables; ++t) {
+    counts[t].misses = answer.missing_first[t + 1] - answer.missing_first[t];
+    counts[t].hits = answer.table_first[t + 1] - answer.table_first[t] - counts[t].misses;
+    const uint32_t* const times = answer.counts;
+    counts[t].hit_lookups =
+        batch->lookups[t] - std::accumulate(times + answer.missing_first[t],
+                                            times + answer.missing_first[t + 1], uint64_t{0});
+  }
+  size_t absent = 0;
+  if (missing > 0) {
+    uint32_t* sent = nullptr;
+    const InsertAnswer inserted = take_from(work_->sent, [&](DeviceArena& arena) {
+      sent = arena.take<uint32_t>(missing);
+      return InsertAnswer(arena, tables, missing);
+    });
+    std::vector<std::vector<const std::byte*>> lines(tables);
+    find_in_host(answer, how, sent, &lines);
+    // All memory before the first slot changes.
+    size_t stride = 0;
+    for (size_t t = 0; t < tables; ++t) {
+      stride = std::max(stride, tiers_[t]->stride());
+      if (!lines[t].empty()) tiers_[t]->reserve(lines[t].size());
+    }
+    batch->bypass_memory.reserve(missing * stride);
+    batch->bypass = {batch->bypass_memory.data(), stride};
+    uint32_t* places = nullptr;
+    const DeviceInserted out = take_from(work_->missing, [&](DeviceArena& arena) {
+      places = arena.take<uint32_t>(missing);
+      return DeviceInserted::take(arena, missing, tables);
+    });
+    const size_t insert_bytes = device_cache_insert_scratch(missing, tables);
+    void* const insert_scratch = scratch(insert_bytes);
+    copy_async(places, sent, missing, stream_);
+    if (training) {
+      device_cache_insert(caches_.data(), tables, batch->unique, batch->plan, missing, places,
+                          DeviceLookup::kTrain, RowCache::Admit::kIfWorthMore, batch->bypass, out,
+                          insert_scratch, insert_bytes, stream_);
+      copy_async(inserted.victim_first, out.victim_first, tables + 1, stream_);
+      copy_async(inserted.bypass_first, out.bypass_first, tables + 1, stream_);
+      copy_async(inserted.evicted, out.evicted, tables, stream_);
+      copy_async(inserted.victim_places, out.victim_places, missing, stream_);
+      copy_async(inserted.bypass_places, out.bypass_places, missing, stream_);
+      work_->ready.record(stream_);
+    } else {
+      device_set_beside(batch->plan, missing, places, batch->bypass, out.targets, stream_);
+    }
+    // Meanwhile the first rows are on their way.
+    for (size_t t = 0; t < tables; ++t) {
+      const auto none = std::count(lines[t].begin(), lines[t].end(), nullptr);
+      absent += static_cast<size_t>(none);
+      for (size_t i = 0; none > 0 && i < lines[t].size(); ++i) {
+        if (lines[t][i] != nullptr) continue;
+        batch->lookups[t] -= answer.counts[answer.missing_first[t] + i];
+      }
+      counts[t].inserted = lines[t].size() - static_cast<size_t>(none);
+      tiers_[t]->begin_bring_in(std::move(lines[t]), executor_);
+    }
+    if (training) {
+      work_->ready.wait();
+      batch->bypass_first.assign(inserted.bypass_first, inserted.bypass_first + tables + 1);
+      batch->bypass_places.assign(inserted.bypass_places,
+                                  inserted.bypass_places + inserted.bypass_first[tables]);
+      for (size_t t = 0; t < tables; ++t) {
+        const uint32_t first = inserted.victim_first[t];
+        tiers_[t]->send_back({out.victims + first, nullptr, 0}, inserted.victim_places + first,
+                             inserted.victim_first[t + 1] - first, executor_, stream_);
+        counts[t].inserted -= batch->bypass_first[t + 1] - batch->bypass_first[t];
+        counts[t].evicted = inserted.evicted[t];
+      }
+    }
+    for (size_t t = 0; t < tables; ++t) {
+      tiers_[t]->end_bring_in(out.targets + answer.missing_first[t], executor_, stream_);
+    }
+  }
+  for (size_t t = 0; t < tables && training; ++t) {
+    if (how == Find::kTrainUncounted) {
+      counts[t].hits = counts[t].hit_lookups = counts[t].misses = 0;
+    }
+    counts[t].written_back = tiers_[t]->take_written_back();
+    tables_[t]->note_cached(counts[t]);
+  }
+  return absent;
+}
+
+// --- gradients are applied -----------------------------------------------------------------------
+
+// Sums the gradients first, and scales them down if their norm is too large.
+void DeviceCall::clip(const DeviceBatch& batch, const DeviceDue& due,
+                      std::vector<DeviceStep>* steps) {
+  const size_t count = due.gradients.count, tables = tables_.size();
+  std::vector<DeviceSums> sums(tables);
+  float* factors = nullptr;
+  take_from(work_->sums, [&](DeviceArena& arena) {
+    factors = arena.take<float>(tables);
+    for (size_t t = 0; t < tables; ++t) {
+      const size_t distinct = batch.distinct_first[t + 1] - batch.distinct_first[t];
+      sums[t] = {tables_[t]->width(), arena.take<float>(distinct * tables_[t]->width())};
+    }
+  });
+  std::vector<DeviceNormed> normed;
+  size_t most_width = 0;
+  for (size_t t = 0; t < tables; ++t) {
+    const Table& table = *tables_[t];
+    most_width = std::max(most_width, table.width());
+    normed.push_back({sums[t].sums, table.width(), due.factors[t].value_or(1.0f),
+                      static_cast<int32_t>(table.shard_count()), table.hashed()});
+    (*steps)[t].sums = sums[t].sums;
+    (*steps)[t].scale = factors + t;
+  }
+  const size_t sum_bytes = device_sum_scratch(count, tables, most_width);
+  device_sum(sums.data(), tables, batch.unique.table_first, due.gradients, scratch(sum_bytes),
+             sum_bytes, stream_);
+  const size_t clip_bytes = device_clip_scratch(normed.data(), tables, count);
+  void* const memory = scratch(clip_bytes);
+  const auto& ranks = tables_[0]->sharding().ranks;
+  if (ranks == nullptr) {
+    device_clip(normed.data(), tables, batch.unique, count, batch.plan.lines, due.global_clip_norm,
+                factors, memory, clip_bytes, stream_);
+    return;
+  }
+  double* const total =
+      take_from(work_->total, [](DeviceArena& arena) { return arena.take<double>(1); });
+  device_squares(normed.data(), tables, batch.unique, count, batch.plan.lines, total, memory,
+                 clip_bytes, stream_);
+  auto* const told = reinterpret_cast<double*>(work_->answer.data());
+  read(told, total, 1);
+  double squares = *told;
+  ranks->run("norm of all gradients",
+             [&](Communicator& communicator) { communicator.all_reduce(&squares, 1); });
+  const double norm = std::sqrt(squares);
+  float down = 1.0f;
+  if (norm > static_cast<double>(due.global_clip_norm)) {
+    down = static_cast<float>(static_cast<double>(due.global_clip_norm) / norm);
+  }
+  std::vector<float> scaled;
+  for (const DeviceNormed& one : normed) scaled.push_back(one.factor * down);
+  upload(factors, scaled.data(), tables, stream_);
+}
+
+void DeviceCall::apply(const DeviceBatch& batch, const DeviceDue& due) {
+  const size_t count = due.gradients.count, tables = tables_.size();
+  std::vector<DeviceStep> steps(tables);
+  if (due.global_clip_norm > 0.0f) clip(batch, due, &steps);
+  size_t most_width = 0;
+  for (size_t t = 0; t < tables; ++t) {
+    Table& table = *tables_[t];
+    most_width = std::max(most_width, table.width());
+    if (!due.factors[t].has_value()) {
+      steps[t].step = table.step_settings();
+      continue;
+    }
+    const float rate = due.learning_rates == nullptr ? std::numeric_limits<float>::quiet_NaN()
+                                                     : due.learning_rates[t];
+    steps[t].step = table.begin_update(rate, *due.factors[t]);
+    steps[t].step.corrections = tiers_[t]->corrections();
+    table.add_lookups(batch.lookups[t]);
+  }
+  const size_t bytes = device_update_scratch(count, tables, most_width);
+  device_update(steps.data(), tables, batch.unique.table_first, due.gradients, due.counts,
+                batch.plan.lines, scratch(bytes), bytes, stream_);
+}
+
+void DeviceCall::end_update(const DeviceBatch& batch, const DeviceDue& due) {
+  for (size_t t = 0; t < tables_.size(); ++t) {
+    Table& table = *tables_[t];
+    const uint32_t first = batch.bypass_first[t], last = batch.bypass_first[t + 1];
+    if (last > first) {
+      // Other passes that have these rows beside the slots must look again.
+      table.void_plans();
+      tiers_[t]->send_back(
+          {nullptr, batch.bypass.lines + first * batch.bypass.stride, batch.bypass.stride},
+          batch.bypass_places.data() + first, last - first, executor_, stream_);
+    }
+    if (!due.factors[t].has_value() || !table.options().expiry.any()) continue;
+    tiers_[t]->end(stream_);
+    table.sweep_beside_device();
+    table.end_sweep();
+    tiers_[t]->begin(stream_);
+  }
+}
+
+}  // namespace hotrow

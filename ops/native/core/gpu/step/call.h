@@ -1,0 +1,94 @@
+// What a call on tables on a GPU does, for the features of a layer (gpu/step/layer.cu) and for a
+// commit (gpu/step/commit.cu) alike: finds the rows of keys, those that have no slot in the host
+// tier, and applies gradients to them. T tables, N keys, U distinct ones, M of them missing.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "core/base/executor.h"
+#include "core/gpu/kernels/keys.h"
+#include "core/gpu/kernels/runtime.h"
+#include "core/gpu/kernels/update.h"
+#include "core/gpu/step/tier.h"
+#include "core/gpu/step/workspace.h"
+#include "core/table/table_locks.h"
+
+namespace hotrow {
+
+enum class Find { kRead, kTrain, kTrainUncounted };
+
+// Gradients of the distinct keys of a batch.
+struct DeviceDue {
+  DeviceGradients gradients;
+  const uint32_t* counts = nullptr;           // (U) lookups, on the device
+  std::vector<std::optional<float>> factors;  // (T) of the gradients; none: the table has no step
+  const float* learning_rates = nullptr;      // (T), or null: those of the options
+  float global_clip_norm = 0.0f;              // 0: none
+};
+
+// The tiers of tables. Fails unless all tables have theirs on one GPU.
+std::vector<GpuTier*> tiers_on_one_gpu(const std::vector<Table*>& tables);
+
+class DeviceCall {
+ public:
+  // Takes the tables' locks. Fails as tiers_on_one_gpu.
+  DeviceCall(const std::vector<Table*>& tables, const Executor& executor, DeviceStream stream);
+  // Whatever became of the call, later ones come after what it put on the stream.
+  ~DeviceCall();
+  DeviceCall(const DeviceCall&) = delete;
+
+  DeviceWorkspace& work() const { return *work_; }
+  DeviceStream stream() const { return stream_; }
+  const std::vector<Table*>& tables() const { return tables_; }
+  const GpuTier& tier(size_t table) const { return *tiers_[table]; }
+
+  // Writes batch->unique. keys.tables may be T + 1: the keys of the last are nobody's.
+  void distinct(const DeviceKeys& keys, DeviceBatch* batch);
+  // Finds the rows of batch->unique, whose lookups are batch->counts(). batch->lookups: (T) lookups
+  // of all keys, unless they are `counted`; afterwards of those that have a row. Returns how many
+  // distinct keys have none. wrong (may be null): refuse must throw if it says so.
+  size_t find(Find how, const WrongKeys* wrong, const std::function<void(const WrongKeys&)>& refuse,
+              DeviceBatch* batch);
+  // Applies the optimizers.
+  void apply(const DeviceBatch& batch, const DeviceDue& due);
+  // Sends rows of the bypass back, and lets rows expire.
+  void end_update(const DeviceBatch& batch, const DeviceDue& due);
+
+  // Scratch memory for one kernel.
+  void* scratch(size_t bytes) {
+    work_->scratch.reserve(bytes);
+    return work_->scratch.data();
+  }
+  // Copies `count` values to the host's memory, and waits for them.
+  template <typename T>
+  void read(T* to, const T* from, size_t count) {
+    copy_async(to, from, count, stream_);
+    work_->ready.record(stream_);
+    work_->ready.wait();
+  }
+
+ private:
+  struct Answer;
+  struct InsertAnswer;
+
+  Answer read_answer(const DeviceBatch& batch, const uint32_t* missing_counts,
+                     const WrongKeys* wrong);
+  void find_in_host(const Answer& answer, Find how, uint32_t* places,
+                    std::vector<std::vector<const std::byte*>>* lines);
+  size_t bring_in(const Answer& answer, Find how, DeviceBatch* batch);
+  void unpin(const DeviceBatch& batch);
+  void clip(const DeviceBatch& batch, const DeviceDue& due, std::vector<DeviceStep>* steps);
+
+  const std::vector<Table*> tables_;
+  const Executor executor_;
+  const DeviceStream stream_;
+  TableLocks locks_;
+  std::vector<GpuTier*> tiers_;
+  std::optional<OnDevice> on_device_;
+  std::vector<DeviceCache> caches_;
+  DeviceWorkspace* work_;
+};
+
+}  // namespace hotrow

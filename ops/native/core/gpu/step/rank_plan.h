@@ -1,0 +1,81 @@
+// What a forward pass dispatched of tables on ranks whose rows are on GPUs, so that its backward
+// pass goes the same way. The sibling of ranks/plan.h. R ranks, T tables, N keys at home, U
+// distinct ones.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "core/gpu/kernels/places.h"
+#include "core/gpu/kernels/runtime.h"
+#include "core/gpu/step/call_keys.h"
+#include "core/ranks/plan.h"
+
+namespace hotrow {
+
+// For MessagesIn; what it held before is gone.
+class DeviceMessageBytes {
+ public:
+  std::byte* room(size_t bytes) {
+    block_.reserve(bytes);
+    return block_.data();
+  }
+  std::byte* data() const { return block_.data(); }
+  size_t bytes() const { return block_.bytes(); }
+
+ private:
+  DeviceBlock block_;
+};
+// Rows begin where 16 bytes can be read at once.
+using DeviceMessages = MessagesIn<DeviceMessageBytes, 16>;
+
+struct DeviceRankPlan {
+  int64_t ticket = 0;  // of the forward pass; 0: nobody waits for it
+  std::vector<Table*> tables;
+  RankFailure failure;  // of this rank, in `collect`
+  KeyPlaces keys;
+  std::vector<size_t> sent, received;  // (T, R) distinct keys to, and from, each rank
+
+  // On the device.
+  CallKeys all;
+  DeviceUnique unique;
+  DeviceOwners owners;
+  DevicePlaced placed;
+  DeviceKeyGroup* groups = nullptr;  // (T, R)
+  DeviceBlock described, memory;
+  // Keys: [n x int64 | lookups: n x uint32]. Rows, of those that went: in forward what came back,
+  // in backward their gradients; at the owner the opposite.
+  DeviceMessages keys_sent, keys_received, home_rows, owner_rows;
+
+  OwnerCall owner;
+  int64_t owner_ticket = 0;  // of the local forward pass
+
+  size_t bytes() const {
+    size_t total = described.bytes() + memory.bytes();
+    for (const auto* one : {&keys_sent, &keys_received, &home_rows, &owner_rows}) {
+      total += one->memory.bytes();
+    }
+    return total;
+  }
+};
+
+// Of the layer whose first table it belongs to. A call has it alone.
+struct DeviceRankWork {
+  std::mutex mutex;
+  std::vector<std::unique_ptr<DeviceRankPlan>> plans;
+  DeviceBlock scratch;  // of one kernel after the other
+  DeviceBlock terms;    // of a backward pass
+  PinnedBlock answer;
+  DeviceEvent ready, used;
+  std::atomic<size_t> bytes{0};  // of the device's memory, after the last call
+
+  void note_bytes() {
+    size_t total = scratch.bytes() + terms.bytes();
+    for (const auto& plan : plans) total += plan->bytes();
+    bytes = total;
+  }
+};
+
+}  // namespace hotrow

@@ -1,0 +1,101 @@
+#include <limits>
+
+#include "core/gpu/comm/ranks.h"
+#include "core/gpu/step/call.h"
+#include "core/gpu/step/rank_exchange.h"
+#include "core/gpu/step/rank_step.h"
+#include "core/ranks/coming_batch.h"
+
+namespace hotrow {
+namespace {
+
+// A call has the memory of its layer alone, and later calls come after what it put on its stream.
+class RankCallOnDevice {
+ public:
+  RankCallOnDevice(const LayerCall& call, DeviceStream stream)
+      : ranks_(*call.tables[0]->sharding().ranks),
+        tier_(*tiers_on_one_gpu(call.tables)[0]),
+        here_(tier_.device()),
+        on_gpu_(device_communicator_of(ranks_, tier_.device())),
+        stream_(stream),
+        lock_(tier_.rank_work->mutex) {
+    work().used.hold(stream);
+  }
+  ~RankCallOnDevice() {
+    work().note_bytes();
+    try {
+      work().used.record(stream_);
+    } catch (const Error&) {
+    }
+  }
+  DeviceRankWork& work() const { return *tier_.rank_work; }
+  DeviceCommunicator& on_gpu() const { return on_gpu_; }
+
+  // The plan of a ticket; with ticket 0 one that nobody waits for, else the oldest.
+  DeviceRankPlan* plan_of(int64_t ticket) const {
+    auto& plans = work().plans;
+    DeviceRankPlan* oldest = nullptr;
+    for (auto& plan : plans) {
+      if (plan->ticket == ticket) return plan.get();
+      if (oldest == nullptr || plan->ticket < oldest->ticket) oldest = plan.get();
+    }
+    if (ticket != 0) return nullptr;
+    if (plans.size() >= Table::kPlans) return oldest;
+    plans.push_back(std::make_unique<DeviceRankPlan>());
+    return plans.back().get();
+  }
+
+ private:
+  Collectives& ranks_;
+  GpuTier& tier_;
+  const OnDevice here_;
+  DeviceCommunicator& on_gpu_;
+  const DeviceStream stream_;
+  const std::lock_guard<std::mutex> lock_;
+};
+
+}  // namespace
+
+int64_t device_rank_forward(const LayerCall& call, bool insert, const std::vector<float*>& pooled,
+                            size_t* missing, DeviceStream stream) {
+  Table& first = *call.tables[0];
+  int64_t ticket = 0;
+  // Outlives what fails: it may wait for others, who must have been told.
+  std::unique_ptr<ComingBatch> told;
+  for_all_ranks(*first.sharding().ranks, [&] {
+    if (insert) told = next_told(first);
+    // Owners have heard of its keys, and their rows are coming.
+    if (told != nullptr) told->wait();
+    const RankCallOnDevice here(call, stream);
+    DeviceRankPlan* const plan = here.plan_of(0);
+    plan->ticket = 0;  // nobody's, if this fails
+    DeviceRankExchange step(call, here.on_gpu(), &here.work(), plan, stream);
+    step.collect();
+    step.send_keys(insert);
+    step.look_up(insert, missing);
+    if (insert) send_keys_of_next(first);
+    step.pool(pooled);
+    if (insert) ticket = plan->ticket = next_ticket();
+  });
+  return ticket;
+}
+
+void device_rank_backward(const LayerCall& call, const std::vector<const float*>& gradients,
+                          const BackwardOptions& options, DeviceStream stream) {
+  for_all_ranks(*call.tables[0]->sharding().ranks, [&] {
+    const RankCallOnDevice here(call, stream);
+    DeviceRankPlan* plan = options.ticket == 0 ? nullptr : here.plan_of(options.ticket);
+    const bool again =
+        plan == nullptr || plan->tables != call.tables || !(plan->keys == KeyPlaces::of(call));
+    if (again) plan = here.plan_of(0);
+    plan->ticket = 0;
+    DeviceRankExchange step(call, here.on_gpu(), &here.work(), plan, stream);
+    if (again) {
+      step.collect();
+      step.send_keys(true);
+    }
+    step.backward(gradients, options);
+  });
+}
+
+}  // namespace hotrow

@@ -1,0 +1,359 @@
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "core/gpu/kernels/device_code.h"
+#include "core/gpu/kernels/sets.h"
+#include "core/gpu/step/rank_plan.h"
+#include "core/gpu/step/tier.h"
+#include "core/gpu/step/workspace.h"
+#include "core/table/table.h"
+
+namespace hotrow {
+namespace {
+
+// Rows that a thread of the host copies together.
+constexpr size_t kBlockRows = 512;
+// Slots that are looked through together.
+constexpr size_t kPieceSlots = size_t{1} << 16;
+// Keys that are expected together.
+constexpr size_t kPieceKeys = size_t{1} << 16;
+
+// The GPU of the table's options.
+int present_device(const Table& table) {
+  int count = 0;
+  const int device = table.options().cache.gpu;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error != cudaSuccess || count == 0) {
+    fail(Code::kFailedPrecondition, "table %s: its device tier needs a GPU, and there is none: %s",
+         table.name().c_str(), error == cudaSuccess ? "no device" : cudaGetErrorString(error));
+  }
+  if (device < 0 || device >= count) {
+    fail(Code::kFailedPrecondition, "table %s: its device tier is on GPU %d; there are 0 to %d",
+         table.name().c_str(), device, count - 1);
+  }
+  return device;
+}
+
+__global__ void find_headers(DeviceCache cache, const int64_t* keys, uint32_t count,
+                             RowHeader* headers) {
+  for (size_t i = thread_index(); i < count; i += thread_stride()) {
+    const uint64_t hash = mix64(static_cast<uint64_t>(keys[i]));
+    const uint32_t number = set_of(cache, hash);
+    const DeviceSet& set = cache.sets[number];
+    RowHeader found = {keys[i], Partition::kFree, 0};
+    for (uint32_t way = 0; way < kDeviceWays; ++way) {
+      if (set.tags[way] != tag_of(hash)) continue;
+      const std::byte* const line = line_of(cache, number * kDeviceWays + way);
+      if (key_of(line) == keys[i]) found = *reinterpret_cast<const RowHeader*>(line);
+    }
+    headers[i] = found;
+  }
+}
+
+struct Found {
+  Found(DeviceArena& arena, size_t count) {
+    keys = arena.take<int64_t>(count);
+    headers = arena.take<RowHeader>(count);
+  }
+  int64_t* keys;
+  RowHeader* headers;
+};
+
+struct Expected {
+  Expected(DeviceArena& arena, size_t count) {
+    keys = arena.take<int64_t>(count);
+    uses = arena.take<uint32_t>(count);
+  }
+  int64_t* keys;
+  uint32_t* uses;
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceTier> make_gpu_tier(Table& table) {
+  // Its streams, events and memory belong to the device that is current when they are made.
+  const OnDevice here(present_device(table));
+  return std::make_unique<GpuTier>(table);
+}
+
+GpuTier* gpu_tier_of(const Table& table) { return static_cast<GpuTier*>(table.tier()); }
+
+GpuTier::GpuTier(Table& table)
+    : table_(&table),
+      device_(table.options().cache.gpu),
+      row_bytes_(sizeof(RowHeader) + table.line_bytes()) {
+  const CacheOptions& options = table.options().cache;
+  cache_ = take_from(memory_, [&](DeviceArena& arena) {
+    return DeviceCache::take(arena, options.rows, table.line_bytes(), options.policy);
+  });
+  const DeviceStream stream = out_stream_.get();
+  device_cache_clear(cache_, stream);
+  const UpdateStep step = table.step_settings();
+  take_from(constants_, [&](DeviceArena& arena) {
+    default_line_ = arena.take<std::byte>(row_bytes_);
+    corrections_ = arena.take<float>(step.corrections_count);
+  });
+  pinned_.reserve(std::max(row_bytes_, step.corrections_count * sizeof(float)));
+  upload_bytes(default_line_, table.default_line(), row_bytes_, stream);
+  if (step.corrections_count > 0) {
+    std::memcpy(pinned_.data(), step.corrections, step.corrections_count * sizeof(float));
+    copy_async(corrections_, reinterpret_cast<const float*>(pinned_.data()), step.corrections_count,
+               stream);
+  }
+  used_.record(stream);
+  used_.wait();
+  if (table.sharding().ranks != nullptr) {
+    rank_work = std::make_unique<DeviceRankWork>();
+    ahead_ = std::make_unique<DeviceLookAhead>(table, *this);
+  }
+}
+
+GpuTier::~GpuTier() {
+  // Memory goes when nothing uses it any more.
+  ahead_.reset();
+  try {
+    const OnDevice here(device_);
+    used_.wait();
+    if (rank_work != nullptr) rank_work->used.wait();
+    check(cudaStreamSynchronize(in_stream_.get()), "the end of a table");
+    check(cudaStreamSynchronize(out_stream_.get()), "the end of a table");
+  } catch (const Error&) {
+    // The device is lost, and its memory with it.
+  }
+}
+
+size_t GpuTier::bytes() const {
+  size_t total = memory_.bytes() + constants_.bytes() + scratch_.bytes();
+  for (const Chunk& chunk : in_) total += chunk.device.bytes();
+  for (const Chunk& chunk : out_) total += chunk.device.bytes();
+  if (ahead_ != nullptr) total += ahead_->bytes();
+  if (rank_work != nullptr) total += rank_work->bytes;
+  return total + (workspace == nullptr ? 0 : workspace->bytes());
+}
+
+size_t GpuTier::chunk_rows() const {
+  return std::max<size_t>(table_->options().cache.staging_bytes / stride(), 1);
+}
+
+void GpuTier::reserve(size_t rows) {
+  finish();
+  const size_t most = chunk_rows() * stride(), bytes = std::min(rows * stride(), most);
+  for (Chunk* way : {in_, out_}) {
+    for (size_t i = 0; i < 2; ++i) way[i].reserve(bytes, most);
+  }
+}
+
+// --- rows come in --------------------------------------------------------------------------------
+
+void GpuTier::begin_bring_in(std::vector<const std::byte*> lines, const Executor& executor) {
+  incoming_ = std::move(lines);
+  staged_ = scattered_ = 0;
+  for (size_t i = 0; i < 2 && staged_ < incoming_.size(); ++i) stage(executor);
+}
+
+void GpuTier::end_bring_in(std::byte* const* targets, const Executor& executor,
+                           DeviceStream stream) {
+  while (scattered_ < incoming_.size()) {
+    scatter(targets, stream);
+    if (staged_ < incoming_.size()) stage(executor);
+  }
+  incoming_.clear();
+}
+
+void GpuTier::stage(const Executor& executor) {
+  Chunk& chunk = in_[next_stage_++ % 2];
+  chunk.filled.wait();
+  const size_t first = staged_, rows = std::min(chunk_rows(), incoming_.size() - first);
+  chunk.reserve(rows * stride(), chunk_rows() * stride());
+  executor.run((rows + kBlockRows - 1) / kBlockRows, [&](size_t block) {
+    const size_t end = std::min(rows, (block + 1) * kBlockRows);
+    for (size_t i = block * kBlockRows; i < end; ++i) {
+      if (i + 4 < end && incoming_[first + i + 4] != nullptr) {
+        __builtin_prefetch(incoming_[first + i + 4]);
+      }
+      const std::byte* const line = incoming_[first + i];
+      if (line != nullptr) std::memcpy(chunk.pinned.data() + i * stride(), line, row_bytes_);
+    }
+  });
+  copy_async(chunk.device.data(), chunk.pinned.data(), rows * stride(), in_stream_.get());
+  chunk.moved.record(in_stream_.get());
+  chunk.rows = rows;
+  staged_ += rows;
+}
+
+void GpuTier::scatter(std::byte* const* targets, DeviceStream stream) {
+  Chunk& chunk = in_[next_scatter_++ % 2];
+  chunk.moved.hold(stream);
+  device_copy_lines({nullptr, chunk.device.data(), stride()}, {targets + scattered_, nullptr, 0},
+                    nullptr, chunk.rows, row_bytes_, stream);
+  chunk.filled.record(stream);
+  scattered_ += chunk.rows;
+}
+
+// --- rows go out ---------------------------------------------------------------------------------
+
+void GpuTier::send_back(const DeviceLines& rows, const uint32_t* places, size_t count,
+                        const Executor& executor, DeviceStream stream) {
+  for (size_t first = 0; first < count;) {
+    Chunk& chunk = out_[next_out_++ % 2];
+    finish(chunk, executor);
+    const size_t piece = std::min(chunk_rows(), count - first);
+    chunk.reserve(piece * stride(), chunk_rows() * stride());
+    DeviceLines from = rows;
+    if (from.pointers != nullptr) {
+      from.pointers += first;
+    } else {
+      from.base += first * from.stride;
+    }
+    device_copy_lines(from, {nullptr, chunk.device.data(), stride()}, nullptr, piece, row_bytes_,
+                      stream);
+    chunk.moved.record(stream);
+    chunk.moved.hold(out_stream_.get());
+    copy_async(chunk.pinned.data(), chunk.device.data(), piece * stride(), out_stream_.get());
+    chunk.filled.record(out_stream_.get());
+    chunk.places.assign(places + first, places + first + piece);
+    chunk.rows = piece;
+    first += piece;
+  }
+}
+
+void GpuTier::finish(const Executor& executor) {
+  for (size_t i = 0; i < 2; ++i) finish(out_[(next_out_ + i) % 2], executor);
+}
+
+void GpuTier::finish(Chunk& chunk, const Executor& executor) {
+  if (chunk.rows == 0) return;
+  chunk.filled.wait();
+  std::atomic<size_t> behind{0};
+  const size_t tasks = chunk.rows < kBlockRows ? 1 : std::min<size_t>(executor.threads(), 32);
+  // A task has partitions to itself.
+  executor.run(tasks, [&](size_t task) {
+    size_t own = 0;
+    for (size_t i = 0; i < chunk.rows; ++i) {
+      const std::byte* const row = chunk.pinned.data() + i * stride();
+      int64_t key;
+      std::memcpy(&key, row, sizeof(key));
+      const size_t number = table_->partition_number(key, mix64(static_cast<uint64_t>(key)));
+      if (number % tasks != task) continue;
+      Partition& partition = table_->partition(number);
+      std::unique_lock lock(partition.mutex, std::defer_lock);
+      if (table_->snapshot_open()) lock.lock();
+      own += partition.write_back(chunk.places[i], row) ? 1 : 0;
+    }
+    behind += own;
+  });
+  written_back_ += behind;
+  chunk.rows = 0;
+}
+
+size_t GpuTier::settle() {
+  const OnDevice here(device_);
+  const Executor executor;
+  finish(executor);
+  const DeviceStream stream = out_stream_.get();
+  used_.hold(stream);
+  for (size_t first = 0; first < slots(); first += kPieceSlots) {
+    const size_t piece = std::min(kPieceSlots, slots() - first);
+    const size_t wanted = device_cache_dirty_scratch(piece);
+    std::byte* scratch = nullptr;
+    const DeviceDirty dirty = take_from(scratch_, [&](DeviceArena& arena) {
+      scratch = arena.take<std::byte>(wanted);
+      return DeviceDirty::take(arena, piece);
+    });
+    device_cache_dirty(cache_, first, piece, dirty, scratch, wanted, stream);
+    pinned_.reserve((piece + 1) * sizeof(uint32_t));
+    auto* const answer = reinterpret_cast<uint32_t*>(pinned_.data());
+    copy_async(answer, dirty.count, 1, stream);
+    copy_async(answer + 1, dirty.places, piece, stream);
+    ready_.record(stream);
+    ready_.wait();
+    send_back({dirty.lines, nullptr, 0}, answer + 1, *answer, executor, stream);
+  }
+  finish(executor);
+  return take_written_back();
+}
+
+void GpuTier::clear() {
+  const OnDevice here(device_);
+  if (ahead_ != nullptr) ahead_->forget();
+  for (Chunk& chunk : out_) {
+    if (chunk.rows > 0) chunk.filled.wait();
+    chunk.rows = 0;
+  }
+  used_.hold(out_stream_.get());
+  device_cache_clear(cache_, out_stream_.get());
+  used_.record(out_stream_.get());
+}
+
+void GpuTier::read_headers(const int64_t* keys, size_t count, RowHeader* headers) {
+  const OnDevice here(device_);
+  const DeviceStream stream = out_stream_.get();
+  used_.hold(stream);
+  const auto take = [&](DeviceArena& arena) { return Found(arena, count); };
+  const Found device = take_from(scratch_, take), host = take_from(pinned_, take);
+  std::memcpy(host.keys, keys, count * sizeof(int64_t));
+  copy_async(device.keys, host.keys, count, stream);
+  launch("cache: headers", find_headers, blocks_for(count), kBlockThreads, stream, cache_,
+         device.keys, static_cast<uint32_t>(count), device.headers);
+  copy_async(host.headers, device.headers, count, stream);
+  ready_.record(stream);
+  ready_.wait();
+  std::memcpy(headers, host.headers, count * sizeof(RowHeader));
+}
+
+void GpuTier::drop(const int64_t* keys, size_t count) {
+  if (count == 0) return;
+  const OnDevice here(device_);
+  const DeviceStream stream = out_stream_.get();
+  used_.hold(stream);
+  const auto take = [&](DeviceArena& arena) { return arena.take<int64_t>(count); };
+  int64_t* const device = take_from(scratch_, take);
+  int64_t* const host = take_from(pinned_, take);
+  std::memcpy(host, keys, count * sizeof(int64_t));
+  copy_async(device, host, count, stream);
+  device_cache_drop(cache_, device, count, stream);
+  if (ahead_ != nullptr) ahead_->leave_out_free(stream);
+  used_.record(stream);
+  used_.wait();
+}
+
+// --- look-ahead ----------------------------------------------------------------------------------
+
+void GpuTier::look_ahead(const int64_t* keys, size_t count) {
+  // On ranks it is there: a thread that others wait for must not wait for the lock.
+  if (table_->sharding().ranks == nullptr) {
+    std::unique_lock lock(table_->mutex());
+    const OnDevice here(device_);
+    if (ahead_ == nullptr) ahead_ = std::make_unique<DeviceLookAhead>(*table_, *this);
+  }
+  ahead_->add(keys, count);
+}
+
+void GpuTier::wait_for_look_ahead() {
+  if (ahead_ != nullptr) ahead_->wait();
+}
+
+void GpuTier::let_go_of_windows() {
+  if (ahead_ != nullptr) ahead_->let_go_of_all();
+}
+
+void GpuTier::expect(const int64_t* keys, const uint32_t* uses, size_t count) {
+  const OnDevice here(device_);
+  const DeviceStream stream = out_stream_.get();
+  used_.hold(stream);
+  for (size_t first = 0; first < count; first += kPieceKeys) {
+    const size_t piece = std::min(kPieceKeys, count - first);
+    const auto take = [&](DeviceArena& arena) { return Expected(arena, piece); };
+    const Expected device = take_from(scratch_, take), host = take_from(pinned_, take);
+    std::memcpy(host.keys, keys + first, piece * sizeof(int64_t));
+    std::memcpy(host.uses, uses + first, piece * sizeof(uint32_t));
+    copy_async(device.keys, host.keys, piece, stream);
+    copy_async(device.uses, host.uses, piece, stream);
+    device_cache_expect(cache_, device.keys, device.uses, piece, stream);
+    ready_.record(stream);
+    ready_.wait();
+  }
+}
+
+}  // namespace hotrow

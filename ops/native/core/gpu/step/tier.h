@@ -1,0 +1,127 @@
+// A table's slots on a GPU, and the ways of its rows between them and the host tier.
+//
+// Rows travel through pinned memory, in chunks of at most staging_bytes, two each way: copies run
+// on streams of the tier's own beside the caller's. Rows on their way out reach the host tier when
+// somebody looks at it (finish), or when their chunk is wanted again.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "core/base/executor.h"
+#include "core/gpu/kernels/cache.h"
+#include "core/gpu/kernels/lines.h"
+#include "core/gpu/kernels/runtime.h"
+#include "core/gpu/step/look_ahead.h"
+#include "core/table/device_tier.h"
+#include "core/table/row_cache.h"
+
+namespace hotrow {
+
+class DeviceWorkspace;
+struct DeviceRankWork;
+
+class GpuTier final : public DeviceTier {
+ public:
+  // With the GPU of its options current.
+  explicit GpuTier(Table& table);
+  ~GpuTier() override;
+
+  // --- for the table ----------------------------------------------------------------------------
+  size_t slots() const override { return cache_.slots(); }
+  size_t bytes() const override;
+  size_t settle() override;
+  void finish() override { finish(Executor()); }
+  void clear() override;
+  void read_headers(const int64_t* keys, size_t count, RowHeader* headers) override;
+  void drop(const int64_t* keys, size_t count) override;
+  void look_ahead(const int64_t* keys, size_t count) override;
+  void wait_for_look_ahead() override;
+  void let_go_of_windows() override;
+  void expect(const int64_t* keys, const uint32_t* uses, size_t count) override;
+
+  // --- for the calls of layers (gpu/step/layer.h) and look-ahead, in the table's lock, alone
+  // -------
+  int device() const { return device_; }
+  const DeviceCache& cache() const { return cache_; }
+  const std::byte* default_line() const { return default_line_; }  // on the device
+  const float* corrections() const { return corrections_; }        // on the device
+  size_t stride() const { return cache_.stride; }
+  // The stream's later work comes after all that used the slots before; end: the opposite.
+  void begin(DeviceStream stream) { used_.hold(stream); }
+  void end(DeviceStream stream) {
+    ++uses_;
+    used_.record(stream);
+  }
+  // How often the slots were used.
+  uint64_t uses() const { return uses_; }
+  // Rows that go together, either way.
+  size_t chunk_rows() const;
+  // Takes the memory that `rows` rows want on their ways; what is on its way out is finished.
+  void reserve(size_t rows);
+
+  // Rows come in. First their lines in the host tier, (count), null: none, which must not change
+  // until end_bring_in; some of them are copied at once.
+  void begin_bring_in(std::vector<const std::byte*> lines, const Executor& executor);
+  // Then where they go, (count) on the device: scattered on the stream.
+  void end_bring_in(std::byte* const* targets, const Executor& executor, DeviceStream stream);
+
+  // Rows go out: read on the stream, which may go on to overwrite them. places: (count).
+  void send_back(const DeviceLines& rows, const uint32_t* places, size_t count,
+                 const Executor& executor, DeviceStream stream);
+  void finish(const Executor& executor);
+  // Rows that were brought up to date in the host tier, since this was last asked.
+  size_t take_written_back() { return std::exchange(written_back_, 0); }
+
+  // Memory and plans of the layer whose first table this is.
+  std::unique_ptr<DeviceWorkspace> workspace;
+  // The same of what is dispatched to other ranks; null without ranks.
+  std::unique_ptr<DeviceRankWork> rank_work;
+
+ private:
+  // A piece of a way: rows at a time.
+  struct Chunk {
+    PinnedBlock pinned;
+    DeviceBlock device;
+    DeviceEvent filled;  // inwards: scattered, all is free again; outwards: in pinned memory
+    DeviceEvent moved;   // from the other side
+    size_t rows = 0;
+    std::vector<uint32_t> places;  // outwards
+
+    // bytes: of all its rows; most: of any.
+    void reserve(size_t bytes, size_t most) {
+      pinned.reserve(bytes, most);
+      device.reserve(bytes, most);
+    }
+  };
+  void stage(const Executor& executor);
+  void scatter(std::byte* const* targets, DeviceStream stream);
+  void finish(Chunk& chunk, const Executor& executor);
+
+  Table* table_;
+  int device_ = 0;
+  size_t row_bytes_;  // header and line
+  DeviceBlock memory_, constants_, scratch_;
+  PinnedBlock pinned_;
+  DeviceCache cache_;
+  std::byte* default_line_ = nullptr;
+  float* corrections_ = nullptr;
+  OwnStream in_stream_, out_stream_;
+  DeviceEvent used_, ready_;
+  uint64_t uses_ = 0;
+
+  Chunk in_[2], out_[2];
+  size_t next_out_ = 0;
+  // Rows that come in: staged [0, staged_), of which [0, scattered_) were scattered.
+  std::vector<const std::byte*> incoming_;
+  size_t staged_ = 0, scattered_ = 0;
+  size_t next_stage_ = 0, next_scatter_ = 0;  // numbers of chunks
+  size_t written_back_ = 0;
+
+  std::unique_ptr<DeviceLookAhead> ahead_;  // the last: its thread uses all above
+};
+
+// The tier of a table; null when its rows have none on a GPU.
+GpuTier* gpu_tier_of(const Table& table);
+
+}  // namespace hotrow

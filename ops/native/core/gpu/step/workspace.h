@@ -1,0 +1,94 @@
+// Memory of a layer's calls on a GPU, and what its last forward passes found. It grows with the
+// largest batch; a step of a batch that is no larger takes none.
+#pragma once
+
+#include <vector>
+
+#include "core/gpu/kernels/cache.h"
+#include "core/gpu/kernels/runtime.h"
+#include "core/gpu/kernels/unique.h"
+#include "core/gpu/step/call_keys.h"
+#include "core/table/table.h"
+
+namespace hotrow {
+
+// The lookup of a batch. N keys of all features, those of a table together.
+struct DeviceBatch {
+  int64_t ticket = 0;  // 0: it is no pass's
+  std::vector<Table*> tables;
+  bool spent = true;                     // its backward pass was there
+  std::vector<uint64_t> epochs;          // (T)
+  std::vector<uint64_t> host_epochs;     // (T)
+  KeyPlaces keys;                        // of the keys of all features
+  std::vector<uint32_t> distinct_first;  // (T + 1) distinct keys before each table
+  DeviceUnique unique;                   // on the device
+  DeviceLookups counted;                 // on the device; null where each key is one lookup
+  DevicePlan plan;                       // on the device
+  DeviceBypass bypass;
+  std::vector<uint32_t> bypass_places;  // (B)
+  std::vector<uint32_t> bypass_first;   // (T + 1)
+  std::vector<uint64_t> lookups;        // (T) keys that have a row
+  DeviceBlock memory, bypass_memory, counted_memory;
+
+  size_t count() const { return keys.count(); }
+  size_t bytes() const { return memory.bytes() + bypass_memory.bytes() + counted_memory.bytes(); }
+  // (U) lookups of the distinct keys, on the device.
+  uint32_t* counts() const { return counted.counts == nullptr ? unique.counts : counted.counts; }
+  void note_epochs() {
+    epochs.clear();
+    host_epochs.clear();
+    for (const Table* table : tables) {
+      epochs.push_back(table->epoch());
+      host_epochs.push_back(table->host_epoch());
+    }
+  }
+  // Whether rows are still where they were found.
+  bool holds() const {
+    for (size_t t = 0; t < tables.size(); ++t) {
+      if (epochs[t] != tables[t]->epoch()) return false;
+    }
+    return true;
+  }
+  // Whether all that changed is in which tier they are: then keys without a row stay so.
+  bool holds_in_host() const {
+    for (size_t t = 0; t < tables.size(); ++t) {
+      if (host_epochs[t] != tables[t]->host_epoch()) return false;
+    }
+    return true;
+  }
+};
+
+class DeviceWorkspace {
+ public:
+  // Of passes that wait for their backward pass, and of a call that nothing follows.
+  DeviceBatch batches[Table::kPlans], own;
+  DeviceBlock scratch;    // of one kernel after the other
+  DeviceBlock described;  // small arrays that describe a call
+  DeviceBlock missing;    // of the missing keys of a batch
+  DeviceBlock terms;      // gradient rows of a backward pass or a commit, by distinct key
+  DeviceBlock sums;       // of gradients that are clipped
+  DeviceBlock total;      // of their squares, on ranks
+  PinnedBlock answer, sent;
+  DeviceEvent ready;
+  size_t expected_missing = 4096;  // so many keys are read back with their number
+
+  size_t bytes() const {
+    size_t total =
+        scratch.bytes() + described.bytes() + missing.bytes() + terms.bytes() + sums.bytes();
+    for (const DeviceBatch& batch : batches) {
+      total += batch.bytes();
+    }
+    return total + own.bytes();
+  }
+  // For the next pass: one that nobody waits for, else the oldest.
+  DeviceBatch& next_batch() {
+    DeviceBatch* next = &batches[0];
+    for (DeviceBatch& batch : batches) {
+      if (batch.spent) return batch;
+      if (batch.ticket < next->ticket) next = &batch;
+    }
+    return *next;
+  }
+};
+
+}  // namespace hotrow

@@ -1,0 +1,88 @@
+// The gradients of backward passes that wait for the optimizer's word (design D3).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace hotrow {
+
+struct DevicePass;
+
+// Gradients summed per distinct key. The rows of group g lie in [group_begins[g],
+// group_begins[g + 1]) and in partitions that no other group has.
+struct SummedGradients {
+  std::vector<int64_t> keys;            // (U)
+  std::vector<uint32_t> places;         // (U)
+  std::vector<std::byte*> lines;        // (U), null: no row, its gradient is dropped
+  std::vector<uint32_t> counts;         // (U) lookups
+  std::vector<float> gradients;         // (U, D)
+  std::vector<size_t> group_begins{0};  // (G + 1)
+  uint64_t epoch = 0;                   // of the table, for lines and places
+  // Of a table on a GPU, instead of all above (gpu/step/passes.h).
+  std::shared_ptr<DevicePass> device;
+};
+
+// A backward pass leaves its gradients in a slot and sends kUnit in its slot of a witness along
+// with the dense gradients. What the optimizer or the loop does to gradients, any linear
+// combination, it does to the witness too; what comes back, divided by kUnit, is the factor of
+// that pass. A pass whose factor is 0 was not taken and waits; the oldest pass gives way when its
+// slot is needed.
+class GradientPasses {
+ public:
+  static constexpr size_t kSlots = 256;
+  // Small, so that a norm over all gradients does not see the witness; a power of two, so that
+  // factors are exact.
+  static constexpr float kUnit = 0x1p-20f;
+  // What the optimizer assigns when it leaves the anchor as it is: a micro-step.
+  // Tiny, so that a small learning rate times kUnit still shows when it is subtracted; negative,
+  // so that a gradient of 0 differs.
+  static constexpr float kUnchanged = -0x1p-60f;
+  // Backward passes without a commit before a lookup is refused: the optimizer does not apply
+  // the anchor, and the table would never learn.
+  static constexpr int64_t kMaxWaiting = 1024;
+
+  explicit GradientPasses(std::string table) : table_(std::move(table)), slots_(kSlots) {}
+
+  // The slot of the next backward pass; tables of one layer use that of the first.
+  size_t next_slot() { return next_slot_++ % kSlots; }
+  // Before a lookup that trains. Fails when too many passes wait.
+  void begin_forward();
+  // The gradients to fill for a pass in `slot`.
+  SummedGradients& begin_pass(size_t slot);
+  // A pass whose gradients are applied at once. Fails when there was one in this step already.
+  void begin_immediate(size_t slot);
+
+  // A pass that was taken, and the factor of its gradients.
+  using Taken = std::vector<std::pair<SummedGradients*, float>>;
+  // Ends a step, or a micro-step of one. witness: (kSlots), what the optimizer assigned.
+  // All kUnchanged: a micro-step; the passes since the last commit will be averaged.
+  // All negative: a hand-written update subtracted something where it is not kUnchanged; the
+  // factor is 1. Otherwise the factors times kUnit; 0 and what is not finite: not taken.
+  // Returns the passes to apply, oldest first; empty: none. They live until the next pass begins.
+  const Taken& end_step(const float* witness);
+  void forget();
+
+ private:
+  struct Pass {
+    bool waiting = false;
+    std::unique_ptr<SummedGradients> sums;  // null until there is a pass
+  };
+  std::string table_;  // for messages
+  std::vector<Pass> slots_;
+  // Memory of passes that were applied, for the next: a step's gradients are large, and 256 slots
+  // would keep 256 of them.
+  std::vector<std::unique_ptr<SummedGradients>> spare_;
+  Taken taken_;
+  size_t next_slot_ = 0;
+  size_t newest_ = 0;         // slot of the newest pass
+  int64_t since_commit_ = 0;  // backward passes since the last commit
+  int64_t micro_steps_ = 0;   // since the last commit
+  // update in backward: the slot of the pass of this step, or kSlots.
+  size_t immediate_slot_ = kSlots;
+};
+
+}  // namespace hotrow

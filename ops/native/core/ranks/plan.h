@@ -1,0 +1,95 @@
+// What a forward pass on several ranks dispatched, so that its backward pass goes the same way.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "core/ranks/facts.h"
+#include "core/ranks/table_exchange.h"
+
+namespace hotrow {
+
+// Memory that is not cleared when it grows.
+class MessageBytes {
+ public:
+  std::byte* room(size_t bytes);  // what it held before is gone
+
+ private:
+  std::unique_ptr<std::byte[]> data_;
+  size_t size_ = 0;
+};
+
+// The messages of an exchange: for each rank, the parts of the tables one after the other.
+// Memory: has `room`; kAlign: parts begin at multiples of it.
+template <typename Memory, size_t kAlign>
+struct MessagesIn {
+  std::vector<size_t> bytes;                   // (R)
+  std::vector<std::vector<std::byte*>> parts;  // (T, R)
+  Memory memory;
+  size_t total = 0;
+
+  // bytes_of(table, rank), rounded up.
+  template <typename BytesOf>
+  void lay_out(size_t tables, size_t ranks, BytesOf&& bytes_of) {
+    bytes.assign(ranks, 0);
+    parts.resize(tables);
+    for (auto& part : parts) part.resize(ranks);
+    total = 0;
+    offsets_.clear();
+    for (size_t r = 0; r < ranks; ++r) {
+      for (size_t t = 0; t < tables; ++t) {
+        offsets_.push_back(total + bytes[r]);
+        bytes[r] += (bytes_of(t, r) + kAlign - 1) / kAlign * kAlign;
+      }
+      total += bytes[r];
+    }
+    std::byte* const at = memory.room(total);
+    for (size_t r = 0; r < ranks; ++r) {
+      for (size_t t = 0; t < tables; ++t) parts[t][r] = at + offsets_[r * tables + t];
+    }
+  }
+
+ private:
+  std::vector<size_t> offsets_;
+};
+using Messages = MessagesIn<MessageBytes, 8>;
+
+struct RankPlan {
+  static constexpr int64_t kHeld = -1;  // somebody uses it
+  std::atomic<int64_t> ticket{0};       // of the forward pass; 0: nobody waits for it
+  RankFailure failure;                  // of this rank, in `collect`
+  std::vector<std::unique_ptr<TableExchange>> tables;
+  std::array<Messages, kLegs> sent, received;
+  OwnerCall owner;
+  std::vector<size_t> owner_begins;  // (T + 1) of each table's features there
+  int64_t owner_ticket = 0;          // of the local forward pass
+};
+
+// A plan that nobody else gets meanwhile; free when this goes.
+class HeldPlan {
+ public:
+  HeldPlan() = default;
+  explicit HeldPlan(RankPlan* held) : plan_(held) {}
+  HeldPlan(HeldPlan&& other) noexcept : plan_(std::exchange(other.plan_, nullptr)) {}
+  HeldPlan& operator=(HeldPlan&& other) noexcept {
+    std::swap(plan_, other.plan_);
+    return *this;
+  }
+  ~HeldPlan() {
+    if (plan_ != nullptr) plan_->ticket = 0;
+  }
+
+  RankPlan* get() const { return plan_; }
+  RankPlan* operator->() const { return plan_; }
+  // Leaves it to the backward pass of this ticket.
+  void leave_to(int64_t ticket) { std::exchange(plan_, nullptr)->ticket = ticket; }
+
+ private:
+  RankPlan* plan_ = nullptr;
+};
+
+}  // namespace hotrow

@@ -1,0 +1,75 @@
+// What a rank says of a row with its key when rows may lag behind their owners
+// (ranks/stale_exchange.h).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+namespace hotrow {
+
+// 32 bits: kOnly, kNew, or the version of the kept row with the rank's own updates, told or not,
+// and whether its state is asked for, too, if it comes.
+struct StaleWord {
+  static constexpr uint32_t kOnly = 0x80000000u;  // once
+  static constexpr uint32_t kNew = 0x80000001u;   // to be kept, with its state
+
+  static uint32_t of(uint32_t version, bool wants_state) {
+    return (version & kVersion) | (wants_state ? kState : 0);
+  }
+  static bool is_kept(uint32_t word) { return word != kOnly; }
+  static bool wants_state(uint32_t word) {
+    return word == kNew || (word & (kFlag | kState)) == kState;
+  }
+  // Of an array of words, or of counts, in a message.
+  static size_t bytes(size_t count) { return (count * sizeof(uint32_t) + 7) / 8 * 8; }
+  // How far a kept row is behind the owner's; negative: the owner was not told yet of so many more
+  // of the rank's updates than the rank of others', or they do not belong together.
+  static int32_t behind(uint32_t word, uint32_t now) {
+    return static_cast<int32_t>((now - (word & kVersion)) << 2) >> 2;
+  }
+
+ private:
+  static constexpr uint32_t kFlag = 0x80000000u, kState = 0x40000000u, kVersion = 0x3fffffffu;
+};
+
+// Some of the keys of a message, by a bit each.
+struct ChosenKeys {
+  std::vector<uint8_t> bits;
+  size_t count = 0;   // of them
+  size_t kept = 0;    // of these, those whose rows are kept
+  size_t states = 0;  // and whose state comes
+
+  static size_t bytes(size_t keys) { return ((keys + 7) / 8 + 7) / 8 * 8; }
+
+  void reset(size_t keys) {
+    bits.assign(bytes(keys), 0);
+    count = kept = states = 0;
+  }
+  void choose(size_t key, uint32_t word) {
+    bits[key / 8] |= static_cast<uint8_t>(1u << (key % 8));
+    note(word);
+  }
+  bool has(size_t key) const { return (bits[key / 8] >> (key % 8) & 1) != 0; }
+  // words: (keys).
+  void read(const std::byte* from, const uint32_t* words, size_t keys) {
+    reset(keys);
+    if (!bits.empty()) std::memcpy(bits.data(), from, bits.size());
+    for (size_t key = 0; key < keys; ++key) {
+      if (has(key)) note(words[key]);
+    }
+  }
+  void write(std::byte* to) const {
+    if (!bits.empty()) std::memcpy(to, bits.data(), bits.size());
+  }
+
+ private:
+  void note(uint32_t word) {
+    ++count;
+    kept += StaleWord::is_kept(word);
+    states += StaleWord::wants_state(word);
+  }
+};
+
+}  // namespace hotrow

@@ -1,0 +1,193 @@
+#include "core/ranks/step.h"
+
+#include <algorithm>
+#include <mutex>
+
+#include "core/ranks/coming_batch.h"
+#include "core/ranks/exchange.h"
+#include "core/ranks/session.h"
+
+namespace hotrow {
+namespace {
+
+constexpr size_t kMostPlans = 64;
+
+// Exchanges are made for the tables of a call; a plan of another layer is of no use.
+void fit(RankPlan* plan, const LayerCall& call) {
+  bool same = plan->tables.size() == call.tables.size();
+  for (size_t t = 0; same && t < call.tables.size(); ++t) {
+    same = &plan->tables[t]->table() == call.tables[t];
+  }
+  if (!same) plan->tables.clear();
+}
+
+// The plan that a forward pass left to its backward pass; empty when it is gone.
+HeldPlan find_plan(const LayerCall& call, int64_t ticket) {
+  RankSession& session = session_of(*call.tables[0]);
+  std::lock_guard lock(session.mutex);
+  for (auto& plan : session.plans) {
+    if (plan->ticket == ticket && plan->tables.size() == call.tables.size()) {
+      plan->ticket = RankPlan::kHeld;
+      return HeldPlan(plan.get());
+    }
+  }
+  return {};
+}
+
+// A plan that nobody waits for; when there are too many, the oldest one whose backward pass has not
+// come.
+RankPlan* free_plan(std::vector<std::unique_ptr<RankPlan>>& plans) {
+  for (const auto& plan : plans) {
+    if (plan->ticket == 0) return plan.get();
+  }
+  if (plans.size() < kMostPlans) {
+    plans.push_back(std::make_unique<RankPlan>());
+    return plans.back().get();
+  }
+  RankPlan* oldest = nullptr;
+  for (const auto& plan : plans) {
+    if (plan->ticket == RankPlan::kHeld) continue;
+    if (oldest == nullptr || plan->ticket < oldest->ticket) oldest = plan.get();
+  }
+  if (oldest == nullptr) {
+    fail(Code::kResourceExhausted, "%zu batches were told ahead; train some first", kMostPlans);
+  }
+  return oldest;
+}
+
+HeldPlan new_plan(const LayerCall& call) {
+  RankPlan* plan;
+  {
+    RankSession& session = session_of(*call.tables[0]);
+    std::lock_guard lock(session.mutex);
+    plan = free_plan(session.plans);
+    plan->ticket = RankPlan::kHeld;
+  }
+  fit(plan, call);
+  return HeldPlan(plan);
+}
+
+int64_t rank_forward(const LayerCall& call, bool insert, const std::vector<float*>& pooled,
+                     size_t* missing) {
+  Table& first = *call.tables[0];
+  int64_t ticket = 0;
+  // Outlives what fails: it may wait for others, who must have been told.
+  std::unique_ptr<ComingBatch> told;
+  for_all_ranks(*first.sharding().ranks, [&] {
+    if (insert) told = next_told(first);
+    HeldPlan plan;
+    if (told == nullptr) {
+      plan = new_plan(call);
+    } else {
+      if (!told->is(call)) {
+        fail(Code::kFailedPrecondition,
+             "this is not the batch that look_ahead was told of (here table %s and more); train "
+             "batches in the order in which they were told",
+             first.name().c_str());
+      }
+      plan = told->wait();
+    }
+    RankExchange step(call, plan.get());
+    if (told == nullptr) {
+      step.collect(insert);
+      step.send_keys(insert);
+    }
+    step.look_up(insert, missing);
+    if (insert) send_keys_of_next(first);
+    step.pool(pooled);
+    if (insert) plan.leave_to(ticket = next_ticket());
+  });
+  return ticket;
+}
+
+void rank_backward(const LayerCall& call, const std::vector<const float*>& gradients,
+                   const BackwardOptions& options) {
+  for_all_ranks(*call.tables[0]->sharding().ranks, [&] {
+    HeldPlan plan;
+    if (options.ticket != 0) plan = find_plan(call, options.ticket);
+    const bool again = plan.get() == nullptr;
+    if (again) plan = new_plan(call);
+    RankExchange step(call, plan.get());
+    if (again) {
+      step.collect(true);
+      step.send_keys(true);
+      step.prepare_owner();
+    }
+    step.backward(gradients, options);
+  });
+}
+
+}  // namespace
+
+bool on_ranks(const std::vector<Table*>& tables) {
+  const auto& ranks = tables[0]->sharding().ranks;
+  for (const Table* table : tables) {
+    if (table->sharding().ranks != ranks) {
+      fail(Code::kInvalidArgument,
+           "tables %s and %s are split over other ranks; those of a layer must be alike",
+           tables[0]->name().c_str(), table->name().c_str());
+    }
+  }
+  return ranks != nullptr;
+}
+
+int64_t forward(const LayerCall& call, bool insert, const std::vector<float*>& pooled,
+                size_t* missing) {
+  return on_ranks(call.tables) ? rank_forward(call, insert, pooled, missing)
+                               : forward_local(call, insert, pooled, missing);
+}
+
+void backward(const LayerCall& call, const std::vector<const float*>& gradients,
+              const BackwardOptions& options) {
+  if (on_ranks(call.tables)) {
+    rank_backward(call, gradients, options);
+  } else {
+    backward_local(call, gradients, options);
+  }
+}
+
+void rank_look_ahead(const LayerCall& call, std::vector<std::shared_ptr<Table>> others) {
+  for (const Table* table : call.tables) {
+    if (table->stale() != nullptr) return;  // what is kept is not known before the batch before it
+  }
+  Table& first = *call.tables[0];
+  for_all_ranks(*first.sharding().ranks, [&] {
+    auto batch = std::make_unique<ComingBatch>(call, new_plan(call), std::move(others));
+    RankSession& session = session_of(first);
+    std::lock_guard lock(session.mutex);
+    session.coming.push_back(std::move(batch));
+  });
+}
+
+void rank_push_all(const std::vector<Table*>& tables, const float* learning_rates,
+                   const Executor& executor) {
+  if (!on_ranks(tables)) return;
+  std::vector<Table*> stale;
+  for (Table* table : tables) {
+    if (table->stale() != nullptr) stale.push_back(table);
+  }
+  if (stale.empty()) return;
+  LayerCall call;
+  call.tables = stale;
+  call.executor = executor;
+  std::vector<float> rates;
+  BackwardOptions options;
+  options.what = Backward::kUpdate;
+  if (learning_rates != nullptr) {
+    for (size_t t = 0; t < tables.size(); ++t) {
+      if (tables[t]->stale() != nullptr) rates.push_back(learning_rates[t]);
+    }
+    options.learning_rates = rates.data();
+  }
+  for_all_ranks(*stale[0]->sharding().ranks, [&] {
+    const HeldPlan plan = new_plan(call);
+    RankExchange step(call, plan.get());
+    step.collect(true);
+    step.send_keys(true);
+    step.prepare_owner();
+    step.push_all();
+    step.backward({}, options);
+  });
+}
+
+}  // namespace hotrow

@@ -1,0 +1,101 @@
+// The conversation of one read with one node.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/redis/node.h"
+#include "core/redis/replies.h"
+#include "core/store/page_requests.h"
+#include "core/store/store_layout.h"
+
+namespace hotrow {
+
+// What a node is asked for by a read.
+struct RedisCommand {
+  enum class Kind : uint8_t {
+    kGreeting,  // AUTH, SELECT
+    kAsking,    // ASKING, before a command that follows an ASK
+    kPages,     // MGET of pages: [first, first + count) of the read's order
+    kMarker,    // EXISTS of the shard's marker
+  };
+  Kind kind = Kind::kPages;
+  bool asking = false;
+  uint8_t redirects = 0;  // followed so far
+  uint8_t pauses = 0;     // made so far
+  uint32_t shard = 0;     // in a cluster, and of markers
+  uint32_t first = 0, count = 0;
+};
+
+// How commands are written, and where their pages go: the same for all lanes of a read.
+struct RedisReadPlan {
+  const StoreNames* names;
+  PageRequests* pages;
+  std::vector<uint32_t> order;  // pages, as commands have them
+};
+
+class RedisLane final : public RedisReplySink {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  RedisLane(RedisReadPlan* plan, std::shared_ptr<RedisNode> node)
+      : plan_(plan), node_(std::move(node)) {}
+
+  RedisNode* node() const { return node_.get(); }
+  const std::shared_ptr<RedisNode>& shared_node() const { return node_; }
+  RedisConnection* connection() const { return connection_.get(); }
+  bool is_open() const { return connection_ != nullptr; }
+  // fresh: connected for this read, its greetings are awaited.
+  void open(std::unique_ptr<RedisConnection> connection, size_t greetings, Time now);
+  // Ends the connection. Returns the commands that were not answered, in their order.
+  std::vector<RedisCommand> close();
+  // Gives the connection back to the node, unless something is awaited or left.
+  void give_back();
+
+  void send(const RedisCommand& command, Time now);
+  size_t awaited() const { return sent_.size() - answered_; }
+  Time heard() const { return heard_; }
+  void hear(Time now) { heard_ = now; }
+
+  // Parses the next reply. Its command is answered: *command, and *error if Redis refused it.
+  RedisReplies::Next next(RedisCommand* command, std::string* error);
+  // Of a marker: it is there.
+  bool has_marker() const { return integer_ != 0; }
+  // Why a page could not be taken; "" if all could.
+  const std::string& damage() const { return damage_; }
+
+  void on_string(int index, const char* data, size_t bytes) noexcept override;
+  void on_nil(int index) noexcept override;
+  void on_integer(int index, long long value) noexcept override;
+  void on_status(int index) noexcept override;
+  void on_error(int index, std::string_view message) noexcept override;
+  void on_array(size_t elements) noexcept override;
+  void on_surprise() noexcept override { surprised_ = true; }
+
+  // What the read knows about this lane.
+  bool is_probe = false;
+  bool has_reconnected = false;
+  bool is_dead = false;  // in this read
+
+ private:
+  const RedisCommand* asked(int index, RedisCommand::Kind kind) noexcept;
+  void write(const RedisCommand& command);
+
+  RedisReadPlan* plan_;
+  std::shared_ptr<RedisNode> node_;
+  std::unique_ptr<RedisConnection> connection_;
+  std::vector<RedisCommand> sent_;
+  size_t answered_ = 0;
+  Time heard_;
+  // Of the reply that is being parsed.
+  bool surprised_ = false;
+  bool has_array_ = false;
+  long long integer_ = 0;
+  std::string error_;
+  std::string damage_;
+};
+
+}  // namespace hotrow

@@ -1,0 +1,435 @@
+#include "core/redis/read.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+namespace hotrow {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Kind = RedisCommand::Kind;
+using PageState = PageRequests::PageState;
+using std::chrono::milliseconds;
+
+// Redis answers nobody else during a command, so pieces are not larger.
+constexpr uint32_t kMostPages = 512;
+// What is written meanwhile goes out in pieces: nodes begin while the rest is written.
+constexpr size_t kFlushedBytes = 16 << 10;
+constexpr uint8_t kMostRedirects = 5;
+constexpr milliseconds kShortestPause{2}, kLongestPause{50};
+
+bool begins_with(const std::string& text, const char* word) { return text.rfind(word, 0) == 0; }
+
+// Is over after a while: the same node is asked again.
+bool is_passing(const std::string& error) {
+  for (const char* word : {"TRYAGAIN", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "BUSY "}) {
+    if (begins_with(error, word)) return true;
+  }
+  return false;
+}
+
+Code code_of(const std::string& error) {
+  for (const char* word : {"NOAUTH", "WRONGPASS", "NOPERM", "DENIED", "ERR AUTH"}) {
+    if (begins_with(error, word)) return Code::kPermissionDenied;
+  }
+  return Code::kUnavailable;
+}
+
+}  // namespace
+
+RedisRead::RedisRead(const RedisReading& shared, PageRequests* pages, Deadline deadline)
+    : shared_(shared),
+      pages_(pages),
+      deadline_(deadline),
+      now_(Clock::now()),
+      map_(shared.routes->map()),
+      plan_{shared.names, pages, {}},
+      open_pages_(shared.names->shards()),
+      missing_pages_(shared.names->shards()) {}
+
+ReadFailure RedisRead::run() {
+  plan();
+  for (size_t i = 0; i < lanes_.size(); ++i) flush(lanes_[i].get(), true);
+  const auto is_waiting = [&] {
+    return !later_.empty() || std::any_of(lanes_.begin(), lanes_.end(),
+                                          [](const auto& lane) { return lane->awaited() != 0; });
+  };
+  while (is_waiting()) {
+    wait();
+    if (now_ >= deadline_) break;
+  }
+  if (is_waiting()) expire();
+  for (const auto& lane : lanes_) lane->give_back();
+  return std::move(failure_);
+}
+
+RedisRead::~RedisRead() {
+  // Whatever happened: a node that waits for a probe without end would never be asked again.
+  for (const auto& lane : lanes_) {
+    if (lane->is_probe) lane->node()->breaker()->give_up();
+  }
+}
+
+// Puts the pages in order and asks for all of them.
+void RedisRead::plan() {
+  const auto pages = static_cast<uint32_t>(pages_->size());
+  for (uint32_t p = 0; p < pages; ++p) ++open_pages_[pages_->shard(p)];
+  plan_.order.resize(pages);
+  add(&shared_.statistics->pages, pages);
+  RedisCommand command;
+  if (!map_->cluster) {
+    for (uint32_t p = 0; p < pages; ++p) plan_.order[p] = p;
+    for (command.first = 0; command.first < pages; command.first += command.count) {
+      command.count = std::min(kMostPages, pages - command.first);
+      ask(command, map_->of_shard[0]);
+    }
+    return;
+  }
+  // A command of a cluster has keys of one slot.
+  std::vector<uint32_t> ends(open_pages_.size());
+  uint32_t end = 0;
+  for (size_t s = 0; s < ends.size(); ++s) {
+    ends[s] = end;
+    end += open_pages_[s];
+  }
+  for (uint32_t p = 0; p < pages; ++p) plan_.order[ends[pages_->shard(p)]++] = p;
+  command.first = 0;
+  for (command.shard = 0; command.shard < ends.size(); ++command.shard) {
+    for (; command.first < ends[command.shard]; command.first += command.count) {
+      command.count = std::min(kMostPages, ends[command.shard] - command.first);
+      ask(command, map_->of_shard[command.shard]);
+    }
+  }
+}
+
+void RedisRead::ask(const RedisCommand& command, const std::shared_ptr<RedisNode>& node) {
+  if (node == nullptr) {
+    const std::string slot = std::to_string(shared_.names->slot(command.shard));
+    give_up(command, Code::kUnavailable, "no node of the Redis Cluster has slot " + slot);
+    return;
+  }
+  RedisLane* lane = lane_of(node);
+  if (lane->is_dead) {
+    const Error failure = node->breaker()->last_failure();
+    give_up(command, failure.code(), "Redis node " + node->address().text + ": " + failure.what());
+    return;
+  }
+  lane->send(command, now_);
+  flush(lane, false);
+}
+
+void RedisRead::ask_owner(const RedisCommand& command) {
+  ask(command, shared_.routes->map()->of_shard[command.shard]);
+}
+
+RedisLane* RedisRead::lane_of(const std::shared_ptr<RedisNode>& node) {
+  for (const auto& lane : lanes_) {
+    if (lane->node() == node.get()) return lane.get();
+  }
+  lanes_.push_back(std::make_unique<RedisLane>(&plan_, node));
+  RedisLane* lane = lanes_.back().get();
+  const CircuitBreaker::Pass pass = node->breaker()->admit(now_);
+  if (pass == CircuitBreaker::Pass::kRefused) {
+    lane->is_dead = true;
+    return lane;
+  }
+  lane->is_probe = pass == CircuitBreaker::Pass::kProbe;
+  if (auto idle = node->take_idle(); idle != nullptr) {
+    lane->open(std::move(idle), 0, now_);
+  } else {
+    open(lane);
+  }
+  return lane;
+}
+
+// Connects; on failure the lane is dead.
+void RedisRead::open(RedisLane* lane) {
+  try {
+    size_t greetings = 0;
+    const Deadline limit = std::min(deadline_, now_ + shared_.options->connect_timeout);
+    auto connection = lane->node()->connect(limit, &greetings);
+    now_ = Clock::now();
+    lane->open(std::move(connection), greetings, now_);
+  } catch (const Error& error) {
+    now_ = Clock::now();
+    abandon(lane, error.code(), error.what(), false);
+  }
+}
+
+void RedisRead::flush(RedisLane* lane, bool always) {
+  if (!lane->is_open() || lane->connection()->is_connecting()) return;
+  if (!always && lane->connection()->output()->size() < kFlushedBytes) return;
+  const std::string why = lane->connection()->flush();
+  if (!why.empty()) disconnected(lane, why);
+}
+
+void RedisRead::receive(RedisLane* lane) {
+  const RedisConnection* const connection = lane->connection();
+  for (bool full = true; full && lane->connection() == connection;) {
+    size_t bytes;
+    const std::string why = lane->connection()->receive(&bytes, &full);
+    if (bytes != 0) {
+      lane->hear(now_);
+      add(&lane->node()->bytes_in, bytes);
+    }
+    RedisCommand command;
+    std::string error;
+    while (lane->connection() == connection) {
+      const RedisReplies::Next next = lane->next(&command, &error);
+      if (next == RedisReplies::Next::kNeedsMore) break;
+      if (next == RedisReplies::Next::kBroken) {
+        if (why.empty()) abandon(lane, Code::kUnavailable, error, true);
+        break;
+      }
+      answered(lane, command, error);
+      if (lane->awaited() == 0) add(&shared_.statistics->trips);
+    }
+    if (lane->connection() != connection) break;
+    if (!why.empty()) disconnected(lane, why);
+    if (lane->awaited() == 0) break;
+  }
+}
+
+void RedisRead::answered(RedisLane* lane, const RedisCommand& command, const std::string& error) {
+  if (!error.empty()) {
+    refused(lane, command, error);
+    return;
+  }
+  lane->node()->breaker()->succeed();
+  lane->is_probe = false;
+  if (command.kind == Kind::kMarker) {
+    if (lane->has_marker()) {
+      settle(command.shard, ReadState::kUnknown);
+      return;
+    }
+    settle(command.shard, ReadState::kFailed);
+    note(Code::kDataLoss, "generation " + shared_.generation + ": its marker " +
+                              shared_.names->marker(command.shard) + " is missing on Redis node " +
+                              lane->node()->address().text +
+                              ", so the store has lost rows; export the model again");
+  }
+  if (command.kind != Kind::kPages) return;
+  if (!lane->damage().empty()) note(Code::kDataLoss, lane->damage());
+  for (uint32_t i = command.first; i < command.first + command.count; ++i) {
+    const size_t page = plan_.order[i];
+    const uint32_t shard = pages_->shard(page);
+    if (pages_->state(page) == PageState::kMissing) {
+      ++missing_pages_[shard];
+      missing_.push_back(static_cast<uint32_t>(page));
+    }
+    end_page(shard);
+  }
+}
+
+// Redis answered a command with an error.
+void RedisRead::refused(RedisLane* lane, RedisCommand command, const std::string& error) {
+  const std::string& place = lane->node()->address().text;
+  if (command.kind == Kind::kGreeting) {
+    abandon(lane, code_of(error), error, false);
+    return;
+  }
+  if (command.kind == Kind::kAsking) return;  // the next reply tells
+  if (is_passing(error)) {
+    pause(lane, command, error);
+    return;
+  }
+  lane->node()->breaker()->succeed();
+  lane->is_probe = false;
+  if (map_->cluster && (begins_with(error, "MOVED ") || begins_with(error, "ASK "))) {
+    redirect(lane, command, error);
+    return;
+  }
+  if (begins_with(error, "MOVED ") || begins_with(error, "CROSSSLOT")) {
+    give_up(
+        command, Code::kFailedPrecondition,
+        "Redis node " + place + " is of a Redis Cluster; the store's URL must say so: " + error);
+    return;
+  }
+  give_up(command, code_of(error), "Redis node " + place + ": " + error);
+}
+
+// The same node will do, in a moment.
+void RedisRead::pause(RedisLane* lane, RedisCommand command, const std::string& error) {
+  command.asking = false;
+  if (begins_with(error, "TRYAGAIN") && command.count > 1) {
+    // The slot is on its way, some pages are here, some there: single ones can always be read.
+    RedisCommand one = command;
+    one.count = 1;
+    for (uint32_t i = 0; i < command.count; ++i, ++one.first) ask_owner(one);
+    return;
+  }
+  const auto length =
+      std::min(kShortestPause * (1 << std::min<int>(command.pauses, 6)), kLongestPause);
+  if (command.pauses < 255) ++command.pauses;
+  add(&shared_.statistics->retried);
+  later_.push_back({now_ + length, command, lane->shared_node(), error});
+}
+
+// MOVED <slot> <host:port>, or ASK.
+void RedisRead::redirect(RedisLane* lane, RedisCommand command, const std::string& error) {
+  const std::string& place = lane->node()->address().text;
+  command.asking = error[0] == 'A';
+  if (++command.redirects > kMostRedirects) {
+    give_up(command, Code::kUnavailable,
+            "Redis node " + place + ": too many redirections, the last one " + error);
+    return;
+  }
+  std::string to = error.substr(error.rfind(' ') + 1);
+  // An empty host: that of the node which says so.
+  if (!to.empty() && to[0] == ':') to = lane->node()->address().host + to;
+  try {
+    const std::shared_ptr<RedisNode> node = shared_.routes->node(parse_redis_address(to));
+    if (command.asking) {
+      add(&shared_.statistics->asked);
+    } else {
+      add(&shared_.statistics->moved);
+      shared_.routes->move(command.shard, node);
+    }
+    ask(command, node);
+  } catch (const Error& unknown) {
+    give_up(command, Code::kUnavailable, "Redis node " + place + ": " + error);
+  }
+}
+
+// The connection is lost: what was not answered is asked for once more, over a new one.
+void RedisRead::disconnected(RedisLane* lane, const std::string& why) {
+  lane->node()->drop_idle();
+  if (lane->has_reconnected || lane->is_probe || now_ >= deadline_) {
+    abandon(lane, Code::kUnavailable, why, false);
+    return;
+  }
+  lane->has_reconnected = true;
+  add(&shared_.statistics->reconnects);
+  const std::vector<RedisCommand> left = lane->close();
+  open(lane);
+  for (const RedisCommand& command : left) ask(command, lane->shared_node());
+}
+
+// The node is not asked any more in this read.
+void RedisRead::abandon(RedisLane* lane, Code code, const std::string& why, bool certain) {
+  lane->is_dead = true;
+  lane->is_probe = false;
+  lane->node()->failures.fetch_add(1, std::memory_order_relaxed);
+  lane->node()->breaker()->fail(now_, code, why, certain);
+  if (certain) lane->node()->drop_idle();
+  for (const RedisCommand& command : lane->close()) {
+    give_up(command, code, "Redis node " + lane->node()->address().text + ": " + why);
+  }
+}
+
+// Its keys failed.
+void RedisRead::give_up(const RedisCommand& command, Code code, const std::string& why) {
+  note(code, why);
+  if (command.kind == Kind::kMarker) {
+    settle(command.shard, ReadState::kFailed);
+    return;
+  }
+  for (uint32_t i = command.first; i < command.first + command.count; ++i) {
+    const size_t page = plan_.order[i];
+    // A command may be lost after a part of its answer.
+    if (pages_->state(page) == PageState::kMissing) pages_->settle(page, ReadState::kFailed);
+    end_page(pages_->shard(page));
+  }
+}
+
+// When no page of a shard is awaited any more and some are absent, its marker tells why.
+void RedisRead::end_page(uint32_t shard) {
+  if (--open_pages_[shard] != 0 || missing_pages_[shard] == 0) return;
+  RedisCommand command;
+  command.kind = Kind::kMarker;
+  command.shard = shard;
+  add(&shared_.statistics->markers);
+  ask_owner(command);
+}
+
+void RedisRead::settle(uint32_t shard, ReadState state) {
+  for (const uint32_t page : missing_) {
+    if (pages_->shard(page) == shard && pages_->state(page) == PageState::kMissing) {
+      pages_->settle(page, state);
+    }
+  }
+}
+
+void RedisRead::note(Code code, const std::string& why) {
+  if (failure_.code != Code::kOk) return;
+  failure_.code = code;
+  failure_.message = why;
+}
+
+// Until when a node may be silent.
+Deadline RedisRead::patience(const RedisLane& lane) const {
+  const bool is_new = lane.is_probe || lane.connection()->is_connecting();
+  return lane.heard() + (is_new ? shared_.options->connect_timeout : shared_.options->silence);
+}
+
+// Waits for the next event and does what it asks for.
+void RedisRead::wait() {
+  std::vector<pollfd> polled;
+  std::vector<RedisLane*> lanes;
+  Deadline until = deadline_;
+  for (const Later& later : later_) until = std::min(until, later.at);
+  for (const auto& lane : lanes_) {
+    if (lane->awaited() == 0) continue;
+    const RedisConnection* connection = lane->connection();
+    short events = POLLIN;
+    if (connection->is_connecting()) events = POLLOUT;
+    if (connection->has_output()) events |= POLLOUT;
+    polled.push_back({connection->fd(), events, 0});
+    lanes.push_back(lane.get());
+    until = std::min(until, patience(*lane));
+  }
+  const auto left = std::max(until - now_, Deadline::duration::zero());
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
+  const timespec timeout = {seconds.count(), std::chrono::nanoseconds(left - seconds).count()};
+  const int ready = ppoll(polled.data(), polled.size(), &timeout, nullptr);
+  now_ = Clock::now();
+  for (size_t i = 0; ready > 0 && i < polled.size(); ++i) {
+    RedisLane* lane = lanes[i];
+    if (polled[i].revents == 0 || !lane->is_open()) continue;
+    if ((polled[i].revents & POLLOUT) != 0 || lane->connection()->is_connecting()) {
+      const std::string why = lane->connection()->flush();
+      if (!why.empty()) {
+        disconnected(lane, why);
+        continue;
+      }
+      if (lane->connection()->is_connecting()) continue;
+    }
+    if ((polled[i].revents & ~POLLOUT) != 0) receive(lane);
+  }
+  std::vector<Later> due;
+  for (size_t i = 0; i < later_.size();) {
+    if (later_[i].at > now_) {
+      ++i;
+    } else {
+      due.push_back(std::move(later_[i]));
+      later_.erase(later_.begin() + static_cast<ptrdiff_t>(i));
+    }
+  }
+  for (const Later& later : due) ask_owner(later.command);
+  for (size_t i = 0; i < lanes_.size(); ++i) {
+    RedisLane* lane = lanes_[i].get();
+    if (lane->awaited() == 0) continue;
+    flush(lane, true);
+    if (lane->awaited() != 0 && patience(*lane) <= now_) {
+      abandon(lane, Code::kUnavailable, "it does not answer", true);
+    }
+  }
+}
+
+// The deadline has come.
+void RedisRead::expire() {
+  for (size_t i = 0; i < lanes_.size(); ++i) {
+    if (lanes_[i]->awaited() == 0) continue;
+    abandon(lanes_[i].get(), Code::kUnavailable, "it did not answer before the deadline", false);
+  }
+  for (const Later& later : std::exchange(later_, {})) {
+    later.node->breaker()->fail(now_, Code::kUnavailable, later.why, false);
+    give_up(later.command, Code::kUnavailable,
+            "Redis node " + later.node->address().text + ": " + later.why);
+  }
+}
+
+}  // namespace hotrow

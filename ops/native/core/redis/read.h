@@ -1,0 +1,74 @@
+// One read of a RedisReader: asks all nodes at once and follows what they answer.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/redis/lane.h"
+#include "core/redis/routes.h"
+#include "core/redis/statistics.h"
+#include "core/store/row_reader.h"
+
+namespace hotrow {
+
+// What all reads of a reader share.
+struct RedisReading {
+  const StoreNames* names;
+  RedisRoutes* routes;
+  const RedisOptions* options;
+  RedisStatistics* statistics;
+  std::string generation;  // for messages
+};
+
+class RedisRead {
+ public:
+  RedisRead(const RedisReading& shared, PageRequests* pages, Deadline deadline);
+  ~RedisRead();
+  // Answers the keys of all pages; at the deadline those that are left are failed.
+  ReadFailure run();
+
+ private:
+  struct Later {
+    Deadline at;
+    RedisCommand command;
+    std::shared_ptr<RedisNode> node;  // that wants it later
+    std::string why;
+  };
+
+  void plan();
+  void ask(const RedisCommand& command, const std::shared_ptr<RedisNode>& node);
+  void ask_owner(const RedisCommand& command);
+  RedisLane* lane_of(const std::shared_ptr<RedisNode>& node);
+  void open(RedisLane* lane);
+  void flush(RedisLane* lane, bool always);
+  void receive(RedisLane* lane);
+  void answered(RedisLane* lane, const RedisCommand& command, const std::string& error);
+  void refused(RedisLane* lane, RedisCommand command, const std::string& error);
+  void pause(RedisLane* lane, RedisCommand command, const std::string& error);
+  void redirect(RedisLane* lane, RedisCommand command, const std::string& error);
+  void disconnected(RedisLane* lane, const std::string& why);
+  void abandon(RedisLane* lane, Code code, const std::string& why, bool certain);
+  void give_up(const RedisCommand& command, Code code, const std::string& why);
+  void end_page(uint32_t shard);
+  void settle(uint32_t shard, ReadState state);
+  void note(Code code, const std::string& why);
+  Deadline patience(const RedisLane& lane) const;
+  void wait();
+  void expire();
+
+  const RedisReading& shared_;
+  PageRequests* pages_;
+  const Deadline deadline_;
+  Deadline now_;
+  std::shared_ptr<const RedisRouteMap> map_;
+  RedisReadPlan plan_;
+  std::vector<uint32_t> open_pages_;     // of each shard: not answered
+  std::vector<uint32_t> missing_pages_;  // of each shard: absent, its marker is to be asked for
+  std::vector<uint32_t> missing_;        // those pages
+  std::vector<std::unique_ptr<RedisLane>> lanes_;
+  std::vector<Later> later_;
+  ReadFailure failure_;
+};
+
+}  // namespace hotrow

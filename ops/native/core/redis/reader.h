@@ -1,0 +1,50 @@
+// Reads the rows of a generation from Redis (docs/formats.md, "Stored rows").
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "core/redis/read.h"
+#include "core/store/row_reader.h"
+#include "core/store/stored_generation.h"
+
+namespace hotrow {
+
+class RedisReader : public RowReader {
+ public:
+  // topology: as parse_redis_topology takes it. Asks no node. Fails with DataLoss or
+  // InvalidArgument.
+  RedisReader(StoredGeneration generation, const std::string& topology, RedisOptions options);
+
+  const std::vector<StoredTable>& tables() const override { return generation_.tables; }
+  RowVersion exported() const { return generation_.row_version; }
+  // Failures: Unavailable (a node cannot be reached, or is too slow), PermissionDenied, DataLoss
+  // (the store lost rows, or a page is damaged), ResourceExhausted (too many reads at a time),
+  // FailedPrecondition (a node of a cluster, which the topology does not know).
+  ReadFailure read(const ReadRequest* requests, size_t count, Deadline deadline) const override;
+
+  // May be called while others read.
+  void set_topology(const std::string& topology) const;
+  // Calls visit(name, count) for each counter of RedisStatistics.
+  using Visit = std::function<void(const char*, uint64_t)>;
+  void visit_counts(const Visit& visit) const;
+  const RedisRoutes& routes() const { return routes_; }
+  // JSON: these counters by name, "read_times", and "nodes": by address.
+  std::string statistics() const;
+
+ private:
+  const StoredGeneration generation_;
+  const RedisOptions options_;
+  const StoreNames names_;
+  mutable RedisRoutes routes_;
+  mutable RedisStatistics statistics_;
+  RedisReading shared_;
+  mutable std::mutex mutex_;
+  mutable std::condition_variable ended_;
+  mutable size_t reads_ = 0;  // now
+};
+
+}  // namespace hotrow

@@ -1,0 +1,99 @@
+// Rows that cuts have changed, in memory: what a server lays over the rows of its store until they
+// are folded into these (docs/design/0008-cuts.md).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/hash.h"
+#include "core/serving/hot_rows.h"
+#include "core/store/row_reader.h"
+
+namespace hotrow {
+
+// The rows of one cut. Immutable.
+class CutLayer {
+ public:
+  // path: of a file of whole blocks, one after the other (docs/formats.md, "Cuts"). version: of
+  // the cut. tables: of its generation. Fails with NotFound without the file, and with DataLoss for
+  // blocks that are damaged or of another cut, and for dense weights.
+  CutLayer(const std::string& path, RowVersion version, const std::vector<StoredTable>& tables);
+
+  RowVersion version() const { return version_; }
+  size_t rows() const { return rows_; }  // tombstones, too
+
+  // A row as stored, or that there is none any more.
+  struct Row {
+    bool known = false;                 // else the cut says nothing of the key
+    const std::byte* stored = nullptr;  // null: a tombstone
+  };
+  Row find(size_t table, int64_t key) const {
+    const Index& index = indexes_[table];
+    if (index.slots.empty()) return {};
+    for (size_t at = index.home(key);; at = (at + 1) & index.mask) {
+      const Slot& slot = index.slots[at];
+      if (slot.record == 0) return {};
+      if (slot.key == key) return row_of(slot.record);
+    }
+  }
+  // Asks for what `find` reads first.
+  void approach(size_t table, int64_t key) const {
+    const Index& index = indexes_[table];
+    if (!index.slots.empty()) __builtin_prefetch(&index.slots[index.home(key)]);
+  }
+  // Tells a cache of the same tables, whose store has these rows by now.
+  void update(HotRows* cache) const;
+
+ private:
+  struct Slot {
+    int64_t key;
+    uint64_t record;  // offset in the file; 0: free
+  };
+  struct Index {
+    std::vector<Slot> slots;  // a power of two, or none
+    size_t mask = 0;
+    size_t home(int64_t key) const { return mix64(static_cast<uint64_t>(key)) & mask; }
+  };
+  struct Block {
+    size_t table;
+    size_t first;  // offset of its records
+    size_t count;
+    size_t record_bytes;
+  };
+
+  Block read_block(const std::string& path, size_t offset,
+                   const std::vector<StoredTable>& tables) const;
+  Row row_of(uint64_t record) const;
+
+  RowVersion version_;
+  size_t rows_ = 0;
+  std::vector<std::byte> content_;
+  std::vector<Block> blocks_;
+  std::vector<Index> indexes_;  // by table
+};
+
+// What a servable shows: the store's rows with the layers of cuts over them. Immutable.
+struct Overlay {
+  // Of the newest cut, or of the rows as exported: rows that are newer belong to a cut that was not
+  // taken. 0: any row is taken.
+  RowVersion version = 0;
+  std::vector<std::shared_ptr<const CutLayer>> layers;  // the newest first
+
+  // Writes the rows of keys that a layer has to where the probes want them, and takes them out of
+  // the misses. tables: of the probes. misses: of these probes, in their order. Calls
+  // counted(table, keys) for each probe with such keys.
+  using Counted = std::function<void(size_t table, size_t keys)>;
+  void lay_over(const std::vector<StoredTable>& tables, const HotRows::Probe* probes, size_t count,
+                std::vector<HotRows::Miss>* misses, const Counted& counted) const;
+  // Rows that are too new become such that could not be read. Returns whether there were any.
+  bool refuse_new(const ReadRequest& read) const;
+
+ private:
+  CutLayer::Row find(size_t table, int64_t key) const;
+};
+
+}  // namespace hotrow

@@ -1,0 +1,131 @@
+// A set of cached rows that threads read while others change it: 16 ways behind a seqlock.
+//
+// A writer makes the sequence odd, changes the set and its rows, and makes it even; a reader copies
+// what it wants and looks at the sequence again (H. Boehm, Can seqlocks get along with programming
+// language memory models?, 2012). All that readers see is atomic: written with release and read
+// with acquire, which costs nothing on x86-64 and needs no fences, which ThreadSanitizer does not
+// know.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "core/base/hash.h"
+#include "core/base/tags.h"
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+namespace hotrow {
+
+inline void pause_briefly() {
+#if defined(__SSE2__)
+  _mm_pause();
+#endif
+}
+
+// Six cache lines. A lookup reads the first, that of a key, and those of the row.
+struct alignas(64) HotSet {
+  static constexpr uint32_t kWays = 16;
+  static constexpr uint32_t kNone = kWays;
+  static constexpr uint32_t kSketchWords = 7;
+  static constexpr uint32_t kMostCount = 15;  // of the sketch's counters, 4 bits each
+
+  // --- read by everybody ---
+  std::atomic<uint32_t> sequence;  // odd: somebody writes
+  std::atomic<uint8_t> now;        // LRU's clock; ticks every few insertions
+  uint8_t since_tick;
+  uint16_t since_fade;              // newcomers since all frequencies were halved
+  uint64_t updated_at;              // ticket of the last update or invalidation that met the set
+  std::atomic<uint64_t> tags[2];    // 16 bytes; 0: free
+  std::atomic<uint64_t> tables[2];  // 16 bytes: numbers of tables in the pool
+  // LFU: how often the row was used lately. LRU: when last.
+  std::atomic<uint8_t> uses[kWays];
+  std::atomic<int64_t> keys[kWays];
+  // --- only by who holds the set ---
+  uint64_t sketch[kSketchWords];  // frequencies of keys that are not here
+  uint64_t unused;
+  uint64_t versions[kWays];
+
+  // Ways whose tag and table fit.
+  uint32_t match(uint8_t tag, uint8_t table) const {
+    return match_tags(tags[0].load(std::memory_order_acquire),
+                      tags[1].load(std::memory_order_acquire), tag) &
+           match_tags(tables[0].load(std::memory_order_acquire),
+                      tables[1].load(std::memory_order_acquire), table);
+  }
+  // The way of a key, or kNone. Readers: true only if the sequence says so afterwards.
+  uint32_t find(uint8_t tag, uint8_t table, int64_t key) const {
+    for (uint32_t fits = match(tag, table); fits != 0; fits &= fits - 1) {
+      const uint32_t way = static_cast<uint32_t>(__builtin_ctz(fits));
+      if (keys[way].load(std::memory_order_acquire) == key) return way;
+    }
+    return kNone;
+  }
+  uint32_t free_ways() const {
+    return match_tags(tags[0].load(std::memory_order_relaxed),
+                      tags[1].load(std::memory_order_relaxed), 0);
+  }
+  uint8_t table(uint32_t way) const { return byte_of(tables, way); }
+  bool taken(uint32_t way) const { return byte_of(tags, way) != 0; }
+  void set_tag(uint32_t way, uint8_t tag) { set_byte(tags, way, tag); }
+  void set_table(uint32_t way, uint8_t table) { set_byte(tables, way, table); }
+
+  // Takes the set; false when another writer has it.
+  bool try_lock() {
+    uint32_t was = sequence.load(std::memory_order_relaxed);
+    return was % 2 == 0 && sequence.compare_exchange_strong(was, was + 1, std::memory_order_acquire,
+                                                            std::memory_order_relaxed);
+  }
+  void unlock() {
+    sequence.store(sequence.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  }
+
+  // Of a key that is not here, as far as the sketch knows (count-min).
+  uint32_t frequency(uint64_t hash) const {
+    const uint64_t mixed = mix64(hash);
+    uint32_t least = kMostCount;
+    for (uint32_t row = 0; row < 2; ++row) {
+      const uint32_t c = counter_of(mixed, row);
+      least = std::min(least, static_cast<uint32_t>(sketch[c / 16] >> (c % 16 * 4)) & kMostCount);
+    }
+    return least;
+  }
+  // Conservative: no counter gets more than the key needs.
+  void raise(uint64_t hash, uint32_t frequency) {
+    const uint64_t mixed = mix64(hash), wanted = std::min(frequency, kMostCount);
+    for (uint32_t row = 0; row < 2; ++row) {
+      const uint32_t c = counter_of(mixed, row), shift = c % 16 * 4;
+      uint64_t& word = sketch[c / 16];
+      if (((word >> shift) & kMostCount) >= wanted) continue;
+      word = (word & ~(uint64_t{kMostCount} << shift)) | wanted << shift;
+    }
+  }
+  // Halves all frequencies, so that old fame fades.
+  void fade() {
+    for (std::atomic<uint8_t>& use : uses) {
+      use.store(use.load(std::memory_order_relaxed) / 2, std::memory_order_relaxed);
+    }
+    for (uint64_t& word : sketch) word = (word >> 1) & 0x7777777777777777u;
+  }
+
+ private:
+  static uint32_t counter_of(uint64_t mixed, uint32_t row) {
+    return static_cast<uint32_t>(((mixed >> (32 * row)) & 0xffffffffu) * (kSketchWords * 16) >> 32);
+  }
+  static uint8_t byte_of(const std::atomic<uint64_t>* words, uint32_t way) {
+    return static_cast<uint8_t>(words[way / 8].load(std::memory_order_relaxed) >> (way % 8 * 8));
+  }
+  static void set_byte(std::atomic<uint64_t>* words, uint32_t way, uint8_t byte) {
+    const uint32_t shift = way % 8 * 8;
+    const uint64_t word = words[way / 8].load(std::memory_order_relaxed);
+    words[way / 8].store((word & ~(uint64_t{0xff} << shift)) | uint64_t{byte} << shift,
+                         std::memory_order_release);
+  }
+};
+static_assert(sizeof(HotSet) == 384);
+
+}  // namespace hotrow

@@ -1,0 +1,121 @@
+// The lookup of a server: all features of all tables of a request in one call. Cached rows go
+// straight to where they are wanted, the others are read together, once each.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/base/executor.h"
+#include "core/kernels/pooling.h"
+#include "core/serving/cut_layer.h"
+#include "core/serving/hot_rows.h"
+#include "core/serving/single_flight.h"
+#include "core/store/row_reader.h"
+
+namespace hotrow {
+
+// What a lookup gives for keys that the store could not be asked about.
+enum class OnStoreFailure : int {
+  kFail = 0,     // nothing: it fails with Unavailable
+  kDefault = 1,  // default rows, and says so
+};
+
+struct ServingLookupOptions {
+  OnStoreFailure on_store_failure = OnStoreFailure::kFail;
+  // Concurrent lookups fetch a row once. A lookup may then get a row as it was when another one,
+  // still under way, asked for it, unless HotRows::update told of a change between. Not worth it in
+  // front of rows in memory.
+  bool share_fetches = true;
+};
+
+// A feature of a request: its keys (N) and how they make samples.
+struct ServingFeature {
+  const char* name = "";  // for messages
+  size_t table = 0;       // index into RowReader::tables()
+  const int64_t* keys = nullptr;
+  Segments segments;
+};
+
+// What is told of each sample. A key of a feature with another number of outputs than `samples`
+// counts for the first one. Lookup sets all values of what is not null.
+struct SampleCounts {
+  int32_t* defaulted = nullptr;    // (samples): keys with default rows, as the store did not answer
+  int32_t* from_memory = nullptr;  // (samples): keys whose rows were cached or of a cut
+  size_t samples = 0;
+};
+
+// What a lookup met.
+struct LookupReport {
+  uint64_t keys = 0;     // of all features, duplicates too
+  uint64_t hits = 0;     // of these: cached, or in a layer of a cut
+  uint64_t fetched = 0;  // distinct keys that were asked of the reader, or of who fetched them
+  uint64_t unknown = 0;  // of these: the store has no row; they read the default row
+  uint64_t failed = 0;   // of these: nobody knows; they read the default row, too
+  ReadFailure failure;   // why, if any failed
+};
+
+// Sums of a table's lookups since the start. Hits of the cache are those of HotRows.
+struct LookupCounts {
+  uint64_t of_cuts = 0;  // keys, duplicates too, whose rows were in a layer of a cut
+  uint64_t fetched = 0;
+  uint64_t unknown = 0;
+  uint64_t failed = 0;
+  uint64_t defaulted = 0;  // keys, duplicates too, that read the default row because of a failure
+};
+
+// Safe from several threads.
+class ServingLookup {
+ public:
+  // cache: of the reader's tables, or null: all rows are read. Fails with InvalidArgument when the
+  // cache is of other tables.
+  ServingLookup(std::shared_ptr<const RowReader> reader, std::shared_ptr<HotRows> cache,
+                const ServingLookupOptions& options);
+  ~ServingLookup();
+  ServingLookup(const ServingLookup&) = delete;
+  ServingLookup& operator=(const ServingLookup&) = delete;
+
+  // outputs[f]: (B_f, width of its table), or (N_f, width) without a combiner. Sums are made in the
+  // order of the keys, with the same bits whatever is cached. Large lookups use the executor's
+  // threads. overlay: what lies over the rows of store and cache. Fails with InvalidArgument for
+  // wrong segments, and with Unavailable, naming the table and the reason, as OnStoreFailure says;
+  // a row that is too new for the overlay is one that could not be read.
+  LookupReport lookup(const ServingFeature* features, size_t count, float* const* outputs,
+                      Deadline deadline, const Executor& executor = Executor(),
+                      SampleCounts told = {}, const Overlay& overlay = Overlay()) const;
+
+  const std::vector<StoredTable>& tables() const { return reader_->tables(); }
+  LookupCounts counts(size_t table) const;
+  // Keys that waited for another lookup's fetch.
+  uint64_t waited() const { return flights_ == nullptr ? 0 : flights_->waited(); }
+
+ private:
+  struct Scratch;
+  class Lease;
+  struct Counters {
+    std::atomic<uint64_t> of_cuts{0}, fetched{0}, unknown{0}, failed{0}, defaulted{0};
+  };
+
+  uint64_t plan(const ServingFeature* features, size_t count, float* const* outputs,
+                Scratch& scratch) const;
+  void probe(Scratch& scratch, const Overlay& overlay, const Executor& executor) const;
+  void gather(const HotRows::Probe* probes, size_t count, const Overlay& overlay,
+              std::vector<HotRows::Miss>* misses) const;
+  void count_from_memory(const ServingFeature* features, const Scratch& scratch,
+                         SampleCounts told) const;
+  void sort_misses(Scratch& scratch) const;
+  void fetch(Scratch& scratch, const Overlay& overlay, Deadline deadline,
+             LookupReport& report) const;
+  void judge(Scratch& scratch, LookupReport& report) const;
+  void place_rows(const ServingFeature* features, Scratch& scratch, SampleCounts told) const;
+
+  std::shared_ptr<const RowReader> reader_;
+  std::shared_ptr<HotRows> cache_;
+  ServingLookupOptions options_;
+  std::unique_ptr<SingleFlight> flights_;
+  std::unique_ptr<Counters[]> counters_;  // a table each
+};
+
+}  // namespace hotrow

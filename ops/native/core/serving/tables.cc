@@ -1,0 +1,223 @@
+#include "core/serving/tables.h"
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+
+#include "core/base/status.h"
+#include "core/lmdb/rows.h"
+#include "core/serving/hot_list.h"
+#include "core/store/manifest.h"
+#include "core/store/stored_generation.h"
+
+namespace hotrow {
+namespace {
+
+// In the version's directory.
+constexpr const char* kHotRows = "hot_rows.bin";
+constexpr size_t kWarmUpKeys = 4096;  // at a time
+constexpr auto kWarmUpPatience = std::chrono::seconds(2);
+
+uint64_t next_id() {
+  static std::atomic<uint64_t> last{0};
+  return ++last;
+}
+
+}  // namespace
+
+ServingTables::ServingTables(const std::string& manifest_path, const ServingOptions& options)
+    : id_(next_id()), manifest_path_(manifest_path), options_(options) {
+  const Manifest manifest = read_manifest(manifest_path);
+  const std::string url = options.store.empty() ? manifest.store : options.store;
+  if (!options.generation.empty()) {
+    auto redis = std::make_shared<RedisReader>(parse_generation(options.generation),
+                                               options.topology, options.redis);
+    redis_ = redis.get();
+    if (options_.shown == 0) options_.shown = redis->exported();
+    reader_ = std::move(redis);
+  } else {
+    auto lmdb = std::make_shared<LmdbReader>(store_directory(url, manifest_path),
+                                             manifest.generation, /*complete=*/true);
+    if (options_.shown == 0) options_.shown = lmdb->exported();
+    reader_ = std::move(lmdb);
+  }
+  const std::vector<StoredTable>& stored = reader_->tables();
+  for (size_t t = 0; t < stored.size(); ++t) numbers_.emplace(stored[t].name, t);
+  for (const ManifestTable& table : manifest.tables) {
+    const StoredTable& there = stored[number_of(table.name)];
+    if (there.width != table.width) {
+      fail(Code::kDataLoss, "store %s, table %s: rows of dim %zu; the manifest has dim %zu",
+           url.c_str(), table.name.c_str(), there.width, table.width);
+    }
+  }
+  if (options.cache.rows != 0 || options.cache.bytes != 0) {
+    cache_ = std::make_shared<HotRows>(stored, options.cache);
+  }
+  ServingLookupOptions lookup;
+  lookup.on_store_failure = options.on_store_failure;
+  // A read of LMDB costs less than to find out that somebody else reads it.
+  lookup.share_fetches = redis_ != nullptr;
+  lookup_ = std::make_unique<ServingLookup>(reader_, cache_, lookup);
+  if (cache_ != nullptr) warm_up();
+}
+
+void ServingTables::warm_up() {
+  const HotList hot = read_hot_list(
+      std::filesystem::absolute(manifest_path_).parent_path().parent_path() / kHotRows,
+      tables().size());
+  const size_t most = std::min(hot.keys.size(), cache_->slots());
+  struct Part {
+    std::vector<int64_t> keys;
+    std::vector<std::byte> rows;
+    std::vector<RowVersion> versions;
+    std::vector<ReadState> states;
+  };
+  std::vector<Part> parts(tables().size());
+  std::vector<ReadRequest> requests;
+  for (size_t begin = 0; begin < most; begin += kWarmUpKeys) {
+    for (Part& part : parts) part.keys.clear();
+    const size_t end = std::min(most, begin + kWarmUpKeys);
+    for (size_t i = begin; i < end; ++i) parts[hot.tables[i]].keys.push_back(hot.keys[i]);
+    requests.clear();
+    for (size_t t = 0; t < parts.size(); ++t) {
+      Part& part = parts[t];
+      if (part.keys.empty()) continue;
+      part.rows.resize(part.keys.size() * tables()[t].row_bytes());
+      part.versions.resize(part.keys.size());
+      part.states.resize(part.keys.size());
+      requests.push_back({t, part.keys.data(), part.keys.size(), part.rows.data(),
+                          part.versions.data(), part.states.data()});
+    }
+    const HotRows::Ticket ticket = cache_->ticket();
+    const ReadFailure failure = reader_->read(requests.data(), requests.size(),
+                                              std::chrono::steady_clock::now() + kWarmUpPatience);
+    for (const ReadRequest& request : requests) {
+      first_overlay()->refuse_new(request);
+      cache_->fill(request, ticket);
+      for (size_t i = 0; i < request.count; ++i) {
+        warmed_rows_ += request.states[i] == ReadState::kFound;
+      }
+    }
+    // A store that does not answer now: the version serves cold rather than not at all.
+    if (failure.code != Code::kOk) return;
+  }
+}
+
+std::shared_ptr<const Overlay> ServingTables::first_overlay() const {
+  auto overlay = std::make_shared<Overlay>();
+  overlay->version = options_.shown;
+  return overlay;
+}
+
+size_t ServingTables::number_of(const std::string& name) const {
+  const auto found = numbers_.find(name);
+  if (found == numbers_.end()) {
+    fail(Code::kNotFound, "the store of manifest %s has no table %s", manifest_path_.c_str(),
+         name.c_str());
+  }
+  return found->second;
+}
+
+LookupReport ServingTables::lookup(const ServingFeature* features, size_t count,
+                                   float* const* outputs, const Executor& executor,
+                                   SampleCounts told, const Overlay& overlay) const {
+  const Deadline deadline = options_.timeout.count() == 0
+                                ? Deadline::max()
+                                : std::chrono::steady_clock::now() + options_.timeout;
+  if (told.from_memory != nullptr && !stale_.load(std::memory_order_relaxed)) {
+    std::fill_n(told.from_memory, told.samples, 0);
+    told.from_memory = nullptr;
+  }
+  return lookup_->lookup(features, count, outputs, deadline, executor, told, overlay);
+}
+
+std::shared_ptr<const CutLayer> ServingTables::layer(const std::string& path,
+                                                     RowVersion version) const {
+  {
+    const std::lock_guard lock(layers_mutex_);
+    const auto found = layers_.find(path);
+    if (found != layers_.end()) {
+      const auto known = found->second.lock();
+      if (known != nullptr && known->version() == version) return known;
+      layers_.erase(found);
+    }
+  }
+  // Outside the lock: a large cut takes a while.
+  auto read = std::make_shared<const CutLayer>(path, version, tables());
+  const std::lock_guard lock(layers_mutex_);
+  for (auto known = layers_.begin(); known != layers_.end();) {
+    known = known->second.expired() ? layers_.erase(known) : std::next(known);
+  }
+  layers_[path] = read;
+  return read;
+}
+
+void ServingTables::folded(const CutLayer& layer) const {
+  if (cache_ != nullptr) layer.update(cache_.get());
+}
+
+void ServingTables::cache_up_to(RowVersion newest) const {
+  if (cache_ != nullptr) cache_->set_newest(newest == 0 ? ~RowVersion{0} : newest);
+}
+
+void ServingTables::forget_cached() const {
+  if (cache_ != nullptr) cache_->clear();
+}
+
+void ServingTables::set_topology(const std::string& topology) const {
+  if (redis_ == nullptr) {
+    fail(Code::kFailedPrecondition, "the store of manifest %s is embedded: it has no nodes",
+         manifest_path_.c_str());
+  }
+  redis_->set_topology(topology);
+}
+
+void ServingTables::visit_counts(const Visit& visit) const {
+  for (size_t t = 0; t < tables().size(); ++t) {
+    const std::string& name = tables()[t].name;
+    const LookupCounts looked = lookup_->counts(t);
+    visit("cut_rows_read", name, static_cast<double>(looked.of_cuts), false);
+    visit("fetched_rows", name, static_cast<double>(looked.fetched), false);
+    visit("unknown_keys", name, static_cast<double>(looked.unknown), false);
+    visit("failed_rows", name, static_cast<double>(looked.failed), false);
+    visit("default_rows", name, static_cast<double>(looked.defaulted), false);
+    if (cache_ == nullptr) continue;
+    const HotCounts counts = cache_->counts(t);
+    visit("cache_hits", name, static_cast<double>(counts.hits), false);
+    visit("cache_misses", name, static_cast<double>(counts.misses), false);
+    visit("cache_inserted_rows", name, static_cast<double>(counts.inserted), false);
+    visit("cache_evicted_rows", name, static_cast<double>(counts.evicted), false);
+    visit("cache_refused_rows", name, static_cast<double>(counts.refused), false);
+    visit("cache_rows", name, static_cast<double>(counts.rows()), true);
+  }
+  if (cache_ != nullptr) {
+    visit("cache_slots", "", static_cast<double>(cache_->slots()), true);
+    visit("cache_warmed_rows", "", static_cast<double>(warmed_rows_), true);
+    visit("cache_bytes", "", static_cast<double>(cache_->bytes()), true);
+  }
+  visit("shared_fetches", "", static_cast<double>(lookup_->waited()), false);
+  if (redis_ != nullptr) visit_redis(visit);
+}
+
+void ServingTables::visit_redis(const Visit& visit) const {
+  redis_->visit_counts([&](const char* name, uint64_t count) {
+    visit((std::string("store_") + name).c_str(), "", static_cast<double>(count), false);
+  });
+  for (const auto& node : redis_->routes().nodes()) {
+    const std::pair<const char*, uint64_t> counts[] = {
+        {"store_node_openings", node->breaker()->openings()},
+        {"store_node_connects", node->connects.load()},
+        {"store_node_failures", node->failures.load()},
+        {"store_node_commands", node->commands.load()},
+        {"store_node_bytes_in", node->bytes_in.load()},
+    };
+    const std::string& address = node->address().text;
+    for (const auto& [name, count] : counts) {
+      visit(name, address, static_cast<double>(count), false);
+    }
+    const bool is_closed = node->breaker()->state() == CircuitBreaker::State::kClosed;
+    visit("store_node_is_shut_out", address, is_closed ? 0 : 1, true);
+  }
+}
+
+}  // namespace hotrow

@@ -1,0 +1,91 @@
+// The tables of a version as its lookups use them: a reader of its generation, the cache of hot
+// rows in front of it, and what was counted.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/redis/reader.h"
+#include "core/serving/cut_layer.h"
+#include "core/serving/hot_rows.h"
+#include "core/serving/lookup.h"
+#include "core/store/row_reader.h"
+
+namespace hotrow {
+
+// Where rows are and how they are read.
+struct ServingOptions {
+  std::string store;  // URL; "" takes the manifest's own
+  // Of Redis: the generation's control record, the nodes, and how they let us in. Empty: the store
+  // is embedded.
+  std::string generation;
+  std::string topology;
+  RedisOptions redis;
+  std::chrono::milliseconds timeout{0};  // of all reads of a lookup; 0: none
+  OnStoreFailure on_store_failure = OnStoreFailure::kFail;
+  HotRowsOptions cache;  // neither rows nor bytes: none
+  RowVersion shown = 0;  // of the first overlay; 0: rows as exported
+};
+
+class ServingTables {
+ public:
+  // Fails when the store lacks the generation, a table or some rows, or has tables of other widths
+  // than the manifest.
+  ServingTables(const std::string& manifest_path, const ServingOptions& options);
+
+  // Not that of any other one of this process.
+  uint64_t id() const { return id_; }
+  const std::vector<StoredTable>& tables() const { return reader_->tables(); }
+  // What lies over the rows at first: nothing, but rows that are newer than the options say fail.
+  std::shared_ptr<const Overlay> first_overlay() const;
+  // Of a table in `tables`. Fails with NotFound.
+  size_t number_of(const std::string& name) const;
+  // As ServingLookup::lookup, within the options' timeout. Rows from memory are told of as long as
+  // they may be stale.
+  LookupReport lookup(const ServingFeature* features, size_t count, float* const* outputs,
+                      const Executor& executor, SampleCounts told, const Overlay& overlay) const;
+
+  // The rows of a cut; read once, as long as somebody has them. Fails as CutLayer does.
+  std::shared_ptr<const CutLayer> layer(const std::string& path, RowVersion version) const;
+  // The store has the rows of these by now: the cache learns of them.
+  void folded(const CutLayer& layer) const;
+  // Cached rows may be older than those of the store by now.
+  void forget_cached() const;
+  // Rows that are newer are not cached: not all who share these tables may see them. 0: all may.
+  void cache_up_to(RowVersion newest) const;
+  // Whether the store cannot be followed now, so that rows in memory may be old.
+  void set_stale(bool stale) const { stale_.store(stale, std::memory_order_relaxed); }
+
+  // Of a store in Redis; fails with FailedPrecondition for another one.
+  void set_topology(const std::string& topology) const;
+
+  // Calls visit(name, table or node, value, whether it may go down) for everything counted.
+  using Visit = std::function<void(const char*, const std::string&, double, bool)>;
+  void visit_counts(const Visit& visit) const;
+
+ private:
+  void visit_redis(const Visit& visit) const;
+  // Fills the cache with the rows that training used most, as many as fit.
+  void warm_up();
+
+  const uint64_t id_;
+  std::string manifest_path_;
+  ServingOptions options_;
+  std::shared_ptr<const RowReader> reader_;
+  const RedisReader* redis_ = nullptr;  // the reader, if it is one
+  std::shared_ptr<HotRows> cache_;
+  std::unique_ptr<ServingLookup> lookup_;
+  std::unordered_map<std::string, size_t> numbers_;
+  size_t warmed_rows_ = 0;
+  mutable std::atomic<bool> stale_{false};
+  mutable std::mutex layers_mutex_;
+  mutable std::map<std::string, std::weak_ptr<const CutLayer>> layers_;  // by path
+};
+
+}  // namespace hotrow

@@ -1,0 +1,42 @@
+// Rows of a generation in memory: stores that fit into RAM, and what other readers are compared
+// with.
+#pragma once
+
+#include <memory>
+#include <shared_mutex>
+#include <vector>
+
+#include "core/base/anonymous_array.h"
+#include "core/store/row_reader.h"
+
+namespace hotrow {
+
+// A reader whose rows are put in by hand. B bytes a row of its table.
+class MemoryReader : public RowReader {
+ public:
+  // tables: with their names, widths and types. Fails with InvalidArgument for a width of 0.
+  explicit MemoryReader(std::vector<StoredTable> tables);
+  ~MemoryReader() override;
+
+  const std::vector<StoredTable>& tables() const override { return tables_; }
+  ReadFailure read(const ReadRequest* requests, size_t count, Deadline deadline) const override;
+
+  // Makes room for so many rows in all.
+  void reserve(size_t table, size_t rows);
+  // keys: (count). rows: (count, B); those of tombstones are not read. versions: (count), or null:
+  // all 0. A row older than what is there is passed over; of duplicate keys the newest wins.
+  // Readers see each call's rows of a table together.
+  void put(size_t table, const int64_t* keys, size_t count, const std::byte* rows,
+           const RowVersion* versions);
+  // Rows that are found: without tombstones.
+  size_t rows(size_t table) const;
+
+ private:
+  class Records;
+  Records& records(size_t table) const;
+
+  std::vector<StoredTable> tables_;
+  std::vector<std::unique_ptr<Records>> records_;
+};
+
+}  // namespace hotrow

@@ -1,0 +1,65 @@
+// Loops over keys whose memory is fetched ahead, and the search for many keys in the host tier.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "core/table/table.h"
+
+namespace hotrow {
+
+// Keys whose misses are under way together.
+inline constexpr size_t kBlock = 32;
+
+// Into the second cache, which can wait for more lines at a time than the first. Always inline:
+// GCC takes a function that only prefetches for one without effect and leaves its calls out.
+__attribute__((always_inline)) inline void fetch(const void* line) {
+  __builtin_prefetch(line, 0, 2);
+}
+
+// Calls first(i), second(i) and third(i) for each i < count, in blocks: second a block after first,
+// third a block after second.
+template <typename First, typename Second, typename Third>
+__attribute__((always_inline)) inline void in_blocks(size_t count, First&& first, Second&& second,
+                                                     Third&& third) {
+  const size_t blocks = (count + kBlock - 1) / kBlock;
+  const auto each = [&](size_t block, auto&& stage) __attribute__((always_inline)) {
+    const size_t end = std::min(count, (block + 1) * kBlock);
+    for (size_t i = block * kBlock; i < end; ++i) stage(i);
+  };
+  for (size_t block = 0; block < blocks + 2; ++block) {
+    if (block < blocks) each(block, first);
+    if (block >= 1 && block - 1 < blocks) each(block - 1, second);
+    if (block >= 2) each(block - 2, third);
+  }
+}
+
+// Calls visit(u, partition) for the keys numbered which[0 .. count), in this order, when all that
+// a search for the key in the host tier reads is on its way.
+template <typename Visit>
+__attribute__((always_inline)) inline void search_host(Table& table, const int64_t* keys,
+                                                       const uint64_t* hashes,
+                                                       const uint32_t* which, size_t count,
+                                                       Visit&& visit) {
+  const auto partition_of = [&](size_t u) __attribute__((always_inline)) -> Partition& {
+    return table.partition(table.partition_number(keys[u], hashes[u]));
+  };
+  in_blocks(
+      count,
+      [&](size_t i) __attribute__((always_inline)) {
+        const size_t u = which[i];
+        partition_of(u).index().each_near(
+            hashes[u], [](const void* bucket) __attribute__((always_inline)) { fetch(bucket); });
+      },
+      [&](size_t i) __attribute__((always_inline)) {
+        const size_t u = which[i];
+        const Partition& partition = partition_of(u);
+        partition.index().each_likely(
+            hashes[u],
+            [&](uint32_t place) __attribute__((always_inline)) { fetch(partition.at(place)); });
+      },
+      [&](size_t i) { visit(size_t{which[i]}, partition_of(which[i])); });
+}
+
+}  // namespace hotrow

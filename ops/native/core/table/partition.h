@@ -1,0 +1,225 @@
+// A partition: the rows of a table whose hashed keys share their top bits.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "core/base/key_index.h"
+#include "core/base/slab_memory.h"
+#include "core/disk/line_log.h"
+#include "core/kernels/kernels.h"
+#include "core/table/admission.h"
+#include "core/table/bypass_rows.h"
+#include "core/table/copied_rows.h"
+#include "core/table/table_options.h"
+
+namespace hotrow {
+
+class LookAhead;
+
+// What the partitions of a table share.
+struct RowShape {
+  explicit RowShape(const TableOptions& options);
+
+  // Rows lie in blocks: 64 of 2^first_shift rows, then 64 of twice as many, and so on.
+  // So at most a 64th of the rows' memory is empty, and the list of blocks, which every
+  // lookup reads, stays in the first cache however large the table is.
+  struct Spot {
+    size_t block;
+    size_t row;  // in the block
+  };
+  Spot spot_of(uint32_t place) const {
+    const size_t r = place + (size_t{1} << (first_shift + kBlockBits));
+    const unsigned shift = 63 - kBlockBits - static_cast<unsigned>(__builtin_clzll(r));
+    const size_t size = shift - first_shift;
+    return {(size << kBlockBits) + (r >> shift) - (size_t{1} << kBlockBits),
+            r & ((size_t{1} << shift) - 1)};
+  }
+  size_t block_rows(size_t block) const {
+    return size_t{1} << (first_shift + (block >> kBlockBits));
+  }
+  static constexpr unsigned kBlockBits = 6;
+
+  TableOptions options;
+  LineLayout layout;
+  size_t line_bytes;
+  size_t stride;       // header and line, a multiple of 8
+  size_t host_stride;  // of what the host tier has in memory: the same, or a header alone
+  unsigned first_shift;
+  const Kernels* kernels;
+  // The device tier, or null. What is in it is newer than what lies here.
+  std::unique_ptr<RowCache> cache;
+  // The lines on disk, or null: they lie behind their headers. A row has its line in the device
+  // tier, in the bypass of its partition, or here.
+  std::unique_ptr<LineLog> log;
+};
+
+// Running totals since the table was made.
+struct Totals {
+  uint64_t admitted = 0;  // keys that were given a row
+  uint64_t refused = 0;   // sightings of keys that were not admitted
+  uint64_t expired = 0;   // rows that expired
+};
+
+// Rows in a piece of an export. Pointers may be null; room for the rows asked for.
+struct RowArrays {
+  int64_t* keys = nullptr;
+  std::byte* lines = nullptr;  // (N, line_bytes)
+  uint32_t* clocks = nullptr;
+  uint32_t* counts = nullptr;
+  uint32_t* places = nullptr;
+};
+
+// Not synchronized, except that a snapshot's reader and the owner both hold `mutex` while a
+// snapshot is open. P partitions of a table.
+//
+// A row lives at a place, a number, and never moves; places of removed rows are used again, the
+// smallest first. A place without a row has the clock kFree.
+class Partition {
+ public:
+  static constexpr uint32_t kFree = 0xffffffffu;
+  static constexpr uint32_t kAbsent = KeyIndex::kAbsent;
+
+  // number: of this one, below P.
+  Partition(const RowShape& shape, SlabMemory& memory, size_t partitions, size_t number);
+
+  std::mutex mutex;
+
+  size_t size() const { return index_.size(); }
+  size_t places() const { return places_; }
+  size_t bytes() const;  // beside what it took from the table's memory
+
+  // --- rows -------------------------------------------------------------------------------------
+  const KeyIndex& index() const { return index_; }
+  // A row's header, which its line follows unless lines are on disk.
+  std::byte* at(uint32_t place) const {
+    const RowShape::Spot spot = shape_->spot_of(place);
+    return blocks_[spot.block] + spot.row * shape_->host_stride;
+  }
+  RowHeader& header(uint32_t place) const { return *reinterpret_cast<RowHeader*>(at(place)); }
+  // The place of a key, or kAbsent.
+  uint32_t find(uint64_t hash, int64_t key) const {
+    return index_.find(hash, [&](uint32_t place) { return header(place).key == key; });
+  }
+  // As find; an unknown key is sighted `times` times (0: not at all, so that only a table without
+  // admission gives it a row) and, when it is admitted, given a row with
+  // its first values and the clock. Else kAbsent.
+  uint32_t find_or_insert(uint64_t hash, int64_t key, uint32_t times, uint32_t clock);
+  // Puts a row in; a row that the key has already is replaced. place: kAbsent picks one.
+  void put(int64_t key, const std::byte* line, uint32_t clock, uint32_t count, uint32_t place);
+  // Makes free places until there are `places` of them, free or not.
+  void add_free_places(uint64_t places);
+  // Takes a row out. Its place becomes free.
+  void remove(uint32_t place);
+  // Forgets everything but the last kept snapshot, to which all rows are removed. The memory is
+  // the caller's to clear.
+  void clear();
+  // Call before the line or header at a place is written by a step.
+  void before_write(uint32_t place) {
+    if (watching_) note_write(place);
+  }
+  bool watching() const { return watching_; }
+  // Brings a row up to date from its slot in the device tier. Returns whether it was behind.
+  bool write_back(uint32_t slot);
+  // The same from memory. row: header and line.
+  bool write_back(uint32_t place, const std::byte* row);
+
+  // --- lines on disk ----------------------------------------------------------------------------
+  size_t number() const { return number_; }
+  // Writes the first line of a row that has none yet. row: header and line.
+  void make_line(int64_t key, std::byte* row) const;
+  // Rows in memory beside the device tier; they are written to disk when a later lookup of
+  // training does not use them.
+  BypassRows bypass;
+  // Writes them to disk: all, or those that the last lookup did not use.
+  void leave_bypass(BypassRows::Keep keep);
+  // The row in memory, beside the device tier; read from disk if it was not there.
+  std::byte* bring_in(uint32_t place);
+  // Copies headers and lines of rows that are up to date. rows: (count, stride).
+  void copy_rows(const uint32_t* places, size_t count, std::byte* rows) const;
+
+  // Looks at its share of the places and removes rows that expired at this step. look_ahead: null
+  // when the table has none.
+  void sweep(uint32_t step, LookAhead* look_ahead);
+  // The same in two parts, when newer headers are on a GPU: the places to ask for, then those of
+  // rows that expired there, too.
+  void list_expired(uint32_t step, std::vector<uint32_t>* places);
+  bool expired(const RowHeader& row, uint32_t step) const;
+  void expire(uint32_t place, uint32_t step);
+  // Copies the rows at places [first, ...) until `count` rows; returns how many, and the place
+  // after them.
+  size_t export_rows(size_t first, size_t count, const RowArrays& out, size_t* next) const;
+  void add_digest(bool weights_only, uint64_t digest[2]) const;
+
+  // --- what is not rows -------------------------------------------------------------------------
+  Totals totals;
+  std::unordered_map<int64_t, uint32_t> tombstones;  // key -> step of expiry
+  uint64_t sweep_place = 0;
+  AdmissionFilter* admission() const { return admission_.get(); }
+
+  // --- snapshots --------------------------------------------------------------------------------
+  // due_only: of the rows written or created since the last kept snapshot. Returns how many at
+  // most will be read.
+  size_t begin_snapshot(bool due_only);
+  // Copies up to `count` rows as they were at begin_snapshot; 0 at the end. Frees the copies then.
+  // later: lines that the caller has to read from the log.
+  size_t read_snapshot(size_t count, const RowArrays& out, std::vector<LineLog::ReadAt>* later);
+  // Keys removed since the last kept snapshot; in any order.
+  const std::vector<int64_t>& removed() const { return old_removed_; }
+  size_t side_bytes() const { return side_.bytes(); }
+  // keep: later snapshots that are due_only start from this one.
+  void end_snapshot(bool keep);
+
+ private:
+  static constexpr uint32_t kNothing = 0xffffffffu;
+
+  // What a snapshot keeps of a row whose line is on disk.
+  struct OldVersion {
+    RowHeader header;
+    LineLog::Location location;
+    uint32_t unused;
+  };
+
+  void note_write(uint32_t place);
+  // The header of a row where it is newest.
+  const RowHeader& newest_header(uint32_t place) const;
+  // visit(place, header) for those of the next share of places that look expired here.
+  template <typename Visit>
+  void each_in_turn(uint32_t step, Visit&& visit);
+  void put_line(uint32_t place, const std::byte* line);
+  uint32_t append_place();
+  uint32_t take_place();
+  void make_free(uint32_t place);
+  bool wanted(size_t place) const;
+  uint64_t hash_at(uint32_t place) const { return mix64(static_cast<uint64_t>(header(place).key)); }
+
+  const RowShape* shape_;
+  SlabMemory* memory_;
+  size_t number_;
+  KeyIndex index_;
+  std::vector<std::byte*> blocks_;
+  size_t places_ = 0;
+  std::vector<uint32_t> free_;  // a heap, the smallest on top; some are in use again
+  std::unique_ptr<AdmissionFilter> admission_;
+
+  // Rows written since the last kept snapshot: a bit a place.
+  bool watching_ = false;  // tracking_ or open_
+  bool tracking_ = false;
+  std::vector<uint64_t> due_, old_due_;
+  std::vector<int64_t> removed_, old_removed_;
+  // The open snapshot.
+  bool open_ = false;
+  bool due_only_ = false;
+  bool was_tracking_ = false;
+  size_t snapshot_places_ = 0;
+  size_t snapshot_next_ = 0;
+  // By place: 0 as it is; kNothing no row to read (any more); else 1 + number of its copy.
+  std::vector<uint32_t> copy_of_;
+  CopiedRows side_;
+};
+
+}  // namespace hotrow

@@ -1,0 +1,239 @@
+#include "core/table/registry.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <set>
+
+#include "core/base/status.h"
+
+namespace hotrow {
+namespace {
+
+// A manifest and the file that it was read from: a path may hold another version later.
+struct Opened {
+  Served served;
+  dev_t device;
+  ino_t inode;
+  struct timespec modified;
+
+  bool is(const struct stat& facts) const {
+    return device == facts.st_dev && inode == facts.st_ino &&
+           modified.tv_sec == facts.st_mtim.tv_sec && modified.tv_nsec == facts.st_mtim.tv_nsec;
+  }
+};
+
+struct Registry {
+  std::mutex mutex;
+  std::unordered_map<std::string, std::shared_ptr<Table>> tables;
+  std::map<std::pair<std::string, int64_t>, Served> bound;
+  // Bound once: a request that outlives its version must not fall back to the manifest.
+  std::set<std::pair<std::string, int64_t>> ever_bound;
+  std::unordered_map<std::string, Opened> opened;  // by normal path
+};
+
+Registry& registry() {
+  // Never destroyed: kernels may run while the process ends.
+  static Registry* r = new Registry();
+  return *r;
+}
+
+// However a path was written: who attaches a manifest and who loads its model may differ there.
+std::string normal_path(const std::string& path) {
+  return std::filesystem::absolute(path).lexically_normal().string();
+}
+
+// The normal path of a manifest and the facts of its file.
+std::pair<std::string, struct stat> look_at(const std::string& manifest_path) {
+  const std::string path = normal_path(manifest_path);
+  struct stat facts;
+  if (::stat(path.c_str(), &facts) != 0) {
+    fail(Code::kNotFound, "manifest %s: %s", path.c_str(), std::strerror(errno));
+  }
+  return {path, facts};
+}
+
+}  // namespace
+
+std::shared_ptr<Table> create_table(const std::string& handle, const std::string& name,
+                                    const TableOptions& options, int32_t shards, bool hashed,
+                                    Sharding sharding) {
+  auto table = std::make_shared<Table>(name, options, shards, hashed, std::move(sharding));
+  std::lock_guard lock(registry().mutex);
+  if (!registry().tables.emplace(handle, table).second) {
+    fail(Code::kAlreadyExists, "table %s exists already in this process", handle.c_str());
+  }
+  return table;
+}
+
+std::shared_ptr<Table> find_table(const std::string& handle) {
+  std::lock_guard lock(registry().mutex);
+  auto found = registry().tables.find(handle);
+  if (found == registry().tables.end()) {
+    fail(Code::kNotFound,
+         "table %s is not in this process: its layer is gone, or the SavedModel was written "
+         "without its rows; hotrow.export_model and `platform export` keep them",
+         handle.c_str());
+  }
+  return found->second;
+}
+
+void drop_table(const std::string& handle) {
+  std::lock_guard lock(registry().mutex);
+  registry().tables.erase(handle);
+}
+
+namespace {
+
+// Tables that several share cache what all of them may see. With the lock.
+void bound_cache(const std::shared_ptr<const ServingTables>& tables) {
+  RowVersion newest = ~RowVersion{0};
+  for (const auto& [name, served] : registry().bound) {
+    if (served.tables != tables || served.overlay->version == 0) continue;
+    newest = std::min(newest, served.overlay->version);
+  }
+  tables->cache_up_to(newest);
+}
+
+void bind(const std::string& model, int64_t version, Served served) {
+  std::lock_guard lock(registry().mutex);
+  const auto tables = served.tables;
+  if (!registry().bound.emplace(std::make_pair(model, version), std::move(served)).second) {
+    fail(Code::kAlreadyExists, "model %s, version %lld is bound already", model.c_str(),
+         static_cast<long long>(version));
+  }
+  registry().ever_bound.emplace(model, version);
+  bound_cache(tables);
+}
+
+}  // namespace
+
+void bind_serving(const std::string& model, int64_t version, const std::string& manifest_path,
+                  const ServingOptions& options) {
+  const auto tables = std::make_shared<const ServingTables>(manifest_path, options);
+  bind(model, version, {tables, tables->first_overlay()});
+}
+
+void share_serving(const std::string& model, int64_t version, const std::string& name) {
+  bind(name, version, bound_serving(model, version));
+}
+
+namespace {
+
+// What lies over the tables after `before`; the cache knows of the rows of layers that go.
+std::shared_ptr<const Overlay> overlay_after(const Served& before, RowVersion shown,
+                                             const std::vector<LayerFile>& layers) {
+  auto overlay = std::make_shared<Overlay>();
+  overlay->version = shown;
+  for (const LayerFile& layer : layers) {
+    overlay->layers.push_back(before.tables->layer(layer.path, layer.version));
+  }
+  for (const auto& layer : before.overlay->layers) {
+    const auto& kept = overlay->layers;
+    if (std::find(kept.begin(), kept.end(), layer) == kept.end()) before.tables->folded(*layer);
+  }
+  return overlay;
+}
+
+}  // namespace
+
+void show_serving(const std::string& model, int64_t version, RowVersion shown,
+                  const std::vector<LayerFile>& layers) {
+  // What goes is freed outside the lock, in which every lookup looks for its tables.
+  auto last = overlay_after(bound_serving(model, version), shown, layers);
+  std::lock_guard lock(registry().mutex);
+  const auto found = registry().bound.find(std::make_pair(model, version));
+  if (found == registry().bound.end()) return;
+  found->second.overlay.swap(last);
+  bound_cache(found->second.tables);
+}
+
+void unbind_serving(const std::string& model, int64_t version) {
+  // Freed outside the lock, in which every lookup looks for its tables.
+  Served last;
+  std::lock_guard lock(registry().mutex);
+  const auto found = registry().bound.find(std::make_pair(model, version));
+  if (found == registry().bound.end()) return;
+  last = std::move(found->second);
+  registry().bound.erase(found);
+  bound_cache(last.tables);
+}
+
+Served find_serving(const std::string& model, int64_t version) {
+  std::lock_guard lock(registry().mutex);
+  const auto version_key = std::make_pair(model, version);
+  auto found = registry().bound.find(version_key);
+  if (found != registry().bound.end()) return found->second;
+  if (registry().ever_bound.count(version_key) != 0) {
+    fail(Code::kUnavailable, "model %s, version %lld is not loaded any more", model.c_str(),
+         static_cast<long long>(version));
+  }
+  return {};
+}
+
+Served bound_serving(const std::string& model, int64_t version) {
+  Served served = find_serving(model, version);
+  if (served.tables == nullptr) {
+    fail(Code::kNotFound, "model %s, version %lld is not bound", model.c_str(),
+         static_cast<long long>(version));
+  }
+  return served;
+}
+
+std::shared_ptr<const ServingTables> attach_serving(const std::string& manifest_path,
+                                                    const ServingOptions& options) {
+  const auto [path, facts] = look_at(manifest_path);
+  auto tables = std::make_shared<const ServingTables>(path, options);
+  std::lock_guard lock(registry().mutex);
+  registry().opened[path] =
+      Opened{{tables, tables->first_overlay()}, facts.st_dev, facts.st_ino, facts.st_mtim};
+  return tables;
+}
+
+void detach_serving(const std::string& manifest_path) {
+  const std::string path = normal_path(manifest_path);
+  std::lock_guard lock(registry().mutex);
+  registry().opened.erase(path);
+}
+
+void show_attached(const std::string& manifest_path, RowVersion shown,
+                   const std::vector<LayerFile>& layers) {
+  const Served before = attached_serving(manifest_path);
+  if (before.tables == nullptr) {
+    fail(Code::kNotFound, "manifest %s is not attached", manifest_path.c_str());
+  }
+  auto last = overlay_after(before, shown, layers);
+  // A cut may have been folded since these rows were read, of which no layer tells.
+  before.tables->forget_cached();
+  const std::string path = normal_path(manifest_path);
+  std::lock_guard lock(registry().mutex);
+  const auto found = registry().opened.find(path);
+  if (found != registry().opened.end() && found->second.served.tables == before.tables) {
+    found->second.served.overlay.swap(last);
+    before.tables->cache_up_to(shown);
+  }
+}
+
+Served attached_serving(const std::string& manifest_path) {
+  const auto [path, facts] = look_at(manifest_path);
+  std::lock_guard lock(registry().mutex);
+  auto found = registry().opened.find(path);
+  if (found == registry().opened.end() || !found->second.is(facts)) return {};
+  return found->second.served;
+}
+
+Served open_serving(const std::string& manifest_path) {
+  if (const Served attached = attached_serving(manifest_path); attached.tables != nullptr) {
+    return attached;
+  }
+  // Opened outside the lock: a slow disk must not stop the lookups of other models.
+  const auto tables = attach_serving(manifest_path, ServingOptions());
+  return {tables, tables->first_overlay()};
+}
+
+}  // namespace hotrow

@@ -1,0 +1,565 @@
+#include "core/table/table.h"
+
+#include <farmhash.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <thread>
+
+#include "core/table/batch_rows.h"
+#include "core/table/device_tier.h"
+#include "core/table/kept_rows.h"
+#include "core/table/look_ahead.h"
+#include "core/table/snapshot.h"
+
+namespace hotrow {
+namespace {
+
+// sqrt(1 - beta_2^t) / (1 - beta_1^t), until it is 1 in float32.
+std::vector<float> adam_corrections(const Optimizer& optimizer) {
+  std::vector<float> corrections;
+  if (optimizer.kind != OptimizerKind::kAdam) return corrections;
+  constexpr size_t kMost = size_t{1} << 20;
+  double power_1 = 1.0, power_2 = 1.0;
+  corrections.push_back(1.0f);  // t = 0 is not asked for
+  while (corrections.size() < kMost) {
+    power_1 *= optimizer.beta_1;
+    power_2 *= optimizer.beta_2;
+    corrections.push_back(static_cast<float>(std::sqrt(1.0 - power_2) / (1.0 - power_1)));
+    if (power_1 < 1e-9 && power_2 < 1e-9) break;
+  }
+  return corrections;
+}
+
+}  // namespace
+
+Table::Table(std::string name, const TableOptions& options, int32_t shards, bool hashed,
+             Sharding sharding)
+    : passes(name),
+      name_(std::move(name)),
+      shape_(options),
+      shards_(static_cast<size_t>(std::max(shards, 1))),
+      hashed_(hashed),
+      sharding_(std::move(sharding)),
+      corrections_(adam_corrections(options.optimizer)) {
+  if (sharding_.ranks == nullptr) sharding_.width = options.width;
+  check_sharding();
+  if (options.width == 0)
+    fail(Code::kInvalidArgument, "table %s: width 0; at least 1", name_.c_str());
+  if (shards < 1)
+    fail(Code::kInvalidArgument, "table %s: %d shards; at least 1", name_.c_str(), shards);
+  if (options.expiry.sweep_steps == 0)
+    fail(Code::kInvalidArgument, "table %s: sweep_steps 0; at least 1", name_.c_str());
+  if (!options.disk.empty()) {
+    if (cache() == nullptr) {
+      fail(Code::kInvalidArgument, "table %s: rows on disk need a cache in RAM of at least 1 row",
+           name_.c_str());
+    }
+    shape_.log = std::make_unique<LineLog>(options.disk, line_bytes(), shards_ * kPartitions);
+  }
+  default_line_.resize(shape_.stride);
+  const std::vector<float> values(options.width, options.default_value);
+  shape_.kernels->initialize(shape_.layout, options.optimizer, values.data(), default_line_.data());
+  // It is no key's row, not that of key 0 either.
+  const RowHeader nobody{0, Partition::kFree, 0};
+  std::memcpy(default_line_.data(), &nobody, sizeof(nobody));
+  make_partitions();
+  if (sharding_.ranks != nullptr && sharding_.staleness.any()) {
+    stale_ = std::make_unique<StaleState>(shape_.layout, sharding_.staleness, sharding_.size());
+  }
+  if (options.cache.rows > 0 && options.cache.device == CacheDevice::kGpu) {
+    tier_ = make_gpu_tier(*this);
+  }
+  if (sharding_.ranks != nullptr && cache() != nullptr) mover_ = std::make_unique<LookAhead>(*this);
+}
+
+Table::~Table() {
+  session.reset();  // waits for what is on its way, which uses all of this
+}
+
+void Table::forget_old_rows() {
+  ++epoch_;
+  if (stale_ != nullptr) stale_->clear();
+}
+
+void Table::check_sharding() const {
+  if (sharding_.ranks == nullptr) return;
+  if (options().cache.rows == 0 || options().cache.device != CacheDevice::kGpu) return;
+  const Scheme scheme = sharding_.scheme;
+  if (scheme != Scheme::kRow && scheme != Scheme::kTable) {
+    fail(Code::kUnimplemented,
+         "table %s: scheme %s with a cache on a GPU is not built yet; use row or table, or "
+         "device: cpu",
+         name_.c_str(), scheme_name(scheme));
+  }
+  if (sharding_.staleness.any()) {
+    fail(Code::kUnimplemented,
+         "table %s: staleness with a cache on a GPU is not built yet; use staleness 0, or "
+         "device: cpu",
+         name_.c_str());
+  }
+}
+
+void Table::make_partitions() {
+  partitions_.clear();
+  const size_t count = shards_ * kPartitions;
+  for (size_t p = 0; p < count; ++p) partitions_.emplace_back(shape_, memory_, count, p);
+}
+
+size_t Table::size() const {
+  std::shared_lock lock(mutex_);
+  size_t total = 0;
+  for (const Partition& partition : partitions_) total += partition.size();
+  return total;
+}
+
+size_t Table::bytes() const {
+  std::shared_lock lock(mutex_);
+  size_t total = memory_.bytes() + (cache() == nullptr ? 0 : cache()->bytes());
+  if (tier_ != nullptr) total += tier_->bytes();
+  for (const Partition& partition : partitions_) total += partition.bytes();
+  if (shape_.log != nullptr) total += shape_.log->bytes();
+  return total;
+}
+
+uint32_t Table::step() const {
+  std::shared_lock lock(mutex_);
+  return step_;
+}
+
+void Table::set_step(uint32_t step) {
+  std::unique_lock lock(mutex_);
+  step_ = step;
+}
+
+float Table::default_value() const {
+  std::vector<float> values(width());
+  const std::byte* line = default_line();
+  shape_.kernels->gather(shape_.layout, &line, 1, values.data());
+  return values[0];
+}
+
+void Table::check_keys(const int64_t* keys, size_t count) const {
+  const int64_t size = options().vocabulary_size;
+  if (size < 0) return;
+  for (size_t i = 0; i < count; ++i) {
+    if (keys[i] < 0 || keys[i] >= size) {
+      fail(Code::kOutOfRange, "table %s: key %lld; its vocabulary_size allows [0, %lld)",
+           name_.c_str(), static_cast<long long>(keys[i]), static_cast<long long>(size));
+    }
+  }
+}
+
+uint64_t Table::most_places() const {
+  return std::min<uint64_t>(machine_memory() / shape_.host_stride, Partition::kAbsent / 2);
+}
+
+void Table::check_no_snapshot(const char* what) const {
+  if (snapshot_ != nullptr) {
+    fail(Code::kFailedPrecondition, "table %s: cannot %s while a snapshot is open; close it first",
+         name_.c_str(), what);
+  }
+}
+
+// --- rows outside of steps ----------------------------------------------------------------------
+
+size_t Table::export_rows(uint64_t cursor, size_t count, const RowArrays& out,
+                          uint64_t* next) const {
+  settle();
+  std::shared_lock lock(mutex_);
+  size_t number = cursor >> 32;
+  if (number >= partitions_.size()) {
+    fail(Code::kOutOfRange, "cursor %llu is not one that export_rows gave",
+         static_cast<unsigned long long>(cursor));
+  }
+  size_t place = cursor & 0xffffffffu;
+  const size_t written = partitions_[number].export_rows(place, count, out, &place);
+  if (place >= partitions_[number].places()) {
+    place = 0;
+    while (++number < partitions_.size() && partitions_[number].size() == 0) {
+    }
+  }
+  *next = number == partitions_.size() ? kEnd : (uint64_t{number} << 32) | place;
+  return written;
+}
+
+void Table::import_rows(const int64_t* keys, size_t count, const std::byte* lines,
+                        const uint32_t* clocks, const uint32_t* counts, const uint32_t* places) {
+  check_keys(keys, count);
+  std::unique_lock lock(mutex_);
+  check_no_snapshot("import rows");
+  for (size_t i = 0; i < count; ++i) {
+    if (clocks[i] == Partition::kFree) {
+      fail(Code::kInvalidArgument, "table %s: clock %u of key %lld; at most 4294967294",
+           name_.c_str(), clocks[i], static_cast<long long>(keys[i]));
+    }
+    // A place for which this machine has no memory is damage.
+    if (places != nullptr && places[i] >= most_places()) {
+      fail(Code::kInvalidArgument, "table %s: place %u of key %lld; below %llu on this machine",
+           name_.c_str(), places[i], static_cast<long long>(keys[i]),
+           static_cast<unsigned long long>(most_places()));
+    }
+  }
+  empty_cache();
+  forget_old_rows();
+  for (size_t i = 0; i < count; ++i) {
+    const uint64_t hash = mix64(static_cast<uint64_t>(keys[i]));
+    partitions_[partition_number(keys[i], hash)].put(
+        keys[i], lines + i * line_bytes(), clocks[i], counts[i],
+        places == nullptr ? Partition::kAbsent : places[i]);
+  }
+}
+
+size_t Table::remove_rows(const int64_t* keys, size_t count) {
+  std::unique_lock lock(mutex_);
+  check_no_snapshot("remove rows");
+  empty_cache();
+  forget_old_rows();
+  size_t removed = 0;
+  for (size_t i = 0; i < count; ++i) {
+    const uint64_t hash = mix64(static_cast<uint64_t>(keys[i]));
+    Partition& partition = partitions_[partition_number(keys[i], hash)];
+    const uint32_t place = partition.find(hash, keys[i]);
+    if (place == Partition::kAbsent) continue;
+    partition.remove(place);
+    ++removed;
+  }
+  return removed;
+}
+
+void Table::digest(bool weights_only, uint64_t digest[2]) const {
+  settle();
+  std::shared_lock lock(mutex_);
+  digest[0] = digest[1] = 0;
+  for (const Partition& partition : partitions_) partition.add_digest(weights_only, digest);
+}
+
+void Table::clear() {
+  std::unique_lock lock(mutex_);
+  check_no_snapshot("clear it");
+  passes.forget();
+  drop_cache();
+  for (Partition& partition : partitions_) partition.clear();
+  memory_.clear();
+  if (shape_.log != nullptr) shape_.log->clear();
+  forget_old_rows();
+  step_ = 0;
+  lookups_ = 0;
+  cache_counts_ = {};
+}
+
+Table::Statistics Table::statistics() const {
+  Statistics s{};
+  s.bytes = bytes();
+  std::shared_lock lock(mutex_);
+  s.lookups = lookups_;
+  s.cache_slots = tier_ != nullptr ? tier_->slots() : cache() == nullptr ? 0 : cache()->slots();
+  s.cache = cache_counts_;
+  if (shape_.log != nullptr) {
+    const LineLog::Statistics disk = shape_.log->statistics();
+    s.disk_bytes = disk.file_bytes;
+    s.disk_lines_read = disk.lines_read;
+    s.disk_lines_written = disk.lines_written;
+  }
+  for (const Partition& partition : partitions_) {
+    s.rows += partition.size();
+    s.admitted += partition.totals.admitted;
+    s.refused += partition.totals.refused;
+    s.expired += partition.totals.expired;
+    s.tombstones += partition.tombstones.size();
+    if (partition.admission() != nullptr) s.waiting += partition.admission()->waiting();
+  }
+  return s;
+}
+
+void Table::tombstones(std::vector<int64_t>* keys, std::vector<uint32_t>* steps) const {
+  std::shared_lock lock(mutex_);
+  std::vector<std::pair<int64_t, uint32_t>> all;
+  for (const Partition& partition : partitions_) {
+    all.insert(all.end(), partition.tombstones.begin(), partition.tombstones.end());
+  }
+  std::sort(all.begin(), all.end());
+  for (const auto& [key, step] : all) {
+    keys->push_back(key);
+    steps->push_back(step);
+  }
+}
+
+void Table::forget_tombstones(uint32_t up_to_step) {
+  std::unique_lock lock(mutex_);
+  for (Partition& partition : partitions_) {
+    for (auto at = partition.tombstones.begin(); at != partition.tombstones.end();) {
+      at = at->second <= up_to_step ? partition.tombstones.erase(at) : std::next(at);
+    }
+  }
+}
+
+std::unique_ptr<Snapshot> Table::open_snapshot(bool due_only) {
+  std::unique_lock lock(mutex_);
+  check_no_snapshot("open another one");
+  settle_in_lock();
+  auto snapshot = std::make_unique<Snapshot>(*this, due_only);
+  snapshot_ = snapshot.get();
+  return snapshot;
+}
+
+// --- the device tier ----------------------------------------------------------------------------
+
+void Table::settle() const {
+  if (cache() == nullptr && tier_ == nullptr) return;
+  std::unique_lock lock(mutex_);
+  // What a table holds does not change; only where.
+  const_cast<Table*>(this)->settle_in_lock();
+}
+
+void Table::settle_in_lock() {
+  if (!unsettled_) return;
+  if (tier_ != nullptr) {
+    cache_counts_.written_back += tier_->settle();
+    unsettled_ = false;
+    void_plans();
+    return;
+  }
+  RowCache& cached = *cache();
+  for (size_t i = 0; i < cached.slots(); ++i) {
+    const uint32_t slot = static_cast<uint32_t>(i);
+    if (!cached.used(slot) || !cached.dirty(slot)) continue;
+    const int64_t key = cached.header(slot).key;
+    Partition& partition = partitions_[partition_number(key, mix64(static_cast<uint64_t>(key)))];
+    std::unique_lock lock(partition.mutex, std::defer_lock);
+    if (snapshot_ != nullptr) lock.lock();
+    cache_counts_.written_back += partition.write_back(slot) ? 1 : 0;
+  }
+  for (Partition& partition : partitions_) {
+    if (partition.bypass.size() == 0) continue;
+    std::unique_lock lock(partition.mutex, std::defer_lock);
+    if (snapshot_ != nullptr) lock.lock();
+    partition.leave_bypass(BypassRows::Keep::kNone);
+  }
+  unsettled_ = false;
+  // Plans think that their rows are marked as dirty.
+  void_plans();
+}
+
+void Table::empty_cache() {
+  settle_in_lock();
+  drop_cache();
+}
+
+void Table::drop_cache() {
+  if (tier_ != nullptr) tier_->clear();
+  if (cache() == nullptr) return;
+  if (mover_ != nullptr) {
+    mover_->finish_loading();
+    mover_->forget();
+  }
+  cache()->clear();
+}
+
+void Table::give_up(uint32_t slot, CacheCounts* counts) {
+  const int64_t key = cache()->header(slot).key;
+  if (cache()->dirty(slot)) {
+    const size_t number = partition_number(key, mix64(static_cast<uint64_t>(key)));
+    counts->written_back += partitions_[number].write_back(slot) ? 1 : 0;
+  }
+  ++counts->evicted;
+  cache()->release(slot);
+}
+
+void Table::look_ahead(const int64_t* keys, size_t count) {
+  check_keys(keys, count);
+  if (tier_ != nullptr) tier_->look_ahead(keys, count);
+  if (cache() == nullptr) return;
+  // On ranks it is there: a thread that others wait for must not wait for the lock.
+  if (sharding_.ranks == nullptr) {
+    std::unique_lock lock(mutex_);
+    if (mover_ == nullptr) mover_ = std::make_unique<LookAhead>(*this);
+  }
+  mover_->add(keys, count);
+}
+
+void Table::wait_for_look_ahead() {
+  if (tier_ != nullptr) tier_->wait_for_look_ahead();
+  if (mover_ != nullptr) mover_->wait();
+}
+
+size_t Table::warm_up(const int64_t* keys, const uint32_t* counts, size_t count, double share) {
+  check_keys(keys, count);
+  if (sharding_.ranks != nullptr) {
+    // Those of other ranks' rows would never be used here.
+    std::vector<int64_t> own;
+    std::vector<uint32_t> own_counts;
+    for (size_t i = 0; i < count; ++i) {
+      if (sharding_.owner_of(keys[i]) != sharding_.rank()) continue;
+      own.push_back(keys[i]);
+      own_counts.push_back(counts[i]);
+    }
+    return warm_up_own(own.data(), own_counts.data(), own.size(), share);
+  }
+  return warm_up_own(keys, counts, count, share);
+}
+
+size_t Table::warm_up_own(const int64_t* keys, const uint32_t* counts, size_t count, double share) {
+  if (!(share >= 0.0 && share <= 1.0)) {
+    fail(Code::kInvalidArgument, "table %s: warm-up of %g of the cache; 0 to 1", name_.c_str(),
+         share);
+  }
+  const size_t slots = statistics().cache_slots;
+  if (slots == 0 || count == 0) return 0;
+  std::vector<uint32_t> order(count), uses(count);
+  std::iota(order.begin(), order.end(), 0u);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](uint32_t a, uint32_t b) { return counts[a] > counts[b]; });
+  const double total = std::max(std::accumulate(counts, counts + count, 0.0), 1.0);
+  // So often would the key be used before its set fades.
+  const double scale = static_cast<double>(slots) * RowCache::kUsesToFade / total;
+  for (size_t i = 0; i < count; ++i) {
+    uses[i] = static_cast<uint32_t>(std::clamp(counts[i] * scale, 1.0, 255.0));
+  }
+  std::vector<int64_t> best;
+  const size_t room = static_cast<size_t>(share * static_cast<double>(slots));
+  {
+    std::unique_lock lock(mutex_);
+    if (tier_ != nullptr) tier_->expect(keys, uses.data(), count);
+    for (uint32_t i : order) {
+      const uint64_t hash = mix64(static_cast<uint64_t>(keys[i]));
+      if (cache() != nullptr) cache()->expect(hash, uses[i]);
+      const Partition& partition = partitions_[partition_number(keys[i], hash)];
+      if (best.size() < room && partition.find(hash, keys[i]) != Partition::kAbsent) {
+        best.push_back(keys[i]);
+      }
+    }
+  }
+  const uint64_t before = statistics().cache.ahead;
+  look_ahead(best.data(), best.size());
+  wait_for_look_ahead();
+  {
+    // What it pinned is for no batch.
+    std::unique_lock lock(mutex_);
+    if (tier_ != nullptr) tier_->let_go_of_windows();
+    if (mover_ != nullptr) mover_->let_go_of_all();
+  }
+  return statistics().cache.ahead - before;
+}
+
+std::unique_lock<std::shared_mutex> Table::lock_beside_steps() {
+  // A mutex is not fair: without this, a step could wait until the mover is through.
+  for (;;) {
+    while (steps_waiting.load() > 0) std::this_thread::yield();
+    std::unique_lock lock(mutex_);
+    if (steps_waiting.load() == 0) return lock;
+  }
+}
+
+std::byte* Table::line_to_update(int64_t key, uint64_t hash, uint32_t place) {
+  if (place == Partition::kAbsent) return nullptr;
+  uint32_t slot = cache() == nullptr ? RowCache::kNone : cache()->find(hash, key);
+  if (slot != RowCache::kNone && cache()->loading(slot) && !mover_->wait_for(slot)) {
+    slot = RowCache::kNone;
+  }
+  if (slot == RowCache::kNone) {
+    Partition& partition = partitions_[partition_number(key, hash)];
+    if (shape_.log == nullptr) return partition.at(place);
+    unsettled_ = true;
+    return partition.bring_in(place);
+  }
+  cache()->set_dirty(slot, true);
+  unsettled_ = true;
+  return cache()->line(slot);
+}
+
+void Table::note_cached(const CacheCounts& counts) {
+  unsettled_ = true;
+  cache_counts_ += counts;
+  // Rows moved: lines from before are void.
+  if (counts.inserted + counts.ahead + counts.left > 0) void_plans();
+}
+
+// --- steps --------------------------------------------------------------------------------------
+
+UpdateStep Table::begin_update(float learning_rate, float scale) {
+  wait_for_snapshot();
+  if (step_ >= Partition::kFree - 2) {
+    fail(Code::kResourceExhausted, "table %s: 2^32 - 2 steps are the most", name_.c_str());
+  }
+  ++step_;
+  UpdateStep step = step_settings();
+  if (!std::isnan(learning_rate)) step.learning_rate = learning_rate;
+  step.scale = scale;
+  step.clock = step_;
+  return step;
+}
+
+UpdateStep Table::step_settings() const {
+  UpdateStep step;
+  step.optimizer = options().optimizer;
+  step.layout = shape_.layout;
+  step.learning_rate = step.optimizer.learning_rate;
+  step.seed = combine64(options().init.seed, options().init.table);
+  step.corrections = corrections_.data();
+  step.corrections_count = corrections_.size();
+  if (sharding_.scheme == Scheme::kColumn) {
+    step.first_column = sharding_.first_column(sharding_.rank());
+    step.whole_width = sharding_.width;
+  }
+  return step;
+}
+
+void Table::sweep(size_t number) {
+  if (!options().expiry.any()) return;
+  Partition& partition = partitions_[number];
+  std::unique_lock lock(partition.mutex, std::defer_lock);
+  if (snapshot_ != nullptr) lock.lock();
+  partition.sweep(step_, mover_.get());
+}
+
+void Table::sweep_beside_device() {
+  if (!options().expiry.any()) return;
+  tier_->finish();
+  const auto locked = [&](Partition& partition) {
+    std::unique_lock lock(partition.mutex, std::defer_lock);
+    if (snapshot_ != nullptr) lock.lock();
+    return lock;
+  };
+  struct Candidate {
+    Partition* partition;
+    uint32_t place;
+  };
+  std::vector<Candidate> candidates;
+  std::vector<int64_t> keys, gone;
+  std::vector<uint32_t> places;
+  for (Partition& partition : partitions_) {
+    places.clear();
+    const auto lock = locked(partition);
+    partition.list_expired(step_, &places);
+    for (const uint32_t place : places) {
+      candidates.push_back({&partition, place});
+      keys.push_back(partition.header(place).key);
+    }
+  }
+  if (keys.empty()) return;
+  // The rows on the device are newer.
+  std::vector<RowHeader> newest(keys.size());
+  tier_->read_headers(keys.data(), keys.size(), newest.data());
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const Candidate& c = candidates[i];
+    if (newest[i].clock != Partition::kFree) {
+      if (!c.partition->expired(newest[i], step_)) continue;
+      gone.push_back(keys[i]);
+    } else if (!c.partition->expired(c.partition->header(c.place), step_)) {
+      continue;
+    }
+    const auto lock = locked(*c.partition);
+    c.partition->expire(c.place, step_);
+  }
+  tier_->drop(gone.data(), gone.size());
+}
+
+void Table::end_sweep() {
+  // Cheap and always right: plans are short-lived.
+  if (options().expiry.any()) ++epoch_;
+}
+
+}  // namespace hotrow

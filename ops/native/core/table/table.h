@@ -1,0 +1,232 @@
+// A training table: its shards, their partitions, the step, and the gradients that wait.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+#include <vector>
+
+#include "core/base/dispatch.h"
+#include "core/base/status.h"
+#include "core/kernels/gradient_passes.h"
+#include "core/table/partition.h"
+#include "core/table/sharding.h"
+
+namespace hotrow {
+
+class DeviceTier;
+class LookAhead;
+class Snapshot;
+struct Plan;
+struct StaleState;
+
+// What a layer on several ranks keeps between its passes; ranks/session.h says what.
+class LayerSession {
+ public:
+  virtual ~LayerSession() = default;
+};
+
+// Safe from several threads: reads share the lock, everything else takes it alone. Inside the
+// lock a step may use several threads, each of which owns the partitions that it works on.
+//
+// The keys of shard s are those with owner_of(key) == s; a shard has kPartitions partitions by the
+// top bits of the hashed key. Where rows lie depends on the history of keys alone.
+class Table {
+ public:
+  static constexpr size_t kPartitions = 32;  // of a shard
+  static constexpr unsigned kPartitionBits = 5;
+
+  // sharding: with ranks this is one rank's part of a table, and options those of the part.
+  Table(std::string name, const TableOptions& options, int32_t shards, bool hashed,
+        Sharding sharding = {});
+  ~Table();
+
+  const std::string& name() const { return name_; }
+  const TableOptions& options() const { return shape_.options; }
+  const RowShape& shape() const { return shape_; }
+  size_t width() const { return shape_.options.width; }
+  size_t line_bytes() const { return shape_.line_bytes; }
+  size_t shard_count() const { return shards_; }
+  bool hashed() const { return hashed_; }
+  const Sharding& sharding() const { return sharding_; }
+  // Whether an update of a row needs what other ranks know of it: squares of all its columns.
+  bool measures_together() const {
+    return sharding_.ranks != nullptr && sharding_.scheme == Scheme::kColumn &&
+           (options().optimizer.kind == OptimizerKind::kRowwiseAdagrad ||
+            options().optimizer.clip_row_norm > 0.0f);
+  }
+  size_t size() const;
+  size_t bytes() const;
+  uint32_t step() const;
+  void set_step(uint32_t step);
+  // What is kept of other ranks' rows, and counted for them; null without staleness.
+  StaleState* stale() const { return stale_.get(); }
+  // What an unknown key reads, as stored.
+  float default_value() const;
+
+  // --- rows outside of steps --------------------------------------------------------------------
+  // Copies rows in the order shard, partition, place, from a cursor on; 0 starts, kEnd is the end.
+  static constexpr uint64_t kEnd = ~uint64_t{0};
+  size_t export_rows(uint64_t cursor, size_t count, const RowArrays& out, uint64_t* next) const;
+  // Writes rows; an existing key's row is replaced. places: (count) or null. Fails while a
+  // snapshot is open.
+  void import_rows(const int64_t* keys, size_t count, const std::byte* lines,
+                   const uint32_t* clocks, const uint32_t* counts, const uint32_t* places);
+  size_t remove_rows(const int64_t* keys, size_t count);
+  // The multiset hash of rows; it does not depend on their order.
+  void digest(bool weights_only, uint64_t digest[2]) const;
+  // Forgets rows, state and gradients that wait. Fails while a snapshot is open.
+  void clear();
+
+  // Hands over the keys of the batches after the next ones; see LookAhead::add. Without a device
+  // tier nothing happens.
+  void look_ahead(const int64_t* keys, size_t count);
+  // Waits until the rows of all windows are in the device tier.
+  void wait_for_look_ahead();
+  // keys: (count) distinct, counts: how often each appeared in a sample. Fills up to `share` of
+  // the device tier with the most frequent of those that have a row; from now on the policy
+  // prefers them. Returns how many rows came in. On ranks only keys count whose rows are here.
+  size_t warm_up(const int64_t* keys, const uint32_t* counts, size_t count, double share);
+
+  struct Statistics {
+    uint64_t rows, bytes, lookups, admitted, refused, waiting, expired, tombstones;
+    uint64_t cache_slots;  // 0: there is no device tier
+    CacheCounts cache;
+    uint64_t disk_bytes;  // of the file; 0 when lines are in memory
+    uint64_t disk_lines_read, disk_lines_written;
+  };
+  Statistics statistics() const;
+  void tombstones(std::vector<int64_t>* keys, std::vector<uint32_t>* steps) const;
+  void forget_tombstones(uint32_t up_to_step);
+  // All that is not rows: step, totals, tombstones, sweep, admission filters.
+  std::vector<uint8_t> state() const;
+  // Fails with DataLoss when damaged, with FailedPrecondition when of other options; then nothing
+  // has changed.
+  void set_state(const uint8_t* data, size_t size);
+  // What `state` returned on ranks that had the table before, however it was split then: the step,
+  // totals, and the tombstones of keys that are this rank's. Sightings start anew. Fails with
+  // DataLoss when one is damaged; then nothing has changed.
+  struct SavedState {
+    const uint8_t* data;
+    size_t size;
+    bool counts;  // whether this rank goes on with its totals
+  };
+  void merge_states(const std::vector<SavedState>& saved);
+
+  // --- snapshots --------------------------------------------------------------------------------
+  // Rows as they are now; see Snapshot. Fails while one is open.
+  std::unique_ptr<Snapshot> open_snapshot(bool due_only);
+
+  // --- for the steps (table/training.h)
+  // ---------------------------------------------------------------
+  std::shared_mutex& mutex() const { return mutex_; }
+  size_t partition_number(int64_t key, uint64_t hash) const {
+    const size_t part = hash >> (64 - kPartitionBits);
+    if (shards_ == 1) return part;
+    return static_cast<size_t>(owner_of(key, static_cast<int32_t>(shards_), hashed_)) *
+               kPartitions +
+           part;
+  }
+  Partition& partition(size_t number) { return partitions_[number]; }
+  const Partition& partition(size_t number) const { return partitions_[number]; }
+  size_t partition_count() const { return partitions_.size(); }
+  const std::byte* default_line() const { return default_line_.data(); }
+  void check_keys(const int64_t* keys, size_t count) const;
+  // The device tier, or null.
+  RowCache* cache() const { return shape_.cache.get(); }
+  // The device tier on a GPU, or null; then cache() is null.
+  DeviceTier* tier() const { return tier_.get(); }
+  // Brings the host tier up to date; rows stay in the device tier, clean.
+  void settle() const;
+  // Null as long as nobody looked ahead.
+  LookAhead* mover() const { return mover_.get(); }
+  // The lock, once no step waits for it.
+  std::unique_lock<std::shared_mutex> lock_beside_steps();
+  // How many steps wait for the lock.
+  std::atomic<int> steps_waiting{0};
+  // Frees a slot of the device tier for another row; brings the host tier up to date first.
+  void give_up(uint32_t slot, CacheCounts* counts);
+  // Where the row of a key that has one is to be updated; marks it dirty. Null: it has none.
+  std::byte* line_to_update(int64_t key, uint64_t hash, uint32_t place);
+  // After rows moved in the device tier: by a batch of training or by look-ahead.
+  void note_cached(const CacheCounts& counts);
+  // Rows moved between tiers.
+  void void_plans() {
+    ++epoch_;
+    ++moves_;
+  }
+  // Changes whenever a row was removed, replaced or moved: places and lines from before are void.
+  uint64_t epoch() const { return epoch_; }
+  // Of these, without those for which rows only moved between tiers.
+  uint64_t host_epoch() const { return epoch_ - moves_; }
+  // Begins a commit and returns the settings of its kernels. learning_rate: NaN takes the
+  // options' own.
+  UpdateStep begin_update(float learning_rate, float scale);
+  // What they have in common.
+  UpdateStep step_settings() const;
+  // Removes rows that expired, in partition `number`; after the commit's updates.
+  void sweep(size_t number);
+  // The same of all partitions of a table with its device tier on a GPU.
+  void sweep_beside_device();
+  void end_sweep();
+  bool snapshot_open() const { return snapshot_ != nullptr; }
+  // While a snapshot is open and its copies take too much memory, waits for the reader.
+  void wait_for_snapshot();
+  uint32_t step_in_lock() const { return step_; }
+  void add_lookups(uint64_t count) { lookups_.fetch_add(count, std::memory_order_relaxed); }
+
+  GradientPasses passes;
+  // Plans of the last forward passes, those of the layer's first table.
+  static constexpr size_t kPlans = 4;
+  std::array<std::unique_ptr<Plan>, kPlans> plans;
+  size_t next_plan = 0;
+  // The session of the layer on several ranks whose first table this is; null before its first
+  // step.
+  std::unique_ptr<LayerSession> session;
+  std::once_flag session_made;
+
+ private:
+  friend class Snapshot;
+  void check_sharding() const;
+  size_t warm_up_own(const int64_t* keys, const uint32_t* counts, size_t count, double share);
+  // After rows were replaced or removed by anything else than training; on ranks, on all.
+  void forget_old_rows();
+  void check_no_snapshot(const char* what) const;
+  void settle_in_lock();
+  // The same, and empties the device tier.
+  void empty_cache();
+  // Empties the device tier; what was not written back is lost.
+  void drop_cache();
+  // Of a partition, if it had all of the machine's memory.
+  uint64_t most_places() const;
+  std::vector<uint8_t> state_in_lock() const;
+  void make_partitions();
+
+  std::string name_;
+  RowShape shape_;
+  size_t shards_;
+  bool hashed_;
+  Sharding sharding_;
+  std::unique_ptr<StaleState> stale_;
+  std::vector<std::byte> default_line_;  // header and line
+  mutable std::shared_mutex mutex_;
+  SlabMemory memory_;
+  std::deque<Partition> partitions_;  // shards x kPartitions
+  uint32_t step_ = 0;
+  uint64_t epoch_ = 0;
+  uint64_t moves_ = 0;
+  CacheCounts cache_counts_;
+  bool unsettled_ = false;  // there may be dirty rows in the device tier
+  std::atomic<uint64_t> lookups_{0};
+  std::vector<float> corrections_;  // Adam
+  Snapshot* snapshot_ = nullptr;    // open
+  std::unique_ptr<DeviceTier> tier_;
+  std::unique_ptr<LookAhead> mover_;  // the last: its thread uses all above
+};
+
+}  // namespace hotrow

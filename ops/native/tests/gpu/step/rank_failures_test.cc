@@ -1,0 +1,104 @@
+// What goes wrong in steps of tables on several ranks with their device tiers on a GPU, all ranks
+// hear; what cannot be is refused by name.
+#include <doctest/doctest.h>
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include "core/gpu/step/rank_step.h"
+#include "tests/gpu/ranked_sides.h"
+
+namespace hotrow {
+
+TEST_CASE("device ranks: a key that one rank may not have fails on all, and changes nothing") {
+  std::vector<Split> splits(2);
+  splits[1].kind.vocabulary_size = 100;
+  for (const size_t wrong_rank : {size_t{0}, size_t{1}, size_t{2}}) {
+    Ranked ranked(splits, 3, DeviceCollectives::kAuto);
+    const auto outcomes = on_ranks(3, [&](int rank) {
+      const auto r = static_cast<size_t>(rank);
+      const Stream stream;
+      std::vector<Input> inputs(1);
+      inputs[0].table = 1;
+      inputs[0].samples = 3;
+      inputs[0].keys = {1, r == wrong_rank ? 100 : 5, 99};
+      inputs[0].gradients.assign(3 * splits[1].kind.width, 0.5f);
+      Outcome found;
+      {
+        DeviceSide side(ranked.tiered[r], inputs, Executor(), stream);
+        found = outcome_of([&] { side.forward(true); });
+      }
+      CHECK(ranked.tiered[r].all[1]->size() == 0);
+      inputs[0].keys[1] = 5;
+      DeviceSide side(ranked.tiered[r], inputs, Executor(), stream);
+      side.backward(now(side.forward(true)));  // the next step goes on
+      fail(found.code, "%s", found.message.c_str());
+    });
+    const std::string wanted = "rank " + std::to_string(wrong_rank) +
+                               ": table t1: key 100; its vocabulary_size allows [0, 100)";
+    for (const Outcome& outcome : outcomes) {
+      CHECK(outcome.code == Code::kOutOfRange);
+      CHECK(outcome.message == wanted);
+    }
+  }
+}
+
+TEST_CASE("device ranks: a rank that fails in a step ends all with its words") {
+  for (const DeviceCollectives way : {DeviceCollectives::kAuto, DeviceCollectives::kHost}) {
+    Ranked ranked({Split()}, 2, way);
+    const auto outcomes = on_ranks(2, [&](int rank) {
+      const auto r = static_cast<size_t>(rank);
+      const Stream stream;
+      std::mt19937_64 random(3);
+      Batch batch(ranked.plain[r], ranked.tiered[r], random, 40, Executor(), stream);
+      const int64_t ticket = batch.device.forward(true);
+      if (rank == 1) ranked.devices[r]->fail(Code::kResourceExhausted, "no memory");
+      batch.device.backward(now(ticket));
+      batch.device.forward(true);
+    });
+    for (const Outcome& outcome : outcomes) {
+      CHECK(outcome.code == Code::kResourceExhausted);
+      CHECK(outcome.message == "rank 1: no memory");
+    }
+  }
+}
+
+TEST_CASE("device ranks: what is not built is refused by name") {
+  const Group group = group_of(1);
+  const auto message = [&](Scheme scheme, StalenessOptions staleness) {
+    Sharding sharding;
+    sharding.ranks = group[0];
+    sharding.scheme = scheme;
+    sharding.width = 5;
+    sharding.staleness = staleness;
+    return outcome_of([&] { Table("t", options_of(Kind(), true), 1, false, sharding); });
+  };
+  for (const Scheme scheme : {Scheme::kColumn, Scheme::kRowBroadcast, Scheme::kReplicated}) {
+    const Outcome found = message(scheme, {});
+    CHECK(found.code == Code::kUnimplemented);
+    CHECK(found.message == "table t: scheme " + std::string(scheme_name(scheme)) +
+                               " with a cache on a GPU is not built yet; use row or table, or "
+                               "device: cpu");
+  }
+  const Outcome found = message(Scheme::kRow, {2, 10});
+  CHECK(found.code == Code::kUnimplemented);
+  CHECK(found.message.find("table t: staleness with a cache on a GPU") == 0);
+}
+
+TEST_CASE("device ranks: NCCL is refused to ranks with one GPU, on all of them") {
+  Ranked ranked({Split()}, 2, DeviceCollectives::kNccl);
+  const auto outcomes = on_ranks(2, [&](int rank) {
+    const auto r = static_cast<size_t>(rank);
+    const Stream stream;
+    std::mt19937_64 random(3);
+    Batch batch(ranked.plain[r], ranked.tiered[r], random, 4, Executor(), stream);
+    batch.device.forward(true);
+  });
+  for (const Outcome& outcome : outcomes) {
+    CHECK(outcome.code == Code::kInvalidArgument);
+    CHECK(outcome.message.find("ranks 0 and 1 have one GPU") == 0);
+  }
+}
+
+}  // namespace hotrow

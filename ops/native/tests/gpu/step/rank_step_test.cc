@@ -1,0 +1,215 @@
+// Tables on several ranks with their device tiers on a GPU do what the same tables without one do,
+// bit for bit. Ranks are threads with one GPU.
+#include "core/gpu/step/rank_step.h"
+
+#include <doctest/doctest.h>
+
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "core/ranks/step.h"
+#include "core/table/snapshot.h"
+#include "tests/gpu/ranked_sides.h"
+
+namespace hotrow {
+namespace {
+
+void train(const std::vector<Split>& splits, int ranks, int steps,
+           DeviceCollectives wanted = DeviceCollectives::kAuto, float clip = 0.0f) {
+  CAPTURE(ranks);
+  Steps all(splits, ranks, wanted);
+  std::vector<float> rates(splits.size());
+  for (int step = 0; step < steps; ++step) {
+    CAPTURE(step);
+    for (float& rate : rates) rate = 0.01f + 0.002f * static_cast<float>(step % 3);
+    const size_t samples = step % 5 == 4 ? 2 : 80;
+    switch (step % 4) {
+      case 0:
+      case 1:
+        all.run(samples, [&](auto& side, auto& next) {
+          BackwardOptions options = now(side.forward(true));
+          options.learning_rates = rates.data();
+          options.global_clip_norm = clip;
+          side.backward(options);
+          next.forward(false);
+        });
+        break;
+      case 2:  // two passes before their backward passes
+        all.run(samples, [&](auto& side, auto& next) {
+          const int64_t first = side.forward(true), second = next.forward(true);
+          side.backward(now(first));
+          next.backward(now(second));
+        });
+        break;
+      default:  // without a forward pass; then somebody reads everything in between
+        all.run(
+            samples,
+            [&](auto& side, auto& next) {
+              side.backward(now(0));
+              next.backward(now(next.forward(true)));
+            },
+            false);
+    }
+    if (step % 3 == 2) check_ranks(all.ranked);
+  }
+  check_ranks(all.ranked);
+}
+
+constexpr OptimizerKind kAllKinds[] = {OptimizerKind::kSgd,     OptimizerKind::kMomentum,
+                                       OptimizerKind::kAdagrad, OptimizerKind::kRowwiseAdagrad,
+                                       OptimizerKind::kAdam,    OptimizerKind::kFtrl};
+
+std::vector<Split> several(size_t cache_rows) {
+  std::vector<Split> splits(4);
+  for (size_t t = 0; t < splits.size(); ++t) {
+    Split& split = splits[t];
+    split.kind.width = std::vector<size_t>{16, 3, 33, 8}[t];
+    split.kind.optimizer = kAllKinds[(t * 4 + cache_rows) % 6];
+    split.kind.cache_rows = cache_rows;
+    split.kind.policy = t < 2 ? CachePolicy::kLfu : CachePolicy::kLru;
+    split.kind.type = t == 2 ? RowType::kBfloat16 : RowType::kFloat32;
+    split.kind.admission = t == 1;
+    split.kind.expiry = t == 3;
+    split.scheme = t == 0 ? Scheme::kTable : Scheme::kRow;
+    split.hashed = t == 2;
+  }
+  return splits;
+}
+
+}  // namespace
+
+TEST_CASE("device ranks: every optimizer and size of cache gives the rows of ranks in memory") {
+  for (const OptimizerKind optimizer : kAllKinds) {
+    for (const size_t rows : {size_t{1}, size_t{200}, size_t{6000}}) {
+      if (kLess && rows != (optimizer == OptimizerKind::kAdam ? 1 : 200)) continue;
+      CAPTURE(static_cast<int>(optimizer));
+      CAPTURE(rows);
+      Split split;
+      split.kind.optimizer = optimizer;
+      split.kind.cache_rows = rows;
+      train({split}, 2, kLess ? 5 : 10);
+    }
+  }
+}
+
+TEST_CASE("device ranks: several tables of different widths, types, owners and optimizers") {
+  for (int ranks = 1; ranks <= 3; ++ranks) {
+    for (const size_t rows : {size_t{1}, size_t{300}, size_t{6000}}) {
+      if (kLess && rows != (ranks == 2 ? 1 : 300)) continue;
+      CAPTURE(rows);
+      train(several(rows), ranks, kLess ? 6 : 14);
+    }
+  }
+}
+
+TEST_CASE("device ranks: by way of the host's memory come the same rows") {
+  train(several(300), 3, 8, DeviceCollectives::kHost);
+}
+
+TEST_CASE("device ranks: gradients that wait are committed, clipped by the norm of all") {
+  const std::vector<Split> splits = several(100);
+  Steps all(splits, 2);
+  const Executor executor;
+  const Stream streams[2];
+  std::vector<float> witness(GradientPasses::kSlots, 0.0f);
+  for (int step = 0; step < 6; ++step) {
+    CAPTURE(step);
+    const float clip = step % 2 == 0 ? 0.05f : 0.0f;
+    // Two passes a step; on the device and in memory they wait in the same slots.
+    const auto end = [&](size_t r, auto& side, auto& next) {
+      constexpr bool on_host = std::is_same_v<std::decay_t<decltype(side)>, HostSide>;
+      const std::vector<Table*>& tables = (on_host ? all.ranked.plain : all.ranked.tiered)[r].all;
+      std::vector<float> own = witness;
+      BackwardOptions options;
+      options.what = Backward::kAccumulate;
+      for (auto* one : {&side, &next}) {
+        options.slot = tables[0]->passes.next_slot();
+        options.ticket = one->forward(true);
+        one->backward(options);
+        own[options.slot] = GradientPasses::kUnit;
+      }
+      if (on_host) {
+        commit(tables, own.data(), nullptr, clip, executor);
+      } else {
+        device_commit(tables, own.data(), nullptr, clip, executor, streams[r].get());
+      }
+    };
+    all.run_by_rank(60, end);
+    check_ranks(all.ranked);
+  }
+}
+
+TEST_CASE("device ranks: the norm of all ranks' gradients clips as in memory") {
+  train(several(300), 2, 8, DeviceCollectives::kAuto, 0.05f);
+}
+
+TEST_CASE("device ranks: a snapshot has the rows of its moment while ranks train on") {
+  std::vector<Split> splits(2);
+  splits[0].kind.cache_rows = splits[1].kind.cache_rows = 150;
+  splits[1].kind.optimizer = OptimizerKind::kAdam;
+  Steps all(splits, 2);
+  for (int round = 0; round < 4; ++round) {
+    CAPTURE(round);
+    std::vector<std::vector<Rows>> read(2, std::vector<Rows>(2));  // by side and rank
+    all.run_by_rank(70, [&](size_t r, auto& side, auto& next) {
+      constexpr bool on_host = std::is_same_v<std::decay_t<decltype(side)>, HostSide>;
+      Table& table = *(on_host ? all.ranked.plain : all.ranked.tiered)[r].all[1];
+      side.backward(now(side.forward(true)));
+      const int64_t ticket = next.forward(true);
+      auto snapshot = table.open_snapshot(round > 0);
+      next.backward(now(ticket));
+      Rows rows = read_all(table, *snapshot, 50);
+      side.backward(now(side.forward(true)));
+      const Rows rest = read_all(table, *snapshot, 50);
+      rows.insert(rows.end(), rest.begin(), rest.end());
+      snapshot->close(true);
+      read[on_host ? 0 : 1][r] = sorted(rows);
+    });
+    CHECK(!read[0][0].empty());
+    CHECK((read[0] == read[1]));
+    check_ranks(all.ranked);
+  }
+}
+
+TEST_CASE("device ranks: batches that are told ahead change nothing but where rows are") {
+  std::vector<Split> splits = several(200);
+  Ranked ranked(splits, 2, DeviceCollectives::kAuto);
+  std::vector<std::unique_ptr<Stream>> streams;
+  for (int r = 0; r < 2; ++r) streams.push_back(std::make_unique<Stream>());
+  for (int round = 0; round < 3; ++round) {
+    const auto outcomes = on_ranks(2, [&](int rank) {
+      const auto r = static_cast<size_t>(rank);
+      std::mt19937_64 random(static_cast<uint64_t>(50 * round + rank));
+      std::vector<std::unique_ptr<Batch>> batches;
+      for (int i = 0; i < 4; ++i) {
+        batches.push_back(std::make_unique<Batch>(ranked.plain[r], ranked.tiered[r], random, 60,
+                                                  Executor(), *streams[r]));
+      }
+      for (auto& batch : batches) batch->host.backward(now(batch->host.forward(true)));
+      const auto tell = [&](size_t i) {
+        if (i < batches.size()) rank_look_ahead(batches[i]->device.call_in_memory());
+      };
+      tell(0);
+      for (size_t i = 0; i < batches.size(); ++i) {
+        tell(i + 1);
+        batches[i]->device.backward(now(batches[i]->device.forward(true)));
+        if (!same_bits(batches[i]->host.outputs(), batches[i]->device.outputs())) {
+          fail(Code::kInternal, "other values in batch %zu", i);
+        }
+      }
+    });
+    for (const Outcome& outcome : outcomes) REQUIRE(outcome.message == "");
+    check_ranks(ranked);
+  }
+  for (size_t t = 0; t < splits.size(); ++t) {
+    CAPTURE(t);
+    uint64_t ahead = 0;
+    for (const Tables& part : ranked.tiered) ahead += part.all[t]->statistics().cache.ahead;
+    // Those that are admitted are few: all have slots.
+    if (!splits[t].kind.admission) CHECK(ahead > 0);
+  }
+}
+
+}  // namespace hotrow

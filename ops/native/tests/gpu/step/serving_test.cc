@@ -1,0 +1,200 @@
+// The cache that serves: against a map, and lookups beside updates.
+#include "core/gpu/step/serving.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <memory>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "tests/error_code.h"
+#include "tests/gpu/device_array.h"
+
+namespace hotrow {
+namespace {
+
+// Rows of a header and 60 words, in slots of 256 bytes.
+struct Row {
+  RowHeader header;
+  uint32_t words[60];
+};
+static_assert(sizeof(Row) == 256);
+
+Row row_of(int64_t key, uint32_t clock) {
+  Row row;
+  row.header = {key, clock, 0};
+  for (uint32_t& word : row.words) word = static_cast<uint32_t>(key) * 1000003 + clock;
+  return row;
+}
+
+bool whole(const Row& row, int64_t key) {
+  const Row expected = row_of(key, row.header.clock);
+  return std::memcmp(&row, &expected, sizeof(row)) == 0;
+}
+
+struct Cache {
+  explicit Cache(size_t rows) {
+    DeviceArena sizes;
+    DeviceCache::take(sizes, rows, sizeof(Row) - sizeof(RowHeader), CachePolicy::kLru);
+    memory = std::make_unique<DeviceArray<std::byte>>(sizes.used());
+    DeviceArena arena(memory->data(), sizes.used());
+    cache = DeviceCache::take(arena, rows, sizeof(Row) - sizeof(RowHeader), CachePolicy::kLru);
+    device_cache_clear(cache, kStream);
+    memory->read(1);
+  }
+  void update(ServingUpdate what, const std::vector<int64_t>& keys, uint32_t clock, uint8_t now,
+              DeviceStream stream = kStream) {
+    std::vector<Row> rows;
+    for (const int64_t key : keys) rows.push_back(row_of(key, clock));
+    const DeviceArray<int64_t> device_keys(keys);
+    const DeviceArray<Row> device_rows(rows);
+    const Scratch scratch(device_serving_update_scratch(keys.size()));
+    device_serving_update(cache, what, device_keys.data(), keys.size(), now,
+                          reinterpret_cast<std::byte*>(device_rows.data()), sizeof(Row),
+                          scratch.data(), scratch.bytes(), stream);
+  }
+  std::vector<Served> look_up(const std::vector<int64_t>& keys, uint8_t now,
+                              std::vector<Row>* rows) {
+    const DeviceArray<int64_t> device_keys(keys);
+    const DeviceArray<Row> device_rows(keys.size());
+    const DeviceArray<Served> served(keys.size());
+    device_serving_lookup(cache, device_keys.data(), keys.size(), now,
+                          reinterpret_cast<std::byte*>(device_rows.data()), sizeof(Row),
+                          served.data(), kStream);
+    *rows = device_rows.read();
+    return served.read();
+  }
+  std::unique_ptr<DeviceArray<std::byte>> memory;
+  DeviceCache cache;
+};
+
+}  // namespace
+
+TEST_CASE("device serving: rows are those of a map, old rows do not undo new ones") {
+  Cache cache(2000);
+  std::map<int64_t, uint32_t> expected;
+  std::mt19937 random(1);
+  for (uint32_t step = 1; step <= 30; ++step) {
+    std::map<int64_t, bool> drawn;
+    for (size_t i = 0; i < 60; ++i) drawn[static_cast<int64_t>(random() % 300) - 150] = true;
+    if (step == 4) drawn[INT64_MIN] = drawn[INT64_MAX] = true;
+    std::vector<int64_t> keys;
+    for (const auto& [key, is] : drawn) keys.push_back(key);
+    std::shuffle(keys.begin(), keys.end(), random);
+    const auto what = static_cast<ServingUpdate>(step % 5 == 0 ? 2 : step % 3 == 0 ? 0 : 1);
+    // Every seventh update is an old one, which came late.
+    const uint32_t clock = step % 7 == 0 ? step - 6 : step;
+    cache.update(what, keys, clock, static_cast<uint8_t>(step));
+    for (const int64_t key : keys) {
+      if (what == ServingUpdate::kRemove) {
+        expected.erase(key);
+      } else if (expected.count(key) != 0) {
+        expected[key] = std::max(expected[key], clock);
+      } else if (what == ServingUpdate::kWriteNew) {
+        expected[key] = clock;
+      }
+    }
+    std::vector<int64_t> asked{INT64_MIN, INT64_MAX, 7, 7, 7};
+    for (int64_t key = -160; key < 160; ++key) asked.push_back(key);
+    std::vector<Row> rows;
+    const auto served = cache.look_up(asked, static_cast<uint8_t>(step), &rows);
+    size_t wrong = 0;
+    for (size_t i = 0; i < asked.size(); ++i) {
+      const auto at = expected.find(asked[i]);
+      wrong += served[i] != (at == expected.end() ? Served::kMissing : Served::kFound);
+      if (at == expected.end() || served[i] != Served::kFound) continue;
+      wrong += !whole(rows[i], asked[i]) || rows[i].header.clock != at->second;
+    }
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE("device serving: what was not asked for longest gives way") {
+  Cache cache(32);
+  std::vector<int64_t> keys;
+  for (int64_t key = 0; key < 32; ++key) keys.push_back(key);
+  std::vector<Row> rows;
+  cache.update(ServingUpdate::kWriteNew, keys, 1, 250);
+  cache.look_up({0,  1,  2,  3,  4,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16,
+                 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31},
+                3, &rows);  // all but 5, after the clock turned over
+  cache.update(ServingUpdate::kWriteNew, {100}, 1, 4);
+  const auto served = cache.look_up({100, 5, 6}, 5, &rows);
+  CHECK(served == std::vector<Served>{Served::kFound, Served::kMissing, Served::kFound});
+}
+
+TEST_CASE("device serving: lookups beside updates see no torn row and do not wait") {
+  Cache cache(64);
+  std::vector<int64_t> keys;
+  for (int64_t key = 0; key < 40; ++key) keys.push_back(key);
+  cache.update(ServingUpdate::kWriteNew, keys, 1, 0);
+  std::atomic<bool> over{false};
+  std::atomic<uint32_t> updates{0};
+  std::thread writer([&] {
+    DeviceStream stream = kStream;
+#if !defined(HOTROW_SIMT)
+    must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+#endif
+    for (uint32_t clock = 2; !over; ++clock, ++updates) {
+      // Rows that come back may take the place of others.
+      const std::vector<int64_t> some(keys.begin() + clock % 30, keys.begin() + clock % 30 + 6);
+      if (clock % 8 == 0) cache.update(ServingUpdate::kRemove, some, clock, 1, stream);
+      cache.update(ServingUpdate::kWriteNew, clock % 16 == 9 ? keys : some, clock, 1, stream);
+    }
+#if !defined(HOTROW_SIMT)
+    must(cudaStreamDestroy(stream));
+#endif
+  });
+  size_t torn = 0, found = 0, busy = 0, backwards = 0;
+  std::vector<uint32_t> newest(keys.size(), 0);
+  for (size_t round = 0; round < 150 * kScale || updates < 20; ++round) {
+    std::vector<Row> rows;
+    const auto served = cache.look_up(keys, 1, &rows);
+    for (size_t i = 0; i < keys.size(); ++i) {
+      busy += served[i] == Served::kBusy;
+      if (served[i] != Served::kFound) continue;
+      ++found;
+      torn += !whole(rows[i], keys[i]);
+      backwards += rows[i].header.clock < newest[i];
+      newest[i] = rows[i].header.clock;
+    }
+  }
+  over = true;
+  writer.join();
+  MESSAGE(found, " rows found, ", busy, " busy, beside ", updates.load(), " updates");
+  CHECK(torn == 0);
+  CHECK(backwards == 0);
+  CHECK(found > 1000);
+}
+
+TEST_CASE("device serving: a key of a set that keeps changing is busy, not waited for") {
+  Cache cache(32);
+  cache.update(ServingUpdate::kWriteNew, {1, 2}, 1, 0);
+  auto sets = read_device(cache.cache.sets, 1);
+  for (int i = 0; i < 2; ++i) {
+    ++sets[0].version;
+    must(cudaMemcpyAsync(cache.cache.sets, sets.data(), sizeof(DeviceSet), cudaMemcpyDefault,
+                         kStream));
+    std::vector<Row> rows;
+    const bool changing = sets[0].version % 2 == 1;
+    const auto expected = [&](Served else_) { return changing ? Served::kBusy : else_; };
+    CHECK(cache.look_up({1, 3}, 1, &rows) ==
+          std::vector<Served>{expected(Served::kFound), expected(Served::kMissing)});
+  }
+}
+
+TEST_CASE("device serving: rows of the wrong size are refused") {
+  DeviceCache cache;
+  cache.stride = 64;
+  for (const size_t stride : {size_t{48}, size_t{72}}) {
+    CHECK(error_code([&] {
+            device_serving_lookup(cache, nullptr, 1, 0, nullptr, stride, nullptr, kStream);
+          }) == Code::kInvalidArgument);
+  }
+}
+
+}  // namespace hotrow

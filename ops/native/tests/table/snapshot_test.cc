@@ -1,0 +1,273 @@
+#include "core/table/snapshot.h"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <map>
+#include <random>
+#include <thread>
+
+#include "core/base/digest.h"
+#include "tests/error_code.h"
+#include "tests/one_table.h"
+
+namespace hotrow {
+namespace {
+
+constexpr size_t kWidth = 5;
+
+std::vector<int64_t> random_keys(std::mt19937_64& random, size_t count, int64_t range) {
+  std::vector<int64_t> keys(count);
+  for (int64_t& key : keys) key = static_cast<int64_t>(random()) % range;
+  return keys;
+}
+
+// What a chain of snapshots leaves: rows by key.
+using Stored = std::map<int64_t, Row>;
+
+void apply(Stored* stored, const Rows& rows, const std::vector<int64_t>& removed) {
+  for (const int64_t key : removed) stored->erase(key);
+  for (const Row& row : rows) (*stored)[row.key] = row;
+}
+
+Rows rows_of(const Stored& stored) {
+  Rows rows;
+  for (const auto& [key, row] : stored) rows.push_back(row);
+  return rows;
+}
+
+}  // namespace
+
+TEST_CASE("snapshot: reads the rows of its moment while another thread trains") {
+  for (const int32_t shards : {1, 3}) {
+    TableOptions options = plain_options(kWidth);
+    options.expiry.after_steps = 40;
+    options.expiry.sweep_steps = 4;
+    Table table("t", options, shards, false);
+    std::mt19937_64 random(1);
+    for (int step = 0; step < 60; ++step) train(table, random_keys(random, 200, 3000), 1.0f);
+    for (int round = 0; round < 4; ++round) {
+      const Rows before = exported(table);
+      const std::vector<uint8_t> state = table.state();
+      const uint32_t step = table.step();
+      const auto snapshot = table.open_snapshot(false);
+      std::atomic<bool> done{false};
+      std::thread trainer([&] {
+        // Updates, new keys in free places, and rows that expire.
+        while (!done) {
+          train(table, random_keys(random, 100, 2000 + 500 * round), 1.0f,
+                ManyThreads(2).executor());
+        }
+      });
+      const Rows read = read_all(table, *snapshot, 3);
+      done = true;
+      trainer.join();
+      REQUIRE(read == before);
+      CHECK(snapshot->state() == state);
+      CHECK(snapshot->step() == step);
+      CHECK(snapshot->rows() >= read.size());
+      snapshot->close(true);
+    }
+  }
+}
+
+TEST_CASE("snapshot: the second kind reads what was written since the last kept one") {
+  Table table("t", plain_options(kWidth), 2, false);
+  train(table, {1, 2, 3, 4, 5}, 1.0f);
+  table.open_snapshot(false)->close(true);
+
+  train(table, {2, 6}, 1.0f);
+  const std::vector<int64_t> gone = {3, 9};
+  table.remove_rows(gone.data(), gone.size());
+  {
+    const auto snapshot = table.open_snapshot(true);
+    const Rows rows = sorted(read_all(table, *snapshot));
+    REQUIRE(rows.size() == 2);
+    CHECK(rows[0].key == 2);
+    CHECK(rows[1].key == 6);
+    CHECK(snapshot->removed() == std::vector<int64_t>{3});
+  }  // not kept: its rows stay due
+  {
+    train(table, {3}, 1.0f);  // comes back: no longer removed
+    const auto snapshot = table.open_snapshot(true);
+    CHECK(read_all(table, *snapshot).size() == 3);
+    CHECK(snapshot->removed().empty());
+    snapshot->close(true);
+  }
+  const auto snapshot = table.open_snapshot(true);
+  CHECK(read_all(table, *snapshot).empty());
+  CHECK(snapshot->removed().empty());
+}
+
+TEST_CASE("snapshot: without a kept one before, the second kind reads everything") {
+  Table table("t", plain_options(kWidth), 1, false);
+  train(table, {1, 2, 3}, 1.0f);
+  {
+    const auto dropped = table.open_snapshot(false);
+  }
+  const auto snapshot = table.open_snapshot(true);
+  CHECK(read_all(table, *snapshot).size() == 3);
+}
+
+TEST_CASE(
+    "snapshot: a base and increments give the rows of the last one, whatever happens between") {
+  for (const uint64_t seed : {1, 2, 3, 4, 5, 6}) {
+    CAPTURE(seed);
+    TableOptions options = plain_options(kWidth);
+    if (seed % 2 == 0) {
+      options.expiry.after_steps = 12;
+      options.expiry.sweep_steps = 5;
+    }
+    if (seed % 3 == 0) options.admission = {AdmissionKind::kCounter, 2, 0, 0.01};
+    Table table("t", options, 2, false);
+    std::mt19937_64 random(seed);
+    Stored stored;
+    bool based = false;
+    for (int round = 0; round < 60; ++round) {
+      const auto snapshot = table.open_snapshot(based);
+      const Rows now = sorted(exported(table));
+      std::vector<int64_t> removed = snapshot->removed();
+      // Steps between the pieces of the read, and before and after the forward of a step.
+      Rows read;
+      RowRoom room(table, 40);
+      const bool whole = random() % 4 != 0;
+      for (int piece = 0; whole || piece < 2; ++piece) {
+        const size_t count = snapshot->read(40, room.arrays());
+        if (count == 0) break;
+        room.append_to(&read, count);
+        train(table, random_keys(random, random() % 30, 400), 1.0f);
+        if (random() % 4 == 0) look_up(table, random_keys(random, 3, 1000), true);
+      }
+      if (whole && random() % 4 != 0) {
+        snapshot->close(true);
+        if (!based) stored.clear();
+        apply(&stored, read, removed);
+        based = true;
+        REQUIRE(rows_of(stored) == now);
+      } else {
+        snapshot->close(false);
+      }
+      for (int step = 0; step < 3; ++step) {
+        train(table, random_keys(random, random() % 40, 500), 1.0f);
+        const std::vector<int64_t> gone = random_keys(random, random() % 10, 500);
+        table.remove_rows(gone.data(), gone.size());
+        if (random() % 8 == 0) {
+          Rows some = exported(table);
+          some.resize(some.size() / 2);
+          for (Row& row : some) row.count += 1000;
+          import_all(table, some, random() % 2 == 0);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("snapshot: rows with clocks ahead of the table's step are not lost to increments") {
+  // A table warmed up by the rows of another one.
+  Table table("t", plain_options(kWidth), 1, false);
+  train(table, {1, 2, 3}, 1.0f);
+  Rows rows = exported(table);
+  for (Row& row : rows) row.clock = 1000;
+  table.clear();
+  import_all(table, rows, false);
+  table.open_snapshot(false)->close(true);
+  train(table, {2}, 1.0f);
+  const auto snapshot = table.open_snapshot(true);
+  CHECK(read_all(table, *snapshot).size() == 1);
+}
+
+TEST_CASE("snapshot: clearing a table does not hide that its rows are gone") {
+  Table table("t", plain_options(kWidth), 1, false);
+  train(table, {1, 2, 3}, 1.0f);
+  Stored stored;
+  {
+    const auto base = table.open_snapshot(false);
+    apply(&stored, read_all(table, *base), base->removed());
+    base->close(true);
+  }
+  table.clear();
+  train(table, {3, 4}, 1.0f);
+  const auto snapshot = table.open_snapshot(true);
+  apply(&stored, read_all(table, *snapshot), snapshot->removed());
+  CHECK(rows_of(stored) == sorted(exported(table)));
+}
+
+TEST_CASE("snapshot: one at a time, and nothing but training meanwhile") {
+  Table table("t", plain_options(kWidth), 1, false);
+  train(table, {1, 2, 3}, 1.0f);
+  const Rows rows = exported(table);
+  const std::vector<uint8_t> state = table.state();
+  auto snapshot = table.open_snapshot(false);
+  CHECK(error_code([&] { table.open_snapshot(true); }) == Code::kFailedPrecondition);
+  CHECK(error_code([&] { import_all(table, rows, true); }) == Code::kFailedPrecondition);
+  CHECK(error_code([&] { table.clear(); }) == Code::kFailedPrecondition);
+  CHECK(error_code([&] { table.set_state(state.data(), state.size()); }) ==
+        Code::kFailedPrecondition);
+  const int64_t key = 1;
+  CHECK(error_code([&] { table.remove_rows(&key, 1); }) == Code::kFailedPrecondition);
+  CHECK(digest_of(table).size() == 2);
+  snapshot->close(false);
+  snapshot->close(true);  // nothing any more
+  RowRoom room(table, 4);
+  CHECK(error_code([&] { snapshot->read(4, room.arrays()); }) == Code::kFailedPrecondition);
+  snapshot.reset();
+  table.open_snapshot(true)->close(false);
+  CHECK(table.remove_rows(&key, 1) == 1);
+}
+
+TEST_CASE("snapshot: a table of no rows has an empty one") {
+  Table table("t", plain_options(kWidth), 3, true);
+  for (const bool due_only : {false, true}) {
+    const auto snapshot = table.open_snapshot(due_only);
+    CHECK(snapshot->rows() == 0);
+    CHECK(read_all(table, *snapshot).empty());
+    snapshot->close(true);
+  }
+  train(table, {1}, 1.0f);
+  CHECK(read_all(table, *table.open_snapshot(true)).size() == 1);
+}
+
+TEST_CASE("snapshot: a step whose copies take too much memory waits for the reader") {
+  // Rows of 16 KiB: 64 MiB are 4,096 of them.
+  Table table("t", plain_options(4096), 1, false);
+  std::vector<int64_t> keys(6000);
+  for (size_t i = 0; i < keys.size(); ++i) keys[i] = static_cast<int64_t>(i);
+  for (size_t i = 0; i < keys.size(); i += 1000) {
+    train(table, {keys.begin() + static_cast<long>(i), keys.begin() + static_cast<long>(i) + 1000},
+          1.0f);
+  }
+  const auto before = digest_of(table);
+  const auto snapshot = table.open_snapshot(false);
+  std::atomic<int> steps{0};
+  std::thread trainer([&] {
+    for (size_t i = 0; i < keys.size(); i += 1000, ++steps) {
+      train(table,
+            {keys.begin() + static_cast<long>(i), keys.begin() + static_cast<long>(i) + 1000},
+            1.0f);
+    }
+  });
+  while (snapshot->side_bytes() < (size_t{64} << 20)) std::this_thread::yield();
+  CHECK(steps < 6);
+  uint64_t digest[2] = {0, 0};
+  RowRoom room(table, 100);
+  size_t most = 0;
+  while (const size_t count = snapshot->read(100, room.arrays())) {
+    Rows rows;
+    room.append_to(&rows, count);
+    for (const Row& row : rows) {
+      std::vector<std::byte> bytes(sizeof(RowHeader) + row.line.size());
+      const RowHeader header = {row.key, row.clock, row.count};
+      std::memcpy(bytes.data(), &header, sizeof(header));
+      std::memcpy(bytes.data() + sizeof(header), row.line.data(), row.line.size());
+      add_row_digest(row.key, bytes.data(), bytes.size(), digest);
+    }
+    most = std::max(most, snapshot->side_bytes());
+  }
+  trainer.join();
+  CHECK(std::vector<uint64_t>(digest, digest + 2) == before);
+  // One step's copies over the budget at most.
+  CHECK(most <= (size_t{64} << 20) + 1000 * (4096 * 4 + 16));
+  CHECK(snapshot->side_bytes() == 0);
+}
+
+}  // namespace hotrow
