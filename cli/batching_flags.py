@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from hotrow.cli.switch import switch
-from hotrow.serving.options import ServeOptions
+from hotrow.serving.config.options import ServeOptions
 
 _DEFAULTS = ServeOptions(model_base_path="-")
 

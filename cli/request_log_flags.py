@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from hotrow.serving.request_log_options import RequestLogOptions
+from hotrow.serving.config.request_log_options import RequestLogOptions
 
 _HELP = {
     "request_log_file_bytes": "Logged requests: length after which another file begins.",

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from hotrow.cli.store_flags import store_flags, take_store_access
-from hotrow.serving.row_options import RowOptions
+from hotrow.serving.config.row_options import RowOptions
 
 _DEFAULTS = RowOptions()
 _FLAGS = {

@@ -15,10 +15,10 @@ from hotrow.cli.row_flags import row_flags, take_rows
 from hotrow.cli.switch import switch
 from hotrow.cli.transport_flags import take_transport, transport_flags
 from hotrow.errors import HotrowError
-from hotrow.serving.log_line import FORMATS, TEXT, LogLine
-from hotrow.serving.options import ServeOptions
-from hotrow.serving.supervisor import Supervision, as_arguments, supervise, this_command
-from hotrow.serving.tensorflow_protos import import_no_tensorflow, tensorflow_version
+from hotrow.serving.config.options import ServeOptions
+from hotrow.serving.data_plane.supervisor import Supervision, as_arguments, supervise, this_command
+from hotrow.serving.monitoring.log_line import FORMATS, TEXT, LogLine
+from hotrow.serving.wire.tensorflow_protos import import_no_tensorflow, tensorflow_version
 from hotrow.version import __version__
 
 DEFAULTS = ServeOptions(model_base_path="-")

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from hotrow.cli.switch import switch
-from hotrow.serving.transport_options import TransportOptions
+from hotrow.serving.config.transport_options import TransportOptions
 
 DEFAULTS = TransportOptions()
 

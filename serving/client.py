@@ -25,8 +25,8 @@ from hotrow.errors import (
     from_status,
     nearest,
 )
-from hotrow.serving.status import Code, RequestError
-from hotrow.serving.tensor import Array, decode_tensor
+from hotrow.serving.wire.status import Code, RequestError
+from hotrow.serving.wire.tensor import Array, decode_tensor
 
 _UNLIMITED = (
     ("grpc.max_receive_message_length", -1),

@@ -11,7 +11,7 @@ from tensorflow.core.protobuf import meta_graph_pb2
 
 from hotrow.errors import InvalidArgumentError, nearest
 from hotrow.serving.client import pack_tensor
-from hotrow.serving.tensor import Array
+from hotrow.serving.wire.tensor import Array
 
 Kind = Literal["number", "integer", "text", "ids", "texts"]
 

@@ -13,28 +13,28 @@ from types import FrameType
 
 from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
-from hotrow.serving.batching import Batching
-from hotrow.serving.config_file import ConfigFilePolling, initial_config
-from hotrow.serving.config_memory import ConfigMemory
-from hotrow.serving.cut_counts import CutCounts
-from hotrow.serving.data_plane import DataPlane, check_port_is_free
-from hotrow.serving.lifecycle import LoadPolicy, Lost, ModelLifecycle
-from hotrow.serving.limited_threads import LimitedThreads
-from hotrow.serving.log_line import JSON, LogLine
-from hotrow.serving.log_relay import log_to_relay
-from hotrow.serving.model_service import ModelServer
-from hotrow.serving.monitoring import Monitoring, read_metrics_path
-from hotrow.serving.native_counts import NativeCounts
-from hotrow.serving.options import ServeOptions
-from hotrow.serving.platform_config import Platform, read_platform
+from hotrow.serving.config.config_memory import ConfigMemory
+from hotrow.serving.config.options import ServeOptions
+from hotrow.serving.config.platform_config import Platform, read_platform
+from hotrow.serving.config.transport import Transport
+from hotrow.serving.data_plane.batching import Batching
+from hotrow.serving.data_plane.data_plane import DataPlane, check_port_is_free
+from hotrow.serving.data_plane.supervisor import Supervision
+from hotrow.serving.lifecycle.config_file import ConfigFilePolling, initial_config
+from hotrow.serving.lifecycle.limited_threads import LimitedThreads
+from hotrow.serving.lifecycle.model_lifecycle import LoadPolicy, Lost, ModelLifecycle
+from hotrow.serving.lifecycle.route_table import RouteTable
+from hotrow.serving.lifecycle.servable import Servable
+from hotrow.serving.lifecycle.served_models import ServedModels
+from hotrow.serving.lifecycle.warm_up import warm_up
+from hotrow.serving.lifecycle.model_service import ModelServer
+from hotrow.serving.monitoring.log_line import JSON, LogLine
+from hotrow.serving.monitoring.log_relay import log_to_relay
+from hotrow.serving.monitoring.native_counts import NativeCounts
+from hotrow.serving.rest.prometheus import Monitoring, read_metrics_path
 from hotrow.serving.rest.port import take_port
-from hotrow.serving.route_table import RouteTable
-from hotrow.serving.servable import Servable
-from hotrow.serving.served_models import ServedModels
-from hotrow.serving.supervisor import Supervision
-from hotrow.serving.tensorflow_protos import tensorflow_version
-from hotrow.serving.transport import Transport
-from hotrow.serving.warm_up import warm_up
+from hotrow.serving.updates.cut_counts import CutCounts
+from hotrow.serving.wire.tensorflow_protos import tensorflow_version
 from hotrow.version import __version__
 
 _LOG = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-// A line on standard error, in the form of TensorFlow's own lines; see serving/log_line.py.
+// A line on standard error, in the form of TensorFlow's own lines; see serving/monitoring/log_line.py.
 #pragma once
 
 #include <string>

@@ -16,7 +16,7 @@ constexpr char kVariables[] = "/variables/variables";
 // Behind the name of a model, of which no other one can be a part.
 constexpr char kSecond[] = "\x01second";
 
-// The name of its session; serving/servable.py gives it to TensorFlow.
+// The name of its session; serving/lifecycle/servable.py gives it to TensorFlow.
 std::string name_of_rows(const hotrow::LoadRequest& request) {
   return request.shares() == 0 ? request.model() : request.model() + kSecond;
 }

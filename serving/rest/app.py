@@ -16,7 +16,7 @@ from hotrow.serving.rest.body_limit import BodyTooLongError, read_body
 from hotrow.serving.rest.content_coding import decoded, encoded
 from hotrow.serving.rest.handler import RestHandler, error_text
 from hotrow.serving.rest.health import LIVE, READY, Health
-from hotrow.serving.status import RequestError
+from hotrow.serving.wire.status import RequestError
 
 _CORS = {
     "Access-Control-Allow-Origin": "*",

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Callable
 
 from hotrow.serving.rest.body_limit import BodyTooLongError
-from hotrow.serving.status import invalid
+from hotrow.serving.wire.status import invalid
 
 # A smaller reply is not worth it.
 _LEAST_REPLY_BYTES = 1024

@@ -10,7 +10,7 @@ from tensorflow_serving.apis import classification_pb2, input_pb2, regression_pb
 
 from hotrow.serving.rest.json_column import encode_string, is_base64, read_base64
 from hotrow.serving.rest.json_text import kind_name, shown, write_float, write_string
-from hotrow.serving.status import invalid
+from hotrow.serving.wire.status import invalid
 
 _KINDS = {"int64_list": "int64", "float_list": "float", "bytes_list": "bytes"}
 _INDENT = "    "

@@ -6,18 +6,18 @@ import functools
 import socket
 from collections.abc import Callable, Sequence
 
-from hotrow.serving.data_plane import DataPlane
-from hotrow.serving.gateway import Gateway
-from hotrow.serving.model_service import model_status
-from hotrow.serving.monitoring import Monitoring
-from hotrow.serving.options import ServeOptions
+from hotrow.serving.config.options import ServeOptions
+from hotrow.serving.config.tls import Tls
+from hotrow.serving.data_plane.data_plane import DataPlane
+from hotrow.serving.lifecycle.route_table import RouteTable
+from hotrow.serving.lifecycle.served_models import ServedModels
+from hotrow.serving.lifecycle.model_service import model_status
+from hotrow.serving.rest.prometheus import Monitoring
 from hotrow.serving.rest.app import RestApp, RestLimits
+from hotrow.serving.rest.gateway import Gateway
 from hotrow.serving.rest.handler import RestHandler
 from hotrow.serving.rest.health import Health
 from hotrow.serving.rest.http_server import RestServer
-from hotrow.serving.route_table import RouteTable
-from hotrow.serving.served_models import ServedModels
-from hotrow.serving.tls import Tls
 
 
 def start_rest(

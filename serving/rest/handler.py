@@ -20,10 +20,10 @@ from tensorflow_serving.apis import (
     regression_pb2,
 )
 
-from hotrow.serving.gateway import Gateway
-from hotrow.serving.lifecycle import VersionStatus
-from hotrow.serving.model_service import status_response
+from hotrow.serving.lifecycle.model_lifecycle import VersionStatus
+from hotrow.serving.lifecycle.model_service import status_response
 from hotrow.serving.rest.examples_json import read_examples, write_classes, write_values
+from hotrow.serving.rest.gateway import Gateway
 from hotrow.serving.rest.json_text import (
     BYTES_IN_STRING,
     NESTED_TOO_DEEPLY,
@@ -32,7 +32,7 @@ from hotrow.serving.rest.json_text import (
 )
 from hotrow.serving.rest.predict_reply import write_outputs
 from hotrow.serving.rest.predict_request import Form, read_inputs, signature_name
-from hotrow.serving.status import Code, as_request_error, invalid
+from hotrow.serving.wire.status import Code, as_request_error, invalid
 
 _MODEL = r"/v1/models/(?P<name>[^/:]+)(?:/versions/(?P<version>\d+)|/labels/(?P<label>[^/:]+))?"
 _INFERENCE = re.compile(_MODEL + r":(?P<method>classify|regress|predict)", re.IGNORECASE)

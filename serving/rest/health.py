@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 
-from hotrow.serving.lifecycle import State, VersionStatus
+from hotrow.serving.lifecycle.model_lifecycle import State, VersionStatus
 
 LIVE = "/v1/health/live"
 READY = "/v1/health/ready"

@@ -13,9 +13,9 @@ from typing import Any
 import uvicorn
 
 from hotrow.errors import UnavailableError
+from hotrow.serving.config.tls import Tls
 from hotrow.serving.rest.app import RestApp
 from hotrow.serving.rest.http_protocol import protocol_with_header_timeout
-from hotrow.serving.tls import Tls
 
 _BACKLOG = 1024
 # Of a connection between two requests; clients keep some open and do not expect them to go.

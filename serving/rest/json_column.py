@@ -11,7 +11,7 @@ import numpy as np
 from tensorflow.core.framework import tensor_pb2, types_pb2
 
 from hotrow.serving.rest.json_text import BYTES_IN_STRING, kind_name, shown
-from hotrow.serving.status import Code, RequestError, invalid
+from hotrow.serving.wire.status import Code, RequestError, invalid
 
 # data type -> (field, least, greatest); the 8 and 16 bit ones are checked as int32 only.
 _INT32 = ("int_val", -(2**31), 2**31 - 1)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from hotrow.serving.status import invalid
+from hotrow.serving.wire.status import invalid
 
 # Bytes that are no UTF-8 travel through Python strings in this way, and come back unchanged.
 BYTES_IN_STRING = "surrogateescape"

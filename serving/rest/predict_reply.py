@@ -10,8 +10,8 @@ from tensorflow.core.framework import tensor_pb2, types_pb2
 
 from hotrow.serving.rest.json_text import write_float, write_string
 from hotrow.serving.rest.predict_request import Form
-from hotrow.serving.status import invalid
-from hotrow.serving.tensor import Array, decode_tensor
+from hotrow.serving.wire.status import invalid
+from hotrow.serving.wire.tensor import Array, decode_tensor
 
 _INDENT = "    "
 _INTEGERS = (

@@ -15,7 +15,7 @@ from tensorflow.core.protobuf import meta_graph_pb2
 
 from hotrow.serving.rest.json_column import Column, is_base64
 from hotrow.serving.rest.json_text import shown
-from hotrow.serving.status import Code, RequestError, invalid
+from hotrow.serving.wire.status import Code, RequestError, invalid
 
 Inputs = Mapping[str, meta_graph_pb2.TensorInfo]
 

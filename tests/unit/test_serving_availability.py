@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from hotrow.serving.availability import Candidate, Stage, version_to_load, version_to_unload
+from hotrow.serving.lifecycle.availability import (
+    Candidate,
+    Stage,
+    version_to_load,
+    version_to_unload,
+)
 
 NEW, READY, OTHER = Stage.NEW, Stage.READY, Stage.OTHER
 

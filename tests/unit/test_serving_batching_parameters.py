@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hotrow.errors import InvalidArgumentError, NotFoundError
-from hotrow.serving.batching_parameters import default_parameters, read_parameters
+from hotrow.serving.config.batching_parameters import default_parameters, read_parameters
 
 
 def test_defaults_are_those_of_tensorflow_serving() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hotrow.serving.rest.handler import _HTTP_STATUS
-from hotrow.serving.status import Code
+from hotrow.serving.wire.status import Code
 
 EXPECTED = {
     200: {"OK"},

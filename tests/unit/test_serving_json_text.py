@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hotrow.serving.rest.json_text import kind_name, parse_object, shown, write_float, write_string
-from hotrow.serving.status import RequestError
+from hotrow.serving.wire.status import RequestError
 
 
 @given(st.floats(width=32, allow_nan=False, allow_infinity=False))

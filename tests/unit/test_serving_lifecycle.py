@@ -11,9 +11,15 @@ import pytest
 from logged_lines import logged_lines
 
 from hotrow.errors import UnavailableError
-from hotrow.serving.lifecycle import LoadPolicy, Lost, ModelLifecycle, State, VersionStatus
-from hotrow.serving.limited_threads import LimitedThreads
-from hotrow.serving.status import Code, RequestError
+from hotrow.serving.lifecycle.limited_threads import LimitedThreads
+from hotrow.serving.lifecycle.model_lifecycle import (
+    LoadPolicy,
+    Lost,
+    ModelLifecycle,
+    State,
+    VersionStatus,
+)
+from hotrow.serving.wire.status import Code, RequestError
 
 WAIT_SECONDS = 30.0
 

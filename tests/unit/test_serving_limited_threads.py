@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from hotrow.serving.limited_threads import LimitedThreads
+from hotrow.serving.lifecycle.limited_threads import LimitedThreads
 
 WAIT_SECONDS = 30.0
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from hotrow.serving.log_line import JSON, TEXT, LineFormatter, LogLine
+from hotrow.serving.monitoring.log_line import JSON, TEXT, LineFormatter, LogLine
 
 NOON = datetime(2026, 11, 23, 12, 0, 0, 123456, tzinfo=UTC)
 LOCAL = NOON.astimezone().strftime("%Y-%m-%d %H:%M:%S.%f")
@@ -18,8 +18,8 @@ LOCAL = NOON.astimezone().strftime("%Y-%m-%d %H:%M:%S.%f")
     ("written", "level", "component", "file", "message"),
     [
         pytest.param(
-            f"{LOCAL}: I hotrow/serving/lifecycle.py:310] m: version 3 is available",
-            *("info", "serving.lifecycle", "hotrow/serving/lifecycle.py:310"),
+            f"{LOCAL}: I hotrow/serving/lifecycle/servable.py:31] m: version 3 is available",
+            *("info", "serving.lifecycle", "hotrow/serving/lifecycle/servable.py:31"),
             "m: version 3 is available",
             id="ours",
         ),
@@ -35,8 +35,8 @@ LOCAL = NOON.astimezone().strftime("%Y-%m-%d %H:%M:%S.%f")
             id="gRPC's",
         ),
         pytest.param(
-            f"{LOCAL}: E hotrow/serving/status.py:71] unforeseen\x1eTraceback\x1e  File",
-            *("error", "serving.status", "hotrow/serving/status.py:71"),
+            f"{LOCAL}: E hotrow/serving/wire/status.py:71] unforeseen\x1eTraceback\x1e  File",
+            *("error", "serving.wire", "hotrow/serving/wire/status.py:71"),
             "unforeseen\nTraceback\n  File",
             id="of several lines",
         ),
@@ -91,7 +91,7 @@ def test_pythons_records_are_read_back() -> None:
         raise ValueError("of two\nlines")
     except ValueError as err:
         record = logging.LogRecord(
-            *("hotrow.serving.status", logging.ERROR, "/x/hotrow/platform/hotrow/serving/s.py", 71),
+            *("hotrow.serving.s", logging.ERROR, "/x/hotrow/platform/hotrow/serving/s.py", 71),
             *("unforeseen %s", ("error",), (type(err), err, err.__traceback__)),
         )
     text = LineFormatter().format(record)

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from hotrow.protos import control_pb2
-from hotrow.serving.metric_help import HELP
-from hotrow.serving.metrics import (
+from hotrow.serving.monitoring.metric_help import HELP
+from hotrow.serving.monitoring.metrics import (
     Family,
     Kind,
     merged,
@@ -15,7 +15,7 @@ from hotrow.serving.metrics import (
     prometheus_text,
     sum_of,
 )
-from hotrow.serving.native_counts import NativeCounts
+from hotrow.serving.monitoring.native_counts import NativeCounts
 
 
 def _counter(name: str = "c") -> Family:

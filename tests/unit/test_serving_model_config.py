@@ -8,8 +8,8 @@ import pytest
 from google.protobuf import text_format
 from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
-from hotrow.serving.model_config import check_transition, local_base_path, single_model
-from hotrow.serving.status import Code, RequestError
+from hotrow.serving.config.model_config import check_transition, local_base_path, single_model
+from hotrow.serving.wire.status import Code, RequestError
 
 PLATFORM = 'model_platform: "tensorflow"'
 

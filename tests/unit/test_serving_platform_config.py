@@ -12,8 +12,8 @@ from tensorflow.core.protobuf import config_pb2
 
 from hotrow.errors import HotrowError
 from hotrow.protos import platform_config_pb2
-from hotrow.serving.options import ServeOptions
-from hotrow.serving.platform_config import Platform, read_platform
+from hotrow.serving.config.options import ServeOptions
+from hotrow.serving.config.platform_config import Platform, read_platform
 
 ADAPTER = "tensorflow.serving.SavedModelBundleSourceAdapterConfig"
 

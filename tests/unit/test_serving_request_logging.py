@@ -9,10 +9,10 @@ from google.protobuf import text_format
 from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
 from hotrow.errors import InvalidArgumentError
-from hotrow.serving.model_config import check_transition
-from hotrow.serving.request_log_options import RequestLogOptions
-from hotrow.serving.request_logging import logging_of
-from hotrow.serving.status import Code, RequestError
+from hotrow.serving.config.model_config import check_transition
+from hotrow.serving.config.request_log_options import RequestLogOptions
+from hotrow.serving.config.request_logging import logging_of
+from hotrow.serving.wire.status import Code, RequestError
 
 FILE = 'log_collector_config { type: "file" filename_prefix: "/log/a" }'
 

@@ -11,8 +11,8 @@ from logged_lines import logged_lines
 from tensorflow.core.protobuf import config_pb2
 
 from hotrow.errors import InvalidArgumentError, NotFoundError
-from hotrow.serving.options import ServeOptions
-from hotrow.serving.session_config import session_config
+from hotrow.serving.config.options import ServeOptions
+from hotrow.serving.config.session_config import session_config
 
 
 def _made(expected: str = "", **flags: Any) -> list[str]:

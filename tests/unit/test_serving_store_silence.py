@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from hotrow.errors import UnavailableError
-from hotrow.serving.store_silence import StoreSilence
+from hotrow.serving.updates.store_silence import StoreSilence
 
 WAIT_SECONDS = 10.0
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tensorflow.core.framework import tensor_pb2, types_pb2
 from typed_tensors import typed_tensor
 
-from hotrow.serving.tensor import decode_tensor
+from hotrow.serving.wire.tensor import decode_tensor
 
 NUMBERS = st.sampled_from(
     ["f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?", "c8", "c16"]

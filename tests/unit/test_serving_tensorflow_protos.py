@@ -9,15 +9,13 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from hotrow.serving.tensorflow_protos import (
+from hotrow.serving.wire.tensorflow_protos import (
     import_no_tensorflow,
     tensorflow_folder,
     tensorflow_version,
 )
 
-_START = (
-    "from hotrow.serving.tensorflow_protos import import_no_tensorflow; import_no_tensorflow(); "
-)
+_START = "import hotrow.serving.wire.tensorflow_protos as protos; protos.import_no_tensorflow(); "
 
 
 def _run(program: str) -> subprocess.CompletedProcess[str]:
@@ -57,6 +55,6 @@ def test_where_tensorflow_is_and_its_version_are_known_without_it() -> None:
     assert tensorflow_folder() == Path(tf.__file__).parent
     assert tensorflow_version() == tf.__version__ == importlib.metadata.version("tensorflow")
     result = _run(
-        "from hotrow.serving.tensorflow_protos import tensorflow_folder; print(tensorflow_folder())"
+        "import hotrow.serving.wire.tensorflow_protos as protos; print(protos.tensorflow_folder())"
     )
     assert result.stdout == f"{tensorflow_folder()}\n"

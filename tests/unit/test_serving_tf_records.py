@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from hotrow.serving.status import RequestError
-from hotrow.serving.tf_records import read_records
+from hotrow.serving.wire.status import RequestError
+from hotrow.serving.wire.tf_records import read_records
 
 RECORDS = [b"abc", b"", bytes(range(20))]
 _REASON = re.compile(r"^(?:\{\{.*?\}\} )?(.*?)(?: \[Op:.*)?$")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from hotrow.protos import control_pb2
-from hotrow.serving.status import Code, RequestError
-from hotrow.serving.turns import Turns
+from hotrow.serving.updates.turns import Turns
+from hotrow.serving.wire.status import Code, RequestError
 
 
 class Executable:

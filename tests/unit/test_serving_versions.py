@@ -9,7 +9,7 @@ from google.protobuf import text_format
 from logged_lines import logged_lines
 from tensorflow_serving.config.model_server_config_pb2 import ModelConfig
 
-from hotrow.serving.versions import VersionSource
+from hotrow.serving.lifecycle.versions import VersionSource
 
 
 class Model:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hotrow.serving.wanted_cuts import WantedCuts, wanted_cuts
+from hotrow.serving.updates.wanted_cuts import WantedCuts, wanted_cuts
 from hotrow.store.cuts import CutRecord
 from hotrow.store.spec import Generation, State, row_version
 

@@ -79,7 +79,7 @@ def whole_layout(own: dict[str, Any], width: int) -> dict[str, Any]:
 
 
 def sum_of_digests(digests: Sequence[str | None]) -> str | None:
-    """Returns the digest of all rows: two sums over them, modulo 2^64 (see `core/base/digest.h`)."""
+    """Returns the digest of all rows: two sums over them, mod 2^64 (see `core/base/digest.h`)."""
     halves = [(int(one[:16], 16), int(one[16:], 16)) for one in digests if one is not None]
     if len(halves) < len(digests):
         return None

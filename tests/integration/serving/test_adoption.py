@@ -11,11 +11,11 @@ import pytest
 from logged_lines import logged_lines
 
 from hotrow.protos import control_pb2
-from hotrow.serving.control_socket import ask
-from hotrow.serving.data_plane import DataPlane
-from hotrow.serving.server_process import start_server
-from hotrow.serving.status import RequestError
-from hotrow.serving.supervisor import Supervision
+from hotrow.serving.data_plane.control_socket import ask
+from hotrow.serving.data_plane.data_plane import DataPlane
+from hotrow.serving.data_plane.server_process import start_server
+from hotrow.serving.data_plane.supervisor import Supervision
+from hotrow.serving.wire.status import RequestError
 
 WAIT_SECONDS = 60.0
 

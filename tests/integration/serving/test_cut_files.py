@@ -13,11 +13,11 @@ import pytest
 from stored_rows import ArrayRows, exported, float_rows, some_keys
 
 from hotrow.errors import DataLossError
-from hotrow.serving.cut_counts import CutCounts
-from hotrow.serving.cut_files import CutFiles
-from hotrow.serving.cut_follower import CutFollower
-from hotrow.serving.store_silence import StoreSilence
-from hotrow.serving.wanted_cuts import wanted_cuts
+from hotrow.serving.updates.cut_counts import CutCounts
+from hotrow.serving.updates.cut_files import CutFiles
+from hotrow.serving.updates.cut_follower import CutFollower
+from hotrow.serving.updates.store_silence import StoreSilence
+from hotrow.serving.updates.wanted_cuts import wanted_cuts
 from hotrow.store import cut_dense, open_store
 from hotrow.store.access import StoreAccess
 from hotrow.store.bound_rows import BoundRows

@@ -30,7 +30,7 @@ from integration.serving.server_processes import control_of, data_plane_of
 from tensorflow.core.protobuf import config_pb2
 
 from hotrow.protos import control_pb2
-from hotrow.serving.control_socket import ask as ask_executable
+from hotrow.serving.data_plane.control_socket import ask as ask_executable
 from hotrow.store.cuts import forget_cut
 from hotrow.store.generations import Generations
 

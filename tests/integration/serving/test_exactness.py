@@ -22,7 +22,7 @@ from hotrow.cli.main import main
 from hotrow.ops import library
 from hotrow.serving.client import PredictClient
 from hotrow.serving.columns import ColumnInput, column_inputs
-from hotrow.serving.tensor import decode_tensor
+from hotrow.serving.wire.tensor import decode_tensor
 from hotrow.trainer.data import RawBatch, encode, open_data
 from hotrow.trainer.model_inputs import model_inputs
 from hotrow.trainer.trained_run import TrainedRun, load_run

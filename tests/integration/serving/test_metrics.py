@@ -20,7 +20,7 @@ from integration.serving.server_processes import control_of, data_plane_of
 from integration.serving.visits import save_visits
 from tensorflow_serving.apis import classification_pb2, predict_pb2, prediction_log_pb2
 
-from hotrow.serving.monitoring import read_metrics_path
+from hotrow.serving.rest.prometheus import read_metrics_path
 
 
 @pytest.fixture

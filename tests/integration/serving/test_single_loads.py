@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from hotrow.protos import control_pb2
-from hotrow.serving.control_socket import ask
-from hotrow.serving.data_plane import DataPlane, ServerEndedError
-from hotrow.serving.status import RequestError
-from hotrow.serving.supervisor import Supervision
+from hotrow.serving.data_plane.control_socket import ask
+from hotrow.serving.data_plane.data_plane import DataPlane, ServerEndedError
+from hotrow.serving.data_plane.supervisor import Supervision
+from hotrow.serving.wire.status import RequestError
 
 WAIT_SECONDS = 60.0
 

@@ -22,7 +22,7 @@ from tensorflow_serving.apis import predict_pb2
 from hotrow.cli.main import main
 from hotrow.manifest import read_manifest
 from hotrow.ops import library
-from hotrow.serving.tensor import decode_tensor
+from hotrow.serving.wire.tensor import decode_tensor
 from hotrow.store import open_store
 from hotrow.store.access import StoreAccess
 from hotrow.store.cuts import cuts_of

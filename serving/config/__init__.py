@@ -1,0 +1,1 @@
+"""Flags and configuration files: read, and checked."""

@@ -1,0 +1,1 @@
+"""The process of hotrow-server: started, called, and started again."""

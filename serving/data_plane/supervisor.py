@@ -1,0 +1,137 @@
+"""The outermost process of `platform serve`: starts the control process, and again if it crashes.
+
+The executable that answers predictions is a child of the control process and goes on without it;
+the next one finds it by a folder that both know. All of them end with this process: they hold the
+reading end of a pipe whose other end is here alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from hotrow.exit_text import exit_text
+from hotrow.serving.monitoring.log_line import LogLine
+from hotrow.serving.monitoring.log_relay import LogRelay
+
+_SERVING = "serving"
+# After a crash, and again while it keeps crashing.
+_RESTART_SECONDS = (0.1, 0.5, 2.0, 5.0)
+# One that ran so long begins anew with the shortest pause.
+_STABLE_SECONDS = 60.0
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+@dataclass(frozen=True)
+class Supervision:
+    """What a control process has of its supervisor.
+
+    Attributes:
+        folder: for sockets; what is there outlives a control process.
+        lifeline: a descriptor that is readable once the supervisor has ended.
+    """
+
+    folder: Path
+    lifeline: int
+
+    def is_resumed(self) -> bool:
+        """Whether a control process before this one served."""
+        return (self.folder / _SERVING).exists()
+
+    def has_begun_to_serve(self) -> None:
+        """From now on a crash is no failed start."""
+        (self.folder / _SERVING).touch()
+
+    def end_with_supervisor(self) -> None:
+        """Ends this process when the supervisor has ended."""
+
+        def wait() -> None:
+            os.read(self.lifeline, 1)
+            os._exit(1)
+
+        threading.Thread(target=wait, name="lifeline", daemon=True).start()
+
+
+def supervise(command: Callable[[Supervision], Sequence[str]], log_format: str) -> int:
+    """Runs a control process until it ends by itself or by a signal to this process.
+
+    Args:
+        command: what to start for a supervision, as a program and its arguments.
+        log_format: of what its processes say on standard error; TEXT or JSON of `log_line`.
+
+    Returns:
+        Its exit code.
+    """
+    lifeline, _held = os.pipe()
+    # Executables that lose their control process come here, so that they do not stay zombies.
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    relay = LogRelay(log_format)
+    with contextlib.closing(relay), tempfile.TemporaryDirectory(prefix="hotrow-") as folder:
+        supervision = Supervision(Path(folder), lifeline)
+        stopping = threading.Event()
+        running: list[int] = []
+
+        def pass_on(number: int, frame: FrameType | None) -> None:
+            stopping.set()
+            for process in running:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGTERM)
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, pass_on)
+        crashes = 0
+        while True:
+            started = time.monotonic()
+            process = subprocess.Popen(
+                command(supervision), pass_fds=[lifeline], stderr=relay.descriptor
+            )
+            running[:] = [process.pid]
+            if stopping.is_set():
+                process.terminate()
+            code = _wait_for(process)
+            running.clear()
+            crashed = code != 0 and supervision.is_resumed()
+            if stopping.is_set() or not crashed:
+                return code if code >= 0 else 128 - code
+            if time.monotonic() - started > _STABLE_SECONDS:
+                crashes = 0
+            pause = _RESTART_SECONDS[min(crashes, len(_RESTART_SECONDS) - 1)]
+            crashes += 1
+            said = (
+                f"the control process ended ({exit_text(code)}); predictions over gRPC go on, "
+                f"starting it again in {pause:g} s"
+            )
+            relay.write(LogLine.now("E", "hotrow/serving/data_plane/supervisor.py", said))
+            stopping.wait(pause)
+            if stopping.is_set():
+                return 0
+
+
+def _wait_for(process: subprocess.Popen[bytes]) -> int:
+    """Returns a process's exit code; others that end meanwhile are laid to rest."""
+    while True:
+        pid, status = os.wait()
+        if pid == process.pid:
+            process.returncode = os.waitstatus_to_exitcode(status)
+            return process.returncode
+
+
+def as_arguments(supervision: Supervision) -> list[str]:
+    """Returns the flags by which a control process learns of its supervisor."""
+    return [f"--control_folder={supervision.folder}", f"--lifeline={supervision.lifeline}"]
+
+
+def this_command(arguments: Sequence[str]) -> list[str]:
+    """Returns what starts `platform` with these arguments once more."""
+    return [sys.executable, "-m", "hotrow.cli.main", *arguments]

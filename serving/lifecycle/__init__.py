@@ -1,0 +1,1 @@
+"""Which versions are loaded and which serve."""

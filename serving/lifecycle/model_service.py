@@ -1,0 +1,159 @@
+"""ModelService, which the data plane forwards here from its port."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import grpc
+from tensorflow_serving.apis import (
+    get_model_status_pb2,
+    model_management_pb2,
+    model_pb2,
+    model_service_pb2_grpc,
+    status_pb2,
+)
+
+from hotrow.serving.lifecycle.model_lifecycle import VersionStatus
+from hotrow.serving.lifecycle.served_models import ServedModels
+from hotrow.serving.monitoring.metrics import Family, prometheus_name, sum_of
+from hotrow.serving.wire.status import Code, RequestError, as_request_error, cut_message, invalid
+
+_STATUS = {code.value[0]: code for code in grpc.StatusCode}
+# A reload takes one for as long as its models load.
+_THREADS = 16
+
+R = TypeVar("R")
+
+Families = Callable[[], Sequence[Family]]
+"""Returns all metrics as they are now."""
+
+
+def model_status(
+    models: ServedModels, request: get_model_status_pb2.GetModelStatusRequest
+) -> get_model_status_pb2.GetModelStatusResponse:
+    """Returns the state of one version, or of every version seen, the highest first.
+
+    A label is ignored.
+
+    Raises:
+        RequestError: INVALID_ARGUMENT without a spec, NOT_FOUND when the model or the version was
+            never seen.
+    """
+    if not request.HasField("model_spec"):
+        raise invalid("Missing ModelSpec")
+    return status_response(_statuses(models, request.model_spec))
+
+
+def status_response(
+    statuses: Iterable[VersionStatus],
+) -> get_model_status_pb2.GetModelStatusResponse:
+    """Returns the message that says the state of these versions."""
+    response = get_model_status_pb2.GetModelStatusResponse()
+    for status in statuses:
+        entry = response.model_version_status.add(version=status.version, state=int(status.state))
+        entry.status.error_code = int(status.code)
+        entry.status.error_message = status.message
+    return response
+
+
+def _statuses(models: ServedModels, spec: model_pb2.ModelSpec) -> list[VersionStatus]:
+    known = models.statuses(spec.name)
+    if spec.WhichOneof("version_choice") == "version":
+        version = spec.version.value
+        known = [status for status in known if status.version == version]
+        if not known:
+            raise RequestError(
+                Code.NOT_FOUND, f"Could not find version {version} of model {spec.name}"
+            )
+    if not known:
+        raise RequestError(Code.NOT_FOUND, f"Could not find any versions of model {spec.name}")
+    return known
+
+
+def reload_config(
+    models: ServedModels,
+    request: model_management_pb2.ReloadConfigRequest,
+    families: Families,
+    ended: threading.Event,
+) -> model_management_pb2.ReloadConfigResponse:
+    """Serves the models of a configuration instead of those before; waits for the new ones.
+
+    Args:
+        models: of the server.
+        request: with the configuration, and names of metrics whose increase is wanted.
+        families: tells the metrics.
+        ended: set when nobody waits for the answer any more.
+
+    Raises:
+        RequestError: the configuration is refused, or one of its new models failed to load.
+    """
+    if request.config.WhichOneof("config") != "model_config_list":
+        raise invalid(
+            "ServerModelConfig type not supported by HandleReloadConfigRequest. Only "
+            "ModelConfigList is currently supported"
+        )
+    names = list(dict.fromkeys(request.metric_names))
+    before = _values(names, families)
+    models.wait_until_available(models.apply(request.config), ended.is_set)
+    after = _values(names, families)
+    response = model_management_pb2.ReloadConfigResponse(status=status_pb2.StatusProto())
+    for name in names:
+        response.metric.add(name=name, int64_value_increase=after[name] - before[name])
+    return response
+
+
+def _values(names: Sequence[str], families: Families) -> dict[str, int]:
+    """Returns the values of metrics by the names that a client calls them, `/a/b` or `:a:b`."""
+    known = {family.name: family for family in families()} if names else {}
+    return {name: sum_of(known.get(prometheus_name(name))) for name in names}
+
+
+class ModelServer:
+    """Answers on an address until it is stopped."""
+
+    def __init__(self, models: ServedModels, families: Families, address: str) -> None:
+        self._server = grpc.server(ThreadPoolExecutor(_THREADS, thread_name_prefix="models"))
+        model_service_pb2_grpc.add_ModelServiceServicer_to_server(
+            _Servicer(models, families), self._server
+        )
+        self._server.add_insecure_port(address)
+        self._server.start()
+
+    def stop(self) -> None:
+        """Ends what runs."""
+        self._server.stop(None).wait()
+
+
+class _Servicer(model_service_pb2_grpc.ModelServiceServicer):  # type: ignore[misc]
+    """The methods have the names of the proto; each answers or aborts with a status."""
+
+    def __init__(self, models: ServedModels, families: Families) -> None:
+        self._models = models
+        self._families = families
+
+    def GetModelStatus(  # noqa: N802
+        self,
+        request: get_model_status_pb2.GetModelStatusRequest,
+        context: grpc.ServicerContext,
+    ) -> get_model_status_pb2.GetModelStatusResponse:
+        return _answer(context, lambda: model_status(self._models, request))
+
+    def HandleReloadConfigRequest(  # noqa: N802
+        self, request: model_management_pb2.ReloadConfigRequest, context: grpc.ServicerContext
+    ) -> model_management_pb2.ReloadConfigResponse:
+        ended = threading.Event()
+        context.add_callback(ended.set)
+        return _answer(context, lambda: reload_config(self._models, request, self._families, ended))
+
+
+def _answer(context: grpc.ServicerContext, answer: Callable[[], R]) -> R:
+    """Returns the answer, or ends the call with the status of what it raised."""
+    try:
+        return answer()
+    except Exception as err:
+        refused = as_request_error(err)
+    context.abort(_STATUS[int(refused.code)], cut_message(str(refused)))
+    raise AssertionError("abort returned")

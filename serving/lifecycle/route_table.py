@@ -1,0 +1,98 @@
+"""Which version answers a request: the table that the data plane routes by, as kept here."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+
+from tensorflow_serving.apis import model_pb2
+
+from hotrow.protos import control_pb2
+from hotrow.serving.config.request_log_options import RequestLogOptions
+from hotrow.serving.config.request_logging import Logging
+from hotrow.serving.lifecycle.servable import Servable
+from hotrow.serving.wire.status import Code, RequestError, invalid
+
+
+class RouteTable:
+    """The AVAILABLE versions of every model; each change is published as a whole.
+
+    Args:
+        publish: takes the new table.
+        log_options: bounds of logged requests.
+    """
+
+    def __init__(
+        self, publish: Callable[[control_pb2.Routes], None], log_options: RequestLogOptions
+    ) -> None:
+        self._publish = publish
+        self._log_limits = control_pb2.RequestLogLimits(
+            file_bytes=log_options.request_log_file_bytes,
+            file_seconds=log_options.request_log_file_seconds,
+            queue_bytes=log_options.request_log_queue_bytes,
+        )
+        self._changing = threading.Lock()
+        self._models: dict[str, Mapping[int, Servable]] = {}
+        self._labels: Mapping[str, Mapping[str, int]] = {}
+        self._logging: Logging = {}
+
+    def set_versions(self, model: str, versions: Mapping[int, Servable]) -> None:
+        """Requests of a model get these versions from now on."""
+        with self._changing:
+            self._models = {**self._models, model: dict(versions)}
+            self._publish_all()
+
+    def publish_again(self) -> None:
+        """Requests go to the servables that versions answer with now."""
+        with self._changing:
+            self._publish_all()
+
+    def configure(self, labels: Mapping[str, Mapping[str, int]], logging: Logging) -> None:
+        """Takes what a configuration says of all models.
+
+        Args:
+            labels: by model; a version that does not serve may have one, too.
+            logging: of the models whose requests are logged.
+        """
+        with self._changing:
+            self._labels = {model: dict(versions) for model, versions in labels.items()}
+            self._logging = logging
+            self._publish_all()
+
+    def _publish_all(self) -> None:
+        routes = control_pb2.Routes(request_logs=self._log_limits)
+        for name in sorted({*self._models, *self._labels}):
+            entry = routes.models.add(
+                name=name, labels=self._labels.get(name, {}), logging=self._logging.get(name)
+            )
+            for number, servable in self._models.get(name, {}).items():
+                entry.versions.add(version=number, servable=servable.number)
+        self._publish(routes)
+
+    def find(self, spec: model_pb2.ModelSpec) -> Servable:
+        """Returns the version that a request's spec asks for.
+
+        Raises:
+            RequestError: INVALID_ARGUMENT for a spec without a name or with an unknown label,
+                NOT_FOUND when no such model or version serves.
+        """
+        if not spec.name:
+            raise invalid("ModelSpec has no name specified.")
+        choice = spec.WhichOneof("version_choice")
+        versions = self._models.get(spec.name, {})
+        wanted = max(versions, default=None)
+        if choice == "version":
+            wanted = spec.version.value
+        elif choice == "version_label":
+            wanted = self._labels.get(spec.name, {}).get(spec.version_label)
+            if wanted is None:
+                raise invalid(f"Unrecognized servable version label: {spec.version_label}")
+        if wanted is None:
+            raise RequestError(
+                Code.NOT_FOUND, f"Servable not found for request: Latest({spec.name})"
+            )
+        if wanted not in versions:
+            raise RequestError(
+                Code.NOT_FOUND, f"Servable not found for request: Specific({spec.name}, {wanted})"
+            )
+        return versions[wanted]

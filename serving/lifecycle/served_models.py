@@ -1,0 +1,225 @@
+"""The models of a server: a configuration is applied as a whole, at the start and again later."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
+
+from hotrow.serving.config.model_config import check_transition, local_base_path
+from hotrow.serving.config.request_logging import Logging, logging_of
+from hotrow.serving.lifecycle.model_lifecycle import State, VersionStatus
+from hotrow.serving.lifecycle.versions import FindVersions, VersionPolicy, VersionSource
+from hotrow.serving.wire.status import Code, RequestError
+
+Labels = Mapping[str, Mapping[str, int]]
+"""Versions by label, by model."""
+
+# How often a wait looks whether anybody still waits.
+_LOOK_SECONDS = 0.2
+
+
+class _Lifecycle(Protocol):
+    def aspire(self, find: FindVersions) -> None: ...
+    def retire(self) -> None: ...
+    def stop(self) -> None: ...
+    def outcome(self) -> VersionStatus | None: ...
+    def settled(self, versions: set[int]) -> bool: ...
+    def statuses(self) -> list[VersionStatus]: ...
+
+
+class ServedModels:
+    """Applies configurations, one at a time.
+
+    Args:
+        make_lifecycle: makes the lifecycle of a model that was not configured before.
+        configure: takes the labels of all models, and how their requests are logged.
+        keep: takes each configuration that is applied.
+        any_label: whether a new label may point to a version that does not serve.
+        looks: whether base paths are looked at, at all.
+        changed: the lock of the lifecycles, notified of every change.
+    """
+
+    def __init__(
+        self,
+        make_lifecycle: Callable[[str], _Lifecycle],
+        configure: Callable[[Labels, Logging], None],
+        keep: Callable[[ModelServerConfig], None],
+        *,
+        any_label: bool,
+        looks: bool,
+        changed: threading.Condition,
+    ) -> None:
+        self._make_lifecycle = make_lifecycle
+        self._configure = configure
+        self._keep = keep
+        self._any_label = any_label
+        self._looks = looks
+        self._changed = changed
+        self._applying = threading.Lock()
+        self._config = ModelServerConfig()
+        self._labels: Labels = {}
+        # Where the versions of each configured model come from, to see whether that changed.
+        self._sources: dict[str, tuple[Path, VersionPolicy]] = {}
+        self._lifecycles: dict[str, _Lifecycle] = {}
+
+    def apply(self, config: ModelServerConfig, *, resumed: bool = False) -> list[str]:
+        """Serves these models instead of those before; returns the names of the new ones.
+
+        Returns at once: models load and unload meanwhile.
+
+        Args:
+            config: with all of them.
+            resumed: a control process before this one has applied it, labels and all.
+
+        Raises:
+            RequestError: nothing changed, since the configuration is wrong or a label points to a
+                version that does not serve.
+        """
+        with self._applying:
+            check_transition(self._config, config)
+            if config.WhichOneof("config") is None:
+                return []
+            labels = self._checked_labels(config, resumed)
+            self._keep(config)
+            self._config = config
+            self._labels = labels
+            self._configure(labels, logging_of(config))
+            models = {model.name: model for model in config.model_config_list.config}
+            sources = {
+                name: (local_base_path(model), model.model_version_policy)
+                for name, model in models.items()
+            }
+            before, self._sources = self._sources, sources
+            for name in before.keys() - sources.keys():
+                self._lifecycles[name].retire()
+            for name, source in sources.items():
+                if before.get(name) != source:
+                    self._lifecycle(name).aspire(self._finding(name, *source))
+            return [name for name in sources if name not in before]
+
+    def wait_until_available(self, models: list[str], given_up: Callable[[], bool]) -> bool:
+        """Returns whether each of these has a version that serves; waits until each has, or failed.
+
+        Args:
+            models: their names.
+            given_up: ends the wait when it returns True.
+
+        Raises:
+            RequestError: UNKNOWN, when models failed for good; ABORTED, when one was removed from
+                the configuration meanwhile.
+        """
+        with self._changed:
+            while not given_up():
+                for name in models:
+                    if name not in self._sources:
+                        raise RequestError(
+                            Code.ABORTED,
+                            f"Model {name} was removed from the configuration before it became "
+                            "available",
+                        )
+                outcomes = {name: self._lifecycles[name].outcome() for name in models}
+                if all(outcome is not None for outcome in outcomes.values()):
+                    _raise_failures(outcomes)
+                    return True
+                self._changed.wait(_LOOK_SECONDS)
+        return False
+
+    def wait_until_settled(
+        self, routed: Mapping[str, set[int]], given_up: Callable[[], bool], most_seconds: float
+    ) -> None:
+        """Waits until what served under a control process before this one does so again.
+
+        Args:
+            routed: the versions, by model; none when nothing is left of them.
+            given_up: ends the wait when it returns True.
+            most_seconds: the longest wait; versions that fail or are gone end it, too.
+        """
+        end = time.monotonic() + most_seconds
+        with self._changed:
+            while not given_up() and time.monotonic() < end and not self._settled(routed):
+                self._changed.wait(_LOOK_SECONDS)
+
+    def _settled(self, routed: Mapping[str, set[int]]) -> bool:
+        models = [self._lifecycles[name] for name in self._sources]
+        if not routed:
+            return all(lifecycle.outcome() is not None for lifecycle in models)
+        return all(
+            self._lifecycles[name].settled(versions)
+            for name, versions in routed.items()
+            if name in self._sources
+        )
+
+    def statuses(self, model: str) -> list[VersionStatus]:
+        """Returns the status of every version of a model seen since the start, highest first."""
+        lifecycle = self._lifecycles.get(model)
+        return [] if lifecycle is None else lifecycle.statuses()
+
+    def configured(self) -> dict[str, list[VersionStatus]]:
+        """Returns the configured models and the status of their versions, highest first."""
+        return {name: self.statuses(name) for name in sorted(self._sources)}
+
+    def serving(self) -> dict[str, int]:
+        """Returns the configured models and the highest version of each that serves."""
+        return {
+            name: max(versions)
+            for name in sorted(self._sources)
+            if (versions := self._available(name))
+        }
+
+    def stop(self) -> None:
+        """Unloads every version of every model, after its last request."""
+        with self._applying:
+            for lifecycle in self._lifecycles.values():
+                lifecycle.retire()
+            for lifecycle in self._lifecycles.values():
+                lifecycle.stop()
+
+    def _lifecycle(self, name: str) -> _Lifecycle:
+        if name not in self._lifecycles:
+            self._lifecycles = {**self._lifecycles, name: self._make_lifecycle(name)}
+        return self._lifecycles[name]
+
+    def _finding(self, name: str, base_path: Path, policy: VersionPolicy) -> FindVersions:
+        if not self._looks:
+            return lambda: None
+        return VersionSource(name, base_path, policy).find
+
+    def _available(self, name: str) -> set[int]:
+        states = {status.version: status.state for status in self.statuses(name)}
+        return {version for version, state in states.items() if state is State.AVAILABLE}
+
+    def _checked_labels(self, config: ModelServerConfig, resumed: bool) -> Labels:
+        labels = {
+            model.name: dict(model.version_labels) for model in config.model_config_list.config
+        }
+        for name, versions in labels.items():
+            for label, version in versions.items():
+                before = self._labels.get(name, {}).get(label, version)
+                # A label never moves to a version that does not serve.
+                free = self._any_label and before == version
+                if not free and not resumed and version not in self._available(name):
+                    raise RequestError(
+                        Code.FAILED_PRECONDITION,
+                        f"Request to assign label to version {version} of model {name}, which is "
+                        "not currently available for inference",
+                    )
+        return labels
+
+
+def _raise_failures(outcomes: Mapping[str, Any]) -> None:
+    failures = [
+        f"{{{{name: {name} version: {outcome.version}}} due to error: {outcome.code.name}: "
+        f"{outcome.message}}}, "
+        for name, outcome in outcomes.items()
+        if outcome.state is not State.AVAILABLE
+    ]
+    if failures:
+        raise RequestError(
+            Code.UNKNOWN,
+            f"{len(failures)} model(s) did not become available: {{{''.join(failures)}}}",
+        )

@@ -1,0 +1,144 @@
+"""A line of the server's log: read as any of its processes writes it, written in one form.
+
+Everything that a server's processes say on standard error comes by here: our lines, Python's
+warnings, and what TensorFlow, gRPC and the C library print. TensorFlow's own form is the text
+form, since tools that read tensorflow_model_server's log know it:
+
+    2026-11-23 15:04:05.123456: I hotrow/serving/lifecycle/servable.py:31] m: version 3 is available
+
+The other form is a JSON object on each line:
+
+    {"time": "2026-11-23T15:04:05.123456Z", "level": "info", "component": "serving.lifecycle",
+     "file": "hotrow/serving/lifecycle/servable.py:31", "message": "m: version 3 is available"}
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+TEXT = "text"
+JSON = "json"
+FORMATS = (TEXT, JSON)
+
+_LEVELS = {"D": "debug", "I": "info", "W": "warning", "E": "error", "F": "fatal"}
+_TIME = "%Y-%m-%d %H:%M:%S.%f"
+_TENSORFLOW = re.compile(
+    r"(?P<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}): (?P<level>[DIWEF]) (?P<file>[^\]\s]+)\] "
+    r"(?P<message>.*)",
+    re.DOTALL,
+)
+# Abseil's, which gRPC uses. TensorFlow leaves the day out and gives the seconds since 1970.
+_ABSEIL = re.compile(
+    r"(?P<level>[IWEF])\d{4} (?:\d\d:\d\d:\d\d\.\d{6}|00:00:(?P<seconds>\d+\.\d+)) +\d+ "
+    r"(?P<file>[^\]\s]+:\d+)\] (?P<message>.*)",
+    re.DOTALL,
+)
+# What tensorflow_model_server ends with, and what every other command of ours ends with.
+_LAST_WORDS = re.compile(r"(Failed to start server\. )?Error: ")
+# A message of several lines is one line on its way from a process to the log.
+_LINE_BREAK = "\x1e"
+
+
+@dataclass(frozen=True)
+class LogLine:
+    """A line, and where it comes from.
+
+    Attributes:
+        time: when it was written, or else read.
+        level: D, I, W, E or F, as TensorFlow writes it.
+        file: and line of the source, or what is known of it; "": the last words of a command,
+            which the text form shows as they are.
+        message: may have line breaks.
+    """
+
+    time: datetime
+    level: str
+    file: str
+    message: str
+
+    @classmethod
+    def now(cls, level: str, file: str, message: str) -> LogLine:
+        """Returns a line of this moment."""
+        return cls(datetime.now(UTC), level, file, message)
+
+    @classmethod
+    def parse(cls, text: str) -> LogLine:
+        """Returns what a process wrote.
+
+        Args:
+            text: a line, without its end. In no known form it is a warning: libraries that print
+                what they have to say do so when something is wrong.
+        """
+        text = text.replace(_LINE_BREAK, "\n")
+        if _LAST_WORDS.match(text):
+            return cls.now("E", "", text)
+        found = _TENSORFLOW.fullmatch(text) or _ABSEIL.fullmatch(text)
+        if found is None:
+            return cls.now("W", "stderr", text)
+        return cls(_time(found.groupdict()), found["level"], found["file"], found["message"])
+
+    def component(self) -> str:
+        """Returns the part of the server that wrote it, as in `serving.lifecycle`, or the library."""
+        path = self.file.partition(":")[0]
+        if path.startswith("hotrow/"):
+            parts = path.removeprefix("hotrow/").partition(".")[0].split("/")
+            return ".".join(parts[:2])
+        for library in ("tensorflow", "xla", "tsl", "uvicorn", "redis"):
+            if f"/{library}/" in f"/{path}":
+                return library
+        return "serving" if not path else "hotrow-server" if path.endswith((".cc", ".h")) else path
+
+    def written(self, form: str) -> str:
+        """Returns it in the text form or as JSON, without a line's end."""
+        if form == JSON:
+            fields = {
+                "time": self.time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+                "level": _LEVELS[self.level],
+                "component": self.component(),
+                **({"file": self.file} if ":" in self.file else {}),
+                "message": self.message,
+            }
+            return json.dumps(fields, ensure_ascii=False)
+        if not self.file:
+            return self.message
+        return f"{self.time.astimezone().strftime(_TIME)}: {self.level} {self.file}] {self.message}"
+
+
+class LineFormatter(logging.Formatter):
+    """Formats Python's log records so that `LogLine.parse` reads them back."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Returns the record as one line."""
+        message = record.getMessage()
+        if record.exc_info:
+            message += f"\n{self.formatException(record.exc_info)}"
+        line = LogLine(
+            datetime.fromtimestamp(record.created, UTC),
+            record.levelname[0] if record.levelno < logging.CRITICAL else "F",
+            f"{_source_file(record)}:{record.lineno}",
+            message,
+        )
+        return line.written(TEXT).replace("\n", _LINE_BREAK)
+
+
+def _time(found: Mapping[str, str | None]) -> datetime:
+    """Returns when a line was written; that is now where it does not say so."""
+    with contextlib.suppress(ValueError, OverflowError, OSError):
+        if text := found.get("time"):
+            return datetime.strptime(text, _TIME).astimezone(UTC)
+        if seconds := found.get("seconds"):
+            return datetime.fromtimestamp(float(seconds), UTC)
+    return datetime.now(UTC)
+
+
+def _source_file(record: logging.LogRecord) -> str:
+    """Returns the path of a record's source, from its package on."""
+    package = record.name.partition(".")[0]
+    before, _, after = record.pathname.rpartition(f"/{package}/")
+    return f"{package}/{after}" if before else record.filename

@@ -1,0 +1,1 @@
+"""Incremental updates: followed in a store, and shown."""

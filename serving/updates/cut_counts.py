@@ -1,0 +1,78 @@
+"""What cuts are shown, for Prometheus."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+from hotrow.serving.monitoring.metrics import Family, Kind
+
+_LABELS = ("model_name", "version")
+
+
+@dataclass
+class _Shown:
+    """Of a version: of its rows, of the training, and whether they may be old."""
+
+    version: int = 0
+    step: int = 0
+    stale: bool = False
+
+
+class CutCounts:
+    """Counts of cuts by model and version; safe for several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._taken = Family("hotrow_cuts_taken_total", Kind.COUNTER, _LABELS)
+        self._shown: dict[tuple[str, str], _Shown] = {}
+
+    def show(self, model: str, version: int, rows: int, step: int) -> None:
+        """Notes what a version shows from now on.
+
+        Args:
+            model: its name.
+            version: its number.
+            rows: version of its rows.
+            step: of the training.
+        """
+        with self._lock:
+            shown = self._of(model, version)
+            shown.version, shown.step = rows, step
+
+    def count_taken(self, model: str, version: int) -> None:
+        """Counts a cut that a version took while it served."""
+        with self._lock:
+            self._taken.add((model, str(version)))
+
+    def set_stale(self, model: str, version: int, stale: bool) -> None:
+        """Notes whether a version cannot be told of cuts now."""
+        with self._lock:
+            self._of(model, version).stale = stale
+
+    def stale_models(self) -> list[str]:
+        """Returns the models of which a version cannot follow its store now."""
+        with self._lock:
+            return sorted({model for (model, _), shown in self._shown.items() if shown.stale})
+
+    def forget(self, model: str, version: int) -> None:
+        """Forgets what a version shows, which is unloaded."""
+        with self._lock:
+            self._shown.pop((model, str(version)), None)
+
+    def families(self) -> list[Family]:
+        """Returns all of it."""
+        versions = Family("hotrow_cut_version", Kind.GAUGE, _LABELS)
+        steps = Family("hotrow_cut_step", Kind.GAUGE, _LABELS)
+        stale = Family("hotrow_cuts_are_stale", Kind.GAUGE, _LABELS)
+        with self._lock:
+            for labels, shown in self._shown.items():
+                versions.add(labels, shown.version)
+                steps.add(labels, shown.step)
+                stale.add(labels, shown.stale)
+            taken = Family(self._taken.name, Kind.COUNTER, _LABELS)
+            taken.merge(self._taken.cells)
+        return [versions, steps, stale, taken]
+
+    def _of(self, model: str, version: int) -> _Shown:
+        return self._shown.setdefault((model, str(version)), _Shown())

@@ -1,0 +1,136 @@
+"""Cuts as files that the executable reads: rows and weights, each whole or not there."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hotrow.protos import control_pb2
+from hotrow.serving.updates.wanted_cuts import WantedCuts
+
+if TYPE_CHECKING:
+    from hotrow.store.bound_rows import BoundRows
+    from hotrow.store.cuts import CutRecord
+    from hotrow.store.row_store import Place
+
+_ROWS, _DENSE, _UNFINISHED = ".rows", ".dense", ".unfinished"
+# Of the store at a time: more would take long enough to be taken for silence.
+_BLOCKS_AT_ONCE = 8
+
+Asking = Callable[[], AbstractContextManager[None]]
+"""Surrounds each wait for the store."""
+
+
+class CutFiles:
+    """The files of one version; a control process finds those of the one before it.
+
+    Args:
+        folder: of theirs; is made.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in folder.glob(f"*{_UNFINISHED}"):  # of one that was killed
+            _delete(path)
+
+    def write(self, bound: BoundRows, wanted: WantedCuts, asking: Asking) -> control_pb2.ShownCut:
+        """Writes what is not there yet; returns where all is.
+
+        Args:
+            bound: the rows that the cuts change, whose store has them.
+            wanted: what to show.
+            asking: is entered for each wait for the store.
+
+        Raises:
+            DataLossError: a block is missing or damaged.
+            UnavailableError: the store does not answer.
+            OSError: the disk is full or refuses.
+        """
+        shown = control_pb2.ShownCut(version=wanted.version)
+        for cut in wanted.layers:
+            shown.layers.add(version=cut.version, blocks=str(self._rows(bound, cut, asking)))
+        if wanted.newest is not None and wanted.newest.dense_places:
+            shown.dense = str(self._dense(bound, wanted.newest, asking))
+        return shown
+
+    def keep(self, shown: Iterable[control_pb2.ShownCut]) -> None:
+        """Deletes what none of these names."""
+        named = set()
+        for cut in shown:
+            named |= {Path(layer.blocks) for layer in cut.layers}
+            named |= {Path(cut.dense).parent} if cut.dense else set()
+        for path in self._folder.iterdir():
+            if path not in named:
+                _delete(path)
+
+    def close(self) -> None:
+        """Deletes all."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _rows(self, bound: BoundRows, cut: CutRecord, asking: Asking) -> Path:
+        path = self._path(cut, _ROWS)
+        if path.exists():
+            return path
+        unfinished = self._path(cut, _ROWS + _UNFINISHED)
+        with contextlib.ExitStack() as stack:
+            stack.callback(_delete, unfinished)
+            with unfinished.open("wb") as file:
+                for content in _row_contents(bound, cut, asking):
+                    file.write(content)
+            unfinished.rename(path)
+        return path
+
+    def _dense(self, bound: BoundRows, cut: CutRecord, asking: Asking) -> Path:
+        from hotrow.store import cut_dense
+
+        folder = self._path(cut, _DENSE)
+        if folder.exists():
+            return folder / cut_dense.PREFIX
+        unfinished = self._path(cut, _DENSE + _UNFINISHED)
+        with contextlib.ExitStack() as stack:
+            stack.callback(_delete, unfinished)
+            content = b"".join(_dense_contents(bound, cut, asking))
+            unfinished.mkdir()
+            cut_dense.unpack(content, unfinished)
+            unfinished.rename(folder)
+        return folder / cut_dense.PREFIX
+
+    def _path(self, cut: CutRecord, kind: str) -> Path:
+        return self._folder / f"{cut.version:016x}{kind}"
+
+
+def _row_contents(bound: BoundRows, cut: CutRecord, asking: Asking) -> Iterator[bytes]:
+    from hotrow.store.cuts import row_block_bytes
+
+    for places in _some(cut.places):
+        part = cut.model_copy(update={"places": places})
+        with asking():
+            content = b"".join(row_block_bytes(bound.store, bound.generation, part))
+        yield content
+
+
+def _dense_contents(bound: BoundRows, cut: CutRecord, asking: Asking) -> Iterator[bytes]:
+    from hotrow.store.cuts import dense_of
+
+    for places in _some(cut.dense_places):
+        part = cut.model_copy(update={"dense_places": places})
+        with asking():
+            content = dense_of(bound.store, bound.generation, part)
+        yield content
+
+
+def _some(places: tuple[Place, ...]) -> Iterator[tuple[Place, ...]]:
+    for first in range(0, len(places), _BLOCKS_AT_ONCE):
+        yield places[first : first + _BLOCKS_AT_ONCE]
+
+
+def _delete(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

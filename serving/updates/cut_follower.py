@@ -1,0 +1,204 @@
+"""Takes the cuts of a version as they are committed (docs/design/0008-cuts.md)."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import math
+import threading
+import time
+
+from hotrow.errors import DataLossError, UnavailableError
+from hotrow.protos import control_pb2
+from hotrow.serving.data_plane.data_plane import DataPlane, ServerEndedError
+from hotrow.serving.updates.cut_counts import CutCounts
+from hotrow.serving.updates.cut_files import CutFiles
+from hotrow.serving.updates.store_silence import StoreSilence
+from hotrow.serving.updates.turns import Turns
+from hotrow.serving.updates.version_rows import VersionRows
+from hotrow.serving.updates.wanted_cuts import WantedCuts, wanted_cuts
+from hotrow.serving.wire.status import as_request_error
+from hotrow.store.cuts import cuts_of
+from hotrow.store.generations import Generations
+
+_LOG = logging.getLogger(__name__)
+
+# Between two looks at the record of the model.
+_LOOK_SECONDS = 0.1
+# Between two looks whether cuts were folded that lie over the rows of the store.
+_FOLD_SECONDS = 0.5
+# Of cuts that are forgotten while they are read, before a version is loaded.
+_MOST_READS = 20
+# After a failure; doubled while the same cut is not taken.
+_RETRY_SECONDS = 0.5
+_LONGEST_RETRY_SECONDS = 8.0
+# After one that the executable ended by: requests fail each time until it has started again.
+_LONGEST_CRASH_RETRY_SECONDS = 60.0
+
+
+class CutFollower:
+    """Brings cuts from the store of a version to its servables, in a thread.
+
+    Args:
+        model: name of the version's model.
+        version: its number.
+        rows: its rows, in a store that is shared.
+        data_plane: has the servables.
+        counts: of cuts.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        version: int,
+        rows: VersionRows,
+        data_plane: DataPlane,
+        counts: CutCounts,
+    ) -> None:
+        self._model = model
+        self._version = version
+        self._rows = rows
+        self._data_plane = data_plane
+        # The next control process finds it by its name, which is no path, however long the model's.
+        name = f"{hashlib.sha256(model.encode()).hexdigest()[:16]}-{version}"
+        self._files = CutFiles(data_plane.folder / "cuts" / name)
+        self._counts = counts
+        self._turns: Turns | None = None
+        self._away = False  # as was said
+        self._refused = ""  # why, as was said
+        self._noted = 0
+        # Of the model's record when all was taken, and when to look at the cuts all the same.
+        self._seen: tuple[int, int] | None = None
+        self._due = math.inf
+        self._retry: tuple[int, float] = (0, 0.0)  # version of the cut, seconds
+        self._closed = threading.Event()
+        self._silence: StoreSilence | None = None
+        self._thread: threading.Thread | None = None
+
+    def newest(self) -> control_pb2.ShownCut:
+        """Returns what a version that is loaded now begins with.
+
+        Raises:
+            HotrowError: the store does not answer, or the cut is damaged.
+            OSError: the disk is full or refuses.
+        """
+        bound = self._rows.bound()
+        cuts = cuts_of(bound.store.records, bound.generation)
+        for _ in range(_MOST_READS):
+            wanted = wanted_cuts(bound.generation, cuts, None)
+            try:
+                return self._files.write(bound, wanted, contextlib.nullcontext)
+            except DataLossError:
+                # Unless an exporter has forgotten one while it was read.
+                before, cuts = cuts, cuts_of(bound.store.records, bound.generation)
+                if cuts == before:
+                    raise
+        raise UnavailableError(f"cuts of {self._model} are forgotten faster than they are read")
+
+    def follow(self, turns: Turns) -> None:
+        """Begins to look for cuts, for these servables."""
+        self._turns = turns
+        self._silence = StoreSilence(self._tell_silence)
+        self._thread = threading.Thread(target=self._run, name="cuts", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Looks no more; a cut that is being taken is taken first."""
+        self._closed.set()
+        if self._thread is not None:
+            self._thread.join()
+        if self._silence is not None:
+            self._silence.close()
+        self._counts.forget(self._model, self._version)
+
+    def delete_files(self) -> None:
+        """Deletes the files of cuts; no servable is to be loaded with them any more."""
+        self._files.close()
+
+    def _run(self) -> None:
+        assert self._turns is not None  # they are followed
+        assert self._silence is not None
+        pause = 0.0
+        while not self._closed.wait(pause):
+            pause = _LOOK_SECONDS
+            if not self._data_plane.has_begun():
+                continue  # requests still go where a control process before this one said
+            try:
+                self._look(self._turns, self._silence)
+            except Exception as err:
+                pause = _RETRY_SECONDS
+                if not self._away:
+                    self._say(logging.ERROR, f"cuts cannot be followed: {as_request_error(err)}")
+                self._away = True
+
+    def _look(self, turns: Turns, silence: StoreSilence) -> None:
+        """Takes what is new, if something is."""
+        with silence.asking():
+            bound = self._rows.bound()
+            generation = bound.generation
+            record = Generations(bound.store.records).model(generation.model)
+            seen = record.epoch, record.seq
+            changed = seen != self._seen or time.monotonic() >= self._due
+            cuts = cuts_of(bound.store.records, generation) if changed else []
+        if self._away:
+            self._away = False
+            self._say(logging.INFO, "cuts are followed again")
+        if not changed:
+            return
+        before = turns.shown()
+        oldest, newest = (f(shown.version for shown in before) for f in (min, max))
+        wanted = wanted_cuts(generation, cuts, oldest)
+        try:
+            # Else the cut was damaged after it was read, and an export brings it again: until then
+            # it stays.
+            if wanted.version >= newest:
+                self._show(turns, wanted, self._files.write(bound, wanted, silence.asking))
+        except Exception as err:
+            pause = self._retry_seconds(wanted.version, err)
+            self._seen, self._due = seen, time.monotonic() + pause
+            reason = str(as_request_error(err))
+            if reason != self._refused:
+                self._say(logging.ERROR, f"cut {wanted.version:016x} is not taken: {reason}")
+            self._refused = reason
+            return
+        self._refused = ""
+        now = turns.shown()
+        shown = min(cut.version for cut in now)
+        if shown != self._noted and shown != generation.row_version:
+            bound.note_cut(shown)
+            self._noted = shown
+        self._files.keep(now)
+        # Nobody tells that a cut was folded, but its record.
+        self._seen, self._due = seen, math.inf
+        if wanted.layers:
+            self._due = time.monotonic() + _FOLD_SECONDS
+
+    def _show(self, turns: Turns, wanted: WantedCuts, cut: control_pb2.ShownCut) -> None:
+        before = turns.shown()
+        if any(shown != cut for shown in before):
+            turns.show(cut, forget_cached=wanted.missed)
+        if any(shown.version != cut.version for shown in before):
+            self._counts.count_taken(self._model, self._version)
+            rows = 0 if wanted.newest is None else wanted.newest.rows
+            self._say(
+                logging.INFO, f"shows step {wanted.step} (cut {wanted.version:016x}, {rows} rows)"
+            )
+        self._counts.show(self._model, self._version, wanted.version, wanted.step)
+
+    def _retry_seconds(self, version: int, error: Exception) -> float:
+        crashed = isinstance(error, ServerEndedError)
+        longest = _LONGEST_CRASH_RETRY_SECONDS if crashed else _LONGEST_RETRY_SECONDS
+        known, seconds = self._retry
+        seconds = _RETRY_SECONDS if known != version else min(2 * seconds, longest)
+        self._retry = version, seconds
+        return seconds
+
+    def _tell_silence(self, silent: bool) -> None:
+        assert self._turns is not None  # they are followed
+        self._turns.set_stale(silent)
+        self._counts.set_stale(self._model, self._version, silent)
+
+    def _say(self, level: int, line: str) -> None:
+        if not self._closed.is_set():
+            _LOG.log(level, f"{self._model}: version {self._version}: {line}", stacklevel=2)

@@ -1,0 +1,131 @@
+"""The rows of a loaded version in a store, as the data plane is told of them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hotrow.errors import UnavailableError
+from hotrow.manifest import read_manifest
+from hotrow.protos import control_pb2
+from hotrow.serving.config.row_options import RowOptions
+from hotrow.store.topology_watch import TopologyWatch
+
+if TYPE_CHECKING:
+    from hotrow.store.bound_rows import BoundRows
+
+_LOG = logging.getLogger(__name__)
+
+_OF_FILES = "file:"
+# What says where rows are, of control_pb2.Rows.
+_PLACE = ("generation", "topology", "username", "password", "database")
+
+
+class VersionRows:
+    """What the data plane needs to read the rows of a version, until it is closed.
+
+    Args:
+        manifest: path of the version's; "" for a version without tables.
+        options: how rows are read.
+        before: how an executable that was found reads them; they stay like that while the store
+            does not answer.
+        folder: for sockets; private.
+
+    Raises:
+        NotFoundError, DataLossError: the store does not have the rows.
+        UnavailableError, PermissionDeniedError: it does not answer, or does not let us in.
+    """
+
+    def __init__(
+        self,
+        manifest: str,
+        options: RowOptions,
+        before: control_pb2.Rows | None,
+        folder: Path,
+    ) -> None:
+        self.message = control_pb2.Rows(
+            timeout_millis=options.timeout_ms,
+            default_on_failure=options.on_failure == "default",
+            cache_rows=options.cache_rows,
+            cache_bytes=options.cache_bytes,
+            cache_lru=options.cache_policy == "lru",
+        )
+        self._options = options
+        self._before = before
+        self._folder = folder
+        self._watch: TopologyWatch | None = None
+        self._bound: BoundRows | None = None
+        self._binding = threading.Lock()
+        self._store_url = ""
+        if not manifest:
+            return
+        found = read_manifest(Path(manifest))
+        url = options.store or found.store
+        if not url or (url.startswith(_OF_FILES) and not url.startswith("file://")):
+            return  # the version's own, which nobody deletes
+        self._store_url = url
+        self._generation = found.generation
+        try:
+            self._bound = self._bind()
+        except UnavailableError:
+            if before is None:
+                raise
+            for name in _PLACE:
+                setattr(self.message, name, getattr(before, name))
+            _LOG.warning(f"{url} does not answer; rows go on as before until it does")
+            return
+        try:
+            place = self._bound.place()
+        except BaseException:
+            self._bound.close()
+            raise
+        for name, value in place.items():
+            setattr(self.message, name, value)
+
+    @property
+    def are_shared(self) -> bool:
+        """Whether they are in a store beside other versions', where cuts may change them."""
+        return bool(self._store_url)
+
+    def bound(self) -> BoundRows:
+        """Returns shared rows, bound.
+
+        Raises:
+            HotrowError: they are not, and the store does not answer now or does not have them.
+        """
+        with self._binding:
+            if self._bound is None:
+                self._bound = self._bind()
+            return self._bound
+
+    def watch(self, set_topology: Callable[[str], None]) -> None:
+        """Calls `set_topology` from now on whenever the nodes of the store are others."""
+        known = self.message.topology
+        if not known:
+            return
+        if self._before is not None and self._before.topology != known:
+            set_topology(known)
+
+        def tell(topology: str) -> None:
+            set_topology(topology)
+            _LOG.info(f"{self._store_url}: the nodes of the store have changed")
+
+        self._watch = TopologyWatch(lambda: self.bound().topology(), tell, known)
+
+    def close(self) -> None:
+        """Gives the lease and the store back."""
+        try:
+            if self._watch is not None:
+                self._watch.close()
+        finally:
+            if self._bound is not None:
+                self._bound.close()
+
+    def _bind(self) -> BoundRows:
+        # Not before: a server without such a store does without its libraries.
+        from hotrow.store.bound_rows import BoundRows
+
+        return BoundRows(self._store_url, self._generation, self._options.access, self._folder)

@@ -1,0 +1,1 @@
+"""Messages, texts and statuses as clients and files have them."""
