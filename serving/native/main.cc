@@ -17,10 +17,10 @@
 #include <system_error>
 #include <thread>
 
-#include "control_service.h"
-#include "control_socket.h"
-#include "log_line.h"
-#include "session.h"
+#include "base/log_line.h"
+#include "control/service.h"
+#include "control/socket.h"
+#include "session/session.h"
 
 int main(int argc, char** argv) {
   if (argc != 5) {

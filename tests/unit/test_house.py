@@ -22,6 +22,9 @@ LINKS = ("cli", "ops", "protos", "serving", "trainer")
 # The higher may import the lower; two of the same height only themselves.
 HEIGHTS = {"cli": 5, "trainer": 4, "serving": 4, "ops": 3, "core": 2, "protos": 1, "_native": 0}
 
+# Inside serving, the lowest first; above them all the server and the client.
+SERVING_ROOMS = ["wire", "monitoring", "config", "data_plane", "updates", "lifecycle", "rest"]
+
 PUBLIC_NAMES = [
     "SGD",
     "Adagrad",
@@ -288,17 +291,33 @@ def test_no_file_names_a_package_registry_or_a_path_of_one_machine() -> None:
     assert wrong == []
 
 
-def test_no_room_of_the_core_includes_a_higher_one() -> None:
+def test_no_room_of_serving_imports_a_higher_one() -> None:
+    def height(module: str) -> int:
+        name = (*module.split("."), "", "")[2]
+        return SERVING_ROOMS.index(name) if name in SERVING_ROOMS else len(SERVING_ROOMS)
+
+    serving = [(module, path) for module, path in SOURCES if room(module) == "serving"]
+    rooms = {module.split(".")[2] for module, _ in serving if module.count(".") > 2}
+    assert rooms == {*SERVING_ROOMS, "native"}
+    upward = [
+        f"{path.relative_to(ROOT)}:{line} imports {other}"
+        for module, path in serving
+        for line, other in imported(path)
+        if room(other) == "serving" and height(other) > height(module)
+    ]
+    assert upward == []
+
+
+def test_no_room_of_the_native_code_includes_a_higher_one() -> None:
     done = subprocess.run(
         [ROOT / ".ci" / "rooms", "--check"], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_the_tests_of_the_core_stand_in_its_rooms() -> None:
-    native = ROOT / "ops" / "native"
-    rooms = {path.parent.relative_to(native / "core") for path in native.glob("core/**/*.h")}
-    tested = {
-        path.parent.relative_to(native / "tests") for path in native.glob("tests/**/*_test.cc")
-    }
+@pytest.mark.parametrize(("native", "house"), [("ops/native", "core"), ("serving/native", ".")])
+def test_native_tests_stand_in_the_rooms_of_what_they_test(native: str, house: str) -> None:
+    home, tests = ROOT / native / house, ROOT / native / "tests"
+    rooms = {path.parent.relative_to(home) for path in home.glob("**/*.h")}
+    tested = {path.parent.relative_to(tests) for path in tests.glob("**/*_test.cc")}
     assert tested <= rooms, tested - rooms

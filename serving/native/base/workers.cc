@@ -1,0 +1,165 @@
+#include "base/workers.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "base/event.h"
+
+namespace hotrow_server {
+namespace {
+
+// More idle threads than this end.
+constexpr int kMostIdle = 64;
+// Events without a pause, about four requests, after which another thread helps.
+constexpr int kBusyEvents = 12;
+// So does it when a thread, between so many events, computes for this share of the time: gRPC looks
+// at one connection at a time, and says that there is no event while others have some.
+constexpr int kSampledEvents = 32;
+constexpr double kBusyShare = 0.85;
+// A thread that helps and had to wait so often, never busy in between, helps no more.
+constexpr int kIdleWaits = 16;
+// Nor does one that waits longer than this.
+constexpr auto kHelps = std::chrono::milliseconds(100);
+
+// Between two looks at threads, and how long an event is brief.
+constexpr auto kWatch = std::chrono::milliseconds(20);
+
+using Clock = std::chrono::system_clock;
+using Steady = std::chrono::steady_clock;
+
+// How much this thread computes.
+class Load {
+ public:
+  // The share of the time since the last call.
+  double sample() {
+    timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    const auto used = std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
+    const auto at = Steady::now();
+    const double share = std::chrono::duration<double>(used - used_) / (at - at_);
+    used_ = used;
+    at_ = at;
+    return share;
+  }
+
+ private:
+  std::chrono::nanoseconds used_{0};
+  Steady::time_point at_ = Steady::now();
+};
+
+}  // namespace
+
+thread_local Workers::Taker* Workers::own_taker_ = nullptr;
+
+Workers::Workers(grpc::CompletionQueue* queue)
+    : queue_(queue),
+      most_takers_(static_cast<int>(std::max(1u, std::thread::hardware_concurrency()))) {
+  const std::lock_guard lock(mutex_);
+  add_taker();
+  std::thread([this] { watch(); }).detach();
+}
+
+void Workers::hand_over() {
+  if (own_taker_ == nullptr || !own_taker_->in_charge.load(std::memory_order_relaxed)) return;
+  Workers* const workers = own_taker_->workers;
+  const std::lock_guard lock(workers->mutex_);
+  workers->replace(own_taker_);
+}
+
+void Workers::replace(Taker* taker) {
+  if (!taker->in_charge.exchange(false)) return;
+  if (--takers_ == 0) add_taker();
+}
+
+void Workers::watch() {
+  for (;;) {
+    std::this_thread::sleep_for(kWatch);
+    const Time now = Steady::now();
+    const std::lock_guard lock(mutex_);
+    for (Taker* const taker : all_) {
+      if (now - taker->since.load(std::memory_order_relaxed) > kWatch) replace(taker);
+    }
+  }
+}
+
+void Workers::add_taker() {
+  ++takers_;
+  if (idle_ > calls_) {
+    ++calls_;
+    called_.notify_one();
+    return;
+  }
+  std::thread([this] { work(); }).detach();
+}
+
+void Workers::work() {
+  Taker taker{this};
+  own_taker_ = &taker;
+  std::list<Taker*>::iterator place;
+  {
+    const std::lock_guard lock(mutex_);
+    place = all_.insert(all_.end(), &taker);
+  }
+  do {
+    take_events(&taker);
+  } while (come_back());
+  const std::lock_guard lock(mutex_);
+  all_.erase(place);
+}
+
+void Workers::take_events(Taker* taker) {
+  int without_pause = 0, waits = 0;
+  Load load;
+  load.sample();
+  for (int events = 1;; ++events) {
+    void* tag;
+    bool ok;
+    auto got = queue_->AsyncNext(&tag, &ok, gpr_inf_past(GPR_CLOCK_MONOTONIC));
+    if (got == grpc::CompletionQueue::TIMEOUT) {
+      without_pause = 0;
+      if (++waits > kIdleWaits && leave()) return;
+      while ((got = queue_->AsyncNext(&tag, &ok, Clock::now() + kHelps)) ==
+             grpc::CompletionQueue::TIMEOUT) {
+        if (leave()) return;
+      }
+    } else {
+      ++without_pause;
+    }
+    const bool sampled = events % kSampledEvents == 0;
+    if (without_pause >= kBusyEvents || (sampled && load.sample() > kBusyShare)) {
+      without_pause = waits = 0;
+      const std::lock_guard lock(mutex_);
+      if (takers_ < most_takers_) add_taker();
+    }
+    taker->since.store(Steady::now(), std::memory_order_relaxed);
+    taker->in_charge = true;
+    static_cast<Event*>(tag)->happen(ok);
+    if (!taker->in_charge.exchange(false)) return;
+  }
+}
+
+bool Workers::leave() {
+  const std::lock_guard lock(mutex_);
+  if (takers_ <= 1) return false;
+  --takers_;
+  return true;
+}
+
+bool Workers::come_back() {
+  std::unique_lock lock(mutex_);
+  if (takers_ == 0) {
+    ++takers_;
+    return true;
+  }
+  if (idle_ >= kMostIdle) return false;
+  ++idle_;
+  called_.wait(lock, [this] { return calls_ > 0; });
+  --calls_;
+  --idle_;
+  return true;
+}
+
+}  // namespace hotrow_server

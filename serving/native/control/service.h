@@ -1,0 +1,64 @@
+// What the control process asks for: versions come and go, routes change, ports open.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "hotrow/protos/control.pb.h"
+#include "request_log/record_writer.h"
+#include "service/routes.h"
+
+namespace hotrow_server {
+
+// The server on the public ports, with what it needs.
+class PublicServer;
+
+class ControlService {
+ public:
+  // ops: the library of our ops.
+  explicit ControlService(std::string ops);
+  ~ControlService();
+
+  // Safe from several threads.
+  hotrow::Reply answer(const hotrow::Request& request);
+
+  // After it was drained, and who asked for it has been answered.
+  void end();
+  void wait_until_ended();
+
+ private:
+  // Fail with Refused.
+  hotrow::LoadReply load(const hotrow::LoadRequest& request);
+  void unload(const hotrow::UnloadRequest& request);
+  void set_routes(const hotrow::Routes& routes);
+  void set_batching(const hotrow::SetBatching& batching);
+  void set_topology(const hotrow::SetTopology& request);
+  void show(const hotrow::Show& request);
+  void wait_for_rest(const hotrow::Show& request);
+  void set_stale(const hotrow::SetStale& request);
+  hotrow::ListenReply listen(const hotrow::ListenRequest& request);
+  void drain(const hotrow::DrainRequest& request);
+  hotrow::DescribeReply describe();
+  void add_row_stats(hotrow::StatsReply* reply);
+  void add_tensorflow_stats(hotrow::StatsReply* reply);
+
+  // With the lock. Fails with NOT_FOUND.
+  std::shared_ptr<Servable>& loaded(uint64_t servable);
+  void refuse_routed(uint64_t servable);
+
+  std::string ops_;
+  BatchThreads batch_threads_;
+  RecordWriter record_writer_;
+  CurrentRoutes routes_;
+  std::mutex mutex_;
+  std::mutex showing_;
+  std::condition_variable changed_;
+  Routes::Servables servables_;
+  std::unique_ptr<PublicServer> server_;
+  bool drained_ = false;
+  bool ended_ = false;
+};
+
+}  // namespace hotrow_server

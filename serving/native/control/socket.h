@@ -1,0 +1,14 @@
+// The Unix socket of the control process: lengths and messages, as protos/control.proto says.
+#pragma once
+
+#include <string>
+
+#include "control/service.h"
+
+namespace hotrow_server {
+
+// Answers on the socket in threads of its own, until the process ends. Fails with
+// std::system_error when it cannot listen.
+void serve_control(const std::string& path, ControlService* control);
+
+}  // namespace hotrow_server

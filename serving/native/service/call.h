@@ -1,0 +1,68 @@
+// A call on the public ports. PredictionService is answered here; every other service by the
+// control process, with its message and its reply passed on as they are.
+#pragma once
+
+#include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/byte_buffer.h>
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/event.h"
+#include "service/prediction_service.h"
+#include "service/request_metrics.h"
+
+namespace hotrow_server {
+
+// What all calls of a server share.
+struct Reception {
+  // most_calls: of PredictionService, answered at a time; more are refused (RESOURCE_EXHAUSTED).
+  Reception(const Inference& inference, std::unique_ptr<grpc::GenericStub> to_backend, int most)
+      : prediction(inference), backend(std::move(to_backend)), most_calls(most) {}
+
+  grpc::AsyncGenericService service;
+  grpc::ServerCompletionQueue* queue = nullptr;
+  PredictionService prediction;
+  std::unique_ptr<grpc::GenericStub> backend;
+  const int most_calls;
+  std::atomic<int> calls{0};
+  // Calls of any service that arrived and have not ended.
+  std::atomic<int> open{0};
+};
+
+class Call final : public Event {
+ public:
+  // Waits for a call; it deletes itself when that has ended.
+  explicit Call(Reception* reception);
+
+ private:
+  enum class Step { kArriving, kReading, kAsking, kFinishing };
+
+  void happen(bool ok) override;
+  void take_request();
+  void answer(PredictionService::Method method);
+  void forward();
+  void finish(const grpc::Status& status);
+
+  Reception* const reception_;
+  Step step_ = Step::kArriving;
+  grpc::GenericServerContext context_;
+  grpc::GenericServerAsyncReaderWriter stream_;
+  grpc::ByteBuffer request_, reply_;
+  bool counted_ = false;
+  std::optional<RequestFacts> facts_;  // of PredictionService
+
+  // Of a call that is passed on.
+  struct Asked {
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::GenericClientAsyncResponseReader> reader;
+    grpc::Status status;
+  };
+  std::unique_ptr<Asked> asked_;
+};
+
+}  // namespace hotrow_server

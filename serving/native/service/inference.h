@@ -1,0 +1,54 @@
+// What the server answers: requests and replies are TF Serving's messages.
+#pragma once
+
+#include <grpcpp/support/byte_buffer.h>
+
+#include <functional>
+
+#include "service/request_metrics.h"
+#include "service/routes.h"
+#include "session/run.h"
+#include "tensorflow_serving/apis/classification.pb.h"
+#include "tensorflow_serving/apis/get_model_metadata.pb.h"
+#include "tensorflow_serving/apis/inference.pb.h"
+#include "tensorflow_serving/apis/regression.pb.h"
+
+namespace hotrow_server {
+
+struct InferenceOptions {
+  bool tensor_content = false;     // outputs in one piece of bytes
+  bool check_method_name = false;  // of signatures, as --enable_signature_method_name_check
+};
+
+// What a request has to run, and what makes its reply.
+struct Plan {
+  Routes::Route way;
+  Run run;                                    // without its deadline
+  std::function<void(const Results&)> reply;  // of the first results; others may follow
+};
+
+// Every method, and the making of every reply, fails with Refused: TF Serving's code and text.
+class Inference {
+ public:
+  Inference(const CurrentRoutes& routes, InferenceOptions options)
+      : routes_(&routes), options_(options) {}
+
+  // Bytes of a PredictRequest to those of a PredictResponse. facts: are filled in as they become
+  // known, also by the others.
+  Plan predict(grpc::ByteBuffer* request, RequestFacts* facts, grpc::ByteBuffer* reply) const;
+  Plan classify(const tensorflow::serving::ClassificationRequest& request, RequestFacts* facts,
+                tensorflow::serving::ClassificationResponse* response) const;
+  Plan regress(const tensorflow::serving::RegressionRequest& request, RequestFacts* facts,
+               tensorflow::serving::RegressionResponse* response) const;
+  Plan multi_inference(const tensorflow::serving::MultiInferenceRequest& request,
+                       RequestFacts* facts,
+                       tensorflow::serving::MultiInferenceResponse* response) const;
+  void metadata(const tensorflow::serving::GetModelMetadataRequest& request, RequestFacts* facts,
+                tensorflow::serving::GetModelMetadataResponse* response) const;
+
+ private:
+  const CurrentRoutes* routes_;
+  InferenceOptions options_;
+};
+
+}  // namespace hotrow_server

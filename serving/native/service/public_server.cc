@@ -1,0 +1,71 @@
+#include "service/public_server.h"
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/server_builder.h>
+#include <grpcpp/support/channel_arguments.h>
+
+#include <chrono>
+#include <future>
+#include <thread>
+
+namespace hotrow_server {
+namespace {
+
+constexpr int kMostCalls = 1024;
+// Calls that can arrive at the same time without waiting for a thread.
+constexpr int kArriving = 32;
+// Without an open call after which a drain has ended: replies are on their way for a while, and
+// calls may have come just before the end.
+constexpr auto kQuiet = std::chrono::milliseconds(200);
+constexpr auto kLook = std::chrono::milliseconds(2);
+
+std::unique_ptr<grpc::GenericStub> backend_at(const std::string& address) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(-1);
+  arguments.SetMaxSendMessageSize(-1);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 200);
+  return std::make_unique<grpc::GenericStub>(
+      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
+}
+
+}  // namespace
+
+PublicServer::PublicServer(const hotrow::ListenRequest& request, const CurrentRoutes& routes)
+    : request_(request),
+      listening_(request_),
+      reception_(Inference(routes, {request.tensor_content(), request.check_method_name()}),
+                 backend_at(request.backend()),
+                 request.max_threads() > 0 ? request.max_threads() : kMostCalls) {
+  grpc::ServerBuilder builder;
+  builder.SetMaxReceiveMessageSize(-1);
+  builder.SetMaxSendMessageSize(-1);
+  listening_.prepare(&builder);
+  builder.RegisterAsyncGenericService(&reception_.service);
+  queue_ = builder.AddCompletionQueue();
+  reception_.queue = queue_.get();
+  server_ = builder.BuildAndStart();
+  if (server_ == nullptr) {
+    queue_->Shutdown();
+    void* tag;
+    for (bool ok; queue_->Next(&tag, &ok);) continue;
+  }
+  listening_.check(server_.get());
+  for (int i = 0; i < kArriving; ++i) new Call(&reception_);
+  workers_ = std::make_unique<Workers>(queue_.get());
+}
+
+void PublicServer::drain(Clock::time_point deadline) {
+  std::promise<void> ended;
+  std::future<void> end = ended.get_future();
+  std::thread([this, deadline, ended = std::move(ended)]() mutable {
+    server_->Shutdown(deadline);
+    ended.set_value();
+  }).detach();
+  for (auto quiet = kQuiet; quiet > quiet.zero();) {
+    if (end.wait_for(kLook) == std::future_status::ready) return;
+    quiet = reception_.open.load(std::memory_order_relaxed) == 0 ? quiet - kLook : kQuiet;
+  }
+}
+
+}  // namespace hotrow_server

@@ -1,0 +1,35 @@
+// The gRPC server on the public ports.
+#pragma once
+
+#include <grpcpp/server.h>
+
+#include <memory>
+
+#include "base/workers.h"
+#include "hotrow/protos/control.pb.h"
+#include "service/call.h"
+#include "service/listening.h"
+
+namespace hotrow_server {
+
+class PublicServer {
+ public:
+  // Listens at once. Fails with UNAVAILABLE when a port is taken or not allowed.
+  PublicServer(const hotrow::ListenRequest& request, const CurrentRoutes& routes);
+  const hotrow::ListenRequest& request() const { return request_; }
+  int port() const { return listening_.port(); }
+  // Takes no new call; returns when the running ones have ended, or were broken off at the
+  // deadline. Those who watch health are told, and not waited for: they never end. The process ends
+  // then: nothing here is taken apart beneath its threads.
+  void drain(Clock::time_point deadline);
+
+ private:
+  hotrow::ListenRequest request_;
+  Listening listening_;
+  Reception reception_;
+  std::unique_ptr<grpc::ServerCompletionQueue> queue_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<Workers> workers_;
+};
+
+}  // namespace hotrow_server

@@ -1,0 +1,57 @@
+#include "service/row_metrics.h"
+
+#include <cmath>
+#include <map>
+#include <string_view>
+
+#include "core/abi/c_api.h"
+
+namespace hotrow_server {
+namespace {
+
+// What the core counts of a store's nodes begins so.
+constexpr std::string_view kOfNodes = "store_";
+
+struct Report {
+  hotrow::StatsReply* reply;
+  const Servable* servable;
+  std::map<std::string, hotrow::StatsReply::Family*> families;
+
+  hotrow::StatsReply::Family* family(const std::string& name, bool gauge) {
+    hotrow::StatsReply::Family*& family = families[name];
+    if (family == nullptr) {
+      family = reply->add_families();
+      family->set_name("hotrow_" + name + (gauge ? "" : "_total"));
+      family->set_gauge(gauge);
+      family->add_label_names("model_name");
+      family->add_label_names("version");
+      family->add_label_names(name.starts_with(kOfNodes) ? "node" : "table");
+    }
+    return family;
+  }
+};
+
+void add(void* context, const char* name, const char* of, double value, int gauge) {
+  Report& report = *static_cast<Report*>(context);
+  hotrow::StatsReply::Cell* const cell = report.family(name, gauge != 0)->add_cells();
+  cell->add_labels(report.servable->request().model());
+  cell->add_labels(std::to_string(report.servable->request().version()));
+  cell->add_labels(of);
+  cell->set_count(std::llround(value));
+}
+
+}  // namespace
+
+void write_row_stats(const std::vector<std::shared_ptr<const Servable>>& servables,
+                     hotrow::StatsReply* reply) {
+  Report report{reply, nullptr, {}};
+  for (const auto& servable : servables) {
+    if (!servable->has_own_tables()) continue;
+    report.servable = servable.get();
+    // One that is being unloaded has no more counts.
+    hr_serving_counts(servable->request().model().c_str(), servable->request().version(), add,
+                      &report);
+  }
+}
+
+}  // namespace hotrow_server

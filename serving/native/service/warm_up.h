@@ -1,0 +1,16 @@
+// Requests that a version answers before clients reach it: the first run of a signature takes tens
+// of milliseconds.
+#pragma once
+
+#include <memory>
+
+#include "hotrow/protos/control.pb.h"
+#include "service/servable.h"
+
+namespace hotrow_server {
+
+// Answers the warm-up requests of a load, and fails as the first one does; then those of zeros, if
+// it wants them, of which none fails it.
+void warm_up(const hotrow::LoadRequest& load, const std::shared_ptr<Servable>& servable);
+
+}  // namespace hotrow_server

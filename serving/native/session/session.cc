@@ -1,0 +1,292 @@
+#include "session/session.h"
+
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/wire_format_lite.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <string_view>
+
+#include "base/refused.h"
+#include "base/workers.h"
+#include "session/pure_signatures.h"
+
+namespace hotrow_server {
+namespace {
+
+using std::chrono::duration_cast;
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+
+// Runs that take longer go to TensorFlow's threads: several of them may then share a run, and a
+// deadline ends it. That costs 0.1 ms; shorter runs stay in the thread of their request.
+constexpr int64_t kLongNanos = 2'000'000;
+// Before runs that take longer another thread is woken for the next request, which costs 20 us.
+constexpr int64_t kBriefNanos = 1'000'000;
+// Instead of how long runs take, of which there was one.
+constexpr int64_t kRanOnce = 1;
+// Of our exports; see ops/export/signatures.py.
+constexpr std::string_view kReport = "hotrow/report/";
+// Of MetaGraphDef.
+constexpr int kSaverDef = 3;
+constexpr int kSignatureDef = 5;
+
+// What TensorFlow appends, in a line of its own, to what an op failed with, when it makes an
+// INTERNAL error of an UNAVAILABLE one for the sake of its own clusters.
+constexpr const char* kReplaced =
+    "originally returned UnavailableError, and was replaced by InternalError";
+
+struct StatusOf {
+  StatusOf() : status(TF_NewStatus()) {}
+  ~StatusOf() { TF_DeleteStatus(status); }
+  StatusOf(const StatusOf&) = delete;
+  void check() const {
+    const TF_Code code = TF_GetCode(status);
+    if (code == TF_OK) return;
+    std::string text = TF_Message(status);
+    const size_t replaced = text.find(kReplaced);
+    if (code != TF_INTERNAL || replaced == std::string::npos) {
+      throw Refused(static_cast<grpc::StatusCode>(code), text);
+    }
+    text.erase(text.rfind('\n', replaced) + 1);
+    throw Refused(grpc::StatusCode::UNAVAILABLE, text);
+  }
+  TF_Status* status;
+};
+
+// A serialized RunOptions{timeout_in_ms, inter_op_thread_pool}.
+class RunOptions {
+ public:
+  RunOptions(int64_t timeout_millis, bool in_this_thread) {
+    namespace io = google::protobuf::io;
+    uint8_t* end = bytes_;
+    if (timeout_millis > 0) {
+      *end++ = 2 << 3;
+      end = io::CodedOutputStream::WriteVarint64ToArray(static_cast<uint64_t>(timeout_millis), end);
+    }
+    if (in_this_thread) {
+      *end++ = 3 << 3;
+      end = io::CodedOutputStream::WriteVarint64ToArray(~uint64_t{0}, end);  // -1
+    }
+    buffer_ = {bytes_, static_cast<size_t>(end - bytes_), nullptr};
+  }
+  const TF_Buffer* get() const { return buffer_.length == 0 ? nullptr : &buffer_; }
+
+ private:
+  uint8_t bytes_[32];
+  TF_Buffer buffer_;
+};
+
+// The first run prepares what later ones use, and tells nothing of them.
+int64_t next_typical(int64_t typical, int64_t taken) {
+  if (typical == 0) return kRanOnce;
+  if (typical == kRanOnce) return std::max(taken, kRanOnce + 1);
+  return typical + (taken - typical) / 8;
+}
+
+// Whether a serialized graph has a loop, whose runs may take any time: a NodeDef with such an `op`,
+// its field 2.
+bool has_loop(std::string_view graph) {
+  using namespace std::string_view_literals;
+  for (const std::string_view op :
+       {"\x12\x05While"sv, "\x12\x0eStatelessWhile"sv, "\x12\x08LoopCond"sv}) {
+    if (memmem(graph.data(), graph.size(), op.data(), op.size()) != nullptr) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Session::Session(const std::string& path, const std::vector<std::string>& tags,
+                 const std::string& session_config) {
+  const StatusOf status;
+  const std::unique_ptr<TF_SessionOptions, void (*)(TF_SessionOptions*)> options(
+      TF_NewSessionOptions(), TF_DeleteSessionOptions);
+  if (!session_config.empty()) {
+    TF_SetConfig(options.get(), session_config.data(), session_config.size(), status.status);
+    status.check();
+  }
+  std::vector<const char*> tag_list;
+  for (const std::string& tag : tags) tag_list.push_back(tag.c_str());
+  const std::unique_ptr<TF_Buffer, void (*)(TF_Buffer*)> meta_graph(TF_NewBuffer(),
+                                                                    TF_DeleteBuffer);
+  graph_ = TF_NewGraph();
+  // Restored in this thread, which may have been told to give way; not in those of the requests.
+  const RunOptions in_this_thread(0, true);
+  session_ = TF_LoadSessionFromSavedModel(options.get(), in_this_thread.get(), path.c_str(),
+                                          tag_list.data(), static_cast<int>(tag_list.size()),
+                                          graph_, meta_graph.get(), status.status);
+  try {
+    status.check();
+    read_meta_graph(meta_graph.get());
+    may_loop_ = has_loop({static_cast<const char*>(meta_graph->data), meta_graph->length});
+  } catch (...) {
+    close();
+    throw;
+  }
+}
+
+void Session::close() {
+  if (session_ != nullptr) {
+    const StatusOf status;
+    TF_CloseSession(session_, status.status);
+    TF_DeleteSession(session_, status.status);
+  }
+  if (graph_ != nullptr) TF_DeleteGraph(graph_);
+  session_ = nullptr;
+  graph_ = nullptr;
+}
+
+void Session::read_meta_graph(const TF_Buffer* meta_graph) {
+  // Of a MetaGraphDef its signatures and how it is restored, by hand: the rest is the graph, which
+  // TensorFlow has.
+  using google::protobuf::internal::WireFormatLite;
+  constexpr auto kDelimited = WireFormatLite::WIRETYPE_LENGTH_DELIMITED;
+  google::protobuf::io::CodedInputStream in(static_cast<const uint8_t*>(meta_graph->data),
+                                            static_cast<int>(meta_graph->length));
+  for (uint32_t tag; (tag = in.ReadTag()) != 0;) {
+    const bool signature = tag == WireFormatLite::MakeTag(kSignatureDef, kDelimited);
+    if (!signature && tag != WireFormatLite::MakeTag(kSaverDef, kDelimited)) {
+      if (!WireFormatLite::SkipField(&in, tag)) break;
+      continue;
+    }
+    std::string part;
+    uint32_t bytes = 0;
+    if (!in.ReadVarint32(&bytes) || !in.ReadString(&part, static_cast<int>(bytes))) break;
+    if (signature) {
+      read_signature(part);
+    } else {
+      saver_.ParseFromString(part);
+    }
+  }
+}
+
+// entry: of the map, name and SignatureDef.
+void Session::read_signature(const std::string& entry) {
+  using google::protobuf::internal::WireFormatLite;
+  google::protobuf::io::CodedInputStream fields(reinterpret_cast<const uint8_t*>(entry.data()),
+                                                static_cast<int>(entry.size()));
+  std::string name, value;
+  for (uint32_t field; (field = fields.ReadTag()) != 0;) {
+    uint32_t length = 0;
+    if (WireFormatLite::GetTagWireType(field) != WireFormatLite::WIRETYPE_LENGTH_DELIMITED ||
+        !fields.ReadVarint32(&length)) {
+      break;
+    }
+    std::string& into = WireFormatLite::GetTagFieldNumber(field) == 1 ? name : value;
+    if (!fields.ReadString(&into, static_cast<int>(length))) break;
+  }
+  if (!signatures_[name].ParseFromString(value)) {
+    throw Refused(grpc::StatusCode::DATA_LOSS, "the signature " + name + " cannot be read");
+  }
+  // Not a client's: outputs that ops/export keeps apart from those of a signature.
+  if (name.starts_with(kReport)) {
+    for (const auto& [output, info] : signatures_[name].outputs()) {
+      reports_[{name.substr(kReport.size()), output}] = info.name();
+    }
+    signatures_.erase(name);
+  }
+}
+
+void Session::restore(const std::string& prefix) const {
+  const TF_Output file = tensor(saver_.filename_tensor_name());
+  TF_Operation* const restoring = TF_GraphOperationByName(graph_, saver_.restore_op_name().c_str());
+  if (file.oper == nullptr || restoring == nullptr) {
+    throw Refused(grpc::StatusCode::FAILED_PRECONDITION,
+                  "the SavedModel does not say how its variables are restored");
+  }
+  const Tensor name = make_tensor(TF_STRING, {});
+  TF_TString_Copy(static_cast<TF_TString*>(TF_TensorData(name.get())), prefix.data(),
+                  prefix.size());
+  TF_Tensor* const value = name.get();
+  // In this thread, which has been told to give way.
+  const RunOptions options(0, true);
+  const StatusOf status;
+  TF_SessionRun(session_, options.get(), &file, &value, 1, nullptr, nullptr, 0, &restoring, 1,
+                nullptr, status.status);
+  status.check();
+}
+
+std::set<std::string> Session::pure_signatures() const {
+  return hotrow_server::pure_signatures(graph_, signatures_);
+}
+
+TF_Output Session::report(const std::string& signature, const std::string& name) const {
+  const auto found = reports_.find({signature, name});
+  return found == reports_.end() ? TF_Output{nullptr, 0} : tensor(found->second);
+}
+
+TF_Output Session::tensor(const std::string& name) const {
+  const size_t colon = name.rfind(':');
+  const std::string operation = name.substr(0, colon);
+  int index = 0;
+  if (colon != std::string::npos) index = std::atoi(name.c_str() + colon + 1);
+  TF_Operation* const found = TF_GraphOperationByName(graph_, operation.c_str());
+  if (found == nullptr || index < 0 || index >= TF_OperationNumOutputs(found)) return {nullptr, 0};
+  return {found, index};
+}
+
+Results Session::run(const Run& run) const {
+  int64_t timeout = 0;
+  if (run.deadline.has_value()) {
+    timeout = duration_cast<milliseconds>(*run.deadline - Clock::now()).count();
+    if (*run.deadline <= Clock::now()) {
+      throw Refused(grpc::StatusCode::DEADLINE_EXCEEDED, "Deadline Exceeded");
+    }
+    timeout = std::max<int64_t>(timeout, 1);
+  }
+  // A session takes each fetch once.
+  std::vector<TF_Output> once;
+  std::vector<size_t> places;
+  for (const TF_Output& fetch : run.fetches) {
+    size_t place = 0;
+    while (place < once.size() && !same(once[place], fetch)) ++place;
+    if (place == once.size()) once.push_back(fetch);
+    places.push_back(place);
+  }
+  const int64_t typical = run.typical_nanos->load(std::memory_order_relaxed);
+  // In this thread nothing could end the run.
+  const bool endless = may_loop_ && run.deadline.has_value();
+  const bool in_this_thread = typical > kRanOnce && typical < kLongNanos && !endless;
+  if (typical <= kRanOnce || typical > kBriefNanos) Workers::hand_over();
+  const RunOptions options(in_this_thread ? 0 : timeout, in_this_thread);
+  std::vector<TF_Tensor*> values(once.size(), nullptr);
+  const StatusOf status;
+  const auto started = std::chrono::steady_clock::now();
+  TF_SessionRun(session_, options.get(), run.feeds.data(), run.inputs.data(),
+                static_cast<int>(run.inputs.size()), once.data(), values.data(),
+                static_cast<int>(once.size()), nullptr, 0, nullptr, status.status);
+  const int64_t taken =
+      duration_cast<nanoseconds>(std::chrono::steady_clock::now() - started).count();
+  std::vector<Tensor> owned;
+  for (TF_Tensor* value : values) owned.emplace_back(value);
+  status.check();
+  run.typical_nanos->store(next_typical(typical, taken), std::memory_order_relaxed);
+  return {std::move(owned), places};
+}
+
+void open_devices() {
+  const StatusOf status;
+  TF_SessionOptions* const options = TF_NewSessionOptions();
+  TF_Graph* const graph = TF_NewGraph();
+  if (TF_Session* session = TF_NewSession(graph, options, status.status)) {
+    TF_DeleteSession(session, status.status);
+  }
+  TF_DeleteGraph(graph);
+  TF_DeleteSessionOptions(options);
+}
+
+void load_ops(const std::string& path) {
+  static std::mutex mutex;
+  static std::set<std::string> loaded;
+  const std::lock_guard lock(mutex);
+  if (loaded.count(path) != 0) return;
+  const StatusOf status;
+  TF_LoadLibrary(path.c_str(), status.status);
+  status.check();
+  loaded.insert(path);
+}
+
+}  // namespace hotrow_server

@@ -1,0 +1,67 @@
+// A SavedModel in a TensorFlow session. With `pure_signatures`, which looks into its graph, the
+// only part of the server that talks to TensorFlow.
+#pragma once
+
+#include <tensorflow/c/c_api.h>
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "session/run.h"
+#include "tensorflow/core/protobuf/meta_graph.pb.h"
+#include "tensorflow/core/protobuf/saver.pb.h"
+
+namespace hotrow_server {
+
+class Session {
+ public:
+  using Signatures = std::map<std::string, tensorflow::SignatureDef>;
+
+  // session_config: a serialized ConfigProto; empty: TensorFlow's defaults. Fails with the code and
+  // the message of TensorFlow.
+  Session(const std::string& path, const std::vector<std::string>& tags,
+          const std::string& session_config);
+  ~Session() { close(); }
+  Session(const Session&) = delete;
+
+  const Signatures& signatures() const { return signatures_; }
+  // A tensor that tells of a signature's samples what clients do not see, by the name that our
+  // exports give it; without an operation when there is none.
+  TF_Output report(const std::string& signature, const std::string& name) const;
+  // Names of those that may run without anybody's asking.
+  std::set<std::string> pure_signatures() const;
+
+  // The tensor "x:0" or "x" of the graph; without an operation when it has none.
+  TF_Output tensor(const std::string& name) const;
+
+  // Safe from several threads.
+  Results run(const Run& run) const;
+
+  // Gives the variables the values of a checkpoint with the keys of the SavedModel's own; nothing
+  // may run meanwhile. prefix: of its files. Fails with the code and the message of TensorFlow;
+  // some variables may then have changed.
+  void restore(const std::string& prefix) const;
+
+ private:
+  void close();
+  void read_meta_graph(const TF_Buffer* meta_graph);
+  void read_signature(const std::string& entry);
+
+  TF_Graph* graph_ = nullptr;
+  TF_Session* session_ = nullptr;
+  Signatures signatures_;
+  // Names of tensors by signature and name.
+  std::map<std::pair<std::string, std::string>, std::string> reports_;
+  tensorflow::SaverDef saver_;
+  bool may_loop_ = false;  // a run may take any time
+};
+
+// Has TensorFlow look for its devices, about which it says much.
+void open_devices();
+
+// Loads a library of ops into the process, once.
+void load_ops(const std::string& path);
+
+}  // namespace hotrow_server

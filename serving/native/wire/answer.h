@@ -1,0 +1,68 @@
+// From what a call throws to the status that its client gets.
+#pragma once
+
+#include <google/protobuf/stubs/common.h>
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/status.h>
+
+#include <exception>
+#include <new>
+#include <string>
+
+#include "base/refused.h"
+
+namespace hotrow_server {
+
+inline bool is_utf8(const std::string& text) {
+  return google::protobuf::internal::IsStructurallyValidUTF8(text.data(),
+                                                             static_cast<int>(text.size()));
+}
+
+// What TensorFlow says may quote bytes of a request; clients expect text.
+inline std::string as_text(std::string message) {
+  if (is_utf8(message)) return message;
+  for (char& byte : message) {
+    if (static_cast<unsigned char>(byte) >= 0x80) byte = '?';
+  }
+  return message;
+}
+
+// A longer message is cut here, as TF Serving's grpc_status_util.cc does.
+inline std::string cut_message(std::string message) {
+  size_t most = 1024;
+  if (message.size() <= most) return message;
+  // Not in the middle of a character.
+  while (most > 0 && (static_cast<unsigned char>(message[most]) & 0xC0) == 0x80) --most;
+  return message.substr(0, most) + "...TRUNCATED";
+}
+
+// Metadata of a caller that wants whole messages: the REST gateway's.
+inline constexpr char kWholeMessages[] = "x-hotrow-whole-messages";
+
+inline bool from_gateway(const grpc::ServerContext& context) {
+  return context.client_metadata().contains(kWholeMessages);
+}
+
+template <typename Work>
+grpc::Status status_of(Work&& work) {
+  try {
+    work();
+    return grpc::Status::OK;
+  } catch (const Refused& refused) {
+    return {refused.code(), refused.what()};
+  } catch (const std::bad_alloc&) {
+    return {grpc::StatusCode::RESOURCE_EXHAUSTED, "no memory for this request"};
+  } catch (const std::exception& error) {
+    return {grpc::StatusCode::INTERNAL, error.what()};
+  }
+}
+
+template <typename Work>
+grpc::Status answer(const grpc::ServerContext& context, Work&& work) {
+  const grpc::Status status = status_of(work);
+  if (status.ok()) return status;
+  const std::string message = as_text(status.error_message());
+  return {status.error_code(), from_gateway(context) ? message : cut_message(message)};
+}
+
+}  // namespace hotrow_server
