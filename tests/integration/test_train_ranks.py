@@ -191,6 +191,7 @@ def test_rows_with_any_number_of_weighted_ids(folder, config, ranks):
         data={
             "format": "libsvm",
             "train": str(folder / "ids.libsvm"),
+            "valid": str(folder / "ids.libsvm"),
             "batch_size": 128,
             "weights": True,
         },
