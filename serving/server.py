@@ -23,16 +23,16 @@ from hotrow.serving.data_plane.supervisor import Supervision
 from hotrow.serving.lifecycle.config_file import ConfigFilePolling, initial_config
 from hotrow.serving.lifecycle.limited_threads import LimitedThreads
 from hotrow.serving.lifecycle.model_lifecycle import LoadPolicy, Lost, ModelLifecycle
+from hotrow.serving.lifecycle.model_service import ModelServer
 from hotrow.serving.lifecycle.route_table import RouteTable
 from hotrow.serving.lifecycle.servable import Servable
 from hotrow.serving.lifecycle.served_models import ServedModels
 from hotrow.serving.lifecycle.warm_up import warm_up
-from hotrow.serving.lifecycle.model_service import ModelServer
 from hotrow.serving.monitoring.log_line import JSON, LogLine
 from hotrow.serving.monitoring.log_relay import log_to_relay
 from hotrow.serving.monitoring.native_counts import NativeCounts
-from hotrow.serving.rest.prometheus import Monitoring, read_metrics_path
 from hotrow.serving.rest.port import take_port
+from hotrow.serving.rest.prometheus import Monitoring, read_metrics_path
 from hotrow.serving.updates.cut_counts import CutCounts
 from hotrow.serving.wire.tensorflow_protos import tensorflow_version
 from hotrow.version import __version__

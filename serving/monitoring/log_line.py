@@ -84,7 +84,7 @@ class LogLine:
         return cls(_time(found.groupdict()), found["level"], found["file"], found["message"])
 
     def component(self) -> str:
-        """Returns the part of the server that wrote it, as in `serving.lifecycle`, or the library."""
+        """Returns the room that wrote it, as in `serving.lifecycle`, or the library."""
         path = self.file.partition(":")[0]
         if path.startswith("hotrow/"):
             parts = path.removeprefix("hotrow/").partition(".")[0].split("/")

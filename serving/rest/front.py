@@ -9,15 +9,15 @@ from collections.abc import Callable, Sequence
 from hotrow.serving.config.options import ServeOptions
 from hotrow.serving.config.tls import Tls
 from hotrow.serving.data_plane.data_plane import DataPlane
+from hotrow.serving.lifecycle.model_service import model_status
 from hotrow.serving.lifecycle.route_table import RouteTable
 from hotrow.serving.lifecycle.served_models import ServedModels
-from hotrow.serving.lifecycle.model_service import model_status
-from hotrow.serving.rest.prometheus import Monitoring
 from hotrow.serving.rest.app import RestApp, RestLimits
 from hotrow.serving.rest.gateway import Gateway
 from hotrow.serving.rest.handler import RestHandler
 from hotrow.serving.rest.health import Health
 from hotrow.serving.rest.http_server import RestServer
+from hotrow.serving.rest.prometheus import Monitoring
 
 
 def start_rest(

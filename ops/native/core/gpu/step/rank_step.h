@@ -13,8 +13,8 @@ namespace hotrow {
 // As device_forward and device_backward, with this rank's batch; all ranks call them in the same
 // order. Failures: as forward.
 int64_t device_rank_forward(const LayerCall& call, bool insert, const std::vector<float*>& pooled,
-                       size_t* missing, DeviceStream stream);
+                            size_t* missing, DeviceStream stream);
 void device_rank_backward(const LayerCall& call, const std::vector<const float*>& gradients,
-                     const BackwardOptions& options, DeviceStream stream);
+                          const BackwardOptions& options, DeviceStream stream);
 
 }  // namespace hotrow
