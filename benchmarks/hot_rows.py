@@ -3,8 +3,8 @@
 Hit rates: one table, all rows present, the cache cold. Keys are Zipf(1.05), and real ones where the
 shared data are at hand: the 26 columns of 10,000 Criteo rows, users and articles of 3 million news
 clicks in the order of time. Beside each cache: an oracle that knows all frequencies and keeps the
-most frequent rows from the start, with as many slots; and the hit rates of Colossal-AI's LFU that
-`reference/embedding_systems.md` has (on Criteo data, cold and seeded with the frequencies of the
+most frequent rows from the start, with as many slots; and the hit rates that Colossal-AI's LFU
+reached when we ran it (on Criteo data, cold and seeded with the frequencies of the
 data set). By lookups: share of all keys whose row was in the cache. By unique rows: the same of the
 distinct keys of each batch, which is what has to be moved.
 

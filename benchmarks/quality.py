@@ -79,13 +79,13 @@ def split_rows(source: Path, train_rows: int, folder: Path) -> tuple[Path, Path]
 def split_criteo(folder: Path) -> Split:
     """Returns the first 8,000 and the last 2,000 rows of Criteo head10k."""
     source = SHARED / "data/criteo_head10k/criteo_head10k.tsv.gz"
-    return Split(*split_rows(source, CRITEO_TRAIN_ROWS, folder), 0.73, "bar of issue 2")
+    return Split(*split_rows(source, CRITEO_TRAIN_ROWS, folder), 0.73, "our own bar")
 
 
 def split_adult(folder: Path) -> Split:
     """Returns the first 26,048 rows of Adult census and the others."""
     source = SHARED / "data/adult_census/adult.data.gz"
-    return Split(*split_rows(source, ADULT_TRAIN_ROWS, folder), 0.91, "bar of issue 2")
+    return Split(*split_rows(source, ADULT_TRAIN_ROWS, folder), 0.91, "our own bar")
 
 
 def split_generated(folder: Path) -> Split:

@@ -2,7 +2,7 @@
 
 Ranks are threads of this process; what they send each other is counted, their time is not looked
 at. `formulas`: 26 tables with the cardinalities of Criteo's columns, Zipf(1.05), by every scheme
-of `reference/embedding_systems.md` 2.3, whose formulas are for many ranks: a rank keeps an Nth of
+of OneFlow's Wide & Deep, whose formulas are for many ranks: a rank keeps an Nth of
 what it has for all, so (N-1)/N of them is expected. `row` against `column` on the same data: at
 most the share of keys that are distinct. `sweep`: tables of many kinds; every scheme is run, and
 `auto` plans on other batches than those. The cheapest has the least bytes at the busiest rank, in

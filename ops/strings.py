@@ -1,4 +1,4 @@
-"""Strings to keys in a graph (design D9b): the function of `hotrow._native.fingerprint64`."""
+"""Strings to keys in a graph: the function of `hotrow._native.fingerprint64`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes a model with embedding layers as a version directory (design D9).
+"""Writes a model with embedding layers as a version directory.
 
 `<base>/<name>/<version>/` holds `saved_model.pb`, `variables/`, `assets/hotrow_manifest.json`,
 `rows/` (the embedded store, unless another is named) and `manifest.json` with the checksum of

@@ -24,7 +24,7 @@ The sizes of messages are told before: 16 bytes a table and rank (24 a feature a
 go to all), which is left out here; so is padding: a table begins at a multiple of 8 bytes in every
 message.
 
-`reference/embedding_systems.md` 2.3 has the form for many ranks, one key a feature and no weights
+OneFlow's Wide & Deep has the form for many ranks, one key a feature and no weights
 (F features, K_r = O_r = B F / N, M_r = 8 B F / N, U_r = d B F / N): A is `column`, B is
 `row_broadcast`, C is `row`. A rank keeps an Nth of what it has for all, so ours is (N-1)/N of
 theirs: A (8 BF + 8 BFD/N) (N-1)/N (the reference has that factor in A's ids alone),

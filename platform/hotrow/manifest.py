@@ -1,4 +1,4 @@
-"""The manifest of an exported version: assets/hotrow_manifest.json (design D9).
+"""The manifest of an exported version: assets/hotrow_manifest.json.
 
 The native lookup reads `generation`, `store` and `tables` from it; people and `platform inspect`
 read the rest.

@@ -1,4 +1,4 @@
-"""Where an exported version keeps what is ours beside its SavedModel (design D9)."""
+"""Where an exported version keeps what is ours beside its SavedModel."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from hotrow.sealed_directory import read_sealed
 from hotrow.version_layout import FILE_NAME, ROWS
 
-# Where an export of ours keeps its manifest (design D9); another SavedModel has none.
+# Where an export of ours keeps its manifest; another SavedModel has none.
 MANIFEST = Path("assets", FILE_NAME)
 DIGEST_BYTES = 64 << 20
 """Files up to this size are read whole and compared with their checksum before a version loads."""

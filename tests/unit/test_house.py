@@ -271,12 +271,14 @@ def test_helps_do_not_wait_for_tensorflow() -> None:
     assert result.stderr == f"{[0] * len(HELPS)} set()\n"
 
 
-def test_no_file_names_a_package_registry_or_a_path_of_one_machine() -> None:
-    """What is installed comes from the user's own index; paths are relative or given."""
+def test_no_file_names_what_its_readers_do_not_have() -> None:
+    """What is installed comes from the user's own index; paths are relative or given; what is
+    cited is in the repository or published."""
     hosts = ["pypi", "pythonhosted", "anaconda", "npmjs", "crates", "proxy.golang"]
     host = "|".join(rf"{re.escape(name)}\.(org|com|io)" for name in hosts)
     machine = r"(?<![\w.})])/(work|root)\b"
-    pattern = re.compile(f"{host}|{machine}")
+    cited = r"design D\d|\(D\d+[a-z]?\)|\breference/\w+\.md|\b[Ii]ssue \d"
+    pattern = re.compile(f"{host}|{machine}|{cited}")
     wrong = []
     for name in git("ls-files", "-z").split("\0")[:-1]:
         path = ROOT / name

@@ -49,7 +49,7 @@ class Ranker(keras.Model):  # type: ignore[misc]
         self.preprocess = DensePreprocessor(config.features.dense_columns())
         self.embedding: hotrow.DistributedEmbedding | None = None
         if features:
-            # Each table is used once a step, so the update is fused into backward (design D3).
+            # Each table is used once a step, so the update is fused into backward.
             self.embedding = hotrow.DistributedEmbedding(
                 split.of_features(features),
                 seed=config.seed,

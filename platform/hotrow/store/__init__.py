@@ -1,4 +1,4 @@
-"""Stores of exported rows: one contract over LMDB and Redis (design D8, D12, 0007).
+"""Stores of exported rows: one contract over LMDB and Redis (docs/design/0007-stores.md).
 
 `open_store` is imported when it is first asked for: a process that needs a store's URL or access
 alone, such as the supervisor of `platform serve`, does without numpy.

@@ -1,4 +1,4 @@
-"""URLs of stores, as commands and manifests take them (design D8)."""
+"""URLs of stores, as commands and manifests take them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The traps of design D3: when rows are updated, by what, and what is refused."""
+"""When rows are updated, by what, and what is refused."""
 
 from __future__ import annotations
 

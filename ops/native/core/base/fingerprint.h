@@ -1,4 +1,4 @@
-// Strings to keys (design D9b): FarmHash Fingerprint64, the function of tf.fingerprint.
+// Strings to keys: FarmHash Fingerprint64, the function of tf.fingerprint.
 #pragma once
 
 #include <cstddef>

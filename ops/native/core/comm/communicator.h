@@ -1,4 +1,4 @@
-// Collectives among the ranks of a run (design D7): by MPI in host memory, or by threads.
+// Collectives among the ranks of a run: by MPI in host memory, or by threads.
 #pragma once
 
 #include <cstddef>

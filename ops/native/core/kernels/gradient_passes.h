@@ -1,4 +1,4 @@
-// The gradients of backward passes that wait for the optimizer's word (design D3).
+// The gradients of backward passes that wait for the optimizer's word.
 #pragma once
 
 #include <cstddef>

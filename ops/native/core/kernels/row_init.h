@@ -1,4 +1,4 @@
-// A row's first value: a pure function of (seed, table, key) (design D4), so that it does not
+// A row's first value: a pure function of (seed, table, key), so that it does not
 // depend on order, ranks or eviction.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What the lookup needs of a version's manifest (assets/hotrow_manifest.json, design D9).
+// What the lookup needs of a version's manifest (assets/hotrow_manifest.json).
 #pragma once
 
 #include <string>

@@ -103,7 +103,7 @@ def test_the_owner_of_a_mixed_key_is_that_of_the_core():
 @pytest.mark.parametrize("ranks", [2, 4, 8], ids="{} ranks".format)
 @pytest.mark.parametrize("dim", [16, 128], ids="dim {}".format)
 def test_many_keys_move_what_the_reference_says(ranks, dim):
-    """F features of batch B: A, B and C of reference/embedding_systems.md 2.3, times (N-1)/N."""
+    """F features of batch B: A, B and C of OneFlow's Wide & Deep, times (N-1)/N."""
     size, features = 4096, 3
     rng = np.random.default_rng(1)
     columns = [(Column(zipf(rng, 100_000, size)), "sum") for _ in range(features)]

@@ -1,4 +1,4 @@
-"""The example of design section 6, word for word: it validates; what is built of it trains."""
+"""The example of docs/configuration.md: it validates; what is built of it trains."""
 
 from __future__ import annotations
 
@@ -16,21 +16,9 @@ from hotrow.config import load_config
 from hotrow.config.section import Section
 from hotrow.config.unbuilt import OnlineConfig
 
-EXAMPLE = """\
-name: criteo-dlrm
-seed: 2026
-data:     {format: criteo, train: train.tsv.gz, valid: valid.tsv.gz, batch_size: 4096}
-features:                       # what the file's columns are; `hash` for strings, `log` for counts
-  dense:  {columns: [I1, I2], transform: log}
-  sparse: {columns: [C1, C2], dim: 16, hash: true}
-tables:   {default: {optimizer: adagrad, learning_rate: 0.05, initializer: {uniform: 0.05}}}
-model:    {arch: dlrm, bottom: [128, 64, 16], top: [256, 128]}
-optimizer: {name: adam, learning_rate: 0.001}        # dense part
-cache:    {device_rows: 1_000_000, policy: lfu, lookahead: 8, warmup: 0.7}
-parallel: {workers: 1, sharding: auto, staleness: 0}
-checkpoint: {every_steps: 5000, keep: 3}
-online:   {source: "redis://...", publish_seconds: 1}
-"""
+PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
+ONLINE = 'online:   {source: "redis://...", publish_seconds: 1}\n'
+EXAMPLE = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)[0] + ONLINE
 
 UNBUILT: dict[str, type[Section]] = {
     "online": OnlineConfig,
@@ -52,12 +40,6 @@ def built(tmp_path: Path) -> Path:
     files = [str(tmp_path / "train.tsv.gz"), "--valid-out", str(tmp_path / "valid.tsv.gz")]
     assert main(["data", "generate", *files, *rows]) == 0
     return path
-
-
-def test_the_example_is_that_of_the_design(shared: Path) -> None:
-    design = shared / "design.md"
-    section = design.read_text().split("## 6. A configuration", 1)[1]
-    assert re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)[0] == EXAMPLE
 
 
 def test_the_whole_example_validates_and_every_value_arrives(tmp_path: Path) -> None:
