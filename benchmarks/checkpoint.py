@@ -102,7 +102,7 @@ def zipf_batches(rows: int) -> list[tf.Tensor]:
 
 
 class Trainer:
-    """Runs steps and tells how long they take."""
+    """Runs steps; returns how long they take."""
 
     def __init__(self, model: Model, batches: list[tf.Tensor]) -> None:
         self.model, self.batches, self.done = model, batches, 0

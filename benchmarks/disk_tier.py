@@ -8,7 +8,7 @@ tier below it. The stores get the same rows in the same order, and every line re
     lmdb       one transaction a step, NOSYNC, WRITEMAP, no read-ahead
     rocksdb    direct I/O, no WAL, no compression, sorted MultiGet, bloom filters
     file       a line's place is its offset; pread and pwrite through the page cache
-    floor      only the reads, of a file that never changes: direct, 64 under way
+    floor      only the reads, of a file that never changes: direct, 64 in flight
 
 Beforehand each store's lines are overwritten `--warm-turns` times (or for `--warm-seconds`), so
 that what is measured has garbage to clean away. Read ratios: the disk of a shared machine is not
@@ -40,7 +40,7 @@ NATIVE = HERE.parent / "ops" / "native"
 CORE = ("line_log", "line_log_read", "line_log_clean", "read_room", "direct_file")
 HELPERS = ("mapping", "slab_memory", "status")
 STORES = ("floor", "hotrow", "lmdb", "rocksdb", "file")
-# Of these the number of threads is varied; the others keep many reads under way from one.
+# Of these the number of threads is varied; the others keep many reads in flight from one.
 THREADED = ("lmdb", "rocksdb", "file")
 BASELINE = "lmdb"
 METRICS = {

@@ -169,7 +169,7 @@ class Hotrow:
                     "l2_shrinkage": 0.0,
                     "beta": 0.0,
                 },
-                admission={"kind": 0, "sightings": 1, "expected_keys": 0, "error_rate": 0.01},
+                admission={"kind": 0, "occurrences": 1, "expected_keys": 0, "error_rate": 0.01},
                 expiry={
                     "after_steps": 0,
                     "rare_count": 0,
@@ -201,7 +201,7 @@ class CachedRows:
     """Colossal-AI's cached embedding in plain PyTorch, as in ColossalAI's cached_param_mgr.
 
     All rows in pinned host memory, cache_rows of them on the device; maps as long as the
-    vocabulary; the least frequent rows that the batch does not use give way; rows are written back
+    vocabulary; the least frequent rows out of the batch are evicted; rows are written back
     whether they changed or not. The optimizer's state stays with the slots: only SGD is exact.
     """
 

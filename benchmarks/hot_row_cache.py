@@ -62,8 +62,8 @@ def show_hits(lines: list[list[str]]) -> None:
     """Prints the hit rates beside the oracle's."""
     print("\n| cache | policy | oracle | hit rate, cold | then | of the oracle |")
     print("|---|---|---|---|---|---|")
-    for policy, share, *figures in lines:
-        oracle, cold, *warm = (float(figure) for figure in figures)
+    for policy, share, *metrics in lines:
+        oracle, cold, *warm = (float(metric) for metric in metrics)
         last = warm[-1]
         print(
             f"| {float(share):.0%} | {POLICIES[policy]} | {oracle:.3f} | {cold:.3f} "
@@ -103,7 +103,7 @@ def main(
             capture_output=True,
         )
     lines = [line.split() for line in done.stdout.splitlines()]
-    plain, ahead = (float(figure) for figure in lines[0][1:])
+    plain, ahead = (float(metric) for metric in lines[0][1:])
     print(f"gather, 1 thread: {plain:.1f} million rows/s, {ahead:.1f} with prefetches")
     show_hits([line[1:] for line in lines if line[0] == "hits"])
     measured = [line for line in lines if line[0] in ("memory", "mix", "hit")]

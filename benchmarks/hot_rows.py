@@ -1,4 +1,4 @@
-"""What does a cache of hot rows hit, how much stall does look-ahead remove, what does it cost?
+"""What does a cache of hot rows hit, how much stall does prefetching remove, what does it cost?
 
 Hit rates: one table, all rows present, the cache cold. Keys are Zipf(1.05), and real ones where the
 shared data are at hand: the 26 columns of 10,000 Criteo rows, users and articles of 3 million news
@@ -9,7 +9,7 @@ data set). By lookups: share of all keys whose row was in the cache. By unique r
 distinct keys of each batch, which is what has to be moved.
 
 Steps: Wide & Deep's deep part, 26 features of one table, dense layers between forward and backward.
-Variants differ in cache and look-ahead; they take turns of the same batches, so that where the
+Variants differ in cache and prefetching; they take turns of the same batches, so that where the
 machine gets slower or faster, all do. A turn is a multiple of the longest window. A small cache
 should hold the distinct rows of two windows: they are printed.
 
@@ -42,7 +42,7 @@ from peers.workload import BATCH, FEATURES, SKEW, hash_keys, zipf_ranks
 
 import hotrow
 from hotrow.ops.table import Table
-from hotrow.trainer.look_ahead import look_ahead
+from hotrow.trainer.prefetch import prefetch
 
 Ids = npt.NDArray[np.int64]
 SHARES = (0.05, 0.10, 0.20)
@@ -126,7 +126,7 @@ def real_streams(data: Path | None) -> Iterator[Stream]:
 def filled_table(stream: Stream, policy: str, slots: int) -> Table:
     """Returns a table with all rows of a stream and a cache that has seen none of its batches."""
     kind = "lru" if policy == "lru" else "lfu"
-    cache = hotrow.Cache(device_rows=slots, policy=kind)  # type: ignore[arg-type]
+    cache = hotrow.Cache(rows=slots, policy=kind)  # type: ignore[arg-type]
     table = Table(hotrow.TableConfig("t", 4, optimizer=hotrow.SGD(0.1), cache=cache), seed=0)
     keys, frequencies = stream.frequencies
     # In any order but that of the frequencies.
@@ -183,10 +183,10 @@ def measure_hits(streams: Iterator[Stream]) -> list[dict[str, Any]]:
                 lookups, unique, slots = hits_of_table(stream, policy, round(share * rows))
                 oracle = hits_of_oracle(stream, slots)
                 theirs = COLOSSAL.get((share, policy))
-                told = f"{theirs[0]:>10.3f}{theirs[1]:>8.3f}" if theirs else f"{'-':>10}{'-':>8}"
+                peer = f"{theirs[0]:>10.3f}{theirs[1]:>8.3f}" if theirs else f"{'-':>10}{'-':>8}"
                 click.echo(
                     f"{share:>6.0%} {slots:>8,}  {policy:<16}{lookups:>9.3f}{unique:>8.3f}"
-                    f"{oracle[0]:>9.3f}{oracle[1]:>8.3f}{told}"
+                    f"{oracle[0]:>9.3f}{oracle[1]:>8.3f}{peer}"
                 )
                 for metric, value, best in (
                     ("hit_rate_of_lookups", lookups, oracle[0]),
@@ -225,7 +225,7 @@ class Variant:
     Attributes:
         name: of the variant.
         cache: of its table.
-        window: batches of look-ahead.
+        window: batches of prefetching.
         turns: what was measured.
     """
 
@@ -268,7 +268,7 @@ class Variant:
             return loss
 
         self.step = step
-        self.batches = iter(look_ahead(batches, self.window, self.layer.look_ahead))
+        self.batches = iter(prefetch(batches, self.window, self.layer.prefetch))
 
     def run(self, steps: int, labels: Any) -> Turn:
         """Trains the next steps."""
@@ -277,34 +277,34 @@ class Variant:
         for _ in range(steps):
             self.step(next(self.batches), labels).numpy()
         cpu, wall = time.process_time() - used, time.perf_counter() - started
-        self.table.wait_for_look_ahead()  # what is left is not to run in the turn of another
+        self.table.wait_for_prefetch()  # what is left is not to run in the turn of another
         after = self.table.statistics()
-        told = {key: after[key] - before[key] for key in after}
-        lookups = told["cache_hits"] + told["cache_misses"]
+        counted = {key: after[key] - before[key] for key in after}
+        lookups = counted["cache_hits"] + counted["cache_misses"]
         return Turn(
             1e3 * cpu / steps,
             1e3 * wall / steps,
-            1e-6 * told["cache_stall_ns"] / steps,
-            told["cache_hits"] / lookups if lookups else float("nan"),
+            1e-6 * counted["cache_stall_ns"] / steps,
+            counted["cache_hits"] / lookups if lookups else float("nan"),
         )
 
-    def median(self, figure: str) -> float:
+    def median(self, metric: str) -> float:
         """Returns the median over the turns."""
-        return statistics.median(getattr(turn, figure) for turn in self.turns)
+        return statistics.median(getattr(turn, metric) for turn in self.turns)
 
 
 def variants_of(sizes: dict[str, Any], disk: str | None) -> list[Variant]:
     """Returns what is measured; the first has no cache."""
     near = {} if disk is None else {"disk": disk}
     # More slots than rows: no set overflows.
-    everything = hotrow.Cache(device_rows=3 * sizes["rows"] // 2)
-    part = hotrow.Cache(device_rows=round(sizes["share"] * sizes["rows"]), **near)  # type: ignore[arg-type]
+    everything = hotrow.Cache(rows=3 * sizes["rows"] // 2)
+    part = hotrow.Cache(rows=round(sizes["share"] * sizes["rows"]), **near)  # type: ignore[arg-type]
     share = f"{sizes['share']:.0%}"
     return [
         Variant("no cache", None, 0),
-        Variant("all rows, look-ahead 0", everything, 0),
-        Variant("all rows, look-ahead 8", everything, 8),
-        *(Variant(f"{share}, look-ahead {window}", part, window) for window in (0, 1, 8, 32)),
+        Variant("all rows, prefetching 0", everything, 0),
+        Variant("all rows, prefetching 8", everything, 8),
+        *(Variant(f"{share}, prefetching {window}", part, window) for window in (0, 1, 8, 32)),
     ]
 
 
@@ -368,14 +368,14 @@ def verdicts(variants: list[Variant]) -> list[str]:
     """Returns one sentence a goal, and one for how sure it is."""
     none, _, everything, first, *ahead = variants
     sentences = [
-        f"look-ahead {variant.window} removes "
+        f"prefetching {variant.window} removes "
         f"{1 - variant.median('stall_ms') / first.median('stall_ms'):.1%} of the stall of "
-        "look-ahead 0" + (f" (goal {STALL_GOAL:.0%})" if variant.window == 8 else "")
+        "prefetching 0" + (f" (goal {STALL_GOAL:.0%})" if variant.window == 8 else "")
         for variant in ahead
     ]
-    for figure, name in (("cpu_ms", "CPU"), ("wall_ms", "wall")):
+    for metric, name in (("cpu_ms", "CPU"), ("wall_ms", "wall")):
         pairs = zip(everything.turns, none.turns, strict=True)
-        shares = sorted(1 - getattr(n, figure) / getattr(e, figure) for e, n in pairs)
+        shares = sorted(1 - getattr(n, metric) / getattr(e, metric) for e, n in pairs)
         sentences.append(
             f"cache management, {name}: {statistics.median(shares):.1%} of the step, median of "
             f"{len(shares)} pairs of turns from {shares[0]:.1%} to {shares[-1]:.1%} (goal "
@@ -393,7 +393,7 @@ def verdicts(variants: list[Variant]) -> list[str]:
 @click.option("--hidden", default="256,128", show_default=True, help="Widths of the dense part.")
 @click.option("--share", default=0.10, show_default=True, help="Of the rows in a small cache.")
 @click.option("--steps", default=32, show_default=True, help="Of a turn; a multiple of 32.")
-@click.option("--rounds", default=5, show_default=True, help="Turns of each variant.")
+@click.option("--rounds", default=5, show_default=True, help="DoubleBuffer of each variant.")
 @click.option("--disk", type=click.Path(file_okay=False, exists=True), help="Other rows lie here.")
 @click.option(
     "--data", type=click.Path(path_type=Path), help="Shared data.  [default: $SHARED/data]"

@@ -7,7 +7,7 @@ due. The usual p99 is the median of those of tenths of a second.
 
     python benchmarks/hot_swap.py [--swaps 200] [--megabytes 500] [--json F]
 
-The versions are links to the same files; a reply's own word tells which one answered.
+The versions are links to the same files; a reply's own word shows which one answered.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A Keras model with one table, its rows in a Redis that this starts (loopback TCP, no persistence); a
 `platform serve` with a cache of 5 % of the rows; 4 clients in a process of their own, 128 rows a
-request, whose answers tell the cut. Each case changes so many rows and the dense weights, several
+request, whose answers show the cut. Each case changes so many rows and the dense weights, several
 times:
 
     write     from the call of `hotrow.export_changes` to the commit: rows read, staged, read back
@@ -48,7 +48,7 @@ _CHUNK = 65536
 
 
 class Model:
-    """A model whose dense part tells the cut, and its training."""
+    """A model whose dense part shows the cut, and its training."""
 
     def __init__(self, rows: int) -> None:
         table = hotrow.TableConfig("t", DIM, combiner="sum", optimizer=hotrow.SGD(0.1))
@@ -78,7 +78,7 @@ class Model:
 def measure(
     model: Model, base: Path, address: str, pids: list[int], changed: int, repeats: int
 ) -> dict[str, float]:
-    """Returns figures of incremental exports of so many rows."""
+    """Returns metrics of incremental exports of so many rows."""
     first = model.cut + 1
     exports: list[tuple[float, float, float]] = []
     command = [sys.executable, "-m", "peers.cut_clients", address, "m", "4"]
@@ -98,8 +98,8 @@ def measure(
             exports.append((at[0], at[1], time.monotonic()))
             time.sleep(_IDLE_SECONDS)
         used = serving_overhead.cpu_seconds(pids) - used
-        told, _ = clients.communicate()
-    answers: list[tuple[float, float, float | None]] = json.loads(told)
+        output, _ = clients.communicate()
+    answers: list[tuple[float, float, float | None]] = json.loads(output)
     visible, complete = [], []
     for cut, (_, committed, _) in enumerate(exports, first):
         of_it = [ended for _, ended, shown in answers if shown is not None and shown >= cut]
@@ -138,8 +138,8 @@ def full_export(model: Model, base: Path, url: str, address: str) -> dict[str, f
         hotrow.export_model(model.keras, base, "m", store=url)
         written = time.monotonic()
         time.sleep(_IDLE_SECONDS + 3.0)
-        told, _ = clients.communicate()
-    shown = [ended for _, ended, cut in json.loads(told) if cut == model.cut]
+        output, _ = clients.communicate()
+    shown = [ended for _, ended, cut in json.loads(output) if cut == model.cut]
     return {"write": written - began, "visible": min(shown) - written}
 
 
@@ -159,20 +159,20 @@ def main(rows: int, repeats: int, to: Path | None) -> None:
         click.echo(f"machine    {platform.machine()}, {os.cpu_count()} cores, load {began:.1f}")
         click.echo(f"date       {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}")
         click.echo(f"rows       {rows:,} of dim {DIM} in float32, Redis on loopback")
-        flags = (f"--device_cache_rows={rows // 20}", "--file_system_poll_wait_seconds=0.1")
+        flags = (f"--cache_rows={rows // 20}", "--file_system_poll_wait_seconds=0.1")
         with serving_overhead.server("hotrow", base / "m", "m", flags) as (address, pids):
             for changed in CHANGED:
                 if changed > rows:
                     continue
-                figures = measure(model, base, address, pids, changed, repeats)
-                results[str(changed)] = figures
+                metrics = measure(model, base, address, pids, changed, repeats)
+                results[str(changed)] = metrics
                 click.echo(
-                    f"{changed:>9,} rows: write {figures['write']:.3f} s, visible "
-                    f"{figures['visible']:.3f} (most {figures['most']:.3f}), all "
-                    f"{figures['all']:.3f}, folded {figures['folded']:.3f}; p99 "
-                    f"{1e3 * figures['busy_p99']:.1f} ms beside, {1e3 * figures['calm_p99']:.1f} "
-                    f"else; {figures['failed']:.0f} of {figures['requests']:,.0f} requests failed; "
-                    f"server {figures['server_cpu']:.2f} CPU s an export and pause"
+                    f"{changed:>9,} rows: write {metrics['write']:.3f} s, visible "
+                    f"{metrics['visible']:.3f} (most {metrics['most']:.3f}), all "
+                    f"{metrics['all']:.3f}, folded {metrics['folded']:.3f}; p99 "
+                    f"{1e3 * metrics['busy_p99']:.1f} ms beside, {1e3 * metrics['calm_p99']:.1f} "
+                    f"else; {metrics['failed']:.0f} of {metrics['requests']:,.0f} requests failed; "
+                    f"server {metrics['server_cpu']:.2f} CPU s an export and pause"
                 )
             results["full"] = full_export(model, base, url, address)
         full = results["full"]

@@ -3,7 +3,7 @@
 A deep table of 8 GB (dim 128, Adagrad, 1,024-byte lines) and a wide one of as many rows, 26
 features of batch 4096 that draw from the same rows, Zipf(1.05). Once with everything in memory;
 and in a process whose memory is limited to 1.6 GB by a cgroup, page cache included, with lines on
-disk behind a cache of 5 % of the rows: without look-ahead and with it. All must learn the same to
+disk behind a cache of 5 % of the rows: without prefetching and with it. All must learn the same to
 the bit. Then the embedding alone, beside what the disk needs for as many random reads.
 
     python benchmarks/larger_than_memory.py [--gigabytes 8] [--limit-gb 1.6] [--to DIR] [--json F]
@@ -120,7 +120,7 @@ def verdicts(results: dict[str, dict[str, Any]], floor: float) -> list[str]:
 @click.option("--dim", default=128, show_default=True)
 @click.option("--hidden", default="256,128", show_default=True, help="Widths of the deep part.")
 @click.option("--steps", default=64, show_default=True, help="Measured, after half as many.")
-@click.option("--lookahead", default=4, show_default=True, help="Batches of a window.")
+@click.option("--prefetch", default=4, show_default=True, help="Batches of a window.")
 @click.option("--cache-share", default=0.05, show_default=True, help="Of the rows.")
 @click.option("--threads", default=os.cpu_count(), show_default=True, help="Of TensorFlow.")
 @click.option(
@@ -137,7 +137,7 @@ def main(
     dim: int,
     hidden: str,
     steps: int,
-    lookahead: int,
+    prefetch: int,
     cache_share: float,
     threads: int,
     to: Path,
@@ -154,8 +154,8 @@ def main(
     limit = int(limit_gb * 1e9)
     cases = {
         "in memory": (memory, None),
-        "on disk, no look-ahead": (disk, limit),
-        f"on disk, look-ahead {lookahead}": (replace(disk, lookahead=lookahead), limit),
+        "on disk, no prefetching": (disk, limit),
+        f"on disk, prefetching {prefetch}": (replace(disk, prefetch=prefetch), limit),
         "embedding only, in memory": (replace(memory, embedding_only=True), None),
         "embedding only, on disk": (replace(disk, embedding_only=True), limit),
     }

@@ -95,7 +95,7 @@ def export(rows: int, dim: int, folder: Path, url: str) -> str:
 
 @dataclass(frozen=True)
 class Lookups:
-    """Figures of the lookup stage, as peers/online_lookup.cc prints them."""
+    """Metrics of the lookup stage, as peers/online_lookup.cc prints them."""
 
     what: str
     share: float
@@ -117,7 +117,7 @@ def measure_lookups(
     topology: Any,
     options: dict[str, Any],
 ) -> tuple[list[Lookups], dict[float, float]]:
-    """Returns figures of lookups, and the oracle's hit rate by share."""
+    """Returns metrics of lookups, and the oracle's hit rate by share."""
     record, nodes = folder / "record.json", folder / "topology.json"
     record.write_text(generation.model_dump_json())
     nodes.write_text(json.dumps(topology))
@@ -131,9 +131,9 @@ def measure_lookups(
         if kind == "oracle":
             oracle[float(words[0])] = float(words[1])
             continue
-        share, batch, threads, *figures = words[1:]
+        share, batch, threads, *metrics = words[1:]
         lookups.append(
-            Lookups(words[0], float(share), int(batch), int(threads), *map(float, figures))
+            Lookups(words[0], float(share), int(batch), int(threads), *map(float, metrics))
         )
     return lookups, oracle
 
@@ -262,19 +262,19 @@ def load(
     """Sends requests; returns what rotating_load says."""
     command = [folder / "rotating_load", server.address, requests, clients, count]
     done = subprocess.run(list(map(str, command)), check=True, text=True, capture_output=True)
-    told: dict[str, float] = json.loads(done.stdout)
-    if told["failures"]:
-        raise click.ClickException(f"{told['failures']:.0f} requests failed: {done.stderr}")
-    return told
+    measured: dict[str, float] = json.loads(done.stdout)
+    if measured["failures"]:
+        raise click.ClickException(f"{measured['failures']:.0f} requests failed: {done.stderr}")
+    return measured
 
 
 def measure_server(
     folder: Path, client: redis.Redis, server: Server, requests: Path, clients: int, count: int
 ) -> dict[str, float]:
-    """Returns figures of requests."""
+    """Returns metrics of requests."""
     before, cpu = server.counters(), serving_overhead.cpu_seconds(server.pids)
     of_redis = redis_cpu_seconds(client)
-    told = load(folder, server, requests, clients, count)
+    measured = load(folder, server, requests, clients, count)
     used = serving_overhead.cpu_seconds(server.pids) - cpu
     redis_used = redis_cpu_seconds(client) - of_redis
     after = server.counters()
@@ -287,7 +287,9 @@ def measure_server(
         )
     )
     return {
-        **{name: told[name] for name in ("p50_us", "p99_us", "requests_per_s", "client_cpu_us")},
+        **{
+            name: measured[name] for name in ("p50_us", "p99_us", "requests_per_s", "client_cpu_us")
+        },
         "server_cpu_us": 1e6 * used / count,
         "redis_cpu_us": 1e6 * redis_used / count,
         "hit_rate": hits / (hits + misses) if hits else 1.0,
@@ -296,15 +298,15 @@ def measure_server(
 
 
 def measure_bare(folder: Path, client: redis.Redis, names: Path, count: int) -> dict[str, float]:
-    """Returns figures of reads without a server."""
+    """Returns metrics of reads without a server."""
     before = redis_cpu_seconds(client)
     command = [folder / "bare_reads", port_of(client), names, count]
     done = subprocess.run(list(map(str, command)), check=True, text=True, stdout=subprocess.PIPE)
-    told: dict[str, float] = json.loads(done.stdout)
-    if told["absent"]:
-        raise click.ClickException(f"{told['absent']:.0f} of the names have no value")
-    told["redis_cpu_us"] = 1e6 * (redis_cpu_seconds(client) - before) / count
-    return told
+    measured: dict[str, float] = json.loads(done.stdout)
+    if measured["absent"]:
+        raise click.ClickException(f"{measured['absent']:.0f} of the names have no value")
+    measured["redis_cpu_us"] = 1e6 * (redis_cpu_seconds(client) - before) / count
+    return measured
 
 
 def warm_up(folder: Path, server: Server, traffic: Traffic, whole: bool) -> None:
@@ -328,7 +330,7 @@ def warm_up(folder: Path, server: Server, traffic: Traffic, whole: bool) -> None
 def measure_requests(
     folder: Path, client: redis.Redis, generation: Generation, options: dict[str, Any]
 ) -> dict[str, dict[str, dict[str, float]]]:
-    """Returns the figures of each system by kind of traffic, medians over the turns."""
+    """Returns the metrics of each system by kind of traffic, medians over the turns."""
     table = generation.tables[0]
     traffic, batch, total = Traffic(table.rows), options["batch"], table.rows * TABLES
     kinds = {"99": traffic.ninety_nine, "zipf": traffic.zipf}
@@ -340,8 +342,8 @@ def measure_requests(
     with ExitStack() as stack:
         # No cache is larger than twice its tables; sets of it may be full before.
         start = {
-            "memory": ("m", f"--device_cache_rows={2 * total}"),
-            "cache": ("m", f"--device_cache_rows={int(total * CACHE_SHARE)}"),
+            "memory": ("m", f"--cache_rows={2 * total}"),
+            "cache": ("m", f"--cache_rows={int(total * CACHE_SHARE)}"),
             "graph": ("graph",),
         }
         timeout = "--store_timeout_ms=10000"  # of warming up with large batches
@@ -359,8 +361,8 @@ def measure_requests(
                     # New ones for each: what was asked for once may be cached.
                     write_requests(requests, start[name][0], count, batch, draw)
                     load(folder, server, requests, clients, max(1, count // 10))
-                    figures = measure_server(folder, client, server, requests, clients, count)
-                    notes.setdefault(name, []).append(figures)
+                    metrics = measure_server(folder, client, server, requests, clients, count)
+                    notes.setdefault(name, []).append(metrics)
                 fetched = round(statistics.median(run["fetched"] for run in notes["cache"]))
                 write_names(folder / "pages", page_groups(generation, traffic, fetched, count))
                 numbers = np.random.default_rng(turn).integers(0, BARE_ROWS, (count, fetched))
@@ -368,12 +370,12 @@ def measure_requests(
                     folder / "rows", [[b"bare:%d" % i for i in group] for group in numbers.tolist()]
                 )
                 for name in ("pages", "rows"):
-                    figures = measure_bare(folder, client, folder / name, count)
-                    notes.setdefault(name, []).append(figures | {"fetched": fetched})
+                    metrics = measure_bare(folder, client, folder / name, count)
+                    notes.setdefault(name, []).append(metrics | {"fetched": fetched})
     return {
         kind: {
             name: {
-                figure: statistics.median(run[figure] for run in several) for figure in several[0]
+                metric: statistics.median(run[metric] for run in several) for metric in several[0]
             }
             for name, several in systems.items()
         }
@@ -397,12 +399,12 @@ def print_requests(results: dict[str, dict[str, dict[str, float]]]) -> None:
     click.echo("\n| traffic | | " + " | ".join(COLUMNS.values()) + " | p50 to memory |")
     click.echo("|---" * (3 + len(COLUMNS)) + "|")
     for kind, systems in results.items():
-        for name, figures in systems.items():
+        for name, metrics in systems.items():
             cells = [
-                "" if c not in figures else f"{figures[c]:.{3 if c == 'hit_rate' else 0}f}"
+                "" if c not in metrics else f"{metrics[c]:.{3 if c == 'hit_rate' else 0}f}"
                 for c in COLUMNS
             ]
-            ratio = f"{figures['p50_us'] / systems['memory']['p50_us']:.2f}"
+            ratio = f"{metrics['p50_us'] / systems['memory']['p50_us']:.2f}"
             click.echo(f"| {kind} | {name} | " + " | ".join(cells) + f" | {ratio} |")
     for kind, systems in results.items():
         memory, cache = systems["memory"]["p50_us"], systems["cache"]["p50_us"]
@@ -431,7 +433,7 @@ def print_requests(results: dict[str, dict[str, dict[str, float]]]) -> None:
 @click.option("--seconds", default=2.0, show_default=True, help="Of each case of lookups.")
 @click.option("--requests", default=1000, show_default=True, help="Of each turn.")
 @click.option("--clients", default=1, show_default=True)
-@click.option("--repeats", default=5, show_default=True, help="Turns of requests.")
+@click.option("--repeats", default=5, show_default=True, help="DoubleBuffer of requests.")
 @click.option("--only", type=click.Choice(["lookups", "requests"]))
 @click.option("--json", "to", type=click.Path(path_type=Path))
 def main(rows: int, dim: int, only: str | None, to: Path | None, **options: Any) -> None:

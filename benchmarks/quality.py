@@ -125,11 +125,11 @@ def measure(case: str, seeds: int) -> tuple[list[Result], list[int], bool]:
         rows = [sum(1 for _ in path.open("rb")) for path in (split.train, split.report)]
         print(f"\n{case}: {rows[0]:,} rows to train, {rows[1]:,} reported, {config.name}")
         print(f"{'seed':>6}{'auc':>9}{'logloss':>9}", flush=True)
-        figures = []
+        metrics = []
         for seed in range(1, seeds + 1):
-            figures.append(train_and_report(config, split, seed, Path(name) / f"seed-{seed}"))
-            print(f"{seed:>6}{figures[-1][0]:>9.4f}{figures[-1][1]:>9.4f}", flush=True)
-    for metric, values in zip(("auc", "logloss"), zip(*figures, strict=True), strict=True):
+            metrics.append(train_and_report(config, split, seed, Path(name) / f"seed-{seed}"))
+            print(f"{seed:>6}{metrics[-1][0]:>9.4f}{metrics[-1][1]:>9.4f}", flush=True)
+    for metric, values in zip(("auc", "logloss"), zip(*metrics, strict=True), strict=True):
         bar = split.bar if metric == "auc" else None
         statistic = {f"seed {seed}": value for seed, value in enumerate(values, 1)}
         statistic |= {"mean": statistics.fmean(values)}
@@ -147,7 +147,7 @@ def measure(case: str, seeds: int) -> tuple[list[Result], list[int], bool]:
                     "ratio": value / bar if compared and bar is not None else None,
                 }
             )
-    columns = list(zip(*figures, strict=True))
+    columns = list(zip(*metrics, strict=True))
     print(f"{'mean':>6}" + "".join(f"{statistics.fmean(column):>9.4f}" for column in columns))
     if seeds > 1:
         print(f"{'+-':>6}" + "".join(f"{statistics.stdev(column):>9.4f}" for column in columns))
@@ -189,8 +189,8 @@ def main() -> int:
     rows: dict[str, list[int]] = {}
     all_reached = True
     for case in dict.fromkeys(arguments.cases or CASES):
-        figures, rows[case], reached = measure(case, arguments.seeds)
-        results += figures
+        metrics, rows[case], reached = measure(case, arguments.seeds)
+        results += metrics
         all_reached = all_reached and reached
     if arguments.json:
         text = json.dumps({"conditions": {**stated, "rows": rows}, "results": results}, indent=2)

@@ -4,7 +4,7 @@
 are processes under mpiexec, each with one thread of TensorFlow, on two cores: of one rank, too.
 Only the tables are trained: keys in, sums of rows out, constant gradients back. Runs take turns,
 medians of steps; `cpu` is of all ranks together. A stage's time has its waiting for the other rank
-in it. `ahead`: keys of the next batch travel while a batch is trained.
+in it. `prefetch`: keys of the next batch travel while a batch is trained.
 
     python benchmarks/ranks.py [--dim 16] [--batch 8192] [--steps 60] [--json F]
 """
@@ -24,18 +24,22 @@ from typing import Any
 import click
 
 HERE = Path(__file__).parent
-CASES = (("1 rank", 1, "row", "-"), ("2 ranks", 2, "row", "-"), ("2, ahead", 2, "row", "ahead"),
-         ("2, column", 2, "column", "-"))  # fmt: skip
+CASES = (
+    ("1 rank", 1, "row", "-"),
+    ("2 ranks", 2, "row", "-"),
+    ("2, prefetch", 2, "row", "prefetch"),
+    ("2, column", 2, "column", "-"),
+)
 STAGES = ("distinct", "sizes", "pack", "keys", "lookup", "rows", "pool", "sum", "gradients",
           "update")  # fmt: skip
 
 
-def run(ranks: int, dim: int, batch: int, steps: int, sharding: str, ahead: str) -> Any:
+def run(ranks: int, dim: int, batch: int, steps: int, sharding: str, prefetch: str) -> Any:
     """Returns what each rank measured."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "steps.json"
         program = ["-m", "peers.rank_steps", str(out)]
-        arguments = [str(dim), str(batch), str(steps), sharding, ahead]
+        arguments = [str(dim), str(batch), str(steps), sharding, prefetch]
         mpiexec = str(Path(sys.executable).with_name("mpiexec"))
         env = {**os.environ, "TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
         done = subprocess.run(
@@ -65,14 +69,14 @@ def main(dim: int, batch: int, steps: int, turns: int, json_file: Path | None) -
     }
     for name, value in conditions.items():
         print(f"{name}: {value}")
-    told: dict[str, list[Any]] = {case: [] for case, *_ in CASES}
+    results: dict[str, list[Any]] = {case: [] for case, *_ in CASES}
     for _ in range(turns):
-        for case, ranks, sharding, ahead in CASES:
-            told[case].append(run(ranks, dim, batch, steps, sharding, ahead))
+        for case, ranks, sharding, prefetch in CASES:
+            results[case].append(run(ranks, dim, batch, steps, sharding, prefetch))
     print(f"{'':10}{'wall':>8}{'cpu':>8}{'sent':>9} " + "".join(f"{s:>10}" for s in STAGES))
     results = []
-    base = statistics.median(ranks[0]["wall_ms"] for ranks in told[CASES[0][0]])
-    for case, runs in told.items():
+    base = statistics.median(ranks[0]["wall_ms"] for ranks in results[CASES[0][0]])
+    for case, runs in results.items():
         wall = statistics.median(max(rank["wall_ms"] for rank in ranks) for ranks in runs)
         cpu = statistics.median(sum(rank["cpu_ms"] for rank in ranks) for ranks in runs)
         sent = statistics.median(

@@ -47,7 +47,7 @@ def load(folder: Path, address: str, path: str, body: Path, seconds: float) -> t
     script.write_text(
         f'wrk.method = "POST"\nwrk.body = io.open("{body}"):read("*a")\n'
         "function done(summary, latency)\n"
-        '  print(string.format("told %d %f", summary.requests, latency:percentile(50)))\nend\n'
+        '  print(string.format("summary %d %f", summary.requests, latency:percentile(50)))\nend\n'
     )
     done = subprocess.run(
         [
@@ -58,11 +58,11 @@ def load(folder: Path, address: str, path: str, body: Path, seconds: float) -> t
         text=True,
         check=True,
     )
-    told = re.search(r"told (\d+) (\S+)", done.stdout)
-    assert told is not None, done.stdout
+    summary = re.search(r"summary (\d+) (\S+)", done.stdout)
+    assert summary is not None, done.stdout
     if path == PREDICT and "Non-2xx" in done.stdout:
         raise click.ClickException(f"requests failed at {address}")
-    return float(told[1]), float(told[2])
+    return float(summary[1]), float(summary[2])
 
 
 def cpu_micros(step: Callable[[], object]) -> float:

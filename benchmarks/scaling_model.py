@@ -6,7 +6,7 @@ counted by drawing them; bytes follow from that as `benchmarks/sharding.py` coun
 takes its bytes over a bandwidth:
 
     memory    of an H100, 3.35 TB/s. Of that a lookup gets 61 %, an update 46 %: what FBGEMM's
-              tables get there by DynamicEmb's published figures (1.049 M lookups, 350,000
+              tables get there by DynamicEmb's published metrics (1.049 M lookups, 350,000
               distinct, dim 128: 0.35 ms forward, 0.61 ms backward with SGD)
     NVLink    between 8 GPUs: 450 GB/s each way, of which an all-to-all gets 75 %
     network   between nodes of 8: 400 Gb/s for each GPU, of which it gets 85 %
@@ -16,7 +16,7 @@ takes its bytes over a bandwidth:
     lagging   `--saved` of the bytes of rows and gradients stay at home with bounded staleness
               (`benchmarks/staleness.py` counts them)
 
-Stages come one after the other, as without look-ahead; `ahead`: distinct keys, keys and missing
+Stages come one after the other, as without prefetching; `prefetch`: distinct keys, keys and missing
 rows of the next batch come while a batch is trained, so they are free until memory, network or PCIe
 is full. Dense layers are left out.
 
@@ -38,7 +38,7 @@ FLOAT = 4
 KEY_BYTES = 9  # and how often it appears
 DISTINCT_BYTES = 40  # a key is read, hashed into a table of 16 bytes, and its place written
 STAGES = ("distinct", "keys", "missing", "lookup", "rows", "pool", "sum", "gradients", "update")
-AHEAD = ("distinct", "keys", "missing")
+PREFETCHED = ("distinct", "keys", "missing")
 LINKS = {
     "memory": ("distinct", "lookup", "pool", "sum", "update"),
     "network": ("keys", "rows", "gradients"),
@@ -124,7 +124,7 @@ def main(
     print(
         f"{'GPUs':>4} {'batch':>7} {'distinct':>8}"
         + "".join(f"{stage:>10}" for stage in STAGES)
-        + f"{'step':>8}{'ahead':>8} {'M samples/s':>12} {'of N':>6}"
+        + f"{'step':>8}{'prefetch':>9} {'M samples/s':>12} {'of N':>6}"
     )
     results = []
     for kind, cases in (
@@ -136,20 +136,20 @@ def main(
             volumes = drawn(rows, own, ranks)
             parts = stages(volumes, ranks, dim, missing, saved)
             step = sum(parts.values())
-            ahead = max(
-                sum(ms for stage, ms in parts.items() if stage not in AHEAD),
+            prefetched = max(
+                sum(ms for stage, ms in parts.items() if stage not in PREFETCHED),
                 *(sum(parts[stage] for stage in of_link) for of_link in LINKS.values()),
             )
-            speed = ranks * own / ahead / 1e3
+            speed = ranks * own / prefetched / 1e3
             base = base or speed
             print(
                 f"{ranks:4} {own:7,} {volumes.distinct / volumes.keys:8.3f}"
                 + "".join(f"{parts[stage]:10.3f}" for stage in STAGES)
-                + f"{step:8.2f}{ahead:8.2f} {speed:12.2f} {speed / base / ranks:6.2f}"
+                + f"{step:8.2f}{prefetched:9.2f} {speed:12.2f} {speed / base / ranks:6.2f}"
             )
             results += [
                 {"case": f"{ranks} GPUs, {kind} batch", "metric": name, "value": ms, "unit": "ms"}
-                for name, ms in (*parts.items(), ("step", step), ("step, ahead", ahead))
+                for name, ms in (*parts.items(), ("step", step), ("step, prefetch", prefetched))
             ]
     if json_file is not None:
         conditions = {"case": case, "kind": "model"}

@@ -222,14 +222,14 @@ def measure(
     before, started = cpu_seconds(pids), time.perf_counter()
     done = subprocess.run([*load, str(seconds), *more], stdout=subprocess.PIPE, check=True)
     used, wall = cpu_seconds(pids) - before, time.perf_counter() - started
-    told = json.loads(done.stdout)
-    if told["failures"]:
-        raise click.ClickException(f"{told['failures']} requests failed at {address}")
+    report = json.loads(done.stdout)
+    if report["failures"]:
+        raise click.ClickException(f"{report['failures']} requests failed at {address}")
     return {
-        "cpu_us": 1e6 * used / told["requests"],
-        "p50_us": told["p50"],
-        "p99_us": told["p99"],
-        "requests_per_s": told["requests"] / wall,
+        "cpu_us": 1e6 * used / report["requests"],
+        "p50_us": report["p50"],
+        "p99_us": report["p99"],
+        "requests_per_s": report["requests"] / wall,
     }
 
 
@@ -302,8 +302,8 @@ def stalls() -> str:
         subprocess.Popen([sys.executable, "-c", code, str(cpu)], stdout=subprocess.PIPE)
         for cpu in sorted(os.sched_getaffinity(0))
     ]
-    figures = np.array([process.communicate()[0].split() for process in running], float)
-    return f"{figures[:, 0].mean():.1%} of the time, at most {1e3 * figures[:, 1].max():.1f} ms"
+    metrics = np.array([process.communicate()[0].split() for process in running], float)
+    return f"{metrics[:, 0].mean():.1%} of the time, at most {1e3 * metrics[:, 1].max():.1f} ms"
 
 
 def find_rate(

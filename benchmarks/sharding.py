@@ -161,7 +161,7 @@ class Run:
     Attributes:
         plan: the schemes.
         moved: bytes of the steps, as counted.
-        sizes: those of telling sizes of messages, at a rank.
+        sizes: those of the messages of sizes, at a rank.
         exact: the planner's formulas give the same bytes for these batches, stage by stage and
             rank by rank, but for less than 8 bytes a table and message: each begins at a multiple.
     """
@@ -324,12 +324,12 @@ def show_sweep(only: str | None, results: list[dict[str, Any]]) -> None:
             for scheme in SCHEMES
         ]
         chosen = list(trial.auto.schemes().values())
-        told = ", ".join(f"{scheme} {chosen.count(scheme)}" for scheme in dict.fromkeys(chosen))
+        schemes = ", ".join(f"{scheme} {chosen.count(scheme)}" for scheme in dict.fromkeys(chosen))
         click.echo(
             f"{case.name:<26}{case.ranks:>2}{case.batch:>6}{trial.lookups:>9,.0f}"
             f"{trial.distinct:>9.3f}{''.join(f'{cell:>14}' for cell in cells)}"
             f"{auto / 1e3:>12.1f}{trial.auto.busiest_bytes / auto:>9.3f}  "
-            f"{told if len(chosen) > 1 else chosen[0]}"
+            f"{schemes if len(chosen) > 1 else chosen[0]}"
         )
         for scheme, load in [*loads.items(), ("auto", auto)]:
             results.append(

@@ -1,14 +1,14 @@
 """How much less do ranks exchange when rows may lag behind their owners, and what does it cost?
 
 `platform train` on several ranks, as it is run: a small DLRM, rows by key mod ranks, each rank
-keeping a tenth of all rows (`parallel.kept_ratio`), with each staleness of `--staleness`, and 0:
+keeping a tenth of all rows (`parallel.replica_ratio`), with each staleness of `--staleness`, and 0:
 none. On data drawn from a known model with skewed keys (`platform data generate`, its defaults),
 and on the first 8,000 rows of Criteo head10k, several times over; the other 2,000 are for
 validation.
 
     rows      bytes of rows, state and gradients that ranks sent each other to train, and the share
               that was saved
-    told      bytes of keys, versions and answers: what staleness asks for beside them
+    control   bytes of keys, versions and answers: what staleness asks for beside them
     most      what a rank could save at best that kept from the start the tenth of all rows which it
               asks for most, and never had to renew one
     auc       of the validation file after the last step, and the difference from no staleness:
@@ -45,7 +45,7 @@ SHARED = Path(os.environ.get("SHARED", Path(__file__).parents[2] / "shared"))
 HEAD10K = SHARED / "data" / "criteo_head10k" / "criteo_head10k.tsv.gz"
 SPARSE = [f"C{i}" for i in range(1, 27)]
 KEPT = 0.1
-HET_SAVED = 0.88  # HET's abstract: embedding communication, s and cache not told there
+HET_SAVED = 0.88  # HET's abstract: embedding communication, it states neither s nor the cache
 GOAL_SAVED, GOAL_AUC = 0.8, 0.001
 
 
@@ -67,7 +67,7 @@ def configuration(train: Path, batch: int, epochs: int) -> dict[str, Any]:
         "optimizer": {"name": "adam", "learning_rate": 0.001},
         "train": {"epochs": epochs},
         "checkpoint": {"every_steps": 10**9},
-        "parallel": {"sharding": "row", "kept_ratio": KEPT},
+        "parallel": {"sharding": "row", "replica_ratio": KEPT},
     }
 
 
@@ -121,10 +121,10 @@ def most_to_save(path: Path, batch: int, ranks: int, rows: int) -> float:
 
 
 def measured(stages: dict[str, Any]) -> tuple[float, float]:
-    """Returns the bytes of rows and gradients, and of what is told beside them."""
+    """Returns the bytes of rows and gradients, and of the control messages beside them."""
     rows = sum(stages[stage]["bytes"] for stage in ("rows", "gradients"))
-    told = sum(stages.get(s, {}).get("bytes", 0) for s in ("keys", "answers", "pushes"))
-    return rows, told
+    control = sum(stages.get(s, {}).get("bytes", 0) for s in ("keys", "answers", "pushes"))
+    return rows, control
 
 
 def generated(directory: Path, rows: int, keys: int, skew: float) -> tuple[Path, Path]:
@@ -186,7 +186,9 @@ def main(
             cases["head10k"] = (*head10k(directory), head_batch, epochs, 8000, head_seeds)
         else:
             print(f"head10k left out: {HEAD10K} is not there")
-        print(f"{'data':10} {'s':>4} {'rows':>9} {'saved':>6} {'most':>6} {'told':>9} {'auc':>8}")
+        print(
+            f"{'data':10} {'s':>4} {'rows':>9} {'saved':>6} {'most':>6} {'control':>9} {'auc':>8}"
+        )
         for case, (train, valid, size, times, count, seeds) in cases.items():
             config = configuration(train, size, times)
             most = most_to_save(train, size, ranks, count)
@@ -198,7 +200,7 @@ def main(
                     run({**config, "seed": 7 + seed}, valid, ranks, staleness, place)
                     for seed in range(seeds)
                 ]
-                sent, told = np.mean([measured(stages) for stages, _ in runs], axis=0)
+                sent, control = np.mean([measured(stages) for stages, _ in runs], axis=0)
                 aucs = np.array([auc for _, auc in runs])
                 if staleness == 0:
                     base_bytes, base_aucs = sent, aucs
@@ -207,7 +209,7 @@ def main(
                 error = f" +- {apart.std(ddof=1) / seeds**0.5:.5f}" if seeds > 1 else ""
                 print(
                     f"{case:10} {staleness:4} {sent / 1e6:6.1f} MB {saved:6.1%} {most:6.1%} "
-                    f"{told / 1e6:6.1f} MB {aucs.mean():8.5f} ({apart.mean():+.5f}{error}; "
+                    f"{control / 1e6:6.1f} MB {aucs.mean():8.5f} ({apart.mean():+.5f}{error}; "
                     f"{apart.min():+.5f} to {apart.max():+.5f})",
                     flush=True,
                 )

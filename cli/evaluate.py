@@ -15,7 +15,7 @@ from hotrow.trainer.data.row_progress import RowProgress
 
 @click.command("evaluate")
 @scoring_options
-@click.option("--json", "json_path", metavar="FILE", help="Write the figures to this file, too.")
+@click.option("--json", "json_path", metavar="FILE", help="Write the metrics to this file, too.")
 def command(json_path: str | None, **given: Any) -> None:
     """Measure AUC, logloss and calibration on a data file: of a server, a run or a version.
 
@@ -51,5 +51,5 @@ def command(json_path: str | None, **given: Any) -> None:
     report_doubts(source)
     if json_path is not None:
         conditions = {**source.conditions, "data": options.data}
-        figures = {**quality.as_dict(), **source.doubts, "seconds": seconds}
-        write_json(json_path, {**conditions, **figures})
+        reached = {**quality.as_dict(), **source.doubts, "seconds": seconds}
+        write_json(json_path, {**conditions, **reached})

@@ -261,11 +261,11 @@ def _export_changes(
         committed=committed,
     )
     keep_exported(run)
-    click.echo(_told(name, exported, run.position.step, wait_seconds))
+    click.echo(_summary(name, exported, run.position.step, wait_seconds))
     return exported.as_dict()
 
 
-def _told(name: str, exported: ExportedChanges, step: int, wait_seconds: float) -> str:
+def _summary(name: str, exported: ExportedChanges, step: int, wait_seconds: float) -> str:
     outcome = exported.outcome
     where = f"{name} version {exported.manifest.version}"
     if outcome.waiting_for:

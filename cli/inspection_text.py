@@ -6,14 +6,14 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from hotrow.cache_figures import CacheFigures
+from hotrow.cache_statistics import CacheStatistics
 from hotrow.cli.histogram import draw, norm_bars, octave_bars
 from hotrow.inspection import InspectedTable, Inspection, TrainedTable
 from hotrow.line_layout import LineLayout
 
 _TOTALS = {
     "admitted": "keys admitted",
-    "refused": "sightings refused",
+    "refused": "occurrences refused",
     "waiting": "keys waiting",
     "expired": "rows expired",
     "tombstones": "tombstones",
@@ -89,7 +89,7 @@ def _table_facts(table: InspectedTable, trained: TrainedTable) -> list[tuple[str
     counted = [f"{totals[name]:,} {text}" for name, text in _TOTALS.items() if totals.get(name)]
     if any(totals.get(name) for name in _TOTALS if name != "admitted"):
         facts.append(("since the run began", ", ".join(counted)))
-    cache = CacheFigures.of(totals)
+    cache = CacheStatistics.of(totals)
     if cache.slots:
         facts.append(("cache since the process began", f"{cache.slots:,} slots, {cache}"))
     return facts

@@ -1,4 +1,4 @@
-"""A rank that `platform train --workers` has started: it tells its launcher, and ends with it."""
+"""A rank that `platform train --workers` started: it reports to its launcher, and ends with it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Launched:
     """This rank's side; nothing happens if it was started otherwise."""
 
     def __init__(self, rank: int) -> None:
-        """Tells the launcher of this process, which ends when the launcher does.
+        """Registers this process with the launcher; it ends when the launcher does.
 
         Args:
             rank: this one's number.
@@ -84,7 +84,7 @@ class Launched:
         self._write("pid", os.getpid())
 
     def ended(self, exit_code: int) -> None:
-        """Tells the launcher how this rank ends."""
+        """Reports to the launcher how this rank ends."""
         self._write("exit", exit_code)
 
     def _write(self, what: str, number: int) -> None:

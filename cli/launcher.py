@@ -1,4 +1,4 @@
-"""Starts the ranks of a run on this machine, and tells in one line if one of them dies.
+"""Starts the ranks of a run on this machine, and reports in one line if one of them dies.
 
 The ranks are the same command, started by the `mpiexec` of the package mpich. Signals go to them;
 whatever ends this process, even SIGKILL, ends them.
@@ -32,7 +32,7 @@ from hotrow.trainer.checkpoint.stored import newest_step
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _FOLDERS = "hotrow-ranks-"  # and the launcher's process id
 
-# What mpiexec prints when a process ends early. It is told in one line instead.
+# What mpiexec prints when a process ends early. It is reported in one line instead.
 _BANNER = re.compile(
     rb"=+\s*$|=   |YOUR APPLICATION TERMINATED|This typically refers to|Please see the FAQ page"
 )
@@ -83,11 +83,11 @@ def launch(workers: int, arguments: Sequence[str], run_dir: Path) -> int:
             )
         except OSError as err:
             raise FailedPreconditionError(f"{command[0]} does not start: {err.strerror}") from err
-        told = _Told()
+        report = _Report()
         assert process.stdout is not None
         assert process.stderr is not None
         pumps = [
-            threading.Thread(target=_pass_on, args=(source, sink, told), daemon=True)
+            threading.Thread(target=_pass_on, args=(source, sink, report), daemon=True)
             for source, sink in ((process.stdout, sys.stdout), (process.stderr, sys.stderr))
         ]
         for pump in pumps:
@@ -99,10 +99,10 @@ def launch(workers: int, arguments: Sequence[str], run_dir: Path) -> int:
             process.stdout.close()
             process.stderr.close()
         ended = exit_codes(Path(folder))
-        death = _death(told, Path(folder), code)
+        death = _death(report, Path(folder), code)
     was_killed = death.signal is not None and death.rank not in ended
-    if code == 0 or ((any(ended.values()) or told.errors) and not was_killed):
-        for line in dict.fromkeys(told.errors):  # ranks that cannot start say the same
+    if code == 0 or ((any(ended.values()) or report.errors) and not was_killed):
+        for line in dict.fromkeys(report.errors):  # ranks that cannot start say the same
             sys.stderr.buffer.write(line)
         sys.stderr.flush()
         return next((number for _, number in sorted(ended.items()) if number), code)
@@ -123,8 +123,8 @@ def _remove_leftovers() -> None:
 
 
 @dataclass
-class _Told:
-    """What mpiexec told of a process that ended early, and the ranks' own last words."""
+class _Report:
+    """What mpiexec reported of a process that ended early, and the ranks' own last words."""
 
     pid: int | None = None
     exit_code: int | None = None
@@ -134,7 +134,7 @@ class _Told:
     def take(self, line: bytes) -> bool:
         """Takes a line of mpiexec's, or an error's; returns whether it was one."""
         if line.startswith(b"Error: "):
-            self.errors.append(line)  # what killed a rank is told instead, if one was killed
+            self.errors.append(line)  # what killed a rank is reported instead, if one was killed
             return True
         if not _BANNER.match(line):
             return False
@@ -147,14 +147,14 @@ class _Told:
         return True
 
 
-def _pass_on(source: IO[bytes], sink: Any, told: _Told) -> None:
+def _pass_on(source: IO[bytes], sink: Any, report: _Report) -> None:
     """Passes lines on, without those of mpiexec about a process that ended."""
     blank = 0  # lines that are passed on unless they belong to mpiexec's
     for line in source:
         if line == b"\n":
             blank += 1
             continue
-        if told.take(line):
+        if report.take(line):
             blank = 0
             continue
         with contextlib.suppress(OSError, ValueError):
@@ -204,19 +204,19 @@ class _Death:
         return f"{who} was killed by signal {self.signal} ({signal.Signals(self.signal).name})"
 
 
-def _death(told: _Told, folder: Path, code: int) -> _Death:
+def _death(report: _Report, folder: Path, code: int) -> _Death:
     """Returns the death that ended the others.
 
     Of the ranks that mpiexec reports it may have killed some itself, so what was recorded where a
     rank died counts first.
     """
     ended = exit_codes(folder)
-    exit_code = told.exit_code if told.exit_code is not None else code
+    exit_code = report.exit_code if report.exit_code is not None else code
     for rank, number in killed(folder):
         if rank not in ended:
             return _Death(rank, number, exit_code)
     known = pids(folder) | pids(folder, "keeper")
-    return _Death(known.get(told.pid or -1), told.signal, exit_code)
+    return _Death(known.get(report.pid or -1), report.signal, exit_code)
 
 
 def _what_now(run_dir: Path) -> str:

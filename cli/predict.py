@@ -63,7 +63,7 @@ class ScoringOptions:
             weighted: whether the values of a LibSVM file are weights of its ids.
 
         Raises:
-            InvalidArgumentError: the format is not given and the name does not tell it, or an
+            InvalidArgumentError: the format is not given and the name does not show it, or an
                 option does not fit the format.
         """
         try:

@@ -25,8 +25,8 @@ def import_tensorflow_quietly(threads: int | None = None, *, open_devices: bool 
 
     Args:
         threads: that TensorFlow shall use, unless TF_NUM_INTRAOP_THREADS or
-            TF_NUM_INTEROP_THREADS tells; None: as many as it likes.
-        open_devices: False: it may be told later which ones to see.
+            TF_NUM_INTEROP_THREADS says; None: as many as it likes.
+        open_devices: False: which ones to see may be set later.
     """
     if "tensorflow" in sys.modules or _shows_everything():
         _limit_threads(threads)

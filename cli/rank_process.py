@@ -19,7 +19,7 @@ from hotrow.config import ParallelConfig
 if TYPE_CHECKING:
     from hotrow.ops.ranks import Ranks
 
-# As MPICH, Open MPI and Slurm tell their processes.
+# As MPICH, Open MPI and Slurm set it for their processes.
 _SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 _NUMBERS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
 _ON_THIS_MACHINE = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE")
@@ -34,9 +34,9 @@ def started_ranks() -> int | None:
 
 @contextlib.contextmanager
 def this_rank(config: ParallelConfig, own_gpu: bool) -> Iterator[Ranks]:
-    """A context with TensorFlow and the ranks; only rank 0 tells of an error that ends it.
+    """A context with TensorFlow and the ranks; only rank 0 reports an error that ends it.
 
-    Before the ranks know each other each tells its own. By default the ranks of a machine share
+    Before the ranks know each other each reports its own. By default the ranks of a machine share
     its cores: each has TensorFlow use its share of threads.
 
     Args:
@@ -53,7 +53,7 @@ def this_rank(config: ParallelConfig, own_gpu: bool) -> Iterator[Ranks]:
     cores = len(os.sched_getaffinity(0))
     ranks: Ranks | None = None
     try:
-        # Which devices TensorFlow sees must be told before it opens them.
+        # Which devices TensorFlow sees must be set before it opens them.
         threads = None if alone else max(1, cores // here)
         import_tensorflow_quietly(threads, open_devices=False)
         from hotrow.ops.ranks import start_ranks

@@ -15,9 +15,9 @@ _FLAGS = {
     "store": "store",
     "store_timeout_ms": "timeout_ms",
     "on_store_failure": "on_failure",
-    "device_cache_rows": "cache_rows",
-    "device_cache_bytes": "cache_bytes",
-    "device_cache_policy": "cache_policy",
+    "cache_rows": "cache_rows",
+    "cache_bytes": "cache_bytes",
+    "cache_policy": "cache_policy",
 }
 _OPTIONS: list[Callable[..., Any]] = [
     click.option(
@@ -43,25 +43,26 @@ _OPTIONS: list[Callable[..., Any]] = [
         "default rows.",
     ),
     click.option(
-        "--device_cache_rows",
+        "--cache_rows",
         type=int,
         default=_DEFAULTS.cache_rows,
         show_default=True,
         help="Hot rows that each version keeps in memory; 0 means none.",
     ),
     click.option(
-        "--device_cache_bytes",
+        "--cache_bytes",
         type=int,
         default=_DEFAULTS.cache_bytes,
         show_default=True,
         help="The same bound in bytes.",
     ),
     click.option(
-        "--device_cache_policy",
+        "--cache_policy",
         type=click.Choice(["lfu", "lru"]),
         default=_DEFAULTS.cache_policy,
         show_default=True,
-        help="Which row gives way: the least frequently used, or the one not used for longest.",
+        help="Eviction policy: the least frequently used row (counts decay over time), or the one "
+        "not used for longest.",
     ),
 ]
 

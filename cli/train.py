@@ -16,7 +16,7 @@ from hotrow.errors import InvalidArgumentError, UnimplementedError
 from hotrow.trainer.run_directory import default_run_directory, newest_run_directory
 
 if TYPE_CHECKING:
-    from hotrow.trainer.table_figures import Figures
+    from hotrow.trainer.table_metrics import Metrics
     from hotrow.trainer.train_result import TrainResult
 
 
@@ -130,10 +130,10 @@ def command(
 
         result = train(run_config, run_dir, resume, ranks, start_from=start_from, force=force)
         if ranks.is_first:
-            _tell(result, json_file)
+            _report(result, json_file)
 
 
-def _tell(result: TrainResult, json_file: Path | None) -> None:
+def _report(result: TrainResult, json_file: Path | None) -> None:
     if json_file is not None:
         text = json.dumps(result.as_dict(), indent=2) + "\n"
         if str(json_file) == "-":
@@ -151,7 +151,7 @@ def _summary(result: TrainResult) -> str:
     ]
     if result.ranks > 1:
         lines.append(f"{result.ranks} ranks: {_sent(result)}")
-    lines += [f"table {name}: {_told(figures)}" for name, figures in result.tables.items()]
+    lines += [f"table {name}: {_of_table(metrics)}" for name, metrics in result.tables.items()]
     if result.valid is not None:
         lines.append(
             f"validation: auc {result.valid.auc:.4f}  logloss {result.valid.logloss:.4f}  "
@@ -173,23 +173,23 @@ def _steps(result: TrainResult) -> str:
 
 
 def _sent(result: TrainResult) -> str:
-    sent = sum(told["bytes"] for told in result.stages.values())
-    seconds = sum(told["seconds"] for told in result.stages.values())
+    sent = sum(stage["bytes"] for stage in result.stages.values())
+    seconds = sum(stage["seconds"] for stage in result.stages.values())
     return f"{sent / 2**20:,.1f} MiB sent to each other, {seconds:.1f} s each in lookups and sums"
 
 
-def _told(figures: Figures) -> str:
-    parts = [f"{figures['rows']:,} rows"]
-    if "admitted" in figures:
+def _of_table(metrics: Metrics) -> str:
+    parts = [f"{metrics['rows']:,} rows"]
+    if "admitted" in metrics:
         parts += [
-            f"{figures['admitted']:,} keys admitted",
-            f"{figures['waiting']:,} waiting",
-            f"{figures['expired']:,} expired",
+            f"{metrics['admitted']:,} keys admitted",
+            f"{metrics['waiting']:,} waiting",
+            f"{metrics['expired']:,} expired",
         ]
-    if "cache_slots" in figures:
+    if "cache_slots" in metrics:
         parts += [
-            f"cache of {figures['cache_slots']:,} with hit rate {figures['cache_hit_rate']:.1%}",
-            f"{figures['cache_rows_ahead']:,} rows ahead",
-            f"stall {figures['cache_stall_ms']:.2f} ms a step",
+            f"cache of {metrics['cache_slots']:,} with hit rate {metrics['cache_hit_rate']:.1%}",
+            f"{metrics['cache_rows_prefetched']:,} rows prefetched",
+            f"stall {metrics['cache_stall_ms']:.2f} ms a step",
         ]
     return ", ".join(parts)

@@ -43,7 +43,7 @@ _OPTIONS = [
     switch(
         "enable_grpc_reflection",
         DEFAULTS.enable_grpc_reflection,
-        "Tell gRPC's clients of services and messages.",
+        "Describe services and messages to gRPC clients (reflection).",
     ),
     switch(
         "enable_serialization_as_tensor_content",

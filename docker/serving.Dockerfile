@@ -30,7 +30,7 @@ ENV PATH=/opt/hotrow/bin:$PATH \
     GRPC_PORT=8500 \
     PORT=8501
 EXPOSE 8500 8501
-# By number, so that Kubernetes can tell that it is not root.
+# By number, so that Kubernetes can see that it is not root.
 USER 10001:10001
 HEALTHCHECK --interval=10s --timeout=5s --start-period=120s CMD ["server-is-ready"]
 ENTRYPOINT ["serving-entrypoint"]

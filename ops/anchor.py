@@ -2,8 +2,8 @@
 
 A backward pass returns a unit in its slot as the anchor's gradient. An optimizer that averages
 gradients over micro-steps, or a loop that adds or scales them, treats that unit like every other
-gradient; what finally reaches the anchor tells the tables which passes were taken, by which
-factors, and that the dense step was really taken. `docs/design/0001-first-light.md` tells why.
+gradient; what finally reaches the anchor shows the tables which passes were taken, by which
+factors, and that the dense step was really taken. `docs/design/0001-first-light.md` explains why.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class AnchorVariable(keras.Variable):  # type: ignore[misc]
             InvalidArgumentError: a Keras optimizer asks that scales the loss or averages weights.
         """
         # Keras does not unscale the gradients of such variables, and on a step that it skips it
-        # does not tell; the frame that asks is the only place where the optimizer is known.
+        # does not show it; the frame that asks is the only place where the optimizer is known.
         asking = sys._getframe(1).f_locals.get("self")
         scales = isinstance(asking, keras.optimizers.LossScaleOptimizer)
         if scales or getattr(asking, "loss_scale_factor", None) is not None:
@@ -117,7 +117,7 @@ class AnchorVariable(keras.Variable):  # type: ignore[misc]
         learning_rates = self._learning_rates()
         with tf.device(self._device), collective(self._on_ranks):
             library.load().hotrow_commit(
-                witness=tf.cast(value, tf.float32),
+                commit_token=tf.cast(value, tf.float32),
                 learning_rates=learning_rates,
                 tables=self._handles,
                 global_clipnorm=self._global_clipnorm,

@@ -62,7 +62,7 @@ class Binding:
                 place = self._rows.place()
             _native.attach_serving(str(manifest), store=url, **options, **place)
             if self._rows is not None and self._rows.has_nodes:
-                self._watch = TopologyWatch(self._rows.topology, self._tell, place["topology"])
+                self._watch = TopologyWatch(self._rows.topology, self._notify, place["topology"])
         except BaseException:
             self.close()
             raise
@@ -111,7 +111,7 @@ class Binding:
             self._rows.close()
         _bound.discard(self._manifest)
 
-    def _tell(self, topology: str) -> None:
+    def _notify(self, topology: str) -> None:
         _native.set_attached_topology(str(self._manifest), topology)
 
     def __enter__(self) -> Binding:
@@ -155,8 +155,8 @@ def bind(
             "default", to score with default rows.
         cache_rows: hot rows that are kept in memory; 0: none.
         cache_bytes: the same bound in bytes; at most one of the two is given.
-        cache_policy: which row gives way: "lfu" the least frequently used one, "lru" the one that
-            was not used for longest.
+        cache_policy: the eviction policy: "lfu", the least frequently used row (counts decay over
+            time), or "lru", the row not used for longest.
 
     Raises:
         NotFoundError: no version with a store, or the store does not have its rows.

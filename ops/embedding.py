@@ -13,7 +13,7 @@ import tensorflow as tf
 from hotrow import spec
 from hotrow.errors import DataLossError, InvalidArgumentError, UnimplementedError, nearest
 from hotrow.ops.anchor import SLOTS, UNCHANGED, AnchorVariable
-from hotrow.ops.coming_keys import count_keys, counts_of_all, keys_in_order
+from hotrow.ops.batch_keys import count_keys, counts_of_all, keys_in_order
 from hotrow.ops.features import flatten
 from hotrow.ops.learning_rates import LearningRates
 from hotrow.ops.lookup import Lookup, LookupLayout, TrainingLookup
@@ -286,12 +286,12 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
 
     # --- the device tier --------------------------------------------------------------------------
 
-    def look_ahead(
+    def prefetch(
         self,
         batches: Sequence[Mapping[str, Any]],
         weights: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
-        """Brings the rows of coming batches into the caches of their tables, on other threads.
+        """Prefetches rows of the next batches into the caches of their tables, on other threads.
 
         Call it with a window, the inputs of the next k batches in their order, when the first
         batch of the window before it begins; at the start, with the first and the second window.
@@ -311,18 +311,18 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
                 of more or fewer batches, a call inside of `tf.function`.
             OutOfRangeError: a key outside of its table's vocabulary.
         """
-        batches = list(self._on_the_host("look_ahead", batches))
+        batches = list(self._on_the_host("prefetch", batches))
         if self._ranks.size > 1:
             if weights is not None and len(weights) != len(batches):
                 raise InvalidArgumentError(
-                    f"look_ahead: weights of {len(weights)} batches, and {len(batches)} batches; "
+                    f"prefetch: weights of {len(weights)} batches, and {len(batches)} batches; "
                     "give those of each, or None"
                 )
             for number, batch in enumerate(batches):
                 self._send_ahead(batch, weights[number] if weights else {})
             return
         for table, keys in keys_in_order(self._cached_features(), batches).items():
-            self._tables[table].look_ahead(keys)
+            self._tables[table].prefetch(keys)
 
     def _send_ahead(self, batch: Mapping[str, Any], weights: Mapping[str, Any]) -> None:
         attributes = self._layout.op_attributes(self._handles)
@@ -351,14 +351,14 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         ranks all call it together, each with its part of the sample.
 
         Args:
-            batches: the sample, inputs as `look_ahead` takes them, taken one by one.
+            batches: the sample, inputs as `prefetch` takes them, taken one by one.
             share: of each cache that may be filled, in [0, 1].
 
         Returns:
             By table that has a cache, how many rows came in (of this rank's).
 
         Raises:
-            InvalidArgumentError: as `look_ahead`, or share is out of its range.
+            InvalidArgumentError: as `prefetch`, or share is out of its range.
             OutOfRangeError: a key outside of its table's vocabulary.
         """
         features = self._cached_features()
@@ -388,7 +388,7 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
             yield batch
 
     def push_all(self) -> None:
-        """Tells the owners of rows what ranks did to rows that they keep (`Staleness`).
+        """Sends the owners of rows all pending gradients of their replicas (`Staleness`).
 
         All ranks call it together, before anything reads rows as those of the whole model: a
         checkpoint, an export, an evaluation. Without staleness nothing happens.

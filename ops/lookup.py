@@ -21,8 +21,8 @@ DEFAULT_ROWS = "hotrow_default_rows"
 """Keys that got default rows since the store could not be read."""
 STALE_ROWS = "hotrow_stale_rows"
 """Keys that got rows which may be old, since the store cannot be followed."""
-TOLD = {DEFAULT_ROWS, STALE_ROWS}
-"""What a lookup tells of each sample beside its values."""
+SAMPLE_COUNTS = {DEFAULT_ROWS, STALE_ROWS}
+"""What a lookup counts for each sample, beside its values."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ def _op_inputs(flat: Sequence[FlatFeature]) -> dict[str, list[tf.Tensor]]:
 class Lookup(Protocol):
     """Looks all features up."""
 
-    def told(self) -> dict[str, tf.Tensor]:
-        """Returns what is told of samples beside their values: int32 [B] by the names of TOLD."""
+    def sample_counts(self) -> dict[str, tf.Tensor]:
+        """Returns the counts of each sample: int32 [B], by the names of SAMPLE_COUNTS."""
 
     def __call__(self, layout: LookupLayout, flat: Sequence[FlatFeature]) -> list[tf.Tensor]:
         """Returns pooled values, float32 [B, D] (or [N, D] without combiner) a feature."""
@@ -71,7 +71,7 @@ class StoreLookup:
 
     def __init__(self, manifest: tf.Tensor) -> None:
         self._manifest = manifest
-        self._told: dict[str, list[tf.Tensor]] = {DEFAULT_ROWS: [], STALE_ROWS: []}
+        self._counts: dict[str, list[tf.Tensor]] = {DEFAULT_ROWS: [], STALE_ROWS: []}
 
     def __call__(self, layout: LookupLayout, flat: Sequence[FlatFeature]) -> list[tf.Tensor]:
         """Returns pooled values; see `Lookup`."""
@@ -79,14 +79,14 @@ class StoreLookup:
         found = library.load().hotrow_serving_lookup(
             manifest=self._manifest, **_op_inputs(flat), **layout.op_attributes(names)
         )
-        # Without a feature that is pooled, nothing tells how many samples there are.
+        # Without a feature that is pooled, nothing shows how many samples there are.
         if any(feature.resolved_combiner is not None for feature in layout.features):
-            self._told[DEFAULT_ROWS].append(found.defaulted)
-            self._told[STALE_ROWS].append(found.stale)
+            self._counts[DEFAULT_ROWS].append(found.defaulted)
+            self._counts[STALE_ROWS].append(found.stale)
         pooled: list[tf.Tensor] = found.pooled
         return pooled
 
-    def told(self) -> dict[str, tf.Tensor]:
+    def sample_counts(self) -> dict[str, tf.Tensor]:
         """Returns how many keys got default rows, and how many got rows that may be old: int32 [B].
 
         Of all lookups of this graph together. B are the samples of the first one; what others have
@@ -95,7 +95,7 @@ class StoreLookup:
         graph = tf.compat.v1.get_default_graph()
         # Tensors of a function inside cannot be had out here.
         here = {
-            name: [t for t in counts if t.graph is graph] for name, counts in self._told.items()
+            name: [t for t in counts if t.graph is graph] for name, counts in self._counts.items()
         }
         return {name: _sum_of_samples(counts) for name, counts in here.items() if counts}
 
@@ -139,7 +139,7 @@ class StandaloneLookup:
             for config, f in zip(layout.features, flat, strict=True)
         ]
 
-    def told(self) -> dict[str, tf.Tensor]:
+    def sample_counts(self) -> dict[str, tf.Tensor]:
         """Returns nothing: every row is at hand."""
         return {}
 
@@ -184,7 +184,7 @@ class TrainingLookup:
         device: where the tables' ops run, TensorFlow's name of it.
         anchor: float32 [SLOTS]. The gradient is computed only when it is watched.
         learning_rates: float32 [T], of the step, if the optimizer is applied in backward.
-        insert: count sightings, and give keys that are admitted their initial row.
+        insert: count occurrences, and give keys that are admitted their initial row.
         update_in_backward: apply the optimizer in the backward pass.
         global_clipnorm: largest norm of all gradients of the step; None: no bound.
         collective: the tables are split over ranks, which look up together.
@@ -225,7 +225,7 @@ class TrainingLookup:
         pooled: list[tf.Tensor] = found.pooled
         return pooled
 
-    def told(self) -> dict[str, tf.Tensor]:
+    def sample_counts(self) -> dict[str, tf.Tensor]:
         """Returns nothing: every row is at hand."""
         return {}
 
@@ -244,7 +244,7 @@ _BACKWARD_ATTRIBUTES = (
 
 @tf.RegisterGradient("HotrowLookup")  # type: ignore[untyped-decorator]
 def _lookup_gradient(op: Any, *gradients: tf.Tensor) -> list[tf.Tensor | None]:
-    """Sends the gradients of all features to their tables; the anchor gets a witness.
+    """Sends the gradients of all features to their tables; the anchor gets a commit_token.
 
     The last output is the ticket of the plan that the lookup made; the plan serves backward, too.
     """
@@ -253,7 +253,7 @@ def _lookup_gradient(op: Any, *gradients: tf.Tensor) -> list[tf.Tensor | None]:
     _, learning_rates, *features = op.inputs
     # Nothing else says where: gradients are computed outside of any device's scope.
     with tf.device(op.outputs[0].device), collective(op.get_attr("collective")):
-        witness = library.load().hotrow_backward(
+        commit_token = library.load().hotrow_backward(
             keys=features[:count],
             row_splits=features[count : 2 * count],
             weights=features[2 * count :],
@@ -262,4 +262,4 @@ def _lookup_gradient(op: Any, *gradients: tf.Tensor) -> list[tf.Tensor | None]:
             ticket=op.outputs[-1],
             **{name: op.get_attr(name) for name in _BACKWARD_ATTRIBUTES},
         )
-    return [witness, None, *([None] * (3 * count))]
+    return [commit_token, None, *([None] * (3 * count))]

@@ -1,6 +1,6 @@
 """MPI in this process: who started it, how it begins, and how the process may end.
 
-A failure of one rank leaves collectives of the others under way, whose memory is gone, so that
+A failure of one rank leaves collectives of the others in flight, whose memory is gone, so that
 nobody may finalise MPI any more: it would write there, or wait for ever. Then a process aborts MPI
 in its place, which ends all processes with the exit code of the error. It waits a moment before, as
 others may still have to say why they end.
@@ -80,7 +80,7 @@ class MpiProcess:
         return name
 
     def closed(self, name: str) -> None:
-        """Tells that a group is not used any more."""
+        """Says that a group is not used any more."""
         self._open.discard(name)
 
     def _end(self) -> None:
@@ -93,7 +93,7 @@ class MpiProcess:
             sys.stdout.flush()
             sys.stderr.flush()
             time.sleep(_LINGER_SECONDS)
-            # The error was told; MPI would add a line about itself.
+            # The error was reported; MPI would add a line about itself.
             os.dup2(os.open(os.devnull, os.O_WRONLY), _STDERR)
             self._mpi.COMM_WORLD.Abort(getattr(self.failed, "exit_code", HotrowError.exit_code))
         elif not self._mpi.Is_finalized():

@@ -25,7 +25,7 @@ def take_own_gpu(ranks: Ranks) -> None:
     if ranks.size == 1:
         return
     machine = np.frombuffer(_this_machine().encode(), np.uint8)
-    machines = [told.tobytes() for told in ranks.all_gather(machine, "machines of the ranks")]
+    machines = [name.tobytes() for name in ranks.all_gather(machine, "machines of the ranks")]
     gpus = tf.config.list_physical_devices("GPU")
     if not gpus:
         return

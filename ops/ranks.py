@@ -32,7 +32,7 @@ class Ranks:
     "rank 1: " before its words, in the collective that they are in or in the next one. Who waits
     longer than the timeout raises DeadlineExceededError, which names the ranks that did not come;
     so do all. `what` is for such messages: what the call is about, the same on all ranks. Use it as
-    a context manager: an exception is told to the others, and the end is waited for by all.
+    a context manager: an exception is reported to the others, and the end is waited for by all.
 
     Attributes:
         rank: 0 to R - 1.
@@ -62,8 +62,8 @@ class Ranks:
             return [array]
         written = io.BytesIO()
         np.save(written, np.ascontiguousarray(array), allow_pickle=False)
-        told = self._native.all_gather(np.frombuffer(written.getbuffer(), np.uint8), what)
-        arrays = [np.load(io.BytesIO(t.tobytes()), allow_pickle=False) for t in told]
+        gathered = self._native.all_gather(np.frombuffer(written.getbuffer(), np.uint8), what)
+        arrays = [np.load(io.BytesIO(t.tobytes()), allow_pickle=False) for t in gathered]
         for rank, other in enumerate(arrays):
             if other.dtype != arrays[0].dtype or other.shape[1:] != arrays[0].shape[1:]:
                 raise InvalidArgumentError(
@@ -108,7 +108,7 @@ class Ranks:
             self._native.barrier(what)
 
     def fail(self, error: BaseException) -> None:
-        """Tells all ranks that this one cannot go on; the first error of any rank stays."""
+        """Reports to all ranks that this one cannot go on; the first error of any rank stays."""
         if self._native is None:
             return
         if self._process is not None:

@@ -84,10 +84,10 @@ def _optimizer_arguments(optimizer: TableOptimizer) -> dict[str, Any]:
 
 def _admission_arguments(admission: Admission | None) -> dict[str, Any]:
     if admission is None:
-        return {"kind": 0, "sightings": 1, "expected_keys": 0, "error_rate": 0.01}
+        return {"kind": 0, "occurrences": 1, "expected_keys": 0, "error_rate": 0.01}
     return {
         "kind": 1 + FILTERS.index(admission.filter),
-        "sightings": admission.sightings,
+        "occurrences": admission.occurrences,
         "expected_keys": admission.expected_keys or 0,
         "error_rate": admission.error_rate,
     }
@@ -105,12 +105,12 @@ def _cache_arguments(
 ) -> dict[str, int | str]:
     if cache is None:
         return {"rows": 0, "bytes": 0, "policy": 0, "disk": ""}
-    rows = cache.device_rows or 0
-    if cache.cache_ratio is not None:
-        rows = max(round(cache.cache_ratio * (vocabulary_size or 0)), 1)
+    rows = cache.rows or 0
+    if cache.ratio is not None:
+        rows = max(round(cache.ratio * (vocabulary_size or 0)), 1)
     return {
         "rows": rows,
-        "bytes": cache.device_bytes or 0,
+        "bytes": cache.bytes or 0,
         "policy": POLICIES.index(cache.policy),
         "disk": cache.disk or "",
         **({} if cuda_device is None else {"gpu": cuda_device}),
@@ -132,7 +132,7 @@ def _sharding_arguments(config: TableConfig, ranks: Ranks) -> dict[str, int | st
         "scheme": scheme,
         "owner": owner,
         "staleness": staleness.updates if staleness else 0,
-        "kept_rows": staleness.rows if staleness else 0,
+        "replica_rows": staleness.rows if staleness else 0,
     }
 
 
@@ -152,7 +152,7 @@ class Table:
         handle: its unique name in the registry, the attribute of the ops.
         placement: where its ops run.
         history: a random id, another one whenever rows were changed by anything else than training:
-            within one, the clocks tell what has changed.
+            within one, the clocks show what has changed.
         forgotten_step: tombstones up to it were forgotten.
 
     Raises:
@@ -263,7 +263,7 @@ class Table:
 
         Args:
             keys: any int64 values, or those below `vocabulary_size`.
-            insert: count a sighting of each key, and give those that are admitted their initial
+            insert: count an occurrence of each key, and give those that are admitted their initial
                 row. A key without a row reads the default row.
 
         Raises:
@@ -447,7 +447,7 @@ class Table:
 
     @staticmethod
     def push_all(tables: Iterable[Table], learning_rates: Sequence[float] | None = None) -> None:
-        """Tells the owners of rows all that ranks did to rows they keep and have not told yet.
+        """Sends the owners of rows all pending gradients of their replicas.
 
         All ranks call it together, with the same tables; it is a step of those with staleness,
         whose rows are then those of the model as a whole. Other tables are left alone.
@@ -462,10 +462,10 @@ class Table:
 
     @staticmethod
     def send_ahead(tables: Iterable[Table], features: list[Any]) -> None:
-        """Hands over a coming batch of a layer on ranks; see `_native.rank_look_ahead`."""
-        _native.rank_look_ahead([table._native for table in tables], features)
+        """Prefetches a batch of a layer on ranks; see `_native.rank_prefetch`."""
+        _native.rank_prefetch([table._native for table in tables], features)
 
-    def look_ahead(self, keys: Keys) -> None:
+    def prefetch(self, keys: Keys) -> None:
         """Brings rows into the device tier before their batches ask for them, on another thread.
 
         Call it with the keys of a window, those of the next k batches one after the other, when
@@ -478,11 +478,11 @@ class Table:
         Raises:
             OutOfRangeError: a key outside of the vocabulary.
         """
-        self._native.look_ahead(as_keys(keys))
+        self._native.prefetch(as_keys(keys))
 
-    def wait_for_look_ahead(self) -> None:
+    def wait_for_prefetch(self) -> None:
         """Waits until the rows of all windows are in the device tier."""
-        self._native.wait_for_look_ahead()
+        self._native.wait_for_prefetch()
 
     def warm_up(self, keys: Keys, counts: Uint32s, share: float = 0.7) -> int:
         """Fills the cache with the most frequent rows of a sample, and prefers them from now on.
@@ -506,15 +506,15 @@ class Table:
     def statistics(self) -> dict[str, int]:
         """Returns rows, bytes, lookups, admitted, refused, waiting, expired and tombstones.
 
-        `refused` are sightings of keys that were not admitted, `waiting` keys whose sightings are
-        counted. Totals run since the table was made, also over a restoration.
+        `refused` are occurrences of keys that were not admitted; `waiting` are keys that are
+        counted and not admitted yet. Totals run since the table was made, also over a restoration.
 
         Of the device tier: `cache_slots` (0: there is none); in distinct keys of training batches
         `cache_hits` (and `cache_hit_lookups`, each key counted as often as it appeared),
-        `cache_misses`, `cache_inserted` (rows that came in), `cache_evicted` (rows
-        that gave way), `cache_written_back` (rows brought up to date in the host tier) and
-        `cache_ahead` (rows that came in by look-ahead); `cache_stall_ns`, the nanoseconds that
-        lookups of training spent on bringing rows in or waiting for them. Of rows on disk:
+        `cache_misses`, `cache_inserted` (rows that came in), `cache_evicted` (rows that left for
+        them), `cache_written_back` (rows brought up to date in the host tier), `cache_prefetched`
+        (rows that came in by prefetching); `cache_stall_ns`, the nanoseconds that lookups of
+        training spent on bringing rows in or waiting for them. Of rows on disk:
         `disk_bytes` of the file (0: rows are in memory), `disk_lines_read`, `disk_lines_written`.
         These run since this process made the table; `cache_steps` are the steps since then or
         since a restoration.
@@ -535,7 +535,7 @@ class Table:
         self._native.forget_tombstones(up_to_step)
 
     def state(self) -> builtins.bytes:
-        """Returns all that is not rows: step, sweep, totals, tombstones, sightings."""
+        """Returns all that is not rows: step, sweep, totals, tombstones, occurrences."""
         return self._native.state()
 
     def set_state(self, state: builtins.bytes) -> None:
@@ -552,7 +552,7 @@ class Table:
     def merge_states(self, states: list[builtins.bytes], counted: list[bool]) -> None:
         """Restores what `state` returned on ranks that had the table, however it was split then.
 
-        The step, totals, and the tombstones of keys that are owned here. Sightings start anew.
+        The step, totals, and the tombstones of keys that are owned here. Occurrences start anew.
 
         Args:
             states: of all of them.
@@ -582,6 +582,6 @@ class Table:
         return str(self._native.digest(weights_only))
 
     def clear(self) -> None:
-        """Removes every row and the gradients that wait, and forgets sightings and tombstones."""
+        """Removes every row and the gradients that wait, and forgets occurrences and tombstones."""
         self._begin_history()
         self._native.clear()

@@ -71,7 +71,7 @@ def read_tables(tables: Collection[Table], store: Any) -> None:
             if facts["shards"] == table.config.shards:
                 table.import_rows(keys, lines, clocks, counts, places)
                 table.set_state(np.asarray(store[f"table{i}_state"]).tobytes())
-            else:  # sightings and tombstones are kept by shard; they start anew
+            else:  # occurrences and tombstones are kept by shard; they start anew
                 table.import_rows(keys, lines, clocks, counts)
                 table.step = facts["step"]
         except (HotrowError, ValueError) as err:

@@ -73,8 +73,8 @@ def run_ranks(
         except subprocess.TimeoutExpired as err:
             _kill_session(launched.pid)
             launched.communicate()
-            told = [_said(Path(folder), r, kind) for r in range(count) for kind in ("out", "err")]
-            raise TimeoutError(f"{count} ranks took more than {timeout} s: {told}") from err
+            said = [_said(Path(folder), r, kind) for r in range(count) for kind in ("out", "err")]
+            raise TimeoutError(f"{count} ranks took more than {timeout} s: {said}") from err
         finally:
             _kill_session(launched.pid)
         return RankResults(

@@ -33,8 +33,8 @@ def agreed(ranks: Ranks, what: str, work: Callable[[], Result]) -> Result:
         result = work()
     except HotrowError as err:
         failure = err
-    told = gathered(ranks, what, told_error(failure))
-    raise_first(told, failure)
+    reports = gathered(ranks, what, error_report(failure))
+    raise_first(reports, failure)
     return result  # type: ignore[return-value]
 
 
@@ -50,38 +50,40 @@ def of_first(ranks: Ranks, what: str, value: Any) -> Any:
     return json.loads(ranks.broadcast(data, what))
 
 
-def told_error(err: HotrowError | None) -> dict[str, Any] | None:
+def error_report(err: HotrowError | None) -> dict[str, Any] | None:
     """Returns an error as a JSON value."""
     if err is None:
         return None
     return {"status": err.grpc_status, "exit": err.exit_code, "text": str(err)}
 
 
-def error_of(told: dict[str, Any], before: str = "") -> HotrowError:
-    """Returns an error from what `told_error` returned, with words before its text."""
-    error = from_status(told["status"], before + told["text"])
-    error.exit_code = told["exit"]
+def error_of(report: dict[str, Any], before: str = "") -> HotrowError:
+    """Returns an error from what `error_report` returned, with words before its text."""
+    error = from_status(report["status"], before + report["text"])
+    error.exit_code = report["exit"]
     return error
 
 
-def raise_first(told: list[dict[str, Any] | None], own: HotrowError | None) -> None:
+def raise_first(reports: list[dict[str, Any] | None], own: HotrowError | None) -> None:
     """Raises what `first_error` returns, if that is an error."""
-    error = first_error(told, own)
+    error = first_error(reports, own)
     if error is not None:
         raise error from own
 
 
-def first_error(told: list[dict[str, Any] | None], own: HotrowError | None) -> HotrowError | None:
-    """Returns the error of the first rank that told one; the others' names stand before theirs.
+def first_error(
+    reports: list[dict[str, Any] | None], own: HotrowError | None
+) -> HotrowError | None:
+    """Returns the error of the first rank that reports one; the others' names stand before theirs.
 
     Args:
-        told: `told_error` of each rank.
+        reports: `error_report` of each rank.
         own: this rank's error, which caused it.
     """
-    for rank, error in enumerate(told):
+    for rank, error in enumerate(reports):
         if error is None:
             continue
-        everywhere = all(other == error for other in told)
+        everywhere = all(other == error for other in reports)
         found = error_of(error, "" if rank == 0 or everywhere else f"rank {rank}: ")
         found.on_all_ranks = True
         found.__cause__ = own

@@ -40,9 +40,9 @@ def check_equal(variables: Sequence[Any], ranks: Ranks) -> None:
     digest = hashlib.sha256()
     for variable in variables:
         digest.update(np.ascontiguousarray(variable.numpy()).tobytes())
-    told = gathered(ranks, "digest of dense weights", digest.hexdigest())
-    for rank, other in enumerate(told):
-        if other != told[0]:
+    digests = gathered(ranks, "digest of dense weights", digest.hexdigest())
+    for rank, other in enumerate(digests):
+        if other != digests[0]:
             raise HotrowError(
                 f"the dense weights of rank {rank} differ from those of rank 0; all ranks need "
                 "the same machine type and the same versions (report this if they have)"

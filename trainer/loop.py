@@ -31,12 +31,12 @@ from hotrow.trainer.equal_variables import spread_variables
 from hotrow.trainer.evaluation import evaluate_file
 from hotrow.trainer.expected_steps import expected_steps
 from hotrow.trainer.features import STANDARDIZE_ROWS
-from hotrow.trainer.look_ahead import look_ahead
 from hotrow.trainer.metrics import BinaryMetrics, Quality
 from hotrow.trainer.model_inputs import ModelInputs, model_inputs
 from hotrow.trainer.models import Ranker, build_model
 from hotrow.trainer.models.split import Split
 from hotrow.trainer.next_item import NextItem, NextTwo
+from hotrow.trainer.prefetch import prefetch
 from hotrow.trainer.rank_rules import check_ranks
 from hotrow.trainer.rank_stages import stages_of_all
 from hotrow.trainer.read_ahead import read_ahead
@@ -52,7 +52,7 @@ from hotrow.trainer.start_rules import (
 )
 from hotrow.trainer.step_report import StepReport, exchange
 from hotrow.trainer.stop_request import StopRequest
-from hotrow.trainer.table_figures import cache_of_all, statistics_of_all, watched_tables
+from hotrow.trainer.table_metrics import cache_of_all, statistics_of_all, watched_tables
 from hotrow.trainer.train_result import TrainResult
 from hotrow.trainer.train_step import (
     from_op_error,
@@ -81,14 +81,14 @@ def train(
     Equal configuration, seed, data and number of TensorFlow's threads give the same tables,
     weights and metrics bit for bit, also when the run was interrupted and resumed. With
     `parallel.staleness` that holds only for runs that save, evaluate and stop at the same steps,
-    and not for resumed ones: kept rows are not saved.
+    and not for resumed ones: replicas are not saved.
 
     Args:
         config: what to train.
         run_dir: the directory to write; None: a new one, `runs/<name>-<time>`.
         resume: continue the run in `run_dir` from its newest undamaged checkpoint.
         ranks: those that train as one; each calls this with the same arguments. Rank 0 writes the
-            run directory and tells of the run; all return the same figures.
+            run directory and reports on the run; all return the same metrics.
         start_from: a run directory, or a checkpoint of one: the new run starts from its tables,
             weights and optimizer state. Steps go on counting; epochs, data and metrics start anew.
         force: drop the tables and weights of `start_from` that do not fit.
@@ -204,7 +204,7 @@ class _Run:
                 if self._at_end():
                     break
                 self._epoch(epoch, stop)
-                self._hear(stop)
+                self._receive_stop(stop)
                 if self.stopping is not None:
                     self._last_checkpoint()
                     self._leave(self.stopping)
@@ -288,7 +288,7 @@ class _Run:
         checkpoints.note_best(best if is_there else None)
 
     def _measured(self) -> dict[str, npt.NDArray[np.generic]]:
-        """Returns what checkpoints hold of training figures and validations."""
+        """Returns what checkpoints hold of training metrics and validations."""
         return {**self.metrics.state(), **self.early_stopping.state()}
 
     def _at_end(self) -> bool:
@@ -311,7 +311,7 @@ class _Run:
         )
         self.speed.restart()
         cache = self.config.cache
-        window = 0 if cache.as_spec() is None else cache.lookahead
+        window = 0 if cache.as_spec() is None else cache.prefetch
         # Tensors are made in the reading thread, too.
         with contextlib.closing(read_ahead(lambda: _with_inputs(stream))) as batches:
             coming: NextItem[Batch] | NextTwo[Batch]
@@ -319,7 +319,7 @@ class _Run:
                 coming = NextTwo(batches)
                 self._begin_together(coming)
             else:
-                coming = NextItem(look_ahead(batches, window, self._look_ahead))
+                coming = NextItem(prefetch(batches, window, self._prefetch))
                 coming.fetch()
             while coming.item is not None:
                 self._train_batch(coming.item, coming, stop)
@@ -334,10 +334,10 @@ class _Run:
         self._validate()
         self.position = Position(self.position.step, epoch + 1, 0)
 
-    def _look_ahead(self, window: list[Batch]) -> None:
+    def _prefetch(self, window: list[Batch]) -> None:
         # A key that is out of range is for the step that meets it to report.
         with contextlib.suppress(OutOfRangeError):
-            self.model.look_ahead(inputs for *_, inputs in window)
+            self.model.prefetch(inputs for *_, inputs in window)
 
     def _begin_together(self, coming: NextTwo[Batch]) -> None:
         """Learns that all ranks have a first batch, or none, and hands over what all have."""
@@ -406,7 +406,7 @@ class _Run:
     def _exchange(
         self, own: StepReport, coming: NextTwo[Batch], number: int, first: Batch | None = None
     ) -> StepReport:
-        """Returns a step as all ranks tell of it, and hands over the keys of batches that all have.
+        """Returns a step as all ranks report it, and hands over the keys of batches that all have.
 
         Args:
             own: this rank's.
@@ -418,26 +418,26 @@ class _Run:
             own,
             is_last=coming.item is None,
             has_two=coming.after is not None,
-            writing=self.checkpoints.tell(),
+            writing=self.checkpoints.report(),
             failure=coming.failure,
         )
         done = exchange(self.ranks, own, number)
-        self.checkpoints.hear(done.writing)
+        self.checkpoints.receive(done.writing)
         # All ranks or none: what is handed over travels in the next step.
-        ahead = self.config.cache.lookahead > 0 and done.failure is None
+        ahead = self.config.cache.prefetch > 0 and done.failure is None
         if first is not None and ahead:
-            self._look_ahead([first])
+            self._prefetch([first])
         if coming.after is not None and done.has_two and ahead:
-            self._look_ahead([coming.after])
+            self._prefetch([coming.after])
         return done
 
-    def _hear(self, stop: StopRequest) -> None:
+    def _receive_stop(self, stop: StopRequest) -> None:
         """Learns whether a rank was asked to stop since the last step."""
         if self.ranks.size == 1:
             self.stopping = stop.number
         elif self.stopping is None:
-            told = gathered(self.ranks, "stop requests", stop.number)
-            self.stopping = next((number for number in told if number is not None), None)
+            numbers = gathered(self.ranks, "stop requests", stop.number)
+            self.stopping = next((number for number in numbers if number is not None), None)
 
     def _report_training(self) -> None:
         """Reports the epoch's progressive quality, unless this step was reported already."""
@@ -447,8 +447,10 @@ class _Run:
         statistics = statistics_of_all(tables, self.ranks)
         counted = watched_tables(tables, statistics)
         if counted and self.log.logged["tables"] != step:
-            figures = {f"{t}/{key}": n for t, told in counted.items() for key, n in told.items()}
-            self.log.append("tables", self.position, figures)
+            metrics = {
+                f"{t}/{key}": n for t, counts in counted.items() for key, n in counts.items()
+            }
+            self.log.append("tables", self.position, metrics)
         if self.log.logged["train"] == step:
             return
         cache = cache_of_all(tables, statistics)
@@ -456,8 +458,8 @@ class _Run:
         self.log.training(self.position, self.metrics.result(), speed, cache)
         if self.ranks.size > 1:
             stages = stages_of_all(self.ranks)
-            figures = {f"{s}/{key}": n for s, told in stages.items() for key, n in told.items()}
-            self.log.append("ranks", self.position, figures)
+            metrics = {f"{s}/{key}": n for s, counts in stages.items() for key, n in counts.items()}
+            self.log.append("ranks", self.position, metrics)
 
     def _validate(self) -> None:
         """Measures the validation file, if there is one and this step was not measured yet."""
@@ -496,7 +498,7 @@ class _Run:
     def _log_checkpoints(self) -> None:
         for outcome in self.checkpoints.outcomes():
             if outcome.failure is None:
-                self.log.append("checkpoint", outcome.position, outcome.figures())
+                self.log.append("checkpoint", outcome.position, outcome.metrics())
 
     def _leave(self, signal_number: int) -> None:
         line = (
@@ -519,7 +521,7 @@ class _Run:
             samples_per_second=self.speed.samples_per_second(),
             train=self.metrics.result(),
             valid=self.valid,
-            rows={name: told["rows"] for name, told in statistics.items()},
+            rows={name: counts["rows"] for name, counts in statistics.items()},
             tables=watched_tables(tables, statistics),
             ranks=self.ranks.size,
             stages=stages_of_all(self.ranks),

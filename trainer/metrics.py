@@ -186,7 +186,7 @@ class Quality:
     label_mean: float
 
     def as_dict(self) -> dict[str, float]:
-        """Returns the figures by name."""
+        """Returns the metrics by name."""
         return asdict(self)
 
 
@@ -239,7 +239,7 @@ class BinaryMetrics:
         self._add(y, logits, loss, p)
 
     def result(self) -> Quality:
-        """Returns the figures over all rows so far."""
+        """Returns the metrics over all rows so far."""
         nan = float("nan")
         total = self._rows if self._weight is None else self._weight
         return Quality(

@@ -38,7 +38,7 @@ class NextTwo(Generic[Item]):
     Attributes:
         item: the next one; None when there is none.
         failure: why there is none, if that is an error.
-        after: the one after `item`; None when there is none, or it failed. That is not told before
+        after: the one after `item`; None when there is none, or it failed. That is not known before
             it is the next one's turn.
     """
 

@@ -8,7 +8,7 @@ from typing import Any, TextIO
 
 from tqdm import tqdm
 
-from hotrow.cache_figures import CacheFigures
+from hotrow.cache_statistics import CacheStatistics
 from hotrow.colors import colored
 from hotrow.trainer.metrics import Quality
 
@@ -55,23 +55,23 @@ class Progress:
         epoch: int,
         quality: Quality,
         samples_per_second: float,
-        cache: CacheFigures | None = None,
+        cache: CacheStatistics | None = None,
     ) -> None:
-        """Shows training figures and puts the next report off by 10 s."""
+        """Shows training metrics and puts the next report off by 10 s."""
         self._due = time.monotonic() + LINE_SECONDS
-        figures = f"auc {quality.auc:.4f}  logloss {quality.logloss:.4f}"
+        metrics = f"auc {quality.auc:.4f}  logloss {quality.logloss:.4f}"
         if cache is not None:
-            figures += f"  cache: {cache}"
+            metrics += f"  cache: {cache}"
         if self._bar is not None:
-            self._bar.set_postfix_str(f"epoch {epoch + 1}  {figures}", refresh=False)
+            self._bar.set_postfix_str(f"epoch {epoch + 1}  {metrics}", refresh=False)
         else:
             self.say(
                 f"step {step}{self._of_total(step)}  epoch {epoch + 1}  "
-                f"{samples_per_second:,.0f} samples/s  {figures}"
+                f"{samples_per_second:,.0f} samples/s  {metrics}"
             )
 
     def report_validation(self, step: int, quality: Quality) -> None:
-        """Shows validation figures in a line of their own."""
+        """Shows validation metrics in a line of their own."""
         label = colored("validation:", "green", self._stream)
         self.say(
             f"step {step}  {label} auc {quality.auc:.4f}  logloss {quality.logloss:.4f}  "

@@ -26,9 +26,9 @@ def check_ranks(config: RunConfig, ranks: Ranks) -> None:
     if ranks.size == 1:
         return
     own = hashlib.sha256(config.to_yaml().encode()).hexdigest()
-    told = gathered(ranks, "configuration", own)
-    for rank, other in enumerate(told):
-        if other != told[0]:
+    sections = gathered(ranks, "configuration", own)
+    for rank, other in enumerate(sections):
+        if other != sections[0]:
             raise InvalidArgumentError(
                 f"the configuration of rank {rank} differs from that of rank 0; start all ranks "
                 "with the same file and the same options"

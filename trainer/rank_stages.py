@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from hotrow.ops.ranks import Ranks
 from hotrow.trainer.agreement import gathered
-from hotrow.trainer.table_figures import Figures
+from hotrow.trainer.table_metrics import Metrics
 
 
-def stages_of_all(ranks: Ranks) -> dict[str, Figures]:
-    """Returns figures by stage, of all ranks since the process began. A collective.
+def stages_of_all(ranks: Ranks) -> dict[str, Metrics]:
+    """Returns metrics by stage, of all ranks since the process began. A collective.
 
     `calls` of a rank, `bytes` that all ranks together sent to others, `seconds` of a rank on
     average, and `seconds_of_slowest`.
@@ -16,11 +16,11 @@ def stages_of_all(ranks: Ranks) -> dict[str, Figures]:
     if ranks.size == 1:
         return {}
     own = {
-        stage: [told["calls"], told["bytes_sent"], told["nanoseconds"]]
-        for stage, told in ranks.stage_counts().items()
+        stage: [counts["calls"], counts["bytes_sent"], counts["nanoseconds"]]
+        for stage, counts in ranks.stage_counts().items()
     }
-    of_all = gathered(ranks, "figures of stages", own)
-    stages: dict[str, Figures] = {}
+    of_all = gathered(ranks, "metrics of stages", own)
+    stages: dict[str, Metrics] = {}
     for stage in of_all[0]:
         calls, sent, nanoseconds = zip(*(one.get(stage, (0, 0, 0)) for one in of_all), strict=True)
         stages[stage] = {

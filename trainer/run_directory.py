@@ -37,7 +37,7 @@ _OF_A_START = (CONFIG, SOURCE, "sharding.json", _LOCK)
 
 # What may differ when a run is continued: it changes how long, how observed and how fast the run
 # is, not what a step does. But with `parallel.staleness` evaluations and checkpoints change when
-# owners hear of updates, and a continued run begins without kept rows: then the bits differ.
+# owners receive updates, and a continued run begins without replicas: then the bits differ.
 _FREE_TO_CHANGE = (
     "train.epochs",
     "train.max_steps",

@@ -1,4 +1,4 @@
-"""What a run tells while it goes on: lines, metrics.jsonl, TensorBoard. Rank 0 alone tells it."""
+"""What a run reports while it goes on: lines, metrics.jsonl, TensorBoard. Only rank 0 does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from hotrow.cache_figures import CacheFigures
+from hotrow.cache_statistics import CacheStatistics
 from hotrow.trainer.checkpoint import Position
 from hotrow.trainer.event_log import EventLog
 from hotrow.trainer.metrics import Quality
@@ -70,22 +70,22 @@ class RunLog:
             print(line, file=sys.stderr)
 
     def training(
-        self, position: Position, quality: Quality, speed: float, cache: CacheFigures | None
+        self, position: Position, quality: Quality, speed: float, cache: CacheStatistics | None
     ) -> None:
-        """Shows and writes training figures; `speed` is samples a second."""
+        """Shows and writes training metrics; `speed` is samples a second."""
         if self._progress is not None:
             self._progress.report_training(position.step, position.epoch, quality, speed, cache)
         self.append("train", position, {**asdict(quality), "samples_per_second": speed})
 
     def validation(self, position: Position, quality: Quality) -> None:
-        """Shows validation figures, and writes them unless this step's were written already."""
+        """Shows validation metrics, and writes them unless this step's were written already."""
         if self._progress is not None:
             self._progress.report_validation(position.step, quality)
         if self.logged["valid"] != position.step:
             self.append("valid", position, asdict(quality))
 
     def append(self, kind: str, position: Position, values: dict[str, Any]) -> None:
-        """Writes a record. A disk that refuses is told; the run goes on."""
+        """Writes a record. A disk that refuses is reported; the run goes on."""
         self.logged[kind] = position.step
         if self._events is None:
             return
@@ -100,7 +100,7 @@ class RunLog:
             self._events.write(position.step, numbers)
         except (OSError, tf.errors.OpError) as err:
             self.say(
-                f"figures ({kind}) of step {position.step} are not written: {err}; training goes on"
+                f"metrics ({kind}) of step {position.step} are not written: {err}; training goes on"
             )
 
     def close(self) -> None:

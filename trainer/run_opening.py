@@ -22,7 +22,7 @@ from hotrow.trainer.start_rules import check_start
 def checked_data(config: RunConfig) -> RunConfig:
     """Opens the data files, so that a mistake shows before anything is written.
 
-    Returns the configuration with what only the training file tells: which columns are lists.
+    Returns the configuration with what only the training file shows: which columns are lists.
     """
     config.data.require_files()
     config = with_list_columns(config)
@@ -80,6 +80,6 @@ def split_of(config: RunConfig, directory: RunDirectory, resume: bool, ranks: Ra
         made = plan_of_run(config, ranks.size, directory.path, resume, say)
         return [made.schemes(), made.owners(), made.rows()]
 
-    told = of_first(ranks, "plan of tables", agreed(ranks, "plan of tables", plan))
-    schemes, owners, rows = told
+    plan_of_first = of_first(ranks, "plan of tables", agreed(ranks, "plan of tables", plan))
+    schemes, owners, rows = plan_of_first
     return Split(ranks, schemes, owners, staleness_of(config, rows))

@@ -68,7 +68,7 @@ def staleness_of(config: RunConfig, rows: Mapping[str, float]) -> dict[str, Stal
     if not parallel.staleness:
         return {}
     return {
-        table: Staleness(parallel.staleness, max(1, round(parallel.kept_ratio * count)))
+        table: Staleness(parallel.staleness, max(1, round(parallel.replica_ratio * count)))
         for table, count in rows.items()
     }
 
@@ -114,7 +114,7 @@ def plan_of_run(
         ranks: N.
         run_dir: where the plan is kept.
         resume: the run was begun before.
-        say: is told the plan, and before it, in a line, that a resumed run gets another one.
+        say: called with the plan, and before it, in a line, that a resumed run gets another one.
 
     Raises:
         as `plan_tables`; OSError: the plan cannot be written.

@@ -1,4 +1,4 @@
-"""What all ranks tell each other after each step, in one collective.
+"""What all ranks send each other after each step, in one collective.
 
 n rows of the global batch, b of a rank's part.
 """
@@ -14,14 +14,14 @@ import numpy.typing as npt
 
 from hotrow.errors import FailedPreconditionError, HotrowError
 from hotrow.ops.ranks import Ranks
-from hotrow.trainer.agreement import first_error, told_error
+from hotrow.trainer.agreement import error_report, first_error
 
 Floats = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)
 class StepReport:
-    """A step as one rank tells of it, or as all ranks together do.
+    """A step as one rank reports it, or as all ranks together do.
 
     Attributes:
         labels: float32 [b], or [n] of all.
@@ -30,10 +30,10 @@ class StepReport:
         stop: number of the signal that asks to stop, or None.
         is_last: there is no further batch in this epoch.
         has_two: two further batches were read; of all: on every rank.
-        report: whether figures are due; rank 0 decides.
+        report: whether metrics are due; rank 0 decides.
         checkpoint: whether a checkpoint is due; rank 0 decides.
-        writing: what this rank tells of the checkpoint that is being written, or a list of what
-            each rank tells; see `CheckpointWriter`.
+        writing: what this rank reports of the checkpoint that is being written, or a list of what
+            each rank reports; see `CheckpointWriter`.
         weights: of the rows, float32 [b], or [n] of all; None: each counts 1.
         failure: what keeps this rank, or any, from the next step; this one is done.
     """
@@ -52,7 +52,7 @@ class StepReport:
 
 
 def exchange(ranks: Ranks, own: StepReport, step: int) -> StepReport:
-    """Returns the step as all ranks together tell of it. A collective.
+    """Returns the step as all ranks together report it. A collective.
 
     Args:
         ranks: all of them call this.
@@ -71,7 +71,7 @@ def exchange(ranks: Ranks, own: StepReport, step: int) -> StepReport:
         "report": own.report,
         "checkpoint": own.checkpoint,
         "writing": own.writing,
-        "failure": told_error(own.failure),
+        "failure": error_report(own.failure),
     }
     head = json.dumps(facts).encode()
     weights = b"" if own.weights is None else own.weights.tobytes()
@@ -84,18 +84,18 @@ def exchange(ranks: Ranks, own: StepReport, step: int) -> StepReport:
             weights,
         )
     )
-    parts = ranks.all_gather(np.frombuffer(message, np.uint8), f"figures of step {step}")
-    told, values = zip(*map(_unpacked, parts), strict=True)
+    parts = ranks.all_gather(np.frombuffer(message, np.uint8), f"metrics of step {step}")
+    reports, values = zip(*map(_unpacked, parts), strict=True)
     labels, logits, *more = (np.concatenate(arrays) for arrays in zip(*values, strict=True))
-    first = told[0]
-    rows = [one["rows"] for one in told]
+    first = reports[0]
+    rows = [one["rows"] for one in reports]
     if len(set(rows)) > 1:
         raise FailedPreconditionError(
             f"step {step}: the ranks read different files: their batches have "
             f"{', '.join(map(str, rows))} rows"
         )
-    failure = first_error([one["failure"] for one in told], own.failure)
-    ends = [one["is_last"] for one in told]
+    failure = first_error([one["failure"] for one in reports], own.failure)
+    ends = [one["is_last"] for one in reports]
     if failure is None and len(set(ends)) > 1:
         failure = FailedPreconditionError(
             f"the ranks read different files: rank {ends.index(True)} has no batch after step "
@@ -106,12 +106,12 @@ def exchange(ranks: Ranks, own: StepReport, step: int) -> StepReport:
         labels=labels,
         logits=logits,
         rows=first["rows"],
-        stop=next((one["stop"] for one in told if one["stop"] is not None), None),
+        stop=next((one["stop"] for one in reports if one["stop"] is not None), None),
         is_last=first["is_last"],
-        has_two=all(one["has_two"] for one in told),
+        has_two=all(one["has_two"] for one in reports),
         report=first["report"],
         checkpoint=first["checkpoint"],
-        writing=[one["writing"] for one in told],
+        writing=[one["writing"] for one in reports],
         failure=failure,
         weights=more[0] if more else None,
     )

@@ -1,4 +1,4 @@
-"""Turns SIGINT and SIGTERM into a request that a loop answers between two steps."""
+"""DoubleBuffer SIGINT and SIGTERM into a request that a loop answers between two steps."""
 
 from __future__ import annotations
 

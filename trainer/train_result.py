@@ -10,7 +10,7 @@ from typing import Any
 from hotrow.trainer.checkpoint.directory import Best
 from hotrow.trainer.metrics import Quality
 from hotrow.trainer.run_directory import finite_or_none
-from hotrow.trainer.table_figures import Figures
+from hotrow.trainer.table_metrics import Metrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class TrainResult:
         tables: of each table with admission, expiry or a cache, what they did; see
             `watched_tables`.
         ranks: how many processes trained.
-        stages: of each stage of their exchange, what `stages_of_all` tells; empty for one rank.
+        stages: of each stage of their exchange, what `stages_of_all` returns; empty for one rank.
         best: the best checkpoint, if the run keeps one.
         first_step: the step of the other run that it started from; 0: it started from nothing.
     """
@@ -40,9 +40,9 @@ class TrainResult:
     train: Quality
     valid: Quality | None
     rows: dict[str, int]
-    tables: dict[str, Figures]
+    tables: dict[str, Metrics]
     ranks: int = 1
-    stages: dict[str, Figures] = field(default_factory=dict)
+    stages: dict[str, Metrics] = field(default_factory=dict)
     best: Best | None = None
     first_step: int = 0
 
@@ -57,8 +57,8 @@ class TrainResult:
         return self.valid.logloss if self.valid else math.nan
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the figures as JSON values, null for NaN."""
-        figures: dict[str, Any] = {
+        """Returns the metrics as JSON values, null for NaN."""
+        metrics: dict[str, Any] = {
             "run_dir": str(self.run_dir),
             "steps": self.steps,
             "first_step": self.first_step,
@@ -70,10 +70,10 @@ class TrainResult:
             "best": None if self.best is None else asdict(self.best),
             "rows": self.rows,
             "tables": {
-                name: {key: finite_or_none(value) for key, value in figures.items()}
-                for name, figures in self.tables.items()
+                name: {key: finite_or_none(value) for key, value in metrics.items()}
+                for name, metrics in self.tables.items()
             },
             "ranks": self.ranks,
             "stages": self.stages,
         }
-        return {key: finite_or_none(value) for key, value in figures.items()}
+        return {key: finite_or_none(value) for key, value in metrics.items()}

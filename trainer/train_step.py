@@ -20,7 +20,7 @@ from hotrow.trainer.models.part_of_batch import part_of_batch
 if TYPE_CHECKING:
     from hotrow.trainer.models import Ranker
 
-# Lines of an op's error that tell where in the graph it was; the last other line tells what.
+# Lines of an op's error that say where in the graph it was; the last other line says what.
 _TRACE = ("Graph execution error", "Detected at node", "File ", "[[", "[Op:", "Hint:")
 
 _OPTIMIZERS = {
@@ -42,8 +42,10 @@ def from_op_error(err: Any, where: str) -> HotrowError:
         where: what was being done, e.g. "step 7".
     """
     lines = [line.strip() for line in err.message.splitlines()]
-    told = [line for line in lines if line and not line.startswith(_TRACE)]
-    return from_status(err.error_code, f"{where}: {told[-1] if told else type(err).__name__}")
+    messages = [line for line in lines if line and not line.startswith(_TRACE)]
+    return from_status(
+        err.error_code, f"{where}: {messages[-1] if messages else type(err).__name__}"
+    )
 
 
 def make_optimizer(config: OptimizerConfig, model: Ranker) -> Any:

@@ -39,7 +39,7 @@ class Case:
         hidden: widths of the deep part.
         batch: B.
         steps: S measured ones, after `warm_steps`.
-        lookahead: batches of a window, 0: none.
+        prefetch: batches of a window, 0: none.
         cache_rows: 0: no cache.
         disk: directory of the deep table's lines, "": in memory.
         keys: directory of what `write_keys` wrote.
@@ -53,7 +53,7 @@ class Case:
     batch: int
     steps: int
     warm_steps: int
-    lookahead: int
+    prefetch: int
     cache_rows: int
     disk: str
     keys: str
@@ -89,9 +89,7 @@ class WideDeep:
 
     def __init__(self, case: Case) -> None:
         cache = (
-            hotrow.Cache(device_rows=case.cache_rows, disk=case.disk or None)
-            if case.cache_rows
-            else None
+            hotrow.Cache(rows=case.cache_rows, disk=case.disk or None) if case.cache_rows else None
         )
         deep = hotrow.TableConfig(
             "deep",
@@ -179,8 +177,8 @@ def run(case: Case) -> dict[str, Any]:
     labels = (np.random.default_rng(2).random((len(keys), case.batch)) < 0.25).astype(np.float32)
 
     def window(number: int) -> None:
-        part = keys[number * case.lookahead : (number + 1) * case.lookahead]
-        table.look_ahead(part.reshape(-1))
+        part = keys[number * case.prefetch : (number + 1) * case.prefetch]
+        table.prefetch(part.reshape(-1))
 
     walls, used, losses = [], [], []
     before: dict[str, int] = {}
@@ -188,10 +186,10 @@ def run(case: Case) -> dict[str, Any]:
         if step == case.warm_steps:
             before = table.statistics()
         cpu, wall = time.process_time(), time.perf_counter()
-        if case.lookahead and step % case.lookahead == 0:
+        if case.prefetch and step % case.prefetch == 0:
             if step == 0:
                 window(0)
-            window(step // case.lookahead + 1)
+            window(step // case.prefetch + 1)
         losses.append(float(model.step(tf.constant(np.asarray(batch)), tf.constant(label))))
         walls.append(time.perf_counter() - wall)
         used.append(time.process_time() - cpu)
@@ -209,7 +207,7 @@ def run(case: Case) -> dict[str, Any]:
         "distinct": float(np.mean([len(np.unique(batch)) for batch in keys[case.warm_steps :]])),
         "hits": counted["cache_hits"],
         "misses": counted["cache_misses"],
-        "ahead": counted["cache_ahead"],
+        "ahead": counted["cache_prefetched"],
         "stall_ms": counted["cache_stall_ns"] / 1e6,
         "lines_read": counted["disk_lines_read"],
         "lines_written": counted["disk_lines_written"],

@@ -144,14 +144,14 @@ class Floor final : public Store {
     const uint64_t unit = file_.alignment();
     size_t next = 0;
     for (size_t complete = 0; complete < rows.size();) {
-      while (next < rows.size() && room_.under_way() < kDepth) {
+      while (next < rows.size() && room_.pending() < kDepth) {
         const uint64_t offset = uint64_t{rows[next]} * shape_.line_bytes;
         const uint64_t begin = offset / unit * unit;
         const uint64_t end = (offset + shape_.line_bytes + unit - 1) / unit * unit;
         if (!room_.start({begin, end - begin, next, next + 1})) break;
         ++next;
       }
-      for (const auto& done : room_.wait(std::max<size_t>(room_.under_way() / 4, 1))) {
+      for (const auto& done : room_.wait(std::max<size_t>(room_.pending() / 4, 1))) {
         const hotrow::ReadSpan& span = room_.span(done.slot);
         const uint64_t offset = uint64_t{rows[span.first]} * shape_.line_bytes;
         std::memcpy(at(lines, span.first), room_.data(done.slot) + (offset - span.offset),

@@ -132,7 +132,7 @@ Keys only_hits(HotRows& cache, const Keys& keys) {
 
 // Arguments: rows in all, width, row type, seconds a measurement, largest number of threads, shares
 // of the cache in per cent with commas between them, policies (f: LFU, whose rates are measured,
-// too; r: LRU). Prints lines of figures, which hot_row_cache.py reads.
+// too; r: LRU). Prints lines of metrics, which hot_row_cache.py reads.
 int main(int count, char** values) {
   if (count != 8) return 2;
   const size_t rows = std::strtoull(values[1], nullptr, 10);

@@ -52,7 +52,7 @@ class MemoryCgroup:
         (self._directory / "cgroup.procs").write_text(str(os.getpid()))
 
     def peak_bytes(self) -> int | None:
-        """Returns the most memory that was in use, page cache included, where it is told."""
+        """Returns the most memory that was in use, page cache included; None: not known."""
         path = self._directory / self._peak_file
         return int(path.read_text()) if path.exists() else None
 

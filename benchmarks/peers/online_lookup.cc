@@ -4,7 +4,7 @@
 //     online_lookup RECORD TOPOLOGY ROWS_OF_TABLE WIDTH SHARES BATCHES THREADS SECONDS REDIS_PID
 //
 // RECORD, TOPOLOGY: files. SHARES: of all rows, in per cent, with commas. THREADS: at most. Prints
-// lines of figures: `rates what share batch threads Mrows/s p50 p99 hit-rate fetched own-cpu
+// lines of metrics: `rates what share batch threads Mrows/s p50 p99 hit-rate fetched own-cpu
 // redis-cpu` (microseconds of a lookup; rows fetched and CPU microseconds a lookup) and `oracle
 // share rate slots`.
 #include <sys/resource.h>

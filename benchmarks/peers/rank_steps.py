@@ -1,6 +1,6 @@
 """Trains a layer of Criteo-shaped tables on this rank and writes how long its steps took.
 
-A program for mpiexec: `-m peers.rank_steps OUT.json DIM BATCH STEPS SHARDING AHEAD`.
+A program for mpiexec: `-m peers.rank_steps OUT.json DIM BATCH STEPS SHARDING PREFETCH`.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ def layer_of(dim: int, sharding: Any, ranks: Ranks) -> hotrow.DistributedEmbeddi
 
 def main() -> None:
     """Runs the steps."""
-    out, dim, batch, steps, sharding, ahead = sys.argv[1:]
+    out, dim, batch, steps, sharding, prefetch = sys.argv[1:]
     with start_ranks(TIMEOUT_SECONDS) as ranks:
-        result = run(ranks, int(dim), int(batch), int(steps), sharding, ahead == "ahead")
-        told = ranks.all_gather(np.frombuffer(json.dumps(result).encode(), np.uint8), "results")
+        result = run(ranks, int(dim), int(batch), int(steps), sharding, prefetch == "prefetch")
+        gathered = ranks.all_gather(np.frombuffer(json.dumps(result).encode(), np.uint8), "results")
         if ranks.is_first:
-            Path(out).write_text(json.dumps([json.loads(t.tobytes()) for t in told]))
+            Path(out).write_text(json.dumps([json.loads(t.tobytes()) for t in gathered]))
 
 
 def run(
-    ranks: Ranks, dim: int, batch: int, steps: int, sharding: str, ahead: bool
+    ranks: Ranks, dim: int, batch: int, steps: int, sharding: str, prefetch: bool
 ) -> dict[str, Any]:
     """Returns milliseconds a step: wall, CPU, and of each stage; and bytes sent."""
     layer = layer_of(dim, sharding, ranks)
@@ -76,14 +76,14 @@ def run(
     walls = []
     before: dict[str, dict[str, int]] = {}
     cpu = 0.0
-    if ahead and ranks.size > 1:
-        layer.look_ahead(batches[:1])
+    if prefetch and ranks.size > 1:
+        layer.prefetch(batches[:1])
     for number, inputs in enumerate(batches):
         if number == WARM:
             before, cpu = ranks.stage_counts(), time.process_time()
         begin = time.perf_counter()
-        if ahead and ranks.size > 1:
-            layer.look_ahead(batches[number + 1 : number + 2])
+        if prefetch and ranks.size > 1:
+            layer.prefetch(batches[number + 1 : number + 2])
         step(inputs)
         walls.append(time.perf_counter() - begin)
     cpu = time.process_time() - cpu

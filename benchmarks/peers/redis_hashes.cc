@@ -33,7 +33,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kWriteRows = 65536;  // under way at a time
+constexpr size_t kWriteRows = 65536;  // in flight at a time
 constexpr size_t kHmsetRows = 1024;
 constexpr int kUpdatesASecond = 10;
 

@@ -64,7 +64,7 @@ def split_as(
 def measure(
     features: Sequence[hotrow.FeatureConfig], batches: Sequence[Batch], size: int, ranks: int
 ) -> tuple[Volume, float]:
-    """Trains a step with each batch; returns the bytes of the steps, and those of telling sizes.
+    """Trains a step with each batch; returns the bytes of the steps, and of the messages of sizes.
 
     Args:
         features: of the layer, their tables with the schemes to measure.

@@ -51,7 +51,7 @@ def start() -> tuple[Request, Workload]:
 
 
 def say(text: str) -> None:
-    """Tells the person who waits what is going on."""
+    """Shows the person who waits what is going on."""
     print(text, file=sys.stderr, flush=True)
 
 

@@ -18,15 +18,15 @@ AUC_DIFFERENCE = 1e-6
 
 
 class Report:
-    """Figures by name and seconds by stage."""
+    """Metrics by name and seconds by stage."""
 
     def __init__(self) -> None:
-        self._figures: dict[str, Any] = {}
+        self._metrics: dict[str, Any] = {}
         self._seconds: dict[str, float] = {}
 
-    def set(self, **figures: Any) -> None:
-        """Adds figures."""
-        self._figures.update(figures)
+    def set(self, **metrics: Any) -> None:
+        """Adds metrics."""
+        self._metrics.update(metrics)
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -40,11 +40,11 @@ class Report:
     def write(self, path: Path) -> None:
         """Writes `report.json`."""
         seconds = {name: round(value, 2) for name, value in self._seconds.items()}
-        path.write_text(json.dumps({**self._figures, "seconds": seconds}, indent=2) + "\n")
+        path.write_text(json.dumps({**self._metrics, "seconds": seconds}, indent=2) + "\n")
 
     def text(self) -> str:
         """Returns the report for people."""
-        f = self._figures
+        f = self._metrics
         stages = "  ".join(f"{name} {value:.1f}" for name, value in self._seconds.items())
         return "\n".join(
             [
@@ -62,7 +62,7 @@ class Report:
 
     def check(self) -> None:
         """Raises HotrowError when the served model is not the trained one."""
-        f = self._figures
+        f = self._metrics
         for name in ("max_abs_diff", "max_abs_diff_standalone"):
             if not f[name] <= MAX_DIFFERENCE:
                 raise HotrowError(f"{name} is {f[name]:.2e}; must be at most {MAX_DIFFERENCE:.0e}")

@@ -70,7 +70,7 @@ class Demo:
                 self._export(url)
             with self._report.stage("serve"):
                 # A cache that holds a part of the rows, so that both ways are taken.
-                flags = [] if url is None else [f"--device_cache_rows={self._cache_rows()}"]
+                flags = [] if url is None else [f"--cache_rows={self._cache_rows()}"]
                 grpc, rest = stack.enter_context(self._server("hotrow", *flags))
                 self._predict_three_rows(grpc, rest)
                 with self._report.stage("evaluate"):

@@ -12,14 +12,14 @@ from typing import Any, Literal
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from hotrow.ops.lookup import TOLD
+from hotrow.ops.lookup import SAMPLE_COUNTS
 
 # TensorFlow renames other arguments, and takes `self` and `input_0` for its own or ours.
 _ARGUMENT = re.compile(r"(?!self$|input_\d+$)[A-Za-z][A-Za-z0-9_]*")
 
 _REPORT = "hotrow/report/"
-# Before the name of a signature, in the SavedModel: a signature with what its own is told beside
-# its outputs (hotrow.ops.lookup.TOLD). Clients do not see it; the server tells the sums.
+# Before the name of a signature, in the SavedModel: a signature with the counts of samples beside
+# its outputs (hotrow.ops.lookup.SAMPLE_COUNTS). Clients do not see it; the server sends the sums.
 
 Method = Literal["predict", "classify", "regress"]
 
@@ -93,7 +93,7 @@ def complete_signatures(directory: Path, signatures: Mapping[str, Signature]) ->
         for name, argument in names.items():
             inputs[name].CopyFrom(traced[argument])
         outputs = definitions[key].outputs
-        for told in TOLD & outputs.keys():
-            definitions[_REPORT + key].outputs[told].CopyFrom(outputs[told])
-            del outputs[told]
+        for counted in SAMPLE_COUNTS & outputs.keys():
+            definitions[_REPORT + key].outputs[counted].CopyFrom(outputs[counted])
+            del outputs[counted]
     path.write_bytes(saved.SerializeToString(deterministic=True))

@@ -341,7 +341,7 @@ def _save(
                 for layer in layers:
                     stack.enter_context(layer.looking_up_with(here))
                 outputs = dict(function(inputs))
-            return {**outputs, **here.told()}
+            return {**outputs, **here.sample_counts()}
 
         return call
 

@@ -104,8 +104,8 @@ def key_message_bytes(counts: Ints, messages: Ints, size: int) -> Ints:
         np.bincount(messages[chosen], minlength=size).astype(np.int64)
         for chosen in (slice(None), counts > 1, counts >= LARGE_COUNT)
     )
-    told = np.where(repeated > 0, COUNT_BYTES * keys + LARGE_COUNT_BYTES * large, 0)
-    return (KEY_BYTES * keys + told + 7) // 8 * 8
+    count_bytes = np.where(repeated > 0, COUNT_BYTES * keys + LARGE_COUNT_BYTES * large, 0)
+    return (KEY_BYTES * keys + count_bytes + 7) // 8 * 8
 
 
 def _slice(column: FeatureKeys, first: int, last: int) -> tuple[Ints, int]:

@@ -20,7 +20,7 @@ from hotrow.spec import (
 )
 
 ROW_OVERHEAD_BYTES = 24
-"""Header and index of a row, as BENCHMARKS.md has measured ("Growth of a table")."""
+"""Header and index of a row, as benchmarks/results/embedding_step.md has measured."""
 
 # State values a weight and a row: those of `core/kernels/optimizer.cc`.
 _STATE: dict[type[TableOptimizer], tuple[int, int]] = {

@@ -20,7 +20,7 @@ Bytes that rank r sends to other ranks (what it receives is the same, seen from 
 
 An optimizer that needs numbers of whole rows (row-wise Adagrad's sum of squares, a row's norm to
 clip) makes ranks with columns add theirs: 8 V (N-1)/N for each more in sums.
-The sizes of messages are told before: 16 bytes a table and rank (24 a feature and rank where keys
+The sizes of messages are sent before: 16 bytes a table and rank (24 a feature and rank where keys
 go to all), which is left out here; so is padding: a table begins at a multiple of 8 bytes in every
 message.
 

@@ -39,14 +39,14 @@ class Table:
     optimizer: `kind` (0 SGD, 1 Momentum, 2 Adagrad, 3 RowwiseAdagrad, 4 Adam, 5 FTRL),
     `learning_rate`, `clip_row_norm` (0: none), `l2`, `weight_decay`, `momentum`, `nesterov`,
     `initial_accumulator`, `epsilon`, `beta_1`, `beta_2`, `row_steps`, `l1`, `ftrl_l2`,
-    `l2_shrinkage`, `beta`. admission: `kind` (0 always, 1 counter, 2 Bloom), `sightings`,
+    `l2_shrinkage`, `beta`. admission: `kind` (0 always, 1 counter, 2 Bloom), `occurrences`,
     `expected_keys`, `error_rate`. expiry: `after_steps`, `rare_count`, `rare_after_steps`,
     `sweep_steps`. cache: `rows` or `bytes` (both 0: none), `policy` (0 LFU, 1 LRU), `disk`
     (directory, or "": none), `gpu` (CUDA's number of the GPU that has it: then steps are
     `device_forward` and `device_backward`; absent: in RAM). Types: 0 float32, 1 bfloat16, 2
     float16. sharding: nothing, or `ranks` (the name of their collectives), `scheme` (0 row, 1
     column, 2 row_broadcast, 3 table, 4 replicated), `owner` (3: the rank that has the table),
-    `staleness` (updates; 0: none) and `kept_rows`: then this is one rank's part of a table,
+    `staleness` (updates; 0: none) and `replica_rows`: then this is one rank's part of a table,
     `width` and `lookup` are of whole rows, everything else is of the part.
     """
 
@@ -115,8 +115,8 @@ class Table:
     ) -> tuple[_Bytes, _Int64s, _Bytes, _Uint32s, _Uint32s, _Uint32s]: ...
     def has_rows(self, keys: _Int64s) -> _Bytes: ...
     def bury_rows(self, keys: _Int64s) -> int: ...
-    def look_ahead(self, keys: _Int64s) -> None: ...
-    def wait_for_look_ahead(self) -> None: ...
+    def prefetch(self, keys: _Int64s) -> None: ...
+    def wait_for_prefetch(self) -> None: ...
     def warm_up(self, keys: _Int64s, counts: _Uint32s, share: float) -> int: ...
     def digest(self, weights_only: bool = False) -> str: ...
     def statistics(self) -> dict[str, int]: ...
@@ -145,7 +145,7 @@ class Snapshot:
     def keep(self) -> None: ...
     def close(self) -> None: ...
 
-def rank_look_ahead(
+def rank_prefetch(
     tables: list[Table],
     features: list[tuple[str, _Int64s, _Int64s | None, _Floats | None, int, int, int]],
 ) -> None: ...
@@ -177,7 +177,7 @@ class Threads:
 # pooled, gradients: float32 [B, D] of each feature, or [N, D] without a combiner, on the GPU.
 # stream: a cudaStream_t as an integer; arrays must be ready in its order and live until it is done.
 # what: 0 gradients wait in the slot, below 256, for device_commit; 1 in the slot and applied at
-# once; 2 outside of any step, applied at once. witness: [256], in the host's memory.
+# once; 2 outside of any step, applied at once. commit_token: [256], in the host's memory.
 def device_forward(
     tables: list[Table],
     features: list[DeviceFeature],
@@ -202,7 +202,7 @@ def device_backward(
 ) -> None: ...
 def device_commit(
     tables: list[Table],
-    witness: _Floats,
+    commit_token: _Floats,
     *,
     learning_rates: list[float] | None = None,
     global_clip_norm: float = 0.0,

@@ -15,7 +15,7 @@ class HotrowError(Exception):
     Attributes:
         exit_code: what the command line exits with (1 failure, 2 usage).
         grpc_status: the number of the gRPC status code a server answers with.
-        on_all_ranks: whether each rank of the run raises it, so that none need tell the others.
+        on_all_ranks: whether each rank of the run raises it, so that none need report it.
     """
 
     exit_code: int = 1

@@ -15,18 +15,18 @@ from hotrow.sealed_directory import read_sealed
 from hotrow.store import open_store
 from hotrow.store.access import StoreAccess
 from hotrow.store.cuts import CutRecord, cuts_of
-from hotrow.store.figures import StoreFigures
 from hotrow.store.generations import Generations
 from hotrow.store.leases import users
 from hotrow.store.row_store import RowStore
 from hotrow.store.spec import Generation, State, row_bytes
+from hotrow.store.statistics import StoreStatistics
 from hotrow.table_statistics import TableStatistics
 from hotrow.version_layout import FILE_NAME, ROWS
 
 
 @dataclass(frozen=True)
 class TrainedTable:
-    """What a checkpoint tells of a table beyond what every place tells.
+    """What a checkpoint knows of a table beyond what every place knows.
 
     Attributes:
         step: of the table.
@@ -67,10 +67,10 @@ class InspectedTable:
     Attributes:
         name: with its generation in front where several are listed.
         rows: how many.
-        dim: weights of a row, D; None where the place does not tell.
-        line_bytes: bytes of a row with its optimizer state; None where the place does not tell.
+        dim: weights of a row, D; None where the place does not know.
+        line_bytes: bytes of a row with its optimizer state; None where the place does not know.
         digest: of the rows, 32 hex digits; None where it was not computed.
-        trained: what only a checkpoint tells.
+        trained: what only a checkpoint knows.
     """
 
     name: str
@@ -134,7 +134,9 @@ def inspect_store(url: str, access: StoreAccess | None = None) -> Inspection:
         live = {generations.model(model).live for model in generations.models()}
         cuts = {g.generation: cuts_of(store.records, g) for g in found}
         users_of = {g.generation: users(store.records, g.generation) for g in found}
-        figures = {g.generation: store.figures(g) for g in found if g.state is not State.DELETING}
+        statistics = {
+            g.generation: store.statistics(g) for g in found if g.state is not State.DELETING
+        }
     finally:
         store.close()
     listed = [
@@ -147,7 +149,7 @@ def inspect_store(url: str, access: StoreAccess | None = None) -> Inspection:
             "rows": sum(t.rows for t in g.tables),
             "users": len(users_of[g.generation]),
             "cuts": [_cut_facts(cut) for cut in cuts[g.generation]],
-            **_memory(figures.get(g.generation)),
+            **_memory(statistics.get(g.generation)),
         }
         for g in found
     ]
@@ -169,14 +171,14 @@ def _cut_facts(cut: CutRecord) -> dict[str, Any]:
     }
 
 
-def _memory(figures: StoreFigures | None) -> dict[str, Any]:
+def _memory(statistics: StoreStatistics | None) -> dict[str, Any]:
     """Returns the memory of a generation, and how its shards lie on the nodes."""
-    if figures is None:
+    if statistics is None:
         return {"bytes_a_row": {}, "nodes": []}
-    sampled = {t.name: t.bytes_a_row for t in figures.tables if t.bytes_a_row is not None}
+    sampled = {t.name: t.bytes_a_row for t in statistics.tables if t.bytes_a_row is not None}
     return {
         "bytes_a_row": {name: round(value, 1) for name, value in sampled.items()},
-        "nodes": [asdict(node) for node in figures.nodes],
+        "nodes": [asdict(node) for node in statistics.nodes],
     }
 
 

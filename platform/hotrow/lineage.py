@@ -1,4 +1,4 @@
-"""Which run a state of training is of: what tells whether one state was trained on from another.
+"""Which run a state of training is of: and whether one state was trained on from another.
 
 Equal configurations train alike, but a run that goes on from an older checkpoint may have seen
 other data since. So each start of training gets a random id and the step that it went on from.
@@ -56,5 +56,5 @@ class Lineage:
 
     @classmethod
     def of_json(cls, starts: list[dict[str, Any]]) -> Lineage:
-        """Returns what `as_json` told."""
+        """Returns what `as_json` wrote."""
         return cls(tuple(Start(start["id"], start["step"]) for start in starts))

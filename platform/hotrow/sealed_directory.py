@@ -47,7 +47,7 @@ def sealing(
         facts: JSON values for the manifest, beside `files`; may be completed inside the block.
         hashed: files that were written as `HashedFile`, by their name in the directory; they are
             not read again. May be completed inside the block.
-        replace: a `final` that exists gives way in the end.
+        replace: a `final` that exists is replaced in the end.
 
     Raises:
         AlreadyExistsError: `final` exists and `replace` is false.

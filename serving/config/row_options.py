@@ -25,8 +25,8 @@ class RowOptions:
             "default" rows.
         cache_rows: rows that each version keeps in memory, the hot ones; 0: no cache.
         cache_bytes: the same bound in bytes; 0: none. At most one of the two is given.
-        cache_policy: which row gives way: "lfu" the least frequently used one (counts fade), "lru"
-            the one that was not used for longest.
+        cache_policy: the eviction policy: "lfu", the least frequently used row (counts decay over
+            time), or "lru", the row not used for longest.
     """
 
     store: str = ""
@@ -48,9 +48,7 @@ class RowOptions:
         for name in ("cache_rows", "cache_bytes"):
             if getattr(self, name) < 0:
                 raise InvalidArgumentError(
-                    f"--device_{name} {getattr(self, name)}: must be 0 (no cache) or more"
+                    f"--{name} {getattr(self, name)}: must be 0 (no cache) or more"
                 )
         if self.cache_rows and self.cache_bytes:
-            raise InvalidArgumentError(
-                "--device_cache_rows with --device_cache_bytes: give one of the two"
-            )
+            raise InvalidArgumentError("--cache_rows with --cache_bytes: give one of the two")

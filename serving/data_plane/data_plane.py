@@ -1,4 +1,4 @@
-"""The executable that answers predictions: started, told what to do, and started again if it ends.
+"""The executable that answers predictions: started, controlled, and started again if it ends.
 
 `serving/native` is its source, `protos/control.proto` what it can be asked for.
 """
@@ -71,7 +71,7 @@ class ServerEndedError(RequestError):
 
 @dataclass(frozen=True)
 class _Loaded:
-    """A version that the process has loaded, and whom to tell when it cannot have it again."""
+    """A version that the process has loaded, and whom to notify when it cannot have it again."""
 
     request: control_pb2.LoadRequest
     lost: Callable[[RequestError], None]
@@ -568,7 +568,7 @@ class DataPlane:
                 except RequestError as err:
                     with self._changed:
                         self._loaded.pop(number, None)
-                    # Who is told will ask for other routes, which waits for the end of this.
+                    # Who is notified will ask for other routes, which waits for the end of this.
                     threading.Thread(target=entry.lost, args=[err], daemon=True).start()
             for silent in stale:
                 with contextlib.suppress(RequestError):  # that one is lost

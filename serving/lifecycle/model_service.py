@@ -84,7 +84,7 @@ def reload_config(
     Args:
         models: of the server.
         request: with the configuration, and names of metrics whose increase is wanted.
-        families: tells the metrics.
+        families: returns the metrics.
         ended: set when nobody waits for the answer any more.
 
     Raises:

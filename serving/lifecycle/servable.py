@@ -17,14 +17,14 @@ from hotrow.serving.config.session_config import SessionOptions
 from hotrow.serving.data_plane.data_plane import DataPlane
 from hotrow.serving.lifecycle.lookup import checked_manifest
 from hotrow.serving.updates.cut_counts import CutCounts
-from hotrow.serving.updates.turns import Turns
+from hotrow.serving.updates.double_buffer import DoubleBuffer
 from hotrow.serving.updates.version_rows import VersionRows
 from hotrow.serving.wire.status import RequestError
 
 if TYPE_CHECKING:
     from hotrow.serving.updates.cut_follower import CutFollower
 
-# Behind the model's name in the name of the session that takes turns with the first one: kernels
+# Behind the model's name in the name of the session of the second buffer: kernels
 # find their tables by it, and those of the second one may have other cuts over them.
 _SECOND = "\x01second"
 
@@ -87,7 +87,7 @@ class Servable:
         before = data_plane.rows_before(model, version, str(path), rows.store)
         self._rows = VersionRows(manifest, rows, before, data_plane.folder)
         self._cuts: CutFollower | None = None
-        self._turns: Turns | None = None
+        self._buffer: DoubleBuffer | None = None
         self.signatures: Mapping[str, Any]
         request = control_pb2.LoadRequest(
             model=model,
@@ -116,10 +116,10 @@ class Servable:
                     request.shown.CopyFrom(self._cuts.newest())
                 routed, self.signatures = data_plane.load(request, self._lose)
                 numbers = [routed]
-            self._turns = Turns(data_plane, numbers, routed, self._load_second, publish)
+            self._buffer = DoubleBuffer(data_plane, numbers, routed, self._load_second, publish)
             self._rows.watch(lambda topology: data_plane.set_topology(numbers[0], topology))
             if self._cuts is not None:
-                self._cuts.follow(self._turns)
+                self._cuts.follow(self._buffer)
         except BaseException:
             self.close()
             raise
@@ -127,8 +127,8 @@ class Servable:
     @property
     def number(self) -> int:
         """Of the servable in the data plane that answers now."""
-        assert self._turns is not None  # it is loaded
-        return self._turns.routed
+        assert self._buffer is not None  # it is loaded
+        return self._buffer.routed
 
     def close(self) -> None:
         """Frees it when its last request has ended; no route may lead to it."""
@@ -136,8 +136,8 @@ class Servable:
             if self._cuts is not None:
                 stack.callback(self._cuts.delete_files)
             stack.callback(self._rows.close)
-            if self._turns is not None:
-                stack.callback(self._turns.close)
+            if self._buffer is not None:
+                stack.callback(self._buffer.close)
             if self._cuts is not None:
                 stack.callback(self._cuts.end)
 

@@ -107,4 +107,4 @@ class VersionSource:
 
 
 FindVersions = Callable[[], Mapping[int, Path] | None]
-"""Returns the versions that should serve; None when it cannot tell now, which changes nothing."""
+"""Returns the versions that should serve; None: not known now, which changes nothing."""

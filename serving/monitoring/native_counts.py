@@ -48,7 +48,7 @@ class NativeCounts:
 
 
 def _without_gauges(families: list[Family]) -> list[Family]:
-    """Returns what may be added up: a gauge tells of one process, and of now."""
+    """Returns what may be added up: a gauge is of one process, and of now."""
     return [family for family in families if family.kind is not Kind.GAUGE]
 
 

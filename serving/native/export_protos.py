@@ -108,7 +108,7 @@ def main(path: str, modules: Iterable[str]) -> None:
     """Writes a FileDescriptorSet to `path`, and prints the names of its files."""
     files: dict[str, descriptor_pb2.FileDescriptorProto] = {}
     collect(prediction_service_pb2.DESCRIPTOR, files)
-    # Answered by the control process; reflection tells of it.
+    # Answered by the control process; reflection lists it.
     collect(model_service_pb2.DESCRIPTOR, files)
     # Looked through for what could change something.
     collect(function_pb2.DESCRIPTOR, files)

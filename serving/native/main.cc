@@ -1,4 +1,4 @@
-// hotrow-server: the data plane of `platform serve`. The control process starts it and tells it
+// hotrow-server: the data plane of `platform serve`. The control process starts it and sends it
 // what to load and where to listen.
 //
 //     hotrow-server CONTROL_SOCKET OPS_LIBRARY LOG LIFELINE

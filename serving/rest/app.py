@@ -117,10 +117,10 @@ class RestApp:
             return self._reply(400, error_text(str(err)).encode())
         reply = self._handler.answer(request.method, path, body)
         content, coding = encoded(reply.body, headers.get("accept-encoding", ""))
-        told = dict(reply.headers)
+        replied = dict(reply.headers)
         if coding:
-            told |= {"Content-Encoding": coding, "Vary": "Accept-Encoding"}
-        return self._reply(reply.status, content, told)
+            replied |= {"Content-Encoding": coding, "Vary": "Accept-Encoding"}
+        return self._reply(reply.status, content, replied)
 
     def _refusal(self, status: int, message: str) -> Response:
         # What is left of the body is not read.

@@ -25,7 +25,7 @@ _GRACE_SECONDS = 5.0
 # A version may leave between the look at its signature and the request.
 _ATTEMPTS = 3
 # Trailing metadata that is for clients.
-_TOLD = "x-hotrow-"
+_METADATA_PREFIX = "x-hotrow-"
 
 R = TypeVar("R")
 
@@ -36,11 +36,11 @@ class Answer(Generic[R]):
 
     Attributes:
         response: the message.
-        told: what trailing metadata says of it, by names that begin with x-hotrow-.
+        metadata: its trailing metadata whose names begin with x-hotrow-.
     """
 
     response: R
-    told: Mapping[str, str]
+    metadata: Mapping[str, str]
 
 
 class Gateway:
@@ -109,16 +109,16 @@ class Gateway:
 
 
 def _ask(method: grpc.UnaryUnaryMultiCallable, request: Any, timeout_seconds: float) -> Answer[Any]:
-    metadata = (
+    sent = (
         # Messages are not cut, as they are for gRPC's clients.
         ("x-hotrow-whole-messages", "1"),
         ("x-hotrow-run-millis", str(max(1, int(1000 * timeout_seconds)))),
     )
     try:
         response, call = method.with_call(
-            request, timeout=timeout_seconds + _GRACE_SECONDS, metadata=metadata
+            request, timeout=timeout_seconds + _GRACE_SECONDS, metadata=sent
         )
     except grpc.RpcError as err:
         raise from_rpc_error(err) from err
-    told = {name: value for name, value in call.trailing_metadata() if name.startswith(_TOLD)}
-    return Answer(response, told)
+    received = {n: v for n, v in call.trailing_metadata() if n.startswith(_METADATA_PREFIX)}
+    return Answer(response, received)

@@ -64,7 +64,7 @@ _HTTP_STATUS = {
 
 @dataclass(frozen=True)
 class Reply:
-    """An HTTP status code, a JSON body, and headers that tell of the answer."""
+    """An HTTP status code, a JSON body, and headers about the answer."""
 
     status: int
     body: bytes
@@ -73,11 +73,11 @@ class Reply:
 
 @dataclass
 class _Asked:
-    """What a request is for, as far as its path says, and what is told of its answer."""
+    """What a request is for, as far as its path says, and the metadata of its answer."""
 
     model: str = ""
     method: str = ""
-    told: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 class RestHandler:
@@ -129,7 +129,7 @@ class RestHandler:
             code = refused.code
             text = error_text(str(refused))
         self._count(asked.model, asked.method, code, int(1e6 * (time.perf_counter() - started)))
-        return Reply(_HTTP_STATUS[code], _encode(text), asked.told)
+        return Reply(_HTTP_STATUS[code], _encode(text), asked.metadata)
 
     def _dispatch(self, verb: str, path: str, body: bytes, asked: _Asked) -> str:
         if verb == "POST" and (found := _INFERENCE.fullmatch(path)):
@@ -166,7 +166,7 @@ class RestHandler:
         answer = self._gateway.predict(
             request, name or _DEFAULT_SIGNATURE, read, self._timeout_seconds
         )
-        asked.told = answer.told
+        asked.metadata = answer.metadata
         return write_outputs(answer.response.outputs, form)
 
     def _classify(self, spec: model_pb2.ModelSpec, body: bytes, asked: _Asked) -> str:
@@ -176,7 +176,7 @@ class RestHandler:
             model_spec=spec, input=read_examples(parsed)
         )
         answer = self._gateway.classify(request, self._timeout_seconds)
-        asked.told = answer.told
+        asked.metadata = answer.metadata
         return write_classes(answer.response.result)
 
     def _regress(self, spec: model_pb2.ModelSpec, body: bytes, asked: _Asked) -> str:
@@ -184,7 +184,7 @@ class RestHandler:
         spec.signature_name = signature_name(parsed)
         request = regression_pb2.RegressionRequest(model_spec=spec, input=read_examples(parsed))
         answer = self._gateway.regress(request, self._timeout_seconds)
-        asked.told = answer.told
+        asked.metadata = answer.metadata
         return write_values(answer.response.result)
 
     def _status(self, spec: model_pb2.ModelSpec) -> str:

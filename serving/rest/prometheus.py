@@ -1,4 +1,4 @@
-"""What the server tells Prometheus: hotrow-server's counts, REST's, and the state of models."""
+"""What Prometheus reads: hotrow-server's counts, REST's, and the state of models."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class CutCounts:
             self._taken.add((model, str(version)))
 
     def set_stale(self, model: str, version: int, stale: bool) -> None:
-        """Notes whether a version cannot be told of cuts now."""
+        """Notes whether a version cannot receive cuts now."""
         with self._lock:
             self._of(model, version).stale = stale
 

@@ -14,8 +14,8 @@ from hotrow.protos import control_pb2
 from hotrow.serving.data_plane.data_plane import DataPlane, ServerEndedError
 from hotrow.serving.updates.cut_counts import CutCounts
 from hotrow.serving.updates.cut_files import CutFiles
+from hotrow.serving.updates.double_buffer import DoubleBuffer
 from hotrow.serving.updates.store_silence import StoreSilence
-from hotrow.serving.updates.turns import Turns
 from hotrow.serving.updates.version_rows import VersionRows
 from hotrow.serving.updates.wanted_cuts import WantedCuts, wanted_cuts
 from hotrow.serving.wire.status import as_request_error
@@ -64,7 +64,7 @@ class CutFollower:
         name = f"{hashlib.sha256(model.encode()).hexdigest()[:16]}-{version}"
         self._files = CutFiles(data_plane.folder / "cuts" / name)
         self._counts = counts
-        self._turns: Turns | None = None
+        self._buffer: DoubleBuffer | None = None
         self._away = False  # as was said
         self._refused = ""  # why, as was said
         self._noted = 0
@@ -96,10 +96,10 @@ class CutFollower:
                     raise
         raise UnavailableError(f"cuts of {self._model} are forgotten faster than they are read")
 
-    def follow(self, turns: Turns) -> None:
+    def follow(self, buffer: DoubleBuffer) -> None:
         """Begins to look for cuts, for these servables."""
-        self._turns = turns
-        self._silence = StoreSilence(self._tell_silence)
+        self._buffer = buffer
+        self._silence = StoreSilence(self._report_silence)
         self._thread = threading.Thread(target=self._run, name="cuts", daemon=True)
         self._thread.start()
 
@@ -117,7 +117,7 @@ class CutFollower:
         self._files.close()
 
     def _run(self) -> None:
-        assert self._turns is not None  # they are followed
+        assert self._buffer is not None  # they are followed
         assert self._silence is not None
         pause = 0.0
         while not self._closed.wait(pause):
@@ -125,14 +125,14 @@ class CutFollower:
             if not self._data_plane.has_begun():
                 continue  # requests still go where a control process before this one said
             try:
-                self._look(self._turns, self._silence)
+                self._look(self._buffer, self._silence)
             except Exception as err:
                 pause = _RETRY_SECONDS
                 if not self._away:
                     self._say(logging.ERROR, f"cuts cannot be followed: {as_request_error(err)}")
                 self._away = True
 
-    def _look(self, turns: Turns, silence: StoreSilence) -> None:
+    def _look(self, buffer: DoubleBuffer, silence: StoreSilence) -> None:
         """Takes what is new, if something is."""
         with silence.asking():
             bound = self._rows.bound()
@@ -146,14 +146,14 @@ class CutFollower:
             self._say(logging.INFO, "cuts are followed again")
         if not changed:
             return
-        before = turns.shown()
+        before = buffer.shown()
         oldest, newest = (f(shown.version for shown in before) for f in (min, max))
         wanted = wanted_cuts(generation, cuts, oldest)
         try:
             # Else the cut was damaged after it was read, and an export brings it again: until then
             # it stays.
             if wanted.version >= newest:
-                self._show(turns, wanted, self._files.write(bound, wanted, silence.asking))
+                self._show(buffer, wanted, self._files.write(bound, wanted, silence.asking))
         except Exception as err:
             pause = self._retry_seconds(wanted.version, err)
             self._seen, self._due = seen, time.monotonic() + pause
@@ -163,21 +163,21 @@ class CutFollower:
             self._refused = reason
             return
         self._refused = ""
-        now = turns.shown()
+        now = buffer.shown()
         shown = min(cut.version for cut in now)
         if shown != self._noted and shown != generation.row_version:
             bound.note_cut(shown)
             self._noted = shown
         self._files.keep(now)
-        # Nobody tells that a cut was folded, but its record.
+        # Only its record shows that a cut was folded.
         self._seen, self._due = seen, math.inf
         if wanted.layers:
             self._due = time.monotonic() + _FOLD_SECONDS
 
-    def _show(self, turns: Turns, wanted: WantedCuts, cut: control_pb2.ShownCut) -> None:
-        before = turns.shown()
+    def _show(self, buffer: DoubleBuffer, wanted: WantedCuts, cut: control_pb2.ShownCut) -> None:
+        before = buffer.shown()
         if any(shown != cut for shown in before):
-            turns.show(cut, forget_cached=wanted.missed)
+            buffer.show(cut, forget_cached=wanted.missed)
         if any(shown.version != cut.version for shown in before):
             self._counts.count_taken(self._model, self._version)
             rows = 0 if wanted.newest is None else wanted.newest.rows
@@ -194,9 +194,9 @@ class CutFollower:
         self._retry = version, seconds
         return seconds
 
-    def _tell_silence(self, silent: bool) -> None:
-        assert self._turns is not None  # they are followed
-        self._turns.set_stale(silent)
+    def _report_silence(self, silent: bool) -> None:
+        assert self._buffer is not None  # they are followed
+        self._buffer.set_stale(silent)
         self._counts.set_stale(self._model, self._version, silent)
 
     def _say(self, level: int, line: str) -> None:

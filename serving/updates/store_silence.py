@@ -1,4 +1,4 @@
-"""Tells when a store has not answered for long, and when it does again."""
+"""Reports when a store has not answered for long, and when it does again."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class StoreSilence:
     """A thread that looks how long somebody has waited for a store, until it is closed.
 
     Args:
-        tell: called with whether the store is silent, first when that is known and then at each
+        report: called with whether the store is silent, first when that is known and then at each
             change; while it raises a `HotrowError`, again.
     """
 
-    def __init__(self, tell: Callable[[bool], None]) -> None:
-        self._tell = tell
-        self._told: bool | None = None
+    def __init__(self, report: Callable[[bool], None]) -> None:
+        self._report = report
+        self._reported: bool | None = None
         self._asked = False
         self._since: float | None = None
         self._lock = threading.Lock()
@@ -48,7 +48,7 @@ class StoreSilence:
         with self._lock:
             if self._since is not None and time.monotonic() - self._since > _SILENT_SECONDS:
                 return True
-            return False if self._asked and self._since is None else self._told
+            return False if self._asked and self._since is None else self._reported
 
     def close(self) -> None:
         """Ends it."""
@@ -58,8 +58,8 @@ class StoreSilence:
     def _watch(self) -> None:
         while not self._closed.wait(_LOOK_SECONDS):
             silent = self.is_silent()
-            if silent is None or silent == self._told:
+            if silent is None or silent == self._reported:
                 continue
             with contextlib.suppress(HotrowError):
-                self._tell(silent)
-                self._told = silent
+                self._report(silent)
+                self._reported = silent

@@ -1,4 +1,4 @@
-"""The rows of a loaded version in a store, as the data plane is told of them."""
+"""The rows of a loaded version in a store, as the data plane receives them."""
 
 from __future__ import annotations
 
@@ -109,11 +109,11 @@ class VersionRows:
         if self._before is not None and self._before.topology != known:
             set_topology(known)
 
-        def tell(topology: str) -> None:
+        def notify(topology: str) -> None:
             set_topology(topology)
             _LOG.info(f"{self._store_url}: the nodes of the store have changed")
 
-        self._watch = TopologyWatch(lambda: self.bound().topology(), tell, known)
+        self._watch = TopologyWatch(lambda: self.bound().topology(), notify, known)
 
     def close(self) -> None:
         """Gives the lease and the store back."""

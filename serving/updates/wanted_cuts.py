@@ -21,7 +21,7 @@ class WantedCuts:
         newest: cut, whose weights are shown; None: those as exported.
         layers: cuts whose rows lie over those of the store, the newest first.
         missed: whether cuts that are gone by now were never shown: rows that were read from the
-            store before may be older than the store's, and no layer tells which.
+            store before may be older than the store's, and no layer shows which.
     """
 
     version: int

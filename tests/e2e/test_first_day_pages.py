@@ -20,7 +20,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("first-day")
 
 
-def without_figures(line: str) -> str:
+def without_metrics(line: str) -> str:
     """Returns a line without numbers, paths before a checkpoint, and widths of columns."""
     line = re.sub(r"\S*/(step-\d+)", r"\1", line)
     return " ".join(re.sub(r"[\d.,:]+", "0", line).replace("T0Z", "").split())
@@ -45,10 +45,10 @@ def run_page(name: str, folder: Path) -> None:
     log = folder / "serve.log"
     served = log.read_text()[-4000:] if log.exists() else ""
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:] + served
-    printed = [without_figures(line) for line in done.stdout.splitlines()]
+    printed = [without_metrics(line) for line in done.stdout.splitlines()]
     shown = [line for kind, text in blocks if kind == "text" for line in text.splitlines()]
     place = 0
-    for line in map(without_figures, shown):
+    for line in map(without_metrics, shown):
         assert line in printed[place:], f"{line!r} of {name} is not printed there"
         place += printed[place:].index(line) + 1
 

@@ -17,7 +17,7 @@ import _native  # type: ignore[import-not-found]
 
 WIDTHS = (16, 128, 7)
 STEPS = 12
-UNIT, SLOTS = np.float32(2.0**-20), 256  # of a witness
+UNIT, SLOTS = np.float32(2.0**-20), 256  # of a commit_token
 
 
 def make_table(name: str, width: int, kind: int, cache_rows: int, weights_type: int) -> Any:
@@ -52,7 +52,7 @@ def make_table(name: str, width: int, kind: int, cache_rows: int, weights_type: 
             "l2_shrinkage": 0.0,
             "beta": 0.0,
         },
-        admission={"kind": 0, "sightings": 1, "expected_keys": 0, "error_rate": 0.01},
+        admission={"kind": 0, "occurrences": 1, "expected_keys": 0, "error_rate": 0.01},
         expiry={"after_steps": 0, "rare_count": 0, "rare_after_steps": 0, "sweep_steps": 1000},
         cache={
             "rows": cache_rows,
@@ -116,7 +116,7 @@ def check(
     device: TorchArrays | CupyArrays,
     window: int = 0,
 ) -> None:
-    """Trains; window: batches that look-ahead takes together, 0: it is not used."""
+    """Trains; window: batches that prefetching takes together, 0: it is not used."""
     random = np.random.default_rng(kind * 7 + cache_rows)
     label = f"{kind}-{cache_rows}-{weights_type}-{window}"
     plain = [make_table(f"p{label}-{w}", w, kind, 0, weights_type) for w in WIDTHS]
@@ -128,18 +128,18 @@ def check(
         for count in counts
     ]
 
-    def look_ahead(first: int) -> None:
+    def prefetch(first: int) -> None:
         for t, table in enumerate(tiered):
             coming = [batch[t] for batch in batches[first : first + window]]
-            table.look_ahead(np.concatenate([*coming, np.empty(0, np.int64)]))
+            table.prefetch(np.concatenate([*coming, np.empty(0, np.int64)]))
 
     if window > 0:
-        look_ahead(0)
+        prefetch(0)
     for step, (count, keys) in enumerate(zip(counts, batches, strict=True)):
         if window > 0 and step % window == 0:
-            look_ahead(step + window)
+            prefetch(step + window)
         for table in tiered if window > 0 and step % 3 == 2 else []:
-            table.wait_for_look_ahead()
+            table.wait_for_prefetch()
         if window > 0 and step == STEPS // 2:
             for t, table in enumerate(tiered):
                 some, times = np.unique(keys[t], return_counts=True)
@@ -160,7 +160,7 @@ def check(
         assert a.digest() == b.digest()
         assert a.step == b.step
         assert (a.lookup(keys[0]) == b.lookup(keys[0])).all()
-        assert window == 0 or cache_rows > 64 or b.statistics()["cache_ahead"] > 0
+        assert window == 0 or cache_rows > 64 or b.statistics()["cache_prefetched"] > 0
     for table in plain + tiered:
         _native.drop_table(table.handle)
 
@@ -172,7 +172,7 @@ def check_commits(kind: int, cache_rows: int, device: TorchArrays | CupyArrays) 
     plain = [make_table(f"p{label}-{w}", w, kind, 0, 0) for w in WIDTHS]
     tiered = [make_table(f"g{label}-{w}", w, kind, cache_rows, 0) for w in WIDTHS]
     for step in range(STEPS):
-        witness = np.zeros(SLOTS, np.float32)
+        commit_token = np.zeros(SLOTS, np.float32)
         passes = []
         for slot, factor in ((step, 0.5), (step + 100, -2.0)):
             count = int(random.integers(1, 5000))
@@ -191,10 +191,13 @@ def check_commits(kind: int, cache_rows: int, device: TorchArrays | CupyArrays) 
             for t, table in enumerate(plain):
                 rows = table.lookup(keys[t], True)
                 assert (device.get(pooled[t]).view(np.uint32) == rows.view(np.uint32)).all()
-            witness[slot] = UNIT * np.float32(factor)
+            commit_token[slot] = UNIT * np.float32(factor)
             passes.append((keys, [np.float32(factor) * g for g in gradients]))
         _native.device_commit(
-            tiered, witness, global_clip_norm=0.0 if step % 2 == 0 else 1e9, stream=device.stream
+            tiered,
+            commit_token,
+            global_clip_norm=0.0 if step % 2 == 0 else 1e9,
+            stream=device.stream,
         )
         for t, table in enumerate(plain):
             table.update(

@@ -67,11 +67,13 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-Told = Callable[..., str]
+RefusalOf = Callable[..., str]
 
 
 @pytest.fixture
-def told(work: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Told:
+def refusal_of(
+    work: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> RefusalOf:
     """Runs a command in the folder; returns its one line, checks its code and that it is alone."""
     monkeypatch.chdir(work)
 
@@ -166,10 +168,10 @@ def one_error(text: str) -> str:
     ],
 )
 def test_a_file_that_is_not_there_is_named(
-    told: Told, work: Path, arguments: list[str], code: int, line: str
+    refusal_of: RefusalOf, work: Path, arguments: list[str], code: int, line: str
 ) -> None:
     before = sorted(path.name for path in work.iterdir())
-    assert told(*arguments, code=code) == line.format(work=work)
+    assert refusal_of(*arguments, code=code) == line.format(work=work)
     assert sorted(path.name for path in work.iterdir()) == before
 
 
@@ -203,22 +205,22 @@ def test_a_file_that_is_not_there_is_named(
     ],
 )
 def test_a_data_file_that_cannot_be_read_is_named(
-    told: Told, tmp_path: Path, name: str, content: bytes, said: str
+    refusal_of: RefusalOf, tmp_path: Path, name: str, content: bytes, said: str
 ) -> None:
     path = tmp_path / name
     path.write_bytes(content)
     run = tmp_path / "run"
     arguments = ["train", "small.yaml", "--set", f"data.train={path}", "--run-dir", run]
-    assert told(*arguments, code=1).startswith(said.format(path=path))
+    assert refusal_of(*arguments, code=1).startswith(said.format(path=path))
 
 
 def test_a_run_that_was_never_trained_says_how_to_train_it(
-    told: Told, work: Path, tmp_path: Path
+    refusal_of: RefusalOf, work: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "untrained"
     run.mkdir()
     shutil.copy(work / "run" / "config.yaml", run)
-    assert told("export", run, "--to", tmp_path / "models", "--name", "m", code=1) == (
+    assert refusal_of("export", run, "--to", tmp_path / "models", "--name", "m", code=1) == (
         f"{run} has no checkpoint yet; train it first (platform train ... --run-dir {run})"
     )
     assert not (tmp_path / "models").exists()
@@ -249,7 +251,7 @@ def test_a_malformed_line_fails_the_run_with_its_number(work: Path, malformed: P
     assert line.endswith("(on_malformed: skip leaves such lines out and counts them)")
 
 
-def test_malformed_lines_are_skipped_counted_and_told(work: Path, malformed: Path) -> None:
+def test_malformed_lines_are_skipped_counted_and_reported(work: Path, malformed: Path) -> None:
     run = malformed.parent / "run"
     data = ["--set", f"data.train={malformed}", "--set", "data.on_malformed=skip"]
     report = ["--json", run.with_suffix(".json")]
@@ -262,8 +264,8 @@ def test_malformed_lines_are_skipped_counted_and_told(work: Path, malformed: Pat
     assert json.loads(run.with_suffix(".json").read_text())["steps"] == 4
 
 
-def test_a_policy_that_is_none_is_refused_with_the_legal_ones(told: Told) -> None:
-    line = told("train", "small.yaml", "--set", "data.on_malformed=ignore", code=2)
+def test_a_policy_that_is_none_is_refused_with_the_legal_ones(refusal_of: RefusalOf) -> None:
+    line = refusal_of("train", "small.yaml", "--set", "data.on_malformed=ignore", code=2)
     assert line == (
         "small.yaml: data.on_malformed: 'ignore' is not legal; expected one of fail, skip"
     )
@@ -326,13 +328,13 @@ def test_a_policy_that_is_none_is_refused_with_the_legal_ones(told: Told) -> Non
     ],
 )
 def test_a_mistake_in_the_file_is_named_with_its_path_and_what_is_legal(
-    told: Told, work: Path, tmp_path: Path, right: str, wrong: str, said: str
+    refusal_of: RefusalOf, work: Path, tmp_path: Path, right: str, wrong: str, said: str
 ) -> None:
     assert CONFIG.count(right) == 1
     path = tmp_path / "wrong.yaml"
     path.write_text(CONFIG.replace(right, wrong))
     before = sorted(work.iterdir())
-    assert told("train", path, code=2).startswith(f"{path}: {said}")
+    assert refusal_of("train", path, code=2).startswith(f"{path}: {said}")
     assert sorted(work.iterdir()) == before
 
 
@@ -358,16 +360,18 @@ def test_a_mistake_in_the_file_is_named_with_its_path_and_what_is_legal(
     ],
 )
 def test_a_store_that_cannot_be_opened_is_named(
-    told: Told, work: Path, store: str, line: str
+    refusal_of: RefusalOf, work: Path, store: str, line: str
 ) -> None:
-    assert told("inspect", store.format(work=work), code=1) == line.format(work=work)
+    assert refusal_of("inspect", store.format(work=work), code=1) == line.format(work=work)
 
 
-def test_an_export_whose_store_cannot_be_made_leaves_nothing(told: Told, work: Path) -> None:
+def test_an_export_whose_store_cannot_be_made_leaves_nothing(
+    refusal_of: RefusalOf, work: Path
+) -> None:
     export = ["export", "run", "--to", "models", "--name", "m"]
-    line = told(*export, "--store", f"file://{work}/small.yaml/rows", code=1)
+    line = refusal_of(*export, "--store", f"file://{work}/small.yaml/rows", code=1)
     assert line == f"store {work}/small.yaml/rows cannot be made: Not a directory"
-    line = told(*export, "--store", "rows", code=2)
+    line = refusal_of(*export, "--store", "rows", code=2)
     assert line.startswith("--store 'rows': no URL of a store; legal: file:///DIR, redis://HOST")
     assert [path.name for path in (work / "models" / "m").iterdir()] == ["1"]
 
@@ -534,8 +538,8 @@ def test_a_rest_request_with_a_wrong_type_names_input_and_value(served: Served) 
 
 
 def test_predict_names_a_malformed_line_of_its_file(
-    served: Served, told: Told, malformed: Path
+    served: Served, refusal_of: RefusalOf, malformed: Path
 ) -> None:
     server = ["--server", f"127.0.0.1:{served.port}", "--model", "m"]
-    line = told("predict", *server, "--data", malformed, code=1)
+    line = refusal_of("predict", *server, "--data", malformed, code=1)
     assert line.startswith(f"{malformed}: line 301: 1 fields, not 40: ")

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from redis_servers.tls import access_with
+from waiting import wait_until
 
 import hotrow
 from hotrow.errors import (
@@ -86,13 +87,6 @@ def manifest_of(directory):
     return read_manifest(directory / "assets" / "hotrow_manifest.json")
 
 
-def wait_until(done, seconds=20.0):
-    end = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
 def test_rows_in_files_that_were_moved_score_as_before(model, expected, tmp_path):
     directory = hotrow.export_model(model, tmp_path, "m")
     shutil.move(directory / "rows", tmp_path / "elsewhere")
@@ -157,8 +151,8 @@ def test_a_bound_version_is_loaded_with_its_newest_changes_or_with_none(
                 alone = tf.saved_model.load(directory)
                 if folded:
                     # Its weights are those of the full export, and rows of others fail.
-                    told = "rows of a cut that is not taken yet"
-                    with pytest.raises(tf.errors.UnavailableError, match=told):
+                    message = "rows of a cut that is not taken yet"
+                    with pytest.raises(tf.errors.UnavailableError, match=message):
                         scores(alone)
                 else:
                     np.testing.assert_array_equal(scores(alone), exported)
@@ -195,12 +189,12 @@ def test_a_binding_stays_with_the_changes_that_it_began_with(redis_server, tmp_p
 def test_without_a_binding_rows_in_redis_name_it(model, redis_server, tmp_path):
     directory = hotrow.export_model(model, tmp_path, "m", store=redis_server.url)
     loaded = tf.saved_model.load(directory)
-    told = rf"store {redis_server.url}: not in files, .* `with hotrow\.bind\(\"{directory}\"\)"
-    with pytest.raises(tf.errors.FailedPreconditionError, match=told):
+    message = rf"store {redis_server.url}: not in files, .* `with hotrow\.bind\(\"{directory}\"\)"
+    with pytest.raises(tf.errors.FailedPreconditionError, match=message):
         scores(loaded)
     with hotrow.bind(directory):
         scores(loaded)
-    with pytest.raises(tf.errors.FailedPreconditionError, match=told):
+    with pytest.raises(tf.errors.FailedPreconditionError, match=message):
         scores(loaded)
 
 
@@ -331,9 +325,9 @@ def test_a_binding_leaves_nothing_behind(model, redis_servers, tmp_path, monkeyp
         store.close()
 
 
-def test_what_is_not_legal_is_told(model, tmp_path):
+def test_what_is_not_legal_is_reported(model, tmp_path):
     directory = hotrow.export_model(model, tmp_path, "m")
-    for arguments, told in (
+    for arguments, message in (
         ({"timeout_ms": 0}, "timeout_ms 0: must be 1 or more"),
         ({"on_failure": "defaults"}, "did you mean 'default'"),
         ({"cache_policy": "x"}, "legal: lfu, lru"),
@@ -341,7 +335,7 @@ def test_what_is_not_legal_is_told(model, tmp_path):
         ({"cache_rows": 1, "cache_bytes": 1}, "give one of the two"),
         ({"store": "rows"}, "store 'rows': no URL of a store"),
     ):
-        with pytest.raises(InvalidArgumentError, match=told):
+        with pytest.raises(InvalidArgumentError, match=message):
             hotrow.bind(directory, **arguments)
     with pytest.raises(NotFoundError, match="give the directory of a version"):
         hotrow.bind(tmp_path)
@@ -359,9 +353,9 @@ def test_the_program_of_the_page_runs(model, expected, redis_server, tmp_path):
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "serving.md").read_text(), re.S)
     (program,) = [block for block in blocks if "hotrow.bind" in block]
     given = "import tensorflow as tf\nbatch = {'key': tf.constant([0, 7919], tf.int64)}\n"
-    told = "\nprint(*scores['outputs'].numpy().ravel())"
+    printing = "\nprint(*scores['outputs'].numpy().ravel())"
     done = subprocess.run(
-        [sys.executable, "-c", given + program + told],
+        [sys.executable, "-c", given + program + printing],
         cwd=tmp_path,
         capture_output=True,
         text=True,

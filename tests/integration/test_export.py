@@ -18,7 +18,7 @@ from hotrow.manifest import read_manifest
 from hotrow.ops import library
 from hotrow.ops.export import RowOptions
 from hotrow.ops.export.signatures import argument_names
-from hotrow.ops.lookup import TOLD
+from hotrow.ops.lookup import SAMPLE_COUNTS
 from hotrow.trainer.data import encode, open_data
 from hotrow.trainer.export import export_version
 from hotrow.trainer.export.raw_inputs import RawInputs
@@ -133,8 +133,8 @@ def test_pooled_embeddings_of_the_export_equal_training_bit_for_bit(shop):
     library.load()
     loaded = tf.saved_model.load(str(folder / "base" / "shop" / "1"))
     pooled = loaded.signatures["embeddings"](**named(run, raw))
-    for told in TOLD:
-        assert pooled.pop(told).numpy().tolist() == [0] * raw.size
+    for counted in SAMPLE_COUNTS:
+        assert pooled.pop(counted).numpy().tolist() == [0] * raw.size
     inputs = model_inputs(encode(raw, run.config.features))
     expected = run.model.embed(inputs["sparse"], inputs["weights"])
     assert pooled.keys() == expected.keys()
@@ -142,7 +142,7 @@ def test_pooled_embeddings_of_the_export_equal_training_bit_for_bit(shop):
         assert rows.numpy().tobytes() == pooled[name].numpy().tobytes(), name
 
 
-def test_the_manifest_tells_what_the_version_holds(shop):
+def test_the_manifest_shows_what_the_version_holds(shop):
     folder, run, _ = shop
     manifest = read_manifest(folder / "base" / "shop" / "1" / "assets" / "hotrow_manifest.json")
     assert (manifest.model, manifest.version, manifest.store) == ("shop", 1, "file:rows")

@@ -42,7 +42,7 @@ features:
     - {columns: [tags], dim: 3, separator: "|", combiner: mean}
 tables:
   default: {optimizer: adagrad, learning_rate: 0.3, initializer: {uniform: 0.5}}
-  tags: {expiry: {after_steps: 6, sweep_steps: 1}, admission: {sightings: 2}}
+  tags: {expiry: {after_steps: 6, sweep_steps: 1}, admission: {occurrences: 2}}
 model: {arch: wide_deep, hidden: [8]}
 optimizer: {name: adam, learning_rate: 0.05}
 train: {epochs: 50, shuffle: false}
@@ -138,14 +138,14 @@ def test_the_store_holds_what_was_trained_on_bit_for_bit_with_expired_rows_gone(
     work.export("--store", work.url, "--row_type", row_type)
     work.check_rows()
     work.train(30)
-    told = work.changes()
-    assert told["committed"]
-    assert (told["version"], told["waiting_for"], told["cut"]["step"]) == (1, [], 30)
-    assert told["cut"]["rows"] > 0
-    assert told["cut"]["removed"] > 0
+    reported = work.changes()
+    assert reported["committed"]
+    assert (reported["version"], reported["waiting_for"], reported["cut"]["step"]) == (1, [], 30)
+    assert reported["cut"]["rows"] > 0
+    assert reported["cut"]["removed"] > 0
     work.check_rows()
     out = capsys.readouterr().out
-    assert f"Committed step 30: {told['cut']['rows']} rows changed" in out
+    assert f"Committed step 30: {reported['cut']['rows']} rows changed" in out
     assert "Exported shop version 1: step 30, all servers have taken it" in out
     work.train(33)  # across a checkpoint that is an increment
     assert work.changes()["cut"]["step"] == 33
@@ -163,8 +163,8 @@ def test_a_cut_has_only_rows_that_changed_and_those_of_the_step_behind_the_last_
     work.export("--store", work.url)
     with work.stored() as (store, generation), use(store.records, generation.generation, "me"):
         work.train(21)  # one batch of 8 rows more
-        told = work.changes("--wait_seconds", "0")
-        assert told["waiting_for"] == ["me"]
+        reported = work.changes("--wait_seconds", "0")
+        assert reported["waiting_for"] == ["me"]
         run = load_run(work.folder / "run")
         (cut,) = cuts_of(store.records, generation)
         assert cut.clocks == (21, 21, 21, 21)
@@ -253,17 +253,17 @@ def test_inspect_shows_the_cuts_of_a_store_and_of_a_version(work, capsys):
         cut = work.changes("--wait_seconds", "0")["cut"]
         capsys.readouterr()
         assert main(["inspect", work.url]) == 0
-        figures = f"step 12, {cut['rows']:,} rows, {cut['removed']:,} removed"
-        assert f"  cut {cut['version']}: {figures}, staged\n" in capsys.readouterr().out
+        metrics = f"step 12, {cut['rows']:,} rows, {cut['removed']:,} removed"
+        assert f"  cut {cut['version']}: {metrics}, staged\n" in capsys.readouterr().out
     work.changes()
     capsys.readouterr()
     assert main(["inspect", str(work.version())]) == 0
     shown = f"version {cut['version']}, step 12, rows {cut['rows']}, removed {cut['removed']}"
-    told = " ".join(capsys.readouterr().out.split())
-    assert f"cuts: {shown}, folded True" in told
+    printed = " ".join(capsys.readouterr().out.split())
+    assert f"cuts: {shown}, folded True" in printed
     assert main(["inspect", work.url, "--json", "-"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    (of,) = told["generations"]
+    reported = json.loads(capsys.readouterr().out)
+    (of,) = reported["generations"]
     assert of["generation"] == generation.generation
     assert of["cuts"] == [{**cut, "folded": True}]
 
@@ -330,7 +330,7 @@ def test_a_checkpoint_of_an_older_hotrow_needs_one_full_export(work, capsys):
         (checkpoint / MANIFEST).write_text(json.dumps({**manifest, "seal": seal_of(manifest)}))
     work.export("--store", work.url)
     work.changes(refused=True)
-    assert "does not tell which training it shows" in capsys.readouterr().err
+    assert "does not say which training it shows" in capsys.readouterr().err
     work.train(12)
     work.changes(refused=True)
     assert "make a full export" in capsys.readouterr().err
@@ -350,8 +350,8 @@ def test_an_export_that_was_killed_between_commit_and_folding_is_completed(work,
     with monkeypatch.context() as patch:
         patch.setattr(LmdbStore, "set_watermarks", killed)
         work.changes(refused=True)
-    told = work.changes()
-    assert (told["committed"], told["waiting_for"]) == (False, [])
+    reported = work.changes()
+    assert (reported["committed"], reported["waiting_for"]) == (False, [])
     work.check_rows()
 
 
@@ -444,7 +444,7 @@ def test_dense_weights_alone_are_a_change(trained, tmp_path):
     ],
     ids=["rows removed", "cleared", "another clock", "restored", "tombstones forgotten"],
 )
-def test_what_the_clocks_do_not_tell_needs_a_full_export(trained, tmp_path, change, said):
+def test_what_the_clocks_do_not_show_needs_a_full_export(trained, tmp_path, change, said):
     model, table, fit = trained
     fit(1, 2)
     url = f"file://{tmp_path}/store"

@@ -24,7 +24,7 @@ features:
     - {columns: [C15, C1], dim: 8, table: shared}
 tables:
   first: {optimizer: adagrad}
-  shared: {optimizer: adam, dtype: bfloat16, admission: {sightings: 2}}
+  shared: {optimizer: adam, dtype: bfloat16, admission: {occurrences: 2}}
 model: {arch: wide_deep, hidden: [8]}
 checkpoint: {every_steps: 10, keep: 9, full_every: 3, asynchronous: false}
 """
@@ -53,7 +53,7 @@ def share_of_top(counts, percent):
     return np.sort(counts)[::-1][:top].sum() / counts.sum()
 
 
-def test_the_figures_of_an_increment_are_those_of_the_restored_tables(work, capsys):
+def test_the_metrics_of_an_increment_are_those_of_the_restored_tables(work, capsys):
     values = inspect(capsys, work / "run")
     assert values["checkpoint"] == "step-00000047"
     assert values["checkpoint_kind"] == "increment"

@@ -120,7 +120,7 @@ except HotrowError as error:
     assert result.exit_code == 2
 
 
-def test_an_error_of_python_is_told_with_its_type():
+def test_an_error_of_python_is_reported_with_its_type():
     result = _run(
         2,
         """
@@ -158,7 +158,7 @@ ranks.all_reduce(np.ones(3, np.float32), "loss of step 7")
     assert result.exit_code != 0
 
 
-def test_ranks_in_different_collectives_are_told_so():
+def test_ranks_in_different_collectives_are_reported_so():
     started = time.monotonic()
     result = _run(
         2,
@@ -371,10 +371,11 @@ with start_ranks(60.0) as ranks:
             for one in dense:
                 values = one(values)
             loss = tf.reduce_sum(values**2)
-        *gradients, witness = tape.gradient(loss, [*[w.value for w in weights], layer.anchor.value])
+        trained = [*[w.value for w in weights], layer.anchor.value]
+        *gradients, commit_token = tape.gradient(loss, trained)
         for weight, total in zip(weights, sum_over_ranks(gradients, ranks, bucket_bytes=600)):
             weight.assign_sub(0.001 * total)
-        layer.anchor.assign(witness)
+        layer.anchor.assign(commit_token)
         return loss
 
     random = np.random.default_rng(ranks.rank)

@@ -25,12 +25,12 @@ EXPIRY = {"after_steps": 40, "sweep_steps": 10}
 TABLES = {
     "criteo": {"optimizer": "adagrad", "learning_rate": 0.1},
     "csv": {"optimizer": "adam", "dtype": "bfloat16", "bias_correction": "global"},
-    "libsvm": {"optimizer": "ftrl", "expiry": EXPIRY, "admission": {"sightings": 2}},
+    "libsvm": {"optimizer": "ftrl", "expiry": EXPIRY, "admission": {"occurrences": 2}},
     "parquet": {
         "optimizer": "rowwise_adagrad",
         "dtype": "float16",
         "expiry": EXPIRY,
-        "admission": {"sightings": 2, "filter": "bloom", "expected_keys": 200},
+        "admission": {"occurrences": 2, "filter": "bloom", "expected_keys": 200},
     },
 }
 
@@ -162,8 +162,8 @@ def contents(run: Path):
                     rows[int(row[0])] = tuple(value.tobytes() for value in row)
         assert len(rows) == entry["size"]
         state = (newest.path / "tables" / entry["state"]).read_bytes()
-        figures = {k: v for k, v in entry["statistics"].items() if k != "bytes"}
-        tables[name] = (rows, state, entry["digest"], entry["step"], figures)
+        metrics = {k: v for k, v in entry["statistics"].items() if k != "bytes"}
+        tables[name] = (rows, state, entry["digest"], entry["step"], metrics)
     files = ("model", "optimizer", "metrics")
     return tables, {name: read_arrays(newest.path / f"{name}.safetensors") for name in files}
 

@@ -97,9 +97,9 @@ def test_a_run_leaves_its_directory_and_a_short_report(config, tmp_path):
     assert {"config.yaml", "metrics.jsonl", "events", "checkpoints"} <= {
         path.name for path in run.iterdir()
     }
-    figures = json.loads((tmp_path / "result.json").read_text())
-    assert figures["steps"] == 8
-    assert 0 < figures["valid_logloss"] < 1
+    metrics = json.loads((tmp_path / "result.json").read_text())
+    assert metrics["steps"] == 8
+    assert 0 < metrics["valid_logloss"] < 1
     assert "8 steps" in result.stdout
     assert "validation: auc" in result.stdout
     assert str(run.name) in result.stdout
@@ -148,7 +148,7 @@ def test_a_signal_writes_a_checkpoint_from_which_the_run_ends_the_same(
     path = config(
         train={"epochs": 60, "eval_every_steps": 2},
         checkpoint={"every_steps": 10**6},
-        cache={"device_rows": 600, "lookahead": 3},
+        cache={"rows": 600, "prefetch": 3},
     )
     run = tmp_path / "run"
     process = subprocess.Popen(
@@ -170,7 +170,7 @@ def test_a_signal_writes_a_checkpoint_from_which_the_run_ends_the_same(
     end = ["--set", f"train.max_steps={stopped + 5}"]
     resumed = train_here(path, "--run-dir", run, "--resume", *end)
     assert resumed.returncode == 0, resumed.stderr
-    without = ["--set", "cache.device_rows="]
+    without = ["--set", "cache.rows="]
     assert train_here(path, "--run-dir", tmp_path / "straight", *without, *end).returncode == 0
     assert_equal_models(run, tmp_path / "straight")
 
@@ -210,8 +210,8 @@ def test_a_process_that_was_killed_is_resumed_from_its_last_checkpoint(
         (["--set", "tables.default.momentum=0.5"], 2, "momentum is no option of adagrad"),
         (["--set", "data.batch_size=many"], 2, "'many' is not legal; expected an integer"),
         (["--set", "model.tpo=[3]"], 2, "unknown key 'tpo' (did you mean 'top'?)"),
-        (["--set", "cache.cache_ratio=0.1"], 2, "cache.cache_ratio: 0.1 is a share of a table's"),
-        (["--set", "cache.device_row=5"], 2, "unknown key 'device_row' (did you mean 'device_rows"),
+        (["--set", "cache.ratio=0.1"], 2, "cache.ratio: 0.1 is a share of a table's"),
+        (["--set", "cache.row=5"], 2, "unknown key 'row' (did you mean 'rows"),
         (["--set", "online.source=redis://x"], 2, "online.source: redis://x is legal, but this"),
         (["--online"], 2, "--online: online training is not built yet"),
         (["--set", "data.train=none.tsv"], 1, "data.train: no such file: "),
@@ -245,7 +245,7 @@ features:
 tables:   {{default: {{optimizer: adagrad, learning_rate: 0.05, initializer: {{uniform: 0.05}}}}}}
 model:    {{arch: dlrm, bottom: [128, 64, 16], top: [256, 128]}}
 optimizer: {{name: adam, learning_rate: 0.001}}
-cache:    {{device_rows: 1_000_000, policy: lfu, lookahead: 8, warmup: 0.7}}
+cache:    {{rows: 1_000_000, policy: lfu, prefetch: 8, warmup: 0.7}}
 checkpoint: {{every_steps: 5000, keep: 3}}
 """
     unbuilt = {

@@ -131,8 +131,8 @@ def test_ranks_of_mpiexec_and_workers_train_resume_and_export_what_one_process_d
     assert_same_model(run, alone)
 
     assert main(["inspect", str(run), "--json", str(folder / "inspected.json")]) == 0
-    told = json.loads((folder / "inspected.json").read_text())
-    tables = {table["name"]: table["rows"] for table in told["tables"]}
+    inspected = json.loads((folder / "inspected.json").read_text())
+    tables = {table["name"]: table["rows"] for table in inspected["tables"]}
     assert tables == result["rows"]
 
     scores = []
@@ -261,7 +261,7 @@ def test_a_signal_ends_all_ranks_after_a_checkpoint(folder, endless, to):
     wait_until_gone(run, 10)
 
 
-def test_an_error_of_one_rank_is_told_once(folder, config):
+def test_an_error_of_one_rank_is_reported_once(folder, config):
     # The second half of a batch, so that rank 1 meets it.
     lines = [f"{i % 2} {'5000' if i == 190 else i % 7}:1" for i in range(256)]
     (folder / "large.libsvm").write_text("\n".join(lines) + "\n")
@@ -284,7 +284,7 @@ def test_an_error_of_one_rank_is_told_once(folder, config):
 
 
 @pytest.mark.slow  # also in test_ranked_training
-def test_malformed_rows_are_told_once(folder, config):
+def test_malformed_rows_are_reported_once(folder, config):
     text = (folder / "train.tsv").read_text().splitlines()
     text[4000] = "broken"
     (folder / "broken.tsv").write_text("\n".join(text))

@@ -83,7 +83,7 @@ def keys_to_rows(result):
     return stages["keys"]["calls"] / stages["rows"]["calls"]
 
 
-ON_GPU = ("--set", "cache.device=gpu", "--set", "cache.device_rows=100")
+ON_GPU = ("--set", "cache.device=gpu", "--set", "cache.rows=100")
 
 
 @pytest.mark.slow
@@ -114,7 +114,7 @@ def test_ranks_on_gpus_do_what_ranks_in_memory_do(emulated, folder, parts):
 def test_a_run_of_ranks_on_gpus_goes_on_in_memory(emulated, folder):
     run, result = folder / "moved", folder / "begun.json"
     begun = platform("train", folder / "run.yaml", "--run-dir", run, "--workers", 2, *ON_GPU,
-                     "--set", "train.max_steps=2", "--set", "cache.lookahead=0",
+                     "--set", "train.max_steps=2", "--set", "cache.prefetch=0",
                      "--json", result, package=emulated)  # fmt: skip
     assert begun.returncode == 0, begun.stderr
     assert keys_to_rows(result) == 1

@@ -25,14 +25,14 @@ def tls_settings(certificates: Certificates) -> dict[str, Setting]:
 
 
 def tls_of_client(certificates: Certificates) -> dict[str, object]:
-    """Returns what redis-py is to be told."""
+    """Returns the options for redis-py."""
     home = certificates.folder
     files = {"ca_certs": "ca.cert", "certfile": "client.cert", "keyfile": "client.key"}
     return {"ssl": True} | {f"ssl_{name}": str(home / file) for name, file in files.items()}
 
 
 def access_with(certificates: Certificates, password: str = "") -> StoreAccess:
-    """Returns what Hotrow is to be told."""
+    """Returns the options for Hotrow."""
     home = certificates.folder
     files = [str(home / file) for file in ("ca.cert", "client.cert", "client.key")]
     return StoreAccess("", password, *files)

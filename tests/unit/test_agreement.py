@@ -1,4 +1,4 @@
-"""What all ranks do alike: errors, values, figures of a step."""
+"""What all ranks do alike: errors, values, metrics of a step."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_work_that_fails_on_one_rank_fails_on_all_with_its_name():
         assert result.on_all_ranks
 
 
-def test_work_that_fails_alike_on_all_ranks_is_told_without_a_name():
+def test_work_that_fails_alike_on_all_ranks_is_reported_without_a_name():
     def work(ranks):
         def fail():
             raise DataError("line 3")
@@ -80,7 +80,7 @@ def report(ranks, **changes):
 
 
 @pytest.mark.parametrize("count", [2, 3, 7])
-def test_a_step_is_told_in_the_order_of_the_global_batch(count):
+def test_a_step_is_reported_in_the_order_of_the_global_batch(count):
     for done in on_ranks(count, lambda ranks: exchange(ranks, report(ranks), 4)):
         assert done.labels.tolist() == [0, 1, 2, 3, 4]
         assert done.logits.tolist() == [0, -1, -2, -3, -4]
@@ -106,7 +106,7 @@ def test_a_stop_request_of_any_rank_stops_all():
     assert [done.stop for done in on_ranks(3, work)] == [15, 15, 15]
 
 
-def test_a_failure_to_read_on_one_rank_is_told_to_all_with_the_step():
+def test_a_failure_to_read_on_one_rank_is_reported_to_all_with_the_step():
     def work(ranks):
         failure = DataError("bad") if ranks.rank else None
         return exchange(ranks, report(ranks, failure=failure, is_last=bool(ranks.rank)), 4)

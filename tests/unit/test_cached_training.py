@@ -1,4 +1,4 @@
-"""`train` with any cache, look-ahead and warm-up ends with the run without them, bit for bit."""
+"""`train` with any cache, prefetching and warm-up ends with the run without them, bit for bit."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def slow(*values: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A CSV of skewed integer keys whose label they tell."""
+    """A CSV of skewed integer keys whose label they determine."""
     path = tmp_path_factory.mktemp("data") / "train.csv"
     rng = np.random.default_rng(4)
     keys = (VOCABULARY * rng.random((ROWS, 3)) ** 4).astype(np.int64)
@@ -88,7 +88,7 @@ def plain(file: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[TrainRe
 
 
 @pytest.mark.parametrize(
-    ("ratio", "lookahead", "more"),
+    ("ratio", "prefetch", "more"),
     [
         (0.001, 1, {"policy": "lru"}),
         (0.1, 32, {"warmup": 1}),
@@ -101,10 +101,10 @@ def plain(file: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[TrainRe
     ],
 )
 def test_a_run_with_a_cache_is_the_run_without(
-    file: Path, tmp_path: Path, plain: Any, ratio: float, lookahead: int, more: dict[str, Any]
+    file: Path, tmp_path: Path, plain: Any, ratio: float, prefetch: int, more: dict[str, Any]
 ) -> None:
     result, state = plain
-    cache = {"cache_ratio": ratio, "lookahead": lookahead, **more}
+    cache = {"ratio": ratio, "prefetch": prefetch, **more}
     if "disk" in more:
         cache["disk"] = str(tmp_path)
     cached = train(configuration(file, cache=cache), tmp_path / "run")
@@ -112,23 +112,23 @@ def test_a_run_with_a_cache_is_the_run_without(
     assert (cached.steps, cached.train, cached.rows) == (STEPS, result.train, result.rows)
     assert result.tables == {}
     assert cached.tables.keys() == {"ids", "c", "u/wide", "i/wide", "c/wide"}
-    figures = cached.tables["ids"]
-    assert figures["rows"] > 2 * SLOTS
-    assert figures["cache_slots"] >= max(SLOTS, ratio * VOCABULARY)
-    assert 0.2 < figures["cache_hit_rate"] < 1
-    assert figures["cache_stall_ms"] > 0
+    statistics = cached.tables["ids"]
+    assert statistics["rows"] > 2 * SLOTS
+    assert statistics["cache_slots"] >= max(SLOTS, ratio * VOCABULARY)
+    assert 0.2 < statistics["cache_hit_rate"] < 1
+    assert statistics["cache_stall_ms"] > 0
     # With more slots than rows only what a full set gave up comes in again.
-    assert ratio >= 0.1 or (figures["cache_rows_ahead"] > 0) == (lookahead > 0)
+    assert ratio >= 0.1 or (statistics["cache_rows_prefetched"] > 0) == (prefetch > 0)
 
 
 @pytest.mark.parametrize(
     ("first", "second"),
     [
-        ({}, {"device_rows": SLOTS, "lookahead": 8}),
-        ({"device_rows": SLOTS, "lookahead": 4}, {}),
-        slow({"device_rows": SLOTS}, {"cache_ratio": 0.2, "policy": "lru", "lookahead": 0}),
-        ({"device_rows": SLOTS, "disk": "."}, {"device_rows": 2 * SLOTS, "disk": "."}),
-        slow({"device_rows": SLOTS, "disk": "."}, {}),
+        ({}, {"rows": SLOTS, "prefetch": 8}),
+        ({"rows": SLOTS, "prefetch": 4}, {}),
+        slow({"rows": SLOTS}, {"ratio": 0.2, "policy": "lru", "prefetch": 0}),
+        ({"rows": SLOTS, "disk": "."}, {"rows": 2 * SLOTS, "disk": "."}),
+        slow({"rows": SLOTS, "disk": "."}, {}),
     ],
     ids=[
         "with a cache from now on",
@@ -171,7 +171,7 @@ def test_checkpoints_and_validation_between_windows_change_nothing(
     disk = {"disk": str(tmp_path)} if on_disk else {}
     often = configuration(
         file,
-        cache={"device_rows": SLOTS, "lookahead": 8, **disk},
+        cache={"rows": SLOTS, "prefetch": 8, **disk},
         data={"format": "csv", "train": str(file), "valid": str(file), "batch_size": BATCH},
         train={"epochs": 2, "shuffle_buffer": 700, "eval_every_steps": 31},
         checkpoint={"every_steps": 7, "full_every": 3, "keep": 2},
@@ -180,17 +180,17 @@ def test_checkpoints_and_validation_between_windows_change_nothing(
     assert state_of(tmp_path / "run") == plain[1]
 
 
-def test_a_directory_that_is_not_there_is_told_in_one_line(file: Path, tmp_path: Path) -> None:
-    cache = {"device_rows": SLOTS, "disk": str(tmp_path / "nowhere")}
-    with pytest.raises(HotrowError, match="nowhere") as told:
+def test_a_directory_that_is_not_there_is_reported_in_one_line(file: Path, tmp_path: Path) -> None:
+    cache = {"rows": SLOTS, "disk": str(tmp_path / "nowhere")}
+    with pytest.raises(HotrowError, match="nowhere") as raised:
         train(configuration(file, cache=cache), tmp_path / "run")
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(raised.value)
     with pytest.raises(HotrowError, match=r"disk is .* without a cache"):
         configuration(file, cache={"disk": str(tmp_path)})
 
 
 def test_warm_up_reads_the_next_batches_and_fills_its_share(file: Path, tmp_path: Path) -> None:
-    cache = {"device_rows": SLOTS, "warmup": 0.5, "warmup_batches": 10}
+    cache = {"rows": SLOTS, "warmup": 0.5, "warmup_batches": 10}
     config = configuration(file, cache=cache, train={"epochs": 1, "max_steps": 60})
     fresh = build_model(config)
     assert set(warm_up(fresh, config, 0).values()) == {0}  # rows come with training
@@ -200,21 +200,21 @@ def test_warm_up_reads_the_next_batches_and_fills_its_share(file: Path, tmp_path
     came_in = warm_up(model, config, 60)
     assert 0.4 * SLOTS < came_in["ids"] <= 0.55 * SLOTS
     assert warm_up(model, config, 75) == dict.fromkeys(came_in, 0)  # nothing is left of the file
-    for off in ({"device_rows": SLOTS, "warmup": 0}, {"warmup": 1}):
+    for off in ({"rows": SLOTS, "warmup": 0}, {"warmup": 1}):
         assert warm_up(model, configuration(file, cache=off), 0) == {}
 
 
-def test_figures_are_reported_and_kept(
+def test_statistics_are_reported_and_kept(
     file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cache = {"device_rows": SLOTS, "lookahead": 4}
+    cache = {"rows": SLOTS, "prefetch": 4}
     result = train(configuration(file, cache=cache), tmp_path / "run")
     last = [record for record in read_metrics(tmp_path / "run") if record["kind"] == "tables"][-1]
-    assert last["ids/cache_rows_ahead"] == result.tables["ids"]["cache_rows_ahead"] > 0
+    assert last["ids/cache_rows_prefetched"] == result.tables["ids"]["cache_rows_prefetched"] > 0
     assert 0 < last["ids/cache_hit_rate"] < 1
     line = capsys.readouterr().err.splitlines()[-1]
     assert "cache: hit rate" in line
-    assert "rows ahead, stall" in line
+    assert "rows prefetched, stall" in line
     newest = CheckpointDirectory(tmp_path / "run" / "checkpoints", 1)
     (step,) = newest.steps()
     shown = inspect_checkpoint(newest.of_step(step), ["ids"], no_progress)
@@ -231,15 +231,17 @@ def test_figures_are_reported_and_kept(
 
 def test_a_key_out_of_range_is_reported_by_its_step(file: Path, tmp_path: Path) -> None:
     small = {"default": {"vocabulary_size": 19_000, "optimizer": "adam"}}
-    cache = {"device_rows": SLOTS, "lookahead": 8, "warmup": 0}
+    cache = {"rows": SLOTS, "prefetch": 8, "warmup": 0}
     lines = []
     for name, more in (("plain", {}), ("cached", {"cache": cache})):
         config = configuration(file, tables=small, **more)
-        with pytest.raises(HotrowError, match=r"^step \d+: table (ids|c).*vocabulary_size") as told:
+        with pytest.raises(
+            HotrowError, match=r"^step \d+: table (ids|c).*vocabulary_size"
+        ) as raised:
             train(config, tmp_path / name)
-        lines.append(str(told.value))
+        lines.append(str(raised.value))
     assert lines[0] == lines[1]
-    warmed = configuration(file, tables=small, cache={"device_rows": SLOTS})
-    with pytest.raises(HotrowError, match="vocabulary_size") as told:
+    warmed = configuration(file, tables=small, cache={"rows": SLOTS})
+    with pytest.raises(HotrowError, match="vocabulary_size") as raised:
         train(warmed, tmp_path / "warmed")
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(raised.value)

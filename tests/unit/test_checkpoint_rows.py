@@ -114,7 +114,7 @@ def test_another_parent_than_the_one_it_was_written_on_is_refused(tmp_path):
         CheckpointRows(path)
 
 
-def test_rows_that_are_missing_are_told(tmp_path):
+def test_rows_that_are_missing_are_reported(tmp_path):
     path = write(tmp_path, 1, {"C1": rows_of(1, 2)}, sizes={"C1": 3})
     with pytest.raises(DataLossError, match=r"table 'C1' has 2 rows, 3 were written"):
         read(CheckpointRows(path))

@@ -150,7 +150,7 @@ def test_columns_of_a_configuration_are_converted_with_their_types(
     assert batch.array("item").tolist() == [7, 8]
 
 
-def test_malformed_lines_stop_a_conversion_or_are_told(run: Run, tmp_path: Path) -> None:
+def test_malformed_lines_stop_a_conversion_or_are_reported(run: Run, tmp_path: Path) -> None:
     out = tmp_path / "x.parquet"
     error = run("convert", REJECTED / "bad_label.tsv", out, code=1)
     assert error.count("\n") == 1
@@ -167,7 +167,7 @@ def test_malformed_lines_stop_a_conversion_or_are_told(run: Run, tmp_path: Path)
     [
         (["inspect", "none.tsv"], 1, "data file none.tsv does not exist"),
         (["inspect", "none"], 1, "data file none does not exist"),
-        (["convert", "none", "x.parquet"], 2, "the format of none cannot be told from its name"),
+        (["convert", "none", "x.parquet"], 2, "the format of none is not known from its name"),
         (
             ["convert", "none.tsv", "x.parquet", "--positive", "x"],
             2,

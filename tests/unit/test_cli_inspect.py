@@ -99,7 +99,7 @@ def test_a_table_is_drawn_in_blocks(run, inspect):
         "  optimizer: Adagrad",
         "  never updated: 0 (0.0%)",
         "  not finite: 0",
-        "  since the run began: 5 keys admitted, 4 sightings refused, 3 keys waiting, 2 rows "
+        "  since the run began: 5 keys admitted, 4 occurrences refused, 3 keys waiting, 2 rows "
         "expired, 1 tombstones",
         "",
         "  lookups of a row",
@@ -316,7 +316,7 @@ def test_a_checkpoint_that_is_removed_while_it_is_read_gives_way_to_a_newer_one(
     assert "  checkpoint: step-00000080\n" in inspect(run)
 
 
-def test_one_checkpoint_that_is_removed_while_it_is_read_is_told(run, inspect, monkeypatch):
+def test_one_checkpoint_that_is_removed_while_it_is_read_is_reported(run, inspect, monkeypatch):
     path = run / "checkpoints/step-00000064"
     read = part_rows.read_rows
 
@@ -330,7 +330,7 @@ def test_one_checkpoint_that_is_removed_while_it_is_read_is_told(run, inspect, m
     )
 
 
-def test_a_run_without_a_checkpoint_is_told(run, inspect):
+def test_a_run_without_a_checkpoint_is_reported(run, inspect):
     shutil.rmtree(run / "checkpoints")
     assert inspect(run, code=1) == f"{run} has no checkpoint yet; train it first"
 

@@ -48,17 +48,17 @@ class Sink(io.TextIOWrapper):
 
 
 def test_lines_of_the_ranks_pass_and_those_of_mpiexec_are_understood():
-    told, sink = launcher._Told(), Sink()
-    launcher._pass_on(io.BytesIO(b"a\n\nb\nlast" + BANNER), sink, told)
+    report, sink = launcher._Report(), Sink()
+    launcher._pass_on(io.BytesIO(b"a\n\nb\nlast" + BANNER), sink, report)
     assert sink.text() == b"a\n\nb\nlast\n"
-    assert (told.pid, told.exit_code, told.signal) == (6671, 9, 9)
+    assert (report.pid, report.exit_code, report.signal) == (6671, 9, 9)
 
 
 def test_errors_are_kept_until_it_is_known_whether_a_rank_died():
-    told, sink = launcher._Told(), Sink()
-    launcher._pass_on(io.BytesIO(b"x\nError: no\n"), sink, told)
+    report, sink = launcher._Report(), Sink()
+    launcher._pass_on(io.BytesIO(b"x\nError: no\n"), sink, report)
     assert sink.text() == b"x\n"
-    assert told.errors == [b"Error: no\n"]
+    assert report.errors == [b"Error: no\n"]
 
 
 @pytest.fixture
@@ -71,27 +71,27 @@ def folder(tmp_path):
 
 
 # mpiexec reports the first rank of all that ended, be it one that it killed itself.
-TOLD = launcher._Told(pid=80, exit_code=9, signal=9)
+REPORT = launcher._Report(pid=80, exit_code=9, signal=9)
 
 
 def test_the_rank_that_was_killed_is_named_before_those_that_ended_of_its_absence(folder):
     (folder / "killed.0").write_text("6 2000")
     (folder / "killed.1").write_text("9 1999")
-    assert str(launcher._death(TOLD, folder, 9)) == "rank 1 was killed by signal 9 (SIGKILL)"
+    assert str(launcher._death(REPORT, folder, 9)) == "rank 1 was killed by signal 9 (SIGKILL)"
 
 
 def test_a_rank_that_said_why_it_ends_was_not_killed(folder):
     (folder / "killed.0").write_text("6 1")
     (folder / "exit.0").write_text("1")
     (folder / "killed.1").write_text("9 2")
-    assert launcher._death(TOLD, folder, 9).rank == 1
+    assert launcher._death(REPORT, folder, 9).rank == 1
 
 
 @pytest.mark.parametrize("pid", [70, 80])
 def test_without_a_record_the_rank_is_the_one_that_mpiexec_reports(folder, pid):
-    told = launcher._Told(pid=pid, exit_code=9, signal=9)
-    assert str(launcher._death(told, folder, 9)) == "rank 0 was killed by signal 9 (SIGKILL)"
-    unknown = launcher._Told(pid=9, exit_code=3)
+    report = launcher._Report(pid=pid, exit_code=9, signal=9)
+    assert str(launcher._death(report, folder, 9)) == "rank 0 was killed by signal 9 (SIGKILL)"
+    unknown = launcher._Report(pid=9, exit_code=3)
     assert str(launcher._death(unknown, folder, 9)) == "a rank ended with exit code 3"
 
 
@@ -105,8 +105,8 @@ def test_without_mpiexec_the_message_says_what_to_install(tmp_path, monkeypatch)
 def test_an_error_of_ranks_that_did_not_start_is_the_one_line(tmp_path, monkeypatch, count):
     script = tmp_path / "mpiexec"
     banner = BANNER.replace(b"Killed (signal 9)", b"1").replace(b"EXIT CODE: 9", b"EXIT CODE: 1")
-    (tmp_path / "told").write_bytes(b"Error: no MPI here\n" * count + banner)
-    script.write_text(f"#!/bin/sh\ncat {tmp_path}/told >&2\nexit 1\n")
+    (tmp_path / "report").write_bytes(b"Error: no MPI here\n" * count + banner)
+    script.write_text(f"#!/bin/sh\ncat {tmp_path}/report >&2\nexit 1\n")
     script.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     err = Sink()
@@ -115,7 +115,7 @@ def test_an_error_of_ranks_that_did_not_start_is_the_one_line(tmp_path, monkeypa
     assert err.text().replace(b"\n\n", b"\n") == b"Error: no MPI here\n"
 
 
-def test_ranks_tell_their_process_and_their_end(tmp_path, monkeypatch):
+def test_ranks_report_their_process_and_their_end(tmp_path, monkeypatch):
     monkeypatch.setenv(LAUNCHER, f"{os.getpid()}:{tmp_path}")
     rank = Launched(3)
     assert pids(tmp_path) == {os.getpid(): 3}
@@ -139,7 +139,7 @@ def test_a_keeper_ends_as_its_rank_and_records_the_signal_that_killed_it(tmp_pat
     assert pids(tmp_path, "keeper") == {keeper.pid: 1}
 
 
-def test_a_process_that_was_started_otherwise_tells_nothing(tmp_path, monkeypatch):
+def test_a_process_that_was_started_otherwise_reports_nothing(tmp_path, monkeypatch):
     monkeypatch.delenv(LAUNCHER, raising=False)
     Launched(0).ended(1)
     assert not list(tmp_path.iterdir())

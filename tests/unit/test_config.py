@@ -29,7 +29,7 @@ features:                       # what the file's columns are; `hash` for string
 tables:   {default: {optimizer: adagrad, learning_rate: 0.05, initializer: {uniform: 0.05}}}
 model:    {arch: dlrm, bottom: [128, 64, 16], top: [256, 128]}
 optimizer: {name: adam, learning_rate: 0.001}        # dense part
-cache:    {device_rows: 1_000_000, policy: lfu, lookahead: 8, warmup: 0.7}
+cache:    {rows: 1_000_000, policy: lfu, prefetch: 8, warmup: 0.7}
 parallel: {workers: 1, sharding: auto, staleness: 0}
 checkpoint: {every_steps: 5000, keep: 3}
 online:   {source: "redis://...", publish_seconds: 1}
@@ -56,7 +56,7 @@ def merged(raw, path, value):
 def test_the_example_of_the_design_validates(tmp_path):
     (tmp_path / "c.yaml").write_text(DESIGN_SECTION_6)
     config = load_config(tmp_path / "c.yaml")
-    assert config.cache.device_rows == 1_000_000
+    assert config.cache.rows == 1_000_000
     assert config.model.bottom == (128, 64, 16)
     assert config.data.train == str(tmp_path / "train.tsv.gz")
     assert config.table_settings("C1").learning_rate == 0.05
@@ -112,24 +112,24 @@ def test_the_resolved_configuration_loads_again_as_the_same(tmp_path, raw):
         ("optimizer.name", "Adam", "optimizer.name: 'Adam' is not legal (did you mean 'adam'?)"),
         ("optimizer.learning_rate", float("inf"), "inf is not legal; expected a finite number"),
         ("cache.policy", "fifo", "cache.policy: 'fifo' is not legal; expected one of lfu, lru"),
-        ("cache.device_rows", 0, "cache.device_rows: 0 is not legal; expected at least 1"),
-        ("cache.device_bytes", 1.5, "cache.device_bytes: 1.5 is not legal; expected an integer"),
-        ("cache.cache_ratio", 0, "cache.cache_ratio: 0 is not legal; expected more than 0"),
-        ("cache.cache_ratio", 1.5, "cache.cache_ratio: 1.5 is not legal; expected at most 1"),
-        ("cache.lookahead", -1, "cache.lookahead: -1 is not legal; expected at least 0"),
-        ("cache.lookahead", 1025, "cache.lookahead: 1025 is not legal; expected at most 1024"),
+        ("cache.rows", 0, "cache.rows: 0 is not legal; expected at least 1"),
+        ("cache.bytes", 1.5, "cache.bytes: 1.5 is not legal; expected an integer"),
+        ("cache.ratio", 0, "cache.ratio: 0 is not legal; expected more than 0"),
+        ("cache.ratio", 1.5, "cache.ratio: 1.5 is not legal; expected at most 1"),
+        ("cache.prefetch", -1, "cache.prefetch: -1 is not legal; expected at least 0"),
+        ("cache.prefetch", 1025, "cache.prefetch: 1025 is not legal; expected at most 1024"),
         ("cache.warmup", 1.1, "cache.warmup: 1.1 is not legal; expected at most 1"),
         ("cache.warmup_batches", 0, "cache.warmup_batches: 0 is not legal; expected at least 1"),
         (
             "cache",
-            {"device_rows": 5, "cache_ratio": 0.1},
-            "cache: Cache(device_rows, device_bytes, cache_ratio) is (5, None, 0.1); must be exact",
+            {"rows": 5, "ratio": 0.1},
+            "cache: Cache(rows, bytes, ratio) is (5, None, 0.1); must be exact",
         ),
         (
-            "cache.cache_ratio",
+            "cache.ratio",
             0.1,
-            "cache.cache_ratio: 0.1 is a share of a table's vocabulary_size, and table 'C1' has "
-            "none; set it under tables, or give cache.device_rows or cache.device_bytes",
+            "cache.ratio: 0.1 is a share of a table's vocabulary_size, and table 'C1' has "
+            "none; set it under tables, or give cache.rows or cache.bytes",
         ),
         ("parallel.sharding", "rows", "'rows' is not legal (did you mean 'row'?)"),
         ("parallel.timeout_seconds", 0, "parallel.timeout_seconds: 0 is not legal; expected more"),
@@ -334,9 +334,9 @@ def test_options_of_other_optimizers_are_not_in_the_resolved_configuration(raw):
 
 def test_admission_and_expiry_reach_the_table(raw):
     raw["tables"] = {
-        "default": {"admission": {"sightings": 3}, "expiry": {"after_steps": 10}},
+        "default": {"admission": {"occurrences": 3}, "expiry": {"after_steps": 10}},
         "C1": {"admission": None, "expiry": {"rare_count": 2, "rare_after_steps": 5}},
-        "C2": {"admission": {"sightings": 2, "filter": "bloom", "expected_keys": 1000}},
+        "C2": {"admission": {"occurrences": 2, "filter": "bloom", "expected_keys": 1000}},
     }
     config = parse_config(raw)
     assert config.table_settings("default").admission.as_spec() == hotrow.Admission(3)
@@ -350,10 +350,10 @@ def test_admission_and_expiry_reach_the_table(raw):
     ("values", "cache"),
     [
         ({}, None),
-        ({"policy": "lru", "lookahead": 8, "warmup": 0}, None),
-        ({"device_rows": 7}, hotrow.Cache(device_rows=7)),
-        ({"device_bytes": 1000, "policy": "lru"}, hotrow.Cache(device_bytes=1000, policy="lru")),
-        ({"cache_ratio": 1}, hotrow.Cache(cache_ratio=1.0)),
+        ({"policy": "lru", "prefetch": 8, "warmup": 0}, None),
+        ({"rows": 7}, hotrow.Cache(rows=7)),
+        ({"bytes": 1000, "policy": "lru"}, hotrow.Cache(bytes=1000, policy="lru")),
+        ({"ratio": 1}, hotrow.Cache(ratio=1.0)),
     ],
 )
 def test_the_cache_is_that_of_its_section(raw, values, cache):
@@ -374,9 +374,9 @@ def test_a_share_is_refused_where_a_table_of_the_model_has_no_vocabulary(
     raw, arch, bounded, missing
 ):
     tables = {name: {"vocabulary_size": 5} for name in bounded}
-    values = raw | {"model": {"arch": arch}, "tables": tables, "cache": {"cache_ratio": 0.5}}
+    values = raw | {"model": {"arch": arch}, "tables": tables, "cache": {"ratio": 0.5}}
     if missing is None:
-        assert parse_config(values).cache.cache_ratio == 0.5
+        assert parse_config(values).cache.ratio == 0.5
     else:
         with pytest.raises(InvalidArgumentError, match=f"table '{missing}' has none"):
             parse_config(values)
@@ -406,16 +406,20 @@ DECAY = {"schedule": "exponential_decay", "initial_learning_rate": 1, "decay_ste
         ("tables.C1.dtype", "fp16", "tables.C1.dtype: 'fp16' is not legal"),
         ("tables.C1.state_dtype", "float8", "'float8' is not legal (did you mean 'float"),
         ("tables.C1.admission", 3, "tables.C1.admission: 3 is not legal; expected a section"),
-        ("tables.C1.admission", {}, "tables.C1.admission.sightings: missing"),
-        ("tables.C1.admission", {"sightings": 0}, "sightings: 0 is not legal; expected at least 1"),
+        ("tables.C1.admission", {}, "tables.C1.admission.occurrences: missing"),
         (
             "tables.C1.admission",
-            {"sightings": 2, "filter": "bloom"},
+            {"occurrences": 0},
+            "occurrences: 0 is not legal; expected at least 1",
+        ),
+        (
+            "tables.C1.admission",
+            {"occurrences": 2, "filter": "bloom"},
             "tables.C1.admission: Admission.expected_keys is None; must be 1 or more with filter",
         ),
         (
             "tables.C1.admission",
-            {"sightings": 2, "expected_keys": 5},
+            {"occurrences": 2, "expected_keys": 5},
             "Admission.expected_keys is 5; must be None with filter 'counter'",
         ),
         ("tables.C1.expiry", {}, "tables.C1.expiry: Expiry.after_steps is None; must be given"),

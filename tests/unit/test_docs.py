@@ -65,7 +65,7 @@ def keys(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str | 
             yield path, None if default is PydanticUndefined else as_yaml(default)
         step = ".<name>." if name == "tables" else "."
         for section in inner:
-            # A schedule may stand in several places and is told once.
+            # A schedule may be used several times and is explained once.
             is_schedule = section is ScheduleConfig
             yield from keys(section, "learning_rate." if is_schedule else path + step)
 
@@ -109,7 +109,7 @@ def test_every_command_line_parses(line: str) -> None:
     command.make_context(command.name, rest, parent=context)
 
 
-def test_the_flags_of_serve_are_told_apart_as_the_command_does() -> None:
+def test_the_flags_of_serve_are_kept_apart_as_the_command_does() -> None:
     page = (DOCS / "serving.md").read_text()
     lines = r"^(`model_name`.*|No effect has .*|Not built are .*)$"
     working, ineffective, unbuilt = (

@@ -69,12 +69,12 @@ def test_the_whole_example_validates_and_every_value_arrives(tmp_path: Path) -> 
     }
     assert (config.optimizer.name, config.optimizer.learning_rate) == ("adam", 0.001)
     assert config.cache.model_dump(exclude_unset=True) == {
-        "device_rows": 1_000_000,
+        "rows": 1_000_000,
         "policy": "lfu",
-        "lookahead": 8,
+        "prefetch": 8,
         "warmup": 0.7,
     }
-    assert config.cache.as_spec() == hotrow.Cache(device_rows=1_000_000, policy="lfu")
+    assert config.cache.as_spec() == hotrow.Cache(rows=1_000_000, policy="lfu")
     parallel = config.parallel.model_dump(exclude_unset=True)
     assert parallel == {"workers": 1, "sharding": "auto", "staleness": 0}
     assert (config.checkpoint.every_steps, config.checkpoint.keep) == (5000, 3)
@@ -107,10 +107,10 @@ def test_the_example_without_these_parts_trains_and_learns(
     assert result["steps"] == 3  # 9,000 rows in batches of 4,096
     assert set(result["rows"]) == {"C1", "C2"}
     assert all(rows > 0 for rows in result["rows"].values())
-    for figures in result["tables"].values():
-        assert figures["cache_slots"] >= 1_000_000
-        assert figures["cache_rows_ahead"] == 0  # the file is one window
-        assert 0 < figures["cache_hit_rate"] < 1
+    for metrics in result["tables"].values():
+        assert metrics["cache_slots"] >= 1_000_000
+        assert metrics["cache_rows_prefetched"] == 0  # the file is one window
+        assert 0 < metrics["cache_hit_rate"] < 1
     assert 0 < result["valid_logloss"] < 0.6931  # better than a coin
     assert (run / "config.yaml").is_file()
     assert list((run / "checkpoints").iterdir())

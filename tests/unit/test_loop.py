@@ -9,6 +9,7 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
+from criteo_files import write_criteo
 
 from hotrow.config import parse_config
 from hotrow.errors import (
@@ -31,22 +32,11 @@ from hotrow.trainer.trained_run import load_run
 ROWS = 230
 
 
-def write_criteo(path, rows=ROWS, seed=0):
-    random = np.random.default_rng(seed)
-    lines = []
-    for _ in range(rows):
-        label = int(random.random() < 0.4)
-        numbers = ["" if random.random() < 0.2 else str(random.integers(0, 50)) for _ in range(13)]
-        texts = [f"{random.integers(0, 9) + 5 * label:08x}" for _ in range(26)]
-        lines.append("\t".join([str(label), *numbers, *texts]))
-    path.write_text("\n".join(lines) + "\n")
-
-
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     directory = tmp_path_factory.mktemp("data")
-    write_criteo(directory / "train.tsv")
-    write_criteo(directory / "valid.tsv", rows=100, seed=1)
+    write_criteo(directory / "train.tsv", ROWS, 0, values=9)
+    write_criteo(directory / "valid.tsv", 100, 1, values=9)
     return directory
 
 
@@ -110,7 +100,7 @@ def test_a_run_trains_every_row_once_an_epoch_and_reports(config, tmp_path):
     assert 0 < records[-1]["checkpoint_stall_seconds"] <= records[-1]["checkpoint_seconds"]
 
 
-def test_a_run_learns_what_the_columns_tell(config, tmp_path):
+def test_a_run_learns_what_the_columns_determine(config, tmp_path):
     quick = {"default": {"learning_rate": 0.5}}
     wide_deep = {"arch": "wide_deep", "hidden": [8]}
     result = train(config(model=wide_deep, tables=quick), tmp_path / "run")
@@ -241,7 +231,7 @@ def test_a_key_outside_of_the_vocabulary_is_one_line(config, tmp_path):
 
 def test_what_admission_and_expiry_did_is_reported_and_survives_a_resumption(config, tmp_path):
     tables = {
-        "C1": {"admission": {"sightings": 20}},
+        "C1": {"admission": {"occurrences": 20}},
         "C2": {"expiry": {"after_steps": 1, "sweep_steps": 1}},
     }
     whole = train(config(tables=tables), tmp_path / "whole")
@@ -254,7 +244,7 @@ def test_what_admission_and_expiry_did_is_reported_and_survives_a_resumption(con
     assert c2["rows"] == c2["admitted"] - c2["expired"]
     reported = [r for r in read_metrics(tmp_path / "whole") if r["kind"] == "tables"]
     last = {key: value for key, value in reported[-1].items() if "/" in key}
-    assert last == {f"{t}/{key}": n for t, told in whole.tables.items() for key, n in told.items()}
+    assert last == {f"{t}/{key}": n for t, of in whole.tables.items() for key, n in of.items()}
     short = config().model_dump()["train"] | {"max_steps": 5}
     train(config(tables=tables, train=short), tmp_path / "parts")
     resumed = train(config(tables=tables), tmp_path / "parts", resume=True)
@@ -262,7 +252,7 @@ def test_what_admission_and_expiry_did_is_reported_and_survives_a_resumption(con
     assert_equal_runs(tmp_path / "whole", tmp_path / "parts")
 
 
-def test_a_run_without_admission_and_expiry_reports_no_figures_of_tables(config, tmp_path):
+def test_a_run_without_admission_and_expiry_reports_no_metrics_of_tables(config, tmp_path):
     result = train(config(train={"max_steps": 1}), tmp_path / "run")
     assert result.tables == {}
     assert not [r for r in read_metrics(tmp_path / "run") if r["kind"] == "tables"]
@@ -295,12 +285,12 @@ def test_a_run_without_a_checkpoint_cannot_be_loaded(config, tmp_path):
         load_run(tmp_path / "run")
 
 
-def test_a_result_is_json_even_without_figures(config, tmp_path):
+def test_a_result_is_json_even_without_metrics(config, tmp_path):
     alone = config().model_dump(mode="json")["data"] | {"valid": None}
     result = train(config(data=alone, train={"max_steps": 1}), tmp_path / "run")
-    figures = json.loads(json.dumps(result.as_dict(), allow_nan=False))
-    assert figures["steps"] == 1
-    assert figures["valid_auc"] is None
+    metrics = json.loads(json.dumps(result.as_dict(), allow_nan=False))
+    assert metrics["steps"] == 1
+    assert metrics["valid_auc"] is None
 
 
 class Terminal(io.StringIO):

@@ -107,7 +107,7 @@ def test_large_logits_do_not_overflow():
     assert metrics.result().logloss == pytest.approx(500.0)
 
 
-def test_probabilities_and_logits_give_the_same_figures():
+def test_probabilities_and_logits_give_the_same_metrics():
     random = np.random.default_rng(2)
     labels = (random.random(500) < 0.5).astype(np.float32)
     logits = random.normal(size=500)
@@ -129,7 +129,7 @@ def test_certain_probabilities_give_a_finite_logloss():
     assert metrics.result().auc == 0.75
 
 
-def test_no_rows_give_nan_figures():
+def test_no_rows_give_nan_metrics():
     result = BinaryMetrics().result()
     assert result.rows == 0
     assert all(math.isnan(v) for k, v in result.as_dict().items() if k != "rows")

@@ -10,6 +10,7 @@ import threading
 
 import numpy as np
 import pytest
+from criteo_files import write_criteo
 
 import hotrow
 from hotrow.config import parse_config
@@ -38,22 +39,11 @@ def slow(*values):
     return pytest.param(*values, marks=pytest.mark.slow)
 
 
-def write_criteo(path, rows, seed):
-    random = np.random.default_rng(seed)
-    lines = []
-    for _ in range(rows):
-        label = int(random.random() < 0.4)
-        numbers = ["" if random.random() < 0.2 else str(random.integers(0, 50)) for _ in range(13)]
-        texts = [f"{random.integers(0, 40) + 5 * label:08x}" for _ in range(26)]
-        lines.append("\t".join([str(label), *numbers, *texts]))
-    path.write_text("\n".join(lines) + "\n")
-
-
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
-    write_criteo(folder / "train.tsv", ROWS, 0)
-    write_criteo(folder / "valid.tsv", 70, 1)
+    write_criteo(folder / "train.tsv", ROWS, 0, values=40)
+    write_criteo(folder / "valid.tsv", 70, 1, values=40)
     return folder
 
 
@@ -151,7 +141,7 @@ def assert_same_losses(one, other, rtol=1e-6):
     assert valid.keys() == losses(other, "valid").keys()
     for kind in ("train", "valid"):
         left, right = losses(one, kind), losses(other, kind)
-        # Training is told of at each validation, and by the clock in between.
+        # Training is reported at each validation, and by the clock in between.
         common = sorted(left.keys() & right.keys())
         assert set(valid) <= set(common)
         np.testing.assert_allclose(
@@ -229,7 +219,7 @@ def test_a_run_continues_on_other_ranks(files, alone, tmp_path, before, after, f
     assert results[0].rows == alone[1].rows
 
 
-ADMISSION = {"default": {"learning_rate": 0.1, "admission": {"sightings": 6}}}
+ADMISSION = {"default": {"learning_rate": 0.1, "admission": {"occurrences": 6}}}
 
 
 @pytest.fixture(scope="module")
@@ -247,13 +237,13 @@ def test_admission_counts_what_all_ranks_see(files, alone_with_admission, tmp_pa
     assert not isinstance(results[0], BaseException), results
     assert_same_losses(run, alone_with_admission)
     assert_same_model(run, alone_with_admission)
-    figures = [
+    metrics = [
         [r for r in read_metrics(one) if r["kind"] == "tables"][-1]
         for one in (alone_with_admission, run)
     ]
     for table in COLUMNS:
         for key in ("rows", "admitted", "refused", "waiting"):
-            assert figures[0][f"{table}/{key}"] == figures[1][f"{table}/{key}"]
+            assert metrics[0][f"{table}/{key}"] == metrics[1][f"{table}/{key}"]
 
 
 def test_expired_keys_are_remembered_by_whoever_has_them(files, tmp_path):
@@ -269,9 +259,9 @@ def test_expired_keys_are_remembered_by_whoever_has_them(files, tmp_path):
             table = load_run(tmp_path / "run").model.tables()["C1"]
             keys, steps = table.tombstones()
             tombstones.append(dict(zip(keys.tolist(), steps.tolist(), strict=True)))
-            figures = results[0].tables["C1"]
-            assert (figures["tombstones"], figures["rows"]) == (len(keys), table.size)
-            tombstones[-1]["expired"] = figures["expired"]
+            metrics = results[0].tables["C1"]
+            assert (metrics["tombstones"], metrics["rows"]) == (len(keys), table.size)
+            tombstones[-1]["expired"] = metrics["expired"]
     assert len(tombstones[0]) > 1
     assert tombstones[0] == tombstones[1]
 
@@ -293,8 +283,8 @@ def test_a_damaged_state_of_another_rank_is_refused_and_changes_nothing():
     other.merge_states([state, state], [True, False])
     assert other.step == table.step
     assert np.array_equal(other.tombstones(), table.tombstones())
-    for figure in ("lookups", "admitted", "expired"):
-        assert other.statistics()[figure] == table.statistics()[figure]
+    for metric in ("lookups", "admitted", "expired"):
+        assert other.statistics()[metric] == table.statistics()[metric]
 
 
 @pytest.mark.slow
@@ -453,8 +443,8 @@ def test_a_failing_write_of_one_rank_fails_the_checkpoint_on_all(
     results = train_on(2, config_of(files, 2), run)
     assert not isinstance(results[0], BaseException), results
     assert failed
-    told = capsys.readouterr().err
-    assert told.count("is not written: rank 1: ") == 1
+    output = capsys.readouterr().err
+    assert output.count("is not written: rank 1: ") == 1
     assert not list((run / "checkpoints").glob(".unfinished*"))
     assert_same_model(run, alone[0])
 
@@ -476,8 +466,8 @@ def test_a_checkpoint_whose_directory_cannot_be_made_fails_and_training_goes_on(
     run = tmp_path / "run"
     results = train_on(2, config_of(files, 2), run)
     assert not [result for result in results if isinstance(result, BaseException)], results
-    told = capsys.readouterr().err
-    assert told.count(f"is not written: {failed[0]}: Input/output error") == 1
+    output = capsys.readouterr().err
+    assert output.count(f"is not written: {failed[0]}: Input/output error") == 1
     assert_same_model(run, alone[0])
 
 

@@ -63,7 +63,7 @@ def test_a_disk_that_refuses_is_one_line_and_leaves_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
-def test_a_disk_without_room_is_told_from_one_that_refuses(tmp_path, number):
+def test_a_disk_without_room_differs_from_one_that_refuses(tmp_path, number):
     with pytest.raises(ResourceExhaustedError), sealing(tmp_path / "final", {}):
         raise OSError(number, "full")
     with pytest.raises(HotrowError) as refused, sealing(tmp_path / "final", {}):
@@ -86,7 +86,7 @@ def test_files_that_were_hashed_while_written_are_not_read_again(tmp_path):
     assert read_sealed(tmp_path / "final")["files"]["sub/h"]["bytes"] == 3 + (9 << 20)
 
 
-def test_a_directory_gives_way_only_when_told_to_and_only_in_the_end(sealed):
+def test_a_directory_is_replaced_only_when_asked_and_only_in_the_end(sealed):
     with pytest.raises(ZeroDivisionError), sealing(sealed, {"number": 8}, replace=True):
         raise ZeroDivisionError
     assert read_sealed(sealed)["number"] == 7

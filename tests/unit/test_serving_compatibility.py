@@ -28,7 +28,7 @@ _SAID_IN_THE_HELP = {"grpc_max_threads": "1024"}
 
 
 def _tests_in(path: Path) -> dict[str, set[str]]:
-    """Returns the ids that the parameters of each test of a file have, as far as they are told."""
+    """Returns the ids that the parameters of each test of a file have, as far as they are given."""
     return {
         node.name: _cases(node)
         for node in ast.parse(path.read_text()).body
@@ -105,13 +105,13 @@ def test_every_test_of_the_server_is_named() -> None:
     assert there.keys() | {name.split("::")[0] for name in there} >= OURS
 
 
-def test_no_promise_is_told_twice() -> None:
-    told = [(title, row.what) for title, rows in SECTIONS.items() for row in rows]
-    assert len(told) == len(set(told))
+def test_no_promise_is_listed_twice() -> None:
+    titles = [(title, row.what) for title, rows in SECTIONS.items() for row in rows]
+    assert len(titles) == len(set(titles))
 
 
 def _heads(*states: State) -> str:
-    """Returns what rows say before they tell more: flags, each with its default."""
+    """Returns what rows say before their details: flags, each with its default."""
     return "\n".join(re.split("[:;]", row.what)[0] for row in flags.ROWS if row.state in states)
 
 
@@ -125,15 +125,15 @@ def _parameters() -> dict[str, click.Parameter]:
     return {str(one.name): one for one in command.params if one.name not in _INNER_FLAGS}
 
 
-def test_every_flag_is_told_as_the_command_reads_it() -> None:
+def test_every_flag_is_listed_as_the_command_reads_it() -> None:
     assert _named_flags(*State) == _parameters().keys()
     assert _named_flags(State.KEPT, State.ADDED).isdisjoint(INEFFECTIVE)
 
 
 def test_defaults_of_flags_are_those_of_the_command() -> None:
-    told = re.findall(r"`(\w+)` \((\w+)\)", _heads(*State))
-    assert len(told) > 30
-    for name, text in told:
+    flags = re.findall(r"`(\w+)` \((\w+)\)", _heads(*State))
+    assert len(flags) > 30
+    for name, text in flags:
         default = str(_parameters()[name].default).lower().removesuffix(".0")
         # Left to the server, which says it in the help.
         default = _SAID_IN_THE_HELP.get(name, default)

@@ -1,12 +1,13 @@
-"""A store that does not answer is told of once, and once when it is back."""
+"""A store that does not answer is reported once, and once more when it is back."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
+from waiting import wait_until
 
 from hotrow.errors import UnavailableError
 from hotrow.serving.updates.store_silence import StoreSilence
@@ -15,34 +16,29 @@ WAIT_SECONDS = 10.0
 
 
 @pytest.fixture
-def told() -> list[bool]:
+def reported() -> list[bool]:
     return []
 
 
 @pytest.fixture
-def silence(told: list[bool]) -> Iterator[StoreSilence]:
-    made = StoreSilence(told.append)
+def silence(reported: list[bool]) -> Iterator[StoreSilence]:
+    made = StoreSilence(reported.append)
     yield made
     made.close()
 
 
-def wait_for(done: Callable[[], bool]) -> None:
-    end = time.monotonic() + WAIT_SECONDS
-    while not done():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
-def test_nothing_is_told_before_somebody_asks(silence: StoreSilence, told: list[bool]) -> None:
+def test_nothing_is_reported_before_somebody_asks(
+    silence: StoreSilence, reported: list[bool]
+) -> None:
     time.sleep(1.3)
-    assert told == []
+    assert reported == []
     with silence.asking():
         pass
-    wait_for(lambda: told == [False])
+    wait_until(lambda: reported == [False])
 
 
 def test_an_answer_that_does_not_come_is_silence_while_it_is_waited_for(
-    silence: StoreSilence, told: list[bool]
+    silence: StoreSilence, reported: list[bool]
 ) -> None:
     answered = threading.Event()
 
@@ -52,42 +48,44 @@ def test_an_answer_that_does_not_come_is_silence_while_it_is_waited_for(
 
     with silence.asking():
         pass
-    wait_for(lambda: told == [False])
+    wait_until(lambda: reported == [False])
     thread = threading.Thread(target=wait)
     thread.start()
-    wait_for(lambda: told == [False, True])
+    wait_until(lambda: reported == [False, True])
     answered.set()
     thread.join()
-    wait_for(lambda: told == [False, True, False])
+    wait_until(lambda: reported == [False, True, False])
 
 
-def test_failures_are_silence_until_one_succeeds(silence: StoreSilence, told: list[bool]) -> None:
+def test_failures_are_silence_until_one_succeeds(
+    silence: StoreSilence, reported: list[bool]
+) -> None:
     began = time.monotonic()
-    while not told:
+    while not reported:
         with pytest.raises(UnavailableError), silence.asking():
             raise UnavailableError("it does not answer")
         assert time.monotonic() - began < WAIT_SECONDS
         time.sleep(0.05)
-    assert told == [True]
+    assert reported == [True]
     assert time.monotonic() - began > 1.0
     with silence.asking():
         pass
-    wait_for(lambda: told == [True, False])
+    wait_until(lambda: reported == [True, False])
 
 
-def test_what_could_not_be_told_is_told_again() -> None:
+def test_what_could_not_be_reported_is_reported_again() -> None:
     refused: list[bool] = []
-    told: list[bool] = []
+    reported: list[bool] = []
 
-    def tell(silent: bool) -> None:
+    def report(silent: bool) -> None:
         if not refused:
             refused.append(silent)
             raise UnavailableError("hotrow-server is started again")
-        told.append(silent)
+        reported.append(silent)
 
-    silence = StoreSilence(tell)
+    silence = StoreSilence(report)
     with silence.asking():
         pass
-    wait_for(lambda: told == [False])
+    wait_until(lambda: reported == [False])
     assert refused == [False]
     silence.close()

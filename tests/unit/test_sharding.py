@@ -126,7 +126,7 @@ def test_a_scheme_of_a_table_comes_before_that_of_all(config):
     ("sections", "words"),
     [
         ({"parallel": {"staleness": 10}}, "which knows no staleness"),
-        ({"cache": {"device": "gpu", "device_rows": 9}}, "which knows no cache on a GPU"),
+        ({"cache": {"device": "gpu", "rows": 9}}, "which knows no cache on a GPU"),
     ],
     ids=["with staleness", "with caches on GPUs"],
 )
@@ -142,7 +142,7 @@ def test_rows_stay_whole(config, tmp_path, sections, words):
     assert words in said[0]
 
 
-def test_a_missing_file_is_told(config, tmp_path):
+def test_a_missing_file_is_reported(config, tmp_path):
     run = config(data={"format": "csv", "train": str(tmp_path / "none"), "batch_size": 8})
     with pytest.raises(NotFoundError, match=r"data file .*none does not exist"):
         plan_tables(run, 2)
@@ -183,7 +183,7 @@ def test_a_resumed_run_is_planned_anew_when_its_plan_does_not_fit(
 
 
 @pytest.mark.parametrize("content", ["", "{", "{}", "[]", '{"version": 9}'])
-def test_a_damaged_plan_is_told_and_replaced(config, tmp_path, content):
+def test_a_damaged_plan_is_reported_and_replaced(config, tmp_path, content):
     (tmp_path / "sharding.json").write_text(content)
     with pytest.raises(DataLossError, match=r"sharding\.json is damaged|no sharding plan"):
         read_plan(tmp_path)
@@ -199,7 +199,7 @@ def test_a_run_of_one_process_that_goes_on_with_more_is_planned(config, tmp_path
     assert said[0] == f"the tables of {tmp_path} are planned anew: it has no sharding.json"
 
 
-def test_a_plan_that_cannot_be_written_is_told(config, tmp_path):
+def test_a_plan_that_cannot_be_written_is_reported(config, tmp_path):
     plan = plan_tables(config(), 2)
     with pytest.raises(OSError, match="No such file"):
         write_plan(tmp_path / "none", plan)

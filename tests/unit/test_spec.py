@@ -44,8 +44,11 @@ def nan():
         (lambda: hotrow.SGD(l2=-1), "SGD.l2 is -1; must be 0 or more"),
         (lambda: hotrow.SGD(weight_decay=-1), "SGD.weight_decay is -1; must be 0 or more"),
         (lambda: hotrow.SGD(clip_row_norm=0), "SGD.clip_row_norm is 0; must be positive, or None"),
-        (lambda: hotrow.Admission(0), "Admission.sightings is 0; must be an integer of 1 or more"),
-        (lambda: hotrow.Admission(2.0), "Admission.sightings is 2.0"),
+        (
+            lambda: hotrow.Admission(0),
+            "Admission.occurrences is 0; must be an integer of 1 or more",
+        ),
+        (lambda: hotrow.Admission(2.0), "Admission.occurrences is 2.0"),
         (lambda: hotrow.Admission(2, "blom"), "did you mean 'bloom'"),
         (lambda: hotrow.Admission(2, "bloom"), "expected_keys is None; must be 1 or more"),
         (lambda: hotrow.Admission(2, "bloom", 9, 1.0), r"error_rate is 1.0; must be in \(0, 1\)"),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from unit.test_ranked_training import config_of, rows_of, train_on, write_criteo
+from criteo_files import write_criteo
+from unit.test_ranked_training import config_of, rows_of, train_on
 
 from hotrow.errors import InvalidArgumentError
 from hotrow.trainer.run_directory import read_metrics
@@ -19,7 +20,7 @@ def files(tmp_path_factory):
 
 def stale_config(files, ranks, staleness, **sections):
     train = {"eval_every_steps": None, **sections.pop("train", {})}
-    parallel = {"sharding": "row", "staleness": staleness, "kept_ratio": 1.0}
+    parallel = {"sharding": "row", "staleness": staleness, "replica_ratio": 1.0}
     return config_of(files, ranks, parallel=parallel, train=train, **sections)
 
 
@@ -40,7 +41,7 @@ def lookups(run):
 
 def test_lagging_rows_save_bytes_and_lose_no_update(files, tmp_path):
     found = {}
-    checkpoint = {"every_steps": 1000}  # each tells everything
+    checkpoint = {"every_steps": 1000}  # each sends everything
     long = {"epochs": 8, "eval_every_steps": 1000}  # rows lag once they have many updates
     for staleness in (0, 20):
         run = tmp_path / str(staleness)
@@ -48,7 +49,7 @@ def test_lagging_rows_save_bytes_and_lose_no_update(files, tmp_path):
         found[staleness] = good(train_on(3, config, run))
     exact, lagging = found[0], found[20]
     assert lagging.rows == exact.rows
-    # Every lookup of every key was told to its owner in the end.
+    # Every lookup of every key was sent to its owner in the end.
     assert lookups(tmp_path / "20") == lookups(tmp_path / "0")
     assert row_bytes(tmp_path / "20") < 0.7 * row_bytes(tmp_path / "0")
     assert lagging.valid.auc == pytest.approx(exact.valid.auc, abs=0.1)

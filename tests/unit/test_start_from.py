@@ -64,7 +64,7 @@ def values_of(folder, *days, **sections):
         "tables": {
             "default": {"optimizer": "adam", "learning_rate": 0.05, "bias_correction": "global"},
             "tag": {
-                "admission": {"sightings": 2},
+                "admission": {"occurrences": 2},
                 "expiry": {"after_steps": 6, "sweep_steps": 2},
             },
         },
@@ -165,7 +165,7 @@ def test_what_training_does_next_may_change(config, first_day, tmp_path):
         },
         train={"epochs": 2, "shuffle": True},
         checkpoint={"full_every": 2},
-        cache={"device_rows": 512},
+        cache={"rows": 512},
     )  # fmt: skip
     result = train(changed, tmp_path / "run", start_from=first_day)
     assert result.steps == STEPS + 2 * (ROWS // 32)
@@ -317,7 +317,7 @@ def test_nothing_that_fits_is_refused_with_force_too(folder, first_day, tmp_path
 
 
 def test_another_admission_counts_anew_and_says_so(config, first_day, tmp_path, capsys):
-    bloom = {"sightings": 2, "filter": "bloom", "expected_keys": 100}
+    bloom = {"occurrences": 2, "filter": "bloom", "expected_keys": 100}
     changed = config("day2", tables={"tag": {**ADAM, "admission": bloom}})
     train(changed, tmp_path / "run", start_from=first_day)
     assert "table 'tag' has another admission now" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What became of a checkpoint, and how its failures are told."""
+"""What became of a checkpoint, and how its failures are reported."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Outcome:
     stall_seconds: float
     failure: HotrowError | None = None
 
-    def figures(self) -> dict[str, Any]:
+    def metrics(self) -> dict[str, Any]:
         """Returns what a line of `metrics.jsonl` says about it."""
         return {
             "checkpoint": self.kind,

@@ -168,9 +168,9 @@ def check_rows(checkpoint: StoredCheckpoint, tables: dict[str, Table], ranks: Ra
         name: [table.size, None if entries[name]["digest"] is None else table.digest()]
         for name, table in tables.items()
     }
-    told = gathered(ranks, "sizes of tables", own) if ranks.size > 1 else [own]
+    reports = gathered(ranks, "sizes of tables", own) if ranks.size > 1 else [own]
     for name, table in tables.items():
-        sizes, digests = zip(*(one[name] for one in told), strict=True)
+        sizes, digests = zip(*(one[name] for one in reports), strict=True)
         everywhere = ranks.size > 1 and table.config.sharding in (COLUMN, REPLICATED)
         found = sizes[0] if everywhere and len(set(sizes)) == 1 else sum(sizes)
         digest = None

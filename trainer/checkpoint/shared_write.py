@@ -1,8 +1,8 @@
 """One checkpoint that several ranks write into one directory.
 
-Each rank writes its part in a thread. What the threads have done, the training threads tell each
-other after each step (`tell`, `hear`): only they call collectives. When all parts are written, a
-thread of rank 0 writes the manifest; when that is told, the checkpoint is there for all.
+Each rank writes its part in a thread. The training threads exchange what the threads have done
+after each step (`report`, `receive`), since only they call collectives. When all parts are
+written, a thread of rank 0 writes the manifest; when all know that, the checkpoint is complete.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hotrow.errors import HotrowError, ResourceExhaustedError
 from hotrow.hashed_file import FileFacts
 from hotrow.ops.ranks import Ranks
 from hotrow.sealed_directory import read_manifest, remove_leftovers, seal_of, sealing
-from hotrow.trainer.agreement import agreed, error_of, gathered, of_first, told_error
+from hotrow.trainer.agreement import agreed, error_of, error_report, gathered, of_first
 from hotrow.trainer.checkpoint import stored
 from hotrow.trainer.checkpoint.directory import CheckpointDirectory
 from hotrow.trainer.checkpoint.outcome import (
@@ -37,7 +37,7 @@ Result = TypeVar("Result")
 
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.01, 1.0
 
-# What a rank tells of its work.
+# What a rank reports of its work.
 _WRITING, _WRITTEN, _FAILED, _SEALING, _SEALED = range(5)
 
 
@@ -114,37 +114,37 @@ class SharedWrite:
 
     # --- what the training threads do ---
 
-    def tell(self) -> dict[str, Any]:
-        """Returns what this rank tells the others, as a JSON value."""
+    def report(self) -> dict[str, Any]:
+        """Returns what this rank sends the others, as a JSON value."""
         state = self._state
-        told: dict[str, Any] = {"state": state}
+        report: dict[str, Any] = {"state": state}
         if state == _WRITTEN and not self._told_part:
-            told["part"] = self._own_part
+            report["part"] = self._own_part
             self._told_part = True
         if state == _FAILED and isinstance(self._error, EXPECTED):
-            told["error"] = told_error(as_failure(self._error))
+            report["error"] = error_report(as_failure(self._error))
         if state == _SEALED:
-            told |= {"seal": self.seal, "bytes": self._bytes}
-        return told
+            report |= {"seal": self.seal, "bytes": self._bytes}
+        return report
 
-    def hear(self, told: list[dict[str, Any]]) -> None:
-        """Takes what all ranks told, and goes on when they are ready for it.
+    def receive(self, reports: list[dict[str, Any]]) -> None:
+        """Takes the reports of all ranks, and goes on when they are ready for it.
 
         Raises:
             Exception: what ended the writing here, if that was not to be expected.
         """
         if self.over:
             return
-        for rank, one in enumerate(told):
+        for rank, one in enumerate(reports):
             if "part" in one:
                 self._parts[rank] = one["part"]
-        states = [one["state"] for one in told]
+        states = [one["state"] for one in reports]
         if _FAILED in states:
             self._abandoned.set()  # the others need not finish
             if _WRITING not in states and _SEALING not in states:
-                self._end(self._first_failure(told))
+                self._end(self._first_failure(reports))
         elif states[0] == _SEALED:
-            self.seal, self._bytes = told[0]["seal"], told[0]["bytes"]
+            self.seal, self._bytes = reports[0]["seal"], reports[0]["bytes"]
             self._end(None)
         elif all(state == _WRITTEN for state in states) and self._ranks.is_first:
             self._start(_SEALING, self._write_manifest)
@@ -155,7 +155,7 @@ class SharedWrite:
         while not self.over:
             self._thread.join(seconds)
             seconds = min(2 * seconds, _LONGEST_WAIT_SECONDS)
-            self.hear(gathered(self._ranks, "checkpoint", self.tell()))
+            self.receive(gathered(self._ranks, "checkpoint", self.report()))
 
     def abandon(self) -> None:
         """Ends the writing on this rank, which goes; no collective."""
@@ -196,8 +196,8 @@ class SharedWrite:
         with contextlib.suppress(AbandonedError), self._open:
             raise AbandonedError
 
-    def _first_failure(self, told: list[dict[str, Any]]) -> HotrowError:
-        for rank, one in enumerate(told):
+    def _first_failure(self, reports: list[dict[str, Any]]) -> HotrowError:
+        for rank, one in enumerate(reports):
             if one.get("error") is not None:
                 return error_of(one["error"], "" if rank == 0 else f"rank {rank}: ")
         return HotrowError("a rank gave up")
@@ -272,7 +272,7 @@ class SharedWrite:
 
 
 def _expecting(work: Callable[[], Result]) -> Result:
-    """Returns what `work` returned; what may be expected to end it becomes an error to be told."""
+    """Returns what `work` returned; an expected failure becomes an error to report."""
     try:
         return work()
     except EXPECTED as err:

@@ -28,7 +28,7 @@ def restore_table(
     Args:
         table: emptied first.
         chain: the full checkpoint first; of as many ranks as there are now, or of others.
-        report: gets a line if sightings of keys without a row cannot be carried over.
+        report: gets a line if occurrences of keys without a row cannot be carried over.
         ranks: which one this is, and of how many; no collective.
         new_filter: admission counts keys in another way than before: its counts start anew.
 
@@ -68,12 +68,12 @@ def restore_table(
             written = newest.facts["environment"].get("ranks", 1)
             report(
                 f"table {table.name!r} was written by {written} ranks, now there are "
-                f"{ranks.size}: sightings of keys without a row start anew"
+                f"{ranks.size}: occurrences of keys without a row start anew"
             )
     elif not same:
         report(
             f"table {table.name!r} was written with {entry['shards']} shards and has "
-            f"{table.config.shards} now: sightings of keys without a row start anew"
+            f"{table.config.shards} now: occurrences of keys without a row start anew"
         )
 
 

@@ -63,7 +63,7 @@ class CheckpointWriter:
             optimizer: the Keras optimizer of the dense part, built.
             report: gets a line for each checkpoint that is skipped or fails.
             ranks: that train as one. With several, `begin` and `finish` are collectives, and what
-                `tell` returns must reach all ranks by `hear` after each step.
+                `report` returns must reach all ranks by `receive` after each step.
         """
         self._directory = directory
         self._config = config
@@ -80,7 +80,7 @@ class CheckpointWriter:
         self._lineage = Lineage().started(0)
 
     def continue_from(self, position: Position, lineage: Lineage) -> None:
-        """Tells that the run stands where its newest good checkpoint is, just restored.
+        """Says that the run stands where its newest good checkpoint is, just restored.
 
         The next one will be full: which rows change is noted from a checkpoint that this process
         has written itself.
@@ -108,18 +108,18 @@ class CheckpointWriter:
             seconds is not None and time.monotonic() - self._begun >= seconds
         )
 
-    def tell(self) -> dict[str, Any] | None:
-        """Returns what this rank tells the others about the writing, as a JSON value."""
-        return self._running.tell() if isinstance(self._running, SharedWrite) else None
+    def report(self) -> dict[str, Any] | None:
+        """Returns what this rank sends the others about the writing, as a JSON value."""
+        return self._running.report() if isinstance(self._running, SharedWrite) else None
 
-    def hear(self, told: list[Any]) -> None:
-        """Takes what all ranks told after a step.
+    def receive(self, reports: list[Any]) -> None:
+        """Takes the reports of all ranks after a step.
 
         Args:
-            told: what `tell` returned on each rank.
+            reports: what `report` returned on each rank.
         """
         if isinstance(self._running, SharedWrite):
-            self._running.hear(told)
+            self._running.receive(reports)
 
     def begin(self, position: Position, metrics: Callable[[], Arrays]) -> None:
         """Takes a checkpoint and returns while it is being written, or skips it.

@@ -33,7 +33,7 @@ def guess_format(path: str | Path) -> Format:
     found = _BY_SUFFIX.get(name.suffix)
     if found is None:
         raise InvalidArgumentError(
-            f"the format of {path} cannot be told from its name; give --format criteo, csv, "
+            f"the format of {path} is not known from its name; give --format criteo, csv, "
             f"libsvm or parquet (known endings: {', '.join(_BY_SUFFIX)})"
         )
     return found

@@ -17,7 +17,7 @@ def with_list_columns(config: RunConfig, path: Path | None = None) -> RunConfig:
     """Returns `config` with `lists: true` for the columns that a data file stores as lists.
 
     A model must know before it reads a row which columns have any number of values. Only a
-    Parquet file tells. A group with lists and other columns is split, its columns stay in order.
+    Parquet file says. A group with lists and other columns is split, its columns stay in order.
 
     Args:
         config: of a run.

@@ -56,7 +56,7 @@ class RowProgress:
 
         Args:
             rows: how many were done since the last call.
-            share: of the file that was read so far, in [0, 1]; tells about how many rows there
+            share: of the file that was read so far, in [0, 1]; shows about how many rows there
                 are. None: not known.
         """
         self._rows += rows
@@ -91,9 +91,9 @@ class RowProgress:
 
     def _line(self, total: int | None, seconds: float) -> str:
         speed = self._rows / seconds if seconds else 0.0
-        figures = f"rows {self._what}, {speed:,.0f} rows/s"
+        statistics = f"rows {self._what}, {speed:,.0f} rows/s"
         if total is None:
-            return f"{self._rows:,} {figures}"
+            return f"{self._rows:,} {statistics}"
         about = "" if total == self._total_rows else "about "
         left = f", {tqdm.format_interval((total - self._rows) / speed)} left" if speed else ""
-        return f"{self._rows:,} of {about}{total:,} {figures}{left}"
+        return f"{self._rows:,} of {about}{total:,} {statistics}{left}"

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from hotrow.trainer.data.columns import LISTS, Column, ColumnKind
 from hotrow.trainer.data.data_file import DataFile
 from hotrow.trainer.data.malformed import Malformed
-from hotrow.trainer.data.value_figures import NumberFigures, number_share, separator_of
+from hotrow.trainer.data.value_statistics import NumberStatistics, number_share, separator_of
 
 MERGE_AFTER_VALUES = 1_000_000
 
@@ -119,7 +119,7 @@ def summarize(
 
 
 class _Collector:
-    """Gathers the figures of one column."""
+    """Gathers the statistics of one column."""
 
     def __init__(self, column: Column, typed: bool) -> None:
         self.column = column
@@ -129,7 +129,7 @@ class _Collector:
         self._kind = column.kind
         if column.kind is ColumnKind.TEXT and not typed:
             self._kind = ColumnKind.INTEGER  # until a value is none
-        self._numbers = NumberFigures()
+        self._numbers = NumberStatistics()
         self._values = 0  # of lists
 
     def add(self, values: pa.Array, counted: pa.Array) -> None:
@@ -151,7 +151,7 @@ class _Collector:
             self._merge()
 
     def result(self, rows: int, top: int) -> ColumnSummary:
-        """Returns the figures over `rows` rows."""
+        """Returns the statistics over `rows` rows."""
         counts = self._merge()
         order = pc.sort_indices(counts, [("count", "descending"), ("value", "ascending")])
         best = counts.take(order.slice(0, top))
@@ -179,7 +179,7 @@ class _Collector:
         )
 
     def _add_numbers(self, present: pa.Array) -> None:
-        """Adds to the figures of numbers; a text that is none ends them."""
+        """Adds to the statistics of numbers; a text that is none ends them."""
         if self._kind is ColumnKind.INTEGER:
             try:
                 self._numbers.add(present.cast(pa.int64()))

@@ -9,7 +9,7 @@ from hotrow.spec import Initializer
 
 
 def model_features(config: RunConfig) -> list[hotrow.FeatureConfig]:
-    """Returns the features of the model of a configuration, whose `model.arch` tells which."""
+    """Returns the features of the model of a configuration, whose `model.arch` says which."""
     match config.model.arch:
         case "dlrm":
             return deep_features(config)

@@ -86,15 +86,15 @@ class Ranker(keras.Model):  # type: ignore[misc]
         keys = self._keys(sparse)
         return self.embedding(keys, weights=self._weights(weights) or None, training=training)
 
-    def look_ahead(self, window: Iterable[Mapping[str, Any]]) -> None:
-        """Tells the tables which batches come next; see `DistributedEmbedding.look_ahead`.
+    def prefetch(self, window: Iterable[Mapping[str, Any]]) -> None:
+        """Sends the tables the keys of the next batches; see `DistributedEmbedding.prefetch`.
 
         Args:
             window: keys by column (`sparse`) and their weights (`weights`) of each batch.
         """
         if self.embedding is not None:
             batches = list(window)
-            self.embedding.look_ahead(
+            self.embedding.prefetch(
                 [self._keys(batch["sparse"]) for batch in batches],
                 [self._weights(batch.get("weights", {})) for batch in batches],
             )

@@ -125,16 +125,16 @@ void backward(const nb::list& tables, const std::vector<const DeviceFeature*>& f
   });
 }
 
-void commit(const nb::list& tables, const Floats& witness,
+void commit(const nb::list& tables, const Floats& commit_token,
             const std::optional<std::vector<float>>& learning_rates, float global_clip_norm,
             uintptr_t stream, const Threads* threads) {
   std::vector<hr_table*> all;
   for (nb::handle table : tables) all.push_back(table_of(table));
   if (all.empty()) throw nb::value_error("a commit needs at least one table");
-  check_length("witness", witness.shape(0), HR_SLOTS);
+  check_length("commit_token", commit_token.shape(0), HR_SLOTS);
   if (learning_rates) check_length("learning_rates", learning_rates->size(), all.size());
   run([&] {
-    return hr_device_commit(all.data(), all.size(), witness.data(),
+    return hr_device_commit(all.data(), all.size(), commit_token.data(),
                             learning_rates ? learning_rates->data() : nullptr, global_clip_norm,
                             threads == nullptr ? nullptr : threads->executor(),
                             reinterpret_cast<void*>(stream));
@@ -182,8 +182,9 @@ void bind_device(nb::module_& m) {
       nb::arg("what") = 2, nb::arg("slot") = 0, nb::arg("stream") = 0,
       nb::arg("threads") = nb::none(),
       "Sums gradients by row, on a GPU; what 0: they wait in the slot, 1 and 2: they are applied.");
-  m.def("device_commit", &commit, nb::arg("tables"), nb::arg("witness"), nb::kw_only(),
+  m.def("device_commit", &commit, nb::arg("tables"), nb::arg("commit_token"), nb::kw_only(),
         nb::arg("learning_rates") = nb::none(), nb::arg("global_clip_norm") = 0.0f,
         nb::arg("stream") = 0, nb::arg("threads") = nb::none(),
-        "Ends a step of tables on a GPU: gradients that wait are applied by the witness' factors.");
+        "Ends a step of tables on a GPU: gradients that wait are applied by the commit_token' "
+        "factors.");
 }

@@ -20,7 +20,7 @@ class Ranks {
     ranks_.reset(raw, hr_ranks_release);
   }
   ~Ranks() {
-    nb::gil_scoped_release release;  // waits for what is under way
+    nb::gil_scoped_release release;  // waits for what is in flight
     ranks_.reset();
   }
   Ranks(const Ranks&) = delete;
@@ -58,8 +58,8 @@ class Ranks {
     run([&] { return hr_ranks_broadcast(ranks_.get(), what.c_str(), from, length, &raw); });
     const Gathered gathered(raw, hr_gathered_release);
     size_t bytes;
-    const void* told = hr_gathered_data(raw, 0, &bytes);
-    return nb::bytes(static_cast<const char*>(told), bytes);
+    const void* first = hr_gathered_data(raw, 0, &bytes);
+    return nb::bytes(static_cast<const char*>(first), bytes);
   }
 
   void all_reduce_floats(AnyFloats values, const std::string& what) const {

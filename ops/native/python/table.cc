@@ -41,7 +41,7 @@ hr_optimizer to_optimizer(const nb::dict& from) {
 }
 
 hr_admission to_admission(const nb::dict& from) {
-  return {entry<int>(from, "kind"), entry<uint32_t>(from, "sightings"),
+  return {entry<int>(from, "kind"), entry<uint32_t>(from, "occurrences"),
           entry<uint64_t>(from, "expected_keys"), entry<double>(from, "error_rate")};
 }
 
@@ -284,8 +284,8 @@ class PyTable {
     return removed;
   }
 
-  void look_ahead(Int64s keys) const {
-    run([&] { return hr_table_look_ahead(table_, keys.data(), keys.shape(0)); });
+  void prefetch(Int64s keys) const {
+    run([&] { return hr_table_prefetch(table_, keys.data(), keys.shape(0)); });
   }
 
   size_t warm_up(Int64s keys, Uint32s counts, double share) const {
@@ -324,7 +324,7 @@ class PyTable {
     d["cache_inserted"] = s.cache_inserted;
     d["cache_evicted"] = s.cache_evicted;
     d["cache_written_back"] = s.cache_written_back;
-    d["cache_ahead"] = s.cache_ahead;
+    d["cache_prefetched"] = s.cache_prefetched;
     d["cache_stall_ns"] = s.cache_stall_ns;
     d["disk_bytes"] = s.disk_bytes;
     d["disk_lines_read"] = s.disk_lines_read;
@@ -372,15 +372,15 @@ class PyTable {
   hr_layout layout_{};
 };
 
-void rank_look_ahead(const nb::list& tables, const nb::list& features) {
+void rank_prefetch(const nb::list& tables, const nb::list& features) {
   std::vector<hr_table*> raw;
   for (nb::handle table : tables) raw.push_back(nb::cast<PyTable&>(table).get());
   std::vector<std::string> names;
-  std::vector<hr_feature> told;
+  std::vector<hr_feature> native_features;
   names.reserve(features.size());
   for (nb::handle feature : features) {
     const nb::tuple t = nb::cast<nb::tuple>(feature);
-    if (t.size() != 7) throw nb::value_error("rank_look_ahead: a feature has 7 values");
+    if (t.size() != 7) throw nb::value_error("rank_prefetch: a feature has 7 values");
     names.push_back(nb::cast<std::string>(t[0]));
     const auto keys = nb::cast<Int64s>(t[1], false);
     hr_feature f{};
@@ -390,22 +390,23 @@ void rank_look_ahead(const nb::list& tables, const nb::list& features) {
     f.samples = nb::cast<size_t>(t[4]);
     if (!t[2].is_none()) {
       const auto splits = nb::cast<Int64s>(t[2], false);
-      check_length("rank_look_ahead: row_splits", splits.shape(0), f.samples + 1);
+      check_length("rank_prefetch: row_splits", splits.shape(0), f.samples + 1);
       f.row_splits = splits.data();
     }
     if (!t[3].is_none()) {
       const auto weights =
           nb::cast<nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>>(t[3],
                                                                                          false);
-      check_length("rank_look_ahead: weights", weights.shape(0), f.key_count);
+      check_length("rank_prefetch: weights", weights.shape(0), f.key_count);
       f.weights = weights.data();
     }
     f.combiner = nb::cast<int>(t[5]);
     f.table = nb::cast<size_t>(t[6]);
-    told.push_back(f);
+    native_features.push_back(f);
   }
-  const hr_layer_call call{raw.data(), nullptr, raw.size(), told.data(), told.size(), nullptr};
-  run([&] { return hr_rank_look_ahead(&call); });
+  const hr_layer_call call{
+      raw.data(), nullptr, raw.size(), native_features.data(), native_features.size(), nullptr};
+  run([&] { return hr_rank_prefetch(&call); });
 }
 
 }  // namespace
@@ -455,7 +456,7 @@ void bind_table(nb::module_& m) {
               o.scheme = entry<int>(sharding, "scheme");
               o.owner = entry<int32_t>(sharding, "owner");
               o.staleness = entry<uint32_t>(sharding, "staleness");
-              o.kept_rows = entry<uint64_t>(sharding, "kept_rows");
+              o.replica_rows = entry<uint64_t>(sharding, "replica_rows");
             }
             new (self) PyTable(handle, o);
           },
@@ -511,14 +512,14 @@ void bind_table(nb::module_& m) {
             return std::make_unique<PySnapshot>(t.get(), since == "checkpoint");
           },
           nb::arg("since"))
-      .def("look_ahead", &PyTable::look_ahead, nb::arg("keys").noconvert())
-      .def("wait_for_look_ahead",
-           [](const PyTable& t) { run([&] { return hr_table_wait_for_look_ahead(t.get()); }); })
+      .def("prefetch", &PyTable::prefetch, nb::arg("keys").noconvert())
+      .def("wait_for_prefetch",
+           [](const PyTable& t) { run([&] { return hr_table_wait_for_prefetch(t.get()); }); })
       .def("warm_up", &PyTable::warm_up, nb::arg("keys").noconvert(), nb::arg("counts").noconvert(),
            nb::arg("share"))
       .def("clear", [](const PyTable& t) { run([&] { return hr_table_clear(t.get()); }); });
-  m.def("rank_look_ahead", &rank_look_ahead, nb::arg("tables"), nb::arg("features"),
-        "Hands over a coming batch of tables on ranks. features: (name, keys, row_splits or None, "
+  m.def("rank_prefetch", &rank_prefetch, nb::arg("tables"), nb::arg("features"),
+        "Prefetches a batch of tables on ranks. features: (name, keys, row_splits or None, "
         "weights or None, samples, combiner, number of the table) of each.");
   m.def(
       "push_all",
@@ -531,7 +532,8 @@ void bind_table(nb::module_& m) {
         });
       },
       nb::arg("tables"), nb::arg("learning_rates") = nb::none(),
-      "Tells the owners of rows all that ranks did to kept rows; all ranks call it together.");
+      "Sends the owners of rows all pending gradients of their replicas; all ranks call it "
+      "together.");
   m.def(
       "drop_table",
       [](const std::string& handle) {

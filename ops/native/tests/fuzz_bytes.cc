@@ -58,11 +58,11 @@ std::vector<uint8_t> overwritten(std::vector<uint8_t> good, const uint8_t* data,
 void fuzz_admission(AdmissionKind kind, bool over, const uint8_t* data, size_t size) {
   AdmissionOptions options;
   options.kind = kind;
-  options.sightings = 3;
+  options.occurrences = 3;
   options.expected_keys = 20;
   options.error_rate = 0.05;
   const auto filter = make_admission_filter(options, 1);
-  for (int64_t key = 0; key < 30; ++key) filter->sight(key % 25, 1);
+  for (int64_t key = 0; key < 30; ++key) filter->count_occurrences(key % 25, 1);
   const std::vector<uint8_t> before = filter->save();
   std::vector<uint8_t> bytes =
       over ? overwritten(before, data, size) : std::vector<uint8_t>(data, data + size);
@@ -74,8 +74,8 @@ void fuzz_admission(AdmissionKind kind, bool over, const uint8_t* data, size_t s
   // What was accepted is a whole filter.
   expect(filter->save() == bytes, "an admission filter saves other bytes than it restored");
   for (int64_t key = -50; key < 50; ++key) {
-    for (uint32_t i = 0; i < options.sightings && !filter->sight(key, 1); ++i) {
-      expect(i + 1 < options.sightings, "a key is late");
+    for (uint32_t i = 0; i < options.occurrences && !filter->count_occurrences(key, 1); ++i) {
+      expect(i + 1 < options.occurrences, "a key is late");
     }
   }
   (void)filter->waiting();

@@ -96,7 +96,7 @@ ModelRows model_rows(const Rows& rows) {
 struct Model {
   TableOptions options;
   ModelRows rows;
-  std::map<int64_t, uint64_t> sightings;
+  std::map<int64_t, uint64_t> occurrences;
   std::map<int64_t, uint32_t> tombstones;
   uint32_t step = 0;
 
@@ -107,19 +107,19 @@ struct Model {
     tombstones.erase(key);
   }
   // A forward pass that trains.
-  void sight(const std::vector<int64_t>& keys) {
+  void count_occurrences(const std::vector<int64_t>& keys) {
     std::map<int64_t, uint32_t> times;
     for (const int64_t key : keys) ++times[key];
     for (const auto& [key, count] : times) {
       if (rows.count(key) != 0) continue;
       if (!admits()) {
         insert(key);
-      } else if (sightings[key] + count >= options.admission.sightings) {
+      } else if (occurrences[key] + count >= options.admission.occurrences) {
         // A filter cannot forget: the key comes back with its old count.
-        if (options.admission.kind == AdmissionKind::kCounter) sightings.erase(key);
+        if (options.admission.kind == AdmissionKind::kCounter) occurrences.erase(key);
         insert(key);
       } else {
-        sightings[key] += count;
+        occurrences[key] += count;
       }
     }
   }
@@ -214,7 +214,7 @@ class Session {
       case 3: {
         const std::vector<int64_t> keys = choices_.keys();
         look_up(*table_, keys, true);
-        return model_.sight(keys);
+        return model_.count_occurrences(keys);
       }
       case 4:
         return remove();
@@ -242,10 +242,10 @@ class Session {
         return clear();
       case 13: {
         const std::vector<int64_t> keys = choices_.keys();
-        return table_->look_ahead(keys.data(), keys.size());
+        return table_->prefetch(keys.data(), keys.size());
       }
       case 14:
-        return table_->wait_for_look_ahead();
+        return table_->wait_for_prefetch();
       case 15: {
         std::vector<int64_t> keys = choices_.keys();
         std::sort(keys.begin(), keys.end());
@@ -303,7 +303,7 @@ class Session {
     const std::vector<float> gradients = gradients_of(keys.size(), &wide);
     if (forward_first) {
       look_up(*table_, keys, true);
-      model_.sight(keys);
+      model_.count_occurrences(keys);
     }
     update(*table_, keys, wide);
     model_.update(keys, gradients);
@@ -312,7 +312,7 @@ class Session {
   // Gradients of several passes wait for one commit, while rows come and go.
   void accumulate() {
     if (model_.admits()) return;
-    std::vector<float> witness(GradientPasses::kSlots, 0.0f);
+    std::vector<float> commit_token(GradientPasses::kSlots, 0.0f);
     std::vector<int64_t> all_keys;
     std::vector<float> all_gradients;
     const uint32_t passes = 1 + choices_.below(3);
@@ -324,19 +324,19 @@ class Session {
       BackwardOptions options;
       options.slot = table_->passes.next_slot();
       const int64_t ticket = forward(call, true, {rows.data()}, nullptr);
-      model_.sight(keys);
+      model_.count_occurrences(keys);
       if (choices_.below(2) == 0) options.ticket = ticket;
       if (choices_.below(4) == 0) remove();
       for (const int64_t key : keys) {
         if (model_.rows.count(key) == 0) model_.insert(key);
       }
       backward(call, {wide.data()}, options);
-      witness[options.slot] = GradientPasses::kUnit;
+      commit_token[options.slot] = GradientPasses::kUnit;
       all_keys.insert(all_keys.end(), keys.begin(), keys.end());
       all_gradients.insert(all_gradients.end(), gradients.begin(), gradients.end());
     }
     if (choices_.below(4) == 0) remove();
-    commit({table_.get()}, witness.data(), nullptr, 0.0f, Executor());
+    commit({table_.get()}, commit_token.data(), nullptr, 0.0f, Executor());
     model_.update(all_keys, all_gradients);
   }
 

@@ -45,11 +45,11 @@ REGISTER_KERNEL_BUILDER(Name("HotrowBackward")
                             .Device(tf::DEVICE_GPU)
                             .HostMemory("learning_rates")
                             .HostMemory("ticket")
-                            .HostMemory("witness"),
+                            .HostMemory("commit_token"),
                         DeviceBackwardOp<GpuStream>);
 REGISTER_KERNEL_BUILDER(Name("HotrowCommit")
                             .Device(tf::DEVICE_GPU)
-                            .HostMemory("witness")
+                            .HostMemory("commit_token")
                             .HostMemory("learning_rates")
                             .HostMemory("done"),
                         DeviceCommitOp<GpuStream>);

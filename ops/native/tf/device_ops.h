@@ -18,7 +18,8 @@
 
 namespace hotrow_tf {
 
-// Registers the allocator of the op's device with the core, and tells CUDA's number of the device.
+// Registers the allocator of the op's device with the core, and returns CUDA's number of the
+// device.
 template <typename Place>
 class DeviceOp : public tensorflow::OpKernel {
  public:
@@ -77,7 +78,7 @@ class DeviceLookupOp : public tensorflow::OpKernel {
   bool insert_;
 };
 
-// Host memory: learning_rates, ticket, witness.
+// Host memory: learning_rates, ticket, commit_token.
 template <typename Place>
 class DeviceBackwardOp : public tensorflow::OpKernel {
  public:
@@ -93,8 +94,9 @@ class DeviceBackwardOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(ctx, read_features(ctx, layout_, &features));
     std::vector<const float*> gradients;
     OP_REQUIRES_OK(ctx, read_gradients(ctx, layout_, features, &gradients));
-    tensorflow::Tensor* witness = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, tensorflow::TensorShape({HR_SLOTS}), &witness));
+    tensorflow::Tensor* commit_token = nullptr;
+    OP_REQUIRES_OK(ctx,
+                   ctx->allocate_output(0, tensorflow::TensorShape({HR_SLOTS}), &commit_token));
     const tensorflow::Tensor& rates = ctx->input(0);
     OP_REQUIRES_OK(ctx, check_learning_rates(rates, layout_.tables.size()));
     OP_REQUIRES_OK(ctx, check_ticket(ctx->input(1)));
@@ -108,7 +110,7 @@ class DeviceBackwardOp : public tensorflow::OpKernel {
         ctx, to_status(hr_device_backward(
                  &call, gradients.data(), ctx->input(1).scalar<int64_t>()(),
                  rates.flat<float>().data(), clip_, commit_ ? apply : wait, slot, place.stream())));
-    write_witness(slot, witness);
+    write_commit_token(slot, commit_token);
   }
 
  private:
@@ -128,8 +130,8 @@ class DeviceCommitOp : public tensorflow::OpKernel {
 
   void Compute(tensorflow::OpKernelContext* ctx) override {
     const Place place(ctx);
-    const tensorflow::Tensor& witness = ctx->input(0);
-    OP_REQUIRES_OK(ctx, check_witness(witness));
+    const tensorflow::Tensor& commit_token = ctx->input(0);
+    OP_REQUIRES_OK(ctx, check_commit_token(commit_token));
     const tensorflow::Tensor& rates = ctx->input(1);
     OP_REQUIRES_OK(ctx, check_learning_rates(rates, handles_.size()));
     tensorflow::Tensor* done = nullptr;
@@ -138,10 +140,10 @@ class DeviceCommitOp : public tensorflow::OpKernel {
     Tables tables;
     OP_REQUIRES_OK(ctx, tables.open(handles_));
     const Threads threads(ctx);
-    OP_REQUIRES_OK(
-        ctx, to_status(hr_device_commit(tables.data(), tables.size(), witness.flat<float>().data(),
-                                        rates.flat<float>().data(), clip_, threads.executor(),
-                                        place.stream())));
+    OP_REQUIRES_OK(ctx,
+                   to_status(hr_device_commit(
+                       tables.data(), tables.size(), commit_token.flat<float>().data(),
+                       rates.flat<float>().data(), clip_, threads.executor(), place.stream())));
   }
 
  private:

@@ -32,8 +32,8 @@ REGISTER_OP("HotrowServingLookup")
     .SetIsDistributedCommunication()
     .SetShapeFn([](tf::shape_inference::InferenceContext* c) {
       TF_RETURN_IF_ERROR(set_pooled_shapes(c));
-      for (int told = 1; told <= 2; ++told) {
-        c->set_output(c->num_outputs() - told,
+      for (int from_end = 1; from_end <= 2; ++from_end) {
+        c->set_output(c->num_outputs() - from_end,
                       c->Vector(tf::shape_inference::InferenceContext::kUnknownDim));
       }
       return absl::OkStatus();
@@ -88,14 +88,14 @@ class ServingLookupOp : public tf::OpKernel {
     while (counted + 1 < features.size() && features[counted].combiner == 0) ++counted;
     const int64_t samples = pooled_shape(layout_, features, counted).dim_size(0);
     const int first = static_cast<int>(features.size());
-    const tf::TensorShape told_shape({samples});
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(first, told_shape, &defaulted));
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(first + 1, told_shape, &stale));
-    const hr_sample_counts told{defaulted->flat<int32_t>().data(), stale->flat<int32_t>().data(),
-                                static_cast<size_t>(samples)};
+    const tf::TensorShape counts_shape({samples});
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(first, counts_shape, &defaulted));
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(first + 1, counts_shape, &stale));
+    const hr_sample_counts counts{defaulted->flat<int32_t>().data(), stale->flat<int32_t>().data(),
+                                  static_cast<size_t>(samples)};
     const Threads threads(ctx);
     OP_REQUIRES_OK(ctx, to_status(hr_serving_lookup(tables.get(), features.data(), features.size(),
-                                                    pooled.data(), threads.executor(), &told)));
+                                                    pooled.data(), threads.executor(), &counts)));
   }
 
  private:

@@ -66,14 +66,14 @@ absl::Status check_ticket(const tf::Tensor& ticket) {
   return absl::InvalidArgumentError("ticket must be a scalar");
 }
 
-absl::Status check_witness(const tf::Tensor& witness) {
-  if (witness.dims() == 1 && witness.dim_size(0) == HR_SLOTS) return absl::OkStatus();
+absl::Status check_commit_token(const tf::Tensor& commit_token) {
+  if (commit_token.dims() == 1 && commit_token.dim_size(0) == HR_SLOTS) return absl::OkStatus();
   return absl::InvalidArgumentError("the anchor must have shape [256]; it has " +
-                                    witness.shape().DebugString());
+                                    commit_token.shape().DebugString());
 }
 
 absl::Status check_anchor(const tf::Tensor& anchor) {
-  TF_RETURN_IF_ERROR(check_witness(anchor));
+  TF_RETURN_IF_ERROR(check_commit_token(anchor));
   for (int slot = 0; slot < HR_SLOTS; ++slot) {
     if (anchor.flat<float>()(slot) != HR_UNCHANGED) {
       return absl::FailedPreconditionError(
@@ -84,9 +84,9 @@ absl::Status check_anchor(const tf::Tensor& anchor) {
   return absl::OkStatus();
 }
 
-void write_witness(size_t slot, tf::Tensor* witness) {
-  witness->flat<float>().setZero();
-  witness->flat<float>()(static_cast<int64_t>(slot)) = HR_UNIT;
+void write_commit_token(size_t slot, tf::Tensor* commit_token) {
+  commit_token->flat<float>().setZero();
+  commit_token->flat<float>()(static_cast<int64_t>(slot)) = HR_UNIT;
 }
 
 }  // namespace hotrow_tf

@@ -41,11 +41,11 @@ absl::Status read_gradients(tensorflow::OpKernelContext* ctx, const Layout& layo
 absl::Status check_learning_rates(const tensorflow::Tensor& rates, size_t tables);
 absl::Status check_ticket(const tensorflow::Tensor& ticket);
 // (HR_SLOTS).
-absl::Status check_witness(const tensorflow::Tensor& witness);
+absl::Status check_commit_token(const tensorflow::Tensor& commit_token);
 // The anchor never changes: whoever writes to it goes past the tables.
 absl::Status check_anchor(const tensorflow::Tensor& anchor);
 
 // The unit in its slot, 0 elsewhere.
-void write_witness(size_t slot, tensorflow::Tensor* witness);
+void write_commit_token(size_t slot, tensorflow::Tensor* commit_token);
 
 }  // namespace hotrow_tf

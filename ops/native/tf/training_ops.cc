@@ -78,7 +78,7 @@ REGISTER_OP("HotrowBackward")
     .Input("row_splits: F * int64")
     .Input("weights: F * float")
     .Input("gradients: F * float")
-    .Output("witness: float")
+    .Output("commit_token: float")
     .Attr("F: int >= 1")
     .Attr("tables: list(string)")
     .Attr("features: list(string)")
@@ -94,7 +94,7 @@ REGISTER_OP("HotrowBackward")
       return absl::OkStatus();
     })
     .Doc(
-        "Leaves the gradients, summed per distinct key, in a slot of the tables. witness: the "
+        "Leaves the gradients, summed per distinct key, in a slot of the tables. commit_token: the "
         "unit in that slot, the anchor's gradient.");
 
 class BackwardOp : public tf::OpKernel {
@@ -110,8 +110,8 @@ class BackwardOp : public tf::OpKernel {
     OP_REQUIRES_OK(ctx, read_features(ctx, layout_, &features));
     std::vector<const float*> gradients;
     OP_REQUIRES_OK(ctx, read_gradients(ctx, layout_, features, &gradients));
-    tf::Tensor* witness = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, tf::TensorShape({HR_SLOTS}), &witness));
+    tf::Tensor* commit_token = nullptr;
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, tf::TensorShape({HR_SLOTS}), &commit_token));
     const tf::Tensor& rates = ctx->input(0);
     OP_REQUIRES_OK(ctx, check_learning_rates(rates, layout_.tables.size()));
     OP_REQUIRES_OK(ctx, check_ticket(ctx->input(1)));
@@ -123,7 +123,7 @@ class BackwardOp : public tf::OpKernel {
     OP_REQUIRES_OK(ctx,
                    to_status(hr_backward(&call, gradients.data(), ctx->input(1).scalar<int64_t>()(),
                                          rates.flat<float>().data(), clip_, slot, commit_)));
-    write_witness(slot, witness);
+    write_commit_token(slot, commit_token);
   }
 
  private:
@@ -134,7 +134,7 @@ class BackwardOp : public tf::OpKernel {
 REGISTER_KERNEL_BUILDER(Name("HotrowBackward").Device(tf::DEVICE_CPU), BackwardOp);
 
 REGISTER_OP("HotrowCommit")
-    .Input("witness: float")
+    .Input("commit_token: float")
     .Input("learning_rates: float")
     .Output("done: float")
     .Attr("tables: list(string)")
@@ -142,7 +142,7 @@ REGISTER_OP("HotrowCommit")
     .SetIsStateful()
     .SetShapeFn(tf::shape_inference::ScalarShape)
     .Doc(
-        "Ends a step or micro-step of the tables. witness: what was assigned to the anchor. "
+        "Ends a step or micro-step of the tables. commit_token: what was assigned to the anchor. "
         "learning_rates [T]: of this step.");
 
 class CommitOp : public tf::OpKernel {
@@ -153,8 +153,8 @@ class CommitOp : public tf::OpKernel {
   }
 
   void Compute(tf::OpKernelContext* ctx) override {
-    const tf::Tensor& witness = ctx->input(0);
-    OP_REQUIRES_OK(ctx, check_witness(witness));
+    const tf::Tensor& commit_token = ctx->input(0);
+    OP_REQUIRES_OK(ctx, check_commit_token(commit_token));
     const tf::Tensor& rates = ctx->input(1);
     OP_REQUIRES_OK(ctx, check_learning_rates(rates, handles_.size()));
     tf::Tensor* done = nullptr;
@@ -163,9 +163,9 @@ class CommitOp : public tf::OpKernel {
     Tables tables;
     OP_REQUIRES_OK(ctx, tables.open(handles_));
     const Threads threads(ctx);
-    OP_REQUIRES_OK(ctx,
-                   to_status(hr_commit(tables.data(), tables.size(), witness.flat<float>().data(),
-                                       rates.flat<float>().data(), clip_, threads.executor())));
+    OP_REQUIRES_OK(
+        ctx, to_status(hr_commit(tables.data(), tables.size(), commit_token.flat<float>().data(),
+                                 rates.flat<float>().data(), clip_, threads.executor())));
   }
 
  private:

@@ -14,13 +14,13 @@ class AdmissionConfig(Section):
     """When a key gets a row; see `hotrow.Admission`.
 
     Attributes:
-        sightings: a key gets a row with its n-th sighting.
+        occurrences: a key gets a row with its n-th occurrence.
         filter: `counter` counts exactly, `bloom` in fixed memory, sometimes too much.
         expected_keys: `bloom`: waiting keys that it is sized for.
         error_rate: `bloom`: share of keys that may be admitted early.
     """
 
-    sightings: int = Field(ge=1, lt=2**32)
+    occurrences: int = Field(ge=1, lt=2**32)
     filter: Literal["counter", "bloom"] = "counter"
     expected_keys: int | None = Field(default=None, ge=1)
     error_rate: float = Field(default=0.01, gt=0, lt=1)

@@ -17,11 +17,11 @@ class CacheConfig(Section):
     The rows come out the same, bit for bit, with any of these values.
 
     Attributes:
-        device_rows: rows in the cache of a table.
-        device_bytes: memory of the cache of a table.
-        cache_ratio: share of a table's `vocabulary_size`.
+        rows: rows in the cache of a table.
+        bytes: memory of the cache of a table.
+        ratio: share of a table's `vocabulary_size`.
         policy: which row leaves a full cache.
-        lookahead: batches of a window whose rows are brought in before they are needed; 0: none.
+        prefetch: batches of a window whose rows are brought in before they are needed; 0: none.
             On several ranks 0, or else 1: keys of a batch go to their owners, also without a cache.
         warmup: share of each cache that may be filled before the first step; 0: no warm-up.
         warmup_batches: batches that are counted to know the most frequent rows.
@@ -29,11 +29,11 @@ class CacheConfig(Section):
         disk: directory for the lines of rows that are not in the caches; None: they are in memory.
     """
 
-    device_rows: int | None = Field(default=None, ge=1)
-    device_bytes: int | None = Field(default=None, ge=1)
-    cache_ratio: float | None = Field(default=None, gt=0, le=1)
+    rows: int | None = Field(default=None, ge=1)
+    bytes: int | None = Field(default=None, ge=1)
+    ratio: float | None = Field(default=None, gt=0, le=1)
     policy: Literal["lfu", "lru"] = "lfu"
-    lookahead: int = Field(default=1, ge=0, le=1024)
+    prefetch: int = Field(default=1, ge=0, le=1024)
     warmup: float = Field(default=0.7, ge=0, le=1)
     warmup_batches: int = Field(default=64, ge=1)
     device: str = "cpu"
@@ -46,12 +46,12 @@ class CacheConfig(Section):
 
     def as_spec(self) -> Cache | None:
         """Returns it as the tables take it; None: no cache."""
-        if self.device_rows is None and self.device_bytes is None and self.cache_ratio is None:
+        if self.rows is None and self.bytes is None and self.ratio is None:
             for name, unset in (("disk", None), ("device", "cpu")):
                 if getattr(self, name) != unset:
                     raise ValueError(
-                        f"{name} is {getattr(self, name)!r} without a cache; set device_rows, "
-                        "device_bytes or cache_ratio, too"
+                        f"{name} is {getattr(self, name)!r} without a cache; set rows, "
+                        "bytes or ratio, too"
                     )
             return None
         options = {field.name for field in dataclasses.fields(Cache)}

@@ -16,13 +16,12 @@ class ParallelConfig(Section):
 
     Attributes:
         workers: number of ranks.
-        sharding: how tables are split over them, if their own settings do not tell: `row` and
+        sharding: how tables are split over them, if their own settings do not say: `row` and
             `row_broadcast` by rows, `column` by columns, `table` as a whole to one rank each,
             `replicated` not at all; `auto` chooses.
-        staleness: updates that rows which a rank keeps of others may lag behind their owners,
-            beside its own that these were not told yet; 0: none are kept, and training is that of
-            one process.
-        kept_ratio: share of the expected rows of all tables that each rank keeps with staleness.
+        staleness: updates by which a rank's replicas of others' rows may lag behind their owners,
+            beside its own pending ones; 0: no replicas, and training is that of one process.
+        replica_ratio: share of the expected rows of all tables for which a rank has replicas.
         timeout_seconds: how long a rank waits for the others before the run ends.
         device_collectives: how ranks exchange keys, rows and gradients that are on GPUs: `nccl`
             from GPU to GPU, which needs one for each rank; `host` by way of RAM; `auto`: NCCL
@@ -32,6 +31,6 @@ class ParallelConfig(Section):
     workers: int = Field(default=1, ge=1)
     sharding: ShardingName = "auto"
     staleness: int = Field(default=0, ge=0, lt=2**20)
-    kept_ratio: float = Field(default=0.1, gt=0, le=1)
+    replica_ratio: float = Field(default=0.1, gt=0, le=1)
     timeout_seconds: float = Field(default=300.0, gt=0)
     device_collectives: Literal["auto", "nccl", "host"] = "auto"

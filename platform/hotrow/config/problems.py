@@ -1,4 +1,4 @@
-"""Turns pydantic's validation errors into one line: path, value, what is expected."""
+"""DoubleBuffer pydantic's validation errors into one line: path, value, what is expected."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def describe(err: ValidationError, raw: Any) -> str:
 
     Args:
         err: what the validation raised.
-        raw: the value that was validated; it tells a list's numbers from those that only the
+        raw: the value that was validated; it separates a list's numbers from those that only the
             schema has.
     """
     problems = err.errors(include_url=False)

@@ -126,12 +126,12 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _cache_ratio_is_of_a_vocabulary(self) -> RunConfig:
-        for table in self._tables_of_model() if self.cache.cache_ratio is not None else ():
+        for table in self._tables_of_model() if self.cache.ratio is not None else ():
             if self.table_settings(table).vocabulary_size is None:
                 raise problem(
-                    f"cache.cache_ratio: {self.cache.cache_ratio} is a share of a table's "
+                    f"cache.ratio: {self.cache.ratio} is a share of a table's "
                     f"vocabulary_size, and table {table!r} has none; set it under tables, or give "
-                    "cache.device_rows or cache.device_bytes"
+                    "cache.rows or cache.bytes"
                 )
         return self
 

@@ -101,7 +101,7 @@ class TableSettings(Section):
     """Settings of one table.
 
     Each optimizer takes some of the options; one that it does not take is refused. The meaning
-    of each is told by `hotrow.spec.optimizers`.
+    of each is in `hotrow.spec.optimizers`.
 
     Attributes:
         optimizer: the table's own optimizer.

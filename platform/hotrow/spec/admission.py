@@ -13,14 +13,14 @@ _UINT32 = 2**32 - 1
 
 @dataclass(frozen=True)
 class Admission:
-    """A key gets a row with its n-th sighting in training.
+    """A key gets a row with its n-th occurrence in training.
 
-    A sighting is an occurrence of the key in a lookup with `training=True`; a key that is in a
+    A occurrence is an occurrence of the key in a lookup with `training=True`; a key that is in a
     batch three times is seen three times. Until then it reads the table's default row and its
     gradients are dropped.
 
     Attributes:
-        sightings: n; 1 admits every key at once.
+        occurrences: n; 1 admits every key at once.
         filter: "counter" keeps an exact count of each key that waits (about 24 bytes). "bloom" is
             a counting Bloom filter of fixed size: a key is never admitted late, but may be
             admitted early.
@@ -29,16 +29,16 @@ class Admission:
             early.
     """
 
-    sightings: int
+    occurrences: int
     filter: Literal["counter", "bloom"] = "counter"
     expected_keys: int | None = None
     error_rate: float = 0.01
 
     def __post_init__(self) -> None:
         require(
-            is_integer(self.sightings, 1, _UINT32),
-            "Admission.sightings",
-            self.sightings,
+            is_integer(self.occurrences, 1, _UINT32),
+            "Admission.occurrences",
+            self.occurrences,
             "an integer of 1 or more",
         )
         require_one_of("Admission.filter", self.filter, FILTERS)

@@ -22,11 +22,11 @@ class Cache:
     batch may have more distinct rows than the cache.
 
     Attributes:
-        device_rows: rows in the cache; rounded up to whole sets of 16 ways in 32 partitions.
-        device_bytes: memory of the cache: lines, and 28 bytes a row that describe them.
-        cache_ratio: share of the table's `vocabulary_size`, in (0, 1].
-        policy: which row leaves a full cache: "lfu" the least frequently used, by counts that
-            fade, and only for one that was used more; "lru" the one not used for longest.
+        rows: rows in the cache; rounded up to whole sets of 16 ways in 32 partitions.
+        bytes: memory of the cache: lines, and 28 bytes a row that describe them.
+        ratio: share of the table's `vocabulary_size`, in (0, 1].
+        policy: the eviction policy: "lfu", the least frequently used row, by counts that decay,
+            and only for a row that was used more; "lru", the row not used for longest.
         disk: directory for the lines of the rows that are not in the cache, for tables larger than
             memory, which then holds 28 bytes a row beside the cache. Its file has no name, and is
             gone when the process ends; checkpoints go where they always go. None: in memory.
@@ -34,28 +34,28 @@ class Cache:
             the table's lookups and updates run, too; its other rows are in RAM. "cpu": in RAM.
     """
 
-    device_rows: int | None = None
-    device_bytes: int | None = None
-    cache_ratio: float | None = None
+    rows: int | None = None
+    bytes: int | None = None
+    ratio: float | None = None
     policy: Literal["lfu", "lru"] = "lfu"
     disk: str | None = None
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        sizes = (self.device_rows, self.device_bytes, self.cache_ratio)
+        sizes = (self.rows, self.bytes, self.ratio)
         given = sum(size is not None for size in sizes)
         require(
             given == 1,
-            "Cache(device_rows, device_bytes, cache_ratio)",
+            "Cache(rows, bytes, ratio)",
             sizes,
             "exactly one that is not None",
         )
-        for name in ("device_rows", "device_bytes"):
+        for name in ("rows", "bytes"):
             value = getattr(self, name)
             require(value is None or is_integer(value, 1), f"Cache.{name}", value, "1 or more")
-        ratio = self.cache_ratio
+        ratio = self.ratio
         is_share = ratio is None or (isinstance(ratio, int | float) and 0 < ratio <= 1)
-        require(is_share, "Cache.cache_ratio", ratio, "in (0, 1]")
+        require(is_share, "Cache.ratio", ratio, "in (0, 1]")
         require_one_of("Cache.policy", self.policy, POLICIES)
         is_path = self.disk is None or (isinstance(self.disk, str) and self.disk != "")
         require(is_path, "Cache.disk", self.disk, "None or the path of a directory")

@@ -1,4 +1,4 @@
-"""How far rows that a rank keeps of others may lag behind."""
+"""How far the replicas that a rank caches of others' rows may lag behind."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from hotrow.spec.checks import is_integer, require
 
 @dataclass(frozen=True)
 class Staleness:
-    """Hot rows of other ranks, kept by each rank: bounded staleness after HET (VLDB 2022).
+    """Replicas of other ranks' hot rows in each rank: bounded staleness after HET (VLDB 2022).
 
-    A kept row is read as it is while what its owner was told of others since it came is at most
-    `updates` updates more than those of the own rank that the owner was not told yet, which a rank
-    always reads. A rank tells the owner the sum of its gradients when they are `updates` + 1; the
-    owner's optimizer then takes it as one gradient. While an owner counted less than twice
-    `updates`, half of its count stands for them.
+    A rank may use a replica until other ranks' updates at its owner, since the replica came,
+    exceed the rank's own pending ones by more than `updates`. Its own updates it sees at once. A
+    rank sends the owner the sum of its gradients when they are `updates` + 1; the owner's
+    optimizer takes it as one gradient. While an owner counted less than twice `updates`, half of
+    its count stands for them.
 
     Attributes:
         updates: s; a rank's step that has a gradient for the row is one update.
-        rows: that each rank keeps of a table. Tables of a layer whose rows have as many weights
-            and state values keep theirs together: the hottest of all.
+        rows: replicas in each rank, for one table. Tables of a layer whose rows have as many
+            weights and state values share theirs: the hottest rows of all.
     """
 
     updates: int

@@ -110,12 +110,12 @@ class TableConfig:
         for name, legal in optional.items():
             if getattr(self, name) is not None:
                 self._require_instance(name, (legal,))
-        if self.cache is not None and self.cache.cache_ratio is not None:
+        if self.cache is not None and self.cache.ratio is not None:
             require(
                 self.vocabulary_size is not None,
                 where + "vocabulary_size",
                 self.vocabulary_size,
-                "given with Cache(cache_ratio=...), which is a share of it",
+                "given with Cache(ratio=...), which is a share of it",
             )
 
     def _require_instance(self, name: str, legal: tuple[type[object], ...]) -> None:

@@ -362,7 +362,7 @@ def discard_unfinished(store: RowStore, generation: Generation) -> None:
 
 
 def _discard(store: RowStore, generation: Generation, staging: str) -> None:
-    """Deletes the blocks that a record of a cut that is not committed tells of, and the record."""
+    """Deletes a record of a cut that is not committed, and the blocks that it names."""
     text = store.records.get(staging)
     numbers = json.loads(text or "{}")
     places = [(int(shard), n) for shard, count in numbers.items() for n in range(count)]

@@ -155,7 +155,7 @@ class _Progress:
         self._piece = 0
 
     def next_is_written(self) -> bool:
-        """Steps to the next piece and tells whether an export before wrote it."""
+        """Steps to the next piece; returns whether an export before wrote it."""
         self._lock.check()
         self._piece += 1
         return self._piece <= self._written

@@ -171,7 +171,7 @@ def _check_goes_on(store: RowStore, generation: Generation, changes: Changes) ->
     step = cuts[-1].step if cuts else generation.step
     if origin is None or last is None or not last.lineage:
         raise FailedPreconditionError(
-            f"generation {generation.generation} does not tell which training it shows, as an "
+            f"generation {generation.generation} does not say which training it shows, as an "
             f"older version of Hotrow wrote it or its checkpoint; {_FULL}"
         )
     if origin.top is not None:

@@ -3,7 +3,7 @@
 A lease that is not renewed ends by the store's clock, so a process that dies gives it back.
 
 An exporter that lost its lease must stop: another one may write. A reader that lost its own does no
-harm, since versions tell it of rows that are too new for it (docs/design/0008-cuts.md), and would
+harm, since versions show it which rows are too new for it (docs/design/0008-cuts.md), and would
 not be waited for any more: so it takes its lease anew as soon as the store answers.
 """
 
@@ -124,7 +124,7 @@ class Lease:
                 with self._lock:
                     held = self._renew()
             except HotrowError:
-                continue  # the store is away: the next renewal tells whether it is still ours
+                continue  # the store is away: the next renewal shows whether it is still ours
             except Exception:
                 if self._released.is_set():
                     return  # who released it did not wait for the store, and closed it

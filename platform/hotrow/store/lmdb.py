@@ -89,8 +89,8 @@ class LmdbStore:
         """Returns no nodes."""
         return {"cluster": False, "nodes": []}
 
-    def figures(self, generation: Generation) -> None:
-        """Returns None: LMDB does not tell."""
+    def statistics(self, generation: Generation) -> None:
+        """Returns None: LMDB does not say."""
 
     def check_safe_for_rows(self) -> None:
         """Does nothing: LMDB drops no rows."""

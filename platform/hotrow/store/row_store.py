@@ -11,8 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from hotrow.store.figures import StoreFigures
 from hotrow.store.spec import Generation
+from hotrow.store.statistics import StoreStatistics
 
 Keys = NDArray[np.int64]
 Rows = NDArray[np.uint8]
@@ -86,8 +86,8 @@ class RowStore(Protocol):
         [[first, last], ...]}, ...]}`; an embedded store has no nodes.
         """
 
-    def figures(self, generation: Generation) -> StoreFigures | None:
-        """Returns the memory that a generation takes; None: the store does not tell."""
+    def statistics(self, generation: Generation) -> StoreStatistics | None:
+        """Returns the memory that a generation takes; None: the store does not say."""
 
     def check_safe_for_rows(self) -> None:
         """Checks that the store never drops a row by itself.

@@ -1,4 +1,4 @@
-"""Keeps native readers told of the nodes that a store has."""
+"""Keeps native readers up to date about the nodes of a store."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class TopologyWatch:
     Args:
         ask: returns the topology of now. While it raises a `HotrowError`, readers go on with the
             nodes that they know.
-        tell: called with each topology that is another than before.
+        notify: called with each topology that is another than before.
         known: what the readers have.
     """
 
-    def __init__(self, ask: Callable[[], str], tell: Callable[[str], None], known: str) -> None:
+    def __init__(self, ask: Callable[[], str], notify: Callable[[str], None], known: str) -> None:
         self._ask = ask
-        self._tell = tell
+        self._notify = notify
         self._known = known
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="store-nodes", daemon=True)
@@ -40,7 +40,7 @@ class TopologyWatch:
                 now = self._ask()
                 if now == self._known:
                     continue
-                self._tell(now)
+                self._notify(now)
             except HotrowError:
                 continue
             self._known = now

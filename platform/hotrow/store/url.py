@@ -30,7 +30,7 @@ _DATABASE = re.compile(r"db=\d+")
 
 
 class StoreKind(StrEnum):
-    """How many servers there are, and who tells which one to ask."""
+    """How many servers there are, and who says which one to ask."""
 
     FILE = "file"
     STANDALONE = "standalone"

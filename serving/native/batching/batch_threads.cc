@@ -146,7 +146,7 @@ void BatchThreads::work() {
     }
   }
   --threads_;
-  // It may have been the one that was told of a batch.
+  // It may have been the one notified of a batch.
   changed_.notify_one();
 }
 

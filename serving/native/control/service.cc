@@ -8,8 +8,8 @@
 #include <mutex>
 #include <thread>
 
-#include "base/give_way.h"
 #include "base/log_line.h"
+#include "base/lower_priority.h"
 #include "base/metrics.h"
 #include "service/public_server.h"
 #include "service/row_metrics.h"
@@ -108,7 +108,7 @@ hotrow::LoadReply ControlService::load(const hotrow::LoadRequest& request) {
   }
   try {
     const auto started = std::chrono::steady_clock::now();
-    give_way();
+    lower_priority();
     auto servable = std::make_shared<Servable>(request, ops_, &batch_threads_);
     warm_up(request, servable);
     hotrow::LoadReply reply;
@@ -154,7 +154,7 @@ void ControlService::unload(const hotrow::UnloadRequest& request) {
     servable = std::move(found);
     servables_.erase(request.servable());
   }
-  give_way();
+  lower_priority();
   // Old tables of routes go with the requests that hold them. Freed here, not in a request.
   while (servable.use_count() > 1) std::this_thread::sleep_for(kRetry);
   servable.reset();
@@ -189,7 +189,7 @@ void ControlService::set_stale(const hotrow::SetStale& request) {
 }
 
 void ControlService::show(const hotrow::Show& request) {
-  give_way();
+  lower_priority();
   wait_for_rest(request);
   // One after the other: a control process that died may have asked for the same.
   const std::lock_guard showing(showing_);

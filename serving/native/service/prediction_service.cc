@@ -56,31 +56,31 @@ void log_request(PredictionService::Method method, const Routes::Route& way,
                request, reply);
 }
 
-// What a run of a signature fetches to be told in metadata: names of metadata and tensors.
-using Told = std::vector<std::pair<const char*, TF_Output>>;
+// What a run of a signature fetches for the answer's metadata: names of metadata and tensors.
+using Counts = std::vector<std::pair<const char*, TF_Output>>;
 
-Told told_of(const Servable& servable, const std::string& name) {
+Counts counts_of(const Servable& servable, const std::string& name) {
   const bool defaults = servable.request().rows().default_on_failure(), stale = servable.stale();
   if (!defaults && !stale) return {};
   const Signature* const signature = servable.signature(name);
   if (signature == nullptr) return {};
-  Told told;
-  if (defaults) told.emplace_back(kDefaultRows, signature->default_rows());
-  if (stale) told.emplace_back(kStaleRows, signature->stale_rows());
-  told.erase(std::remove_if(told.begin(), told.end(),
-                            [](const auto& entry) { return entry.second.oper == nullptr; }),
-             told.end());
-  return told;
+  Counts fetched;
+  if (defaults) fetched.emplace_back(kDefaultRows, signature->default_rows());
+  if (stale) fetched.emplace_back(kStaleRows, signature->stale_rows());
+  fetched.erase(std::remove_if(fetched.begin(), fetched.end(),
+                               [](const auto& entry) { return entry.second.oper == nullptr; }),
+                fetched.end());
+  return fetched;
 }
 
 // results: of a run that fetched the counts last, int32, of each sample.
-void tell(const Told& told, const Results& results, grpc::ServerContext* context) {
-  for (size_t i = 0; i < told.size(); ++i) {
-    const TF_Tensor* const counts = results[results.size() - told.size() + i];
+void add_metadata(const Counts& fetched, const Results& results, grpc::ServerContext* context) {
+  for (size_t i = 0; i < fetched.size(); ++i) {
+    const TF_Tensor* const counts = results[results.size() - fetched.size() + i];
     const auto* const values = static_cast<const int32_t*>(TF_TensorData(counts));
     const int64_t total =
         std::accumulate(values, values + TF_TensorElementCount(counts), int64_t{0});
-    if (total > 0) context->AddTrailingMetadata(told[i].first, std::to_string(total));
+    if (total > 0) context->AddTrailingMetadata(fetched[i].first, std::to_string(total));
   }
 }
 
@@ -173,17 +173,17 @@ void PredictionService::answer(Method method, grpc::ServerContext* context,
   std::string undeclared = std::move(to_run.run.undeclared);
   to_run.run.deadline = deadline_of(*context);
   const std::shared_ptr<const Servable> servable = to_run.way.servable;
-  Told told = told_of(*servable, facts->signature);
-  for (const auto& [metadata, counts] : told) to_run.run.fetches.push_back(counts);
+  Counts fetched = counts_of(*servable, facts->signature);
+  for (const auto& [metadata, counts] : fetched) to_run.run.fetches.push_back(counts);
   servable->run(
       std::move(to_run.run),
       // The way, too: it holds the servable.
-      [context, told = std::move(told), done = std::move(done), way = std::move(to_run.way),
+      [context, fetched = std::move(fetched), done = std::move(done), way = std::move(to_run.way),
        make_reply = std::move(to_run.reply), method, request, reply, facts,
        undeclared = std::move(undeclared), started = Stopwatch::now()](const Outcome& outcome) {
         done(hotrow_server::answer(*context, [&] {
           const Results& results = results_of(outcome, undeclared);
-          tell(told, results, context);
+          add_metadata(fetched, results, context);
           count_run(*facts, micros_since(started));
           make_reply(results);
           if (way.log != nullptr) log_request(method, way, *facts, *request, *reply);

@@ -19,8 +19,8 @@ class PublicServer {
   const hotrow::ListenRequest& request() const { return request_; }
   int port() const { return listening_.port(); }
   // Takes no new call; returns when the running ones have ended, or were broken off at the
-  // deadline. Those who watch health are told, and not waited for: they never end. The process ends
-  // then: nothing here is taken apart beneath its threads.
+  // deadline. Those who watch health are notified, and not waited for: they never end. The process
+  // ends then: nothing here is taken apart beneath its threads.
   void drain(Clock::time_point deadline);
 
  private:

@@ -19,7 +19,7 @@ Counters records_read(":tensorflow:serving:model_warmup_records_read", {"model_p
 
 // Of a run with zeros: a model that takes longer is not waited for.
 constexpr std::chrono::milliseconds kZerosTime(1000);
-// The first run prepares, the second one tells how long later ones take.
+// The first run prepares, the second one shows how long later ones take.
 constexpr int kZerosRuns = 2;
 
 // With a reply that nobody reads.

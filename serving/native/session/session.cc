@@ -79,7 +79,7 @@ class RunOptions {
   TF_Buffer buffer_;
 };
 
-// The first run prepares what later ones use, and tells nothing of them.
+// The first run prepares what later ones use, and shows nothing of them.
 int64_t next_typical(int64_t typical, int64_t taken) {
   if (typical == 0) return kRanOnce;
   if (typical == kRanOnce) return std::max(taken, kRanOnce + 1);
@@ -113,7 +113,7 @@ Session::Session(const std::string& path, const std::vector<std::string>& tags,
   const std::unique_ptr<TF_Buffer, void (*)(TF_Buffer*)> meta_graph(TF_NewBuffer(),
                                                                     TF_DeleteBuffer);
   graph_ = TF_NewGraph();
-  // Restored in this thread, which may have been told to give way; not in those of the requests.
+  // Restored in this thread, which may have a lower priority; not in those of the requests.
   const RunOptions in_this_thread(0, true);
   session_ = TF_LoadSessionFromSavedModel(options.get(), in_this_thread.get(), path.c_str(),
                                           tag_list.data(), static_cast<int>(tag_list.size()),
@@ -201,7 +201,7 @@ void Session::restore(const std::string& prefix) const {
   TF_TString_Copy(static_cast<TF_TString*>(TF_TensorData(name.get())), prefix.data(),
                   prefix.size());
   TF_Tensor* const value = name.get();
-  // In this thread, which has been told to give way.
+  // In this thread, which has a lower priority.
   const RunOptions options(0, true);
   const StatusOf status;
   TF_SessionRun(session_, options.get(), &file, &value, 1, nullptr, nullptr, 0, &restoring, 1,

@@ -27,7 +27,7 @@ class Session {
   Session(const Session&) = delete;
 
   const Signatures& signatures() const { return signatures_; }
-  // A tensor that tells of a signature's samples what clients do not see, by the name that our
+  // A tensor with counts of a signature's samples, which clients do not see, by the name that our
   // exports give it; without an operation when there is none.
   TF_Output report(const std::string& signature, const std::string& name) const;
   // Names of those that may run without anybody's asking.

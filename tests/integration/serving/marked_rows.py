@@ -1,11 +1,11 @@
-"""A model whose answers tell which cut each of their rows and weights is of, and its clients."""
+"""A model whose answers show which cut each of their rows and weights is of, and its clients."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2
+from waiting import wait_until
 
 import hotrow
 from hotrow.manifest import read_manifest
@@ -146,14 +147,6 @@ def _rows(keys: list[int], cut: int) -> np.ndarray:
     return np.repeat(values[:, None], _DIM, axis=1)
 
 
-def wait_until(done: Callable[[], bool], told: Callable[[], Any] = lambda: None) -> None:
-    """Waits until something is so, at most half a minute."""
-    end = time.monotonic() + _WAIT_SECONDS
-    while not done():
-        assert time.monotonic() < end, told()
-        time.sleep(0.01)
-
-
 @dataclass(frozen=True)
 class Seen:
     """What an answer is of.
@@ -196,8 +189,8 @@ def ask(server: Any, keys: np.ndarray, timeout: float = 30.0) -> Seen:
             f"key {keys[i]}: {got[which][i]}, at cut {cut} {wanted[i]}"
             for i in np.flatnonzero(got[which] != wanted)
         ]
-    told = dict(call.trailing_metadata() or ()).get("x-hotrow-stale-rows")
-    return Seen(began, ended, cut, tuple(wrong), stale=told)
+    stale_rows = dict(call.trailing_metadata() or ()).get("x-hotrow-stale-rows")
+    return Seen(began, ended, cut, tuple(wrong), stale=stale_rows)
 
 
 def cut_of(server: Any) -> int:

@@ -14,6 +14,7 @@ import grpc
 import numpy as np
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2
+from waiting import wait_until
 
 DEFAULT_ROWS = "x-hotrow-default-rows"
 # Between two requests of a client, so that the clients leave the servers some time.
@@ -72,9 +73,9 @@ def ask(
         taken = time.monotonic() - began
         return Answer(number, began, taken, None, err.code(), err.details() or "")
     taken = time.monotonic() - began
-    told = dict(call.trailing_metadata() or ()).get(DEFAULT_ROWS)
+    default_rows = dict(call.trailing_metadata() or ()).get(DEFAULT_ROWS)
     scores = tuple(reply.outputs["scores"].float_val)
-    return Answer(number, began, taken, scores, default_rows=told)
+    return Answer(number, began, taken, scores, default_rows=default_rows)
 
 
 class SteadyLoad:
@@ -113,10 +114,7 @@ class SteadyLoad:
 
     def wait_until(self, done: Callable[[], bool], seconds: float = 30.0) -> None:
         """Waits until `done()`, at most so long."""
-        end = time.monotonic() + seconds
-        while not done():
-            assert time.monotonic() < end, self.answers()[-3:]
-            time.sleep(0.02)
+        wait_until(done, lambda: self.answers()[-3:], seconds)
 
     def _predict(self, seed: int) -> None:
         order = np.random.default_rng(seed).permutation(len(self._requests))

@@ -14,6 +14,7 @@ import grpc
 import numpy as np
 import pytest
 import tensorflow as tf
+from integration.serving.grpc_calls import predict_request
 from integration.serving.model_configs import model, write_config
 from integration.serving.refused_starts import refused_start
 from tensorflow_serving.apis import classification_pb2, predict_pb2
@@ -24,7 +25,7 @@ NEVER_MICROS = 600_000_000
 
 
 class Rows(tf.Module):
-    """Tells each request of the batch that it was part of."""
+    """Answers each request with the batch that it was part of."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,7 +53,7 @@ class Rows(tf.Module):
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, "x")])  # type: ignore[untyped-decorator]
     def count(self, x: Any) -> Any:
-        """Tells how many batches ran so far."""
+        """Returns how many batches ran so far."""
         return {"x": x + 0.0, "turn": tf.fill(tf.shape(x), self.runs.assign_add(1))}
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "file")])  # type: ignore[untyped-decorator]
@@ -112,7 +113,7 @@ def copy_version(version: Path, to: Path, parameters: str | None) -> None:
 def batched(
     rows_dir: Path, tmp_path_factory: pytest.TempPathFactory, start_shared_server: Any
 ) -> Batched:
-    """A server with two batch threads whose versions batch as they are told to."""
+    """A server with two batch threads whose versions batch as they are configured to."""
     folder = tmp_path_factory.mktemp("batched")
     base = folder / "rows"
     shutil.copytree(rows_dir / "1", base / "1")
@@ -147,12 +148,7 @@ def start(batched: Batched) -> Callable[[str], Batched]:
 def _request(
     x: Any, outputs: tuple[str, ...] = ("x", "rows", "sum"), signature: str = "", **inputs: Any
 ) -> predict_pb2.PredictRequest:
-    request = predict_pb2.PredictRequest()
-    request.model_spec.name = "rows"
-    request.model_spec.signature_name = signature
-    for name, value in {"x": x, **inputs}.items():
-        if value is not None:
-            request.inputs[name].CopyFrom(tf.make_tensor_proto(value))
+    request = predict_request("rows", signature, x=x, **inputs)
     request.output_filter.extend(outputs)
     return request
 

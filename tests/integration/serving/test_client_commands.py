@@ -82,10 +82,10 @@ def test_evaluate_measures_what_the_labels_say(
     printed = capsys.readouterr().out
     assert "AUC          1.000000" in printed
     assert "calibration  0.843750" in printed
-    figures = json.loads(report.read_text())
-    assert figures["rows"] == 3
-    assert figures["auc"] == 1.0
-    assert figures["logloss"] == pytest.approx(0.444350, abs=1e-5)
+    metrics = json.loads(report.read_text())
+    assert metrics["rows"] == 3
+    assert metrics["auc"] == 1.0
+    assert metrics["logloss"] == pytest.approx(0.444350, abs=1e-5)
 
 
 def test_evaluate_reads_labels_that_are_words(
@@ -145,7 +145,7 @@ def test_malformed_lines_are_left_out_and_counted_where_this_is_asked_for(
         pytest.param(
             ["--data", __file__],
             2,
-            "cannot be told from its name; give --format criteo, csv, libsvm or parquet",
+            "is not known from its name; give --format criteo, csv, libsvm or parquet",
             id="unknown format",
         ),
         pytest.param(

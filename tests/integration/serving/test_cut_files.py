@@ -144,14 +144,14 @@ def test_a_cut_that_is_read_for_long_is_no_silence(
         return staged(generation, version, places)
 
     monkeypatch.setattr(bound.store, "staged", slowly)
-    told: list[bool] = []
-    silence = StoreSilence(told.append)
+    reported: list[bool] = []
+    silence = StoreSilence(reported.append)
     began = time.monotonic()
     files = CutFiles(tmp_path / "cuts")
     files.write(bound, wanted_cuts(bound.generation, [cut], None), silence.asking)
     assert time.monotonic() - began > 1.8
     silence.close()
-    assert True not in told
+    assert True not in reported
 
 
 class Rows:

@@ -22,12 +22,12 @@ from integration.serving.marked_rows import (
     ask,
     cut_of,
     marked_load,
-    wait_until,
     wait_until_answered,
 )
 from integration.serving.metrics_page import samples_of
 from integration.serving.server_processes import control_of, data_plane_of
 from tensorflow.core.protobuf import config_pb2
+from waiting import wait_until
 
 from hotrow.protos import control_pb2
 from hotrow.serving.data_plane.control_socket import ask as ask_executable
@@ -36,7 +36,7 @@ from hotrow.store.generations import Generations
 
 PATIENCE = "--store_timeout_ms=5000"  # for machines that others use, too
 KILLS = 2  # of a control process; after more it starts again later and later
-CACHE = ("--device_cache_rows=100", PATIENCE)  # of 360
+CACHE = ("--cache_rows=100", PATIENCE)  # of 360
 
 
 @pytest.fixture
@@ -258,7 +258,7 @@ def test_a_second_session_that_a_dead_control_process_asked_for_is_used(
     assert len(described.servables) == 2
 
 
-def test_a_damaged_cut_is_told_of_once_and_the_one_before_stays(
+def test_a_damaged_cut_is_reported_once_and_the_one_before_stays(
     model: MarkedModel, redis_server: Any, start_server: Any
 ) -> None:
     server = start_server("m", model.path, *CACHE)
@@ -275,9 +275,9 @@ def test_a_damaged_cut_is_told_of_once_and_the_one_before_stays(
     with marked_load(server) as load:
         time.sleep(2.0)
         assert load.cuts() == {1}
-        told = [line for line in server.log if "is not taken" in line]
-        assert len(told) == 1
-        assert "is damaged" in told[0]
+        refused = [line for line in server.log if "is not taken" in line]
+        assert len(refused) == 1
+        assert "is damaged" in refused[0]
         # The rows of it are whole, and the next one has weights of its own.
         next_one = model.write(3)
         load.wait_for(3)
@@ -334,7 +334,7 @@ def test_while_the_store_is_away_answers_go_on_and_say_so(
 ) -> None:
     redis = redis_servers.standalone(settings={"appendonly": "yes", "appendfsync": "always"})
     model = model_in(redis.url)
-    server = start_server("m", model.path, "--device_cache_rows=10000", metrics(tmp_path))
+    server = start_server("m", model.path, "--cache_rows=10000", metrics(tmp_path))
     server.wait_ready()
     model.wait_until_noted(model.write(1))
     model.fold()
@@ -349,7 +349,7 @@ def test_while_the_store_is_away_answers_go_on_and_say_so(
     status, body = server.rest("/v1/health/ready")
     assert (status, json.loads(body)) == (200, {"ready": True, "models_without_their_store": ["m"]})
     assert samples_of(server)[f"hotrow_cuts_are_stale{labels}"] == 1
-    # What is started again has to be told once more.
+    # What is started again needs the cut once more.
     os.kill(data_plane_of(server), signal.SIGKILL)
     server.wait_for_log("hotrow-server serves again")
     redis.restart()
@@ -367,7 +367,7 @@ def test_while_the_store_is_away_answers_go_on_and_say_so(
 def test_a_server_that_slept_through_cuts_that_are_folded_and_gone_takes_the_newest(
     model: MarkedModel, start_server: Any
 ) -> None:
-    server = start_server("m", model.path, "--device_cache_rows=10000", PATIENCE)
+    server = start_server("m", model.path, "--cache_rows=10000", PATIENCE)
     server.wait_ready()
     for before, newest in ((0, 3), (4, 7)):
         if before:

@@ -242,7 +242,7 @@ def test_concurrent_clients_get_the_embeddings_and_scores_of_training_to_the_bit
 ) -> None:
     (tmp_path / "monitoring").write_text("prometheus_config { enable: true }")
     rows = trained.rows * percent // 100
-    cache = [f"--device_cache_rows={rows}", f"--device_cache_policy={policy}"]
+    cache = [f"--cache_rows={rows}", f"--cache_policy={policy}"]
     flags = [*cache, "--store_timeout_ms=5000", f"--monitoring_config_file={tmp_path}/monitoring"]
     server = start_server("float32", served, *flags)
     server.wait_ready()
@@ -264,7 +264,7 @@ def test_rows_of_other_types_are_served_as_they_are_stored(
         export(trained.folder, tmp_path, row_type, *flags)
         models.append(model(row_type, tmp_path / row_type))
     config = write_config(tmp_path / "models", *models)
-    cache = [f"--device_cache_rows={trained.rows // 10}", "--device_cache_policy=lru"]
+    cache = [f"--cache_rows={trained.rows // 10}", "--cache_policy=lru"]
     server = start_server(
         "", "", f"--model_config_file={config}", *cache, "--store_timeout_ms=5000"
     )

@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-import tensorflow as tf
+from integration.serving.grpc_calls import predict_request, refusal
 from integration.serving.refused_starts import refused_start
 from integration.serving.server_processes import data_plane_of
 from tensorflow.core.protobuf import saved_model_pb2
@@ -34,12 +34,7 @@ def socket_stub(tmp_path: Path) -> Iterator[Any]:
 
 
 def _request(signature: str = "", **inputs: Any) -> predict_pb2.PredictRequest:
-    request = predict_pb2.PredictRequest()
-    request.model_spec.name = "half"
-    request.model_spec.signature_name = signature
-    for name, value in (inputs or {"x": np.array([1.0], np.float32)}).items():
-        request.inputs[name].CopyFrom(tf.make_tensor_proto(value))
-    return request
+    return predict_request("half", signature, **(inputs or {"x": np.array([1.0], np.float32)}))
 
 
 def test_a_socket_answers_beside_the_port(
@@ -174,7 +169,7 @@ def checking(base: Path, tmp_path: Path, start_server: Any) -> Any:
 
 def test_the_check_refuses_signatures_of_another_kind(checking: Any) -> None:
     assert checking.predict(x=np.array([1.0], np.float32)).outputs["y"].float_val == [2.5]
-    assert _refusal(checking.prediction.Predict, _request("odd")) == (
+    assert refusal(checking.prediction.Predict, _request("odd")) == (
         grpc.StatusCode.INTERNAL,
         "Expected prediction signature method_name to be one of {tensorflow/serving/predict, "
         "tensorflow/serving/classify, tensorflow/serving/regress}. Was: nobody/knows",
@@ -186,17 +181,11 @@ def test_the_check_refuses_signatures_of_another_kind(checking: Any) -> None:
         request.model_spec.name = "half"
         request.model_spec.signature_name = "odd"
         request.input.example_list.examples.add()
-        assert _refusal(getattr(checking.prediction, method), request) == (
+        assert refusal(getattr(checking.prediction, method), request) == (
             grpc.StatusCode.INVALID_ARGUMENT,
             f"Expected {kind} signature method_name to be tensorflow/serving/{method.lower()}. "
             "Was: nobody/knows",
         )
-
-
-def _refusal(method: Any, request: Any) -> tuple[grpc.StatusCode, str]:
-    with pytest.raises(grpc.RpcError) as refused:
-        method(request, timeout=20)
-    return refused.value.code(), refused.value.details()
 
 
 def test_everything_is_there_again_after_the_executable_ended(

@@ -34,7 +34,7 @@ def _until(condition: Any) -> None:
         time.sleep(0.05)
 
 
-def test_grpc_health_says_serving_and_tells_watchers_of_the_end(
+def test_grpc_health_says_serving_and_notifies_watchers_of_the_end(
     base: Path, start_server: Any
 ) -> None:
     server = start_server(

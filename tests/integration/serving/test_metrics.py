@@ -102,7 +102,7 @@ def test_buckets_are_tf_servings_and_cumulative(monitored: Any) -> None:
     assert samples[f"{name}_sum{{{labels}}}"] > 0
 
 
-def test_versions_and_signatures_are_told_apart(monitored: Any) -> None:
+def test_versions_and_signatures_are_kept_apart(monitored: Any) -> None:
     _ask(monitored)
     assert monitored.rest_predict({"instances": [1.0]})[0] == 200
     request = predict_pb2.PredictRequest()
@@ -154,7 +154,7 @@ def test_names_in_labels_are_escaped(monitored: Any) -> None:
     assert f":tensorflow:serving:{name}\n" in page_of(monitored)
 
 
-def test_tensorflow_tells_what_it_counts_itself(monitored: Any, two: Path) -> None:
+def test_tensorflow_exposes_what_it_counts_itself(monitored: Any, two: Path) -> None:
     _ask(monitored, 3)
     samples = samples_of(monitored)
     loads = f':tensorflow:cc:saved_model:load_attempt_count{{model_path="{two}",status="success"}}'

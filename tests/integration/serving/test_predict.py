@@ -7,17 +7,8 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-import tensorflow as tf
+from integration.serving.grpc_calls import predict_request
 from tensorflow_serving.apis import predict_pb2
-
-
-def _request(model: str, signature: str = "", **inputs: Any) -> predict_pb2.PredictRequest:
-    request = predict_pb2.PredictRequest()
-    request.model_spec.name = model
-    request.model_spec.signature_name = signature
-    for name, value in inputs.items():
-        request.inputs[name].CopyFrom(tf.make_tensor_proto(value))
-    return request
 
 
 def test_a_tensorflow_1_model_answers_with_values_and_what_answered(half_plus_two: Any) -> None:
@@ -57,7 +48,7 @@ def test_declared_shapes_are_not_checked(half_plus_two: Any) -> None:
 
 
 def test_an_output_filter_chooses_the_outputs(zoo: Any) -> None:
-    request = _request("zoo", "add", a=np.array([1.5], np.float32), b=np.array([2]))
+    request = predict_request("zoo", "add", a=np.array([1.5], np.float32), b=np.array([2]))
     both = zoo.prediction.Predict(request, timeout=30)
     assert set(both.outputs) == {"sum", "b"}
     request.output_filter.append("sum")
@@ -69,28 +60,30 @@ def test_an_output_filter_chooses_the_outputs(zoo: Any) -> None:
 
 def test_strings_come_back_as_they_went(zoo: Any) -> None:
     words = [b"", b"\xff\x00", "ä".encode()]
-    response = zoo.prediction.Predict(_request("zoo", "echo", text=words), timeout=30)
+    response = zoo.prediction.Predict(predict_request("zoo", "echo", text=words), timeout=30)
     assert list(response.outputs["text"].string_val) == words
 
 
 def test_a_version_may_be_asked_for(half_plus_two: Any) -> None:
-    request = _request("half", x=np.array([[2.0]], np.float32))
+    request = predict_request("half", x=np.array([[2.0]], np.float32))
     request.model_spec.version.value = 123
     response = half_plus_two.prediction.Predict(request, timeout=30)
     assert response.model_spec.version.value == 123
 
 
 def test_messages_larger_than_grpcs_default_pass_both_ways(half_plus_two: Any) -> None:
-    rows = 3_000_000  # 12 MB, above the 4 MB that gRPC allows unless told otherwise
+    rows = 3_000_000  # 12 MB, above the 4 MB that gRPC allows by default
     options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
     with grpc.insecure_channel(f"127.0.0.1:{half_plus_two.port}", options) as channel:
         stub = type(half_plus_two.prediction)(channel)
-        response = stub.Predict(_request("half", x=np.ones((rows, 1), np.float32)), timeout=120)
+        response = stub.Predict(
+            predict_request("half", x=np.ones((rows, 1), np.float32)), timeout=120
+        )
     assert len(response.outputs["y"].float_val) == rows
 
 
 def test_a_call_may_be_compressed(half_plus_two: Any) -> None:
-    request = _request("half", x=np.ones((1000, 1), np.float32))
+    request = predict_request("half", x=np.ones((1000, 1), np.float32))
     plain = half_plus_two.prediction.Predict(request, timeout=30)
     compressed = half_plus_two.prediction.Predict(
         request, timeout=30, compression=grpc.Compression.Gzip
@@ -99,11 +92,11 @@ def test_a_call_may_be_compressed(half_plus_two: Any) -> None:
 
 
 def test_the_clients_deadline_ends_the_run(zoo: Any) -> None:
-    request = _request("zoo", "spin", turns=np.int64(2**60))
+    request = predict_request("zoo", "spin", turns=np.int64(2**60))
     with pytest.raises(grpc.RpcError) as caught:
         zoo.prediction.Predict(request, timeout=0.5)
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    quick = zoo.prediction.Predict(_request("zoo", "spin", turns=np.int64(3)), timeout=30)
+    quick = zoo.prediction.Predict(predict_request("zoo", "spin", turns=np.int64(3)), timeout=30)
     assert list(quick.outputs["turned"].int64_val) == [3]
 
 
@@ -114,7 +107,7 @@ def test_state_of_a_model_is_kept_between_requests(
     server = start_server("counter", tmp_path / "counter")
     server.wait_ready()
     for signature, expected in (("incr_counter", 1.0), ("incr_counter", 2.0), ("get_counter", 2.0)):
-        response = server.prediction.Predict(_request("counter", signature), timeout=30)
+        response = server.prediction.Predict(predict_request("counter", signature), timeout=30)
         assert list(response.outputs["output"].float_val) == [expected]
-    by = _request("counter", "incr_counter_by", delta=np.float32(3))
+    by = predict_request("counter", "incr_counter_by", delta=np.float32(3))
     assert list(server.prediction.Predict(by, timeout=30).outputs["output"].float_val) == [5.0]

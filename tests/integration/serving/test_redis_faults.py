@@ -16,7 +16,7 @@ from integration.serving.steady_load import Answer, SteadyLoad, ask, requests_of
 from integration.serving.trained_run import export, train
 
 NODE_TIMEOUT_SECONDS = 2.0
-WARM = ("--device_cache_rows=100000",)
+WARM = ("--cache_rows=100000",)
 # Long enough for a busy machine: these tests are about failures, not about slowness.
 PATIENT = ("--store_timeout_ms=2000",)
 
@@ -230,7 +230,7 @@ def test_a_redis_that_forgot_its_rows_changes_no_score_silently(
     redis = redis_servers.standalone()
     export(trained, tmp_path / "models", "m", f"--store={redis.url}")
     # A cache too small for all: answers are made of cached rows and others.
-    flags = ("--device_cache_rows=300", *PATIENT)
+    flags = ("--cache_rows=300", *PATIENT)
     strict = start_server("m", tmp_path / "models" / "m", *flags)
     lenient = start_server("m", tmp_path / "models" / "m", *flags, "--on_store_failure=default")
     strict.wait_ready()
@@ -247,6 +247,6 @@ def test_a_redis_that_forgot_its_rows_changes_no_score_silently(
     assert [a for a in failing.failures() if a.began + a.seconds < flushed] == []
     assert all("lost" in failure.text for failure in failing.failures())
     assert guessing.failures() == []
-    told = [answer for answer in guessing.answers() if answer.default_rows is not None]
-    assert all(int(answer.default_rows or 0) > 0 for answer in told)
-    assert set(wrong(guessing.answers(), right)) <= set(told)
+    counted = [answer for answer in guessing.answers() if answer.default_rows is not None]
+    assert all(int(answer.default_rows or 0) > 0 for answer in counted)
+    assert set(wrong(guessing.answers(), right)) <= set(counted)

@@ -58,7 +58,7 @@ def predict(server: Any, folder: Path) -> float:
     return float(server.predict(**inputs(folder)).outputs["scores"].float_val[0])
 
 
-def told_default_rows(server: Any, folder: Path, copies: int) -> str | None:
+def reported_default_rows(server: Any, folder: Path, copies: int) -> str | None:
     """Returns what the answer to so many copies of that row says of default rows."""
     request = predict_pb2.PredictRequest()
     request.model_spec.name = server.model
@@ -67,8 +67,8 @@ def told_default_rows(server: Any, folder: Path, copies: int) -> str | None:
     reply, call = server.prediction.Predict.with_call(request, timeout=30)
     assert list(reply.outputs) == ["scores"]
     assert len(reply.outputs["scores"].float_val) == copies
-    told = dict(call.trailing_metadata())
-    return told.get("x-hotrow-default-rows")
+    reported = dict(call.trailing_metadata())
+    return reported.get("x-hotrow-default-rows")
 
 
 def rest_headers(server: Any, folder: Path) -> dict[str, str]:
@@ -151,7 +151,7 @@ def test_scores_from_redis_are_those_of_training(
     server = start_server("redis", tmp_path / "models" / "redis", *flags)
     server.wait_ready()
     assert scores_of(server, trained, tmp_path) == expected
-    flags.append("--device_cache_rows=100")
+    flags.append("--cache_rows=100")
     cached = start_server("redis", tmp_path / "models" / "redis", *flags)
     cached.wait_ready()
     assert scores_of(cached, trained, tmp_path) == expected
@@ -207,7 +207,7 @@ def test_rows_in_the_cache_are_served_without_redis(
 ) -> None:
     redis = redis_servers.standalone()
     export(trained, tmp_path / "models", "m", f"--store={redis.url}")
-    flags = ("--device_cache_rows=100000", metrics(tmp_path))
+    flags = ("--cache_rows=100000", metrics(tmp_path))
     server = start_server("m", tmp_path / "models" / "m", *flags)
     server.wait_ready()
     for _ in range(2):
@@ -227,7 +227,7 @@ def test_the_cache_is_warm_before_a_version_serves(
 ) -> None:
     redis = redis_servers.standalone()
     export(trained, tmp_path / "models", "m", f"--store={redis.url}")
-    flags = ("--device_cache_rows=100000", metrics(tmp_path))
+    flags = ("--cache_rows=100000", metrics(tmp_path))
     server = start_server("m", tmp_path / "models" / "m", *flags)
     server.wait_ready()
     redis.kill()
@@ -271,12 +271,12 @@ def test_without_redis_default_rows_answer_when_they_may(
     server = start_server("m", tmp_path / "models" / "m", *flags)
     server.wait_ready()
     before = predict(server, trained)
-    assert told_default_rows(server, trained, 2) is None
+    assert reported_default_rows(server, trained, 2) is None
     assert rest_headers(server, trained) == {}
     redis.kill()
     assert predict(server, trained) != before
-    assert told_default_rows(server, trained, 1) == "3"
-    assert told_default_rows(server, trained, 4) == "12"
+    assert reported_default_rows(server, trained, 1) == "3"
+    assert reported_default_rows(server, trained, 4) == "12"
     assert rest_headers(server, trained) == {"x-hotrow-default-rows": "3"}
     report = tmp_path / "report.json"
     assert evaluate(server, trained, "--json", str(report)) == 0
@@ -286,12 +286,12 @@ def test_without_redis_default_rows_answer_when_they_may(
         capsys.readouterr().err
     )
     samples = samples_of(server)
-    told = {n: v for n, v in samples.items() if n.startswith("hotrow_default_rows_total")}
-    assert sum(told.values()) >= 3
-    assert all('model_name="m",version="1",table=' in name for name in told)
+    reported = {n: v for n, v in samples.items() if n.startswith("hotrow_default_rows_total")}
+    assert sum(reported.values()) >= 3
+    assert all('model_name="m",version="1",table=' in name for name in reported)
 
 
-def test_default_rows_are_told_of_each_request_of_a_batch(
+def test_default_rows_are_reported_for_each_request_of_a_batch(
     trained: Path, redis_servers: Any, start_server: Any, tmp_path: Path
 ) -> None:
     redis = redis_servers.standalone()
@@ -304,8 +304,8 @@ def test_default_rows_are_told_of_each_request_of_a_batch(
     server.wait_ready()
     redis.kill()
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        told = list(pool.map(lambda n: told_default_rows(server, trained, n), [1, 2, 3, 4]))
-    assert told == ["3", "6", "9", "12"]
+        reported = list(pool.map(lambda n: reported_default_rows(server, trained, n), [1, 2, 3, 4]))
+    assert reported == ["3", "6", "9", "12"]
 
 
 def test_a_store_that_lost_its_rows_is_never_taken_for_one_without_them(
@@ -357,7 +357,7 @@ def test_a_control_process_that_starts_again_without_redis_changes_nothing(
 ) -> None:
     redis = redis_servers.standalone()
     export(trained, tmp_path / "models", "m", f"--store={redis.url}")
-    server = start_server("m", tmp_path / "models" / "m", "--device_cache_rows=10000")
+    server = start_server("m", tmp_path / "models" / "m", "--cache_rows=10000")
     server.wait_ready()
     before = predict(server, trained)
     redis.kill()
@@ -373,10 +373,10 @@ def test_a_store_is_inspected(
     export(trained, tmp_path / "models", "m", f"--store={redis_server.url}", "--row_type=int8")
     capsys.readouterr()
     assert main(["inspect", redis_server.url]) == 0
-    told = capsys.readouterr().out
-    assert " of model m, version 1\n  complete, live, used by 0 servers\n" in told
-    assert f"  node {redis_server.address}: 256 shards, " in told
-    assert max(map(len, told.splitlines())) <= 100
+    printed = capsys.readouterr().out
+    assert " of model m, version 1\n  complete, live, used by 0 servers\n" in printed
+    assert f"  node {redis_server.address}: 256 shards, " in printed
+    assert max(map(len, printed.splitlines())) <= 100
     report = tmp_path / "store.json"
     assert main(["inspect", redis_server.url, "--json", str(report)]) == 0
     document = json.loads(report.read_text())

@@ -29,7 +29,7 @@ def reflecting(base: Path, start_server: Any) -> Any:
     return server
 
 
-def test_services_and_their_messages_are_told(reflecting: Any) -> None:
+def test_services_and_their_messages_are_described(reflecting: Any) -> None:
     services = ("tensorflow.serving.PredictionService", "tensorflow.serving.ModelService")
     (listed,) = _ask(reflecting, LIST_SERVICES)
     for service in services:

@@ -298,7 +298,7 @@ def test_what_a_call_configured_lasts_until_the_file_is_read_again(
     assert "model_config_list" in path.read_text()
 
 
-def test_the_reply_tells_how_much_metrics_have_grown(
+def test_the_reply_shows_how_much_metrics_have_grown(
     server: Any, two: Path, tmp_path: Path
 ) -> None:
     publish(two, tmp_path / "warm", 1)

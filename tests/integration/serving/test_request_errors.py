@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from google.protobuf import text_format
+from integration.serving.grpc_calls import refusal
 from tensorflow_serving.apis import (
     classification_pb2,
     get_model_metadata_pb2,
@@ -26,12 +27,6 @@ ONE = "value { dtype: DT_FLOAT tensor_shape { dim { size: 1 } } float_val: 1 }"
 X = f'inputs {{ key: "x" {ONE} }}'
 Z = f'inputs {{ key: "z" {ONE} }}'
 HALF = 'model_spec { name: "half" }'
-
-
-def _refusal(method: Any, request: Any) -> tuple[grpc.StatusCode, str]:
-    with pytest.raises(grpc.RpcError) as caught:
-        method(request, timeout=30)
-    return caught.value.code(), caught.value.details()
 
 
 @pytest.mark.parametrize(
@@ -139,14 +134,14 @@ def test_predict_refuses_when(
     half_plus_two: Any, request_text: str, code: grpc.StatusCode, text: str
 ) -> None:
     request = text_format.Parse(request_text, predict_pb2.PredictRequest())
-    assert _refusal(half_plus_two.prediction.Predict, request) == (code, text)
+    assert refusal(half_plus_two.prediction.Predict, request) == (code, text)
 
 
 def test_predict_names_the_inputs_it_used_when_a_default_hides_a_wrong_name(
     half_plus_two_tf2: Any,
 ) -> None:
     request = text_format.Parse(f'model_spec {{ name: "half2" }} {Z}', predict_pb2.PredictRequest())
-    assert _refusal(half_plus_two_tf2.prediction.Predict, request) == (
+    assert refusal(half_plus_two_tf2.prediction.Predict, request) == (
         INVALID,
         "Inputs contains invalid name. Used request inputs: , request input: z",
     )
@@ -158,7 +153,7 @@ def test_an_op_that_refuses_shapes_is_quoted_with_its_node(zoo: Any) -> None:
     request.model_spec.signature_name = "add"
     request.inputs["a"].CopyFrom(tf.make_tensor_proto(np.zeros(3, np.float32)))
     request.inputs["b"].CopyFrom(tf.make_tensor_proto(np.zeros(2, np.int64)))
-    code, text = _refusal(zoo.prediction.Predict, request)
+    code, text = refusal(zoo.prediction.Predict, request)
     assert code is INVALID
     assert re.match(r"Incompatible shapes: \[\d\] vs\. \[\d\]\n\t \[\[.*\{\{node .*\}\}\]\]", text)
     assert "Traceback" not in text
@@ -170,7 +165,7 @@ def test_an_op_that_refuses_a_shape_that_is_not_declared_is_explained(zoo: Any) 
     request.model_spec.signature_name = "add"
     request.inputs["a"].CopyFrom(tf.make_tensor_proto(np.zeros((2, 2), np.float32)))
     request.inputs["b"].CopyFrom(tf.make_tensor_proto(np.zeros(3, np.int64)))
-    code, text = _refusal(zoo.prediction.Predict, request)
+    code, text = refusal(zoo.prediction.Predict, request)
     assert code is INVALID
     assert text.startswith("Incompatible shapes: ")
     assert text.endswith("\n\t (input 'a' has shape [2,2], the signature takes [-1])")
@@ -181,7 +176,7 @@ def test_a_long_message_is_cut_and_marked(zoo: Any) -> None:
     request.model_spec.name = "zoo"
     request.model_spec.signature_name = "complain"
     request.inputs["x"].CopyFrom(tf.make_tensor_proto(np.zeros(1, np.float32)))
-    code, text = _refusal(zoo.prediction.Predict, request)
+    code, text = refusal(zoo.prediction.Predict, request)
     assert code is INVALID
     assert text.endswith("x...TRUNCATED")
     assert len(text) == 1024 + len("...TRUNCATED")
@@ -235,7 +230,7 @@ def test_classify_refuses_when(
     half_plus_two: Any, request_text: str, code: grpc.StatusCode, text: str
 ) -> None:
     request = text_format.Parse(request_text, classification_pb2.ClassificationRequest())
-    refused, details = _refusal(half_plus_two.prediction.Classify, request)
+    refused, details = refusal(half_plus_two.prediction.Classify, request)
     assert refused is code
     assert details.startswith(text)
 
@@ -263,7 +258,7 @@ def test_regress_refuses_when(half_plus_two: Any, signature: str, text: str) -> 
         f'model_spec {{ name: "half" signature_name: "{signature}" }} {EXAMPLE}',
         regression_pb2.RegressionRequest(),
     )
-    code, details = _refusal(half_plus_two.prediction.Regress, request)
+    code, details = refusal(half_plus_two.prediction.Regress, request)
     assert code is INVALID
     assert details.startswith(text)
 
@@ -298,7 +293,7 @@ def test_metadata_is_refused_when(
     half_plus_two: Any, request_text: str, code: grpc.StatusCode, text: str
 ) -> None:
     request = text_format.Parse(request_text, get_model_metadata_pb2.GetModelMetadataRequest())
-    assert _refusal(half_plus_two.prediction.GetModelMetadata, request) == (code, text)
+    assert refusal(half_plus_two.prediction.GetModelMetadata, request) == (code, text)
 
 
 @pytest.mark.parametrize(
@@ -323,4 +318,4 @@ def test_status_is_refused_when(
     half_plus_two: Any, request_text: str, code: grpc.StatusCode, text: str
 ) -> None:
     request = text_format.Parse(request_text, get_model_status_pb2.GetModelStatusRequest())
-    assert _refusal(half_plus_two.models.GetModelStatus, request) == (code, text)
+    assert refusal(half_plus_two.models.GetModelStatus, request) == (code, text)

@@ -152,7 +152,7 @@ def test_an_incremental_export_is_seen_whole_and_to_the_bit(
     model: Model, start_server: Any
 ) -> None:
     before = model.scores("before")
-    server = start_server("m", model.folder / "models" / "m", "--device_cache_rows=300")
+    server = start_server("m", model.folder / "models" / "m", "--cache_rows=300")
     server.wait_ready()
     model.train(FIRST_STEPS + MORE_STEPS)
     after = model.scores("after")
@@ -183,7 +183,7 @@ def test_an_incremental_export_that_is_killed_half_way_changes_nothing_and_runs_
     model: Model, start_server: Any
 ) -> None:
     before = model.scores("before")
-    server = start_server("m", model.folder / "models" / "m", "--device_cache_rows=300")
+    server = start_server("m", model.folder / "models" / "m", "--cache_rows=300")
     server.wait_ready()
     model.train(FIRST_STEPS + STEPS_OF_A_LARGE_CUT)
     after = model.scores("after")
@@ -205,13 +205,13 @@ def test_an_incremental_export_that_is_killed_half_way_changes_nothing_and_runs_
         end = time.monotonic() + 60
         while True:
             with model.changes() as again:
-                told, errors = again.communicate(timeout=60)
+                output, errors = again.communicate(timeout=60)
             if again.returncode == 0:
                 break
             assert "is held by" in errors, errors
             assert time.monotonic() < end
             time.sleep(1)
-        assert "all servers have taken it" in told
+        assert "all servers have taken it" in output
         done = time.monotonic()
         load.wait_until(lambda: len(load.answers(done)) > 200)
         check_whole(load.answers(), before, after)

@@ -76,7 +76,7 @@ class Signatures(tf.Module):
     """Some read and some write, deep in loops and functions.
 
     A run that reads takes the next number of a sequence that is the same in each process, which
-    tells how many there were.
+    shows how many there were.
     """
 
     def __init__(self) -> None:

@@ -52,7 +52,7 @@ def random_rows(rows: int = 2000, dim: int = 16, seed: int = 0) -> tuple[np.ndar
 
 
 def digests_of(keys: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Returns what a store should tell of these rows."""
+    """Returns what a store should return for these rows."""
     return _native.record_digests(keys, rows, SHARDS)
 
 

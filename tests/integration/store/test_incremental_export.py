@@ -232,10 +232,10 @@ def test_what_does_not_go_on_from_the_last_export_is_refused(store, generation):
 
 @pytest.mark.parametrize(
     ("origin", "said"),
-    [({"lineage": ""}, "does not tell which training"), ({"top": 9}, "only the 9 most frequent")],
+    [({"lineage": ""}, "does not say which training"), ({"top": 9}, "only the 9 most frequent")],
     ids=["an unknown run", "the most used rows only"],
 )
-def test_a_full_export_that_nothing_can_follow_is_told(tmp_path, origin, said):
+def test_a_full_export_that_nothing_can_follow_is_reported(tmp_path, origin, said):
     store = open_store(f"file://{tmp_path}/store", create=True)
     generation = full_export(store, **origin)
     with pytest.raises(FailedPreconditionError, match=f"{said}.*make a full export"):
@@ -243,7 +243,7 @@ def test_a_full_export_that_nothing_can_follow_is_told(tmp_path, origin, said):
     store.close()
 
 
-def test_a_generation_of_an_older_hotrow_is_told_and_one_that_is_not_complete(tmp_path):
+def test_a_generation_of_an_older_hotrow_is_reported_and_one_that_is_not_complete(tmp_path):
     store = open_store(f"file://{tmp_path}/store", create=True)
     generation = full_export(store)
     name = f"generation/{generation.generation}"
@@ -401,7 +401,7 @@ def test_a_full_export_of_the_same_rows_does_not_take_a_generation_with_cuts(sto
     assert seen(store, again) == (state(0)[0], 0)
 
 
-def test_a_full_export_that_is_taken_as_it_is_tells_the_training_of_now(store):
+def test_a_full_export_that_is_taken_as_it_is_records_the_training_of_now(store):
     first = full_export(store)
     again = full_export(store, lineage="another", clocks=(12,))
     assert again.generation == first.generation

@@ -148,7 +148,7 @@ def test_a_reader_takes_its_lease_anew_when_it_was_lost(store):
     name = a_complete_generation(store.records).generation
     with use(store.records, name, "server", seconds=0.9) as lease:
         lease.note_cut(7)
-        # As a failover does, to a replica that never heard of it.
+        # As a failover does, to a replica that never received it.
         lose_the_lease(store.records, name)
         time.sleep(0.5)
         assert [r.cut for r in readers(store.records, name)] == [7]

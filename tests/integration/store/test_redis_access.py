@@ -1,4 +1,4 @@
-"""Who is let in, where, and what a user hears who is not."""
+"""Who is let in, where, and which error a user gets who is not."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_tls_with_certificates_on_both_sides(redis_servers: Any, open_redis: Any
         open_redis(server.url.replace("rediss", "redis"))
 
 
-def test_tls_where_there_is_none_is_told(
+def test_tls_where_there_is_none_is_reported(
     redis_server: Any, open_redis: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hotrow.store.redis.connections.ANSWER_SECONDS", 0.5)
@@ -100,7 +100,7 @@ def test_tls_where_there_is_none_is_told(
 
 
 @pytest.mark.parametrize("password", ["", "wrong"])
-def test_a_missing_or_wrong_password_is_told_and_not_repeated(
+def test_a_missing_or_wrong_password_is_reported_and_not_repeated(
     redis_servers: Any, open_redis: Any, password: str
 ) -> None:
     server = redis_servers.standalone(password="sesame", users=["eve on >sesame ~* +@all"])
@@ -206,7 +206,7 @@ def test_a_full_store_refuses_rows_and_can_still_be_cleared(
     assert store.put(first, 0, keys, rows, versions(len(keys), 2**62)) == len(keys)
 
 
-def test_a_url_of_another_kind_than_the_server_is_told(
+def test_a_url_of_another_kind_than_the_server_is_reported(
     redis_server: Any, redis_cluster: Any, open_redis: Any
 ) -> None:
     with pytest.raises(InvalidArgumentError, match="stands alone is redis://"):

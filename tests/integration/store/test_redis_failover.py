@@ -59,18 +59,18 @@ def test_a_cluster_is_used_by_all_its_primaries(healthy: Any, open_redis: Any) -
     assert slots == [[0, 5460], [5461, 10921], [10922, 16383]]
 
 
-def test_figures_tell_the_memory_of_a_row_and_the_balance(healthy: Any, open_redis: Any) -> None:
+def test_statistics_show_the_memory_of_a_row_and_the_balance(healthy: Any, open_redis: Any) -> None:
     store = open_redis(healthy.url)
     generation, keys, _ = written(store, rows=30_000)
-    figures = store.figures(generation)
-    assert [node.shards for node in figures.nodes] in ([5, 6, 5], [6, 5, 5], [5, 5, 6])
-    assert {node.address for node in figures.nodes} == {n.address for n in healthy.primaries()}
-    assert all(node.used_bytes > 1e6 and node.limit_bytes is None for node in figures.nodes)
-    (table,) = figures.tables
+    statistics = store.statistics(generation)
+    assert [node.shards for node in statistics.nodes] in ([5, 6, 5], [6, 5, 5], [5, 5, 6])
+    assert {node.address for node in statistics.nodes} == {n.address for n in healthy.primaries()}
+    assert all(node.used_bytes > 1e6 and node.limit_bytes is None for node in statistics.nodes)
+    (table,) = statistics.tables
     assert table.name == "t0"
     assert 85 < table.bytes_a_row < 115
     store.delete_rows(generation)
-    assert store.figures(generation).tables[0].bytes_a_row is None
+    assert store.statistics(generation).tables[0].bytes_a_row is None
     assert store.read(generation, 0, keys[:0])[2].tolist() == []
 
 

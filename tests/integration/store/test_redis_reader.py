@@ -12,6 +12,7 @@ import time
 import numpy as np
 import pytest
 from rows_in_redis import TOMBSTONE, VERSION, RowsInRedis, topology_of_one
+from waiting import wait_until
 
 from hotrow import _native
 from hotrow.errors import DataLossError, FailedPreconditionError, InvalidArgumentError
@@ -50,13 +51,6 @@ def timed_read(reader, requests, timeout_seconds):
 
 def all_states(answers):
     return set(np.concatenate([states for _, _, states in answers]).tolist())
-
-
-def wait_until(done, seconds=15.0):
-    end = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_every_key_reads_as_it_lies_in_the_store(stored, redis_server):
@@ -279,7 +273,7 @@ def test_passwords_and_databases_are_used(redis_servers, unix_socket):
     assert "out of range" in message
 
 
-def test_a_user_without_the_commands_is_told_so(redis_servers):
+def test_a_user_without_the_commands_is_reported_so(redis_servers):
     server, stored = started(redis_servers, password="secret", users=["eve on >word ~* +get"])
     reader = reader_of(stored, server, username="eve", password="word")
     answers, code, message = reader.read(stored.asked(), 2.0)

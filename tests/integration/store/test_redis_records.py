@@ -1,4 +1,4 @@
-"""Control records in Redis: what the contract of all stores does not tell."""
+"""Control records in Redis: what the contract of all stores does not cover."""
 
 from __future__ import annotations
 

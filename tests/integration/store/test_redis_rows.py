@@ -36,7 +36,7 @@ def test_what_was_written_lies_in_its_shards_and_is_read(store: Any) -> None:
     assert (read[states == 1] == np.concatenate([rows[::2], rows[:3]])).all()
     assert not read[states == 0].any()
     assert (there == np.where(states == 1, generation.row_version, 0)).all()
-    # Only what was asked for is told.
+    # Only what was asked for is returned.
     assert not np.delete(store.digests(generation, 0, [7]), 7, axis=0).any()
     assert not store.digests(generation, 0, []).any()
 
@@ -109,7 +109,7 @@ def test_many_pages_take_many_commands(store: Any) -> None:
     assert (store.digests(generation, 0) == digests_of(keys, rows)).all()
 
 
-def test_deletion_tells_how_far_it_is_and_goes_on_where_it_was_stopped(
+def test_deletion_shows_how_far_it_is_and_goes_on_where_it_was_stopped(
     store: Any, redis_server: Any
 ) -> None:
     generation, keys, rows = written(store, rows=100_000, dim=4)

@@ -41,7 +41,7 @@ def test_tables_and_generations_do_not_meet(store):
         np.testing.assert_array_equal(store.read(generation, 1, b.keys)[0], b.rows)
 
 
-def test_digests_tell_every_shard_whatever_the_order(store):
+def test_digests_distinguish_every_shard_whatever_the_order(store):
     source = ArrayRows("t", some_keys(3000), float_rows(3000, 4))
     generation = written(store, source)
     wanted = _native.record_digests(source.keys, source.rows, generation.shards)

@@ -15,6 +15,7 @@ import pytest
 import redis
 from redis_servers.tls import access_with, tls_of_client
 from rows_in_redis import RowsInRedis, topology_of, topology_of_one, write_to_cluster
+from waiting import wait_until
 
 from hotrow import _native
 from hotrow.errors import InvalidArgumentError
@@ -55,13 +56,6 @@ def read(client, size):
 
 def with_relay(topology, relay):
     return json.dumps(json.loads(topology) | {"relay": f"unix:{relay.path}"})
-
-
-def wait_until(done, seconds=15.0):
-    end = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +145,7 @@ def resident_bytes() -> int:
 
 
 @pytest.mark.parametrize(
-    ("case", "told"),
+    ("case", "message"),
     [
         ("another authority", b"-TLS [SSL: CERTIFICATE_VERIFY_FAILED]"),
         ("another name", b"not valid for '127.0.0.2'"),
@@ -161,7 +155,7 @@ def resident_bytes() -> int:
         ("no address", b"-TLS 'what' is no host:port"),
     ],
 )
-def test_a_node_that_cannot_be_reached_is_told_at_once(redis_servers, case, told) -> None:
+def test_a_node_that_cannot_be_reached_is_reported_at_once(redis_servers, case, message) -> None:
     bind = {"bind": "127.0.0.1 127.0.0.2"}
     server = redis_servers.standalone(tls=True, settings=bind)
     access, address = access_with(server.certificates), server.address
@@ -180,7 +174,7 @@ def test_a_node_that_cannot_be_reached_is_told_at_once(redis_servers, case, told
     with relay_to(server, access) as relay, connected(relay, address) as client:
         started = time.monotonic()
         answer = read(client, 10_000)
-        assert told in answer
+        assert message in answer
         assert answer.startswith(b"-TLS ")
         assert answer.count(b"\r\n") == 1
         assert answer.endswith(b"\r\n")

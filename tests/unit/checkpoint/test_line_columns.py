@@ -20,7 +20,7 @@ LAYOUTS = {
 
 
 def lines_of(layout, rows=9):
-    """Lines whose weights count up by row and column, so that each tells where it was."""
+    """Lines whose weights count up by row and column, so that each shows where it was."""
     lines = np.random.default_rng(0).integers(0, 256, (rows, layout.line_bytes), np.uint8)
     end = layout.state_offset + layout.vectors * layout.width * layout.state_bytes
     lines[:, end : layout.scalars_offset] = 0  # between the parts

@@ -104,7 +104,7 @@ def test_a_table_comes_back_in_another_number_of_shards(tmp_path, before, after)
     again = Model(dataclasses.replace(LIVELY, shards=after), tmp_path)
     assert again.restore(lines.append) == 11
     assert lines == [
-        f"table 't' was written with {before} shards and has {after} now: sightings of keys "
+        f"table 't' was written with {before} shards and has {after} now: occurrences of keys "
         "without a row start anew"
     ]
     assert again.table.digest() == written.table.digest()

@@ -56,7 +56,7 @@ def test_rows_come_back_in_order_from_pieces_that_are_all_full_but_the_last(
             np.testing.assert_array_equal(found, reader.all[number])
 
 
-def test_the_writing_ends_where_it_is_told_to(tmp_path):
+def test_the_writing_ends_where_it_should(tmp_path):
     def stop():
         raise KeyboardInterrupt
 

@@ -278,7 +278,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", str(path)], check=True)
 
 
-def test_a_full_file_system_is_refused_early_and_told_late(small_disk, monkeypatch):
+def test_a_full_file_system_is_refused_early_and_reported_late(small_disk, monkeypatch):
     lines = []
     trained = Trained(small_disk / "c", config_of(dim=16), lines.append)
     trained.train(0, 1)

@@ -19,7 +19,7 @@ from hotrow.trainer.data.format_guess import guess_format
         ("f.libsvm.zst", "libsvm"),
     ],
 )
-def test_the_ending_tells_the_format(name: str, expected: str) -> None:
+def test_the_ending_shows_the_format(name: str, expected: str) -> None:
     assert guess_format(name) == expected
 
 

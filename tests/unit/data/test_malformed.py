@@ -89,7 +89,7 @@ def test_lines_are_numbered_across_blocks_and_blank_lines(tmp_path: Path) -> Non
     assert file.malformed == Malformed(count=2, first_line=40_004)
 
 
-def test_the_first_bad_line_is_told_whatever_is_wrong_with_it(tmp_path: Path) -> None:
+def test_the_first_bad_line_is_reported_whatever_is_wrong_with_it(tmp_path: Path) -> None:
     good = "\t".join(["1"] * 40) + "\n"
     path = tmp_path / "two.tsv"
     path.write_text(good + good.replace("1", "x", 1) + good + "short\n")

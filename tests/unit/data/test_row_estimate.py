@@ -39,7 +39,7 @@ def test_parquet_knows_its_rows(tmp_path: Path) -> None:
     assert expected_rows(tmp_path / "a.parquet") == 12_345
 
 
-def test_a_missing_or_damaged_file_is_told(tmp_path: Path, write: Write) -> None:
+def test_a_missing_or_damaged_file_is_reported(tmp_path: Path, write: Write) -> None:
     for name in ("a.tsv", "a.parquet"):
         with pytest.raises(NotFoundError, match=rf"data file .*{name} does not exist"):
             expected_rows(tmp_path / name)

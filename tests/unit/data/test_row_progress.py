@@ -40,7 +40,7 @@ def test_a_bound_holds_where_the_file_has_more_rows() -> None:
     assert stream.getvalue().startswith("1,000 of 1,500 rows read, ")
 
 
-def test_a_bar_shows_the_total_that_the_share_tells() -> None:
+def test_a_bar_shows_the_total_that_the_share_shows() -> None:
     stream = Terminal()
     with RowProgress("read", None, stream) as progress:
         progress.add(1000, 0.25)

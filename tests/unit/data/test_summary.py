@@ -16,7 +16,7 @@ from hotrow.trainer.data.summary import summarize
 Write = Callable[..., Path]
 
 
-def test_figures_of_a_small_csv(write: Write) -> None:
+def test_metrics_of_a_small_csv(write: Write) -> None:
     rows = ["1,a,7,1", "2,a,,0", ",b,7,0", "4,,8,0", "broken", "nan,a,9,1"]
     path = write("a.csv", "x,t,id,label\n" + "\n".join(rows))
     columns = [

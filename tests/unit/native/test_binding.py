@@ -1,4 +1,4 @@
-"""The binding: its stub tells the truth, its errors are ours, its version is checked."""
+"""The binding: its stub is true, its errors are ours, its version is checked."""
 
 from __future__ import annotations
 

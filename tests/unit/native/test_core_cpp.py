@@ -51,8 +51,8 @@ def test_the_tests_of_mpi_pass_on_every_rank(
     result = run_ranks(count, [f"-tc={cases}"], executable=str(program), env=env)
     if cases.startswith("failing"):
         # How a process ends after that is MPI's affair.
-        told = f"rank {count - 1}: the data is gone\n"
-        assert all(told in output for output in result.outputs)
+        line = f"rank {count - 1}: the data is gone\n"
+        assert all(line in output for output in result.outputs)
         assert not any("ERROR" in output for output in result.outputs)
     else:
         assert all("Status: SUCCESS" in output for output in result.outputs)

@@ -141,7 +141,7 @@ def test_put_writes_over_older_rows_only_and_tombstones_hide_rows(tmp_path):
     rows, states = rows_of(reader(tmp_path), keys)
     assert states.tolist() == [1, 1, 0, 1]
     assert rows[[0, 1, 3], 0].tolist() == [1.0, 2.0, 2.0]
-    # A double would not tell these versions apart.
+    # A double would not distinguish these versions.
     assert writer.put(keys[2:3], new[:1], np.array([border], np.uint64)) == 0
     assert writer.put(keys[2:3], new[:1], np.array([border + 2], np.uint64)) == 1
 

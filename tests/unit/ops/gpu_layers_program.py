@@ -173,22 +173,22 @@ CASES: dict[str, tuple[dict[str, Any], Callable[[Ranker], list[float]]]] = {
 
 def facts(layer: hotrow.DistributedEmbedding) -> dict[str, Any]:
     """Returns what the tables of a layer hold, in every way that there is to see it."""
-    told = {}
+    results = {}
     for name, table in layer.tables.items():
         with_clocks = table.digest()
         snapshot = table.snapshot("all")
         read = [digest(array) for array in snapshot.read(100_000)]
         snapshot.close()
         exported = np.concatenate([rows.lines for rows in table.export_batches(500)])
-        figures = {
+        statistics = {
             key: value
             for key, value in table.statistics().items()
             if key != "bytes" and not key.startswith("cache")
         }
         rows = digest(table.lookup(np.arange(0, KEYS, 7)))
         state = digest(np.frombuffer(table.state(), np.uint8))
-        told[name] = [with_clocks, table.step, read, digest(exported), figures, rows, state]
-    return told
+        results[name] = [with_clocks, table.step, read, digest(exported), statistics, rows, state]
+    return results
 
 
 def evaluation(model: Ranker) -> dict[str, str]:
@@ -201,10 +201,10 @@ def evaluation(model: Ranker) -> dict[str, str]:
     weights = {"history": tf.ragged.constant([[0.5, 2.0], [], [1.0]], dtype=tf.float32)}
     before = facts(model.embedding)
     rows = model.embedding(keys, weights=weights)
-    told = {name: digest(values) for name, values in rows.items()}
-    told["scores"] = digest(model((keys, weights)))
+    results = {name: digest(values) for name, values in rows.items()}
+    results["scores"] = digest(model((keys, weights)))
     assert facts(model.embedding) == before
-    return told
+    return results
 
 
 def saved_and_restored(caches: list[Any], folder: Path) -> dict[str, Any]:
@@ -263,13 +263,13 @@ def run_of_the_command(cache: dict[str, Any], folder: Path) -> dict[str, Any]:
     config = parse_config(values)
     second = train_run(config, folder / "run", resume=True)
     # Without a cache there are none.
-    for figures in second.tables.values():
-        assert figures["cache_rows_ahead"] > 0
+    for statistics in second.tables.values():
+        assert statistics["cache_rows_prefetched"] > 0
     model = build_model(config)
     checkpoints = CheckpointDirectory(folder / "run" / CHECKPOINTS, keep=3)
     assert checkpoints.restore_newest(model, optimizer=None, report=print) is not None
-    told = {name: [table.digest(), table.step] for name, table in model.tables().items()}
-    return {"qualities": [repr(first.train), repr(second.train)], "tables": told}
+    results = {name: [table.digest(), table.step] for name, table in model.tables().items()}
+    return {"qualities": [repr(first.train), repr(second.train)], "tables": results}
 
 
 def check_refusals(cache: hotrow.Cache) -> None:
@@ -279,7 +279,7 @@ def check_refusals(cache: hotrow.Cache) -> None:
     features = [hotrow.FeatureConfig("a", cached), hotrow.FeatureConfig("b", plain)]
     with pytest.raises(InvalidArgumentError, match=r"'cached' on .* and 'plain' on "):
         hotrow.DistributedEmbedding(features)
-    elsewhere = hotrow.TableConfig("t", 4, cache=hotrow.Cache(device_rows=9, device="gpu:1"))
+    elsewhere = hotrow.TableConfig("t", 4, cache=hotrow.Cache(rows=9, device="gpu:1"))
     with pytest.raises(FailedPreconditionError, match="TensorFlow has no GPU 1"):
         hotrow.DistributedEmbedding([hotrow.FeatureConfig("a", elsewhere)])
 
@@ -290,33 +290,33 @@ def main(device: str, folder: Path) -> None:
     if device == "gpu":
         # Smaller than the distinct keys of the tables; of the batches, too.
         caches = [
-            hotrow.Cache(device_rows=48, device="gpu"),
-            hotrow.Cache(device_rows=300, policy="lru", device="gpu:0"),
+            hotrow.Cache(rows=48, device="gpu"),
+            hotrow.Cache(rows=300, policy="lru", device="gpu:0"),
         ]
-        section = {"device_rows": 100, "device": "gpu", "lookahead": 2, "warmup": 0.5}
+        section = {"rows": 100, "device": "gpu", "prefetch": 2, "warmup": 0.5}
         check_refusals(caches[0])
-    told: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for name, (options, train) in CASES.items():
         model = Ranker(caches, **options)
         losses = train(model)
-        told[name] = {
+        results[name] = {
             "losses": losses,
             "evaluation": evaluation(model),
             "tables": facts(model.embedding),
         }
         for table in model.embedding.tables.values() if device == "gpu" else ():
-            figures = table.statistics()
-            assert figures["cache_slots"] > 0
-            assert figures["cache_hits"] > 0
-            assert figures["cache_evicted"] > 0
-    told["saved and restored"] = saved_and_restored(caches, folder)
-    told["exported"] = exported(caches, folder)
-    told["a run of the command"] = run_of_the_command(section, folder)
+            statistics = table.statistics()
+            assert statistics["cache_slots"] > 0
+            assert statistics["cache_hits"] > 0
+            assert statistics["cache_evicted"] > 0
+    results["saved and restored"] = saved_and_restored(caches, folder)
+    results["exported"] = exported(caches, folder)
+    results["a run of the command"] = run_of_the_command(section, folder)
     if device == "gpu":
         core = ctypes.CDLL(str(Path(hotrow.__file__).with_name("libhotrow_core.so")))
         # All of the GPU's memory came from TensorFlow's allocator.
         assert core.simt_device_allocations() == 0
-    print(json.dumps(told))
+    print(json.dumps(results))
 
 
 if __name__ == "__main__":

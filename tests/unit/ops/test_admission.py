@@ -1,4 +1,4 @@
-"""Which keys get a row: exactly at the n-th sighting, or by a filter that is never late."""
+"""Which keys get a row: exactly at the n-th occurrence, or by a filter that is never late."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from unit.ops.small_layer import KEYS, Model, apply, layer
 import hotrow
 from hotrow.ops.table import Table
 
-SIGHTINGS = 4
+OCCURRENCES = 4
 
 
 def trainer(embedding, **options):
@@ -33,8 +33,8 @@ def trainer(embedding, **options):
 
 
 @pytest.mark.parametrize("update", ["step", "backward"])
-def test_a_key_is_admitted_exactly_at_its_nth_sighting(update):
-    options = {"admission": hotrow.Admission(SIGHTINGS), "default_value": 0.5}
+def test_a_key_is_admitted_exactly_at_its_nth_occurrence(update):
+    options = {"admission": hotrow.Admission(OCCURRENCES), "default_value": 0.5}
     embedding = layer(update, hotrow.SGD(0.125), table=options)
     table, step = embedding.tables["t"], trainer(embedding)
     everything = np.arange(-20, 20)
@@ -44,10 +44,10 @@ def test_a_key_is_admitted_exactly_at_its_nth_sighting(update):
     for _ in range(40):
         keys = random.integers(-20, 20, random.integers(0, 12))
         times = Counter(keys.tolist())
-        # Sightings count with their multiplicity, before the batch is read.
-        admitted_before = {key for key in seen if seen[key] >= SIGHTINGS}
+        # Occurrences count with their multiplicity, before the batch is read.
+        admitted_before = {key for key in seen if seen[key] >= OCCURRENCES}
         seen.update(times)
-        rows = {key: expected[key] for key in times if seen[key] >= SIGHTINGS}
+        rows = {key: expected[key] for key in times if seen[key] >= OCCURRENCES}
         refused += sum(times[key] for key in times if key not in rows)
         read = step(keys)
         for key, row in zip(keys.tolist(), read, strict=True):
@@ -58,14 +58,14 @@ def test_a_key_is_admitted_exactly_at_its_nth_sighting(update):
         assert set(held) == admitted_before | set(rows)
         for key in held:
             np.testing.assert_allclose(held[key], expected[key], atol=1e-6)
-        told = table.statistics()
-        assert told["admitted"] == told["rows"] == len(held)
-        assert told["waiting"] == len(seen) - len(held)
-        assert told["refused"] == refused
+        statistics = table.statistics()
+        assert statistics["admitted"] == statistics["rows"] == len(held)
+        assert statistics["waiting"] == len(seen) - len(held)
+        assert statistics["refused"] == refused
     assert 5 < len(held) < 40
 
 
-def test_one_sighting_admits_every_key_at_once():
+def test_one_occurrence_admits_every_key_at_once():
     embedding = layer(table={"admission": hotrow.Admission(1)})
     read = trainer(embedding)(KEYS)
     first = layer().tables["t"].lookup(KEYS, insert=True)
@@ -129,8 +129,8 @@ def test_a_step_of_two_uses_drops_the_gradient_of_the_use_before_the_admission()
 ERROR_RATE, EXPECTED = 0.02, 20_000
 
 
-def bloom_table(sightings):
-    admission = hotrow.Admission(sightings, "bloom", EXPECTED, ERROR_RATE)
+def bloom_table(occurrences):
+    admission = hotrow.Admission(occurrences, "bloom", EXPECTED, ERROR_RATE)
     return Table(hotrow.TableConfig("t", 1, admission=admission), seed=1)
 
 
@@ -143,7 +143,7 @@ def test_a_filter_is_never_late_and_early_at_most_at_its_error_rate():
     early_before = table.size
     assert early_before <= ERROR_RATE * EXPECTED
     table.lookup(keys, insert=True)
-    assert table.size == EXPECTED  # all had their second sighting
+    assert table.size == EXPECTED  # all had their second occurrence
 
 
 def test_new_keys_meet_the_error_rate_of_a_full_filter():
@@ -157,7 +157,7 @@ def test_new_keys_meet_the_error_rate_of_a_full_filter():
     assert 0 < early < ERROR_RATE * new + 3 * np.sqrt(ERROR_RATE * new)
 
 
-def test_a_filter_counts_up_to_many_sightings_and_is_never_late():
+def test_a_filter_counts_up_to_many_occurrences_and_is_never_late():
     table, exact = bloom_table(10), Counter()
     random = np.random.default_rng(4)
     for _ in range(60):

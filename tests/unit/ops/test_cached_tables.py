@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import hotrow
 from hotrow.errors import InvalidArgumentError
-from hotrow.trainer.look_ahead import look_ahead
+from hotrow.trainer.prefetch import prefetch
 
 VOCABULARY = 20_000
 OPTIMIZERS: dict[str, Any] = {
@@ -74,15 +74,15 @@ def test_any_cache_ratio_gives_the_table_without_a_cache(name: str, update: str)
     losses, layer = train(plain, update)
     expected = layer.tables["t"]
     for ratio in (0.001, 0.01, 0.1, 1.0):
-        cached = replace(plain, cache=hotrow.Cache(cache_ratio=ratio))
+        cached = replace(plain, cache=hotrow.Cache(ratio=ratio))
         cached_losses, cached_layer = train(cached, update)
         table = cached_layer.tables["t"]
         assert cached_losses == losses
         assert table.digest() == expected.digest()
-        figures = table.statistics()
-        assert figures["cache_slots"] >= ratio * VOCABULARY
-        assert figures["cache_hits"] > 0
-        assert ratio == 1.0 or figures["cache_evicted"] > 0
+        statistics = table.statistics()
+        assert statistics["cache_slots"] >= ratio * VOCABULARY
+        assert statistics["cache_hits"] > 0
+        assert ratio == 1.0 or statistics["cache_evicted"] > 0
 
 
 def train_ahead(
@@ -120,39 +120,39 @@ def train_ahead(
     for number in range(2):
         fresh = number == 1
 
-        def hand_over(coming: list[dict[str, tf.Tensor]]) -> None:
+        def hand_over(batches: list[dict[str, tf.Tensor]]) -> None:
             nonlocal fresh
-            layer.look_ahead(coming)
+            layer.prefetch(batches)
             # Once, however fast the steps are, rows that left the cache come before their batch.
             for table in layer.tables.values() if fresh else ():
-                table.wait_for_look_ahead()
+                table.wait_for_prefetch()
             fresh = False
 
-        losses += [float(step(inputs)) for inputs in look_ahead(epoch, window, hand_over)]
+        losses += [float(step(inputs)) for inputs in prefetch(epoch, window, hand_over)]
     for table in layer.tables.values():
-        table.wait_for_look_ahead()
+        table.wait_for_prefetch()
     return losses, layer
 
 
 @ONE_HERE
-def test_any_cache_ratio_and_look_ahead_gives_the_table_without_a_cache(name: str) -> None:
+def test_any_cache_ratio_and_prefetch_gives_the_table_without_a_cache(name: str) -> None:
     plain = hotrow.TableConfig("t", 8, VOCABULARY, optimizer=OPTIMIZERS[name])
     losses, layer = train_ahead([plain], 0)
     expected = layer.tables["t"]
     for ratio in (0.001, 0.01, 0.1, 1.0):
         for window in (0, 1, 8, 32):
-            cached = replace(plain, cache=hotrow.Cache(cache_ratio=ratio))
+            cached = replace(plain, cache=hotrow.Cache(ratio=ratio))
             cached_losses, cached_layer = train_ahead([cached], window)
             table = cached_layer.tables["t"]
-            case = f"ratio {ratio}, look-ahead {window}"
+            case = f"ratio {ratio}, prefetching {window}"
             assert cached_losses == losses, case
             assert table.digest() == expected.digest(), case
-            figures = table.statistics()
-            assert figures["cache_misses"] > 0, case
+            statistics = table.statistics()
+            assert statistics["cache_misses"] > 0, case
             # With as many slots as keys a set may still be full.
-            assert ratio == 1 or figures["cache_evicted"] > 0, case
-            assert ratio == 1 or (figures["cache_ahead"] > 0) == (window > 0), case
-            assert figures["cache_steps"] == 68
+            assert ratio == 1 or statistics["cache_evicted"] > 0, case
+            assert ratio == 1 or (statistics["cache_prefetched"] > 0) == (window > 0), case
+            assert statistics["cache_steps"] == 68
 
 
 @ONE_HERE
@@ -161,10 +161,10 @@ def test_lines_on_disk_give_the_table_in_memory(name: str, tmp_path: Path) -> No
     losses, layer = train_ahead([plain], 0)
     expected = layer.tables["t"]
     for ratio, window in ((0.001, 0), (0.001, 8), (0.1, 1), (1.0, 32)):
-        cache = hotrow.Cache(cache_ratio=ratio, disk=str(tmp_path))
+        cache = hotrow.Cache(ratio=ratio, disk=str(tmp_path))
         disk_losses, disk_layer = train_ahead([replace(plain, cache=cache)], window)
         table = disk_layer.tables["t"]
-        case = f"ratio {ratio}, look-ahead {window}"
+        case = f"ratio {ratio}, prefetching {window}"
         assert disk_losses == losses, case
         assert table.digest() == expected.digest(), case
         keys = np.arange(VOCABULARY)
@@ -172,35 +172,35 @@ def test_lines_on_disk_give_the_table_in_memory(name: str, tmp_path: Path) -> No
         exported = np.concatenate([batch.lines for batch in table.export_batches(1000)])
         wanted = np.concatenate([batch.lines for batch in expected.export_batches(1000)])
         assert np.array_equal(exported, wanted), case
-        figures = table.statistics()
-        assert figures["disk_bytes"] > 0, case
-        assert figures["disk_lines_read"] > 0, case
+        statistics = table.statistics()
+        assert statistics["disk_bytes"] > 0, case
+        assert statistics["disk_lines_read"] > 0, case
     assert list(tmp_path.iterdir()) == []  # the files have no name
 
 
 @pytest.mark.parametrize("policy", ["lfu", "lru"])
 @pytest.mark.parametrize("window", [1, 8])
-def test_look_ahead_with_several_tables_shards_and_types_of_rows(window: int, policy: str) -> None:
+def test_prefetch_with_several_tables_shards_and_types_of_rows(window: int, policy: str) -> None:
     plain = [
         hotrow.TableConfig("a", 8, optimizer=hotrow.Adam(0.01), shards=3, dtype="bfloat16"),
         hotrow.TableConfig("b", 4, optimizer=hotrow.Adagrad(0.1), shards=2, hash_owner=True),
         hotrow.TableConfig("c", 1, optimizer=hotrow.SGD(0.1)),  # without a cache
     ]
-    cache = hotrow.Cache(device_rows=700, policy=policy)  # type: ignore[arg-type]
+    cache = hotrow.Cache(rows=700, policy=policy)  # type: ignore[arg-type]
     cached = [replace(table, cache=cache) for table in plain[:2]] + plain[2:]
     losses, layer = train_ahead(plain, 0)
     cached_losses, cached_layer = train_ahead(cached, window)
     assert cached_losses == losses
     for name, table in cached_layer.tables.items():
         assert table.digest() == layer.tables[name].digest()
-        assert (table.statistics()["cache_ahead"] > 0) == (name != "c")
+        assert (table.statistics()["cache_prefetched"] > 0) == (name != "c")
 
 
 @pytest.mark.parametrize("first", [0, 600])
 @pytest.mark.parametrize("second", [0, 600, 3000])
 def test_weights_are_loaded_into_a_table_with_another_cache(first: int, second: int) -> None:
     def table(rows: int) -> hotrow.TableConfig:
-        cache = hotrow.Cache(device_rows=rows) if rows else None
+        cache = hotrow.Cache(rows=rows) if rows else None
         return hotrow.TableConfig("t", 4, optimizer=hotrow.Adam(0.01), cache=cache)
 
     _, trained = train_ahead([table(first)], 8 if first else 0)
@@ -218,14 +218,14 @@ def test_shards_and_types_of_rows_come_out_the_same() -> None:
         "t", 8, optimizer=hotrow.Adam(0.01), shards=3, dtype="bfloat16", state_dtype="float16"
     )
     losses, layer = train(plain, "step")
-    for cache in (hotrow.Cache(device_rows=700), hotrow.Cache(device_rows=700, policy="lru")):
+    for cache in (hotrow.Cache(rows=700), hotrow.Cache(rows=700, policy="lru")):
         cached_losses, cached_layer = train(replace(plain, cache=cache), "step")
         assert cached_losses == losses
         assert cached_layer.tables["t"].digest() == layer.tables["t"].digest()
 
 
 def test_a_hit_counts_once_and_as_often_as_its_key_appeared() -> None:
-    _, layer = train_ahead([hotrow.TableConfig("t", 4, cache=hotrow.Cache(device_rows=600))], 0)
+    _, layer = train_ahead([hotrow.TableConfig("t", 4, cache=hotrow.Cache(rows=600))], 0)
     table = layer.tables["t"]
     table.clear()
     table.lookup(np.array([1, 2, 2, 3]), insert=True)
@@ -237,7 +237,7 @@ def test_a_hit_counts_once_and_as_often_as_its_key_appeared() -> None:
 
 
 def test_reading_does_not_change_what_is_cached() -> None:
-    _, layer = train(hotrow.TableConfig("t", 8, cache=hotrow.Cache(device_rows=600)), "step")
+    _, layer = train(hotrow.TableConfig("t", 8, cache=hotrow.Cache(rows=600)), "step")
     table = layer.tables["t"]
     before = table.statistics()
     keys = np.arange(-5, 3000)
@@ -254,7 +254,7 @@ def test_bytes_bound_the_memory_of_the_cache() -> None:
     config = hotrow.TableConfig("t", 16, optimizer=hotrow.Adagrad(0.1))
     _, layer = train(config, "step")
     for mebibytes in (1, 4):
-        cache = hotrow.Cache(device_bytes=mebibytes << 20)
+        cache = hotrow.Cache(bytes=mebibytes << 20)
         _, cached = train(replace(config, cache=cache), "step")
         table = cached.tables["t"]
         # At most one set of each partition more, for they have equally many.
@@ -266,14 +266,14 @@ def test_bytes_bound_the_memory_of_the_cache() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, r"Cache\(device_rows, device_bytes, cache_ratio\)"),
-        ({"device_rows": 5, "cache_ratio": 0.5}, "exactly one"),
-        ({"device_rows": 0}, "Cache.device_rows"),
-        ({"device_rows": 1.5}, "Cache.device_rows"),
-        ({"device_bytes": -1}, "Cache.device_bytes"),
-        ({"cache_ratio": 0.0}, "Cache.cache_ratio"),
-        ({"cache_ratio": 1.5}, "Cache.cache_ratio"),
-        ({"device_rows": 5, "policy": "fifo"}, "Cache.policy"),
+        ({}, r"Cache\(rows, bytes, ratio\)"),
+        ({"rows": 5, "ratio": 0.5}, "exactly one"),
+        ({"rows": 0}, "Cache.rows"),
+        ({"rows": 1.5}, "Cache.rows"),
+        ({"bytes": -1}, "Cache.bytes"),
+        ({"ratio": 0.0}, "Cache.ratio"),
+        ({"ratio": 1.5}, "Cache.ratio"),
+        ({"rows": 5, "policy": "fifo"}, "Cache.policy"),
     ],
 )
 def test_a_wrong_cache_is_refused_by_name(options: dict[str, Any], message: str) -> None:
@@ -283,11 +283,11 @@ def test_a_wrong_cache_is_refused_by_name(options: dict[str, Any], message: str)
 
 def test_a_share_needs_a_vocabulary() -> None:
     with pytest.raises(InvalidArgumentError, match="vocabulary_size is None"):
-        hotrow.TableConfig("t", 8, cache=hotrow.Cache(cache_ratio=0.5))
+        hotrow.TableConfig("t", 8, cache=hotrow.Cache(ratio=0.5))
 
 
 def test_a_cache_survives_the_configuration_of_a_saved_model() -> None:
-    table = hotrow.TableConfig("t", 8, cache=hotrow.Cache(device_bytes=1 << 20, policy="lru"))
+    table = hotrow.TableConfig("t", 8, cache=hotrow.Cache(bytes=1 << 20, policy="lru"))
     layer = hotrow.DistributedEmbedding([hotrow.FeatureConfig("user", table)])
     again = hotrow.DistributedEmbedding.from_config(layer.get_config())
     assert again.tables["t"].config == table

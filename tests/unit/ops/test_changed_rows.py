@@ -29,7 +29,7 @@ def keys_of(table, since, row_type="float32"):
     )
 
 
-def test_rows_of_later_steps_are_told_and_those_of_the_step_itself_are_not():
+def test_rows_of_later_steps_are_reported_and_those_of_the_step_itself_are_not():
     table, step = trained()
     step(1, 2)
     step(2, 3)
@@ -42,7 +42,7 @@ def test_rows_of_later_steps_are_told_and_those_of_the_step_itself_are_not():
     assert keys_of(table, 0) == ([1, 2, 3, 4], [])
 
 
-def test_a_row_without_a_step_yet_is_told_until_an_export_of_a_later_step():
+def test_a_row_without_a_step_yet_is_reported_until_an_export_of_a_later_step():
     table, step = trained()
     step(1)
     table.lookup(np.array([9]), insert=True)
@@ -54,7 +54,7 @@ def test_a_row_without_a_step_yet_is_told_until_an_export_of_a_later_step():
     assert keys_of(table, table.step) == ([], []), "lookups change no row"
 
 
-def test_expired_keys_are_told_once_and_not_when_they_are_back():
+def test_expired_keys_are_reported_once_and_not_when_they_are_back():
     table, step = trained(expiry=Expiry(after_steps=2, sweep_steps=1))
     step(1, 2, 3)
     since = table.step

@@ -96,7 +96,7 @@ def test_bytes_and_time_are_counted_as_dense(ranks):
     assert counts["nanoseconds"] > 0
 
 
-def test_a_rank_that_fails_is_told_to_who_waits_for_sums(ranks):
+def test_a_rank_that_fails_is_reported_to_who_waits_for_sums(ranks):
     def body(rank):
         if rank.is_first:
             return rank.fail(DataLossError("the data is gone"))
@@ -182,8 +182,8 @@ def test_the_first_bucket_goes_before_the_tables_and_the_others_after_them(ranks
             rows = layer({"user": keys}, training=True)["user"]
             loss = tf.reduce_sum(top(bottom(dense_input) * rows))
         weights = [*bottom.trainable_weights, *top.trainable_weights, layer.anchor.value]
-        *gradients, witness = tape.gradient(loss, weights)
-        return sum_over_ranks(gradients, ranks[0], bucket_bytes=300), witness
+        *gradients, commit_token = tape.gradient(loss, weights)
+        return sum_over_ranks(gradients, ranks[0], bucket_bytes=300), commit_token
 
     given = (tf.TensorSpec([None, 8]), tf.TensorSpec([None], tf.int64))
     graph = tf.function(step).get_concrete_function(*given).graph

@@ -69,7 +69,7 @@ def test_weights_of_another_table_are_refused_by_name(tmp_path):
     assert half.embedding.tables["t"].size == 0
 
 
-def test_clocks_counts_sightings_and_tombstones_are_kept(tmp_path):
+def test_clocks_counts_occurrences_and_tombstones_are_kept(tmp_path):
     options = {"admission": hotrow.Admission(3), "expiry": hotrow.Expiry(2, sweep_steps=1)}
     model, other = (Model(layer(optimizer=hotrow.Adam(), table=options)) for _ in range(2))
     for one in (model, other):
@@ -84,7 +84,7 @@ def test_clocks_counts_sightings_and_tombstones_are_kept(tmp_path):
     assert loaded.digest() == table.digest()
     assert loaded.state() == table.state()
     assert loaded.tombstones()[0].tolist() == [7]
-    for one in (model, other):  # the third sighting of 5
+    for one in (model, other):  # the third occurrence of 5
         one.train_on_batch(np.array([5, 8]), np.ones(2))
     assert {5, 6} == {int(key) for batch in loaded.export_batches() for key in batch.keys}
     assert loaded.digest() == table.digest()

@@ -79,10 +79,10 @@ def test_rows_expire_as_in_plain_python(expiry, update):
         assert headers == exact.rows
         tombstones = dict(zip(*(array.tolist() for array in table.tombstones()), strict=True))
         assert tombstones == exact.tombstones
-        told = table.statistics()
-        assert told["expired"] == exact.expired
-        assert told["tombstones"] == len(tombstones)
-        assert told["rows"] == table.size == len(exact.rows)
+        statistics = table.statistics()
+        assert statistics["expired"] == exact.expired
+        assert statistics["tombstones"] == len(tombstones)
+        assert statistics["rows"] == table.size == len(exact.rows)
     assert exact.expired > 50
     assert returned > 10
 
@@ -132,7 +132,7 @@ def test_an_expired_key_must_be_admitted_again():
     assert set(lines_of(table)) == {8}
     step(np.array([7, 8]))
     assert set(lines_of(table)) == {8}
-    assert table.tombstones()[0].tolist() == [7]  # a sighting alone brings nobody back
+    assert table.tombstones()[0].tolist() == [7]  # an occurrence alone brings nobody back
     step(np.array([7, 8]))
     assert set(lines_of(table)) == {7, 8}
     assert table.tombstones()[0].tolist() == []

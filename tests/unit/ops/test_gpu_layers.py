@@ -32,7 +32,7 @@ def emulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def told(
+def results(
     emulated: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, tuple[Path, dict[str, Any]]]:
     """Returns what the program did and said, without and with caches on a GPU."""
@@ -71,21 +71,21 @@ def told(
         "a run of the command",
     ],
 )
-def test_a_layer_over_a_gpu_does_what_one_in_memory_does(told: Any, case: str) -> None:
-    assert told["gpu"][1][case] == told["cpu"][1][case]
+def test_a_layer_over_a_gpu_does_what_one_in_memory_does(results: Any, case: str) -> None:
+    assert results["gpu"][1][case] == results["cpu"][1][case]
 
 
-def test_nothing_else_was_told(told: Any) -> None:
-    assert told["gpu"][1] == told["cpu"][1]
+def test_nothing_else_was_printed(results: Any) -> None:
+    assert results["gpu"][1] == results["cpu"][1]
 
 
-def test_the_norm_that_clips_is_small_enough_to_clip(told: Any) -> None:
-    answers = told["cpu"][1]
+def test_the_norm_that_clips_is_small_enough_to_clip(results: Any) -> None:
+    answers = results["cpu"][1]
     assert answers["clipped"]["tables"] != answers["compiled"]["tables"]
 
 
-def test_a_run_on_a_gpu_is_loaded_where_there_is_none(told: Any) -> None:
-    folder, answers = told["gpu"]
+def test_a_run_on_a_gpu_is_loaded_where_there_is_none(results: Any) -> None:
+    folder, answers = results["gpu"]
     run = load_run(folder / "run")
     assert run.config.cache.device == "gpu"
     tables = {name: [t.digest(), t.step] for name, t in run.model.tables().items()}
@@ -96,7 +96,7 @@ def test_a_run_on_a_gpu_is_loaded_where_there_is_none(told: Any) -> None:
 def test_without_a_gpu_a_table_says_so_and_what_to_do(device: str) -> None:
     if tf.config.list_physical_devices("GPU"):
         pytest.skip("there is a GPU here")
-    table = hotrow.TableConfig("t", 4, cache=hotrow.Cache(device_rows=100, device=device))
+    table = hotrow.TableConfig("t", 4, cache=hotrow.Cache(rows=100, device=device))
     wanted = rf"table 't': .*'{device}'.*Cache\(device='cpu'\)"
     with pytest.raises(FailedPreconditionError, match=wanted):
         hotrow.DistributedEmbedding([hotrow.FeatureConfig("f", table)])
@@ -105,18 +105,18 @@ def test_without_a_gpu_a_table_says_so_and_what_to_do(device: str) -> None:
 @pytest.mark.parametrize("device", ["GPU", "gpu:", "gpu:-1", "gpu:01", "cuda", "", 0, None])
 def test_a_device_that_is_none_is_refused_by_name(device: Any) -> None:
     with pytest.raises(InvalidArgumentError, match=r"Cache.device is .*'cpu', 'gpu' or 'gpu:N'"):
-        hotrow.Cache(device_rows=100, device=device)
+        hotrow.Cache(rows=100, device=device)
 
 
 def test_a_device_has_its_number() -> None:
     devices = ("cpu", "gpu", "gpu:0", "gpu:12")
-    numbers = [hotrow.Cache(device_rows=1, device=device).gpu for device in devices]
+    numbers = [hotrow.Cache(rows=1, device=device).gpu for device in devices]
     assert numbers == [None, 0, 0, 12]
 
 
 def test_rows_on_disk_need_a_cache_in_memory() -> None:
     with pytest.raises(InvalidArgumentError, match=r"Cache.disk is '/d'; .* GPU"):
-        hotrow.Cache(device_rows=100, device="gpu", disk="/d")
+        hotrow.Cache(rows=100, device="gpu", disk="/d")
 
 
 def configuration(cache: dict[str, Any]) -> RunConfig:
@@ -132,16 +132,16 @@ def configuration(cache: dict[str, Any]) -> RunConfig:
 
 
 def test_a_configuration_puts_caches_on_a_gpu() -> None:
-    cache = configuration({"device_rows": 100, "device": "gpu:1"}).cache.as_spec()
-    assert cache == hotrow.Cache(device_rows=100, device="gpu:1")
+    cache = configuration({"rows": 100, "device": "gpu:1"}).cache.as_spec()
+    assert cache == hotrow.Cache(rows=100, device="gpu:1")
 
 
 @pytest.mark.parametrize(
     ("cache", "message"),
     [
         ({"device": "gpu"}, "device is 'gpu' without a cache"),
-        ({"device_rows": 9, "device": "tpu"}, "Cache.device is 'tpu'"),
-        ({"device_rows": 9, "device": "gpu", "disk": "/d"}, "rows on disk need one in RAM"),
+        ({"rows": 9, "device": "tpu"}, "Cache.device is 'tpu'"),
+        ({"rows": 9, "device": "gpu", "disk": "/d"}, "rows on disk need one in RAM"),
     ],
 )
 def test_a_wrong_device_in_a_configuration_is_refused(cache: dict[str, Any], message: str) -> None:
@@ -150,5 +150,5 @@ def test_a_wrong_device_in_a_configuration_is_refused(cache: dict[str, Any], mes
 
 
 def test_a_saved_layer_keeps_the_device() -> None:
-    table = hotrow.TableConfig("t", 4, cache=hotrow.Cache(device_rows=100, device="gpu:1"))
+    table = hotrow.TableConfig("t", 4, cache=hotrow.Cache(rows=100, device="gpu:1"))
     assert hotrow.spec.table_from_dict(hotrow.spec.table_to_dict(table)) == table

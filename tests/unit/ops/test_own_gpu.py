@@ -39,7 +39,7 @@ def test_the_library_of_nccl_is_found_in_its_wheel():
     assert Path(nccl_library()).name == "libnccl.so.2"
 
 
-# Here are no GPUs. What TensorFlow is told of its CPU it refuses, too, once devices are open.
+# Here are no GPUs. What is set for TensorFlow's CPU it refuses, too, once devices are open.
 PROGRAM = """
 import sys, types
 
@@ -47,7 +47,7 @@ def take(ranks):
     import tensorflow as tf
     (cpu,) = tf.config.list_physical_devices("CPU")
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-    sys.stdout.write(f"{ranks.rank} was told\\n")
+    sys.stdout.write(f"{ranks.rank} set its device\\n")
 
 sys.modules["hotrow.ops.own_gpu"] = types.SimpleNamespace(take_own_gpu=take)
 from hotrow.cli.rank_process import this_rank
@@ -67,4 +67,4 @@ def test_devices_are_not_open_yet_when_a_rank_chooses_its_own():
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.splitlines()) == ["0 was told", "1 was told"]
+    assert sorted(done.stdout.splitlines()) == ["0 set its device", "1 set its device"]

@@ -69,7 +69,7 @@ def test_ops_stand_where_the_tables_are(device: str, learning_rate: Any) -> None
 
 
 def test_a_layer_in_memory_stands_on_the_cpu_where_tensorflow_would_choose_a_gpu() -> None:
-    config = hotrow.TableConfig("t", 4, cache=hotrow.Cache(device_rows=100))
+    config = hotrow.TableConfig("t", 4, cache=hotrow.Cache(rows=100))
     assert placement_of(config) == Placement(CPU, None)
     layer = hotrow.DistributedEmbedding([hotrow.FeatureConfig("f", config)])
 

@@ -45,7 +45,7 @@ def lines(table):
         pytest.param({}, id="float32"),
         pytest.param({"dtype": "bfloat16", "state_dtype": "bfloat16"}, id="bfloat16"),
         pytest.param({"dtype": "float16"}, id="float16"),
-        pytest.param({"cache": hotrow.Cache(device_rows=2)}, id="cache"),
+        pytest.param({"cache": hotrow.Cache(rows=2)}, id="cache"),
         pytest.param({"admission": hotrow.Admission(1)}, id="admission"),
         pytest.param({"shards": 3}, id="shards"),
     ],
@@ -65,7 +65,7 @@ def test_assigned_rows_keep_their_state_and_new_ones_begin(options):
 
 
 def test_rows_on_disk_are_assigned_too(tmp_path):
-    table = trained(cache=hotrow.Cache(device_rows=2, disk=str(tmp_path)))
+    table = trained(cache=hotrow.Cache(rows=2, disk=str(tmp_path)))
     state = lines(table)[3][0]
     table.assign([3, 4], ones(2))
     assert table.lookup(np.array([3, 4])).tolist() == ones(2).tolist()

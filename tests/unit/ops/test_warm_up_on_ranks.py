@@ -35,7 +35,7 @@ def step(layer: hotrow.DistributedEmbedding, keys: Any) -> None:
 def warm_and_step(ranks: Ranks, sharding: str) -> tuple[int, int]:
     """Returns how many rows came in, and how many the step after it missed."""
     layer = layer_on(ranks, sharding)
-    for first in range(0, ROWS, 500):  # the hot ones first, so they give way
+    for first in range(0, ROWS, 500):  # the hot ones first, so they are evicted
         step(layer, np.arange(first, first + 500))
     # Each rank knows half of the hot keys alone, and some that have no row.
     own = np.arange(HOT // 2) + ranks.rank * HOT // 2
@@ -48,11 +48,11 @@ def warm_and_step(ranks: Ranks, sharding: str) -> tuple[int, int]:
 
 @pytest.mark.parametrize("sharding", ["row", "replicated"])
 def test_ranks_fill_their_caches_with_what_all_of_them_counted(sharding: str) -> None:
-    told: dict[int, tuple[int, int]] = {}
+    counts: dict[int, tuple[int, int]] = {}
 
     def run(ranks: Ranks) -> None:
         with ranks:
-            told[ranks.rank] = warm_and_step(ranks, sharding)
+            counts[ranks.rank] = warm_and_step(ranks, sharding)
 
     threads = [threading.Thread(target=run, args=(ranks,)) for ranks in thread_ranks(2, 60.0)]
     for thread in threads:
@@ -60,7 +60,7 @@ def test_ranks_fill_their_caches_with_what_all_of_them_counted(sharding: str) ->
     for thread in threads:
         thread.join()
     expected = HOT // 2 if sharding == "row" else HOT
-    assert sorted(told) == [0, 1]
-    for came_in, missed in told.values():
+    assert sorted(counts) == [0, 1]
+    for came_in, missed in counts.values():
         assert 0.9 * expected <= came_in <= expected
         assert missed == 0

@@ -49,7 +49,7 @@ class ColumnRole:
     """A column's role.
 
     Attributes:
-        column: its figures.
+        column: its statistics.
         role: what becomes of it.
         reason: why it is left out, or what to check; "" where nothing needs a word.
     """
@@ -63,7 +63,7 @@ def role_of(column: ColumnSummary, counted_rows: int) -> ColumnRole:
     """Returns what a column should be.
 
     Args:
-        column: its figures.
+        column: its statistics.
         counted_rows: rows in which distinct values were counted.
     """
     if column.distinct < 2 and not (column.distinct and column.missing_share):

@@ -157,7 +157,7 @@ int hr_serving_table(const hr_serving* tables, const char* table, size_t width, 
 
 int hr_serving_lookup(const hr_serving* tables, const hr_feature* features, size_t count,
                       float* const* pooled, const hr_executor* executor,
-                      const hr_sample_counts* told) {
+                      const hr_sample_counts* counts) {
   return guarded([&] {
     thread_local std::vector<hotrow::ServingFeature> asked;
     asked.clear();
@@ -167,7 +167,7 @@ int hr_serving_lookup(const hr_serving* tables, const hr_feature* features, size
     }
     const hotrow::Served& served = tables->served;
     served.tables->lookup(asked.data(), count, pooled, hotrow::Executor(executor),
-                          {told->defaulted, told->stale, told->samples}, *served.overlay);
+                          {counts->defaulted, counts->stale, counts->samples}, *served.overlay);
   });
 }
 

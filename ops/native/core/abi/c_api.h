@@ -1,8 +1,8 @@
 /* The C ABI of libhotrow_core.so: what the TensorFlow ops, the Python binding and the server call.
  *
- * Every call returns 0, or a status code with gRPC's numbers; hr_last_error() then tells why, for
- * the calling thread. Nothing here throws. Arrays belong to the caller. N keys, D weights a row,
- * S floats of optimizer state a row, B samples. */
+ * Every call returns 0, or a status code with gRPC's numbers; hr_last_error() then has the reason,
+ * for the calling thread. Nothing here throws. Arrays belong to the caller. N keys, D weights a
+ * row, S floats of optimizer state a row, B samples. */
 #pragma once
 
 #include <stddef.h>
@@ -63,7 +63,7 @@ typedef struct {
 
 typedef struct {
   int kind;               /* 0 always, 1 exact counter, 2 counting Bloom filter */
-  uint32_t sightings;     /* a key gets a row with its n-th sighting */
+  uint32_t occurrences;   /* a key gets a row with its n-th occurrence */
   uint64_t expected_keys; /* Bloom: keys that wait at a time */
   double error_rate;      /* Bloom: probability that a new key is admitted early */
 } hr_admission;
@@ -108,8 +108,8 @@ typedef struct {
   const char* ranks;
   int scheme;    /* 0 row, 1 column, 2 row_broadcast, 3 table, 4 replicated; see table/sharding.h */
   int32_t owner; /* 3: the rank that has the table */
-  uint32_t staleness; /* 0, 3: updates that a kept row may lag behind its owner; 0: none are kept */
-  uint64_t kept_rows; /* of other ranks, at each rank */
+  uint32_t staleness;    /* 0, 3: updates that a replica may lag behind its owner; 0: no replicas */
+  uint64_t replica_rows; /* of other ranks, at each rank */
 } hr_table_options;
 
 /* A line of a table in bytes: [weights: width of weights_type | vectors x width of state_type |
@@ -130,8 +130,8 @@ typedef struct {
   uint64_t bytes;
   uint64_t lookups;  /* keys of updates */
   uint64_t admitted; /* keys that were given a row */
-  uint64_t refused;  /* sightings of keys that were not admitted */
-  uint64_t waiting;  /* keys whose sightings are counted */
+  uint64_t refused;  /* occurrences of keys that were not admitted */
+  uint64_t waiting;  /* keys whose occurrences are counted */
   uint64_t expired;
   uint64_t tombstones;
   /* The device tier, in distinct keys of training batches. */
@@ -140,9 +140,9 @@ typedef struct {
   uint64_t cache_hit_lookups;  /* lookups of them, each key as often as it appeared */
   uint64_t cache_misses;       /* keys that were not */
   uint64_t cache_inserted;     /* of these: rows that came in */
-  uint64_t cache_evicted;      /* rows that gave way to them */
+  uint64_t cache_evicted;      /* rows evicted for them */
   uint64_t cache_written_back; /* rows brought up to date in the host tier */
-  uint64_t cache_ahead;        /* rows that came in by look-ahead */
+  uint64_t cache_prefetched;   /* rows that came in by prefetching */
   uint64_t cache_stall_ns;     /* time of lookups that went into bringing rows in */
   uint64_t disk_bytes;         /* of the file; 0 when lines are in memory */
   uint64_t disk_lines_read;
@@ -177,7 +177,7 @@ HR_API size_t hr_table_bytes(const hr_table* table);
 HR_API uint32_t hr_table_step(const hr_table* table);
 HR_API void hr_table_set_step(hr_table* table, uint32_t step);
 HR_API void hr_table_statistics(const hr_table* table, hr_statistics* statistics);
-/* keys: (N), duplicates allowed; rows: (N, D). insert: unknown keys are sighted and given a row
+/* keys: (N), duplicates allowed; rows: (N, D). insert: unknown keys are counted and given a row
  * when admitted; else they read the default row. unknown (may be null): how many distinct keys
  * read the default row. */
 HR_API int hr_table_lookup(hr_table* table, const int64_t* keys, size_t count, int insert,
@@ -187,7 +187,7 @@ HR_API int hr_table_lookup(hr_table* table, const int64_t* keys, size_t count, i
 HR_API int hr_table_update(hr_table* table, const int64_t* keys, size_t count,
                            const float* gradients, float learning_rate,
                            const hr_executor* executor);
-/* Tables with staleness: tells the owners all that the ranks did and have not told yet. All ranks
+/* Tables with staleness: sends the owners all pending gradients. All ranks
  * call it; a step of those tables. learning_rates: (T), or null: the tables' own. */
 HR_API int hr_tables_push_all(hr_table* const* tables, size_t table_count,
                               const float* learning_rates);
@@ -204,9 +204,9 @@ HR_API int hr_table_clear(hr_table* table);
 
 /* Hands over the keys of a window of batches, when the first batch of the window before it begins:
  * their rows come into the device tier meanwhile. Copies the keys. */
-HR_API int hr_table_look_ahead(hr_table* table, const int64_t* keys, size_t count);
+HR_API int hr_table_prefetch(hr_table* table, const int64_t* keys, size_t count);
 /* Waits until the rows of all windows are there. */
-HR_API int hr_table_wait_for_look_ahead(hr_table* table);
+HR_API int hr_table_wait_for_prefetch(hr_table* table);
 /* keys: (count), distinct, with how often each appeared in a sample. Fills up to `share` of the
  * device tier with the most frequent of those that have a row, and prefers them from now on.
  * warmed: how many rows came in. */
@@ -273,8 +273,8 @@ typedef struct {
   const hr_executor* executor; /* null: the caller's thread */
 } hr_layer_call;
 
-/* The witness of GradientPasses: its length, what a backward pass writes into its slot, and what
- * the anchor holds. */
+/* The commit_token of GradientPasses: its length, what a backward pass writes into its slot, and
+ * what the anchor holds. */
 #define HR_SLOTS 256
 #define HR_UNIT 0x1p-20f
 #define HR_UNCHANGED -0x1p-60f
@@ -287,11 +287,11 @@ HR_API size_t hr_next_slot(hr_table* table);
 HR_API int hr_backward(const hr_layer_call* call, const float* const* gradients, int64_t ticket,
                        const float* learning_rates, float global_clip_norm, size_t slot,
                        int commit);
-/* Tables on ranks: hands over a coming batch; its keys go to their owners while the batch before it
+/* Tables on ranks: prefetches a batch; its keys go to their owners while the batch before it
  * is trained. Copies the features. Batches must then be trained in this order. */
-HR_API int hr_rank_look_ahead(const hr_layer_call* call);
-/* witness: (HR_SLOTS); see GradientPasses::end_step. learning_rates: (T). */
-HR_API int hr_commit(hr_table* const* tables, size_t table_count, const float* witness,
+HR_API int hr_rank_prefetch(const hr_layer_call* call);
+/* commit_token: (HR_SLOTS); see GradientPasses::end_step. learning_rates: (T). */
+HR_API int hr_commit(hr_table* const* tables, size_t table_count, const float* commit_token,
                      const float* learning_rates, float global_clip_norm,
                      const hr_executor* executor);
 
@@ -312,8 +312,8 @@ HR_API int hr_device_forward(const hr_layer_call* call, int insert, float* const
 HR_API int hr_device_backward(const hr_layer_call* call, const float* const* gradients,
                               int64_t ticket, const float* learning_rates, float global_clip_norm,
                               int what, size_t slot, void* stream);
-/* As hr_commit; the witness, too, is in the host's memory. */
-HR_API int hr_device_commit(hr_table* const* tables, size_t table_count, const float* witness,
+/* As hr_commit; the commit_token, too, is in the host's memory. */
+HR_API int hr_device_commit(hr_table* const* tables, size_t table_count, const float* commit_token,
                             const float* learning_rates, float global_clip_norm,
                             const hr_executor* executor, void* stream);
 
@@ -334,7 +334,7 @@ typedef struct {     /* where rows are and how they are read */
   int default_on_failure; /* default rows for keys that could not be read; else the lookup fails */
   uint64_t cache_rows;    /* of the cache of hot rows; both 0: none */
   uint64_t cache_bytes;
-  int cache_lru;  /* else the least frequently used row gives way */
+  int cache_lru;  /* else the least frequently used row is evicted */
   uint64_t shown; /* as of hr_serving_show, without layers; 0: rows as exported */
 } hr_serving_options;
 HR_API int hr_serving_bind(const char* model, int64_t version, const char* manifest_path,
@@ -389,7 +389,7 @@ typedef struct { /* how many keys of each sample; those of features with another
 /* All features in one call. */
 HR_API int hr_serving_lookup(const hr_serving* tables, const hr_feature* features, size_t count,
                              float* const* pooled, const hr_executor* executor,
-                             const hr_sample_counts* told);
+                             const hr_sample_counts* counts);
 
 #ifdef __cplusplus
 }

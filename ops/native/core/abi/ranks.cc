@@ -9,7 +9,7 @@
 #include "core/abi/guard.h"
 #include "core/comm/collectives.h"
 #include "core/comm/mpi_communicator.h"
-#include "core/comm/sums_under_way.h"
+#include "core/comm/pending_all_reduce.h"
 #include "core/comm/thread_communicator.h"
 
 using hotrow::Code;

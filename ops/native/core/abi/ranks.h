@@ -52,8 +52,8 @@ HR_API int hr_ranks_all_reduce_floats(hr_ranks* ranks, const char* what, float* 
 HR_API int hr_ranks_all_reduce_doubles(hr_ranks* ranks, const char* what, double* values,
                                        size_t count);
 HR_API int hr_ranks_barrier(hr_ranks* ranks, const char* what);
-/* Tells all ranks that this one cannot go on; their collectives fail with this code and "rank R:
- * message". From any thread. */
+/* Reports to all ranks that this one cannot go on; their collectives fail with this code and "rank
+ * R: message". From any thread. */
 HR_API int hr_ranks_fail(hr_ranks* ranks, int code, const char* message);
 
 /* Sums of float32 values that travel while something else is done. values[i]: (counts[i]), copied

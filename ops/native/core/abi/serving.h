@@ -23,7 +23,7 @@ typedef struct {
   uint64_t hits;     /* lookups, duplicates too */
   uint64_t misses;   /* lookups, duplicates too */
   uint64_t inserted; /* rows that came in */
-  uint64_t evicted;  /* rows that gave way to them */
+  uint64_t evicted;  /* rows evicted for them */
   uint64_t refused;  /* rows that were fetched and not taken */
   uint64_t updated;  /* cached rows that changed */
   uint64_t removed;  /* cached rows that left: tombstones, invalidation */
@@ -52,7 +52,7 @@ typedef struct {
   uint64_t fetched; /* distinct keys that were not */
   uint64_t unknown; /* of these: the store has no row */
   uint64_t failed;  /* of these: nobody knows */
-  int failure;      /* the code of why, whose message hr_last_error() tells then; or 0 */
+  int failure;      /* the code of why, whose message hr_last_error() has then; or 0 */
 } hr_lookup_report;
 
 typedef struct { /* of a table, since the start */

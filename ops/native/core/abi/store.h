@@ -35,7 +35,7 @@ HR_API int hr_lmdb_reader_open(const char* directory, const char* generation, in
 HR_API void hr_reader_close(hr_reader* reader);
 HR_API size_t hr_reader_table_count(const hr_reader* reader);
 HR_API void hr_reader_table(const hr_reader* reader, size_t number, hr_stored_table* table);
-/* failure: the code of why keys failed, whose message hr_last_error() tells then; or 0. */
+/* failure: the code of why keys failed, whose message hr_last_error() has then; or 0. */
 HR_API int hr_reader_read(const hr_reader* reader, const hr_read_request* requests, size_t count,
                           double timeout_seconds, int* failure);
 

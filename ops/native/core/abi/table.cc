@@ -86,7 +86,7 @@ hotrow::TableOptions to_options(const hr_table_options& from) {
   options.weights = to_enum<hotrow::RowType>(from.weights_type, 2, "weights type");
   options.state = to_enum<hotrow::RowType>(from.state_type, 2, "state type");
   options.admission.kind = to_enum<hotrow::AdmissionKind>(from.admission.kind, 2, "admission kind");
-  options.admission.sightings = from.admission.sightings;
+  options.admission.occurrences = from.admission.occurrences;
   options.admission.expected_keys = from.admission.expected_keys;
   options.admission.error_rate = from.admission.error_rate;
   options.expiry.after_steps = from.expiry.after_steps;
@@ -123,7 +123,7 @@ hotrow::Sharding to_sharding(const hr_table_options& from) {
                  "table %s: its %zu columns cannot be split over %d ranks; choose another sharding",
                  from.name, from.width, sharding.size());
   }
-  sharding.staleness = {from.staleness, from.kept_rows};
+  sharding.staleness = {from.staleness, from.replica_rows};
   const bool owned =
       sharding.scheme == hotrow::Scheme::kRow || sharding.scheme == hotrow::Scheme::kTable;
   if (from.staleness > hotrow::UpdateVersion::kMostBehind) {
@@ -264,7 +264,7 @@ void hr_table_statistics(const hr_table* table, hr_statistics* statistics) {
       s.cache.inserted,
       s.cache.evicted,
       s.cache.written_back,
-      s.cache.ahead,
+      s.cache.prefetched,
       s.cache.stall_ns,
       s.disk_bytes,
       s.disk_lines_read,
@@ -361,12 +361,12 @@ int hr_table_clear(hr_table* table) {
   return guarded([&] { table->table->clear(); });
 }
 
-int hr_table_look_ahead(hr_table* table, const int64_t* keys, size_t count) {
-  return guarded([&] { table->table->look_ahead(keys, count); });
+int hr_table_prefetch(hr_table* table, const int64_t* keys, size_t count) {
+  return guarded([&] { table->table->prefetch(keys, count); });
 }
 
-int hr_table_wait_for_look_ahead(hr_table* table) {
-  return guarded([&] { table->table->wait_for_look_ahead(); });
+int hr_table_wait_for_prefetch(hr_table* table) {
+  return guarded([&] { table->table->wait_for_prefetch(); });
 }
 
 int hr_table_warm_up(hr_table* table, const int64_t* keys, const uint32_t* counts, size_t count,
@@ -447,13 +447,13 @@ int hr_forward(const hr_layer_call* call, int insert, float* const* pooled, int6
   });
 }
 
-int hr_rank_look_ahead(const hr_layer_call* call) {
+int hr_rank_prefetch(const hr_layer_call* call) {
   return guarded([&] {
     const hotrow::LayerCall batch = to_call(*call);
     if (!hotrow::on_ranks(batch.tables)) return;
     std::vector<std::shared_ptr<hotrow::Table>> others;
     for (size_t t = 1; t < call->table_count; ++t) others.push_back(call->tables[t]->table);
-    hotrow::rank_look_ahead(batch, std::move(others));
+    hotrow::rank_prefetch(batch, std::move(others));
   });
 }
 
@@ -484,10 +484,10 @@ int hr_backward(const hr_layer_call* call, const float* const* gradients, int64_
   });
 }
 
-int hr_commit(hr_table* const* tables, size_t table_count, const float* witness,
+int hr_commit(hr_table* const* tables, size_t table_count, const float* commit_token,
               const float* learning_rates, float global_clip_norm, const hr_executor* executor) {
   return guarded([&] {
-    hotrow::commit(to_tables(tables, table_count), witness, learning_rates, global_clip_norm,
+    hotrow::commit(to_tables(tables, table_count), commit_token, learning_rates, global_clip_norm,
                    hotrow::Executor(executor));
   });
 }
@@ -523,11 +523,12 @@ int hr_device_backward(const hr_layer_call* call, const float* const* gradients,
   });
 }
 
-int hr_device_commit(hr_table* const* tables, size_t table_count, const float* witness,
+int hr_device_commit(hr_table* const* tables, size_t table_count, const float* commit_token,
                      const float* learning_rates, float global_clip_norm,
                      const hr_executor* executor, void* stream) {
   return guarded([&] {
-    hotrow::device_commit(to_tables(tables, table_count), witness, learning_rates, global_clip_norm,
-                          hotrow::Executor(executor), static_cast<hotrow::DeviceStream>(stream));
+    hotrow::device_commit(to_tables(tables, table_count), commit_token, learning_rates,
+                          global_clip_norm, hotrow::Executor(executor),
+                          static_cast<hotrow::DeviceStream>(stream));
   });
 }

@@ -1,4 +1,4 @@
-// Which rows of a cache give way to new ones.
+// Which rows of a cache are evicted for new ones.
 #pragma once
 
 namespace hotrow {

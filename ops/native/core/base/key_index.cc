@@ -64,7 +64,7 @@ void KeyIndex::grow(uint32_t number) {
   if (segments_[number].depth == kDeepest) {
     fail(Code::kResourceExhausted, "the keys of a table are not spread: too many share a hash");
   }
-  // Split: the next bit of the hash tells the half. Each gets half of the units.
+  // Split: the next bit of the hash chooses the half. Each gets half of the units.
   if (segments_[number].depth == depth_) {
     std::vector<uint32_t> doubled(directory_.size() * 2);
     for (size_t i = 0; i < doubled.size(); ++i) doubled[i] = directory_[i / 2];

@@ -78,7 +78,7 @@ class KeyIndex {
     }
   }
 
-  // The row of the key, or kAbsent. is_key(row) tells whether a row's key is the one sought.
+  // The row of the key, or kAbsent. is_key(row): whether a row's key is the one sought.
   template <typename IsKey>
   uint32_t find(uint64_t hash, IsKey&& is_key) const {
     const Segment& segment = segment_of(hash);

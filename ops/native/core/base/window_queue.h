@@ -1,4 +1,4 @@
-// Windows of look-ahead that wait, and the thread that brings one after the other in.
+// Windows of prefetching that wait, and the thread that brings one after the other in.
 #pragma once
 
 #include <condition_variable>

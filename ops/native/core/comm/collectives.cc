@@ -27,7 +27,7 @@ struct Collectives::State {
 
   explicit State(std::unique_ptr<Communicator> c) : communicator(std::move(c)) {}
 
-  // Runs what is on the queue, until told to stop.
+  // Runs what is on the queue, until it is stopped.
   void serve() {
     std::unique_lock lock(mutex);
     for (;;) {
@@ -38,7 +38,7 @@ struct Collectives::State {
       const bool run = !stopping;
       lock.unlock();
       std::exception_ptr error = run ? run_one(entry) : dropped(entry);
-      entry.work = nullptr;  // what it holds goes before anybody hears of it
+      entry.work = nullptr;  // what it holds is freed before anybody learns of it
       lock.lock();
       finish(entry.ticket, std::move(error), lock);
     }
@@ -59,8 +59,8 @@ struct Collectives::State {
     }
     return nullptr;
   }
-  // Tells all ranks. Returns what the first of them failed with: work goes wrong, too, with what
-  // came from a rank that had failed.
+  // Reports to all ranks. Returns what the first of them failed with: work goes wrong, too, with
+  // what came from a rank that had failed.
   std::exception_ptr failed(Code code, const std::string& message) {
     try {
       communicator->fail(code, message);
@@ -126,7 +126,7 @@ Collectives::~Collectives() {
     state_->stopping = true;
   }
   state_->changed.notify_all();
-  // The last to hold it may be who is told that work is done.
+  // The last to hold it may be the one notified that work is done.
   if (std::this_thread::get_id() == state_->thread.get_id()) {
     state_->thread.detach();
   } else {
@@ -248,7 +248,7 @@ std::shared_ptr<Collectives> find_collectives(const std::string& name) {
 }
 
 void drop_collectives(const std::string& name) {
-  // Ended outside the lock: what is under way may take long.
+  // Ended outside the lock: what is in flight may take long.
   std::shared_ptr<Collectives> last;
   std::lock_guard lock(names().mutex);
   const auto found = names().collectives.find(name);

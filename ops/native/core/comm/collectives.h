@@ -47,7 +47,7 @@ class Collectives {
   using Work = std::function<void(Communicator&)>;
 
   explicit Collectives(std::unique_ptr<Communicator> communicator);
-  // Waits for what is under way; what has not begun does not run and its `wait` fails with Aborted.
+  // Waits for what is in flight; what has not begun does not run and its `wait` fails with Aborted.
   ~Collectives();
 
   int rank() const;

@@ -9,7 +9,7 @@
 
 namespace hotrow {
 
-// Thrown by work that failed on all ranks alike, after they told each other: they go on together.
+// Thrown by work that failed on all ranks alike, after they agreed on it: they go on together.
 class AgreedError : public Error {
   using Error::Error;
 };
@@ -54,7 +54,8 @@ class Communicator {
   virtual void broadcast(std::byte* data, size_t bytes, int root) = 0;
   virtual void barrier() = 0;
 
-  // Tells all ranks that this one cannot go on. From any thread; the first message stays. No throw.
+  // Reports to all ranks that this one cannot go on. From any thread; the first message stays. No
+  // throw.
   virtual void fail(Code code, const std::string& message) = 0;
 
  private:

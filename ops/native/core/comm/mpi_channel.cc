@@ -35,7 +35,7 @@ Value take(const std::string& bytes, size_t at) {
 MpiChannel::MpiChannel(const MpiLibrary& mpi, MPI_Comm comm) : mpi_(mpi), comm_(comm) {
   mpi_.check(mpi_.comm_rank(comm_, &rank_), "MPI_Comm_rank");
   mpi_.check(mpi_.comm_size(comm_, &size_), "MPI_Comm_size");
-  told_.resize(static_cast<size_t>(size_));
+  waiting_.resize(static_cast<size_t>(size_));
 }
 
 MpiChannel::~MpiChannel() {
@@ -46,7 +46,7 @@ MpiChannel::~MpiChannel() {
       mpi_.comm_free(&comm_);
     }
   } catch (const std::exception&) {
-    // Nobody is left to hear of it.
+    // Nobody is left to receive it.
   }
   // MPI may read them until the process ends.
   for (auto& sent : sent_) sent.release();
@@ -84,7 +84,7 @@ void MpiChannel::fail(Code code, const std::string& message) {
   failed_.store(true, std::memory_order_release);
 }
 
-void MpiChannel::tell(uint64_t number, const RankCall& call) {
+void MpiChannel::announce(uint64_t number, const RankCall& call) {
   std::string bytes;
   put(&bytes, number);
   put(&bytes, static_cast<int32_t>(call.kind));
@@ -106,10 +106,10 @@ void MpiChannel::look() {
       take_failure(bytes);
       throw_failure();
     }
-    Told& told = told_[static_cast<size_t>(from)];
-    told.number = take<uint64_t>(bytes, 0);
-    told.call.kind = static_cast<CollectiveKind>(take<int32_t>(bytes, sizeof(uint64_t)));
-    told.call.what = bytes.substr(std::min(bytes.size(), sizeof(uint64_t) + sizeof(int32_t)));
+    Waiting& waiting = waiting_[static_cast<size_t>(from)];
+    waiting.number = take<uint64_t>(bytes, 0);
+    waiting.call.kind = static_cast<CollectiveKind>(take<int32_t>(bytes, sizeof(uint64_t)));
+    waiting.call.what = bytes.substr(std::min(bytes.size(), sizeof(uint64_t) + sizeof(int32_t)));
   }
 }
 

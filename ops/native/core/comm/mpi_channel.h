@@ -1,4 +1,4 @@
-// Beside the collectives of MPI: what ranks tell each other when something takes long or fails.
+// Beside the collectives of MPI: what ranks report when something takes long or fails.
 #pragma once
 
 #include <atomic>
@@ -22,23 +22,25 @@ class MpiChannel {
   ~MpiChannel();
   MpiChannel(const MpiChannel&) = delete;
 
-  // Throws what was told to `fail`, here or on another rank. After that nobody here may call MPI.
+  // Throws what was reported by `fail`, here or on another rank. After that nobody here may call
+  // MPI.
   void check() {
     if (failed_.load(std::memory_order_acquire)) throw_failure();
   }
-  // Tells all ranks; the first stays.
+  // Reports to all ranks; the first failure stays.
   void fail(Code code, const std::string& message);
 
-  // Tells the others that this rank waits in its collective `number`.
-  void tell(uint64_t number, const RankCall& call);
-  // Takes what others told. Throws as `check` does.
+  // Announces that this rank waits in its collective `number`.
+  void announce(uint64_t number, const RankCall& call);
+  // Receives what others sent. Throws as `check` does.
   void look();
-  // The last collective that a rank told it waits in; number 0: none. Of the thread that looks.
-  struct Told {
+  // The last collective in which a rank said that it waits; number 0: none. Of the thread that
+  // looks.
+  struct Waiting {
     uint64_t number = 0;
     RankCall call;
   };
-  const Told& told_by(int rank) const { return told_[static_cast<size_t>(rank)]; }
+  const Waiting& waiting_of(int rank) const { return waiting_[static_cast<size_t>(rank)]; }
 
  private:
   struct Sent {
@@ -55,7 +57,7 @@ class MpiChannel {
   const MpiLibrary& mpi_;
   MPI_Comm comm_;
   int rank_, size_;
-  std::vector<Told> told_;
+  std::vector<Waiting> waiting_;
 
   std::mutex mutex_;
   std::vector<std::unique_ptr<Sent>> sent_;  // that MPI may still read

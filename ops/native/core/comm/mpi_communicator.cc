@@ -17,7 +17,7 @@ namespace {
 
 using Seconds = std::chrono::duration<double>;
 
-// Who waits so long tells the others in which collective: a quarter of the timeout, or less.
+// A rank that waits so long announces in which collective: a quarter of the timeout, or less.
 constexpr double kPatienceSeconds = 2;
 // Sums of so few bytes are exchanged once, and taken everywhere.
 constexpr size_t kSmallSumBytes = 4096;
@@ -145,7 +145,7 @@ class MpiCommunicator final : public Communicator {
     ++number_;
   }
 
-  // Throws after it told the others.
+  // Throws after it reported to the others.
   void check(int code, const char* what) {
     try {
       mpi_->check(code, what);
@@ -232,7 +232,7 @@ class MpiCommunicator final : public Communicator {
 
   void wait(MPI_Request request) {
     BackOff back_off;
-    for (bool told = false;;) {
+    for (bool announced = false;;) {
       int done = 0;
       check(mpi_->test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
       if (done) {
@@ -245,8 +245,8 @@ class MpiCommunicator final : public Communicator {
       channel_.look();
       const double waited = Seconds(back_off.waited()).count();
       if (compare_with_others() || waited > patience_) {
-        if (!told) channel_.tell(number_, call_);
-        told = true;
+        if (!announced) channel_.announce(number_, call_);
+        announced = true;
       }
       if (waited > seconds_) {
         channel_.fail(Code::kDeadlineExceeded, late_text(call_, seconds_, late()));
@@ -259,11 +259,11 @@ class MpiCommunicator final : public Communicator {
   bool compare_with_others() {
     bool waits = false;
     for (int r = 0; r < size(); ++r) {
-      const MpiChannel::Told& told = channel_.told_by(r);
-      if (r == rank() || told.number != number_) continue;
+      const MpiChannel::Waiting& waiting = channel_.waiting_of(r);
+      if (r == rank() || waiting.number != number_) continue;
       waits = true;
-      if (!(told.call == call_)) {
-        channel_.fail(Code::kInternal, mismatch_text(call_, r, told.call));
+      if (!(waiting.call == call_)) {
+        channel_.fail(Code::kInternal, mismatch_text(call_, r, waiting.call));
       }
     }
     return waits;
@@ -271,7 +271,7 @@ class MpiCommunicator final : public Communicator {
   std::vector<int> late() const {
     std::vector<int> ranks;
     for (int r = 0; r < size(); ++r) {
-      if (r != rank() && channel_.told_by(r).number < number_) ranks.push_back(r);
+      if (r != rank() && channel_.waiting_of(r).number < number_) ranks.push_back(r);
     }
     return ranks;
   }

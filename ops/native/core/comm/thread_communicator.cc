@@ -54,7 +54,7 @@ class Group {
     throw_if_failed();
     const uint64_t mine = arrive(rank);
     const auto until = deadline();
-    // Whoever comes last tells the others, so all come or none.
+    // The last to come notifies the others, so all come or none.
     while (!all_came(mine) && !failed()) {
       if (const int gone = who_ended(mine); gone >= 0) {
         set_failure(rank, Code::kAborted, ended_text(shown(rank).call, gone));

@@ -178,7 +178,7 @@ void ReadQueue::add(size_t slot, uint64_t offset, std::byte* data, size_t bytes)
   request.aio_nbytes = bytes;
   request.aio_offset = static_cast<int64_t>(offset);
   added_.push_back(&request);
-  ++under_way_;
+  ++pending_;
 }
 
 void ReadQueue::submit() {
@@ -219,12 +219,12 @@ void ReadQueue::collect(size_t at_least) {
 const std::vector<ReadQueue::Done>& ReadQueue::wait(size_t at_least) {
   done_.clear();
   submit();
-  at_least = std::min(at_least, under_way_);
+  at_least = std::min(at_least, pending_);
   if (submitted_ > 0 && done_.size() < at_least) {
     do collect(at_least - done_.size());
     while (done_.size() < at_least && submitted_ > 0);
   }
-  under_way_ -= done_.size();
+  pending_ -= done_.size();
   return done_;
 }
 

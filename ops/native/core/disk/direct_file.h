@@ -1,4 +1,4 @@
-// Scratch space on a disk, past the page cache: a file without a name, and many reads under way.
+// Scratch space on a disk, past the page cache: a file without a name, and many reads in flight.
 #pragma once
 
 #include <linux/aio_abi.h>
@@ -49,14 +49,14 @@ class DirectFile {
   size_t alignment_ = 1;
 };
 
-// Reads of one thread at a file, many under way at once: Linux AIO, by its system calls, because
+// Reads of one thread at a file, many in flight at once: Linux AIO, by its system calls, because
 // glibc's is made of threads, and containers forbid io_uring. Where the kernel has none, reads are
 // done one after the other.
 class ReadQueue {
  public:
-  // depth: reads at most under way. asynchronous: false never uses AIO.
+  // depth: reads at most in flight. asynchronous: false never uses AIO.
   ReadQueue(const DirectFile& file, size_t depth, bool asynchronous);
-  ~ReadQueue();  // waits for the reads under way
+  ~ReadQueue();  // waits for the reads in flight
   ReadQueue(const ReadQueue&) = delete;
 
   struct Done {
@@ -70,7 +70,7 @@ class ReadQueue {
   // good until the next call.
   const std::vector<Done>& wait(size_t at_least);
   // Reads that were added and not yet returned by `wait`.
-  size_t under_way() const { return under_way_; }
+  size_t pending() const { return pending_; }
 
  private:
   void submit();
@@ -78,7 +78,7 @@ class ReadQueue {
 
   const DirectFile* file_;
   aio_context_t context_ = 0;  // 0: no AIO
-  size_t under_way_ = 0;
+  size_t pending_ = 0;
   size_t submitted_ = 0;  // those that the kernel has
   std::vector<iocb> slots_;
   std::vector<iocb*> added_;

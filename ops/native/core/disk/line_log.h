@@ -29,7 +29,7 @@ struct LineLogOptions {
   size_t segment_bytes = size_t{1} << 20;  // written at once; made to hold 8 lines at least
   uint32_t line_limit = 0xfffffffe;        // lines that the file may hold, old versions too
   bool direct = true;                      // past the page cache, where the file system can
-  bool asynchronous = true;                // many reads under way by Linux AIO
+  bool asynchronous = true;                // many reads in flight by Linux AIO
 };
 
 // The log of Rosenblum and Ousterhout ("The Design and Implementation of a Log-Structured File
@@ -41,7 +41,7 @@ struct LineLogOptions {
 // its lines; memory holds 4 bytes a row, its line's number in the file.
 //
 // Scratch space: nothing survives the process. Safe from several threads, but nothing else may be
-// under way during `clear`. A row that is read while it is written gives one version or the other,
+// in flight during `clear`. A row that is read while it is written gives one version or the other,
 // whole. An error of a thread in the background is thrown by the next `write`; the lines of a
 // segment that could not be written stay in memory and are tried again.
 class LineLog {

@@ -1,4 +1,4 @@
-// Reads of a log of lines: where they lie, and many under way at once.
+// Reads of a log of lines: where they lie, and many in flight at once.
 #include <algorithm>
 #include <cstring>
 #include <exception>
@@ -32,7 +32,7 @@ class LineLog::Reading {
     try {
       while (complete_ < count_) {
         start();
-        if (room_->under_way() > 0) finish_some();
+        if (room_->pending() > 0) finish_some();
         report();
       }
     } catch (...) {
@@ -81,7 +81,7 @@ class LineLog::Reading {
 
   void finish_some() {
     std::exception_ptr problem;
-    for (const ReadQueue::Done& done : room_->wait(std::max<size_t>(room_->under_way() / 4, 1))) {
+    for (const ReadQueue::Done& done : room_->wait(std::max<size_t>(room_->pending() / 4, 1))) {
       const ReadSpan span = room_->span(done.slot);
       const bool whole = done.result == static_cast<int64_t>(span.bytes);
       copy(span, whole ? room_->data(done.slot) : nullptr);
@@ -115,12 +115,12 @@ class LineLog::Reading {
     if (done_ && complete_ > before) done_(complete_);
   }
 
-  // Waits for what is under way, and unpins everything.
+  // Waits for what is in flight, and unpins everything.
   void give_up() {
     if (carried_ != kNowhere) log_.unpin(carried_);
     copy(span_, nullptr);
-    while (room_->under_way() > 0) {
-      for (const ReadQueue::Done& done : room_->wait(room_->under_way())) {
+    while (room_->pending() > 0) {
+      for (const ReadQueue::Done& done : room_->wait(room_->pending())) {
         copy(room_->span(done.slot), nullptr);
         room_->finish(done.slot);
       }

@@ -1,4 +1,4 @@
-// Room for the reads of one request: buffers, and a queue of those under way.
+// Room for the reads of one request: buffers, and a queue of those in flight.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@ class ReadRoom {
   static constexpr size_t kSmallCount = 64, kLargeCount = 8;
   static constexpr size_t kSlots = kSmallCount + kLargeCount;
   static constexpr size_t kLargeBytes = size_t{256} << 10;
-  // Lines of a request that may be under way.
+  // Lines of a request that may be in flight.
   static constexpr size_t kLines = size_t{1} << 14;
 
   ReadRoom(const DirectFile& file, size_t line_bytes, bool asynchronous);
@@ -33,7 +33,7 @@ class ReadRoom {
   bool start(const ReadSpan& span);
   // As ReadQueue::wait.
   const std::vector<ReadQueue::Done>& wait(size_t at_least) { return queue_.wait(at_least); }
-  size_t under_way() const { return queue_.under_way(); }
+  size_t pending() const { return queue_.pending(); }
   const ReadSpan& span(size_t slot) const { return spans_[slot]; }
   const std::byte* data(size_t slot) const { return memory_.data() + offset(slot); }
   // Gives the buffer of a read back that is done.

@@ -45,17 +45,17 @@ void GradientPasses::begin_immediate(size_t slot) {
   ++since_commit_;
 }
 
-const GradientPasses::Taken& GradientPasses::end_step(const float* witness) {
+const GradientPasses::Taken& GradientPasses::end_step(const float* commit_token) {
   taken_.clear();
   bool unchanged = true, by_hand = true;
   for (size_t slot = 0; slot < kSlots; ++slot) {
-    unchanged = unchanged && witness[slot] == kUnchanged;
-    by_hand = by_hand && witness[slot] < 0.0f;
+    unchanged = unchanged && commit_token[slot] == kUnchanged;
+    by_hand = by_hand && commit_token[slot] < 0.0f;
   }
   if (immediate_slot_ != kSlots) {
     const size_t slot = std::exchange(immediate_slot_, kSlots);
     since_commit_ = 0;
-    const bool as_it_was = by_hand ? witness[slot] != kUnchanged : witness[slot] == kUnit;
+    const bool as_it_was = by_hand ? commit_token[slot] != kUnchanged : commit_token[slot] == kUnit;
     if (unchanged || !as_it_was) {
       fail(Code::kFailedPrecondition,
            "table %s: gradients were accumulated, scaled or clipped after the rows were updated; "
@@ -75,11 +75,11 @@ const GradientPasses::Taken& GradientPasses::end_step(const float* witness) {
     const size_t slot = (newest_ + i) % kSlots;  // the oldest pass first
     Pass& pass = slots_[slot];
     if (!pass.waiting) continue;
-    const bool taken = by_hand ? witness[slot] != kUnchanged
-                               : witness[slot] != 0.0f && std::isfinite(witness[slot]);
+    const bool taken = by_hand ? commit_token[slot] != kUnchanged
+                               : commit_token[slot] != 0.0f && std::isfinite(commit_token[slot]);
     if (!taken) continue;
     pass.waiting = false;
-    taken_.emplace_back(pass.sums.get(), by_hand ? 1.0f : witness[slot] / kUnit / steps);
+    taken_.emplace_back(pass.sums.get(), by_hand ? 1.0f : commit_token[slot] / kUnit / steps);
     spare_.push_back(std::move(pass.sums));
   }
   return taken_;

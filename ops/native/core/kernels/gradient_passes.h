@@ -26,15 +26,15 @@ struct SummedGradients {
   std::shared_ptr<DevicePass> device;
 };
 
-// A backward pass leaves its gradients in a slot and sends kUnit in its slot of a witness along
-// with the dense gradients. What the optimizer or the loop does to gradients, any linear
-// combination, it does to the witness too; what comes back, divided by kUnit, is the factor of
-// that pass. A pass whose factor is 0 was not taken and waits; the oldest pass gives way when its
+// A backward pass leaves its gradients in a slot and sends kUnit in its slot of a commit_token
+// along with the dense gradients. What the optimizer or the loop does to gradients, any linear
+// combination, it does to the commit_token too; what comes back, divided by kUnit, is the factor of
+// that pass. A pass whose factor is 0 was not taken and waits; the oldest pass is dropped when its
 // slot is needed.
 class GradientPasses {
  public:
   static constexpr size_t kSlots = 256;
-  // Small, so that a norm over all gradients does not see the witness; a power of two, so that
+  // Small, so that a norm over all gradients does not see the commit_token; a power of two, so that
   // factors are exact.
   static constexpr float kUnit = 0x1p-20f;
   // What the optimizer assigns when it leaves the anchor as it is: a micro-step.
@@ -58,12 +58,12 @@ class GradientPasses {
 
   // A pass that was taken, and the factor of its gradients.
   using Taken = std::vector<std::pair<SummedGradients*, float>>;
-  // Ends a step, or a micro-step of one. witness: (kSlots), what the optimizer assigned.
+  // Ends a step, or a micro-step of one. commit_token: (kSlots), what the optimizer assigned.
   // All kUnchanged: a micro-step; the passes since the last commit will be averaged.
   // All negative: a hand-written update subtracted something where it is not kUnchanged; the
   // factor is 1. Otherwise the factors times kUnit; 0 and what is not finite: not taken.
   // Returns the passes to apply, oldest first; empty: none. They live until the next pass begins.
-  const Taken& end_step(const float* witness);
+  const Taken& end_step(const float* commit_token);
   void forget();
 
  private:

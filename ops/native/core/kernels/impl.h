@@ -20,7 +20,7 @@ constexpr size_t kCacheLine = 64;
 // Columns whose summed gradient lies on the stack: wider rows are updated in pieces.
 constexpr size_t kKeptWidth = 1024;
 
-// Into the second cache: more of these may be under way than loads into the first.
+// Into the second cache: more of these may be in flight than loads into the first.
 HOTROW_INLINE void prefetch_byte(const void* at) { __builtin_prefetch(at, 0, 2); }
 
 HOTROW_INLINE void prefetch(const void* from, size_t bytes) {

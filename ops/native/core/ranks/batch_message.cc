@@ -27,7 +27,7 @@ void BatchMessage::collect(const std::vector<const Feature*>& features) {
   }
 }
 
-void BatchMessage::tell(int64_t* facts) const {
+void BatchMessage::write_facts(int64_t* facts) const {
   for (size_t f = 0; f < features_.size(); ++f, facts += kFacts) {
     facts[0] = static_cast<int64_t>(features_[f].segments.keys);
     facts[1] = static_cast<int64_t>(features_[f].segments.samples);
@@ -35,7 +35,7 @@ void BatchMessage::tell(int64_t* facts) const {
   }
 }
 
-void BatchMessage::hear(const std::vector<Feature>& like, const int64_t* facts) {
+void BatchMessage::read_facts(const std::vector<Feature>& like, const int64_t* facts) {
   features_ = like;
   has_splits_.assign(like.size(), false);
   has_weights_.assign(like.size(), false);

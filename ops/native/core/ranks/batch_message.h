@@ -17,11 +17,11 @@ class BatchMessage {
 
   // At home: the features, which must live until they are written.
   void collect(const std::vector<const Feature*>& features);
-  void tell(int64_t* facts) const;  // (F x kFacts)
+  void write_facts(int64_t* facts) const;  // (F x kFacts)
   void write(std::byte* message) const;
 
   // From another rank, of as many features; names and combiners are those of `like`.
-  void hear(const std::vector<Feature>& like, const int64_t* facts);
+  void read_facts(const std::vector<Feature>& like, const int64_t* facts);
   // The features then point into the message.
   void take(const std::byte* message);
 

@@ -5,7 +5,7 @@
 
 #include "core/comm/rank_stage.h"
 #include "core/ranks/facts.h"
-#include "core/table/kept_rows.h"
+#include "core/table/replica_cache.h"
 
 namespace hotrow {
 
@@ -83,7 +83,7 @@ void RankExchange::look_up(bool insert, size_t* missing) {
     RankStage stage(ranks_, "lookup");
     prepare_owner();
     plan_->owner_ticket = forward_local(owner_call(), insert, plan_->owner.outputs, missing);
-    if (is_stale()) tell_owners_lines(insert);
+    if (is_stale()) answer_lookups(insert);
   }
   exchange(Leg::kRows, [](size_t) {});
 }
@@ -150,7 +150,7 @@ void RankExchange::backward(const std::vector<const float*>& gradients,
                  here_options);
 }
 
-void RankExchange::look_ahead() {
+void RankExchange::prefetch() {
   OwnerCall wanted;
   std::vector<int64_t> keys;
   for (size_t t = 0; t < call_.tables.size(); ++t) {
@@ -162,7 +162,7 @@ void RankExchange::look_ahead() {
     for (const Feature& feature : wanted.features) {
       keys.insert(keys.end(), feature.keys, feature.keys + feature.segments.keys);
     }
-    call_.tables[t]->look_ahead(keys.data(), keys.size());
+    call_.tables[t]->prefetch(keys.data(), keys.size());
   }
 }
 
@@ -188,7 +188,7 @@ bool RankExchange::is_stale() const {
                      [](const auto& table) { return table->is_stale(); });
 }
 
-void RankExchange::tell_owners_lines(bool insert) {
+void RankExchange::answer_lookups(bool insert) {
   if (!insert) {
     for (size_t t = 0; t < call_.tables.size(); ++t) {
       plan_->tables[t]->looked_up(nullptr, to(Leg::kRows, t).data());
@@ -279,14 +279,14 @@ void RankExchange::exchange_facts(bool insert) {
   RankFacts facts(ranks_, count);
   for (size_t r = 0; r < size_ && plan_->failure.code == Code::kOk; ++r) {
     for (size_t t = 0; t < call_.tables.size(); ++t) {
-      plan_->tables[t]->tell(static_cast<int>(r), facts.to(r) + firsts[t]);
+      plan_->tables[t]->write_facts(static_cast<int>(r), facts.to(r) + firsts[t]);
     }
   }
   facts.exchange([this](const char* what, const Collectives::Work& work) { run(what, work); },
                  plan_->failure, call_, features, insert ? "insert" : "read");
   for (size_t t = 0; t < call_.tables.size(); ++t) {
     for (size_t r = 0; r < size_; ++r) {
-      plan_->tables[t]->hear(static_cast<int>(r), facts.from(r) + firsts[t]);
+      plan_->tables[t]->read_facts(static_cast<int>(r), facts.from(r) + firsts[t]);
     }
   }
 }

@@ -35,11 +35,11 @@ class RankExchange {
   // --- the same way back for gradients
   // ------------------------------------------------------------
   void backward(const std::vector<const float*>& gradients, const BackwardOptions& options);
-  // With staleness: the next backward pass tells owners all that they do not know.
+  // With staleness: the next backward pass sends owners all pending gradients.
   void push_all();
 
   // After send_keys: has the tables bring the rows that ranks want into their device tiers.
-  void look_ahead();
+  void prefetch();
 
  private:
   std::vector<const Feature*> features(size_t table) const;
@@ -62,7 +62,7 @@ class RankExchange {
   // What all must know before keys can be exchanged; also, that somebody failed.
   void exchange_facts(bool insert);
   // Versions and states go with the rows.
-  void tell_owners_lines(bool insert);
+  void answer_lookups(bool insert);
   void exchange_pushes(const std::vector<const float*>& gradients, const BackwardOptions& options);
 
   const LayerCall& call_;

@@ -69,10 +69,10 @@ void RankFacts::fail_together(const Run& run, const RankFailure& failure) {
                             reinterpret_cast<std::byte*>(all.data()), bytes.data());
   });
   for (size_t r = 0; r < size_; ++r) {
-    const char* told = all.data() + r * kMessageBytes;
-    if (told[0] == 0) continue;
-    throw AgreedError(static_cast<Code>(told[0]),
-                      "rank " + std::to_string(r) + ": " + std::string(told + 1));
+    const char* message = all.data() + r * kMessageBytes;
+    if (message[0] == 0) continue;
+    throw AgreedError(static_cast<Code>(message[0]),
+                      "rank " + std::to_string(r) + ": " + std::string(message + 1));
   }
   fail(Code::kInternal, "a rank failed and did not say why");
 }

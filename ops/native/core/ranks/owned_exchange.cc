@@ -21,12 +21,12 @@ void OwnedExchange::collect(const std::vector<const Feature*>& features) {
   }
 }
 
-void OwnedExchange::tell(int to, int64_t* facts) const {
+void OwnedExchange::write_facts(int to, int64_t* facts) const {
   facts[0] = sent_[static_cast<size_t>(to)].keys;
   facts[1] = sent_[static_cast<size_t>(to)].larges;
 }
 
-void OwnedExchange::hear(int from, const int64_t* facts) {
+void OwnedExchange::read_facts(int from, const int64_t* facts) {
   received_[static_cast<size_t>(from)] = {facts[0], facts[1]};
 }
 

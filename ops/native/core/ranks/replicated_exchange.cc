@@ -18,12 +18,12 @@ void ReplicatedExchange::collect(const std::vector<const Feature*>& features) {
   sent_ = KeyMessage::of(keys_.lookups(), keys_.size());
 }
 
-void ReplicatedExchange::tell(int, int64_t* facts) const {
+void ReplicatedExchange::write_facts(int, int64_t* facts) const {
   facts[0] = sent_.keys;
   facts[1] = sent_.larges;
 }
 
-void ReplicatedExchange::hear(int from, const int64_t* facts) {
+void ReplicatedExchange::read_facts(int from, const int64_t* facts) {
   received_[static_cast<size_t>(from)] = {facts[0], facts[1]};
   if (from + 1 < sharding().size()) return;
   first_of_.assign(1, 0);

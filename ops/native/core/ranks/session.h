@@ -6,16 +6,17 @@
 #include <mutex>
 #include <vector>
 
-#include "core/ranks/coming_batch.h"
 #include "core/ranks/plan.h"
+#include "core/ranks/prefetched_batch.h"
 #include "core/table/table.h"
 
 namespace hotrow {
 
 struct RankSession : LayerSession {
-  std::mutex mutex;                                 // of all below
-  std::vector<std::unique_ptr<RankPlan>> plans;     // of passes that wait for their backward passes
-  std::deque<std::unique_ptr<ComingBatch>> coming;  // in the order in which they are trained
+  std::mutex mutex;                              // of all below
+  std::vector<std::unique_ptr<RankPlan>> plans;  // of passes that wait for their backward passes
+  std::deque<std::unique_ptr<PrefetchedBatch>>
+      prefetched;  // in the order in which they are trained
 };
 
 // The session of the layer whose first table it is. Made at the first call.

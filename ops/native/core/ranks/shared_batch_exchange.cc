@@ -19,10 +19,10 @@ void SharedBatchExchange::collect(const std::vector<const Feature*>& features) {
   own_.collect(features);
 }
 
-void SharedBatchExchange::tell(int, int64_t* facts) const { own_.tell(facts); }
+void SharedBatchExchange::write_facts(int, int64_t* facts) const { own_.write_facts(facts); }
 
-void SharedBatchExchange::hear(int from, const int64_t* facts) {
-  batches_[static_cast<size_t>(from)].hear(own_.features(), facts);
+void SharedBatchExchange::read_facts(int from, const int64_t* facts) {
+  batches_[static_cast<size_t>(from)].read_facts(own_.features(), facts);
 }
 
 size_t SharedBatchExchange::bytes_to(Leg leg, int to) const {

@@ -15,8 +15,8 @@ class SharedBatchExchange : public TableExchange {
   SharedBatchExchange(Table& table, size_t number);
   void collect(const std::vector<const Feature*>& features) override;
   size_t facts(size_t features) const override { return features * BatchMessage::kFacts; }
-  void tell(int to, int64_t* facts) const override;
-  void hear(int from, const int64_t* facts) override;
+  void write_facts(int to, int64_t* facts) const override;
+  void read_facts(int from, const int64_t* facts) override;
   size_t bytes_to(Leg leg, int to) const override;
   size_t bytes_from(Leg leg, int from) const override;
   void write_keys(int to, std::byte* message) const override;

@@ -43,17 +43,17 @@ void StaleExchange::begin_batch() { kept().begin_batch(); }
 
 void StaleExchange::collect(const std::vector<const Feature*>& features) {
   OwnedExchange::collect(features);
-  KeptRows& kept = this->kept();
+  ReplicaCache& kept = this->kept();
   const size_t number = stale().number;
   words_.assign(keys_.size(), StaleWord::kOnly);
-  slots_.assign(keys_.size(), KeptRows::kNone);
+  slots_.assign(keys_.size(), ReplicaCache::kNone);
   if (!training_) return;
   for (size_t r = 0; r < ranks(); ++r) {
     if (r == own()) continue;
     for (size_t place = keys_.begin_of(r); place < keys_.begin_of(r + 1); ++place) {
       const uint32_t slot = slots_[place] = kept.use(number, keys_.keys()[place]);
-      if (slot == KeptRows::kNone) continue;
-      const KeptRows::Facts& facts = kept.facts(slot);
+      if (slot == ReplicaCache::kNone) continue;
+      const ReplicaCache::Facts& facts = kept.facts(slot);
       const uint32_t grown = facts.version - facts.state_version;
       const bool old =
           grown >= std::max(kLeastGrowth, UpdateVersion::age(facts.state_version) / kGrowth);
@@ -63,17 +63,17 @@ void StaleExchange::collect(const std::vector<const Feature*>& features) {
   }
 }
 
-// After what is there was found, so that no row of the batch gives way to another one.
+// After what is there was found, so that no row of the batch evicts another one.
 void StaleExchange::take_kept() {
   if (!training_) return;
-  KeptRows& kept = this->kept();
+  ReplicaCache& kept = this->kept();
   kept.note_uses(keys_.size() - places_of(own()));
   for (size_t r = 0; r < ranks(); ++r) {
     if (r == own()) continue;
     for (size_t place = keys_.begin_of(r); place < keys_.begin_of(r + 1); ++place) {
-      if (slots_[place] != KeptRows::kNone) continue;
+      if (slots_[place] != ReplicaCache::kNone) continue;
       slots_[place] = kept.take(stale().number, keys_.keys()[place]);
-      if (slots_[place] != KeptRows::kNone) words_[place] = StaleWord::kNew;
+      if (slots_[place] != ReplicaCache::kNone) words_[place] = StaleWord::kNew;
     }
   }
 }
@@ -127,9 +127,9 @@ void StaleExchange::take_answers(int from, const std::byte* message) {
 }
 
 void StaleExchange::keep(uint32_t slot, const float* row, uint32_t version, const float* state) {
-  KeptRows& kept = this->kept();
+  ReplicaCache& kept = this->kept();
   std::memcpy(kept.weights(slot), row, width() * sizeof(float));
-  KeptRows::Facts& facts = kept.facts(slot);
+  ReplicaCache::Facts& facts = kept.facts(slot);
   facts.version = version;
   facts.filled = 1;
   if (state != nullptr) {
@@ -156,22 +156,23 @@ UpdateStep StaleExchange::step_of_kept() {
 }
 
 void StaleExchange::take_rows(const std::byte* const* messages) {
-  KeptRows& kept = this->kept();
+  ReplicaCache& kept = this->kept();
   rows_.resize(keys_.size());
   for (size_t r = 0; r < ranks(); ++r) {
-    const ChosenKeys& coming = coming_[r];
+    const ChosenKeys& arriving = coming_[r];
     const auto* versions = reinterpret_cast<const uint32_t*>(messages[r]);
-    const auto* rows = reinterpret_cast<const float*>(messages[r] + StaleWord::bytes(coming.kept));
-    const float* states = rows + coming.count * width();
+    const auto* rows =
+        reinterpret_cast<const float*>(messages[r] + StaleWord::bytes(arriving.kept));
+    const float* states = rows + arriving.count * width();
     const size_t first = keys_.begin_of(r);
     for (size_t place = first; place < first + places_of(r); ++place) {
       const uint32_t slot = slots_[place];
-      if (!coming.has(place - first)) {
+      if (!arriving.has(place - first)) {
         rows_[place] = kept.weights(slot);
         continue;
       }
       rows_[place] = rows;
-      if (slot != KeptRows::kNone) {
+      if (slot != ReplicaCache::kNone) {
         const bool has_state = StaleWord::wants_state(words_[place]);
         keep(slot, rows, *versions++, has_state ? states : nullptr);
         rows_[place] = kept.weights(slot);
@@ -190,7 +191,7 @@ void StaleExchange::prepare_gradients(const std::vector<const Feature*>& feature
   const IeeeFloatMode exact;
   const size_t count = keys_.size();
   const Kernels& kernels = *table_->shape().kernels;
-  KeptRows& kept = this->kept();
+  ReplicaCache& kept = this->kept();
   sums_.resize(count * width());
   kernels.sum(keys_.order_gradients(features, gradients, width()), width(), 0, count, sums_.data());
   if (learning_rate == learning_rate) stale().learning_rate = learning_rate;
@@ -208,8 +209,8 @@ void StaleExchange::prepare_gradients(const std::vector<const Feature*>& feature
       const float* gradient = sums_.data() + place * width();
       float* push = pushes_.data() + place * width();
       const uint32_t slot =
-          r == own() ? KeptRows::kNone : kept.find(stale().number, keys_.keys()[place]);
-      if (slot == KeptRows::kNone || kept.facts(slot).filled == 0) {
+          r == own() ? ReplicaCache::kNone : kept.find(stale().number, keys_.keys()[place]);
+      if (slot == ReplicaCache::kNone || kept.facts(slot).filled == 0) {
         std::memcpy(push, gradient, width() * sizeof(float));
         pushed_[r].choose(i, words_[place]);
         continue;
@@ -217,7 +218,7 @@ void StaleExchange::prepare_gradients(const std::vector<const Feature*>& feature
       rows.push_back(gradient);
       begins.push_back(static_cast<uint32_t>(rows.size()));
       lines.push_back(kept.line(slot));
-      KeptRows::Facts& facts = kept.facts(slot);
+      ReplicaCache::Facts& facts = kept.facts(slot);
       float* sum = kept.sum(slot);
       for (size_t j = 0; j < width(); ++j) sum[j] += gradient[j];
       facts.updates += 1;
@@ -256,11 +257,11 @@ void StaleExchange::write_gradients(const std::vector<const Feature*>&,
                                     const std::vector<const float*>&, std::byte* const* messages) {
   for (size_t r = 0; r < ranks(); ++r) {
     const auto& evicted = evicted_to_[r];
-    const size_t told = pushed_[r].kept + evicted.size();
+    const size_t reported = pushed_[r].kept + evicted.size();
     auto* keys = reinterpret_cast<int64_t*>(messages[r]);
     auto* updates = reinterpret_cast<uint32_t*>(keys + evicted.size());
-    uint32_t* lookups = updates + told;
-    auto* rows = reinterpret_cast<float*>(lookups + told);
+    uint32_t* lookups = updates + reported;
+    auto* rows = reinterpret_cast<float*>(lookups + reported);
     for (size_t i = 0; i < places_of(r); ++i) {
       if (!pushed_[r].has(i)) continue;
       const size_t place = keys_.begin_of(r) + i;

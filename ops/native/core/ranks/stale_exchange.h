@@ -5,18 +5,18 @@
 
 #include "core/ranks/owned_exchange.h"
 #include "core/ranks/stale_words.h"
-#include "core/table/kept_rows.h"
+#include "core/table/replica_cache.h"
 
 namespace hotrow {
 
-// After HET. A kept row is read as it is while its owner has counted at most s updates since it
+// After HET. A replica is read as it is while its owner has counted at most s updates since it
 // came (fewer while it is young: StalenessOptions::most_behind), not counting the own; the owner
 // looks at that for each batch and sends those rows alone that lag further. Own gradients are
-// applied to the kept row at once and summed; the owner gets the sum after one more update than
-// that, or when the row gives way to a hotter one. A step of a rank is an update. Everything of a
+// applied to the replica at once and summed; the owner gets the sum after one more update than
+// that, or when a hotter row evicts it. A step of a rank is an update. Everything of a
 // row that nobody keeps goes as without staleness.
 //
-// The state of a kept row comes with it, and again with a row that is sent anew when the row had
+// The state of a replica comes with it, and again with a row that is sent anew when the row had
 // half as many updates more since: what others did to it is in the owner's alone.
 //
 // Messages to each rank beside those of OwnedExchange; n keys, m of them chosen, k of these kept, s
@@ -51,7 +51,7 @@ class StaleExchange : public OwnedExchange {
                        std::byte* const* messages) override;
   void take_gradients(const std::byte* const* messages) override;
   void add_gradients(OwnerCall* call) override;
-  // Without kept rows, for lookups that do not train: they read what the owners have.
+  // Without replicas, for lookups that do not train: they read what the owners have.
   void set_training(bool training) override { training_ = training; }
   void push_all() override;
 
@@ -64,7 +64,7 @@ class StaleExchange : public OwnedExchange {
   size_t row_bytes(const ChosenKeys& rows) const;
   size_t gradient_bytes(const ChosenKeys& gradients, size_t evicted) const;
   StaleState& stale() { return *table_->stale(); }
-  KeptRows& kept() { return *stale().kept; }
+  ReplicaCache& kept() { return *stale().kept; }
   UpdateStep step_of_kept();
   // A row came, and its state, unless null.
   void keep(uint32_t slot, const float* row, uint32_t version, const float* state);

@@ -98,11 +98,11 @@ void StaleExchange::take_pushes(int from, const std::byte* message) {
 void StaleExchange::take_gradients(const std::byte* const* messages) {
   UpdateCounts& counts = stale().counts;
   for (size_t r = 0; r < ranks(); ++r) {
-    const size_t told = their_pushes_[r].kept + their_evicted_[r];
+    const size_t reported = their_pushes_[r].kept + their_evicted_[r];
     const auto* evicted = reinterpret_cast<const int64_t*>(messages[r]);
     const auto* updates = reinterpret_cast<const uint32_t*>(evicted + their_evicted_[r]);
-    const uint32_t* lookups = updates + told;
-    gradients_[r] = reinterpret_cast<const float*>(lookups + told);
+    const uint32_t* lookups = updates + reported;
+    gradients_[r] = reinterpret_cast<const float*>(lookups + reported);
     pushed_keys_[r].clear();
     pushed_lookups_[r].clear();
     const auto add = [&](int64_t key, uint32_t own_updates, uint32_t own_lookups) {

@@ -9,7 +9,7 @@
 
 namespace hotrow {
 
-// 32 bits: kOnly, kNew, or the version of the kept row with the rank's own updates, told or not,
+// 32 bits: kOnly, kNew, or the version of the replica with the rank's own updates, sent or not,
 // and whether its state is asked for, too, if it comes.
 struct StaleWord {
   static constexpr uint32_t kOnly = 0x80000000u;  // once
@@ -24,7 +24,7 @@ struct StaleWord {
   }
   // Of an array of words, or of counts, in a message.
   static size_t bytes(size_t count) { return (count * sizeof(uint32_t) + 7) / 8 * 8; }
-  // How far a kept row is behind the owner's; negative: the owner was not told yet of so many more
+  // How far a replica is behind the owner's; negative: the owner has not received so many more
   // of the rank's updates than the rank of others', or they do not belong together.
   static int32_t behind(uint32_t word, uint32_t now) {
     return static_cast<int32_t>((now - (word & kVersion)) << 2) >> 2;

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <mutex>
 
-#include "core/ranks/coming_batch.h"
 #include "core/ranks/exchange.h"
+#include "core/ranks/prefetched_batch.h"
 #include "core/ranks/session.h"
 
 namespace hotrow {
@@ -50,7 +50,7 @@ RankPlan* free_plan(std::vector<std::unique_ptr<RankPlan>>& plans) {
     if (oldest == nullptr || plan->ticket < oldest->ticket) oldest = plan.get();
   }
   if (oldest == nullptr) {
-    fail(Code::kResourceExhausted, "%zu batches were told ahead; train some first", kMostPlans);
+    fail(Code::kResourceExhausted, "%zu batches are prefetched; train some first", kMostPlans);
   }
   return oldest;
 }
@@ -71,24 +71,24 @@ int64_t rank_forward(const LayerCall& call, bool insert, const std::vector<float
                      size_t* missing) {
   Table& first = *call.tables[0];
   int64_t ticket = 0;
-  // Outlives what fails: it may wait for others, who must have been told.
-  std::unique_ptr<ComingBatch> told;
+  // Outlives what fails: it may wait for others, which must know of the failure first.
+  std::unique_ptr<PrefetchedBatch> prefetched;
   for_all_ranks(*first.sharding().ranks, [&] {
-    if (insert) told = next_told(first);
+    if (insert) prefetched = next_prefetched(first);
     HeldPlan plan;
-    if (told == nullptr) {
+    if (prefetched == nullptr) {
       plan = new_plan(call);
     } else {
-      if (!told->is(call)) {
+      if (!prefetched->is(call)) {
         fail(Code::kFailedPrecondition,
-             "this is not the batch that look_ahead was told of (here table %s and more); train "
-             "batches in the order in which they were told",
+             "this is not the batch that was prefetched (here table %s and more); train "
+             "batches in the order in which they were prefetched",
              first.name().c_str());
       }
-      plan = told->wait();
+      plan = prefetched->wait();
     }
     RankExchange step(call, plan.get());
-    if (told == nullptr) {
+    if (prefetched == nullptr) {
       step.collect(insert);
       step.send_keys(insert);
     }
@@ -146,16 +146,16 @@ void backward(const LayerCall& call, const std::vector<const float*>& gradients,
   }
 }
 
-void rank_look_ahead(const LayerCall& call, std::vector<std::shared_ptr<Table>> others) {
+void rank_prefetch(const LayerCall& call, std::vector<std::shared_ptr<Table>> others) {
   for (const Table* table : call.tables) {
     if (table->stale() != nullptr) return;  // what is kept is not known before the batch before it
   }
   Table& first = *call.tables[0];
   for_all_ranks(*first.sharding().ranks, [&] {
-    auto batch = std::make_unique<ComingBatch>(call, new_plan(call), std::move(others));
+    auto batch = std::make_unique<PrefetchedBatch>(call, new_plan(call), std::move(others));
     RankSession& session = session_of(first);
     std::lock_guard lock(session.mutex);
-    session.coming.push_back(std::move(batch));
+    session.prefetched.push_back(std::move(batch));
   });
 }
 

@@ -23,16 +23,16 @@ int64_t forward(const LayerCall& call, bool insert, const std::vector<float*>& p
                 size_t* missing);
 void backward(const LayerCall& call, const std::vector<const float*>& gradients,
               const BackwardOptions& options);
-// Hands over a coming batch, after those that were handed over before: its keys go to their owners
+// Prefetches a batch, after those that were prefetched before: its keys go to their owners
 // while the batch before it is trained, and the owners bring its rows into their device tiers.
 // Copies the features. The batches must then be trained in this order. Nothing that is computed
 // changes. With staleness nothing happens. Safe beside the steps of another thread, if on all ranks
-// a batch is told before the forward pass of the one before it begins, or on all after it ended.
-// What fails here ends the collectives of all ranks.
-// others: the tables of the call but the first, which keeps the batch; they live until it has come.
-void rank_look_ahead(const LayerCall& call, std::vector<std::shared_ptr<Table>> others = {});
+// a batch is prefetched before the forward pass of the one before it begins, or on all after it
+// ended. What fails here ends the collectives of all ranks. others: the tables of the call but the
+// first, which keeps the batch; they live until it has come.
+void rank_prefetch(const LayerCall& call, std::vector<std::shared_ptr<Table>> others = {});
 
-// With staleness: tells the owners all that ranks did to rows and have not told yet; a step of the
+// With staleness: sends the owners all pending gradients; a step of the
 // tables. Without, nothing happens. Rows are then those of the model as a whole: for checkpoints,
 // exports and evaluation.
 void rank_push_all(const std::vector<Table*>& tables, const float* learning_rates,

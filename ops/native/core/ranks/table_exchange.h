@@ -60,7 +60,7 @@ class TableExchange {
   virtual bool is_stale() const { return false; }
   // Whether the calls that follow train.
   virtual void set_training(bool) {}
-  // The next backward pass tells owners all that they do not know yet.
+  // The next backward pass sends owners all pending gradients.
   virtual void push_all() {}
 
   // --- at home ----------------------------------------------------------------------------------
@@ -73,11 +73,11 @@ class TableExchange {
   // How many numbers every rank must know of every other before keys can be exchanged; all ranks
   // have as many. features: of this table in the call.
   virtual size_t facts(size_t features) const = 0;
-  virtual void tell(int to, int64_t* facts) const = 0;    // [R]
-  virtual void hear(int from, const int64_t* facts) = 0;  // [R]
+  virtual void write_facts(int to, int64_t* facts) const = 0;   // [R]
+  virtual void read_facts(int from, const int64_t* facts) = 0;  // [R]
 
-  // Bytes of a leg that this rank sends to, or gets from, another. Of keys after `hear`, else after
-  // `take_keys`.
+  // Bytes of a leg that this rank sends to, or gets from, another. Of keys after `read_facts`, else
+  // after `take_keys`.
   virtual size_t bytes_to(Leg leg, int to) const = 0;
   virtual size_t bytes_from(Leg leg, int from) const = 0;
 

@@ -19,7 +19,7 @@ void RedisLane::open(std::unique_ptr<RedisConnection> connection, size_t greetin
   RedisCommand greeting;
   greeting.kind = Kind::kGreeting;
   sent_.assign(greetings, greeting);
-  heard_ = now;
+  replied_ = now;
 }
 
 std::vector<RedisCommand> RedisLane::close() {
@@ -42,7 +42,7 @@ void RedisLane::give_back() {
 }
 
 void RedisLane::send(const RedisCommand& command, Time now) {
-  if (awaited() == 0) heard_ = now;
+  if (awaited() == 0) replied_ = now;
   if (command.asking) {
     RedisCommand asking;
     asking.kind = Kind::kAsking;

@@ -57,8 +57,8 @@ class RedisLane final : public RedisReplySink {
 
   void send(const RedisCommand& command, Time now);
   size_t awaited() const { return sent_.size() - answered_; }
-  Time heard() const { return heard_; }
-  void hear(Time now) { heard_ = now; }
+  Time replied() const { return replied_; }
+  void set_replied(Time now) { replied_ = now; }
 
   // Parses the next reply. Its command is answered: *command, and *error if Redis refused it.
   RedisReplies::Next next(RedisCommand* command, std::string* error);
@@ -89,7 +89,7 @@ class RedisLane final : public RedisReplySink {
   std::unique_ptr<RedisConnection> connection_;
   std::vector<RedisCommand> sent_;
   size_t answered_ = 0;
-  Time heard_;
+  Time replied_;
   // Of the reply that is being parsed.
   bool surprised_ = false;
   bool has_array_ = false;

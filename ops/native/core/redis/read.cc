@@ -172,7 +172,7 @@ void RedisRead::receive(RedisLane* lane) {
     size_t bytes;
     const std::string why = lane->connection()->receive(&bytes, &full);
     if (bytes != 0) {
-      lane->hear(now_);
+      lane->set_replied(now_);
       add(&lane->node()->bytes_in, bytes);
     }
     RedisCommand command;
@@ -231,7 +231,7 @@ void RedisRead::refused(RedisLane* lane, RedisCommand command, const std::string
     abandon(lane, code_of(error), error, false);
     return;
   }
-  if (command.kind == Kind::kAsking) return;  // the next reply tells
+  if (command.kind == Kind::kAsking) return;  // the next reply answers it
   if (is_passing(error)) {
     pause(lane, command, error);
     return;
@@ -335,7 +335,7 @@ void RedisRead::give_up(const RedisCommand& command, Code code, const std::strin
   }
 }
 
-// When no page of a shard is awaited any more and some are absent, its marker tells why.
+// When no page of a shard is awaited any more and some are absent, its marker says why.
 void RedisRead::end_page(uint32_t shard) {
   if (--open_pages_[shard] != 0 || missing_pages_[shard] == 0) return;
   RedisCommand command;
@@ -362,7 +362,7 @@ void RedisRead::note(Code code, const std::string& why) {
 // Until when a node may be silent.
 Deadline RedisRead::patience(const RedisLane& lane) const {
   const bool is_new = lane.is_probe || lane.connection()->is_connecting();
-  return lane.heard() + (is_new ? shared_.options->connect_timeout : shared_.options->silence);
+  return lane.replied() + (is_new ? shared_.options->connect_timeout : shared_.options->silence);
 }
 
 // Waits for the next event and does what it asks for.

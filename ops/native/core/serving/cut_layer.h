@@ -45,7 +45,7 @@ class CutLayer {
     const Index& index = indexes_[table];
     if (!index.slots.empty()) __builtin_prefetch(&index.slots[index.home(key)]);
   }
-  // Tells a cache of the same tables, whose store has these rows by now.
+  // Updates a cache of the same tables, whose store has these rows by now.
   void update(HotRows* cache) const;
 
  private:

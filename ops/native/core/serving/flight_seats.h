@@ -1,4 +1,4 @@
-// Who fetches which key now: a hash table of what is under way, small and always changing.
+// Who fetches which key now: a hash table of what is in flight, small and always changing.
 #pragma once
 
 #include <cstddef>

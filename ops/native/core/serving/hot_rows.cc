@@ -418,7 +418,7 @@ uint32_t HotRows::choose(HotSet& set, uint64_t hash) const {
   } else {
     if (++set.since_fade >= kNewcomersToFade) {
       set.since_fade = 0;
-      set.fade();
+      set.decay();
     }
     set.raise(hash, set.frequency(hash) + 1);
   }

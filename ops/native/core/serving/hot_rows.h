@@ -13,7 +13,7 @@
 // cached is compared by version. Thus: once update() has returned, no lookup gives an older row,
 // if whoever calls it has brought the store, or what the reader lays over it, up to date before.
 //
-// Unknown keys are not cached: nothing would tell when they appear.
+// Unknown keys are not cached: nothing would show when they appear.
 #pragma once
 
 #include <atomic>
@@ -42,7 +42,7 @@ struct HotCounts {
   uint64_t hits = 0;
   uint64_t misses = 0;    // lookups, duplicates too
   uint64_t inserted = 0;  // rows that came in
-  uint64_t evicted = 0;   // rows that gave way to them
+  uint64_t evicted = 0;   // rows evicted for them
   uint64_t refused = 0;   // rows that a fill did not take: not worth it, or perhaps old
   uint64_t updated = 0;   // cached rows that changed
   uint64_t removed = 0;   // cached rows that left: tombstones, invalidation

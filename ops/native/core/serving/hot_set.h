@@ -104,8 +104,8 @@ struct alignas(64) HotSet {
       word = (word & ~(uint64_t{kMostCount} << shift)) | wanted << shift;
     }
   }
-  // Halves all frequencies, so that old fame fades.
-  void fade() {
+  // Halves all frequencies, so that old counts decay.
+  void decay() {
     for (std::atomic<uint8_t>& use : uses) {
       use.store(use.load(std::memory_order_relaxed) / 2, std::memory_order_relaxed);
     }

@@ -240,16 +240,16 @@ void ServingLookup::probe(Scratch& scratch, const Overlay& overlay,
 }
 
 void ServingLookup::count_from_memory(const ServingFeature* features, const Scratch& scratch,
-                                      SampleCounts told) const {
+                                      SampleCounts counts) const {
   const auto sample = [&](size_t probe, size_t position) {
     const Scratch::Origin origin = scratch.origins[probe];
-    return sample_of(features[origin.feature].segments, origin.begin + position, told.samples);
+    return sample_of(features[origin.feature].segments, origin.begin + position, counts.samples);
   };
   for (size_t p = 0; p < scratch.probes.size(); ++p) {
-    for (size_t i = 0; i < scratch.probes[p].count; ++i) ++told.from_memory[sample(p, i)];
+    for (size_t i = 0; i < scratch.probes[p].count; ++i) ++counts.from_memory[sample(p, i)];
   }
   for (const HotRows::Miss& miss : scratch.misses) {
-    --told.from_memory[sample(miss.probe, miss.position)];
+    --counts.from_memory[sample(miss.probe, miss.position)];
   }
 }
 
@@ -362,7 +362,7 @@ void ServingLookup::judge(Scratch& scratch, LookupReport& report) const {
 
 // Writes what was fetched to all places that want it.
 void ServingLookup::place_rows(const ServingFeature* features, Scratch& scratch,
-                               SampleCounts told) const {
+                               SampleCounts counts) const {
   for (size_t m = 0; m < scratch.missing_tables; ++m) {
     const Scratch::Missing& missing = *scratch.missing[m];
     const StoredTable& table = reader_->tables()[missing.table];
@@ -379,10 +379,10 @@ void ServingLookup::place_rows(const ServingFeature* features, Scratch& scratch,
         std::fill_n(to, table.width, table.default_value);
         if (missing.states[u] != ReadState::kFailed) continue;
         ++defaulted;
-        if (told.defaulted == nullptr || told.samples == 0) continue;
+        if (counts.defaulted == nullptr || counts.samples == 0) continue;
         const Scratch::Origin origin = scratch.origins[miss.probe];
-        ++told.defaulted[sample_of(features[origin.feature].segments, origin.begin + miss.position,
-                                   told.samples)];
+        ++counts.defaulted[sample_of(features[origin.feature].segments,
+                                     origin.begin + miss.position, counts.samples)];
       }
     }
     if (defaulted > 0) {
@@ -393,10 +393,10 @@ void ServingLookup::place_rows(const ServingFeature* features, Scratch& scratch,
 
 LookupReport ServingLookup::lookup(const ServingFeature* features, size_t count,
                                    float* const* outputs, Deadline deadline,
-                                   const Executor& executor, SampleCounts told,
+                                   const Executor& executor, SampleCounts counts,
                                    const Overlay& overlay) const {
-  if (told.defaulted != nullptr) std::fill_n(told.defaulted, told.samples, 0);
-  if (told.from_memory != nullptr) std::fill_n(told.from_memory, told.samples, 0);
+  if (counts.defaulted != nullptr) std::fill_n(counts.defaulted, counts.samples, 0);
+  if (counts.from_memory != nullptr) std::fill_n(counts.from_memory, counts.samples, 0);
   Lease lease;
   Scratch& scratch = *lease;
   const IeeeFloatMode exact;
@@ -404,12 +404,13 @@ LookupReport ServingLookup::lookup(const ServingFeature* features, size_t count,
   report.keys = plan(features, count, outputs, scratch);
   probe(scratch, overlay, executor);
   report.hits = report.keys - scratch.misses.size();
-  if (told.from_memory != nullptr && told.samples > 0) count_from_memory(features, scratch, told);
+  if (counts.from_memory != nullptr && counts.samples > 0)
+    count_from_memory(features, scratch, counts);
   if (!scratch.misses.empty()) {
     sort_misses(scratch);
     fetch(scratch, overlay, deadline, report);
     judge(scratch, report);
-    place_rows(features, scratch, told);
+    place_rows(features, scratch, counts);
   }
   const Executor& pooling = report.keys < 2 * kProbeKeys ? Executor() : executor;
   pooling.run(count, [&](size_t f) {

@@ -26,8 +26,8 @@ enum class OnStoreFailure : int {
 struct ServingLookupOptions {
   OnStoreFailure on_store_failure = OnStoreFailure::kFail;
   // Concurrent lookups fetch a row once. A lookup may then get a row as it was when another one,
-  // still under way, asked for it, unless HotRows::update told of a change between. Not worth it in
-  // front of rows in memory.
+  // still in flight, asked for it, unless HotRows::update reported a change between. Not worth it
+  // in front of rows in memory.
   bool share_fetches = true;
 };
 
@@ -39,7 +39,7 @@ struct ServingFeature {
   Segments segments;
 };
 
-// What is told of each sample. A key of a feature with another number of outputs than `samples`
+// What is counted for each sample. A key of a feature with another number of outputs than `samples`
 // counts for the first one. Lookup sets all values of what is not null.
 struct SampleCounts {
   int32_t* defaulted = nullptr;    // (samples): keys with default rows, as the store did not answer
@@ -84,7 +84,7 @@ class ServingLookup {
   // a row that is too new for the overlay is one that could not be read.
   LookupReport lookup(const ServingFeature* features, size_t count, float* const* outputs,
                       Deadline deadline, const Executor& executor = Executor(),
-                      SampleCounts told = {}, const Overlay& overlay = Overlay()) const;
+                      SampleCounts counts = {}, const Overlay& overlay = Overlay()) const;
 
   const std::vector<StoredTable>& tables() const { return reader_->tables(); }
   LookupCounts counts(size_t table) const;
@@ -104,12 +104,12 @@ class ServingLookup {
   void gather(const HotRows::Probe* probes, size_t count, const Overlay& overlay,
               std::vector<HotRows::Miss>* misses) const;
   void count_from_memory(const ServingFeature* features, const Scratch& scratch,
-                         SampleCounts told) const;
+                         SampleCounts counts) const;
   void sort_misses(Scratch& scratch) const;
   void fetch(Scratch& scratch, const Overlay& overlay, Deadline deadline,
              LookupReport& report) const;
   void judge(Scratch& scratch, LookupReport& report) const;
-  void place_rows(const ServingFeature* features, Scratch& scratch, SampleCounts told) const;
+  void place_rows(const ServingFeature* features, Scratch& scratch, SampleCounts counts) const;
 
   std::shared_ptr<const RowReader> reader_;
   std::shared_ptr<HotRows> cache_;

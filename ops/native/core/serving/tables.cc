@@ -120,15 +120,15 @@ size_t ServingTables::number_of(const std::string& name) const {
 
 LookupReport ServingTables::lookup(const ServingFeature* features, size_t count,
                                    float* const* outputs, const Executor& executor,
-                                   SampleCounts told, const Overlay& overlay) const {
+                                   SampleCounts counts, const Overlay& overlay) const {
   const Deadline deadline = options_.timeout.count() == 0
                                 ? Deadline::max()
                                 : std::chrono::steady_clock::now() + options_.timeout;
-  if (told.from_memory != nullptr && !stale_.load(std::memory_order_relaxed)) {
-    std::fill_n(told.from_memory, told.samples, 0);
-    told.from_memory = nullptr;
+  if (counts.from_memory != nullptr && !stale_.load(std::memory_order_relaxed)) {
+    std::fill_n(counts.from_memory, counts.samples, 0);
+    counts.from_memory = nullptr;
   }
-  return lookup_->lookup(features, count, outputs, deadline, executor, told, overlay);
+  return lookup_->lookup(features, count, outputs, deadline, executor, counts, overlay);
 }
 
 std::shared_ptr<const CutLayer> ServingTables::layer(const std::string& path,

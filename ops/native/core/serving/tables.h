@@ -46,10 +46,10 @@ class ServingTables {
   std::shared_ptr<const Overlay> first_overlay() const;
   // Of a table in `tables`. Fails with NotFound.
   size_t number_of(const std::string& name) const;
-  // As ServingLookup::lookup, within the options' timeout. Rows from memory are told of as long as
+  // As ServingLookup::lookup, within the options' timeout. Rows from memory are counted as long as
   // they may be stale.
   LookupReport lookup(const ServingFeature* features, size_t count, float* const* outputs,
-                      const Executor& executor, SampleCounts told, const Overlay& overlay) const;
+                      const Executor& executor, SampleCounts counts, const Overlay& overlay) const;
 
   // The rows of a cut; read once, as long as somebody has them. Fails as CutLayer does.
   std::shared_ptr<const CutLayer> layer(const std::string& path, RowVersion version) const;

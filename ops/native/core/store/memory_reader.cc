@@ -12,7 +12,7 @@
 namespace hotrow {
 namespace {
 
-constexpr size_t kKeysUnderWay = 16;  // keys whose records are on their way at a time
+constexpr size_t kPendingKeys = 16;  // keys whose records are on their way at a time
 constexpr size_t kKeysBetweenClocks = 8192;
 constexpr size_t kLeastSlots = 64;  // slots
 constexpr uint32_t kMostRows = std::numeric_limits<uint32_t>::max() - 1;
@@ -51,12 +51,12 @@ class MemoryReader::Records {
     std::shared_lock lock(mutex_);
     // Slots are asked for two blocks ahead, their records one.
     const size_t mask = slots_.size() - 1;
-    for (size_t begin = first; begin < last + 2 * kKeysUnderWay; begin += kKeysUnderWay) {
-      for (size_t i = begin; i < std::min(begin + kKeysUnderWay, last); ++i) {
+    for (size_t begin = first; begin < last + 2 * kPendingKeys; begin += kPendingKeys) {
+      for (size_t i = begin; i < std::min(begin + kPendingKeys, last); ++i) {
         __builtin_prefetch(&slots_[hash_of(request.keys[i]) & mask]);
       }
-      if (begin >= first + kKeysUnderWay) {
-        for (size_t i = begin - kKeysUnderWay; i < std::min(begin, last); ++i) {
+      if (begin >= first + kPendingKeys) {
+        for (size_t i = begin - kPendingKeys; i < std::min(begin, last); ++i) {
           const uint32_t slot = slots_[hash_of(request.keys[i]) & mask];
           if (slot == 0) continue;
           const std::byte* record = record_at(slot);
@@ -64,8 +64,8 @@ class MemoryReader::Records {
           __builtin_prefetch(record + stride_ - 1);
         }
       }
-      if (begin >= first + 2 * kKeysUnderWay) {
-        for (size_t i = begin - 2 * kKeysUnderWay; i < std::min(begin - kKeysUnderWay, last); ++i) {
+      if (begin >= first + 2 * kPendingKeys) {
+        for (size_t i = begin - 2 * kPendingKeys; i < std::min(begin - kPendingKeys, last); ++i) {
           read_one(request, i);
         }
       }

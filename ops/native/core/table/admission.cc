@@ -1,18 +1,18 @@
 #include "core/table/admission.h"
 
 #include "core/base/status.h"
-#include "core/table/sighting_counter.h"
-#include "core/table/sighting_filter.h"
+#include "core/table/frequency_filter.h"
+#include "core/table/occurrence_counter.h"
 
 namespace hotrow {
 
 std::unique_ptr<AdmissionFilter> make_admission_filter(const AdmissionOptions& options,
                                                        size_t partitions) {
   if (options.kind == AdmissionKind::kAlways) return nullptr;
-  if (options.sightings < 1) {
-    fail(Code::kInvalidArgument, "admission after 0 sightings; at least 1");
+  if (options.occurrences < 1) {
+    fail(Code::kInvalidArgument, "admission after 0 occurrences; at least 1");
   }
-  if (options.kind == AdmissionKind::kCounter) return std::make_unique<SightingCounter>(options);
+  if (options.kind == AdmissionKind::kCounter) return std::make_unique<OccurrenceCounter>(options);
   if (options.kind != AdmissionKind::kFilter) {
     fail(Code::kInvalidArgument, "admission kind %d; legal are 0 (always), 1 (counter), 2 (filter)",
          static_cast<int>(options.kind));
@@ -25,7 +25,7 @@ std::unique_ptr<AdmissionFilter> make_admission_filter(const AdmissionOptions& o
     fail(Code::kInvalidArgument, "admission error rate %g; legal are values between 0 and 1",
          options.error_rate);
   }
-  return std::make_unique<SightingFilter>(options, partitions);
+  return std::make_unique<FrequencyFilter>(options, partitions);
 }
 
 }  // namespace hotrow

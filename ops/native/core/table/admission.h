@@ -16,7 +16,7 @@ enum class AdmissionKind : int {
 
 struct AdmissionOptions {
   AdmissionKind kind = AdmissionKind::kAlways;
-  uint32_t sightings = 1;      // a key is admitted with its n-th sighting
+  uint32_t occurrences = 1;    // a key is admitted with its n-th occurrence
   uint64_t expected_keys = 0;  // kFilter: keys that wait at a time
   double error_rate = 0.01;    // kFilter: probability that a new key is admitted early
 };
@@ -25,10 +25,10 @@ struct AdmissionOptions {
 class AdmissionFilter {
  public:
   virtual ~AdmissionFilter() = default;
-  // Counts `times` sightings of a key without a row. True: it is admitted now, and its count is
-  // forgotten (kCounter). 0 sightings change nothing and admit nobody.
-  virtual bool sight(int64_t key, uint32_t times) = 0;
-  // Keys whose sightings are counted: exact (kCounter) or estimated (kFilter).
+  // Counts `times` occurrences of a key without a row. True: it is admitted now, and its count is
+  // forgotten (kCounter). 0 occurrences change nothing and admit nobody.
+  virtual bool count_occurrences(int64_t key, uint32_t times) = 0;
+  // Keys whose occurrences are counted: exact (kCounter) or estimated (kFilter).
   virtual uint64_t waiting() const = 0;
   virtual size_t bytes() const = 0;
   // The state as bytes, the same for the same history. `restore` fails with DataLoss when they

@@ -172,7 +172,7 @@ void BatchRows::find_in_host(Group& group, Missing missing) {
   const uint64_t* hashes = group.unique.hashes();
   // Three short loops over blocks of keys, each ahead of the next by a block: fetch the bucket;
   // read the most likely place from it and fetch the row's header; compare the key. So the misses
-  // of a block are under way together; the weights are asked for by those who read them. What is
+  // of a block are in flight together; the weights are asked for by those who read them. What is
   // not there waits for the end: walking on at once would keep all others waiting for its misses.
   uint32_t* const elsewhere = group.elsewhere.data();
   size_t missed = 0;

@@ -4,7 +4,7 @@
 
 #include "core/table/batch_rows.h"
 #include "core/table/host_search.h"
-#include "core/table/look_ahead.h"
+#include "core/table/prefetch.h"
 
 namespace hotrow {
 namespace {

@@ -39,7 +39,7 @@ class BypassRows {
     const auto found = rows_.find(place);
     if (found != rows_.end()) rows_.erase(found);
   }
-  // The row is of the lookup under way.
+  // The row is of the lookup in flight.
   void use(uint32_t place) { rows_.at(place).used = true; }
   enum class Keep { kUsed, kNone };
   // Calls leave(place, row) for all rows, or for those that were not used since the last call, and
@@ -55,7 +55,7 @@ class BypassRows {
       spare_.push_back(std::move(at->second.row));
       at = rows_.erase(at);
     }
-    // As many as the lookup that needed most of those under way.
+    // As many as the lookup that needed most of those in flight.
     if (spare_.size() > rows_.size()) spare_.resize(rows_.size());
   }
   void clear() {

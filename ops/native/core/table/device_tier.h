@@ -32,9 +32,9 @@ class DeviceTier {
   // Frees the slots of keys, (count), that lose their rows.
   virtual void drop(const int64_t* keys, size_t count) = 0;
 
-  // As LookAhead::add and wait; without the table's lock.
-  virtual void look_ahead(const int64_t* keys, size_t count) = 0;
-  virtual void wait_for_look_ahead() = 0;
+  // As Prefetch::add and wait; without the table's lock.
+  virtual void prefetch(const int64_t* keys, size_t count) = 0;
+  virtual void wait_for_prefetch() = 0;
   // Gives the pins of all windows back.
   virtual void let_go_of_windows() = 0;
   // As RowCache::expect, for keys, (count), each of them used uses[i] times.

@@ -9,7 +9,7 @@
 
 namespace hotrow {
 
-// Keys whose misses are under way together.
+// Keys whose misses are in flight together.
 inline constexpr size_t kBlock = 32;
 
 // Into the second cache, which can wait for more lines at a time than the first. Always inline:

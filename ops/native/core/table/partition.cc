@@ -6,7 +6,7 @@
 
 #include "core/base/digest.h"
 #include "core/base/status.h"
-#include "core/table/look_ahead.h"
+#include "core/table/prefetch.h"
 
 namespace hotrow {
 namespace {
@@ -80,7 +80,7 @@ void Partition::make_free(uint32_t place) {
 uint32_t Partition::find_or_insert(uint64_t hash, int64_t key, uint32_t times, uint32_t clock) {
   const uint32_t found = find(hash, key);
   if (found != kAbsent) return found;
-  if (admission_ != nullptr && (times == 0 || !admission_->sight(key, times))) {
+  if (admission_ != nullptr && (times == 0 || !admission_->count_occurrences(key, times))) {
     totals.refused += times;
     return kAbsent;
   }
@@ -285,14 +285,14 @@ void Partition::expire(uint32_t place, uint32_t step) {
   remove(place);
 }
 
-void Partition::sweep(uint32_t step, LookAhead* look_ahead) {
+void Partition::sweep(uint32_t step, Prefetch* prefetch) {
   each_in_turn(step, [&](uint32_t place, const RowHeader& row) {
     // The row in the device tier is newer.
     const uint32_t slot =
         shape_->cache == nullptr ? RowCache::kNone : shape_->cache->find(hash_at(place), row.key);
     if (slot != RowCache::kNone) {
       if (!expired(shape_->cache->header(slot), step)) return;
-      if (shape_->cache->loading(slot)) (void)look_ahead->wait_for(slot);
+      if (shape_->cache->loading(slot)) (void)prefetch->wait_for(slot);
       shape_->cache->release(slot);
     } else if (!expired(row, step)) {
       return;
@@ -367,7 +367,7 @@ bool Partition::wanted(size_t place) const {
 }
 
 void Partition::note_write(uint32_t place) {
-  // The clock does not tell: imported rows may be ahead of the table's step.
+  // The clock does not show it: imported rows may be ahead of the table's step.
   if (tracking_ && !bit(due_, place)) set_bit(due_, place);
   if (!open_ || !wanted(place) || copy_of_[place] != 0) return;
   if (shape_->log == nullptr) {

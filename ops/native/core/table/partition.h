@@ -19,7 +19,7 @@
 
 namespace hotrow {
 
-class LookAhead;
+class Prefetch;
 
 // What the partitions of a table share.
 struct RowShape {
@@ -61,7 +61,7 @@ struct RowShape {
 // Running totals since the table was made.
 struct Totals {
   uint64_t admitted = 0;  // keys that were given a row
-  uint64_t refused = 0;   // sightings of keys that were not admitted
+  uint64_t refused = 0;   // occurrences of keys that were not admitted
   uint64_t expired = 0;   // rows that expired
 };
 
@@ -105,7 +105,7 @@ class Partition {
   uint32_t find(uint64_t hash, int64_t key) const {
     return index_.find(hash, [&](uint32_t place) { return header(place).key == key; });
   }
-  // As find; an unknown key is sighted `times` times (0: not at all, so that only a table without
+  // As find; an unknown key is counted `times` times (0: not at all, so that only a table without
   // admission gives it a row) and, when it is admitted, given a row with
   // its first values and the clock. Else kAbsent.
   uint32_t find_or_insert(uint64_t hash, int64_t key, uint32_t times, uint32_t clock);
@@ -142,9 +142,9 @@ class Partition {
   // Copies headers and lines of rows that are up to date. rows: (count, stride).
   void copy_rows(const uint32_t* places, size_t count, std::byte* rows) const;
 
-  // Looks at its share of the places and removes rows that expired at this step. look_ahead: null
+  // Looks at its share of the places and removes rows that expired at this step. prefetch: null
   // when the table has none.
-  void sweep(uint32_t step, LookAhead* look_ahead);
+  void sweep(uint32_t step, Prefetch* prefetch);
   // The same in two parts, when newer headers are on a GPU: the places to ask for, then those of
   // rows that expired there, too.
   void list_expired(uint32_t step, std::vector<uint32_t>* places);

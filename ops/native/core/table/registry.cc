@@ -208,7 +208,7 @@ void show_attached(const std::string& manifest_path, RowVersion shown,
     fail(Code::kNotFound, "manifest %s is not attached", manifest_path.c_str());
   }
   auto last = overlay_after(before, shown, layers);
-  // A cut may have been folded since these rows were read, of which no layer tells.
+  // A cut may have been folded since these rows were read, which no layer shows.
   before.tables->forget_cached();
   const std::string path = normal_path(manifest_path);
   std::lock_guard lock(registry().mutex);

@@ -21,9 +21,9 @@ struct CacheCounts {
   uint64_t hit_lookups = 0;   // lookups of them, each key as often as it appeared
   uint64_t misses = 0;        // keys that were not
   uint64_t inserted = 0;      // of these: rows that came in
-  uint64_t evicted = 0;       // rows that gave way to them
+  uint64_t evicted = 0;       // rows evicted for them
   uint64_t written_back = 0;  // rows brought up to date in the host tier
-  uint64_t ahead = 0;         // rows that came in by look-ahead, before a batch asked for them
+  uint64_t prefetched = 0;    // rows that came in by prefetching, before a batch asked for them
   uint64_t left = 0;          // partitions whose rows beside the slots may have left memory
   uint64_t stall_ns = 0;      // time that lookups spent on bringing rows in, or waiting for them
 
@@ -34,7 +34,7 @@ struct CacheCounts {
     inserted += other.inserted;
     evicted += other.evicted;
     written_back += other.written_back;
-    ahead += other.ahead;
+    prefetched += other.prefetched;
     left += other.left;
     stall_ns += other.stall_ns;
     return *this;
@@ -88,8 +88,8 @@ class RowCache {
     if (fits == 0) return kNone;
     return static_cast<uint32_t>(number) * kWays + static_cast<uint32_t>(__builtin_ctz(fits));
   }
-  // Notes that a batch used the key, which is in `slot`, or kNone: nowhere. Frequencies fade: those
-  // of a set are halved every so many uses.
+  // Notes that a batch used the key, which is in `slot`, or kNone: nowhere. Frequencies decay:
+  // those of a set are halved every so many uses.
   void note_use(uint64_t hash, uint32_t slot);
 
   // Of a key that is going to be used: as if it had been used so often lately.

@@ -1,4 +1,4 @@
-// How far rows of other ranks may lag behind their owners (table/kept_rows.h).
+// How far rows of other ranks may lag behind their owners (table/replica_cache.h).
 #pragma once
 
 #include <cstddef>
@@ -7,11 +7,11 @@
 namespace hotrow {
 
 struct StalenessOptions {
-  uint32_t updates = 0;  // s; 0: not at all
-  size_t kept_rows = 0;  // of other ranks, at each rank
+  uint32_t updates = 0;     // s; 0: not at all
+  size_t replica_rows = 0;  // of other ranks, at each rank
 
   bool any() const { return updates > 0; }
-  // How far a row may lag, beside the rank's own untold updates, that had `count` updates since it
+  // How far a row may lag, beside the rank's own unsent updates, that had `count` updates since it
   // is kept: s, and less while it is young, when each of them changes it much.
   uint32_t most_behind(uint32_t count) const {
     constexpr uint32_t kShare = 2;

@@ -10,8 +10,8 @@
 
 #include "core/table/batch_rows.h"
 #include "core/table/device_tier.h"
-#include "core/table/kept_rows.h"
-#include "core/table/look_ahead.h"
+#include "core/table/prefetch.h"
+#include "core/table/replica_cache.h"
 #include "core/table/snapshot.h"
 
 namespace hotrow {
@@ -72,7 +72,7 @@ Table::Table(std::string name, const TableOptions& options, int32_t shards, bool
   if (options.cache.rows > 0 && options.cache.device == CacheDevice::kGpu) {
     tier_ = make_gpu_tier(*this);
   }
-  if (sharding_.ranks != nullptr && cache() != nullptr) mover_ = std::make_unique<LookAhead>(*this);
+  if (sharding_.ranks != nullptr && cache() != nullptr) mover_ = std::make_unique<Prefetch>(*this);
 }
 
 Table::~Table() {
@@ -368,20 +368,20 @@ void Table::give_up(uint32_t slot, CacheCounts* counts) {
   cache()->release(slot);
 }
 
-void Table::look_ahead(const int64_t* keys, size_t count) {
+void Table::prefetch(const int64_t* keys, size_t count) {
   check_keys(keys, count);
-  if (tier_ != nullptr) tier_->look_ahead(keys, count);
+  if (tier_ != nullptr) tier_->prefetch(keys, count);
   if (cache() == nullptr) return;
   // On ranks it is there: a thread that others wait for must not wait for the lock.
   if (sharding_.ranks == nullptr) {
     std::unique_lock lock(mutex_);
-    if (mover_ == nullptr) mover_ = std::make_unique<LookAhead>(*this);
+    if (mover_ == nullptr) mover_ = std::make_unique<Prefetch>(*this);
   }
   mover_->add(keys, count);
 }
 
-void Table::wait_for_look_ahead() {
-  if (tier_ != nullptr) tier_->wait_for_look_ahead();
+void Table::wait_for_prefetch() {
+  if (tier_ != nullptr) tier_->wait_for_prefetch();
   if (mover_ != nullptr) mover_->wait();
 }
 
@@ -413,7 +413,7 @@ size_t Table::warm_up_own(const int64_t* keys, const uint32_t* counts, size_t co
   std::stable_sort(order.begin(), order.end(),
                    [&](uint32_t a, uint32_t b) { return counts[a] > counts[b]; });
   const double total = std::max(std::accumulate(counts, counts + count, 0.0), 1.0);
-  // So often would the key be used before its set fades.
+  // So often would the key be used before its set decays.
   const double scale = static_cast<double>(slots) * RowCache::kUsesToFade / total;
   for (size_t i = 0; i < count; ++i) {
     uses[i] = static_cast<uint32_t>(std::clamp(counts[i] * scale, 1.0, 255.0));
@@ -432,16 +432,16 @@ size_t Table::warm_up_own(const int64_t* keys, const uint32_t* counts, size_t co
       }
     }
   }
-  const uint64_t before = statistics().cache.ahead;
-  look_ahead(best.data(), best.size());
-  wait_for_look_ahead();
+  const uint64_t before = statistics().cache.prefetched;
+  prefetch(best.data(), best.size());
+  wait_for_prefetch();
   {
     // What it pinned is for no batch.
     std::unique_lock lock(mutex_);
     if (tier_ != nullptr) tier_->let_go_of_windows();
     if (mover_ != nullptr) mover_->let_go_of_all();
   }
-  return statistics().cache.ahead - before;
+  return statistics().cache.prefetched - before;
 }
 
 std::unique_lock<std::shared_mutex> Table::lock_beside_steps() {
@@ -474,7 +474,7 @@ void Table::note_cached(const CacheCounts& counts) {
   unsettled_ = true;
   cache_counts_ += counts;
   // Rows moved: lines from before are void.
-  if (counts.inserted + counts.ahead + counts.left > 0) void_plans();
+  if (counts.inserted + counts.prefetched + counts.left > 0) void_plans();
 }
 
 // --- steps --------------------------------------------------------------------------------------

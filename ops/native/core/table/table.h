@@ -20,7 +20,7 @@
 namespace hotrow {
 
 class DeviceTier;
-class LookAhead;
+class Prefetch;
 class Snapshot;
 struct Plan;
 struct StaleState;
@@ -83,11 +83,11 @@ class Table {
   // Forgets rows, state and gradients that wait. Fails while a snapshot is open.
   void clear();
 
-  // Hands over the keys of the batches after the next ones; see LookAhead::add. Without a device
+  // Hands over the keys of the batches after the next ones; see Prefetch::add. Without a device
   // tier nothing happens.
-  void look_ahead(const int64_t* keys, size_t count);
+  void prefetch(const int64_t* keys, size_t count);
   // Waits until the rows of all windows are in the device tier.
-  void wait_for_look_ahead();
+  void wait_for_prefetch();
   // keys: (count) distinct, counts: how often each appeared in a sample. Fills up to `share` of
   // the device tier with the most frequent of those that have a row; from now on the policy
   // prefers them. Returns how many rows came in. On ranks only keys count whose rows are here.
@@ -109,7 +109,7 @@ class Table {
   // has changed.
   void set_state(const uint8_t* data, size_t size);
   // What `state` returned on ranks that had the table before, however it was split then: the step,
-  // totals, and the tombstones of keys that are this rank's. Sightings start anew. Fails with
+  // totals, and the tombstones of keys that are this rank's. Occurrences start anew. Fails with
   // DataLoss when one is damaged; then nothing has changed.
   struct SavedState {
     const uint8_t* data;
@@ -143,8 +143,8 @@ class Table {
   DeviceTier* tier() const { return tier_.get(); }
   // Brings the host tier up to date; rows stay in the device tier, clean.
   void settle() const;
-  // Null as long as nobody looked ahead.
-  LookAhead* mover() const { return mover_.get(); }
+  // Null as long as nobody prefetched.
+  Prefetch* mover() const { return mover_.get(); }
   // The lock, once no step waits for it.
   std::unique_lock<std::shared_mutex> lock_beside_steps();
   // How many steps wait for the lock.
@@ -153,7 +153,7 @@ class Table {
   void give_up(uint32_t slot, CacheCounts* counts);
   // Where the row of a key that has one is to be updated; marks it dirty. Null: it has none.
   std::byte* line_to_update(int64_t key, uint64_t hash, uint32_t place);
-  // After rows moved in the device tier: by a batch of training or by look-ahead.
+  // After rows moved in the device tier: by a batch of training or by prefetching.
   void note_cached(const CacheCounts& counts);
   // Rows moved between tiers.
   void void_plans() {
@@ -226,7 +226,7 @@ class Table {
   std::vector<float> corrections_;  // Adam
   Snapshot* snapshot_ = nullptr;    // open
   std::unique_ptr<DeviceTier> tier_;
-  std::unique_ptr<LookAhead> mover_;  // the last: its thread uses all above
+  std::unique_ptr<Prefetch> mover_;  // the last: its thread uses all above
 };
 
 }  // namespace hotrow

@@ -552,15 +552,15 @@ void backward_local(const LayerCall& call, const std::vector<const float*>& grad
   sweep_all(call.tables, executor);
 }
 
-void commit(const std::vector<Table*>& tables, const float* witness, const float* learning_rates,
-            float global_clip_norm, const Executor& executor) {
+void commit(const std::vector<Table*>& tables, const float* commit_token,
+            const float* learning_rates, float global_clip_norm, const Executor& executor) {
   check_in_memory(tables, false);
   TableLocks locks(tables, true);
   std::vector<Due> dues;
   std::vector<std::unique_ptr<SummedGradients>> merged;
   std::vector<Table*> stepped;
   for (size_t t = 0; t < tables.size(); ++t) {
-    const GradientPasses::Taken& taken = tables[t]->passes.end_step(witness);
+    const GradientPasses::Taken& taken = tables[t]->passes.end_step(commit_token);
     if (taken.empty()) continue;
     for (const auto& [sums, factor] : taken) refresh(*tables[t], sums);
     if (taken.size() == 1) {

@@ -34,7 +34,7 @@ int64_t next_ticket();
 // A step of one process's rows; ranks/step.h has the step of tables that are split over ranks, too.
 //
 // pooled[f]: (B_f, D), or (N_f, D) without a combiner; null: that feature is only inserted.
-// insert: unknown keys are sighted and, when admitted, given a row; else nothing changes.
+// insert: unknown keys are counted and, when admitted, given a row; else nothing changes.
 // Returns a ticket for backward; 0 without insert. missing (may be null): how many distinct keys
 // read the default row.
 int64_t forward_local(const LayerCall& call, bool insert, const std::vector<float*>& pooled,
@@ -67,7 +67,7 @@ void backward_local(const LayerCall& call, const std::vector<const float*>& grad
 // Ends a step or micro-step of all tables; see GradientPasses::end_step.
 // learning_rates: (T), or null. global_clip_norm: the norm of the gradients of all tables
 // together, after factors; larger ones are scaled down to it. 0: none.
-void commit(const std::vector<Table*>& tables, const float* witness, const float* learning_rates,
-            float global_clip_norm, const Executor& executor);
+void commit(const std::vector<Table*>& tables, const float* commit_token,
+            const float* learning_rates, float global_clip_norm, const Executor& executor);
 
 }  // namespace hotrow

@@ -1,4 +1,5 @@
-// How often rows were updated at their owner, of those that other ranks keep (table/kept_rows.h).
+// How often rows were updated at their owner, of those that other ranks keep
+// (table/replica_cache.h).
 #pragma once
 
 #include <cstddef>

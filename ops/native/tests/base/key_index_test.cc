@@ -141,7 +141,7 @@ TEST_CASE("key index: no insertion moves more than one segment") {
   CHECK(most <= 12 * 64 * 12);
 }
 
-TEST_CASE("key index: keys whose hashes agree in all that the index looks at are told apart") {
+TEST_CASE("key index: keys whose hashes agree in all that the index looks at are kept apart") {
   // Same home, same tag, same directory place at every depth reached: only the key differs.
   SlabMemory memory;
   KeyIndex index(memory);

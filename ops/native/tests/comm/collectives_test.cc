@@ -94,9 +94,9 @@ TEST_CASE("collectives: what is not an error of ours ends all ranks, too") {
   }
 }
 
-TEST_CASE("collectives: what fails since another rank failed tells what that one failed with") {
+TEST_CASE("collectives: what fails since another rank failed has that rank's error") {
   const auto all = group(2);
-  const auto told = [&](int r, const std::function<void()>& part) {
+  const auto failure_of = [&](int r, const std::function<void()>& part) {
     const Outcome outcome = outcome_of(part);
     CHECK_MESSAGE(outcome.code == Code::kDataLoss, r);
     CHECK_MESSAGE(outcome.message == "rank 1: the data is gone", r);
@@ -104,16 +104,16 @@ TEST_CASE("collectives: what fails since another rank failed tells what that one
   on_ranks(2, [&](int r) {
     Collectives& own = *all[static_cast<size_t>(r)];
     own.run("step 1", [](Communicator& c) { c.barrier(); });
-    told(r, [&] {
+    failure_of(r, [&] {
       own.run("step 2", [r](Communicator& c) {
         if (r == 1) hotrow::fail(Code::kDataLoss, "the data is gone");
         outcome_of([&] { c.barrier(); });
         hotrow::fail(Code::kInternal, "count of keys is -7");
       });
     });
-    told(r, [&] { own.fail_and_throw(Code::kInternal, "no such row"); });
-    told(r, [&] { for_all_ranks(own, [] { throw std::bad_alloc(); }); });
-    told(r, [&] { for_all_ranks(own, [] { throw std::out_of_range("vector"); }); });
+    failure_of(r, [&] { own.fail_and_throw(Code::kInternal, "no such row"); });
+    failure_of(r, [&] { for_all_ranks(own, [] { throw std::bad_alloc(); }); });
+    failure_of(r, [&] { for_all_ranks(own, [] { throw std::out_of_range("vector"); }); });
   });
 }
 
@@ -134,7 +134,7 @@ TEST_CASE("collectives: an agreed error ends the work alone") {
   for (const Outcome& outcome : outcomes) CHECK(outcome.message == "");
 }
 
-TEST_CASE("collectives: fail ends what is under way and what comes") {
+TEST_CASE("collectives: fail ends what is in flight and what comes") {
   const auto all = group(2);
   const uint64_t first = all[0]->submit("first", [](Communicator& c) { c.barrier(); });
   const uint64_t second = all[0]->submit("second", [](Communicator& c) { c.barrier(); });
@@ -184,29 +184,30 @@ TEST_CASE("collectives: a ticket is waited for once, and not from work") {
         }) == Code::kInternal);
 }
 
-TEST_CASE("collectives: what has not begun when they end does not run, and who waits is told") {
+TEST_CASE(
+    "collectives: what has not begun when they end does not run, and who waits gets an error") {
   auto all = group(2);
   std::promise<void> begun, go;
   bool ran = false;
-  all[0]->submit("under way", [&](Communicator&) {
+  all[0]->submit("in flight", [&](Communicator&) {
     begun.set_value();
     go.get_future().get();
   });
   const uint64_t later = all[0]->submit("later", [&](Communicator&) { ran = true; });
-  std::promise<Code> told;
+  std::promise<Code> code;
   all[0]->when_done(later, [&](std::exception_ptr error) {
-    told.set_value(error_code([&] { std::rethrow_exception(error); }));
+    code.set_value(error_code([&] { std::rethrow_exception(error); }));
   });
   begun.get_future().get();
   std::thread closer([&] { all[0].reset(); });
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   go.set_value();
   closer.join();
-  CHECK(told.get_future().get() == Code::kAborted);
+  CHECK(code.get_future().get() == Code::kAborted);
   CHECK_FALSE(ran);
 }
 
-TEST_CASE("collectives: the last to hold them may be who is told that work is done") {
+TEST_CASE("collectives: the last to hold them may be the one notified that work is done") {
   auto all = group(1);
   std::promise<void> over;
   std::promise<void> go;

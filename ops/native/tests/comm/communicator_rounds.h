@@ -106,9 +106,9 @@ inline std::string wrong_in_round(Communicator& ranks, int round) {
 
   const int root = round % n;
   const std::vector<std::byte> news = said(round, root, 80, size_said(round, root, 80));
-  std::vector<std::byte> heard = me == root ? news : std::vector<std::byte>(news.size());
-  ranks.broadcast(heard.data(), heard.size(), root);
-  if (heard != news) return "broadcast";
+  std::vector<std::byte> received = me == root ? news : std::vector<std::byte>(news.size());
+  ranks.broadcast(received.data(), received.size(), root);
+  if (received != news) return "broadcast";
   ranks.barrier();
   return "";
 }

@@ -68,7 +68,7 @@ TEST_CASE("mpi communicator: large sums are right, and the same with a queue" *
 }
 
 // A process can fail once: these two run alone. The first of them to end, without having finalised
-// MPI, ends all, so each tells what it found and waits a little.
+// MPI, ends all, so each reports what it found and waits a little.
 namespace {
 
 void fail_on_last_rank(bool while_others_wait) {
@@ -93,7 +93,7 @@ void fail_on_last_rank(bool while_others_wait) {
       while (!std::filesystem::exists(sign)) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
-      // What goes wrong after another rank failed is told as what that one failed with.
+      // What goes wrong after another rank failed has that rank's error.
       const auto later = [&] { own.fail_and_throw(Code::kInternal, "no such row"); };
       CHECK(outcome_of(later).message == wanted);
     }

@@ -94,7 +94,7 @@ TEST_CASE("thread communicator: a rank that has ended is not waited for") {
   CHECK(outcomes[2].code == Code::kOk);
 }
 
-TEST_CASE("thread communicator: ranks in different collectives are told so") {
+TEST_CASE("thread communicator: ranks in different collectives get an error that names both") {
   auto outcomes = with_communicators(2, kLong, [&](Communicator& own) {
     own.begin("step 1");
     float value = 0;
@@ -121,7 +121,7 @@ TEST_CASE("thread communicator: ranks in different collectives are told so") {
   for (const Outcome& outcome : outcomes) CHECK(outcome.code == Code::kInternal);
 }
 
-TEST_CASE("thread communicator: a rank in any other collective is told so, whoever is first") {
+TEST_CASE("thread communicator: a rank in any other collective gets the error, whoever is first") {
   using Call = void (*)(Communicator&);
   constexpr Call kCalls[] = {[](Communicator& own) {
                                const size_t sizes[3] = {4, 4, 4};
@@ -163,7 +163,7 @@ TEST_CASE("thread communicator: a rank in any other collective is told so, whoev
   }
 }
 
-TEST_CASE("thread communicator: ranks that do not agree about sizes are told so") {
+TEST_CASE("thread communicator: ranks that do not agree about sizes get an error") {
   auto outcomes = with_communicators(2, kLong, [&](Communicator& own) {
     own.begin("rows");
     const size_t send[2] = {4, 8}, receive[2] = {4, 4};
@@ -192,7 +192,7 @@ TEST_CASE("thread communicator: memory is free when a call ends, whoever fails m
     with_communicators(3, kLong, [&](Communicator& own) {
       for (int round = 0; round < 5; ++round) {
         if (own.rank() == 2 && round == 3) own.fail(Code::kUnavailable, "gone");
-        // Freed at once, also by who is told of the failure.
+        // Freed at once, also by who gets the failure.
         std::vector<float> values(1000, 1);
         own.all_reduce(values.data(), values.size());
       }

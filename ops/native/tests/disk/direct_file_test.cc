@@ -28,7 +28,7 @@ AnonymousArray<std::byte> pages() {
 
 }  // namespace
 
-TEST_CASE("direct file: many reads under way each give their own bytes") {
+TEST_CASE("direct file: many reads in flight each give their own bytes") {
   const TemporaryDirectory directory;
   std::string where = directory / "";
   bool direct = true, asynchronous = true;
@@ -72,7 +72,7 @@ TEST_CASE("direct file: many reads under way each give their own bytes") {
       free.push_back(one.slot);
       ++done;
     }
-    REQUIRE(queue.under_way() + free.size() == kDepth);
+    REQUIRE(queue.pending() + free.size() == kDepth);
   }
   CHECK(wrong == 0);
 }

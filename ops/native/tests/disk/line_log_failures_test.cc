@@ -62,7 +62,7 @@ TEST_CASE("line log: a full disk is an error that names the directory, and every
   CHECK(wrong == 0);
   CHECK(message.find(directory / "") != std::string::npos);
   CHECK(message.find("8192 bytes") != std::string::npos);
-  // There is room again: at most the error that was there before is still told.
+  // There is room again: at most the error that was there before is still reported.
   for (uint32_t i = 0; i < 3000; ++i) {
     if (error_code([&] { write(log, {0, i}, 2); }) != Code::kOk) {
       REQUIRE(i < 2);
@@ -229,7 +229,7 @@ TEST_CASE("line log: a file that was cut or damaged is data loss, never wrong ro
     }
   }
   size_t expected = 5;
-  SUBCASE("the owners of one segment lost: told once, and cleaning goes on") {
+  SUBCASE("the owners of one segment lost: reported once, and cleaning goes on") {
     expected = 1;
     const AnonymousArray<std::byte> zeros(4096);
     REQUIRE(::pwrite(file, zeros.data(), 512, 3 * 8192 + 15 * 512) == 512);

@@ -1,4 +1,4 @@
-// Rows that tell who they are, for the tests of LineLog.
+// Rows that say who they are, for the tests of LineLog.
 #pragma once
 
 #include <algorithm>

@@ -57,7 +57,7 @@ class CacheModel {
     }
   };
 
-  // Slots of missing keys, or kNoSlot; dirty rows that gave way.
+  // Slots of missing keys, or kNoSlot; dirty rows that were evicted.
   std::vector<uint32_t> insert(const std::vector<int64_t>& keys,
                                const std::vector<uint32_t>& places, DeviceLookup how, bool always,
                                std::vector<Victim>* victims, uint32_t* evicted) {

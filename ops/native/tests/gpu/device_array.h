@@ -24,7 +24,7 @@ inline void must(cudaError_t error) {
   if (error != cudaSuccess) throw std::runtime_error(cudaGetErrorString(error));
 }
 
-// Values on the device, full of 0xa5 unless told otherwise; never shorter than one value.
+// Values on the device, full of 0xa5 unless given; never shorter than one value.
 template <typename T>
 class DeviceArray {
  public:

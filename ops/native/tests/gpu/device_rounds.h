@@ -81,10 +81,10 @@ inline std::string wrong_on_device(DeviceCommunicator& ranks, int round, DeviceS
   {
     const int root = round % n;
     const std::vector<std::byte> news = said(round, root, 80, size_said(round, root, 80));
-    const OnStream<std::byte> heard(
+    const OnStream<std::byte> received(
         ranks.rank() == root ? news : std::vector<std::byte>(news.size()), stream);
-    ranks.broadcast(heard.memory.data(), news.size(), root, stream);
-    if (read_on(heard.memory.data(), news.size(), stream) != news) return "broadcast";
+    ranks.broadcast(received.memory.data(), news.size(), root, stream);
+    if (read_on(received.memory.data(), news.size(), stream) != news) return "broadcast";
   }
   ranks.finish();
   return "";

@@ -60,7 +60,7 @@ inline TableOptions options_of(const Kind& kind, bool on_device) {
   }
   if (kind.admission) {
     options.admission.kind = AdmissionKind::kCounter;
-    options.admission.sightings = 2;
+    options.admission.occurrences = 2;
   }
   if (on_device) {
     options.cache.rows = kind.cache_rows;

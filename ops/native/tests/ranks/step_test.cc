@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "core/comm/thread_communicator.h"
-#include "core/table/kept_rows.h"
+#include "core/table/replica_cache.h"
 #include "tests/error_code.h"
 #include "tests/one_table.h"
 
@@ -281,7 +281,7 @@ struct Setting {
   std::function<void(TableOptions*)> change;
   int steps = 12;
   bool forget_tickets = false;
-  bool ahead = false;  // each batch is told before the one before it is trained
+  bool ahead = false;  // each batch is prefetched before the one before it is trained
 };
 
 Batch slice_of(const Batch& batch, int rank, int ranks) {
@@ -322,8 +322,8 @@ void compare(int ranks, Scheme scheme, const Setting& setting) {
       const Model& model = many[static_cast<size_t>(r)];
       for (int next : {step == 0 ? 0 : step + 1, step == 0 ? 1 : -1}) {
         if (!setting.ahead || next < 0 || next == kEvaluation || next >= setting.steps) continue;
-        const Batch told = slice_of(batches[static_cast<size_t>(next)], r, ranks);
-        rank_look_ahead(model.call(told));
+        const Batch prefetched = slice_of(batches[static_cast<size_t>(next)], r, ranks);
+        rank_prefetch(model.call(prefetched));
       }
       found[static_cast<size_t>(r)] = training ? model.train(slice, setting.forget_tickets)
                                                : model.look_up(slice, false, &ticket);
@@ -392,7 +392,7 @@ TEST_CASE("rank step: hashed owners, clipping by the norm of all, admission, for
     Setting admitted;
     admitted.change = [](TableOptions* options) {
       options->admission.kind = AdmissionKind::kCounter;
-      options->admission.sightings = 4;
+      options->admission.occurrences = 4;
     };
     compare(3, scheme, admitted);
     Setting forgotten;
@@ -484,7 +484,7 @@ TEST_CASE("staleness: a rank reads its own updates at once and those of others w
   CHECK(rows[0].count == 120);
 }
 
-TEST_CASE("staleness: kept rows save bytes, and rows that give way lose nothing") {
+TEST_CASE("staleness: replicas save bytes, and evicted ones lose nothing") {
   std::mt19937_64 random(3);
   uint64_t bytes[2];
   std::map<int64_t, float> sums[2];
@@ -530,7 +530,7 @@ TEST_CASE("staleness: rows that were promised and did not come are asked for aga
   }
 }
 
-TEST_CASE("staleness: every optimizer works on kept rows") {
+TEST_CASE("staleness: every optimizer works on replicas") {
   for (OptimizerKind kind :
        {OptimizerKind::kMomentum, OptimizerKind::kAdagrad, OptimizerKind::kRowwiseAdagrad,
         OptimizerKind::kAdam, OptimizerKind::kFtrl}) {
@@ -548,7 +548,7 @@ TEST_CASE("staleness: every optimizer works on kept rows") {
   }
 }
 
-TEST_CASE("staleness: a young row is renewed, and told of, long before the bound") {
+TEST_CASE("staleness: a young row is renewed, and its gradients sent, long before the bound") {
   Kept model(4, 1000, 64);
   float least = 1.0f;  // share of all updates that a rank sees
   for (int step = 0; step < 60; ++step) {
@@ -559,10 +559,10 @@ TEST_CASE("staleness: a young row is renewed, and told of, long before the bound
   CHECK(least == 0.5f);  // the own ones, which it always sees, are a quarter
 }
 
-TEST_CASE("staleness: the state of a kept row follows what others do to it") {
+TEST_CASE("staleness: the state of a replica follows what others do to it") {
   Kept model(3, 5, 64, OptimizerKind::kAdagrad);
   for (int step = 0; step < 200; ++step) model.step({0}, 1.0f);
-  KeptRows& kept = *model.tables[1]->stale()->kept;
+  ReplicaCache& kept = *model.tables[1]->stale()->kept;
   const float here = kept.state(kept.find(0, 0))[0];
   float there;
   std::memcpy(&there, exported(*model.tables[0])[0].line.data() + 2 * sizeof(float), sizeof(there));
@@ -606,7 +606,7 @@ TEST_CASE("rank step: a key that one rank may not have fails on all, and changes
   }
 }
 
-TEST_CASE("rank step: a batch that was told ahead must come, and its errors come with it") {
+TEST_CASE("rank step: a prefetched batch must come, and its errors come with it") {
   const auto collectives = ranks_of(2);
   std::vector<Model> models;
   for (const auto& rank : collectives) {
@@ -623,14 +623,14 @@ TEST_CASE("rank step: a batch that was told ahead must come, and its errors come
     }
     const Batch good = bad;
     if (r == 1) bad.columns[3].keys[2] = 1000;
-    rank_look_ahead(model.call(bad));
+    rank_prefetch(model.call(bad));
     try {
       model.train(bad);
     } catch (const Error& e) {
       wrong[static_cast<size_t>(r)] = e.what();
     }
     model.train(good);
-    rank_look_ahead(model.call(good));
+    rank_prefetch(model.call(good));
     Batch another = good;
     another.columns[3].keys[0] = 999;
     try {
@@ -643,11 +643,11 @@ TEST_CASE("rank step: a batch that was told ahead must come, and its errors come
     CHECK(message == "rank 1: table t2: key 1000; its vocabulary_size allows [0, 1000)");
   }
   for (const std::string& message : other) {
-    CHECK(message.find("not the batch that look_ahead was told of") != std::string::npos);
+    CHECK(message.find("not the batch that was prefetched") != std::string::npos);
   }
 }
 
-TEST_CASE("rank step: ranks that look up other features are told") {
+TEST_CASE("rank step: ranks that look up other features get an error") {
   const auto collectives = ranks_of(2);
   std::vector<Model> models;
   for (const auto& rank : collectives) {

@@ -213,7 +213,7 @@ TEST_CASE("overlay: a cache takes no row that another one who uses it must not s
   CHECK(run(5).hits == 2);
 }
 
-TEST_CASE("overlay: samples are told how many of their rows came from memory") {
+TEST_CASE("overlay: each sample counts how many of its rows came from memory") {
   const TemporaryDirectory directory;
   const std::vector<StoredTable> tables = all_tables();
   const auto reader = stored(tables);
@@ -228,12 +228,12 @@ TEST_CASE("overlay: samples are told how many of their rows came from memory") {
   feature.segments = {Combiner::kSum, keys.size(), 3, splits.data(), nullptr};
   std::vector<float> pooled(3 * tables[0].width);
   float* out = pooled.data();
-  std::vector<int32_t> told(3, -1);
-  const SampleCounts counts{nullptr, told.data(), told.size()};
+  std::vector<int32_t> from_memory(3, -1);
+  const SampleCounts counts{nullptr, from_memory.data(), from_memory.size()};
   lookup.lookup(&feature, 1, &out, never(), Executor(), counts, overlay);
-  CHECK(told == std::vector<int32_t>{1, 0, 2});
+  CHECK(from_memory == std::vector<int32_t>{1, 0, 2});
   lookup.lookup(&feature, 1, &out, never(), Executor(), counts, overlay);
-  CHECK(told == std::vector<int32_t>{3, 0, 3});
+  CHECK(from_memory == std::vector<int32_t>{3, 0, 3});
 }
 
 }  // namespace hotrow

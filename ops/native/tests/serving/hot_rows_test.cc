@@ -241,7 +241,7 @@ TEST_CASE("hot rows: invalidation takes a virtual shard or everything, and fetch
   CHECK(count_cached(cache, 0, 0, 10) == 10);
 }
 
-TEST_CASE("hot rows: LFU keeps what is used much against a scan, and old fame fades") {
+TEST_CASE("hot rows: LFU keeps what is used much against a scan, and old counts decay") {
   HotRows cache({stored_table("a", 4, StoredType::kFloat32, 100000)}, options_of_rows(160));
   fill(cache, 0, 0, 60, 1);
   for (int round = 0; round < 5; ++round) count_cached(cache, 0, 0, 60);

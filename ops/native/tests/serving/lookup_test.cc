@@ -94,7 +94,7 @@ TEST_CASE("serving lookup: a large lookup over threads has the same bits") {
   }
 }
 
-TEST_CASE("serving lookup: the report tells hits, unknown keys and fetches, and so do the counts") {
+TEST_CASE("serving lookup: the report has hits, unknown keys and fetches, and so do the counts") {
   const std::vector<StoredTable> tables = all_tables();
   const ServingLookup lookup(stored(tables), cache_of(tables, 10000), {});
   const Plain first(lookup, {1, 2, 2, 9999, 9999, 9999, -5}, never());

@@ -63,10 +63,10 @@ struct Request {
   }
 
   LookupReport run(const ServingLookup& lookup, const Executor& executor = Executor(),
-                   const Overlay& overlay = Overlay(), SampleCounts told = {}) {
+                   const Overlay& overlay = Overlay(), SampleCounts counts = {}) {
     std::vector<float*> out;
     for (std::vector<float>& output : outputs) out.push_back(output.data());
-    return lookup.lookup(features.data(), features.size(), out.data(), never(), executor, told,
+    return lookup.lookup(features.data(), features.size(), out.data(), never(), executor, counts,
                          overlay);
   }
 

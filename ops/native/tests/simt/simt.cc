@@ -1,5 +1,5 @@
 // The SIMT machine of simt.h. Not instrumented under TSan (CMakeLists.txt), which then sees two
-// threads of a block as unordered but for what the machine tells it: a race checker for kernels.
+// threads of a block as unordered but for what the machine annotates: a race checker for kernels.
 #undef _FORTIFY_SOURCE  // its longjmp takes a jump to another stack for an error
 #include "tests/simt/simt.h"
 
@@ -86,9 +86,9 @@ class Machine {
         for (Meeting& meeting : lane) meeting.arrived = 0;
       }
     }
-    tell(&main_, true);
+    annotate(&main_, true);
     leave(&main_);
-    tell(&ended_, false);
+    annotate(&ended_, false);
     if (ended_ != threads) die("threads wait for others that ended, or that wait elsewhere");
   }
 
@@ -105,7 +105,7 @@ class Machine {
     }
     uint64_t* values = meeting.values[meeting.round % 2];
     values[lane] = value;
-    if (ordered) tell(&meeting, true);
+    if (ordered) annotate(&meeting, true);
     meeting.arrived |= 1u << lane;
     if (meeting.arrived == mask) {
       meeting.arrived = 0;
@@ -116,20 +116,20 @@ class Machine {
       make_ready(self);
     }
     leave(&fibers_[self]);
-    if (ordered) tell(&meeting, false);
+    if (ordered) annotate(&meeting, false);
     return values;
   }
 
   void meet_block() {
     const unsigned self = threadIdx.x;
-    tell(this, true);
+    annotate(this, true);
     waiting_[arrived_++] = self;
     if (arrived_ == blockDim.x) {
       for (unsigned i = 0; i < arrived_; ++i) make_ready(waiting_[i]);
       arrived_ = 0;
     }
     leave(&fibers_[self]);
-    tell(this, false);
+    annotate(this, false);
   }
 
   void step_aside() {
@@ -139,7 +139,7 @@ class Machine {
   }
 
  private:
-  static void tell([[maybe_unused]] void* about, [[maybe_unused]] bool before) {
+  static void annotate([[maybe_unused]] void* about, [[maybe_unused]] bool before) {
 #if defined(HOTROW_SIMT_TSAN)
     before ? __tsan_release(about) : __tsan_acquire(about);
 #endif
@@ -213,9 +213,9 @@ Machine& machine() {
 void Machine::live() {
   for (;;) {
     Machine& m = machine();
-    tell(&m.main_, false);
+    annotate(&m.main_, false);
     (*m.body_)();
-    tell(&m.ended_, true);
+    annotate(&m.ended_, true);
     ++m.ended_;
     m.leave(&m.fibers_[threadIdx.x]);
   }

@@ -184,7 +184,7 @@ TEST_CASE("row cache: a row that somebody pins is nobody's victim") {
   CHECK(!cache.dirty(slots[7]));
 }
 
-TEST_CASE("row cache: lfu keeps nearly what an oracle would, and forgets old fame") {
+TEST_CASE("row cache: lfu keeps nearly what an oracle would, and forgets old counts") {
   constexpr size_t kRows = 100000;
   const auto batches = zipf_batches(120, 20000, kRows, 0, 3);
   for (const double share : {0.05, 0.1, 0.2}) {

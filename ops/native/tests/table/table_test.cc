@@ -236,7 +236,7 @@ TEST_CASE("table: a cleared table is as a new one") {
 TEST_CASE("table state: damaged bytes are refused and change nothing") {
   TableOptions options = plain_options(1);
   options.admission.kind = AdmissionKind::kCounter;
-  options.admission.sightings = 2;
+  options.admission.occurrences = 2;
   options.expiry.after_steps = 3;
   options.expiry.sweep_steps = 1;
   Table table("t", options, 1, false);
@@ -260,9 +260,9 @@ TEST_CASE("table state: damaged bytes are refused and change nothing") {
 }
 
 TEST_CASE("table state: bytes of another admission are refused and change nothing") {
-  const auto with = [](AdmissionKind kind, uint32_t sightings) {
+  const auto with = [](AdmissionKind kind, uint32_t occurrences) {
     TableOptions options = plain_options(1);
-    options.admission = {kind, sightings, 100, 0.01};
+    options.admission = {kind, occurrences, 100, 0.01};
     return options;
   };
   Table table("t", with(AdmissionKind::kCounter, 2), 1, false);
@@ -283,7 +283,7 @@ TEST_CASE("table state: bytes of another admission are refused and change nothin
 // -------------------------------------------------------------------------
 
 TEST_CASE(
-    "table admission: a key gets a row with its n-th sighting; before, gradients are dropped") {
+    "table admission: a key gets a row with its n-th occurrence; before, gradients are dropped") {
   for (const AdmissionKind kind : {AdmissionKind::kCounter, AdmissionKind::kFilter}) {
     TableOptions options = plain_options(1);
     options.admission = {kind, 3, 1000, 0.001};
@@ -293,7 +293,7 @@ TEST_CASE(
     update(table, {4, 4}, {1, 1});
     CHECK(table.size() == 0);
     CHECK(table.statistics().waiting == 1);
-    CHECK(look_up(table, {4}, false) == std::vector<float>{9});  // not a sighting
+    CHECK(look_up(table, {4}, false) == std::vector<float>{9});  // not an occurrence
     CHECK(table.statistics().refused == 2);
     CHECK(look_up(table, {4, 5}, true) == std::vector<float>{0, 9});
     update(table, {4, 5}, {1, 1});

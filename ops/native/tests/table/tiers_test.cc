@@ -25,7 +25,7 @@ struct Case {
   size_t threads = 1;
   RowType type = RowType::kFloat32;
   bool expiry = false, admission = false;
-  size_t window = 0;  // batches of a look-ahead; 0: none
+  size_t window = 0;  // batches of a prefetching; 0: none
   std::string disk;   // directory of the lines; empty: in memory
 };
 
@@ -44,7 +44,7 @@ TableOptions options_of(const Case& c, bool cached) {
   }
   if (c.admission) {
     options.admission.kind = AdmissionKind::kCounter;
-    options.admission.sightings = 2;
+    options.admission.occurrences = 2;
   }
   if (cached) {
     options.cache = {c.cache_rows, c.policy};
@@ -83,9 +83,9 @@ std::vector<float> pass(Table& table, const std::vector<int64_t>& keys,
 }
 
 void commit_slots(Table& table, const std::vector<size_t>& slots, const Executor& executor) {
-  std::vector<float> witness(GradientPasses::kSlots, 0.0f);
-  for (size_t slot : slots) witness[slot] = GradientPasses::kUnit;
-  commit({&table}, witness.data(), nullptr, 0.0f, executor);
+  std::vector<float> commit_token(GradientPasses::kSlots, 0.0f);
+  for (size_t slot : slots) commit_token[slot] = GradientPasses::kUnit;
+  commit({&table}, commit_token.data(), nullptr, 0.0f, executor);
 }
 
 void check_same(const Table& plain, const Table& tiered) {
@@ -114,7 +114,7 @@ std::vector<StepKeys> steps_of(std::mt19937_64& random, size_t count, size_t wid
 
 // Hands over the windows as a loader does, when a step begins: the first window and the one after
 // it at the start, and later the window after that which begins.
-void look_ahead(Table& table, const std::vector<StepKeys>& steps, size_t step, size_t window) {
+void prefetch(Table& table, const std::vector<StepKeys>& steps, size_t step, size_t window) {
   if (window == 0 || step % window != 0) return;
   const auto hand = [&](size_t first) {
     std::vector<int64_t> keys;
@@ -122,12 +122,12 @@ void look_ahead(Table& table, const std::vector<StepKeys>& steps, size_t step, s
       keys.insert(keys.end(), steps[i].keys.begin(), steps[i].keys.end());
       keys.insert(keys.end(), steps[i].others.begin(), steps[i].others.end());
     }
-    table.look_ahead(keys.data(), keys.size());
+    table.prefetch(keys.data(), keys.size());
   };
   if (step == 0) hand(0);
   hand(step + window);
   // Races, and what comes after them, both.
-  if (step % (2 * window) == 0) table.wait_for_look_ahead();
+  if (step % (2 * window) == 0) table.wait_for_prefetch();
 }
 
 void check_case(const Case& c) {
@@ -152,7 +152,7 @@ void check_case(const Case& c) {
     const std::vector<int64_t>&keys = steps[step].keys, &others = steps[step].others;
     const std::vector<float>& gradients = steps[step].gradients;
     const std::vector<float>& other_gradients = steps[step].other_gradients;
-    look_ahead(tiered, steps, step, c.window);
+    prefetch(tiered, steps, step, c.window);
     const auto both = [&](auto&& act) {
       const auto expected = act(plain);
       REQUIRE(act(tiered) == expected);
@@ -262,7 +262,7 @@ TEST_CASE("tiers: a row imported with a clock ahead expires by the clock of its 
   check_same(plain, tiered);
 }
 
-TEST_CASE("tiers: with look-ahead of any window") {
+TEST_CASE("tiers: with prefetching of any window") {
   for (const size_t window : {size_t{1}, size_t{3}, size_t{8}, size_t{32}}) {
     for (const size_t rows : {size_t{1}, size_t{2000}, size_t{9000}, size_t{40000}}) {
       if (kLess && rows != (window == 1 ? 1 : window == 3 ? 9000 : window == 8 ? 2000 : 40000)) {
@@ -332,7 +332,7 @@ TEST_CASE("tiers: while the disk is full steps fail, and nothing is lost") {
     StepKeys keys;
     keys.keys = batch_of(random, 9000, 400000);
     keys.gradients = gradients_of(random, keys.keys.size() * plain.width());
-    const auto coming = batch_of(random, 9000, 400000);
+    const auto next = batch_of(random, 9000, 400000);
     step(plain, keys);
     const rlimit small{size_t{1} << 20, before.rlim_max};
     // Until a step fails: when the log writes depends on its thread.
@@ -340,7 +340,7 @@ TEST_CASE("tiers: while the disk is full steps fail, and nothing is lost") {
     for (bool done = false; !done;) {
       // Forward may have brought rows in; a step that failed is done again, as a user would.
       const Code code = error_code([&] {
-        tiered.look_ahead(coming.data(), coming.size());
+        tiered.prefetch(next.data(), next.size());
         step(tiered, keys);
       });
       done = code == Code::kOk;
@@ -353,7 +353,7 @@ TEST_CASE("tiers: while the disk is full steps fail, and nothing is lost") {
   REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
   std::signal(SIGXFSZ, old_action);
   CHECK(failures > 0);
-  (void)error_code([&] { tiered.wait_for_look_ahead(); });
+  (void)error_code([&] { tiered.wait_for_prefetch(); });
   (void)error_code([&] { (void)exported(tiered, 1000); });
   check_same(plain, tiered);
 }

@@ -9,18 +9,17 @@ from typing import Any
 from hotrow import _native
 from hotrow.errors import FailedPreconditionError
 from hotrow.store.access import StoreAccess
-from hotrow.store.figures import StoreFigures
 from hotrow.store.redis import staging
 from hotrow.store.redis.client import PATIENCE_SECONDS, RedisClient
 from hotrow.store.redis.connections import address_text
 from hotrow.store.redis.deleting import delete_rows
 from hotrow.store.redis.digests import read_digests
-from hotrow.store.redis.figures import memory_facts, read_figures
 from hotrow.store.redis.layout import PagedTable, markers_of, pages_of
 from hotrow.store.redis.parcel import Parcel, packed
 from hotrow.store.redis.putting import put_rows
 from hotrow.store.redis.reading import read_rows
 from hotrow.store.redis.records import RedisRecords
+from hotrow.store.redis.statistics import memory_facts, read_statistics
 from hotrow.store.row_store import (
     Keys,
     Place,
@@ -31,6 +30,7 @@ from hotrow.store.row_store import (
     Versions,
 )
 from hotrow.store.spec import Generation
+from hotrow.store.statistics import StoreStatistics
 from hotrow.store.url import StoreUrl
 
 _VERSION = struct.Struct("<Q")
@@ -77,13 +77,13 @@ class RedisStore:
         """
         return self.client.refresh().as_json()
 
-    def figures(self, generation: Generation) -> StoreFigures:
+    def statistics(self, generation: Generation) -> StoreStatistics:
         """Returns the memory that a generation takes, and how it lies on the nodes.
 
         Raises:
             UnavailableError: a node does not answer.
         """
-        return read_figures(self.client, generation)
+        return read_statistics(self.client, generation)
 
     def check_safe_for_rows(self) -> None:
         """Checks that no server drops rows when it is full; see the contract."""

@@ -86,7 +86,7 @@ class TlsRelay:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _run(self) -> None:
-        # Whatever goes wrong ends a connection, and its client hears of that.
+        # Whatever goes wrong ends a connection, and its client notices that.
         self._loop.set_exception_handler(lambda loop, context: None)
         with self._runner:
             self._runner.run(self._serve())

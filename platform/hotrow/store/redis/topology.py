@@ -99,7 +99,7 @@ def _alone(address: Address) -> Topology:
 
 def _cluster(url: StoreUrl, connections: Connections, known: Iterable[Address]) -> Topology:
     addresses = list(dict.fromkeys((*known, *url.hosts)))
-    # Not always the same: a node that is cut off tells of an old map.
+    # Not always the same: a node that is cut off has an old map.
     random.shuffle(addresses)
     error: Exception | None = None
     for address in addresses:
@@ -115,7 +115,7 @@ def _cluster(url: StoreUrl, connections: Connections, known: Iterable[Address]) 
             error = err
             continue
         ranges = [
-            # A node that does not know its own name tells none: it is the one that was asked.
+            # A node that does not know its own name gives none: it is the one that was asked.
             SlotRange(first, last, (_text(primary[0]) or address[0], primary[1]))
             for first, last, primary, *_ in answer
         ]

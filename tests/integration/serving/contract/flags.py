@@ -204,7 +204,7 @@ ROWS = (
     kept(
         "`enable_grpc_healthcheck_service` (false)",
         "test_health.py::test_grpc_health_is_off_without_its_flag",
-        "test_health.py::test_grpc_health_says_serving_and_tells_watchers_of_the_end",
+        "test_health.py::test_grpc_health_says_serving_and_notifies_watchers_of_the_end",
     ),
     kept(
         "`enable_serialization_as_tensor_content` (false)",
@@ -296,7 +296,7 @@ ROWS = (
     ),
     added(
         "`enable_grpc_reflection`",
-        "test_reflection.py::test_services_and_their_messages_are_told",
+        "test_reflection.py::test_services_and_their_messages_are_described",
         "test_reflection.py::test_it_takes_nothing_from_the_services",
     ),
     added(
@@ -329,7 +329,7 @@ ROWS = (
         "test_redis_rows.py::test_a_store_that_lost_its_rows_is_never_taken_for_one_without_them",
         "test_redis_rows.py::test_a_generation_lives_as_long_as_a_server_uses_it",
         "test_redis_rows.py::test_a_control_process_that_starts_again_without_redis_changes_nothing",
-        "test_redis_rows.py::test_default_rows_are_told_of_each_request_of_a_batch",
+        "test_redis_rows.py::test_default_rows_are_reported_for_each_request_of_a_batch",
         "test_redis_rows.py::test_a_store_is_inspected",
         "test_redis_faults.py::test_no_prediction_fails_while_slots_of_a_cluster_move",
         "test_redis_faults.py::test_a_frozen_redis_costs_its_time_budget_until_the_breaker_opens",
@@ -337,7 +337,7 @@ ROWS = (
         "test_exactness.py::test_rows_of_other_types_are_served_as_they_are_stored",
     ),
     added(
-        "`device_cache_rows`, `device_cache_bytes`, `device_cache_policy`",
+        "`cache_rows`, `cache_bytes`, `cache_policy`",
         "test_redis_rows.py::test_rows_in_the_cache_are_served_without_redis",
         "test_redis_rows.py::test_the_cache_is_warm_before_a_version_serves",
         "test_redis_faults.py"

@@ -23,7 +23,7 @@ ROWS = (
     ),
     kept(
         "grpc.health.v1, off by default",
-        "test_health.py::test_grpc_health_says_serving_and_tells_watchers_of_the_end",
+        "test_health.py::test_grpc_health_says_serving_and_notifies_watchers_of_the_end",
         "test_health.py::test_grpc_health_is_off_without_its_flag",
     ),
     kept(
@@ -33,7 +33,7 @@ ROWS = (
     differs(
         "no server reflection",
         "off by default here too; `--enable_grpc_reflection` answers it",
-        "test_reflection.py::test_services_and_their_messages_are_told",
+        "test_reflection.py::test_services_and_their_messages_are_described",
         "test_reflection.py::test_it_is_off_without_its_flag",
     ),
     kept(
@@ -183,7 +183,7 @@ ROWS = (
         "HandleReloadConfigRequest: `metric_names` and the metrics of its reply",
         "the increase is that under all labels, there under those that come first; Prometheus' "
         "names are taken, too",
-        "test_reload.py::test_the_reply_tells_how_much_metrics_have_grown",
+        "test_reload.py::test_the_reply_shows_how_much_metrics_have_grown",
         "test_serving_metrics.py::test_a_metric_has_the_sum_of_its_labels",
     ),
     kept(

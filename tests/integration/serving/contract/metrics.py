@@ -57,7 +57,7 @@ ROWS = (
     differs(
         "TensorFlow's own metrics (`:tensorflow:core:..`, `:tensorflow:cc:..`)",
         "those without a value yet are left out, and those whose value is no integer (0 there)",
-        "test_metrics.py::test_tensorflow_tells_what_it_counts_itself",
+        "test_metrics.py::test_tensorflow_exposes_what_it_counts_itself",
         "test_serving_metrics.py::test_a_gauge_is_that_of_the_process_that_runs",
     ),
     differs(
@@ -69,7 +69,7 @@ ROWS = (
     ),
     added(
         "counts by version and signature, state of versions, build",
-        "test_metrics.py::test_versions_and_signatures_are_told_apart",
+        "test_metrics.py::test_versions_and_signatures_are_kept_apart",
     ),
     added(
         "counts go on when the executable is started again",

@@ -148,7 +148,7 @@ def test_a_budget_of_memory_changes_schemes_to_what_takes_less():
     assert "saves memory" in {table.why for table in bound.tables}
 
 
-def test_a_budget_that_cannot_be_kept_is_told():
+def test_a_budget_that_cannot_be_kept_is_reported():
     plan = planned({"t": (16, one_hot(rng(), 256))}, memory_budget_bytes=10)
     assert plan.memory_bytes > 10
     assert plan.memory_budget_bytes == 10

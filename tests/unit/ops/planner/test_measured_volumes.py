@@ -72,7 +72,7 @@ def test_a_step_of_the_layer_sends_what_the_formulas_say(scheme, workload):
     expected = volume(scheme, sample.facts()["t"], DIM)
     for direction, side in (("sent", expected.sent), ("received", expected.received)):
         counted = [
-            [told.get(stage, {}).get(f"bytes_{direction}", 0) for told in counts]
+            [count.get(stage, {}).get(f"bytes_{direction}", 0) for count in counts]
             for stage in STAGES
         ]
         np.testing.assert_array_equal(counted, side[0], direction)

@@ -1,4 +1,4 @@
-"""Counting distinct rows in bounded memory, and the figures of a sample."""
+"""Counting distinct rows in bounded memory, and the statistics of a sample."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ void DeviceCommunicator::finish() {
 
 namespace {
 
-// What a rank tells the others of an exchange; they read its memory.
+// What a rank announces of an exchange; they read its memory.
 struct Offer {
   const std::byte* send;
   const DeviceEvent* ready;

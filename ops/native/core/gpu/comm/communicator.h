@@ -14,7 +14,7 @@ namespace hotrow {
 // All ranks make the same calls in the same order, each from the thread that may use its host
 // communicator. Pointers are to memory of the device, sizes to the host's. A call reads and writes
 // in the order of the stream that it is given: after what was put there before, and before what
-// comes later. It returns when that is asked for, so `finish` tells of failures of the network.
+// comes later. It returns when that is asked for, so `finish` reports failures of the network.
 // Calls fail as those of a Communicator do. Ranks agree about sizes first, by the host's
 // collectives, where a rank that does not come is named.
 class DeviceCommunicator {

@@ -17,7 +17,7 @@ constexpr std::chrono::seconds kLongestEnd(5);
 
 class NcclCommunicator final : public DeviceCommunicator {
  public:
-  // Nothing of NCCL's blocks: this thread hears of other ranks' failures while it waits.
+  // Nothing of NCCL's blocks: this thread learns of other ranks' failures while it waits.
   NcclCommunicator(Communicator& host, int device, const std::string& library,
                    double timeout_seconds)
       : DeviceCommunicator(host, device), nccl_(library), seconds_(timeout_seconds) {
@@ -53,7 +53,7 @@ class NcclCommunicator final : public DeviceCommunicator {
         }
       }
     } catch (const std::exception&) {
-      // Others are gone; nobody is left to hear of it.
+      // Others are gone; nobody is left to receive it.
     }
     give_up();
   }
@@ -124,7 +124,7 @@ class NcclCommunicator final : public DeviceCommunicator {
       if (!back_off.sleeps()) continue;
       const double waited = std::chrono::duration<double>(back_off.waited()).count();
       try {
-        host().begin(what());  // hears of failures
+        host().begin(what());  // learns of failures
         if (waited < seconds_) continue;
         host().fail(Code::kDeadlineExceeded, "waited " + std::to_string(seconds_) + " s in " +
                                                  which + " of \"" + what() + "\" by NCCL");

@@ -6,7 +6,7 @@
 namespace hotrow {
 namespace {
 
-// Keys of a warp whose sets, and then whose headers, are under way together.
+// Keys of a warp whose sets, and then whose headers, are loaded together.
 constexpr uint32_t kTogether = 4;
 
 // A warp looks 32 keys up: its lanes compare the 32 tags of a set, then each lane takes what was
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-// Adds a batch's uses to their sets, by whoever comes first, and lets frequencies fade.
+// Adds a batch's uses to their sets, by whoever comes first, and decays frequencies.
 __global__ void end_uses(const DeviceCache* caches, uint32_t tables, DeviceUnique unique) {
   const uint32_t distinct = unique.table_first[tables];
   for (size_t u = thread_index(); u < distinct; u += thread_stride()) {

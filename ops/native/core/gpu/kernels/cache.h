@@ -113,7 +113,7 @@ struct DeviceInserted {
   uint32_t* victim_first = nullptr;   // (T + 1): of table t; the last is V
   uint32_t* bypass_places = nullptr;  // (B) of the rows in the bypass, in the order of keys
   uint32_t* bypass_first = nullptr;   // (T + 1): of table t; the last is B
-  uint32_t* evicted = nullptr;        // (T): rows that gave way, clean ones too
+  uint32_t* evicted = nullptr;        // (T): rows evicted, clean ones too
 
   // Room for V = B = M.
   static DeviceInserted take(DeviceArena& arena, size_t missing, size_t tables);

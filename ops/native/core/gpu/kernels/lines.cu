@@ -5,7 +5,7 @@
 namespace hotrow {
 namespace {
 
-// Loads of a lane that are under way together.
+// Loads of a lane that are in flight together.
 constexpr uint32_t kAhead = 4;
 
 __device__ std::byte* row_of(const DeviceLines& lines, size_t i) {

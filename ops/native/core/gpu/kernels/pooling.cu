@@ -7,9 +7,9 @@
 namespace hotrow {
 namespace {
 
-// Outputs of a tile: of rows that are only copied, loads of so many are under way together.
+// Outputs of a tile: of rows that are only copied, loads of so many are in flight together.
 constexpr uint32_t kTileOutputs = 4;
-// Rows of a sample that are under way together.
+// Rows of a sample that are in flight together.
 constexpr uint32_t kRowsAhead = 4;
 constexpr uint32_t kTermLanes = 8;
 

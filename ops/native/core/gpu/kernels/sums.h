@@ -19,7 +19,7 @@ struct HotRows {
 
 namespace {
 
-// Gradient rows that are under way together.
+// Gradient rows that are in flight together.
 constexpr uint32_t kTermsAhead = 4;
 
 // The gradient rows of a row: order[begin..end), or one row that is the sum.

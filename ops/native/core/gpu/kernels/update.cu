@@ -199,7 +199,7 @@ __device__ void update_row(const UpdateTable& t, const Tile& tile, const DeviceG
   for (uint32_t start = 0; start < t.width; start += 4 * tile.lanes) {
     const uint32_t column = start + 4 * tile.lane;
     float w[4] = {}, a[4] = {}, b[4] = {}, sum[4];
-    // Asked for before the gradients, so that all of it is under way together.
+    // Asked for before the gradients, so that all of it is in flight together.
     if (column < t.width) {
       load_four<kHalf>(t.weights, weights, column, t.width, w);
       if constexpr (kVectors > 0) load_four<kHalf>(t.state, first_state, column, t.width, a);

@@ -316,9 +316,9 @@ void DeviceCall::clip(const DeviceBatch& batch, const DeviceDue& due,
       take_from(work_->total, [](DeviceArena& arena) { return arena.take<double>(1); });
   device_squares(normed.data(), tables, batch.unique, count, batch.plan.lines, total, memory,
                  clip_bytes, stream_);
-  auto* const told = reinterpret_cast<double*>(work_->answer.data());
-  read(told, total, 1);
-  double squares = *told;
+  auto* const sum = reinterpret_cast<double*>(work_->answer.data());
+  read(sum, total, 1);
+  double squares = *sum;
   ranks->run("norm of all gradients",
              [&](Communicator& communicator) { communicator.all_reduce(&squares, 1); });
   const double norm = std::sqrt(squares);

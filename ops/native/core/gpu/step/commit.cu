@@ -21,7 +21,7 @@ struct Merged {
 
 }  // namespace
 
-void device_commit(const std::vector<Table*>& tables, const float* witness,
+void device_commit(const std::vector<Table*>& tables, const float* commit_token,
                    const float* learning_rates, float global_clip_norm, const Executor& executor,
                    DeviceStream stream) {
   DeviceCall call(tables, executor, stream);
@@ -36,7 +36,7 @@ void device_commit(const std::vector<Table*>& tables, const float* witness,
   due.global_clip_norm = global_clip_norm;
   size_t count = 0;
   for (size_t t = 0; t < tables.size(); ++t) {
-    const GradientPasses::Taken& taken = tables[t]->passes.end_step(witness);
+    const GradientPasses::Taken& taken = tables[t]->passes.end_step(commit_token);
     // As on the CPU: the factor of one pass scales its sums, those of several their addends.
     const bool one = taken.size() == 1;
     if (!taken.empty()) due.factors[t] = one ? taken[0].second : 1.0f;

@@ -32,8 +32,8 @@ void device_backward_local(const LayerCall& call, const std::vector<const float*
 void device_backward(const LayerCall& call, const std::vector<const float*>& gradients,
                      const BackwardOptions& options, DeviceStream stream);
 
-// As commit, on a stream, of tables on a GPU. witness: (kSlots) in the host's memory.
-void device_commit(const std::vector<Table*>& tables, const float* witness,
+// As commit, on a stream, of tables on a GPU. commit_token: (kSlots) in the host's memory.
+void device_commit(const std::vector<Table*>& tables, const float* commit_token,
                    const float* learning_rates, float global_clip_norm, const Executor& executor,
                    DeviceStream stream);
 

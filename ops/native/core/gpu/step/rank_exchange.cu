@@ -255,7 +255,8 @@ void DeviceRankExchange::exchange(const char* leg, const DeviceMessages& sent,
     on_gpu_.all_to_all(first(sent), sent.bytes.data(), first(received), received.bytes.data(),
                        stream_);
   });
-  // Nobody waits for the arrival; but the queue does, and hears there of ranks that fail meanwhile.
+  // Nobody waits for the arrival; but the queue does, and learns there of ranks that fail
+  // meanwhile.
   ranks_.when_done(
       ranks_.submit("the arrival of " + what, [gpu = &on_gpu_](Communicator&) { gpu->finish(); }),
       [](std::exception_ptr) {});

@@ -4,7 +4,7 @@
 #include "core/gpu/step/call.h"
 #include "core/gpu/step/rank_exchange.h"
 #include "core/gpu/step/rank_step.h"
-#include "core/ranks/coming_batch.h"
+#include "core/ranks/prefetched_batch.h"
 
 namespace hotrow {
 namespace {
@@ -60,12 +60,12 @@ int64_t device_rank_forward(const LayerCall& call, bool insert, const std::vecto
                             size_t* missing, DeviceStream stream) {
   Table& first = *call.tables[0];
   int64_t ticket = 0;
-  // Outlives what fails: it may wait for others, who must have been told.
-  std::unique_ptr<ComingBatch> told;
+  // Outlives what fails: it may wait for others, which must know of the failure first.
+  std::unique_ptr<PrefetchedBatch> prefetched;
   for_all_ranks(*first.sharding().ranks, [&] {
-    if (insert) told = next_told(first);
-    // Owners have heard of its keys, and their rows are coming.
-    if (told != nullptr) told->wait();
+    if (insert) prefetched = next_prefetched(first);
+    // Owners have received its keys, and their rows arrive.
+    if (prefetched != nullptr) prefetched->wait();
     const RankCallOnDevice here(call, stream);
     DeviceRankPlan* const plan = here.plan_of(0);
     plan->ticket = 0;  // nobody's, if this fails

@@ -22,7 +22,7 @@ enum class Served : uint32_t {
 };
 
 // rows[i]: the header and line of key i, for those found. now: a clock of the caller's that ticks
-// with batches; rows that were not used for longest give way. Duplicate keys are legal.
+// with batches; rows that were not used for longest are evicted. Duplicate keys are legal.
 // keys: (count). rows: (count, row_stride), row_stride a multiple of 16, at least that of the
 // cache. served: (count).
 void device_serving_lookup(const DeviceCache& cache, const int64_t* keys, size_t count, uint8_t now,

@@ -105,7 +105,7 @@ GpuTier::GpuTier(Table& table)
   used_.wait();
   if (table.sharding().ranks != nullptr) {
     rank_work = std::make_unique<DeviceRankWork>();
-    ahead_ = std::make_unique<DeviceLookAhead>(table, *this);
+    ahead_ = std::make_unique<DevicePrefetch>(table, *this);
   }
 }
 
@@ -318,19 +318,20 @@ void GpuTier::drop(const int64_t* keys, size_t count) {
   used_.wait();
 }
 
-// --- look-ahead ----------------------------------------------------------------------------------
+// --- prefetching
+// ----------------------------------------------------------------------------------
 
-void GpuTier::look_ahead(const int64_t* keys, size_t count) {
+void GpuTier::prefetch(const int64_t* keys, size_t count) {
   // On ranks it is there: a thread that others wait for must not wait for the lock.
   if (table_->sharding().ranks == nullptr) {
     std::unique_lock lock(table_->mutex());
     const OnDevice here(device_);
-    if (ahead_ == nullptr) ahead_ = std::make_unique<DeviceLookAhead>(*table_, *this);
+    if (ahead_ == nullptr) ahead_ = std::make_unique<DevicePrefetch>(*table_, *this);
   }
   ahead_->add(keys, count);
 }
 
-void GpuTier::wait_for_look_ahead() {
+void GpuTier::wait_for_prefetch() {
   if (ahead_ != nullptr) ahead_->wait();
 }
 

@@ -12,7 +12,7 @@
 #include "core/gpu/kernels/cache.h"
 #include "core/gpu/kernels/lines.h"
 #include "core/gpu/kernels/runtime.h"
-#include "core/gpu/step/look_ahead.h"
+#include "core/gpu/step/prefetch.h"
 #include "core/table/device_tier.h"
 #include "core/table/row_cache.h"
 
@@ -35,12 +35,12 @@ class GpuTier final : public DeviceTier {
   void clear() override;
   void read_headers(const int64_t* keys, size_t count, RowHeader* headers) override;
   void drop(const int64_t* keys, size_t count) override;
-  void look_ahead(const int64_t* keys, size_t count) override;
-  void wait_for_look_ahead() override;
+  void prefetch(const int64_t* keys, size_t count) override;
+  void wait_for_prefetch() override;
   void let_go_of_windows() override;
   void expect(const int64_t* keys, const uint32_t* uses, size_t count) override;
 
-  // --- for the calls of layers (gpu/step/layer.h) and look-ahead, in the table's lock, alone
+  // --- for the calls of layers (gpu/step/layer.h) and prefetching, in the table's lock, alone
   // -------
   int device() const { return device_; }
   const DeviceCache& cache() const { return cache_; }
@@ -118,7 +118,7 @@ class GpuTier final : public DeviceTier {
   size_t next_stage_ = 0, next_scatter_ = 0;  // numbers of chunks
   size_t written_back_ = 0;
 
-  std::unique_ptr<DeviceLookAhead> ahead_;  // the last: its thread uses all above
+  std::unique_ptr<DevicePrefetch> ahead_;  // the last: its thread uses all above
 };
 
 // The tier of a table; null when its rows have none on a GPU.

@@ -249,7 +249,7 @@ TEST_CASE("device allocator: a table on the second GPU, called by a thread that 
     const auto stream = stream_on(1);
     Table tiered("t", options_of(1), 1, false);
     for (size_t step = 0; step < 4; ++step) {
-      tiered.look_ahead(std::vector<int64_t>{1, 5, 9, 300, 301}.data(), 5);
+      tiered.prefetch(std::vector<int64_t>{1, 5, 9, 300, 301}.data(), 5);
       check_step(plain, tiered, 50 << step, step, stream->get());
       check_same(plain, tiered);
     }

@@ -13,9 +13,11 @@
 namespace hotrow {
 namespace {
 
-using Witness = std::vector<float>;
+using CommitToken = std::vector<float>;
 
-Witness witness_of(float value = 0.0f) { return Witness(GradientPasses::kSlots, value); }
+CommitToken commit_token_of(float value = 0.0f) {
+  return CommitToken(GradientPasses::kSlots, value);
+}
 
 // The tables of one side, and its passes.
 template <typename Side>
@@ -46,12 +48,12 @@ struct Trained {
     passes[pass]->backward(options);
     return options;
   }
-  void end(const Witness& witness) {
+  void end(const CommitToken& commit_token) {
     const float* const own = rates.empty() ? nullptr : rates.data();
     if constexpr (std::is_same_v<Side, HostSide>) {
-      commit(tables.all, witness.data(), own, clip, executor);
+      commit(tables.all, commit_token.data(), own, clip, executor);
     } else {
-      device_commit(tables.all, witness.data(), own, clip, executor, stream->get());
+      device_commit(tables.all, commit_token.data(), own, clip, executor, stream->get());
     }
   }
 };
@@ -62,37 +64,37 @@ constexpr int kWays = 8;
 template <typename Side>
 void take_step(int way, Trained<Side>& side, const std::vector<int64_t>& removed) {
   constexpr float kUnit = GradientPasses::kUnit;
-  Witness witness = witness_of();
+  CommitToken commit_token = commit_token_of();
   switch (way) {
     case 0:  // as most steps are
-      witness[side.wait(0)] = kUnit;
+      commit_token[side.wait(0)] = kUnit;
       break;
     case 1: {  // accumulated over three micro-steps
       const size_t first = side.wait(0);
-      side.end(witness_of(GradientPasses::kUnchanged));
+      side.end(commit_token_of(GradientPasses::kUnchanged));
       const size_t second = side.wait(1);
-      side.end(witness_of(GradientPasses::kUnchanged));
-      witness[side.wait(2)] = kUnit;
-      witness[first] = kUnit;
-      witness[second] = 0.75f * kUnit;
+      side.end(commit_token_of(GradientPasses::kUnchanged));
+      commit_token[side.wait(2)] = kUnit;
+      commit_token[first] = kUnit;
+      commit_token[second] = 0.75f * kUnit;
       break;
     }
     case 2: {  // tables used twice before their gradients come, in the other order
       const int64_t first = side.passes[0]->forward(true), second = side.passes[1]->forward(true);
-      witness[side.wait(1, second)] = -1.5f * kUnit;
-      witness[side.wait(0, first)] = 0.3f * kUnit;
+      commit_token[side.wait(1, second)] = -1.5f * kUnit;
+      commit_token[side.wait(0, first)] = 0.3f * kUnit;
       break;
     }
     case 3: {  // a step that was skipped, and is made up for
       const size_t first = side.wait(0);
-      side.end(witness);
-      witness[side.wait(1)] = kUnit;
-      witness[first] = 0.5f * kUnit;
+      side.end(commit_token);
+      commit_token[side.wait(1)] = kUnit;
+      commit_token[first] = 0.5f * kUnit;
       break;
     }
     case 4:  // everybody looks, and rows go away, while gradients wait
-      witness[side.wait(0, 0)] = kUnit;
-      witness[side.wait(1)] = kUnit;
+      commit_token[side.wait(0, 0)] = kUnit;
+      commit_token[side.wait(1)] = kUnit;
       for (Table* table : side.tables.all) {
         (void)exported(*table, 1000);
         table->remove_rows(removed.data(), removed.size());
@@ -100,18 +102,18 @@ void take_step(int way, Trained<Side>& side, const std::vector<int64_t>& removed
       side.passes[2]->forward(true);
       break;
     case 5:  // other steps while gradients wait
-      witness[side.wait(0)] = 0.7f * kUnit;
+      commit_token[side.wait(0)] = 0.7f * kUnit;
       side.at_once(1, Backward::kUpdate);
       side.at_once(2, Backward::kUpdate);
       break;
     case 6:  // a hand-written update
       side.wait(0);
-      witness = witness_of(-1.0f);
+      commit_token = commit_token_of(-1.0f);
       break;
     default:  // at once; the commit checks
-      witness[side.at_once(0, Backward::kCommit).slot] = kUnit;
+      commit_token[side.at_once(0, Backward::kCommit).slot] = kUnit;
   }
-  side.end(witness);
+  side.end(commit_token);
 }
 
 void check_steps(const std::vector<Kind>& kinds, float clip, size_t threads = 1,
@@ -224,7 +226,7 @@ TEST_CASE("device commit: a key of more passes than are summed by a warp") {
   for (const float clip : {0.0f, 1.0f}) {
     plain.clip = tiered.clip = clip;
     tiered.stream = &stream;
-    Witness witness = witness_of();
+    CommitToken commit_token = commit_token_of();
     for (size_t i = 0; i < 150; ++i) {
       const std::vector<Input> inputs = inputs_of(random, plain.tables, 3, 20);
       plain.passes.push_back(std::make_unique<HostSide>(plain.tables, inputs, Executor()));
@@ -232,10 +234,10 @@ TEST_CASE("device commit: a key of more passes than are summed by a warp") {
           std::make_unique<DeviceSide>(tiered.tables, inputs, Executor(), stream));
       const size_t slot = plain.wait(i);
       REQUIRE(tiered.wait(i) == slot);
-      witness[slot] = GradientPasses::kUnit * (0.5f + random_float(random));
+      commit_token[slot] = GradientPasses::kUnit * (0.5f + random_float(random));
     }
-    plain.end(witness);
-    tiered.end(witness);
+    plain.end(commit_token);
+    tiered.end(commit_token);
     check_same(plain.tables, tiered.tables);
     plain.passes.clear();
     tiered.passes.clear();
@@ -274,20 +276,20 @@ TEST_CASE("device commit: layers that share a table have their own steps") {
       options.slot = 4;
       second.backward(options);
       // The pass of the other layer waits on in the table that both have.
-      Witness witness = witness_of();
-      witness[4] = GradientPasses::kUnit;
-      end(std::vector<Table*>{tables.all[2], tables.all[1]}, witness.data());
+      CommitToken commit_token = commit_token_of();
+      commit_token[4] = GradientPasses::kUnit;
+      end(std::vector<Table*>{tables.all[2], tables.all[1]}, commit_token.data());
       if (step % 2 == 0) return;
-      witness = witness_of();
-      witness[3] = GradientPasses::kUnit;
+      commit_token = commit_token_of();
+      commit_token[3] = GradientPasses::kUnit;
       // And the third table has no part in this.
-      end(tables.all, witness.data());
+      end(tables.all, commit_token.data());
     };
-    run(plain, a, b, [&](const std::vector<Table*>& tables, const float* witness) {
-      commit(tables, witness, nullptr, 2.0f, executor);
+    run(plain, a, b, [&](const std::vector<Table*>& tables, const float* commit_token) {
+      commit(tables, commit_token, nullptr, 2.0f, executor);
     });
-    run(tiered, c, d, [&](const std::vector<Table*>& tables, const float* witness) {
-      device_commit(tables, witness, nullptr, 2.0f, executor, two.get());
+    run(tiered, c, d, [&](const std::vector<Table*>& tables, const float* commit_token) {
+      device_commit(tables, commit_token, nullptr, 2.0f, executor, two.get());
     });
     REQUIRE(same_bits(b.outputs(), d.outputs()));
     if (step % 4 == 3) check_same(plain, tiered);
@@ -313,11 +315,11 @@ TEST_CASE("device commit: a snapshot has the rows of before, whenever it is read
         std::make_unique<DeviceSide>(tiered.tables, inputs, Executor(), stream));
     const auto run = [&](auto& side) {
       Table& table = *side.tables.all[0];
-      Witness witness = witness_of();
-      witness[side.wait(0)] = GradientPasses::kUnit;
+      CommitToken commit_token = commit_token_of();
+      commit_token[side.wait(0)] = GradientPasses::kUnit;
       auto snapshot = table.open_snapshot(round > 0);
       Rows read = read_all(table, *snapshot, 50);
-      side.end(witness);
+      side.end(commit_token);
       (void)digest_of(table);
       const Rows rest = read_all(table, *snapshot, 100);
       read.insert(read.end(), rest.begin(), rest.end());
@@ -356,9 +358,9 @@ TEST_CASE("device commit: rows beside the slots that a commit changed are looked
   const auto run = [](auto& side) {
     for (int i = 0; i < 6; ++i) side.passes[0]->forward(true);
     const int64_t first = side.passes[1]->forward(true), second = side.passes[2]->forward(true);
-    Witness witness = witness_of();
-    witness[side.wait(1, first)] = GradientPasses::kUnit;
-    side.end(witness);
+    CommitToken commit_token = commit_token_of();
+    commit_token[side.wait(1, first)] = GradientPasses::kUnit;
+    side.end(commit_token);
     side.passes[2]->backward(now(second));
     side.passes.clear();
   };
@@ -381,10 +383,10 @@ TEST_CASE("device commit: batches without keys, and nothing to commit") {
     tiered.passes.push_back(
         std::make_unique<DeviceSide>(tiered.tables, inputs, Executor(), stream));
     const auto run = [&](auto& side) {
-      side.end(witness_of());
-      Witness witness = witness_of();
-      witness[side.wait(0)] = GradientPasses::kUnit;
-      side.end(witness);
+      side.end(commit_token_of());
+      CommitToken commit_token = commit_token_of();
+      commit_token[side.wait(0)] = GradientPasses::kUnit;
+      side.end(commit_token);
       side.passes.clear();
     };
     run(plain);
@@ -406,10 +408,10 @@ TEST_CASE("device commit: what was applied at once is not scaled, and cleared ta
   options.ticket = device.forward(true);
   options.slot = 7;
   device.backward(options);
-  Witness witness = witness_of();
-  witness[7] = 0.5f * GradientPasses::kUnit;
+  CommitToken commit_token = commit_token_of();
+  commit_token[7] = 0.5f * GradientPasses::kUnit;
   const auto end = [&] {
-    device_commit(tiered.all, witness.data(), nullptr, 0.0f, executor, stream.get());
+    device_commit(tiered.all, commit_token.data(), nullptr, 0.0f, executor, stream.get());
   };
   CHECK(error_code(end) == Code::kFailedPrecondition);
   CHECK(table.step() == 1);
@@ -439,10 +441,10 @@ TEST_CASE("device commit: a step takes no memory once it has seen such passes") 
           stream));
     }
     const size_t before = simt::allocations();
-    Witness witness = witness_of();
-    witness[tiered.wait(0)] = GradientPasses::kUnit;
-    witness[tiered.wait(1)] = GradientPasses::kUnit;
-    tiered.end(witness);
+    CommitToken commit_token = commit_token_of();
+    commit_token[tiered.wait(0)] = GradientPasses::kUnit;
+    commit_token[tiered.wait(1)] = GradientPasses::kUnit;
+    tiered.end(commit_token);
     if (step >= 12) taken += simt::allocations() - before;
     tiered.passes.clear();
   }

@@ -227,15 +227,15 @@ TEST_CASE("device layer: two layers share a table, and a step's commit checks") 
       options.ticket = second.forward(true);
       options.slot = tables.all[2]->passes.next_slot();
       second.backward(options);
-      std::vector<float> witness(GradientPasses::kSlots, 0.0f);
-      witness[options.slot] = GradientPasses::kUnit;
-      end(std::vector<Table*>{tables.all[2], tables.all[1]}, witness.data());
+      std::vector<float> commit_token(GradientPasses::kSlots, 0.0f);
+      commit_token[options.slot] = GradientPasses::kUnit;
+      end(std::vector<Table*>{tables.all[2], tables.all[1]}, commit_token.data());
     };
-    run(plain, a, b, [&](const std::vector<Table*>& tables, const float* witness) {
-      commit(tables, witness, nullptr, 0.0f, executor);
+    run(plain, a, b, [&](const std::vector<Table*>& tables, const float* commit_token) {
+      commit(tables, commit_token, nullptr, 0.0f, executor);
     });
-    run(tiered, c, d, [&](const std::vector<Table*>& tables, const float* witness) {
-      device_commit(tables, witness, nullptr, 0.0f, executor, two.get());
+    run(tiered, c, d, [&](const std::vector<Table*>& tables, const float* commit_token) {
+      device_commit(tables, commit_token, nullptr, 0.0f, executor, two.get());
     });
     REQUIRE(same_bits(b.outputs(), d.outputs()));
     if (step % 4 == 3) check_same(plain, tiered);
@@ -258,11 +258,11 @@ TEST_CASE("device layer: what cannot be is refused by name, and changes nothing"
     HostSide host(tiered, inputs, executor);
     CHECK(code([&] { host.forward(true); }) == Code::kFailedPrecondition);
     CHECK(code([&] { host.backward(now(0)); }) == Code::kFailedPrecondition);
-    const std::vector<float> witness(GradientPasses::kSlots, 0.0f);
-    CHECK(code([&] { commit(tiered.all, witness.data(), nullptr, 0.0f, executor); }) ==
+    const std::vector<float> commit_token(GradientPasses::kSlots, 0.0f);
+    CHECK(code([&] { commit(tiered.all, commit_token.data(), nullptr, 0.0f, executor); }) ==
           Code::kFailedPrecondition);
     CHECK(code([&] {
-            device_commit(plain.all, witness.data(), nullptr, 0.0f, executor, stream.get());
+            device_commit(plain.all, commit_token.data(), nullptr, 0.0f, executor, stream.get());
           }) == Code::kFailedPrecondition);
   }
   CHECK(tiered.all[0]->size() == 0);

@@ -1,5 +1,5 @@
-// What goes wrong in steps of tables on several ranks with their device tiers on a GPU, all ranks
-// hear; what cannot be is refused by name.
+// Failures in steps of tables on several ranks, with their device tiers on a GPU, reach all ranks;
+// what cannot be is refused by name.
 #include <doctest/doctest.h>
 
 #include <random>

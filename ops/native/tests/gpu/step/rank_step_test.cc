@@ -113,7 +113,7 @@ TEST_CASE("device ranks: gradients that wait are committed, clipped by the norm 
   Steps all(splits, 2);
   const Executor executor;
   const Stream streams[2];
-  std::vector<float> witness(GradientPasses::kSlots, 0.0f);
+  std::vector<float> commit_token(GradientPasses::kSlots, 0.0f);
   for (int step = 0; step < 6; ++step) {
     CAPTURE(step);
     const float clip = step % 2 == 0 ? 0.05f : 0.0f;
@@ -121,7 +121,7 @@ TEST_CASE("device ranks: gradients that wait are committed, clipped by the norm 
     const auto end = [&](size_t r, auto& side, auto& next) {
       constexpr bool on_host = std::is_same_v<std::decay_t<decltype(side)>, HostSide>;
       const std::vector<Table*>& tables = (on_host ? all.ranked.plain : all.ranked.tiered)[r].all;
-      std::vector<float> own = witness;
+      std::vector<float> own = commit_token;
       BackwardOptions options;
       options.what = Backward::kAccumulate;
       for (auto* one : {&side, &next}) {
@@ -173,7 +173,7 @@ TEST_CASE("device ranks: a snapshot has the rows of its moment while ranks train
   }
 }
 
-TEST_CASE("device ranks: batches that are told ahead change nothing but where rows are") {
+TEST_CASE("device ranks: prefetched batches change nothing but where rows are") {
   std::vector<Split> splits = several(200);
   Ranked ranked(splits, 2, DeviceCollectives::kAuto);
   std::vector<std::unique_ptr<Stream>> streams;
@@ -188,12 +188,12 @@ TEST_CASE("device ranks: batches that are told ahead change nothing but where ro
                                                   Executor(), *streams[r]));
       }
       for (auto& batch : batches) batch->host.backward(now(batch->host.forward(true)));
-      const auto tell = [&](size_t i) {
-        if (i < batches.size()) rank_look_ahead(batches[i]->device.call_in_memory());
+      const auto prefetch = [&](size_t i) {
+        if (i < batches.size()) rank_prefetch(batches[i]->device.call_in_memory());
       };
-      tell(0);
+      prefetch(0);
       for (size_t i = 0; i < batches.size(); ++i) {
-        tell(i + 1);
+        prefetch(i + 1);
         batches[i]->device.backward(now(batches[i]->device.forward(true)));
         if (!same_bits(batches[i]->host.outputs(), batches[i]->device.outputs())) {
           fail(Code::kInternal, "other values in batch %zu", i);
@@ -206,7 +206,7 @@ TEST_CASE("device ranks: batches that are told ahead change nothing but where ro
   for (size_t t = 0; t < splits.size(); ++t) {
     CAPTURE(t);
     uint64_t ahead = 0;
-    for (const Tables& part : ranked.tiered) ahead += part.all[t]->statistics().cache.ahead;
+    for (const Tables& part : ranked.tiered) ahead += part.all[t]->statistics().cache.prefetched;
     // Those that are admitted are few: all have slots.
     if (!splits[t].kind.admission) CHECK(ahead > 0);
   }

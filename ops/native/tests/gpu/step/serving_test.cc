@@ -113,7 +113,7 @@ TEST_CASE("device serving: rows are those of a map, old rows do not undo new one
   }
 }
 
-TEST_CASE("device serving: what was not asked for longest gives way") {
+TEST_CASE("device serving: what was not asked for longest is evicted") {
   Cache cache(32);
   std::vector<int64_t> keys;
   for (int64_t key = 0; key < 32; ++key) keys.push_back(key);

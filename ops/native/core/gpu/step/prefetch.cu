@@ -1,0 +1,238 @@
+#include <algorithm>
+#include <cstring>
+
+#include "core/gpu/kernels/device_code.h"
+#include "core/gpu/step/prefetch.h"
+#include "core/gpu/step/tier.h"
+#include "core/table/host_search.h"
+#include "core/table/table.h"
+
+namespace hotrow {
+namespace {
+
+// Distinct keys planned in one hold of the table's lock: about a millisecond when all come in.
+constexpr size_t kPieceKeys = 4096;
+// How often the planner steps aside for a step that came while it waited for the one before.
+constexpr int kMostWaits = 4;
+
+// What is put on the stream comes after all that used the slots before; later users come after it.
+class InOrder {
+ public:
+  InOrder(GpuTier& tier, DeviceStream stream) : tier_(&tier), stream_(stream) {
+    tier.begin(stream);
+  }
+  ~InOrder() {
+    try {
+      tier_->end(stream_);
+    } catch (const Error&) {
+    }
+  }
+  InOrder(const InOrder&) = delete;
+
+ private:
+  GpuTier* tier_;
+  DeviceStream stream_;
+};
+
+}  // namespace
+
+// Of a piece of `count` keys, on the device.
+struct DevicePrefetch::Piece {
+  Piece(DeviceArena& arena, size_t count) {
+    unique = DeviceUnique::take(arena, count, 1);
+    plan = DevicePlan::take(arena, count, 1);
+    places = arena.take<uint32_t>(count);
+    inserted = DeviceInserted::take(arena, count, 1);
+    scratch_bytes =
+        std::max(device_cache_probe_scratch(count, 1), device_cache_insert_scratch(count, 1));
+    scratch = arena.take<std::byte>(scratch_bytes);
+  }
+  DeviceUnique unique;
+  DevicePlan plan;
+  uint32_t* places;
+  DeviceInserted inserted;
+  size_t scratch_bytes;
+  std::byte* scratch;
+};
+
+// What goes to the device and comes back, in pinned memory.
+struct DevicePrefetch::Answer {
+  Answer(DeviceArena& arena, size_t count) {
+    keys = arena.take<int64_t>(count);
+    hashes = arena.take<uint64_t>(count);
+    missing_first = arena.take<uint32_t>(2);
+    missing = arena.take<uint32_t>(count);
+    places = arena.take<uint32_t>(count);
+    victim_first = arena.take<uint32_t>(2);
+    victim_places = arena.take<uint32_t>(count);
+    bypass_first = arena.take<uint32_t>(2);
+    evicted = arena.take<uint32_t>(1);
+  }
+  int64_t* keys;
+  uint64_t* hashes;
+  uint32_t *missing_first, *missing, *places;
+  uint32_t *victim_first, *victim_places, *bypass_first, *evicted;
+};
+
+DevicePrefetch::DevicePrefetch(Table& table, GpuTier& tier)
+    : table_(&table),
+      tier_(&tier),
+      queue_([this](const std::vector<int64_t>& keys) { bring_in(keys); }) {}
+
+DevicePrefetch::~DevicePrefetch() {
+  queue_.stop();
+  (void)cudaStreamSynchronize(stream_.get());
+}
+
+void DevicePrefetch::bring_in(const std::vector<int64_t>& keys) {
+  const OnDevice here(tier_->device());
+  unique_.run(keys.data(), keys.size());
+  Window* window;
+  uint64_t voided;
+  {
+    const auto lock = table_->lock_beside_steps();
+    window = &windows_[next_window_++ % 2];
+    let_go(window);
+    window->slots = take_from(
+        window->memory, [&](DeviceArena& arena) { return arena.take<uint32_t>(unique_.size()); });
+    voided = voided_;
+  }
+  for (size_t first = 0; first < unique_.size(); first += piece_keys()) {
+    if (queue_.stopping()) return;
+    const auto lock = lock_beside_steps();
+    if (voided_ != voided) return;
+    plan(window, first, std::min(unique_.size(), first + piece_keys()));
+  }
+}
+
+std::unique_lock<std::shared_mutex> DevicePrefetch::lock_beside_steps() {
+  // What a step put on its stream is waited for without the lock, so that a hold is as long as the
+  // piece.
+  for (int waits = 0;; ++waits) {
+    uint64_t uses;
+    {
+      const auto lock = table_->lock_beside_steps();
+      uses = tier_->uses();
+      tier_->begin(stream_.get());
+      idle_.record(stream_.get());
+    }
+    idle_.wait();
+    auto lock = table_->lock_beside_steps();
+    if (tier_->uses() == uses || waits == kMostWaits) return lock;
+  }
+}
+
+size_t DevicePrefetch::piece_keys() const { return std::min(kPieceKeys, tier_->chunk_rows()); }
+
+void DevicePrefetch::plan(Window* window, size_t first, size_t last) {
+  const size_t count = last - first;
+  const DeviceStream stream = stream_.get();
+  Piece piece = take_from(piece_, [&](DeviceArena& arena) { return Piece(arena, count); });
+  const Answer answer =
+      take_from(answer_, [&](DeviceArena& arena) { return Answer(arena, count); });
+  std::memcpy(answer.keys, unique_.keys() + first, count * sizeof(int64_t));
+  std::memcpy(answer.hashes, unique_.hashes() + first, count * sizeof(uint64_t));
+  const uint32_t begins[] = {0, static_cast<uint32_t>(count)};
+  // What is found is the window's list of slots.
+  piece.plan.slots = window->slots + first;
+  const InOrder in_order(*tier_, stream);
+  copy_async(piece.unique.keys, answer.keys, count, stream);
+  copy_async(piece.unique.hashes, answer.hashes, count, stream);
+  upload(piece.unique.table_first, begins, 2, stream);
+  device_cache_probe(&tier_->cache(), 1, piece.unique, count, DeviceLookup::kPin, piece.plan,
+                     piece.scratch, piece.scratch_bytes, stream);
+  window->planned = last;
+  copy_async(answer.missing_first, piece.plan.missing_first, 2, stream);
+  copy_async(answer.missing, piece.plan.missing, count, stream);
+  ready_.record(stream);
+  ready_.wait();
+  const size_t missing = answer.missing_first[1];
+  if (missing > 0) bring_in_missing(piece, answer, first, missing);
+}
+
+void DevicePrefetch::bring_in_missing(const Piece& piece, const Answer& answer, size_t first,
+                                      size_t missing) {
+  const DeviceStream stream = stream_.get();
+  const Executor executor;
+  const int64_t* keys = unique_.keys() + first;
+  const uint64_t* hashes = unique_.hashes() + first;
+  std::vector<const std::byte*> lines(missing);
+  size_t m = 0, found = 0;
+  search_host(*table_, keys, hashes, answer.missing, missing,
+              [&](size_t u, const Partition& partition) {
+                const uint32_t place = partition.find(hashes[u], keys[u]);
+                const bool exists = place != Partition::kAbsent;
+                found += exists ? 1 : 0;
+                answer.places[m] = exists ? place : kNoSlot;
+                lines[m++] = exists ? partition.at(place) : nullptr;
+              });
+  if (found == 0) return;
+  // All memory before the first slot changes. It also brings in what is on its way from the device,
+  // which is newer than the host tier's lines.
+  tier_->reserve(missing);
+  tier_->begin_bring_in(std::move(lines), executor);
+  copy_async(piece.places, answer.places, missing, stream);
+  // A row whose set is full of pinned ones would go through the bypass; here it stays outside.
+  const DeviceBypass outside;
+  const DeviceInserted& out = piece.inserted;
+  device_cache_insert(&tier_->cache(), 1, piece.unique, piece.plan, missing, piece.places,
+                      DeviceLookup::kPin, RowCache::Admit::kAlways, outside, out, piece.scratch,
+                      piece.scratch_bytes, stream);
+  copy_async(answer.victim_first, out.victim_first, 2, stream);
+  copy_async(answer.victim_places, out.victim_places, missing, stream);
+  copy_async(answer.bypass_first, out.bypass_first, 2, stream);
+  copy_async(answer.evicted, out.evicted, 1, stream);
+  ready_.record(stream);
+  ready_.wait();
+  CacheCounts counts;
+  counts.prefetched = found - answer.bypass_first[1];
+  counts.evicted = *answer.evicted;
+  counts.written_back = tier_->take_written_back();
+  table_->note_cached(counts);
+  tier_->send_back({out.victims, nullptr, 0}, answer.victim_places, answer.victim_first[1],
+                   executor, stream);
+  tier_->end_bring_in(out.targets, executor, stream);
+}
+
+// --- pins ---------------------------------------------------------------------------------------
+
+void DevicePrefetch::let_go(Window* window) {
+  if (window->planned == 0) return;
+  const OnDevice here(tier_->device());
+  const DeviceStream stream = stream_.get();
+  const uint32_t begins[] = {0, static_cast<uint32_t>(window->planned)};
+  const size_t bytes = device_cache_unpin_scratch(1);
+  std::byte* scratch = nullptr;
+  uint32_t* const first = take_from(released_, [&](DeviceArena& arena) {
+    scratch = arena.take<std::byte>(bytes);
+    return arena.take<uint32_t>(2);
+  });
+  const InOrder in_order(*tier_, stream);
+  upload(first, begins, 2, stream);
+  device_cache_unpin(&tier_->cache(), 1, first, window->slots, window->planned, scratch, bytes,
+                     stream);
+  window->planned = 0;
+}
+
+void DevicePrefetch::let_go_of_all() {
+  ++voided_;
+  for (Window& window : windows_) let_go(&window);
+}
+
+void DevicePrefetch::leave_out_free(DeviceStream stream) {
+  for (const Window& window : windows_) {
+    device_cache_leave_out_free(tier_->cache(), window.slots, window.planned, stream);
+  }
+}
+
+void DevicePrefetch::forget() {
+  ++voided_;
+  for (Window& window : windows_) window.planned = 0;
+}
+
+size_t DevicePrefetch::bytes() const {
+  return piece_.bytes() + released_.bytes() + windows_[0].memory.bytes() +
+         windows_[1].memory.bytes();
+}
+
+}  // namespace hotrow

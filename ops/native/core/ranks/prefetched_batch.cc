@@ -1,0 +1,108 @@
+#include "core/ranks/prefetched_batch.h"
+
+#include <cstring>
+
+#include "core/ranks/exchange.h"
+#include "core/ranks/session.h"
+
+namespace hotrow {
+namespace {
+
+template <typename T>
+bool same(const std::vector<T>& own, const T* other, size_t count) {
+  if (other == nullptr) return own.empty();
+  // By their bits: a weight may be NaN.
+  return own.size() == count &&
+         (count == 0 || std::memcmp(own.data(), other, count * sizeof(T)) == 0);
+}
+
+}  // namespace
+
+PrefetchedBatch::PrefetchedBatch(const LayerCall& call, HeldPlan plan,
+                                 std::vector<std::shared_ptr<Table>> others)
+    : call_(call),
+      others_(std::move(others)),
+      values_(call.features.size()),
+      plan_(std::move(plan)) {
+  call_.executor = Executor();
+  for (size_t f = 0; f < call_.features.size(); ++f) {
+    Feature& feature = call_.features[f];
+    Segments& segments = feature.segments;
+    Values& values = values_[f];
+    values.keys.assign(feature.keys, feature.keys + segments.keys);
+    feature.keys = values.keys.data();
+    if (segments.row_splits != nullptr) {
+      values.row_splits.assign(segments.row_splits, segments.row_splits + segments.samples + 1);
+      segments.row_splits = values.row_splits.data();
+    }
+    if (segments.weights != nullptr) {
+      values.weights.assign(segments.weights, segments.weights + segments.keys);
+      segments.weights = values.weights.data();
+    }
+    feature.name = call_.tables[call_.table_of[f]]->name().c_str();  // lives as long
+  }
+  collected_ =
+      std::async(std::launch::async, [this] { RankExchange(call_, plan_.get()).collect(true); });
+}
+
+PrefetchedBatch::~PrefetchedBatch() {
+  try {
+    if (sent_) call_.tables[0]->sharding().ranks->wait(ticket_);
+  } catch (const std::exception&) {  // nobody wants it any more
+  }
+  if (collected_.valid()) collected_.wait();
+}
+
+void PrefetchedBatch::send_keys() {
+  if (sent_) return;
+  sent_ = true;
+  ticket_ = call_.tables[0]->sharding().ranks->submit(
+      "prefetch of " + call_.tables[0]->name(), [this](Communicator& communicator) {
+        collected_.get();
+        RankExchange exchange(call_, plan_.get(), &communicator);
+        exchange.send_keys(true);
+        exchange.prefetch();
+      });
+}
+
+HeldPlan PrefetchedBatch::wait() {
+  send_keys();
+  sent_ = false;  // a ticket is waited for once
+  call_.tables[0]->sharding().ranks->wait(ticket_);
+  return std::move(plan_);
+}
+
+bool PrefetchedBatch::is(const LayerCall& call) const {
+  if (call.features.size() != values_.size() || call.tables != call_.tables ||
+      call.table_of != call_.table_of) {
+    return false;
+  }
+  for (size_t f = 0; f < values_.size(); ++f) {
+    const Feature& other = call.features[f];
+    const Segments& segments = other.segments;
+    if (segments.samples != call_.features[f].segments.samples ||
+        !same(values_[f].keys, other.keys, segments.keys) ||
+        !same(values_[f].row_splits, segments.row_splits, segments.samples + 1) ||
+        !same(values_[f].weights, segments.weights, segments.keys)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::unique_ptr<PrefetchedBatch> next_prefetched(Table& first) {
+  RankSession& session = session_of(first);
+  std::lock_guard lock(session.mutex);
+  if (session.prefetched.empty()) return nullptr;
+  auto batch = std::move(session.prefetched.front());
+  session.prefetched.pop_front();
+  return batch;
+}
+
+void send_keys_of_next(Table& first) {
+  RankSession& session = session_of(first);
+  std::lock_guard lock(session.mutex);
+  if (!session.prefetched.empty()) session.prefetched.front()->send_keys();
+}
+
+}  // namespace hotrow
