@@ -11,7 +11,8 @@ import time
 
 from hotrow.errors import DataLossError, UnavailableError
 from hotrow.protos import control_pb2
-from hotrow.serving.data_plane.data_plane import DataPlane, ServerEndedError
+from hotrow.serving.data_plane.data_plane import DataPlane
+from hotrow.serving.data_plane.executable import ServerEndedError
 from hotrow.serving.updates.cut_counts import CutCounts
 from hotrow.serving.updates.cut_files import CutFiles
 from hotrow.serving.updates.double_buffer import DoubleBuffer

@@ -13,7 +13,8 @@ import pytest
 
 from hotrow.protos import control_pb2
 from hotrow.serving.data_plane.control_socket import ask
-from hotrow.serving.data_plane.data_plane import DataPlane, ServerEndedError
+from hotrow.serving.data_plane.data_plane import DataPlane
+from hotrow.serving.data_plane.executable import ServerEndedError
 from hotrow.serving.data_plane.supervisor import Supervision
 from hotrow.serving.wire.status import RequestError
 

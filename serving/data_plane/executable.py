@@ -1,0 +1,222 @@
+"""The process `hotrow-server`: started, asked over a socket, and started again if it ends."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from hotrow.errors import UnavailableError
+from hotrow.protos import control_pb2
+from hotrow.serving.data_plane.control_socket import ask
+from hotrow.serving.data_plane.desired_state import DesiredState
+from hotrow.serving.data_plane.server_process import ServerProcess, start_server
+from hotrow.serving.data_plane.supervisor import Supervision
+from hotrow.serving.wire.status import Code, RequestError
+
+_LOG = logging.getLogger(__name__)
+
+_START_SECONDS = 60.0
+# Between two looks at whether it answers.
+_LOOK_SECONDS = 0.005
+# For what comes after the last request.
+_END_SECONDS = 5.0
+# After a crash, and again while it keeps ending.
+_RESTART_SECONDS = (0.05, 0.5, 2.0, 5.0)
+_STATS_SECONDS = 5.0
+
+
+class ServerEndedError(RequestError):
+    """The process ended while it did something that it may end by, so nobody asked again."""
+
+    def __init__(self) -> None:
+        super().__init__(Code.UNAVAILABLE, "hotrow-server ended meanwhile")
+
+
+class Executable:
+    """Calls wait while it is started again; the new process gets the desired state first.
+
+    Args:
+        supervision: of this process; the executable outlives it.
+
+    Attributes:
+        desired: what it should have; its lock is this one's, too.
+        left: what one of a control process before this one has; None: this one started it.
+    """
+
+    def __init__(self, supervision: Supervision) -> None:
+        """Begins to start it, or finds the one of a control process before this one.
+
+        Raises:
+            FailedPreconditionError: it is not built.
+        """
+        self._lifeline = supervision.lifeline
+        self._socket = supervision.folder / "control"
+        # What TensorFlow says while it starts is kept, for when it does not.
+        self._greetings = supervision.folder / "greetings"
+        self._changed = threading.Condition()
+        self.desired = DesiredState(self._changed)
+        self._ending = False
+        self._up = True
+        self.left = self.described()
+        self._process = (
+            self._spawned() if self.left is None else ServerProcess(self.left.process_id)
+        )
+        self._watch = threading.Thread(target=self._keep_up, name="data-plane", daemon=True)
+
+    def wait_until_started(self) -> None:
+        """Returns when it answers; comes before everything else.
+
+        Raises:
+            UnavailableError: it does not start.
+        """
+        self._wait_for_start_of(self._process)
+        self._watch.start()
+
+    def serves(self) -> bool:
+        """Returns whether the process is there; it is not while it is started again."""
+        with self._changed:
+            return self._up and not self._ending
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether `stop` was called: it takes nothing new."""
+        return self._ending
+
+    def described(self) -> control_pb2.DescribeReply | None:
+        """Returns what a process has that answers; None when none does."""
+        request = control_pb2.Request(describe=control_pb2.DescribeRequest())
+        try:
+            return ask(self._socket, request).describe
+        except OSError:
+            return None
+
+    def stats(self) -> control_pb2.StatsReply | None:
+        """Returns what the process has counted; None when it does not answer now."""
+        if not self.serves():
+            return None
+        request = control_pb2.Request(stats=control_pb2.StatsRequest())
+        try:
+            return ask(self._socket, request, _STATS_SECONDS).stats
+        except (OSError, RequestError):
+            return None
+
+    def call(self, request: control_pb2.Request) -> tuple[control_pb2.Reply, ServerProcess]:
+        """Calls, and once more for each time that the process ended meanwhile.
+
+        Returns:
+            The answer, and the process that gave it.
+        """
+        while True:
+            process = self._process_of_now()
+            try:
+                return ask(self._socket, request), process
+            except OSError as err:
+                if self._ending:
+                    raise RequestError(Code.UNAVAILABLE, f"the server is ending: {err}") from err
+                with self._changed:
+                    while self._process is process and not self._ending:
+                        self._changed.wait()
+
+    def call_once(self, request: control_pb2.Request) -> tuple[control_pb2.Reply, ServerProcess]:
+        """Calls as `call` does, but not again.
+
+        Raises:
+            ServerEndedError: the process ended meanwhile, perhaps by it.
+        """
+        process = self._process_of_now()
+        try:
+            return ask(self._socket, request), process
+        except OSError as err:
+            raise ServerEndedError from err
+
+    def call_if_loaded(self, request: control_pb2.Request) -> None:
+        """Calls about a servable that may have been unloaded meanwhile."""
+        try:
+            self.call(request)
+        except RequestError as err:
+            if err.code is not Code.NOT_FOUND:
+                raise
+
+    def is_still(self, process: ServerProcess) -> bool:
+        """Whether what a process did lasts: a new one does not know of it. Hold the lock."""
+        return self._process is process and self._up
+
+    def stop(self, drain_seconds: float) -> None:
+        """Takes no new request, and ends it when the running ones ended or the time is up."""
+        with self._changed:
+            self._ending = True
+            self._changed.notify_all()
+        drain = control_pb2.DrainRequest(most_millis=int(1000 * drain_seconds))
+        try:
+            ask(self._socket, control_pb2.Request(drain=drain), drain_seconds + _END_SECONDS)
+            if not self._process.wait(_END_SECONDS):
+                self._process.kill()
+        except (OSError, RequestError):
+            # A run that does not end; or the process has just ended by itself.
+            self._process.kill()
+        self._watch.join()
+
+    def _process_of_now(self) -> ServerProcess:
+        with self._changed:
+            self._changed.wait_for(lambda: self._up or self._ending)
+            return self._process
+
+    def _spawned(self) -> ServerProcess:
+        return start_server(self._socket, self._greetings, self._lifeline)
+
+    def _wait_for_start_of(self, process: ServerProcess) -> None:
+        waited = 0.0
+        while self.described() is None:
+            if process.wait(_LOOK_SECONDS) or waited > _START_SECONDS:
+                process.kill()
+                said = self._greetings.read_text(errors="replace")
+                raise UnavailableError(
+                    f"hotrow-server does not start ({process.exit_text()}): {said}"
+                )
+            waited += _LOOK_SECONDS
+
+    def _keep_up(self) -> None:
+        attempts = 0
+        while True:
+            self._process.wait()
+            with self._changed:
+                if self._ending:
+                    self._changed.notify_all()
+                    return
+                self._up = False
+            pause = _RESTART_SECONDS[min(attempts, len(_RESTART_SECONDS) - 1)]
+            attempts += 1
+            _LOG.error(
+                f"hotrow-server ended ({self._process.exit_text()}); starting it again in "
+                f"{pause:g} s"
+            )
+            if self._ends_within(pause):
+                return
+            try:
+                self._restore()
+            except Exception as err:
+                _LOG.error(f"hotrow-server could not be started again: {err}")
+                self._process.kill()
+                continue
+            attempts = 0
+            _LOG.info("hotrow-server serves again")
+
+    def _ends_within(self, seconds: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: self._ending, seconds)
+
+    def _restore(self) -> None:
+        """Starts a process that has what the last one had."""
+        process = self._spawned()
+        self._wait_for_start_of(process)
+        try:
+            self.desired.restore(lambda request: ask(self._socket, request))
+        except (OSError, RequestError):
+            process.kill()
+            raise
+        with self._changed:
+            self._process = process
+            self._up = True
+            if self._ending:
+                process.kill()
+            self._changed.notify_all()
