@@ -11,10 +11,8 @@ def stages_of_all(ranks: Ranks) -> dict[str, Metrics]:
     """Returns metrics by stage, of all ranks since the process began. A collective.
 
     `calls` of a rank, `bytes` that all ranks together sent to others, `seconds` of a rank on
-    average, and `seconds_of_slowest`.
+    average, and `seconds_of_slowest`. Empty for a process without ranks.
     """
-    if ranks.size == 1:
-        return {}
     own = {
         stage: [counts["calls"], counts["bytes_sent"], counts["nanoseconds"]]
         for stage, counts in ranks.stage_counts().items()

@@ -41,11 +41,11 @@ class StepReport:
     labels: Floats
     logits: Floats
     rows: int
-    stop: int | None
-    is_last: bool
-    has_two: bool
-    report: bool
-    checkpoint: bool
+    stop: int | None = None
+    is_last: bool = False
+    has_two: bool = False
+    report: bool = False
+    checkpoint: bool = False
     writing: Any = None
     failure: HotrowError | None = None
     weights: Floats | None = None

@@ -321,16 +321,16 @@ def test_a_resumed_run_of_as_many_ranks_has_the_bits_of_one_that_went_through(fi
 
 
 def test_an_error_of_one_rank_ends_all(files, tmp_path, monkeypatch):
-    from hotrow.trainer import loop
+    from hotrow.trainer import batch_feed
 
-    exchange = loop.exchange
+    exchange = batch_feed.exchange
 
     def failing(ranks, own, step):
         if ranks.rank == 1 and step == 3:
             raise RuntimeError("no more")
         return exchange(ranks, own, step)
 
-    monkeypatch.setattr(loop, "exchange", failing)
+    monkeypatch.setattr(batch_feed, "exchange", failing)
     results = train_on(3, config_of(files, 3), tmp_path / "run")
     assert isinstance(results[1], RuntimeError)
     for rank in (0, 2):
@@ -343,7 +343,7 @@ def fail_to_read(monkeypatch, batches, rank, error=None):
     """Lets one rank have so many batches in its epoch, then an error or no more."""
     from hotrow.trainer import loop
 
-    make = loop._with_inputs
+    make = loop.with_inputs
 
     def failing(stream):
         for number, batch in enumerate(make(stream)):
@@ -353,7 +353,7 @@ def fail_to_read(monkeypatch, batches, rank, error=None):
                 return
             yield batch
 
-    monkeypatch.setattr(loop, "_with_inputs", failing)
+    monkeypatch.setattr(loop, "with_inputs", failing)
 
 
 @pytest.mark.parametrize(

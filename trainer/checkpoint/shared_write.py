@@ -83,6 +83,7 @@ class SharedWrite:
         self.last = last
         self.over = False
         self.failure: HotrowError | None = None
+        self._given_up = False
         self.seal = ""
         self._begin = time.monotonic()
         self._directory = directory
@@ -95,7 +96,7 @@ class SharedWrite:
         self._place = Path()  # on rank 0, until it is there: where it is written
         self._open = contextlib.ExitStack()  # on rank 0: the directory that is being filled
         self._state = _WRITING
-        self._told_part = False
+        self._sent_part = False
         self._error: BaseException | None = None
         self._own_part: dict[str, Any] = {}
         self._bytes = 0
@@ -118,9 +119,9 @@ class SharedWrite:
         """Returns what this rank sends the others, as a JSON value."""
         state = self._state
         report: dict[str, Any] = {"state": state}
-        if state == _WRITTEN and not self._told_part:
+        if state == _WRITTEN and not self._sent_part:
             report["part"] = self._own_part
-            self._told_part = True
+            self._sent_part = True
         if state == _FAILED and isinstance(self._error, EXPECTED):
             report["error"] = error_report(as_failure(self._error))
         if state == _SEALED:
@@ -157,15 +158,18 @@ class SharedWrite:
             seconds = min(2 * seconds, _LONGEST_WAIT_SECONDS)
             self.receive(gathered(self._ranks, "checkpoint", self.report()))
 
-    def abandon(self) -> None:
-        """Ends the writing on this rank, which goes; no collective."""
+    def close(self, abandon: bool) -> None:
+        """Gives the writing up on this rank, which ends; no collective."""
         self._abandoned.set()
         self._thread.join()
         if not self.over:
+            self._given_up = True
             self._end(HotrowError("given up"))
 
-    def outcome(self, waited: float) -> Outcome:
-        """Returns what became of it, when it is over."""
+    def outcome(self, waited: float) -> Outcome | None:
+        """Returns what became of it, when it is over; None: it was given up."""
+        if self._given_up:
+            return None
         seconds = time.monotonic() - self._begin
         return Outcome(
             self._position, self._kind, self._bytes, seconds, self._stall + waited, self.failure

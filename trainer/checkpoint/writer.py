@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import shutil
-import threading
 import time
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hotrow.config import CheckpointConfig
-from hotrow.errors import DataLossError, HotrowError, ResourceExhaustedError
+from hotrow.errors import DataLossError, HotrowError
 from hotrow.lineage import Lineage
 from hotrow.ops.ranks import LONE, Ranks
-from hotrow.sealed_directory import read_manifest, remove_leftovers, seal_of, sealing
+from hotrow.sealed_directory import read_manifest, seal_of
 from hotrow.trainer.agreement import of_first
 from hotrow.trainer.checkpoint.array_file import Arrays
 from hotrow.trainer.checkpoint.directory import Best, CheckpointDirectory
+from hotrow.trainer.checkpoint.lone_write import LoneWrite
 from hotrow.trainer.checkpoint.outcome import (
-    EXPECTED,
-    NICENESS,
-    AbandonedError,
     Outcome,
-    as_failure,
-    no_room,
 )
 from hotrow.trainer.checkpoint.position import Position
 from hotrow.trainer.checkpoint.shared_write import SharedWrite
 from hotrow.trainer.checkpoint.snapshot import TrainingSnapshot
-from hotrow.trainer.checkpoint.stored import FULL, INCREMENT, TABLES, name_of
+from hotrow.trainer.checkpoint.stored import FULL, INCREMENT, name_of
+from hotrow.trainer.checkpoint.write import Write
 
 if TYPE_CHECKING:
     from hotrow.trainer.models import Ranker
@@ -71,7 +64,7 @@ class CheckpointWriter:
         self._optimizer = optimizer
         self._report = report
         self._ranks = ranks
-        self._running: _Write | SharedWrite | None = None
+        self._running: Write | None = None
         self._outcomes: list[Outcome] = []
         self._skipped_for = -1  # the step whose writing made another be skipped
         self._begun = time.monotonic()
@@ -110,7 +103,7 @@ class CheckpointWriter:
 
     def report(self) -> dict[str, Any] | None:
         """Returns what this rank sends the others about the writing, as a JSON value."""
-        return self._running.report() if isinstance(self._running, SharedWrite) else None
+        return None if self._running is None else self._running.report()
 
     def receive(self, reports: list[Any]) -> None:
         """Takes the reports of all ranks after a step.
@@ -118,7 +111,7 @@ class CheckpointWriter:
         Args:
             reports: what `report` returned on each rank.
         """
-        if isinstance(self._running, SharedWrite):
+        if self._running is not None:
             self._running.receive(reports)
 
     def begin(self, position: Position, metrics: Callable[[], Arrays]) -> None:
@@ -190,11 +183,8 @@ class CheckpointWriter:
         Args:
             abandon: give up the checkpoint that is being written instead of waiting for it.
         """
-        if isinstance(self._running, SharedWrite):
-            self._running.abandon()  # the others may be gone: no collective
-        elif self._running is not None:
-            if abandon:
-                self._running.abandoned.set()
+        if self._running is not None:
+            self._running.close(abandon)
             self._wait()
 
     def _left(self) -> str:
@@ -203,7 +193,6 @@ class CheckpointWriter:
         return f"the checkpoint of step {self._saved} stays"
 
     def _start(self, position: Position, metrics: Callable[[], Arrays], last: bool) -> None:
-        begin = time.monotonic()
         kind, chain = self._kind()
         take = partial(
             TrainingSnapshot,
@@ -217,18 +206,15 @@ class CheckpointWriter:
             ranks=self._ranks,
         )
         keeps = self._config.full_every > 1
-        directory, ranks = self._directory, self._ranks
+        begin = SharedWrite if self._ranks.size > 1 else LoneWrite
         try:
-            if ranks.size > 1:
-                self._running = SharedWrite(
-                    directory, take, position.step, chain, keeps, last, ranks
-                )
-            else:
-                self._running = _Write(directory, take(), chain, keeps, begin, last)
-        except (HotrowError, MemoryError) as err:
-            if ranks.size > 1 and not getattr(err, "on_all_ranks", False):
+            self._running = begin(
+                self._directory, take, position.step, chain, keeps, last, self._ranks
+            )
+        except HotrowError as err:
+            if not err.on_all_ranks:
                 raise  # the ranks end: no failure of this checkpoint alone
-            self._failed(Outcome(position, kind, 0, 0.0, 0.0, as_failure(err)), last)
+            self._failed(Outcome(position, kind, 0, 0.0, 0.0, err), last)
         self._begun = time.monotonic()
 
     def _kind(self) -> tuple[str, list[tuple[str, str]]]:
@@ -238,8 +224,7 @@ class CheckpointWriter:
             return FULL, []
         # One rank looks: what each finds on the disk at this moment may differ.
         kind = self._kind_on(below) if self._ranks.is_first else None
-        if self._ranks.size > 1:
-            kind = of_first(self._ranks, "kind of the checkpoint", kind)
+        kind = of_first(self._ranks, "kind of the checkpoint", kind)
         return (INCREMENT, below) if kind == INCREMENT else (FULL, [])
 
     def _kind_on(self, below: list[tuple[str, str]]) -> str:
@@ -253,7 +238,7 @@ class CheckpointWriter:
                 return FULL
         return INCREMENT
 
-    def _skip(self, step: int, running: _Write | SharedWrite) -> None:
+    def _skip(self, step: int, running: Write) -> None:
         if self._skipped_for != running.step:
             self._skipped_for = running.step
             self._report(
@@ -262,11 +247,7 @@ class CheckpointWriter:
             )
 
     def _collect(self) -> None:
-        running = self._running
-        if isinstance(running, SharedWrite):
-            if running.over:
-                self._wait()
-        elif running is not None and running.done.is_set():
+        if self._running is not None and self._running.over:
             self._wait()
 
     def _wait(self) -> None:
@@ -275,22 +256,14 @@ class CheckpointWriter:
         if write is None:
             return
         begin = time.monotonic()
-        if isinstance(write, SharedWrite):
-            write.wait()
-        else:
-            write.join()
-        self._running = None  # after the join, which a second Ctrl-C may leave
+        write.wait()
+        self._running = None  # after the wait, which a second Ctrl-C may leave
         waited = time.monotonic() - begin if not self._config.asynchronous else 0.0
-        if isinstance(write, SharedWrite):
-            self._take(write, write.outcome(waited))
-            return
-        if isinstance(write.error, AbandonedError):
-            return
-        if write.error is not None and not isinstance(write.error, EXPECTED):
-            raise write.error
-        self._take(write, write.outcome(waited))
+        outcome = write.outcome(waited)
+        if outcome is not None:
+            self._take(write, outcome)
 
-    def _take(self, write: _Write | SharedWrite, outcome: Outcome) -> None:
+    def _take(self, write: Write, outcome: Outcome) -> None:
         if outcome.failure is not None:
             self._failed(outcome, write.last)
             return
@@ -318,113 +291,6 @@ class CheckpointWriter:
             return  # finish() raises it
         line = _not_written(outcome.position.step, outcome.failure)
         self._report(f"{line}; {self._left()}, training goes on")
-
-
-class _Write:
-    """One checkpoint being written, in a thread of its own.
-
-    Attributes:
-        step: that it is of.
-        chain: what it builds on.
-        last: of the run.
-        abandoned: set it to end the writing.
-        done: set when the thread has nothing more to do.
-        error: what ended it early.
-        seal: of the manifest, once it is written.
-    """
-
-    def __init__(
-        self,
-        directory: CheckpointDirectory,
-        snapshot: TrainingSnapshot,
-        chain: list[tuple[str, str]],
-        keeps: bool,
-        begin: float,
-        last: bool,
-    ) -> None:
-        self.step = snapshot.position.step
-        self.chain = chain
-        self.last = last
-        self.abandoned = threading.Event()
-        self.done = threading.Event()
-        self.error: BaseException | None = None
-        self.seal = ""
-        self._directory = directory
-        self._snapshot = snapshot
-        self._keeps = keeps
-        self._begin = begin
-        self._bytes = 0
-        self._seconds = 0.0
-        self._thread = threading.Thread(target=self._run, name="checkpoint", daemon=True)
-        self._stall = time.monotonic() - begin
-        self._thread.start()
-
-    def join(self) -> None:
-        """Waits until the thread has ended."""
-        self._thread.join()
-
-    def outcome(self, waited: float) -> Outcome:
-        """Returns what became of it, after `join`."""
-        failure = None if self.error is None else as_failure(self.error)
-        return Outcome(
-            self._snapshot.position,
-            self._snapshot.kind,
-            self._bytes,
-            self._seconds,
-            self._stall + waited,
-            failure,
-        )
-
-    def _run(self) -> None:
-        try:
-            # Steps come first on a machine whose cores are all busy.
-            with contextlib.suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
-            self._write()
-            if self._keeps:
-                self._snapshot.keep()
-            self._seconds = time.monotonic() - self._begin
-        except BaseException as err:
-            self.error = err
-        try:
-            self._snapshot.close()
-            if self.error is None:
-                self._directory.prune(self.step)
-        except BaseException as err:
-            self.error = self.error or err
-        self.done.set()
-
-    def _write(self) -> None:
-        path = self._directory.path
-        path.mkdir(parents=True, exist_ok=True)
-        remove_leftovers(path)
-        needed = self._snapshot.bytes_needed
-        free = shutil.disk_usage(path).free
-        if needed > free:
-            raise ResourceExhaustedError(no_room(needed, free, path))
-        final = self._directory.of_step(self.step)
-        facts: dict[str, Any] = {
-            "base": self.chain[0][0] if self.chain else final.name,
-            "parents": [name for name, _ in self.chain],
-            "parent_seals": [seal for _, seal in self.chain],
-        }
-        hashed: dict[str, Any] = {}
-        try:
-            # One that is there already is damaged, or this run would not come by again.
-            with sealing(final, facts, hashed, replace=True) as directory:
-                (directory / TABLES).mkdir()
-                entries = self._snapshot.write(directory, hashed, self._check)
-                facts |= self._snapshot.facts([entries])
-        except ResourceExhaustedError as err:
-            free = shutil.disk_usage(path).free
-            raise ResourceExhaustedError(f"{err}: {no_room(needed, free, path)}") from err
-        manifest = read_manifest(final)
-        self.seal = seal_of(manifest)
-        self._bytes = sum(file["bytes"] for file in manifest["files"].values())
-
-    def _check(self) -> None:
-        if self.abandoned.is_set():
-            raise AbandonedError
 
 
 def _not_written(step: int, failure: HotrowError | None) -> str:

@@ -1,4 +1,4 @@
-"""The next items of an iterator, fetched before they are used."""
+"""The next two items of an iterator, fetched before they are used."""
 
 from __future__ import annotations
 
@@ -8,28 +8,6 @@ from typing import Generic, TypeVar
 from hotrow.errors import HotrowError
 
 Item = TypeVar("Item")
-
-
-class NextItem(Generic[Item]):
-    """Holds the next item of an iterator.
-
-    Attributes:
-        item: the next one; None when there is none.
-    """
-
-    def __init__(self, items: Iterable[Item]) -> None:
-        """Fetches nothing yet."""
-        self.item: Item | None = None
-        self._items = iter(items)
-
-    def fetch(self) -> None:
-        """Replaces `item` by the one after it.
-
-        Raises:
-            Whatever the iterator raises.
-        """
-        self.item = None
-        self.item = next(self._items, None)
 
 
 class NextTwo(Generic[Item]):

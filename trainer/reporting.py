@@ -1,0 +1,163 @@
+"""What a run measures and where it reports it: quality, speed, tables, validations."""
+
+from __future__ import annotations
+
+from hotrow.config import RunConfig
+from hotrow.ops.ranks import Ranks
+from hotrow.trainer.checkpoint import Position
+from hotrow.trainer.checkpoint.array_file import Arrays
+from hotrow.trainer.checkpoint.directory import Best
+from hotrow.trainer.checkpoint.outcome import Outcome
+from hotrow.trainer.data.row_progress import RowProgress
+from hotrow.trainer.early_stopping import EarlyStopping
+from hotrow.trainer.evaluation import evaluate_file
+from hotrow.trainer.metrics import BinaryMetrics, Quality
+from hotrow.trainer.models import Ranker
+from hotrow.trainer.rank_stages import stages_of_all
+from hotrow.trainer.row_movement import RowMovement
+from hotrow.trainer.run_directory import RunDirectory
+from hotrow.trainer.run_log import RunLog
+from hotrow.trainer.speed import Speed
+from hotrow.trainer.step_report import StepReport
+from hotrow.trainer.table_metrics import (
+    Metrics,
+    cache_of_all,
+    statistics_of_all,
+    watched_tables,
+)
+from hotrow.trainer.train_result import TrainResult
+from hotrow.trainer.train_step import make_forward
+
+
+class Reporting:
+    """Of one run, on one rank; rank 0 writes it.
+
+    Attributes:
+        log: lines, metrics.jsonl and TensorBoard.
+        early_stopping: what validations say of the end.
+    """
+
+    def __init__(
+        self, config: RunConfig, directory: RunDirectory, model: Ranker, ranks: Ranks
+    ) -> None:
+        """Begins with nothing measured."""
+        self.log = RunLog(directory, quiet=not ranks.is_first)
+        self.early_stopping = EarlyStopping(config)
+        self._config = config
+        self._directory = directory
+        self._model = model
+        self._ranks = ranks
+        self._forward = make_forward(model, config)
+        self._metrics = BinaryMetrics()
+        self._speed = Speed()
+        self._valid: Quality | None = None
+        self._valid_step = -1
+        self._movement: RowMovement | None = None  # watched in the first steps of a new model
+
+    def state(self) -> Arrays:
+        """Returns what checkpoints hold of training metrics and validations."""
+        return {**self._metrics.state(), **self.early_stopping.state()}
+
+    def set_state(self, state: Arrays) -> None:
+        """Takes what `state` returned."""
+        self._metrics.set_state(state)
+        self.early_stopping.set_state(state)
+
+    def start_epoch(self, at_its_start: bool) -> None:
+        """Starts the clock of steps; metrics are of an epoch, and go on within one."""
+        if at_its_start:
+            self._metrics = BinaryMetrics()
+        self._speed.restart()
+
+    def end_step(self, done: StepReport, number: int) -> None:
+        """Takes a step into the metrics."""
+        self._metrics.update(done.labels, done.logits, done.weights)
+        self._speed.lap(done.rows)
+        self._watch_rows(number)
+
+    def start_step(self) -> None:
+        """Starts the clock again: what comes between steps does not count."""
+        self._speed.restart()
+
+    def training(self, at: Position) -> None:
+        """Reports the epoch's progressive quality, unless this step was reported already."""
+        tables, logged = self._model.tables(), self.log.logged
+        if logged["train"] == at.step == logged["tables"]:
+            return
+        statistics = statistics_of_all(tables, self._ranks)
+        counted = watched_tables(tables, statistics)
+        if counted and logged["tables"] != at.step:
+            self.log.append("tables", at, _flat(counted))
+        if logged["train"] == at.step:
+            return
+        speed = self._speed.samples_per_second()
+        self.log.training(at, self._metrics.result(), speed, cache_of_all(tables, statistics))
+        stages = stages_of_all(self._ranks)
+        if stages:
+            self.log.append("ranks", at, _flat(stages))
+
+    def validation(self, at: Position) -> Best | None:
+        """Measures the validation file, if there is one and this step was not measured yet.
+
+        Returns:
+            The best validation so far, if it is this one.
+        """
+        path = self._config.data.valid
+        if path is None or self._valid_step == at.step:
+            return None
+        self._model.push_all()
+        rows, shows = None if self._valid is None else self._valid.rows, self._ranks.is_first
+        with RowProgress("validated", rows, passing=True, enabled=shows) as progress:
+            self._valid = evaluate_file(self._forward, self._config, path, self._ranks, progress)
+        self._valid_step = at.step
+        self.log.validation(at, self._valid)
+        is_best = self.early_stopping.observe(at.step, self._valid)
+        best = self.early_stopping.best
+        if self.early_stopping.is_enough:
+            assert best is not None
+            self.log.say(
+                f"early stopping at step {at.step}: the best {best.metric} is "
+                f"{best.value:.4f} at step {best.step}"
+            )
+        return best if is_best else None
+
+    def checkpoints(self, outcomes: list[Outcome]) -> None:
+        """Logs the checkpoints that are there."""
+        for outcome in outcomes:
+            if outcome.failure is None:
+                self.log.append("checkpoint", outcome.position, outcome.metrics())
+
+    def result(self, at: Position, first_step: int) -> TrainResult:
+        """Returns what came out."""
+        tables = self._model.tables()
+        statistics = statistics_of_all(tables, self._ranks)
+        return TrainResult(
+            run_dir=self._directory.path,
+            steps=at.step,
+            first_step=first_step,
+            best=self._directory.checkpoints.best(),
+            samples_per_second=self._speed.samples_per_second(),
+            train=self._metrics.result(),
+            valid=self._valid,
+            rows={name: counts["rows"] for name, counts in statistics.items()},
+            tables=watched_tables(tables, statistics),
+            ranks=self._ranks.size,
+            stages=stages_of_all(self._ranks),
+        )
+
+    def _watch_rows(self, number: int) -> None:
+        """Warns once if the first steps of a new model hardly move its rows."""
+        if self._ranks.size > 1:  # a lookup of rows is a step of all ranks
+            return
+        if number == 1:
+            self._movement = RowMovement(self._model.tables(), number)
+        elif self._movement is not None and number == self._movement.end:
+            warning = self._movement.warning()
+            self._movement = None
+            if warning is not None:
+                self.log.say(warning)
+
+
+def _flat(metrics: dict[str, Metrics]) -> Metrics:
+    """Returns metrics of tables, or of stages, by `<table>/<metric>`."""
+    return {f"{name}/{key}": n for name, of in metrics.items() for key, n in of.items()}
