@@ -52,7 +52,7 @@ class Reply(_message.Message):
     def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., load: _Optional[_Union[LoadReply, _Mapping]] = ..., listen: _Optional[_Union[ListenReply, _Mapping]] = ..., describe: _Optional[_Union[DescribeReply, _Mapping]] = ..., stats: _Optional[_Union[StatsReply, _Mapping]] = ...) -> None: ...
 
 class LoadRequest(_message.Message):
-    __slots__ = ("servable", "model", "version", "path", "tags", "session_config", "manifest", "store", "batching", "warm_up", "rows", "shares", "shown")
+    __slots__ = ("servable", "model", "version", "path", "tags", "session_config", "manifest", "store", "batching", "warm_up", "rows", "shares", "shown", "session")
     SERVABLE_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -66,6 +66,7 @@ class LoadRequest(_message.Message):
     ROWS_FIELD_NUMBER: _ClassVar[int]
     SHARES_FIELD_NUMBER: _ClassVar[int]
     SHOWN_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
     servable: int
     model: str
     version: int
@@ -79,7 +80,8 @@ class LoadRequest(_message.Message):
     rows: Rows
     shares: int
     shown: ShownCut
-    def __init__(self, servable: _Optional[int] = ..., model: _Optional[str] = ..., version: _Optional[int] = ..., path: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., session_config: _Optional[bytes] = ..., manifest: _Optional[str] = ..., store: _Optional[str] = ..., batching: _Optional[_Union[Batching, _Mapping]] = ..., warm_up: _Optional[_Union[WarmUp, _Mapping]] = ..., rows: _Optional[_Union[Rows, _Mapping]] = ..., shares: _Optional[int] = ..., shown: _Optional[_Union[ShownCut, _Mapping]] = ...) -> None: ...
+    session: str
+    def __init__(self, servable: _Optional[int] = ..., model: _Optional[str] = ..., version: _Optional[int] = ..., path: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., session_config: _Optional[bytes] = ..., manifest: _Optional[str] = ..., store: _Optional[str] = ..., batching: _Optional[_Union[Batching, _Mapping]] = ..., warm_up: _Optional[_Union[WarmUp, _Mapping]] = ..., rows: _Optional[_Union[Rows, _Mapping]] = ..., shares: _Optional[int] = ..., shown: _Optional[_Union[ShownCut, _Mapping]] = ..., session: _Optional[str] = ...) -> None: ...
 
 class ShownCut(_message.Message):
     __slots__ = ("version", "layers", "dense")

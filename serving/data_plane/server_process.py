@@ -11,7 +11,7 @@ from pathlib import Path
 
 import hotrow
 from hotrow.errors import FailedPreconditionError
-from hotrow.exit_text import exit_text
+from hotrow.serving.data_plane.exit_text import exit_text
 from hotrow.serving.wire.tensorflow_protos import tensorflow_folder
 
 # TensorFlow's allocator of large tensors keeps what is freed: with it the memory of a version that

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from hotrow.exit_text import exit_text
+from hotrow.serving.data_plane.exit_text import exit_text
 from hotrow.serving.monitoring.log_line import LogLine
 from hotrow.serving.monitoring.log_relay import LogRelay
 

@@ -24,8 +24,9 @@ from hotrow.serving.wire.status import RequestError
 if TYPE_CHECKING:
     from hotrow.serving.updates.cut_follower import CutFollower
 
-# Behind the model's name in the name of the session of the second buffer: kernels
-# find their tables by it, and those of the second one may have other cuts over them.
+# Behind the model's name in the name of the session of the second buffer, of which no name of
+# another model can be a part: kernels find their tables by it, and those of the second one may
+# have other cuts over them.
 _SECOND = "\x01second"
 
 
@@ -94,6 +95,7 @@ class Servable:
             version=version,
             path=str(path),
             tags=options.tags,
+            session=model,
             session_config=_config(options.config, model, version),
             manifest=manifest,
             store=rows.store,
@@ -149,7 +151,8 @@ class Servable:
         request = control_pb2.LoadRequest()
         request.CopyFrom(self._data_plane.kept(first))
         config = config_pb2.ConfigProto.FromString(request.session_config)
-        request.session_config = _config(config, self.model + _SECOND, self.version)
+        request.session = self.model + _SECOND
+        request.session_config = _config(config, request.session, self.version)
         request.shares = first
         request.shown.CopyFrom(shown)
         request.warm_up.CopyFrom(self._warm_up)

@@ -14,9 +14,10 @@ from hotrow.config.features import (
 from hotrow.config.learning_rate import ScheduleConfig, learning_rate_as_spec
 from hotrow.config.loader import load_config, parse_config
 from hotrow.config.model import DlrmConfig, LogisticConfig, ModelConfig, WideDeepConfig
+from hotrow.config.online import OnlineConfig
 from hotrow.config.parallel import ParallelConfig, ShardingName
 from hotrow.config.run import RunConfig
-from hotrow.config.tables import InitializerConfig, TableSettings
+from hotrow.config.tables import InitializerConfig, TableSection
 from hotrow.config.training import (
     CheckpointConfig,
     EarlyStoppingConfig,
@@ -24,11 +25,7 @@ from hotrow.config.training import (
     OptimizerConfig,
     TrainConfig,
 )
-from hotrow.config.unbuilt import (
-    OnlineConfig,
-    refuse_unbuilt,
-    unbuilt_values,
-)
+from hotrow.config.unbuilt import refuse_unbuilt, unbuilt_values
 
 __all__ = [
     "CRITEO_DENSE",
@@ -56,7 +53,7 @@ __all__ = [
     "ShardingName",
     "SparseColumn",
     "SparseGroup",
-    "TableSettings",
+    "TableSection",
     "TrainConfig",
     "WideDeepConfig",
     "learning_rate_as_spec",

@@ -11,16 +11,16 @@ from hotrow.config.cache import CacheConfig
 from hotrow.config.data import CRITEO_DENSE, CRITEO_SPARSE, DataConfig
 from hotrow.config.features import DEFAULT_TABLE, WIDE, FeaturesConfig
 from hotrow.config.model import DlrmConfig, LogisticConfig, ModelConfig
+from hotrow.config.online import OnlineConfig
 from hotrow.config.parallel import ParallelConfig
 from hotrow.config.section import Section, problem
-from hotrow.config.tables import TableSettings, inherit_settings
+from hotrow.config.tables import TableSection, inherit_settings
 from hotrow.config.training import (
     CheckpointConfig,
     EmbeddingsConfig,
     OptimizerConfig,
     TrainConfig,
 )
-from hotrow.config.unbuilt import OnlineConfig
 from hotrow.errors import nearest
 
 
@@ -38,7 +38,7 @@ class RunConfig(Section):
     seed: int = Field(default=0, ge=0, lt=2**63)
     data: DataConfig
     features: FeaturesConfig
-    tables: dict[str, TableSettings] = Field(default_factory=dict, validate_default=True)
+    tables: dict[str, TableSection] = Field(default_factory=dict, validate_default=True)
     model: Annotated[ModelConfig, Field(discriminator="arch")]
     optimizer: OptimizerConfig = OptimizerConfig()
     embeddings: EmbeddingsConfig = EmbeddingsConfig()
@@ -171,7 +171,7 @@ class RunConfig(Section):
             )
         return self
 
-    def table_settings(self, table: str) -> TableSettings:
+    def table_settings(self, table: str) -> TableSection:
         """Returns the settings of a table: its own, else those of `wide` or `default`."""
         general = WIDE if table.endswith(f"/{WIDE}") else DEFAULT_TABLE
         return self.tables.get(table, self.tables[general])

@@ -92,12 +92,12 @@ _OF_SOME = (
 
 
 def options_of(optimizer: str) -> tuple[str, ...]:
-    """Returns the keys of `TableSettings` that an optimizer takes."""
+    """Returns the keys of `TableSection` that an optimizer takes."""
     fields = {field.name for field in dataclasses.fields(_OPTIMIZERS[optimizer])}
     return tuple(key for key in (*_OF_ALL, *_OF_SOME) if _SPEC_NAMES.get(key, key) in fields)
 
 
-class TableSettings(Section):
+class TableSection(Section):
     """Settings of one table.
 
     Each optimizer takes some of the options; one that it does not take is refused. The meaning
@@ -156,7 +156,7 @@ class TableSettings(Section):
         return value
 
     @model_validator(mode="after")
-    def _options_fit(self) -> TableSettings:
+    def _options_fit(self) -> TableSection:
         legal = options_of(self.optimizer)
         for option in _OF_SOME:
             if option in self.model_fields_set and option not in legal:

@@ -12,7 +12,7 @@ from hotrow.config.section import Section, problem
 
 
 class OptimizerConfig(Section):
-    """Optimizer of the dense part; each table has its own (see `TableSettings`).
+    """Optimizer of the dense part; each table has its own (see `TableSection`).
 
     Attributes:
         name: Keras' optimizer.

@@ -3,27 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from pydantic import Field
-
-from hotrow.config.section import Section
+from hotrow.config.online import OnlineConfig
+from hotrow.config.run import RunConfig
 from hotrow.errors import UnimplementedError
-
-if TYPE_CHECKING:
-    from hotrow.config.run import RunConfig
-
-
-class OnlineConfig(Section):
-    """Publishing updates to running servers.
-
-    Attributes:
-        source: where examples come from; None: no online training.
-        publish_seconds: time between two published cuts.
-    """
-
-    source: str | None = Field(default=None, min_length=1)
-    publish_seconds: float = Field(default=1.0, gt=0)
 
 
 def unbuilt_values(config: RunConfig) -> Iterator[tuple[str, object]]:

@@ -13,13 +13,6 @@ void check(int code) {
 
 // TensorFlow's own, below the path of a SavedModel.
 constexpr char kVariables[] = "/variables/variables";
-// Behind the name of a model, of which no other one can be a part.
-constexpr char kSecond[] = "\x01second";
-
-// The name of its session; serving/lifecycle/servable.py gives it to TensorFlow.
-std::string name_of_rows(const hotrow::LoadRequest& request) {
-  return request.shares() == 0 ? request.model() : request.model() + kSecond;
-}
 
 void bind_rows(const hotrow::LoadRequest& request, const std::string& name) {
   if (request.shares() != 0) {
@@ -54,7 +47,7 @@ void lay_rows(const std::string& name, int64_t version, const hotrow::ShownCut& 
 
 Servable::Servable(const hotrow::LoadRequest& request, const std::string& ops,
                    BatchThreads* threads)
-    : request_(request), rows_(name_of_rows(request)), shown_(request.shown()) {
+    : request_(request), rows_(request.session()), shown_(request.shown()) {
   request_.clear_warm_up();
   request_.clear_shown();
   if (!request.manifest().empty()) {

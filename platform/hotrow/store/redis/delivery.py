@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
 
 import redis
 
-from hotrow.store.redis.connections import Address
+from hotrow.store.redis.connections import Address, Connections
 from hotrow.store.redis.functions import is_missing
 from hotrow.store.redis.parcel import Parcel, unpacked
 from hotrow.store.redis.refusals import is_on_the_move, is_passing, refusal
-
-if TYPE_CHECKING:
-    from hotrow.store.redis.client import RedisClient
+from hotrow.store.redis.topology import Topology
+from hotrow.store.redis.waiting import Waiting
+from hotrow.store.url import StoreUrl
 
 _WINDOW_BYTES = 1 << 20
 
@@ -22,10 +23,31 @@ Trouble = tuple[int, Address | None, Exception]
 """The number of a parcel that must be sent again, where it was sent to, and why."""
 
 
+class Sender(Protocol):
+    """What a delivery needs of `RedisClient`."""
+
+    url: StoreUrl
+    workers: ThreadPoolExecutor
+    connections: Connections
+
+    @property
+    def topology(self) -> Topology:
+        """The nodes and their slots, as far as they are known."""
+
+    def waiting(self) -> Waiting:
+        """Returns how long, and between which pauses, something is tried again."""
+
+    def overcome(self, error: Exception, address: Address | None) -> bool:
+        """Does something about a passing error; returns whether to wait before the next try."""
+
+    def call(self, slot: int, *command: bytes | str | int) -> Any:
+        """Returns the answer to one command."""
+
+
 class Delivery:
     """Sends parcels until each is answered; see `RedisClient.deliver`."""
 
-    def __init__(self, client: RedisClient, parcels: Sequence[Parcel], take: Take) -> None:
+    def __init__(self, client: Sender, parcels: Sequence[Parcel], take: Take) -> None:
         self._client = client
         self._parcels = parcels
         self._take = take
