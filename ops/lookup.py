@@ -14,7 +14,7 @@ import tensorflow as tf
 from hotrow.ops import library
 from hotrow.ops.collective_order import collective
 from hotrow.ops.features import FlatFeature
-from hotrow.ops.table import combiner_number
+from hotrow.ops.table_arguments import combiner_number
 from hotrow.spec import FeatureConfig, TableConfig
 
 DEFAULT_ROWS = "hotrow_default_rows"

@@ -1,0 +1,153 @@
+"""A table's configuration as the arguments of the native core."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+from hotrow.errors import InvalidArgumentError
+from hotrow.ops.ranks import Ranks
+from hotrow.spec import (
+    COMBINERS,
+    DTYPES,
+    FILTERS,
+    OPTIMIZERS,
+    POLICIES,
+    SHARDINGS,
+    Admission,
+    Cache,
+    Constant,
+    Expiry,
+    Ftrl,
+    Normal,
+    Schedule,
+    TableConfig,
+    TableOptimizer,
+    Uniform,
+)
+
+
+def core_arguments(config: TableConfig, ranks: Ranks, cuda_device: int | None) -> dict[str, Any]:
+    """Returns the arguments of `_native.Table` that a configuration determines.
+
+    Args:
+        config: of the table.
+        ranks: those that the table is split over.
+        cuda_device: where its cache is; None: in host memory.
+
+    Raises:
+        InvalidArgumentError: the owner is none of the ranks.
+    """
+    init_kind, init_scale = _initializer_arguments(config)
+    return {
+        "name": config.name,
+        "width": config.embedding_dim,
+        "vocabulary_size": -1 if config.vocabulary_size is None else config.vocabulary_size,
+        "default_value": config.default_value,
+        "init_kind": init_kind,
+        "init_scale": init_scale,
+        "shards": config.shards,
+        "hashed": config.hash_owner,
+        "weights_type": DTYPES.index(config.dtype),
+        "state_type": DTYPES.index(config.state_dtype),
+        "optimizer": _optimizer_arguments(config.optimizer),
+        "admission": _admission_arguments(config.admission),
+        "expiry": _expiry_arguments(config.expiry),
+        "cache": _cache_arguments(config.cache, config.vocabulary_size, cuda_device),
+        "sharding": _sharding_arguments(config, ranks),
+    }
+
+
+def combiner_number(combiner: str | None) -> int:
+    """Returns the native core's number of a combiner."""
+    return COMBINERS.index(combiner)
+
+
+def _initializer_arguments(config: TableConfig) -> tuple[int, float]:
+    match config.initializer:
+        case Constant(value):
+            return 0, value
+        case Uniform(scale):
+            return 1, scale
+        case Normal(stddev):
+            return 2, stddev
+
+
+def _optimizer_arguments(optimizer: TableOptimizer) -> dict[str, Any]:
+    """Returns the fields of the core's `Optimizer` (optimizer.h)."""
+    given = {f.name: getattr(optimizer, f.name) for f in dataclasses.fields(optimizer)}
+    rate = given["learning_rate"]
+    return {
+        "kind": OPTIMIZERS.index(type(optimizer)),
+        # With a schedule every step is given its own; NaN would show where that was forgotten.
+        "learning_rate": math.nan if isinstance(rate, Schedule) else rate,
+        "clip_row_norm": given["clip_row_norm"] or 0.0,
+        "l2": 0.0 if isinstance(optimizer, Ftrl) else given["l2"],
+        "weight_decay": given["weight_decay"],
+        "momentum": given.get("momentum", 0.0),
+        "nesterov": given.get("nesterov", False),
+        "initial_accumulator": given.get("initial_accumulator_value", 0.0),
+        "epsilon": given.get("epsilon", 0.0),
+        "beta_1": given.get("beta_1", 0.0),
+        "beta_2": given.get("beta_2", 0.0),
+        "row_steps": given.get("bias_correction", "row") == "row",
+        "l1": given.get("l1", 0.0),
+        "ftrl_l2": given["l2"] if isinstance(optimizer, Ftrl) else 0.0,
+        "l2_shrinkage": given.get("l2_shrinkage", 0.0),
+        "beta": given.get("beta", 0.0),
+    }
+
+
+def _admission_arguments(admission: Admission | None) -> dict[str, Any]:
+    if admission is None:
+        return {"kind": 0, "occurrences": 1, "expected_keys": 0, "error_rate": 0.01}
+    return {
+        "kind": 1 + FILTERS.index(admission.filter),
+        "occurrences": admission.occurrences,
+        "expected_keys": admission.expected_keys or 0,
+        "error_rate": admission.error_rate,
+    }
+
+
+def _expiry_arguments(expiry: Expiry | None) -> dict[str, int]:
+    """Returns the core's options, 0 for what is off."""
+    if expiry is None:
+        return {"after_steps": 0, "rare_count": 0, "rare_after_steps": 0, "sweep_steps": 1}
+    return {name: value or 0 for name, value in dataclasses.asdict(expiry).items()}
+
+
+def _cache_arguments(
+    cache: Cache | None, vocabulary_size: int | None, cuda_device: int | None
+) -> dict[str, int | str]:
+    if cache is None:
+        return {"rows": 0, "bytes": 0, "policy": 0, "disk": ""}
+    rows = cache.rows or 0
+    if cache.ratio is not None:
+        rows = max(round(cache.ratio * (vocabulary_size or 0)), 1)
+    return {
+        "rows": rows,
+        "bytes": cache.bytes or 0,
+        "policy": POLICIES.index(cache.policy),
+        "disk": cache.disk or "",
+        **({} if cuda_device is None else {"gpu": cuda_device}),
+    }
+
+
+def _sharding_arguments(config: TableConfig, ranks: Ranks) -> dict[str, int | str]:
+    if ranks.size == 1:
+        return {}
+    owner = config.owner or 0
+    if owner >= ranks.size:
+        raise InvalidArgumentError(
+            f"table {config.name!r}: owner is {owner}; must be below {ranks.size}, the ranks"
+        )
+    scheme = SHARDINGS.index(config.sharding)
+    staleness = config.staleness
+    return {
+        "ranks": ranks.handle,
+        "scheme": scheme,
+        "owner": owner,
+        "staleness": staleness.updates if staleness else 0,
+        "replica_rows": staleness.rows if staleness else 0,
+    }

@@ -1,0 +1,259 @@
+"""What is in a table: rows `[weights | optimizer state]` and all that is not rows."""
+
+from __future__ import annotations
+
+import builtins
+import dataclasses
+import uuid
+import weakref
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from hotrow import _native
+from hotrow.line_layout import LineLayout
+from hotrow.ops.placement import placement_of
+from hotrow.ops.ranks import LONE, Ranks
+from hotrow.ops.row_access import as_keys
+from hotrow.ops.row_batch import Keys, Lines, RowBatch, Uint32s, ranges_of_mixed_keys
+from hotrow.ops.table_arguments import core_arguments
+from hotrow.spec import Constant, TableConfig
+
+
+class TableContents:
+    """A table in the process-wide registry of the native core: in and out, between steps.
+
+    It lives as long as this object; ops that run afterwards get NotFound.
+
+    N keys, D weights of a row (of `columns` in the lines of a part), L bytes of a row line.
+
+    Attributes:
+        config: what it was made from.
+        ranks: those that the table is split over.
+        handle: its unique name in the registry, the attribute of the ops.
+        placement: where its ops run.
+        history: a random id, another one whenever rows were changed by anything else than training:
+            within one, the clocks show what has changed.
+        forgotten_step: tombstones up to it were forgotten.
+
+    Raises:
+        FailedPreconditionError: its cache is on a GPU that is not there, or the native core was
+            built without CUDA.
+    """
+
+    def __init__(self, config: TableConfig, seed: int, ranks: Ranks = LONE) -> None:
+        self.config = config
+        self.ranks = ranks
+        self.placement = placement_of(config)
+        # Unique among all processes: a SavedModel carries it into another one.
+        self.handle = f"{config.name}#{uuid.uuid4().hex}"
+        self._native = _native.Table(
+            handle=self.handle,
+            seed=seed,
+            **core_arguments(config, ranks, self.placement.cuda_device),
+        )
+        weakref.finalize(self, _native.drop_table, self.handle)
+        self._first_step = 0
+        self._empty_line: Lines | None = None
+        self._begin_history()
+
+    def _begin_history(self) -> None:
+        self.history = uuid.uuid4().hex
+        self.forgotten_step = 0
+
+    @property
+    def name(self) -> str:
+        """The name of the configuration."""
+        return self.config.name
+
+    @property
+    def dim(self) -> int:
+        """Weights of a row, D."""
+        return self.config.embedding_dim
+
+    @property
+    def columns(self) -> range:
+        """Those of the D weights of each row that this part of the table has."""
+        first, count = self._native.columns
+        return range(first, first + count)
+
+    def owns(self, keys: Keys) -> npt.NDArray[np.bool_]:
+        """Returns bool [N]: whether the rows of keys int64 [N], or columns of them, are here."""
+        owned: npt.NDArray[np.bool_] = self._native.owns(as_keys(keys)).view(np.bool_)
+        return owned
+
+    @property
+    def default_value(self) -> float:
+        """Every weight of the default row, as the table's type holds it."""
+        return float(self._native.default_value)
+
+    @property
+    def layout(self) -> dict[str, int]:
+        """What lies where in a row line, as JSON types; `line_layout` reads lines by it."""
+        return dict(self._native.layout)
+
+    @property
+    def line_layout(self) -> LineLayout:
+        """What lies where in a row line."""
+        return LineLayout.from_facts(self.layout)
+
+    @property
+    def line_bytes(self) -> int:
+        """Bytes of a row line, L."""
+        return int(self._native.line_bytes)
+
+    @property
+    def size(self) -> int:
+        """Rows."""
+        return int(self._native.size)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of memory that the table holds."""
+        return int(self._native.bytes)
+
+    @property
+    def step(self) -> int:
+        """Commits so far; a row's clock is the step of its last update."""
+        return int(self._native.step)
+
+    @step.setter
+    def step(self, value: int) -> None:
+        self._begin_history()
+        self._native.step = self._first_step = value
+
+    def like_one_row(self) -> Lines:
+        """Returns the line uint8 [L] of a row with weights 0 that no step has updated."""
+        config = dataclasses.replace(
+            self.config, initializer=Constant(0.0), admission=None, expiry=None, cache=None
+        )
+        other = TableContents(config, 0)
+        other._native.lookup(np.zeros(1, np.int64), True)
+        (batch,) = other.export_batches()
+        line: Lines = batch.lines[0]
+        return line
+
+    def export_batches(self, batch_rows: int = 65536) -> Iterator[RowBatch]:
+        """Yields all rows, at most `batch_rows` at once.
+
+        Rows come by shard, partition and place. Nothing may train meanwhile; else read a
+        `snapshot`.
+        """
+        layout = self.line_layout
+        cursor, waiting = 0, 0
+        pieces: list[list[Any]] = []
+        while cursor >= 0:  # the core gives at most the rows of a partition at once
+            cursor, keys, *more = self._native.export_rows(cursor, batch_rows - waiting)
+            waiting += len(keys)
+            pieces.append([keys, *more])
+            if waiting and (waiting == batch_rows or cursor < 0):
+                yield RowBatch(layout, *(np.concatenate(p) for p in zip(*pieces, strict=True)))
+                waiting, pieces = 0, []
+
+    def export_hash_ranges(self, most_rows: int) -> Iterator[RowBatch]:
+        """Yields all rows: in each batch all rows of a range of mixed keys; the ranges ascend.
+
+        Nothing may train meanwhile.
+
+        Args:
+            most_rows: ranges are as wide as makes batches of at most about so many rows.
+        """
+        yield from ranges_of_mixed_keys(
+            self._native, self.line_layout, rows=self.size, most_rows=most_rows
+        )
+
+    def import_rows(
+        self,
+        keys: Keys,
+        lines: Lines,
+        clocks: Uint32s,
+        counts: Uint32s,
+        places: Uint32s | None = None,
+    ) -> None:
+        """Writes rows; the row of an existing key is replaced.
+
+        Args:
+            keys: int64 [N], distinct.
+            lines: uint8 [N, L], in this table's layout.
+            clocks: uint32 [N].
+            counts: uint32 [N].
+            places: uint32 [N], as exported from a table of as many shards: what the table does
+                later is then the same to the bit. None: wherever there is room.
+        """
+        self._begin_history()
+        self._native.import_rows(
+            as_keys(keys),
+            np.ascontiguousarray(lines, np.uint8),
+            np.ascontiguousarray(clocks, np.uint32),
+            np.ascontiguousarray(counts, np.uint32),
+            None if places is None else np.ascontiguousarray(places, np.uint32),
+        )
+
+    def remove_rows(self, keys: Keys) -> int:
+        """Removes the rows of keys int64 [N], without tombstones; returns how many there were."""
+        self._begin_history()
+        return int(self._native.remove_rows(as_keys(keys)))
+
+    def tombstones(self) -> tuple[Keys, Uint32s]:
+        """Returns the expired keys int64 [N] and the steps uint32 [N] at which they expired."""
+        keys, steps = self._native.tombstones()
+        return keys, steps
+
+    def forget_tombstones(self, up_to_step: int) -> None:
+        """Forgets the tombstones of keys that expired at this step or before."""
+        self.forgotten_step = max(self.forgotten_step, up_to_step)
+        self._native.forget_tombstones(up_to_step)
+
+    def state(self) -> builtins.bytes:
+        """Returns all that is not rows: step, sweep, totals, tombstones, occurrences."""
+        return self._native.state()
+
+    def set_state(self, state: builtins.bytes) -> None:
+        """Restores what `state` returned.
+
+        Raises:
+            DataLossError: it is damaged.
+            FailedPreconditionError: it is of another admission or number of shards.
+        """
+        self._begin_history()
+        self._native.set_state(state)
+        self._first_step = self.step
+
+    def merge_states(self, states: list[builtins.bytes], counted: list[bool]) -> None:
+        """Restores what `state` returned on ranks that had the table, however it was split then.
+
+        The step, totals, and the tombstones of keys that are owned here. Occurrences start anew.
+
+        Args:
+            states: of all of them.
+            counted: of each, whether this table goes on with its totals.
+
+        Raises:
+            DataLossError: one is damaged.
+        """
+        self._begin_history()
+        self._native.merge_states(states, counted)
+        self._first_step = self.step
+
+    def snapshot(self, since: Literal["all", "checkpoint"]) -> _native.Snapshot:
+        """Returns the rows as they are now, to be read while training goes on.
+
+        Args:
+            since: "all" rows, or those updated or created since the last snapshot that was kept.
+        """
+        return self._native.snapshot(since)
+
+    def digest(self, weights_only: bool = False) -> str:
+        """Returns 32 hex digits that depend on the rows, not on their order.
+
+        Args:
+            weights_only: of keys and float32 weights alone; else of clocks, counts and state, too.
+        """
+        return str(self._native.digest(weights_only))
+
+    def clear(self) -> None:
+        """Removes every row and the gradients that wait, and forgets occurrences and tombstones."""
+        self._begin_history()
+        self._native.clear()
