@@ -13,7 +13,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from hotrow.errors import InvalidArgumentError
-from hotrow.ops.features import as_keys
+from hotrow.ops.features import as_keys, flatten
 from hotrow.ops.ranks import Ranks
 from hotrow.spec import FeatureConfig
 
@@ -114,6 +114,38 @@ def counts_of_all(
             total.add_counted(their_keys.astype(np.int64), times.astype(np.uint32))
         together[table] = total.result()
     return together
+
+
+def rank_features(
+    features: Sequence[FeatureConfig],
+    attributes: Mapping[str, Any],
+    batch: Mapping[str, Any],
+    weights: Mapping[str, Any],
+) -> list[tuple[Any, ...]]:
+    """Returns the features of a batch as `_native.rank_prefetch` takes them.
+
+    Args:
+        features: of the layer.
+        attributes: of its ops, `LookupLayout.op_attributes`.
+        batch: inputs by feature.
+        weights: of the features that have some.
+    """
+    found = []
+    for number, feature in enumerate(features):
+        flat = flatten(feature, batch[feature.name], weights.get(feature.name))
+        keys, splits, given = (t.numpy() for t in (flat.keys, flat.row_splits, flat.weights))
+        found.append(
+            (
+                feature.name,
+                keys,
+                splits if len(splits) else None,
+                given if len(given) else None,
+                len(splits) - 1 if len(splits) else len(keys),
+                attributes["combiners"][number],
+                attributes["table_of"][number],
+            )
+        )
+    return found
 
 
 class _KeyCounts:

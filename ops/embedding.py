@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -13,78 +12,18 @@ import tensorflow as tf
 from hotrow import spec
 from hotrow.errors import DataLossError, InvalidArgumentError, UnimplementedError, nearest
 from hotrow.ops.anchor import SLOTS, UNCHANGED, AnchorVariable
-from hotrow.ops.batch_keys import count_keys, counts_of_all, keys_in_order
+from hotrow.ops.batch_keys import count_keys, counts_of_all, keys_in_order, rank_features
 from hotrow.ops.features import flatten
+from hotrow.ops.layer_tables import as_features, device_of, layout_of, owned
 from hotrow.ops.learning_rates import LearningRates
 from hotrow.ops.lookup import Lookup, LookupLayout, TrainingLookup
 from hotrow.ops.placement import CPU
 from hotrow.ops.ranks import LONE, Ranks
 from hotrow.ops.table import Table
 from hotrow.ops.weights_file import read_tables, write_table
-from hotrow.spec import FeatureConfig, TableConfig
+from hotrow.spec import FeatureConfig
 
 Update = Literal["step", "backward"]
-
-
-def _as_features(given: Any) -> tuple[FeatureConfig, ...]:
-    if isinstance(given, FeatureConfig):
-        return (given,)
-    if isinstance(given, Mapping) or not isinstance(given, Iterable):
-        raise InvalidArgumentError(
-            f"DistributedEmbedding: feature_configs is a {type(given).__name__}; must be a "
-            "hotrow.FeatureConfig, or a list of them"
-        )
-    return tuple(given)
-
-
-def _layout(features: Sequence[FeatureConfig]) -> LookupLayout:
-    """Collects the tables of the features, in the order of their first use."""
-    for feature in features:
-        if not isinstance(feature, FeatureConfig):
-            raise InvalidArgumentError(
-                f"DistributedEmbedding: feature_configs has a {type(feature).__name__}; must be a "
-                "hotrow.FeatureConfig, or a list of them"
-            )
-    if not features:
-        raise InvalidArgumentError("DistributedEmbedding: no features; at least one is needed")
-    names = [f.name for f in features]
-    for name in names:
-        if names.count(name) > 1:
-            raise InvalidArgumentError(f"feature {name!r} is given twice; names must be unique")
-    tables: dict[str, TableConfig] = {}
-    for feature in features:
-        known = tables.setdefault(feature.table.name, feature.table)
-        if known != feature.table:
-            raise InvalidArgumentError(
-                f"table {feature.table.name!r} has two configurations ({known} and "
-                f"{feature.table}); features that share a table must use one TableConfig"
-            )
-    return LookupLayout(tuple(tables.values()), tuple(features))
-
-
-def _device_of(layer: str, tables: Iterable[Table]) -> str:
-    """Returns where the ops of a layer run; one op looks all its tables up.
-
-    Raises:
-        InvalidArgumentError: the tables are in different places.
-    """
-    first, *others = tables
-    for table in others:
-        if table.placement == first.placement:
-            continue
-        where = [f"{t.name!r} on {t.placement.device}" for t in (first, table)]
-        raise InvalidArgumentError(
-            f"{layer}: the tables of a layer must be in one place; {' and '.join(where)}: give "
-            "both a Cache(device=...) of the same device, or look them up with two layers"
-        )
-    return first.placement.device
-
-
-def _owned(config: TableConfig, number: int, ranks: Ranks) -> TableConfig:
-    """Returns the table with an owner, where one rank has all of it."""
-    if config.sharding != "table" or config.owner is not None:
-        return config
-    return dataclasses.replace(config, owner=number % ranks.size)
 
 
 @keras.saving.register_keras_serializable("hotrow")
@@ -147,7 +86,7 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
             raise InvalidArgumentError(f"seed is {seed}; must be in [0, 2^64)")
         if update not in ("step", "backward"):
             raise InvalidArgumentError(f"update is {update!r}; must be 'step' or 'backward'")
-        self._layout = _layout(_as_features(feature_configs))
+        self._layout = layout_of(as_features(feature_configs))
         stale = [table.name for table in self._layout.tables if table.staleness]
         if stale and (update == "step" or global_clipnorm is not None):
             raise InvalidArgumentError(
@@ -163,7 +102,7 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         self._update = update
         self._ranks = ranks
         self._tables = {
-            config.name: Table(_owned(config, number, ranks), seed, ranks)
+            config.name: Table(owned(config, number, ranks), seed, ranks)
             for number, config in enumerate(self._layout.tables)
         }
         self._handles = [table.handle for table in self._tables.values()]
@@ -173,7 +112,7 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         self._global_clipnorm = global_clipnorm
         at_commit = update == "step"
         rates = self._learning_rates if at_commit else self._learning_rates.unscheduled
-        self._device = _device_of(self.name, self._tables.values())
+        self._device = device_of(self.name, self._tables.values())
         self.anchor = AnchorVariable(
             self._handles, self._device, rates, global_clipnorm, ranks.size > 1
         )
@@ -217,7 +156,7 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         ]
         pooled = self._lookup(bool(training))(self._layout, flat)
         return {
-            config.name: _cast(f.shape(rows), self.compute_dtype)
+            config.name: tf.cast(f.shape(rows), self.compute_dtype)
             for config, f, rows in zip(self._layout.features, flat, pooled, strict=True)
         }
 
@@ -318,31 +257,14 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
                     f"prefetch: weights of {len(weights)} batches, and {len(batches)} batches; "
                     "give those of each, or None"
                 )
+            attributes = self._layout.op_attributes(self._handles)
             for number, batch in enumerate(batches):
-                self._send_ahead(batch, weights[number] if weights else {})
+                given = weights[number] if weights else {}
+                features = rank_features(self._layout.features, attributes, batch, given)
+                Table.prefetch_on_ranks(self._tables.values(), features)
             return
         for table, keys in keys_in_order(self._cached_features(), batches).items():
             self._tables[table].prefetch(keys)
-
-    def _send_ahead(self, batch: Mapping[str, Any], weights: Mapping[str, Any]) -> None:
-        attributes = self._layout.op_attributes(self._handles)
-        features = []
-        for number, config in enumerate(self._layout.features):
-            flat = flatten(config, batch[config.name], weights.get(config.name))
-            keys, splits = flat.keys.numpy(), flat.row_splits.numpy()
-            given = flat.weights.numpy()
-            features.append(
-                (
-                    config.name,
-                    keys,
-                    splits if len(splits) else None,
-                    given if len(given) else None,
-                    len(splits) - 1 if len(splits) else len(keys),
-                    attributes["combiners"][number],
-                    attributes["table_of"][number],
-                )
-            )
-        Table.send_ahead(self._tables.values(), features)
 
     def warm_up(self, batches: Iterable[Mapping[str, Any]], share: float = 0.7) -> dict[str, int]:
         """Fills the caches with the most frequent rows of a sample, and prefers them from now on.
@@ -476,7 +398,3 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
                 f"{self.name}: tables on {self._ranks.size} ranks cannot be {what} by Keras; use "
                 "the checkpoints of `platform train`"
             )
-
-
-def _cast(rows: Any, dtype: str) -> Any:
-    return rows if rows.dtype == dtype else tf.cast(rows, dtype)

@@ -158,7 +158,7 @@ class Table(TableContents):
             _native.push_all(native, None if learning_rates is None else list(learning_rates))
 
     @staticmethod
-    def send_ahead(tables: Iterable[Table], features: list[Any]) -> None:
+    def prefetch_on_ranks(tables: Iterable[Table], features: list[Any]) -> None:
         """Prefetches a batch of a layer on ranks; see `_native.rank_prefetch`."""
         _native.rank_prefetch([table._native for table in tables], features)
 

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-import numpy as np
 import pydantic
 
 from hotrow.errors import DataLossError, FailedPreconditionError
@@ -24,9 +23,7 @@ from hotrow.store.spec import Generation, row_version
 _CUT = "cut/"
 _STAGING = "staging/"
 _WITHDRAWN = "withdrawn/"
-_BLOCKS_AT_ONCE = 64
-# A failover loses rows once; who loses them again and again is no accident.
-_MOST_FOLDINGS = 6
+BLOCKS_AT_ONCE = 64
 _Record = TypeVar("_Record", bound=pydantic.BaseModel)
 
 
@@ -171,11 +168,11 @@ def write_cut(
         ):
             places.append(place)
             blocks[place] = block
-            stage(_BLOCKS_AT_ONCE)
+            stage(BLOCKS_AT_ONCE)
     for place, block in dense_blocks(generation, version, dense, numbers):
         dense_places.append(place)
         blocks[place] = block
-        stage(_BLOCKS_AT_ONCE)
+        stage(BLOCKS_AT_ONCE)
     stage(1)
     before = cuts_of(store.records, generation)
     cut = CutRecord(
@@ -250,8 +247,8 @@ def _checked_blocks(
     store: RowStore, generation: Generation, cut: CutRecord, places: Sequence[Place] | None
 ) -> Iterator[tuple[bytes, Block]]:
     wanted = list(cut.all_places if places is None else places)
-    for first in range(0, len(wanted), _BLOCKS_AT_ONCE):
-        some = wanted[first : first + _BLOCKS_AT_ONCE]
+    for first in range(0, len(wanted), BLOCKS_AT_ONCE):
+        some = wanted[first : first + BLOCKS_AT_ONCE]
         for place, block in zip(some, store.staged(generation, cut.version, some), strict=True):
             if block is None:
                 raise DataLossError(
@@ -271,50 +268,16 @@ def dense_of(store: RowStore, generation: Generation, cut: CutRecord) -> bytes:
     return b"".join(block.rows.tobytes() for block in blocks)
 
 
-def fold(
-    store: RowStore,
-    generation: Generation,
-    cut: CutRecord,
-    report: Callable[[int, int], None] = lambda done, of: None,
-) -> CutRecord:
-    """Writes the rows of a cut into those of its generation; idempotent.
-
-    No server may need the rows as they were before. Rows are put, then watermarks are set, then the
-    same rows are put again: a failover between the first two loses rows and no watermark, and only
-    that all of them are still there behind the watermarks proves these.
-
-    Args:
-        store: where.
-        generation: that the cut changes.
-        cut: those before it are folded.
-        report: gets (done, of), in blocks put or put again; what it raises ends the folding.
+def mark_folded(records: Records, generation: Generation, cut: CutRecord) -> CutRecord:
+    """Notes that the rows of a cut are those of its generation; returns its record.
 
     Raises:
-        NotFoundError: the generation has lost rows.
-        DataLossError: the cut has lost blocks, or the store keeps losing what is written.
         FailedPreconditionError: another export changed or forgot it.
     """
-    # One that says that it is folded was proven: only what went back since is to be looked at.
-    unproven = set() if cut.folded else set(range(generation.shards))
-    for _ in range(_MOST_FOLDINGS):
-        marks = store.watermarks(generation)
-        behind = np.flatnonzero(marks < np.uint64(cut.version)).tolist()
-        unproven |= set(behind)
-        if not unproven:
-            break
-        if behind:
-            _put_shards(store, generation, cut, set(behind), report)
-            store.set_watermarks(generation, cut.version, behind)
-        unproven = _put_shards(store, generation, cut, unproven, report)
-    else:
-        raise DataLossError(
-            f"store {store.url} keeps losing what was folded into generation "
-            f"{generation.generation}; is it failing over? Export again when it is at rest"
-        )
     name = _name(_CUT, generation, cut.version)
     folded = cut.model_copy(update={"folded": True})
-    text = store.records.get(name)
-    if text is None or not store.records.swap(name, text, folded.model_dump_json()):
+    text = records.get(name)
+    if text is None or not records.swap(name, text, folded.model_dump_json()):
         raise FailedPreconditionError(f"{name} was changed by another export; try again")
     return folded
 
@@ -368,40 +331,6 @@ def _discard(store: RowStore, generation: Generation, staging: str) -> None:
     places = [(int(shard), n) for shard, count in numbers.items() for n in range(count)]
     store.unstage(generation, int(staging.rpartition("/")[2], 16), places)
     store.records.swap(staging, text, None)
-
-
-def _put_shards(
-    store: RowStore,
-    generation: Generation,
-    cut: CutRecord,
-    shards: set[int],
-    report: Callable[[int, int], None],
-) -> set[int]:
-    """Puts the rows of a cut in some shards; returns those of them that may have lacked some."""
-    places = [place for place in cut.places if place[0] in shards]
-    lacked: set[int] = set()
-    for first in range(0, len(places), _BLOCKS_AT_ONCE):
-        report(first, len(places))
-        some = places[first : first + _BLOCKS_AT_ONCE]
-        if _put_blocks(store, generation, cut, some):
-            lacked |= {shard for shard, _ in some}
-    return lacked
-
-
-def _put_blocks(
-    store: RowStore, generation: Generation, cut: CutRecord, places: Sequence[Place]
-) -> int:
-    """Puts the rows of some blocks, those of a table together; returns how many were missing."""
-    of_table: dict[int, list[Block]] = {}
-    for block in read_blocks(store, generation, cut, places):
-        of_table.setdefault(block.table, []).append(block)
-    written = 0
-    for table, blocks in of_table.items():
-        keys = np.concatenate([block.keys for block in blocks])
-        rows = np.concatenate([block.rows for block in blocks])
-        versions = np.concatenate([block.versions for block in blocks])
-        written += store.put(generation, table, keys, rows, versions)
-    return written
 
 
 def _name(kind: str, generation: Generation, version: int) -> str:

@@ -22,12 +22,12 @@ from hotrow.errors import (
     ResourceExhaustedError,
 )
 from hotrow.lineage import Lineage
+from hotrow.store.cut_folding import fold
 from hotrow.store.cuts import (
     CutRecord,
     TableChanges,
     cuts_of,
     discard_unfinished,
-    fold,
     forget_cut,
     note_withdrawn,
     read_blocks,

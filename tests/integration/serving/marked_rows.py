@@ -21,7 +21,8 @@ import hotrow
 from hotrow.manifest import read_manifest
 from hotrow.ops.export.dense_checkpoint import dense_checkpoint
 from hotrow.store import open_store
-from hotrow.store.cuts import CutRecord, TableChanges, cuts_of, fold, forget_cut, write_cut
+from hotrow.store.cut_folding import fold
+from hotrow.store.cuts import CutRecord, TableChanges, cuts_of, forget_cut, write_cut
 from hotrow.store.generations import Generations
 from hotrow.store.leases import lock_exports, readers
 

@@ -12,12 +12,12 @@ from stored_rows import ArrayRows, exported, float_rows, some_keys
 
 from hotrow import _native
 from hotrow.errors import DataLossError, FailedPreconditionError
+from hotrow.store.cut_folding import fold
 from hotrow.store.cuts import (
     TableChanges,
     cuts_of,
     dense_of,
     discard_unfinished,
-    fold,
     forget_cut,
     read_blocks,
     row_block_bytes,

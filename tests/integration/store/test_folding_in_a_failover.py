@@ -7,7 +7,8 @@ from integration.store.trained_states import assert_folded, changes_of, full_exp
 
 from hotrow.errors import DataLossError
 from hotrow.store import open_store
-from hotrow.store.cuts import cuts_of, fold, write_cut
+from hotrow.store.cut_folding import fold
+from hotrow.store.cuts import cuts_of, write_cut
 from hotrow.store.incremental_export import fold_taken
 from hotrow.store.leases import lock_exports
 

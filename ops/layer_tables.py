@@ -1,0 +1,83 @@
+"""Which tables a layer has, and where they are."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from hotrow.errors import InvalidArgumentError
+from hotrow.ops.lookup import LookupLayout
+from hotrow.ops.ranks import Ranks
+from hotrow.ops.table import Table
+from hotrow.spec import FeatureConfig, TableConfig
+
+
+def as_features(given: Any) -> tuple[FeatureConfig, ...]:
+    """Returns the features that a user gave, one or several.
+
+    Raises:
+        InvalidArgumentError: they are something else.
+    """
+    if isinstance(given, FeatureConfig):
+        return (given,)
+    if isinstance(given, Mapping) or not isinstance(given, Iterable):
+        raise InvalidArgumentError(
+            f"DistributedEmbedding: feature_configs is a {type(given).__name__}; must be a "
+            "hotrow.FeatureConfig, or a list of them"
+        )
+    return tuple(given)
+
+
+def layout_of(features: Sequence[FeatureConfig]) -> LookupLayout:
+    """Collects the tables of the features, in the order of their first use.
+
+    Raises:
+        InvalidArgumentError: no features, two of a name, or two configurations of a table.
+    """
+    for feature in features:
+        if not isinstance(feature, FeatureConfig):
+            raise InvalidArgumentError(
+                f"DistributedEmbedding: feature_configs has a {type(feature).__name__}; must be a "
+                "hotrow.FeatureConfig, or a list of them"
+            )
+    if not features:
+        raise InvalidArgumentError("DistributedEmbedding: no features; at least one is needed")
+    names = [f.name for f in features]
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidArgumentError(f"feature {name!r} is given twice; names must be unique")
+    tables: dict[str, TableConfig] = {}
+    for feature in features:
+        known = tables.setdefault(feature.table.name, feature.table)
+        if known != feature.table:
+            raise InvalidArgumentError(
+                f"table {feature.table.name!r} has two configurations ({known} and "
+                f"{feature.table}); features that share a table must use one TableConfig"
+            )
+    return LookupLayout(tuple(tables.values()), tuple(features))
+
+
+def device_of(layer: str, tables: Iterable[Table]) -> str:
+    """Returns where the ops of a layer run; one op looks all its tables up.
+
+    Raises:
+        InvalidArgumentError: the tables are in different places.
+    """
+    first, *others = tables
+    for table in others:
+        if table.placement == first.placement:
+            continue
+        where = [f"{t.name!r} on {t.placement.device}" for t in (first, table)]
+        raise InvalidArgumentError(
+            f"{layer}: the tables of a layer must be in one place; {' and '.join(where)}: give "
+            "both a Cache(device=...) of the same device, or look them up with two layers"
+        )
+    return first.placement.device
+
+
+def owned(config: TableConfig, number: int, ranks: Ranks) -> TableConfig:
+    """Returns the table with an owner, where one rank has all of it."""
+    if config.sharding != "table" or config.owner is not None:
+        return config
+    return dataclasses.replace(config, owner=number % ranks.size)

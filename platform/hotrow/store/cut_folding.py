@@ -1,0 +1,93 @@
+"""Folding: the rows of a cut become those of its generation (docs/design/0008-cuts.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from hotrow.errors import DataLossError
+from hotrow.store.cut_blocks import Block
+from hotrow.store.cuts import BLOCKS_AT_ONCE, CutRecord, mark_folded, read_blocks
+from hotrow.store.row_store import Place, RowStore
+from hotrow.store.spec import Generation
+
+# A failover loses rows once; who loses them again and again is no accident.
+_MOST_FOLDINGS = 6
+
+
+def fold(
+    store: RowStore,
+    generation: Generation,
+    cut: CutRecord,
+    report: Callable[[int, int], None] = lambda done, of: None,
+) -> CutRecord:
+    """Writes the rows of a cut into those of its generation; idempotent.
+
+    No server may need the rows as they were before. Rows are put, then watermarks are set, then the
+    same rows are put again: a failover between the first two loses rows and no watermark, and only
+    that all of them are still there behind the watermarks proves these.
+
+    Args:
+        store: where.
+        generation: that the cut changes.
+        cut: those before it are folded.
+        report: gets (done, of), in blocks put or put again; what it raises ends the folding.
+
+    Raises:
+        NotFoundError: the generation has lost rows.
+        DataLossError: the cut has lost blocks, or the store keeps losing what is written.
+        FailedPreconditionError: another export changed or forgot it.
+    """
+    # One that says that it is folded was proven: only what went back since is to be looked at.
+    unproven = set() if cut.folded else set(range(generation.shards))
+    for _ in range(_MOST_FOLDINGS):
+        marks = store.watermarks(generation)
+        behind = np.flatnonzero(marks < np.uint64(cut.version)).tolist()
+        unproven |= set(behind)
+        if not unproven:
+            break
+        if behind:
+            _put_shards(store, generation, cut, set(behind), report)
+            store.set_watermarks(generation, cut.version, behind)
+        unproven = _put_shards(store, generation, cut, unproven, report)
+    else:
+        raise DataLossError(
+            f"store {store.url} keeps losing what was folded into generation "
+            f"{generation.generation}; is it failing over? Export again when it is at rest"
+        )
+    return mark_folded(store.records, generation, cut)
+
+
+def _put_shards(
+    store: RowStore,
+    generation: Generation,
+    cut: CutRecord,
+    shards: set[int],
+    report: Callable[[int, int], None],
+) -> set[int]:
+    """Puts the rows of a cut in some shards; returns those of them that may have lacked some."""
+    places = [place for place in cut.places if place[0] in shards]
+    lacked: set[int] = set()
+    for first in range(0, len(places), BLOCKS_AT_ONCE):
+        report(first, len(places))
+        some = places[first : first + BLOCKS_AT_ONCE]
+        if _put_blocks(store, generation, cut, some):
+            lacked |= {shard for shard, _ in some}
+    return lacked
+
+
+def _put_blocks(
+    store: RowStore, generation: Generation, cut: CutRecord, places: Sequence[Place]
+) -> int:
+    """Puts the rows of some blocks, those of a table together; returns how many were missing."""
+    of_table: dict[int, list[Block]] = {}
+    for block in read_blocks(store, generation, cut, places):
+        of_table.setdefault(block.table, []).append(block)
+    written = 0
+    for table, blocks in of_table.items():
+        keys = np.concatenate([block.keys for block in blocks])
+        rows = np.concatenate([block.rows for block in blocks])
+        versions = np.concatenate([block.versions for block in blocks])
+        written += store.put(generation, table, keys, rows, versions)
+    return written
