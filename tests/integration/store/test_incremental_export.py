@@ -38,14 +38,14 @@ from hotrow.store.spec import Origin, State
 
 EXPORT = """
 import os, signal, sys
-from hotrow.store import cuts, open_store
+from hotrow.store import cut_folding, cuts, open_store
 from hotrow.store.generations import Generations
 from integration.store.trained_states import export, state
 
 url, point = sys.argv[1:]
 store = open_store(url)
 (generation,) = Generations(store.records).all("m")
-cuts._BLOCKS_AT_ONCE = 4
+cuts.BLOCKS_AT_ONCE = cut_folding.BLOCKS_AT_ONCE = 4
 
 def dies(owner, name, call, before):
     method = getattr(owner, name)
