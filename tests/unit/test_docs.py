@@ -22,7 +22,8 @@ from hotrow.cli.main import group
 from hotrow.config import RunConfig, ScheduleConfig, parse_config
 from hotrow.config.yaml_text import parse_yaml
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
 _FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _ROW = re.compile(r"^\| `([\w.<>]+)` \|[^|]*\| ([^|]*) \|", re.MULTILINE)
@@ -150,7 +151,25 @@ def test_the_program_of_the_page_of_tables_runs(tmp_path: Path) -> None:
     assert "(2,) (2, 4)" in done.stdout
 
 
-@pytest.mark.parametrize("page", [pytest.param(page, id=page.name) for page in PAGES])
-def test_links_between_pages_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#:]+)[^)]*\)", page.read_text()):
-        assert (page.parent / target).exists(), target
+def _anchors(page: Path) -> set[str]:
+    """Returns the anchors that GitHub gives the headings of a page."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#{1,6} (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(ROOT / name, id=name)
+        for name in subprocess.run(
+            ["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True
+        ).stdout.split()
+    ],
+)
+def test_links_lead_somewhere(page: Path) -> None:
+    for path, anchor in re.findall(r"\]\(([^)#:\s]*)(?:#([^)\s]+))?\)", page.read_text()):
+        target = page.parent / path if path else page
+        assert target.exists(), path
+        if anchor and target.suffix == ".md":
+            assert anchor in _anchors(target), f"{path}#{anchor}"

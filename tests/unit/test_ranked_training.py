@@ -115,8 +115,6 @@ def rows_of(run_dir):
     for name in rows.tables():
         layout = rows.layout(name)
         for piece in rows.read(name, lambda _: None):
-            values = [*layout.weights(piece.lines), piece.lines]
-            assert len(values)
             for key, weights, clock, count in zip(
                 piece.keys, layout.weights(piece.lines), piece.clocks, piece.counts, strict=True
             ):

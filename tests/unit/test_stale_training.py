@@ -13,8 +13,8 @@ from hotrow.trainer.run_directory import read_metrics
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
-    write_criteo(folder / "train.tsv", 330, 0)
-    write_criteo(folder / "valid.tsv", 70, 1)
+    write_criteo(folder / "train.tsv", 330, 0, values=40)
+    write_criteo(folder / "valid.tsv", 70, 1, values=40)
     return folder
 
 

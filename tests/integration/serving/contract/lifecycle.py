@@ -92,7 +92,7 @@ ROWS = (
         "rows and weights of a version change while it serves, by incremental exports",
         "test_training_goes_on.py::test_an_incremental_export_is_seen_whole_and_to_the_bit",
         "test_training_goes_on.py::test_an_incremental_export_that_is_killed_half_way_changes_nothing_and_runs_again",
-        "test_cuts.py::test_cuts_are_seen_soon_whole_and_in_order",
+        "test_cuts.py::test_cuts_are_seen_whole_and_in_order",
         "test_cuts.py::test_a_server_that_starts_later_begins_with_the_newest_cut",
         "test_cuts.py::test_an_executable_that_is_killed_begins_with_what_was_shown",
         "test_cuts.py::test_an_executable_that_is_killed_in_the_midst_of_cuts_shows_none_of_them_in_part",
