@@ -3,6 +3,7 @@
 
 #include "core/gpu/kernels/sums.h"
 #include "core/gpu/kernels/update.h"
+#include "core/kernels/optimizer_rule.h"
 
 namespace hotrow {
 namespace {
@@ -10,7 +11,7 @@ namespace {
 // Five blocks of these leave a thread the registers that Adam wants.
 constexpr unsigned kUpdateThreads = 128;
 
-// A table's step as kernels see it: layout, and the numbers of kernels/impl.h.
+// A table's step as kernels see it.
 struct UpdateTable {
   const float* sums;         // (U of the table, D), or null
   const float* known_scale;  // or null: scale is good
@@ -21,16 +22,12 @@ struct UpdateTable {
   uint32_t state_offset, vector_bytes, scalars_offset;
   RowType weights, state;
   uint32_t launch;  // tables of other launches are passed over
-  uint32_t nesterov, row_steps;
-  float rate, inverse_rate, scale, clip, l2, decay;
-  float momentum, epsilon, rest_1, rest_2;
-  float l1, twice_l2, twice_shrinkage, beta;
+  UpdateNumbers n;
 };
 static_assert(sizeof(UpdateTable) % 8 == 0);
 
 UpdateTable describe(const DeviceStep& given, uint32_t number_of_launch) {
   const UpdateStep& step = given.step;
-  const Optimizer& o = step.optimizer;
   UpdateTable t = {};
   t.sums = given.sums;
   t.known_scale = given.scale;
@@ -46,73 +43,28 @@ UpdateTable describe(const DeviceStep& given, uint32_t number_of_launch) {
   t.weights = step.layout.weights;
   t.state = step.layout.state;
   t.launch = number_of_launch;
-  t.nesterov = o.nesterov ? 1 : 0;
-  t.row_steps = o.row_steps ? 1 : 0;
-  t.rate = step.learning_rate;
-  t.inverse_rate = 1.0f / step.learning_rate;
-  t.scale = step.scale;
-  t.clip = o.clip_row_norm;
-  t.l2 = o.l2;
-  t.decay = step.learning_rate * o.weight_decay;
-  t.momentum = o.momentum;
-  t.epsilon = o.epsilon;
-  t.rest_1 = static_cast<float>(1.0 - o.beta_1);
-  t.rest_2 = static_cast<float>(1.0 - o.beta_2);
-  t.l1 = o.l1;
-  t.twice_l2 = 2.0f * o.ftrl_l2;
-  t.twice_shrinkage = 2.0f * o.l2_shrinkage;
-  t.beta = o.beta;
+  t.n = update_numbers(step, false);
   return t;
 }
 
 __global__ void take_scales(UpdateTable* all, uint32_t tables) {
   for (size_t t = thread_index(); t < tables; t += thread_stride()) {
-    if (all[t].known_scale != nullptr) all[t].scale = *all[t].known_scale;
+    if (all[t].known_scale != nullptr) all[t].n.scale = *all[t].known_scale;
   }
 }
 
-// The gradient as the optimizer sees it, from the sum g and the weight w.
-__device__ float finished(const UpdateTable& t, float clip, float l2, float g, float w) {
-  g = g * t.scale;
-  if (clip != 1.0f) g = g * clip;
-  if (l2 != 0.0f) g = g + l2 * w;
-  return g;
-}
-
-// kernels/optimizer.h for one weight w with state a, b. rate: the row's.
-template <OptimizerKind kKind>
-__device__ void apply(const UpdateTable& t, float rate, float g, float& w, float& a, float& b) {
-  if constexpr (kKind == OptimizerKind::kSgd) {
-    w = w - t.rate * g;
-  } else if constexpr (kKind == OptimizerKind::kMomentum) {
-    const float descent = t.rate * g;
-    a = t.momentum * a - descent;
-    w = t.nesterov != 0 ? w + (t.momentum * a - descent) : w + a;
-  } else if constexpr (kKind == OptimizerKind::kAdagrad) {
-    a = a + g * g;
-    w = w - (t.rate * g) / sqrtf(a + t.epsilon);
-  } else if constexpr (kKind == OptimizerKind::kRowwiseAdagrad) {
-    w = w - rate * g;
-  } else if constexpr (kKind == OptimizerKind::kAdam) {
-    a = a + t.rest_1 * (g - a);
-    b = b + t.rest_2 * (g * g - b);
-    w = w - (rate * a) / (sqrtf(b) + t.epsilon);
-  } else {
-    const float new_n = a + g * g, root = sqrtf(new_n);
-    b = b + (g + t.twice_shrinkage * w - (root - sqrtf(a)) * t.inverse_rate * w);
-    const float low = b < -t.l1 ? -t.l1 : b;
-    const float clipped = t.l1 < low ? t.l1 : low;
-    const float divisor = (root + t.beta) * t.inverse_rate + t.twice_l2;
-    // A weight that never had a gradient, with n = 0, stays.
-    w = divisor == 0.0f ? w : (clipped - b) / divisor;
-    a = new_n;
+// kernels/optimizer_rule.h for one column.
+struct OneLane {
+  using Value = float;
+  static __device__ float all(float value) { return value; }
+  static __device__ float square_root(float a) { return sqrtf(a); }
+  static __device__ float select_less(float a, float b, float yes, float no) {
+    return a < b ? yes : no;
   }
-}
-
-HOTROW_HD constexpr int vectors_of(OptimizerKind kind) {
-  if (kind == OptimizerKind::kAdam || kind == OptimizerKind::kFtrl) return 2;
-  return kind == OptimizerKind::kMomentum || kind == OptimizerKind::kAdagrad ? 1 : 0;
-}
+  static __device__ float select_equal(float a, float b, float yes, float no) {
+    return a == b ? yes : no;
+  }
+};
 
 // kHalf: weights or state may have 16 bits.
 template <bool kHalf>
@@ -135,7 +87,7 @@ __device__ float measure(const UpdateTable& t, const Tile& tile, const DeviceGra
     if (l2 != 0.0f) load_four<kHalf>(t.weights, weights, column, t.width, w);
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      const float x = finished(t, clip, l2, kept[k], w[k]);
+      const float x = finished_gradient<OneLane>(t.n.scale, clip, l2, kept[k], w[k]);
       squares[k] = x * x;
     }
     sum.add(tile, squares);
@@ -158,7 +110,7 @@ __device__ void update_row(const UpdateTable& t, const Tile& tile, const DeviceG
     words[2] = t.clock;
     words[3] = count < 0xffffffffu ? static_cast<uint32_t>(count) : 0xffffffffu;
     if (kKind == OptimizerKind::kRowwiseAdagrad ||
-        (kKind == OptimizerKind::kAdam && t.row_steps != 0)) {
+        (kKind == OptimizerKind::kAdam && t.n.row_steps != 0)) {
       scalar = *scalar_at;
     }
   }
@@ -171,27 +123,27 @@ __device__ void update_row(const UpdateTable& t, const Tile& tile, const DeviceG
   }
   float kept[4] = {};
   bool whole = false;
-  float clip = 1.0f, rate = t.rate;
-  if (t.clip > 0.0f) {
+  float clip = 1.0f, rate = t.n.rate;
+  if (t.n.clip > 0.0f) {
     const float norm = sqrtf(measure<kHalf>(t, tile, g, terms, weights, 1.0f, 0.0f, kept));
     whole = t.width <= 4 * tile.lanes;
-    if (norm > t.clip) clip = t.clip / norm;
+    if (norm > t.n.clip) clip = t.n.clip / norm;
   }
   if constexpr (kKind == OptimizerKind::kRowwiseAdagrad) {
-    const float total = measure<kHalf>(t, tile, g, terms, weights, clip, t.l2, kept);
+    const float total = measure<kHalf>(t, tile, g, terms, weights, clip, t.n.l2, kept);
     whole = t.width <= 4 * tile.lanes;
     const float a = tile.from(scalar, 0) + total / static_cast<float>(t.width);
     if (tile.lane == 0) *scalar_at = a;
-    rate = t.rate / sqrtf(a + t.epsilon);
+    rate = t.n.rate / sqrtf(a + t.n.epsilon);
   }
   if constexpr (kKind == OptimizerKind::kAdam) {
     uint32_t number = t.clock;
-    if (t.row_steps != 0) {
+    if (t.n.row_steps != 0) {
       const float updates = tile.from(scalar, 0) + 1.0f;
       if (tile.lane == 0) *scalar_at = updates;
       number = static_cast<uint32_t>(updates);
     }
-    if (number < t.corrections_count) rate = t.rate * t.corrections[number];
+    if (number < t.corrections_count) rate = t.n.rate * t.corrections[number];
   }
   constexpr int kVectors = vectors_of(kKind);
   std::byte* const first_state = weights + t.state_offset;
@@ -214,9 +166,9 @@ __device__ void update_row(const UpdateTable& t, const Tile& tile, const DeviceG
     if (column >= t.width) continue;
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      const float x = finished(t, clip, t.l2, sum[k], w[k]);
-      if (t.decay != 0.0f) w[k] = w[k] - t.decay * w[k];
-      apply<kKind>(t, rate, x, w[k], a[k], b[k]);
+      const float x = finished_gradient<OneLane>(t.n.scale, clip, t.n.l2, sum[k], w[k]);
+      if (t.n.decay != 0.0f) w[k] = w[k] - t.n.decay * w[k];
+      apply_rule<kKind, OneLane>(t.n, rate, x, w[k], a[k], b[k]);
     }
     const auto store = [&](RowType type, std::byte* values, const float(&from)[4],
                            uint32_t position) {

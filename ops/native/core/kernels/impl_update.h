@@ -1,0 +1,338 @@
+// The update of rows and the squares of their gradients: a part of kernels/impl.h, which includes
+// it.
+#pragma once
+
+#include "core/kernels/optimizer_rule.h"
+
+namespace hotrow {
+namespace HOTROW_ISA {
+namespace {
+
+// kernels/optimizer_rule.h for sixteen columns at once.
+struct SixteenLanes {
+  using Value = Floats;
+  static HOTROW_INLINE Floats all(float value) { return HOTROW_ISA::all(value); }
+  static HOTROW_INLINE Floats square_root(const Floats& a) { return HOTROW_ISA::square_root(a); }
+  static HOTROW_INLINE Floats select_less(const Floats& a, const Floats& b, const Floats& yes,
+                                          const Floats& no) {
+    return HOTROW_ISA::select_less(a, b, yes, no);
+  }
+  static HOTROW_INLINE Floats select_equal(const Floats& a, const Floats& b, const Floats& yes,
+                                           const Floats& no) {
+    return HOTROW_ISA::select_equal(a, b, yes, no);
+  }
+};
+
+// One row while it is updated.
+struct Row {
+  std::byte* weights;
+  std::byte* state[2];  // vectors
+  size_t width;
+  size_t position;  // in the line, of the first of the weights
+  uint64_t stream;  // of random bits
+  float clip;       // of the scaled gradient; 1: none
+  float rate;       // RowwiseAdagrad: lr / sqrt(a + epsilon); Adam: lr times its correction
+  RowType weights_type, state_type;
+};
+
+constexpr size_t value_bytes(RowType type) { return type == RowType::kFloat32 ? 4 : 2; }
+
+HOTROW_INLINE Floats finished(const UpdateNumbers& n, const Row& row, const Floats& g,
+                              const Floats& w) {
+  return finished_gradient<SixteenLanes>(n.scale, row.clip, n.l2, g, w);
+}
+
+template <OptimizerKind kKind, class Extent>
+HOTROW_INLINE void apply(const UpdateNumbers& n, const Row& row, size_t column, Extent extent,
+                         const Floats& g, Floats& w) {
+  constexpr int kVectors = vectors_of(kKind);
+  const auto write = [&](int k, const Floats& a) __attribute__((always_inline)) {
+    store_stochastic(row.state_type, row.state[k], column, a, extent, row.stream,
+                     (k + 1) * row.width + row.position + column);
+  };
+  Floats a, b;
+  if constexpr (kVectors > 0) a = load_values(row.state_type, row.state[0], column, extent);
+  if constexpr (kVectors > 1) b = load_values(row.state_type, row.state[1], column, extent);
+  apply_rule<kKind, SixteenLanes>(n, row.rate, g, w, a, b);
+  if constexpr (kVectors > 0) write(0, a);
+  if constexpr (kVectors > 1) write(1, b);
+}
+
+// Where the gradient of a row comes from: sums of gradient rows, or such a sum that was kept.
+struct Kept {
+  const float* sums;
+};
+template <int kBlocks, class Extent>
+HOTROW_INLINE void sum_columns(const Kept& kept, size_t column, Extent extent,
+                               Floats (&out)[kBlocks]) {
+  for (int b = 0; b < kBlocks; ++b) out[b] = load(kept.sums + column + b * kLanes, extent);
+}
+
+template <OptimizerKind kKind, int kMost, class Source>
+HOTROW_INLINE void update_columns(const UpdateNumbers& n, const Row& row, size_t width,
+                                  const Source& source) {
+  for_columns<kMost>(width, [&](auto blocks, size_t column,
+                                auto extent) __attribute__((always_inline)) {
+    Floats g[blocks.count];
+    sum_columns(source, column, extent, g);
+    for (int b = 0; b < blocks.count; ++b) {
+      const size_t at = column + b * kLanes;
+      Floats w = load_values(row.weights_type, row.weights, at, extent);
+      g[b] = finished(n, row, g[b], w);
+      if (n.decay != 0.0f) w = w - all(n.decay) * w;
+      apply<kKind>(n, row, at, extent, g[b], w);
+      store_stochastic(row.weights_type, row.weights, at, w, extent, row.stream, row.position + at);
+    }
+  });
+}
+
+// Adds the squares of the finished gradient.
+template <int kMost, class Source>
+HOTROW_INLINE void add_squares(const UpdateNumbers& n, const Row& row, size_t width,
+                               const Source& source, Floats& total) {
+  for_columns<kMost>(width,
+                     [&](auto blocks, size_t column, auto extent) __attribute__((always_inline)) {
+                       Floats g[blocks.count];
+                       sum_columns(source, column, extent, g);
+                       for (int b = 0; b < blocks.count; ++b) {
+                         const size_t at = column + b * kLanes;
+                         const Floats w = load_values(row.weights_type, row.weights, at, extent);
+                         g[b] = finished(n, row, g[b], w);
+                         total = total + g[b] * g[b];
+                       }
+                     });
+}
+
+// kept (columns) = columns [first, first + columns) of the sum.
+__attribute__((noinline)) void keep(const Gradient& gradient, size_t first, size_t columns,
+                                    float* kept) {
+  for_columns(columns, [&](auto blocks, size_t column, auto extent) __attribute__((always_inline)) {
+    Floats g[blocks.count];
+    sum_columns(gradient, first + column, extent, g);
+    for (int b = 0; b < blocks.count; ++b) store(kept + column + b * kLanes, g[b], extent);
+  });
+}
+
+// Sum of squares of the finished gradient; its pieces go through kept. whole: kept has all of it.
+__attribute__((noinline)) float measure(const UpdateNumbers& n, Row row, const Gradient& gradient,
+                                        float* kept, bool whole) {
+  Floats total = all(0.0f);
+  for (size_t first = 0; first < gradient.width; first += kKeptWidth) {
+    const size_t rest = gradient.width - first, columns = rest < kKeptWidth ? rest : kKeptWidth;
+    if (!whole) keep(gradient, first, columns, kept);
+    add_squares<1>(n, row, columns, Kept{kept}, total);
+    row.weights += columns * value_bytes(row.weights_type);
+  }
+  return sum_of(total);
+}
+
+// kWidth: 0, or the width of float32 rows without clip, L2, decay and shares, which the compiler
+// then knows.
+template <OptimizerKind kKind, size_t kWidth>
+void update_rows(const UpdateStep& step, const RowGradients& gradients, const uint32_t* counts,
+                 size_t first, size_t last, std::byte* const* lines) {
+  const IeeeFloatMode mode;
+  const UpdateNumbers n = update_numbers(step, kWidth != 0);
+  UpdateNumbers without_l2 = n;  // what the clip measures
+  without_l2.l2 = 0.0f;
+  const size_t width = kWidth != 0 ? kWidth : step.layout.width;
+  const size_t state_offset = kWidth != 0 ? kWidth * 4 : step.layout.state_offset();
+  const RowType weights_type = kWidth != 0 ? RowType::kFloat32 : step.layout.weights;
+  const RowType state_type = kWidth != 0 ? RowType::kFloat32 : step.layout.state;
+  const size_t vector_bytes = width * value_bytes(state_type);
+  constexpr size_t kVectors = vectors_of(kKind), kScalars = scalars_of(kKind);
+  const size_t scalars_offset =
+      kWidth != 0 ? kWidth * 4 * (1 + kVectors) : step.layout.scalars_offset();
+  const float* const* const rows = gradients.rows;
+  const float* const shares = kWidth != 0 ? nullptr : gradients.shares;
+  const uint32_t* const begins = gradients.begins;
+  const size_t rows_end = begins[last];
+  const uint32_t clock = step.clock;
+  const float* const corrections = step.corrections;
+  const size_t corrections_count = step.corrections_count;
+  const bool row_steps = step.optimizer.row_steps;
+  alignas(kCacheLine) float kept[kKeptWidth];
+  for (size_t u = first; u < last; ++u) {
+    ask_ahead(u, first, last, [&](size_t v) __attribute__((always_inline)) {
+      if (lines[v] == nullptr) return;
+      prefetch(lines[v], sizeof(RowHeader) + scalars_offset + sizeof(float) * kScalars);
+    });
+    std::byte* const line = lines[u];
+    if (line == nullptr) continue;
+    const Gradient gradient{rows, shares, begins[u], begins[u + 1], rows_end, width};
+    RowHeader header;
+    memcpy(&header, line, sizeof(header));
+    header.clock = clock;
+    const uint64_t count =
+        uint64_t{header.count} + (counts != nullptr ? counts[u] : gradient.end - gradient.begin);
+    header.count = count < UINT32_MAX ? static_cast<uint32_t>(count) : UINT32_MAX;
+    memcpy(line, &header, sizeof(header));
+
+    Row row;
+    row.weights = line + sizeof(RowHeader);
+    row.state[0] = row.weights + state_offset;
+    row.state[1] = row.state[0] + vector_bytes;
+    row.width = step.whole_width != 0 ? step.whole_width : width;
+    row.position = step.first_column;
+    row.weights_type = weights_type;
+    row.state_type = state_type;
+    row.stream = 0;
+    if (weights_type != RowType::kFloat32 || state_type != RowType::kFloat32) {
+      row.stream = rounding_stream(step.seed, header.key, clock);
+    }
+    row.clip = 1.0f;
+    row.rate = n.rate;
+    std::byte* const scalar = row.weights + scalars_offset;
+
+    bool whole = false;
+    if constexpr (kWidth == 0) {
+      if (n.clip > 0.0f) {
+        float squares;
+        if (step.clip_squares != nullptr) {
+          squares = step.clip_squares[u];
+        } else {
+          squares = measure(without_l2, row, gradient, kept, whole);
+          whole = width <= kKeptWidth;
+        }
+        const float norm = __builtin_sqrtf(squares);
+        if (norm > n.clip) row.clip = n.clip / norm;
+      }
+    }
+    if constexpr (kKind == OptimizerKind::kRowwiseAdagrad) {
+      float a, total;
+      if constexpr (kWidth == 0) {
+        if (step.finished_squares != nullptr) {
+          total = step.finished_squares[u];
+        } else {
+          total = measure(n, row, gradient, kept, whole);
+          whole = width <= kKeptWidth;
+        }
+      } else {
+        Floats squares = all(0.0f);
+        add_squares<2>(n, row, width, gradient, squares);
+        total = sum_of(squares);
+      }
+      memcpy(&a, scalar, sizeof(a));
+      a += total / static_cast<float>(row.width);
+      memcpy(scalar, &a, sizeof(a));
+      row.rate = n.rate / __builtin_sqrtf(a + n.epsilon);
+    }
+    if constexpr (kKind == OptimizerKind::kAdam) {
+      size_t t = clock;
+      if (row_steps) {
+        float updates;
+        memcpy(&updates, scalar, sizeof(updates));
+        updates += 1.0f;  // stops at 2^24, where the correction has long been 1
+        memcpy(scalar, &updates, sizeof(updates));
+        t = static_cast<size_t>(updates);
+      }
+      if (t < corrections_count) row.rate = n.rate * corrections[t];
+    }
+    if constexpr (kWidth != 0) {
+      update_columns<kKind, 2>(n, row, width, gradient);
+    } else {
+      for (size_t column = 0; column < width; column += kKeptWidth) {
+        const size_t rest = width - column, columns = rest < kKeptWidth ? rest : kKeptWidth;
+        if (!whole) keep(gradient, column, columns, kept);
+        update_columns<kKind, 1>(n, row, columns, Kept{kept});
+        row.weights += columns * value_bytes(weights_type);
+        row.state[0] += columns * value_bytes(state_type);
+        row.state[1] += columns * value_bytes(state_type);
+        row.position += columns;
+      }
+    }
+  }
+}
+
+using Update = decltype(Kernels::update);
+
+// Null unless there is one for this width.
+template <OptimizerKind kKind>
+Update update_of_width(size_t width) {
+  switch (width) {
+    case 8:
+      return update_rows<kKind, 8>;
+#if !defined(HOTROW_ONE_WIDTH)
+    case 16:
+      return update_rows<kKind, 16>;
+    case 32:
+      return update_rows<kKind, 32>;
+    case 64:
+      return update_rows<kKind, 64>;
+    case 128:
+      return update_rows<kKind, 128>;
+#endif
+  }
+  return nullptr;
+}
+
+template <OptimizerKind kKind>
+Update update_of(const UpdateStep& step, bool shares) {
+  const LineLayout& layout = step.layout;
+  const bool plain = layout.weights == RowType::kFloat32 && layout.state == RowType::kFloat32 &&
+                     !shares && !(step.optimizer.clip_row_norm > 0.0f) &&
+                     step.optimizer.l2 == 0.0f && step.optimizer.weight_decay == 0.0f &&
+                     step.finished_squares == nullptr;
+  if constexpr (kKind == OptimizerKind::kAdagrad || kKind == OptimizerKind::kRowwiseAdagrad ||
+                kKind == OptimizerKind::kAdam) {
+    const Update update = plain ? update_of_width<kKind>(layout.width) : nullptr;
+    if (update != nullptr) return update;
+  }
+  return update_rows<kKind, 0>;
+}
+
+void update(const UpdateStep& step, const RowGradients& gradients, const uint32_t* counts,
+            size_t first, size_t last, std::byte* const* lines) {
+  const bool shares = gradients.shares != nullptr;
+  Update chosen = update_of<OptimizerKind::kSgd>(step, shares);
+  switch (step.optimizer.kind) {
+    case OptimizerKind::kSgd:
+      break;
+    case OptimizerKind::kMomentum:
+      chosen = update_of<OptimizerKind::kMomentum>(step, shares);
+      break;
+    case OptimizerKind::kAdagrad:
+      chosen = update_of<OptimizerKind::kAdagrad>(step, shares);
+      break;
+    case OptimizerKind::kRowwiseAdagrad:
+      chosen = update_of<OptimizerKind::kRowwiseAdagrad>(step, shares);
+      break;
+    case OptimizerKind::kAdam:
+      chosen = update_of<OptimizerKind::kAdam>(step, shares);
+      break;
+    case OptimizerKind::kFtrl:
+      chosen = update_of<OptimizerKind::kFtrl>(step, shares);
+      break;
+  }
+  chosen(step, gradients, counts, first, last, lines);
+}
+
+// ---- Squares of gradients, of rows whose columns lie in several places ----
+
+void measure_any(const UpdateStep& step, const RowGradients& gradients, bool is_finished,
+                 size_t first, size_t last, const std::byte* const* lines, float* out) {
+  const IeeeFloatMode mode;
+  UpdateNumbers n = update_numbers(step, false);
+  if (!is_finished) n.l2 = 0.0f;
+  const size_t width = step.layout.width;
+  alignas(kCacheLine) float kept[kKeptWidth];
+  for (size_t u = first; u < last; ++u) {
+    out[u] = 0.0f;
+    if (lines[u] == nullptr) continue;
+    const Gradient gradient{gradients.rows,          gradients.shares,       gradients.begins[u],
+                            gradients.begins[u + 1], gradients.begins[last], width};
+    Row row{};
+    row.weights = const_cast<std::byte*>(lines[u]) + sizeof(RowHeader);
+    row.weights_type = step.layout.weights;
+    row.clip = 1.0f;
+    if (is_finished && n.clip > 0.0f) {
+      const float norm = __builtin_sqrtf(step.clip_squares[u]);
+      if (norm > n.clip) row.clip = n.clip / norm;
+    }
+    out[u] = measure(n, row, gradient, kept, false);
+  }
+}
+
+}  // namespace
+}  // namespace HOTROW_ISA
+}  // namespace hotrow
