@@ -197,7 +197,7 @@ def start_ranks(timeout_seconds: float, device_collectives: str = "auto") -> Ran
         return LONE
     name = process.connect(timeout_seconds)
     _native.Ranks(name).set_device(
-        DEVICE_COLLECTIVES.index(device_collectives), nccl_library(), timeout_seconds
+        _native.NUMBERS["device_collectives"][device_collectives], nccl_library(), timeout_seconds
     )
     return Ranks(name, process)
 

@@ -6,15 +6,10 @@ import dataclasses
 import math
 from typing import Any
 
+from hotrow._native import NUMBERS
 from hotrow.errors import InvalidArgumentError
 from hotrow.ops.ranks import Ranks
 from hotrow.spec import (
-    COMBINERS,
-    DTYPES,
-    FILTERS,
-    OPTIMIZERS,
-    POLICIES,
-    SHARDINGS,
     Admission,
     Cache,
     Constant,
@@ -49,8 +44,8 @@ def core_arguments(config: TableConfig, ranks: Ranks, cuda_device: int | None) -
         "init_scale": init_scale,
         "shards": config.shards,
         "hashed": config.hash_owner,
-        "weights_type": DTYPES.index(config.dtype),
-        "state_type": DTYPES.index(config.state_dtype),
+        "weights_type": NUMBERS["row_type"][config.dtype],
+        "state_type": NUMBERS["row_type"][config.state_dtype],
         "optimizer": _optimizer_arguments(config.optimizer),
         "admission": _admission_arguments(config.admission),
         "expiry": _expiry_arguments(config.expiry),
@@ -61,17 +56,13 @@ def core_arguments(config: TableConfig, ranks: Ranks, cuda_device: int | None) -
 
 def combiner_number(combiner: str | None) -> int:
     """Returns the native core's number of a combiner."""
-    return COMBINERS.index(combiner)
+    return NUMBERS["combiner"][combiner or "none"]
 
 
 def _initializer_arguments(config: TableConfig) -> tuple[int, float]:
     match config.initializer:
-        case Constant(value):
-            return 0, value
-        case Uniform(scale):
-            return 1, scale
-        case Normal(stddev):
-            return 2, stddev
+        case Constant(scale) | Uniform(scale) | Normal(scale):
+            return NUMBERS["initializer"][type(config.initializer).__name__], scale
 
 
 def _optimizer_arguments(optimizer: TableOptimizer) -> dict[str, Any]:
@@ -79,7 +70,7 @@ def _optimizer_arguments(optimizer: TableOptimizer) -> dict[str, Any]:
     given = {f.name: getattr(optimizer, f.name) for f in dataclasses.fields(optimizer)}
     rate = given["learning_rate"]
     return {
-        "kind": OPTIMIZERS.index(type(optimizer)),
+        "kind": NUMBERS["optimizer"][type(optimizer).__name__],
         # With a schedule every step is given its own; NaN would show where that was forgotten.
         "learning_rate": math.nan if isinstance(rate, Schedule) else rate,
         "clip_row_norm": given["clip_row_norm"] or 0.0,
@@ -101,9 +92,14 @@ def _optimizer_arguments(optimizer: TableOptimizer) -> dict[str, Any]:
 
 def _admission_arguments(admission: Admission | None) -> dict[str, Any]:
     if admission is None:
-        return {"kind": 0, "occurrences": 1, "expected_keys": 0, "error_rate": 0.01}
+        return {
+            "kind": NUMBERS["admission"]["always"],
+            "occurrences": 1,
+            "expected_keys": 0,
+            "error_rate": 0.01,
+        }
     return {
-        "kind": 1 + FILTERS.index(admission.filter),
+        "kind": NUMBERS["admission"][admission.filter],
         "occurrences": admission.occurrences,
         "expected_keys": admission.expected_keys or 0,
         "error_rate": admission.error_rate,
@@ -128,7 +124,7 @@ def _cache_arguments(
     return {
         "rows": rows,
         "bytes": cache.bytes or 0,
-        "policy": POLICIES.index(cache.policy),
+        "policy": NUMBERS["cache_policy"][cache.policy],
         "disk": cache.disk or "",
         **({} if cuda_device is None else {"gpu": cuda_device}),
     }
@@ -142,7 +138,7 @@ def _sharding_arguments(config: TableConfig, ranks: Ranks) -> dict[str, int | st
         raise InvalidArgumentError(
             f"table {config.name!r}: owner is {owner}; must be below {ranks.size}, the ranks"
         )
-    scheme = SHARDINGS.index(config.sharding)
+    scheme = NUMBERS["sharding"][config.sharding]
     staleness = config.staleness
     return {
         "ranks": ranks.handle,

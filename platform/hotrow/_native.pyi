@@ -21,6 +21,9 @@ _Floats = npt.NDArray[np.float32]
 
 built_for_tensorflow: str
 
+# Numbers of the core's enums, by kind and name: "optimizer", "row_type", "sharding", ...
+NUMBERS: dict[str, dict[str, int]]
+
 def set_error_factory(factory: Callable[[int, str], Exception]) -> None: ...
 def fingerprint64(values: list[bytes], prefix: bytes = b"") -> _Int64s: ...
 @overload

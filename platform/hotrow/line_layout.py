@@ -14,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from hotrow.errors import DataLossError
+from hotrow.spec.tables import DTYPES
 
-ROW_TYPES = ("float32", "bfloat16", "float16")
-"""How weights or state lie in memory; the position is the number that the native core uses."""
+ROW_TYPES = DTYPES
+"""How weights or state lie in memory; files have the position as a number."""
 
 # A value is infinite or NaN if all bits of its exponent are set.
 _EXPONENTS = {"float32": 0x7F800000, "bfloat16": 0x7F80, "float16": 0x7C00}

@@ -69,6 +69,7 @@ inline std::string hex_digest(const uint64_t digest[2]) {
   return text;
 }
 
+void bind_numbers(nb::module_& m);
 void bind_dispatch(nb::module_& m);
 void bind_table(nb::module_& m);
 void bind_store(nb::module_& m);

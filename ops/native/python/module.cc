@@ -28,6 +28,7 @@ NB_MODULE(_native, m) {
   m.def(
       "set_error_factory", [](nb::object factory) { error_factory() = std::move(factory); },
       nb::arg("factory"), "Sets factory(code: int, message: str) -> exception for failed calls.");
+  bind_numbers(m);
   bind_dispatch(m);
   bind_table(m);
   bind_store(m);

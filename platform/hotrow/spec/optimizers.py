@@ -191,4 +191,4 @@ OPTIMIZERS: tuple[type[TableOptimizer], ...] = (
     Adam,
     Ftrl,
 )
-"""All of them; the position is the number that the native core uses."""
+"""All of them."""

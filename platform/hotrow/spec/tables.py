@@ -15,15 +15,15 @@ from hotrow.spec.staleness import Staleness
 
 Combiner = Literal["sum", "mean", "sqrtn"]
 COMBINERS: tuple[str | None, ...] = (None, "sum", "mean", "sqrtn")
-"""Legal combiners; the position is the number that the native core uses."""
+"""Legal combiners."""
 
 RowDtype = Literal["float32", "bfloat16", "float16"]
 DTYPES: tuple[str, ...] = ("float32", "bfloat16", "float16")
-"""Legal types of rows in memory; the position is the number that the native core uses."""
+"""Legal types of rows in memory."""
 
 Sharding = Literal["row", "column", "row_broadcast", "table", "replicated"]
 SHARDINGS: tuple[str, ...] = ("row", "column", "row_broadcast", "table", "replicated")
-"""Ways to split a table over ranks; the position is the number that the native core uses."""
+"""Ways to split a table over ranks."""
 
 
 @named_arguments

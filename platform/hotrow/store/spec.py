@@ -8,9 +8,10 @@ from typing import Literal
 import pydantic
 
 from hotrow.errors import InvalidArgumentError
+from hotrow.spec.tables import DTYPES
 
-STORED_TYPES = ("float32", "bfloat16", "float16", "int8")
-"""How the weights of a row may be stored, by the numbers of the native core."""
+STORED_TYPES = (*DTYPES, "int8")
+"""How the weights of a row may be stored."""
 
 RowType = Literal["float32", "bfloat16", "float16", "int8"]
 
