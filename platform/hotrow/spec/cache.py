@@ -9,7 +9,7 @@ from typing import Literal
 from hotrow.spec.checks import is_integer, require, require_one_of
 
 POLICIES = ("lfu", "lru")
-"""Legal policies; the position is the number that the native core uses."""
+"""Legal policies."""
 
 _DEVICE = re.compile(r"cpu|gpu(:(0|[1-9][0-9]{0,3}))?")
 
