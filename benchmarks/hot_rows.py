@@ -393,7 +393,7 @@ def verdicts(variants: list[Variant]) -> list[str]:
 @click.option("--hidden", default="256,128", show_default=True, help="Widths of the dense part.")
 @click.option("--share", default=0.10, show_default=True, help="Of the rows in a small cache.")
 @click.option("--steps", default=32, show_default=True, help="Of a turn; a multiple of 32.")
-@click.option("--rounds", default=5, show_default=True, help="DoubleBuffer of each variant.")
+@click.option("--rounds", default=5, show_default=True, help="Turns of each variant.")
 @click.option("--disk", type=click.Path(file_okay=False, exists=True), help="Other rows lie here.")
 @click.option(
     "--data", type=click.Path(path_type=Path), help="Shared data.  [default: $SHARED/data]"

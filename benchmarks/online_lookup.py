@@ -433,7 +433,7 @@ def print_requests(results: dict[str, dict[str, dict[str, float]]]) -> None:
 @click.option("--seconds", default=2.0, show_default=True, help="Of each case of lookups.")
 @click.option("--requests", default=1000, show_default=True, help="Of each turn.")
 @click.option("--clients", default=1, show_default=True)
-@click.option("--repeats", default=5, show_default=True, help="DoubleBuffer of requests.")
+@click.option("--repeats", default=5, show_default=True, help="Turns of requests.")
 @click.option("--only", type=click.Choice(["lookups", "requests"]))
 @click.option("--json", "to", type=click.Path(path_type=Path))
 def main(rows: int, dim: int, only: str | None, to: Path | None, **options: Any) -> None:
