@@ -244,7 +244,7 @@ _BACKWARD_ATTRIBUTES = (
 
 @tf.RegisterGradient("HotrowLookup")  # type: ignore[untyped-decorator]
 def _lookup_gradient(op: Any, *gradients: tf.Tensor) -> list[tf.Tensor | None]:
-    """Sends the gradients of all features to their tables; the anchor gets a commit_token.
+    """Sends the gradients of all features to their tables; the anchor gets a commit token.
 
     The last output is the ticket of the plan that the lookup made; the plan serves backward, too.
     """

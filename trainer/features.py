@@ -20,7 +20,7 @@ STANDARDIZE_ROWS = 100_000
 
 
 class DensePreprocessor(keras.layers.Layer):  # type: ignore[misc]
-    """DoubleBuffer raw numbers, NaN where missing, into finite inputs of a network.
+    """Turns raw numbers, NaN where missing, into finite inputs of a network.
 
     Per column: the transform (`log` is sign(x) * log1p(|x|)), then the standardisation if asked
     for, then 0 for a missing value. Input and output: float32 [B, n].

@@ -1,4 +1,4 @@
-"""DoubleBuffer SIGINT and SIGTERM into a request that a loop answers between two steps."""
+"""Turns SIGINT and SIGTERM into a request that a loop answers between two steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DoubleBuffer pydantic's validation errors into one line: path, value, what is expected."""
+"""Turns pydantic's validation errors into one line: path, value, what is expected."""
 
 from __future__ import annotations
 

@@ -273,7 +273,7 @@ typedef struct {
   const hr_executor* executor; /* null: the caller's thread */
 } hr_layer_call;
 
-/* The commit_token of GradientPasses: its length, what a backward pass writes into its slot, and
+/* The commit token of GradientPasses: its length, what a backward pass writes into its slot, and
  * what the anchor holds. */
 #define HR_SLOTS 256
 #define HR_UNIT 0x1p-20f
@@ -312,7 +312,7 @@ HR_API int hr_device_forward(const hr_layer_call* call, int insert, float* const
 HR_API int hr_device_backward(const hr_layer_call* call, const float* const* gradients,
                               int64_t ticket, const float* learning_rates, float global_clip_norm,
                               int what, size_t slot, void* stream);
-/* As hr_commit; the commit_token, too, is in the host's memory. */
+/* As hr_commit; the commit token, too, is in the host's memory. */
 HR_API int hr_device_commit(hr_table* const* tables, size_t table_count, const float* commit_token,
                             const float* learning_rates, float global_clip_norm,
                             const hr_executor* executor, void* stream);

@@ -28,13 +28,13 @@ struct SummedGradients {
 
 // A backward pass leaves its gradients in a slot and sends kUnit in its slot of a commit_token
 // along with the dense gradients. What the optimizer or the loop does to gradients, any linear
-// combination, it does to the commit_token too; what comes back, divided by kUnit, is the factor of
+// combination, it does to the commit token too; what comes back, divided by kUnit, is the factor of
 // that pass. A pass whose factor is 0 was not taken and waits; the oldest pass is dropped when its
 // slot is needed.
 class GradientPasses {
  public:
   static constexpr size_t kSlots = 256;
-  // Small, so that a norm over all gradients does not see the commit_token; a power of two, so that
+  // Small, so that a norm over all gradients does not see the commit token; a power of two, so that
   // factors are exact.
   static constexpr float kUnit = 0x1p-20f;
   // What the optimizer assigns when it leaves the anchor as it is: a micro-step.
