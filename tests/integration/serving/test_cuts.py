@@ -239,7 +239,7 @@ def test_a_second_session_that_a_dead_control_process_asked_for_is_used(
     second = first.load
     second.servable, second.shares = 999, first.load.servable
     config = config_pb2.ConfigProto.FromString(second.session_config)
-    config.experimental.session_metadata.name = "m\x01second"
+    second.session = config.experimental.session_metadata.name = "m\x01second"
     second.session_config = config.SerializeToString()
     ask_executable(socket, control_pb2.Request(load=second))
     with marked_load(server) as load:
