@@ -9,7 +9,6 @@ import signal
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 
 from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
@@ -19,6 +18,7 @@ from hotrow.serving.config.platform_config import Platform, read_platform
 from hotrow.serving.config.transport import Transport
 from hotrow.serving.data_plane.batching import Batching
 from hotrow.serving.data_plane.data_plane import DataPlane, check_port_is_free
+from hotrow.serving.data_plane.stop_signal import StopSignal
 from hotrow.serving.data_plane.supervisor import Supervision
 from hotrow.serving.lifecycle.config_file import ConfigFilePolling, initial_config
 from hotrow.serving.lifecycle.limited_threads import LimitedThreads
@@ -94,6 +94,8 @@ def check_listeners(options: ServeOptions, transport: Transport) -> None:
 def serve(options: ServeOptions, supervision: Supervision) -> None:
     """Serves models until SIGTERM or SIGINT; then running requests end, and it returns.
 
+    A second signal ends the process at once.
+
     Both ports are taken at once and listened on when every model is ready. One line on stdout
     says so; what happens to versions is logged.
 
@@ -103,7 +105,7 @@ def serve(options: ServeOptions, supervision: Supervision) -> None:
     log_to_relay()
     supervision.end_with_supervisor()
     resumed = supervision.is_resumed()
-    stop = _stop_on_signals()
+    stop = StopSignal(_end_at_the_next)
     memory = ConfigMemory(supervision.folder)
     files = read_files(options, memory.last() if resumed else None)
     platform, transport = files.platform, files.transport
@@ -239,14 +241,5 @@ def _announce(options: ServeOptions, models: ServedModels) -> None:
     print(text, flush=True)
 
 
-def _stop_on_signals() -> threading.Event:
-    """Returns an event that the first SIGTERM or SIGINT sets; a second one ends the process."""
-    stop = threading.Event()
-
-    def ask_to_stop(number: int, frame: FrameType | None) -> None:
-        stop.set()
-        signal.signal(number, signal.SIG_DFL)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, ask_to_stop)
-    return stop
+def _end_at_the_next(number: int) -> None:
+    signal.signal(number, signal.SIG_DFL)

@@ -19,9 +19,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 
 from hotrow.serving.data_plane.exit_text import exit_text
+from hotrow.serving.data_plane.stop_signal import StopSignal
 from hotrow.serving.monitoring.log_line import LogLine
 from hotrow.serving.monitoring.log_relay import LogRelay
 
@@ -79,17 +79,14 @@ def supervise(command: Callable[[Supervision], Sequence[str]], log_format: str) 
     relay = LogRelay(log_format)
     with contextlib.closing(relay), tempfile.TemporaryDirectory(prefix="hotrow-") as folder:
         supervision = Supervision(Path(folder), lifeline)
-        stopping = threading.Event()
         running: list[int] = []
 
-        def pass_on(number: int, frame: FrameType | None) -> None:
-            stopping.set()
+        def pass_on(number: int) -> None:
             for process in running:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process, signal.SIGTERM)
 
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, pass_on)
+        stopping = StopSignal(pass_on)
         crashes = 0
         while True:
             started = time.monotonic()

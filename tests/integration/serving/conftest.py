@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
+import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -56,6 +59,7 @@ class Server:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            env={**os.environ, "PYTHONFAULTHANDLER": "1"},
         )
         self.lines: list[str] = []
         self.log: list[str] = []
@@ -111,9 +115,21 @@ class Server:
 
     def wait_exit(self) -> int:
         """Returns the exit code of a process that ends by itself."""
-        code = self.process.wait(STOP_SECONDS)
+        try:
+            code = self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._print_stacks()
+            raise AssertionError("the server does not end: " + "\n".join(self.log)) from None
         self._reader.join()
         return code
+
+    def _print_stacks(self) -> None:
+        """Aborts the control process and its supervisor, which print what their threads do."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        for pid in [*map(int, children.read_text().split()), self.process.pid]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGABRT)
+            time.sleep(1.0)
 
     def close(self) -> None:
         """Ends the process however it is."""

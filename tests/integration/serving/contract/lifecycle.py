@@ -62,6 +62,8 @@ ROWS = (
         "test_process.py::test_a_signal_ends_it_with_exit_code_0",
         "test_process.py::test_running_requests_end_before_the_process_does",
         "test_process.py::test_a_signal_ends_the_wait_for_a_version",
+        "test_serving_stop_signal.py::test_a_signal_at_any_moment_of_the_wait_ends_it",
+        "test_serving_stop_signal.py::test_it_waits_for_both_signals_and_calls_with_the_number",
     ),
     kept(
         "ports open when all models of the start serve",
