@@ -414,7 +414,7 @@ size_t Table::warm_up_own(const int64_t* keys, const uint32_t* counts, size_t co
                    [&](uint32_t a, uint32_t b) { return counts[a] > counts[b]; });
   const double total = std::max(std::accumulate(counts, counts + count, 0.0), 1.0);
   // So often would the key be used before its set decays.
-  const double scale = static_cast<double>(slots) * RowCache::kUsesToFade / total;
+  const double scale = static_cast<double>(slots) * RowCache::kUsesToDecay / total;
   for (size_t i = 0; i < count; ++i) {
     uses[i] = static_cast<uint32_t>(std::clamp(counts[i] * scale, 1.0, 255.0));
   }

@@ -105,17 +105,17 @@ __global__ void end_uses(const DeviceCache* caches, uint32_t tables, DeviceUniqu
     const uint32_t fresh = atomicExch(&set.fresh, 0u);
     if (fresh == 0) continue;
     set.uses += fresh;
-    set.since_fade += fresh;
-    constexpr uint32_t kFade = kUsesToFade * kDeviceWays;
+    set.since_decay += fresh;
+    constexpr uint32_t kDecay = kUsesToDecay * kDeviceWays;
 #pragma unroll 1
-    for (; set.since_fade >= kFade; set.since_fade -= kFade) {
+    for (; set.since_decay >= kDecay; set.since_decay -= kDecay) {
       auto* const frequencies = reinterpret_cast<uint32_t*>(set.frequencies);
 #pragma unroll 2
       for (uint32_t i = 0; i < kDeviceWays / 4; ++i) {
         frequencies[i] = (frequencies[i] >> 1) & 0x7f7f7f7fu;
       }
 #pragma unroll 2
-      for (uint64_t& word : set.sketch) word = (word >> 1) & 0x7777777777777777u;
+      for (uint64_t& word : set.sketch) word = decayed(word);
     }
   }
 }
@@ -161,8 +161,8 @@ __global__ void expect(DeviceCache cache, const int64_t* keys, const uint32_t* u
     const uint64_t hash = mix64(static_cast<uint64_t>(keys[i])), mixed = mix64(hash);
     auto* const words = reinterpret_cast<uint32_t*>(cache.sets[set_of(cache, hash)].sketch);
     const uint32_t wanted = least(uses[i], kMostCount);
-    for (uint32_t row = 0; row < 2; ++row) {
-      const uint32_t c = counter_of(mixed, row), shift = c % 8 * 4;
+    for (uint32_t row = 0; row < kCountersOfKey; ++row) {
+      const uint32_t c = sketch_counter(mixed, row, kSketchWords), shift = c % 8 * 4;
       uint32_t seen = load_relaxed(words + c / 8);
       while (((seen >> shift) & kMostCount) < wanted) {
         const uint32_t raised = (seen & ~(kMostCount << shift)) | wanted << shift;

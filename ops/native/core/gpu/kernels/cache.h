@@ -31,7 +31,7 @@ struct alignas(128) DeviceSet {
   uint64_t sketch[kSketchWords];
   uint32_t uses;   // before this batch
   uint32_t fresh;  // in this batch so far
-  uint32_t since_fade;
+  uint32_t since_decay;
   uint32_t version;  // of a set that serves: odd while it changes
 };
 static_assert(sizeof(DeviceSet) == 384);
