@@ -246,7 +246,7 @@ _BACKWARD_ATTRIBUTES = (
 def _lookup_gradient(op: Any, *gradients: tf.Tensor) -> list[tf.Tensor | None]:
     """Sends the gradients of all features to their tables; the anchor gets a commit token.
 
-    The last output is the ticket of the plan that the lookup made; the plan serves backward, too.
+    The last output is the ticket of what the lookup found, for the backward pass.
     """
     pooled = gradients[:-1]
     count = len(pooled)

@@ -103,10 +103,8 @@ nb::tuple forward(const nb::list& tables, const std::vector<const DeviceFeature*
   const auto out = call.pointers("pooled", features, pooled);
   int64_t ticket = 0;
   size_t unknown = 0;
-  run([&] {
-    return hr_device_forward(&call.get(), insert, out.data(), &ticket, &unknown,
-                             reinterpret_cast<void*>(stream));
-  });
+  const hr_stream on = {reinterpret_cast<void*>(stream)};
+  run([&] { return hr_forward(&call.get(), insert, out.data(), &ticket, &unknown, &on); });
   return nb::make_tuple(ticket, unknown);
 }
 
@@ -118,11 +116,10 @@ void backward(const nb::list& tables, const std::vector<const DeviceFeature*>& f
   const auto in = call.pointers("gradients", features, gradients);
   check_slot(slot);
   if (learning_rates) check_length("learning_rates", learning_rates->size(), call.tables());
-  run([&] {
-    return hr_device_backward(&call.get(), in.data(), ticket,
-                              learning_rates ? learning_rates->data() : nullptr, global_clip_norm,
-                              what, slot, reinterpret_cast<void*>(stream));
-  });
+  const hr_backward_options options = {
+      what, slot, ticket, learning_rates ? learning_rates->data() : nullptr, global_clip_norm};
+  const hr_stream on = {reinterpret_cast<void*>(stream)};
+  run([&] { return hr_backward(&call.get(), in.data(), &options, &on); });
 }
 
 void commit(const nb::list& tables, const Floats& commit_token,
@@ -133,11 +130,11 @@ void commit(const nb::list& tables, const Floats& commit_token,
   if (all.empty()) throw nb::value_error("a commit needs at least one table");
   check_length("commit_token", commit_token.shape(0), HR_SLOTS);
   if (learning_rates) check_length("learning_rates", learning_rates->size(), all.size());
+  const hr_stream on = {reinterpret_cast<void*>(stream)};
   run([&] {
-    return hr_device_commit(all.data(), all.size(), commit_token.data(),
-                            learning_rates ? learning_rates->data() : nullptr, global_clip_norm,
-                            threads == nullptr ? nullptr : threads->executor(),
-                            reinterpret_cast<void*>(stream));
+    return hr_commit(all.data(), all.size(), commit_token.data(),
+                     learning_rates ? learning_rates->data() : nullptr, global_clip_norm,
+                     threads == nullptr ? nullptr : threads->executor(), &on);
   });
 }
 

@@ -1,5 +1,5 @@
-// The kernels of device_ops.h on TensorFlow's GPUs. Without CUDA's headers: a core that was built
-// without CUDA refuses the calls.
+// The kernels of layer_ops.h and device_ops.h on TensorFlow's GPUs. Without CUDA's headers: a core
+// that was built without CUDA refuses the calls.
 #include "tf/device_ops.h"
 
 #include "tensorflow/core/framework/common_shape_fns.h"
@@ -23,12 +23,15 @@ namespace {
 // nobody waits.
 class GpuStream {
  public:
-  explicit GpuStream(tf::OpKernelContext* ctx) : stream_(ctx->op_device_context()->stream()) {}
-  void* stream() const { return stream_->platform_specific_handle().stream; }
+  explicit GpuStream(tf::OpKernelContext* ctx)
+      : stream_(ctx->op_device_context()->stream()),
+        handle_{stream_->platform_specific_handle().stream} {}
+  const hr_stream* stream() const { return &handle_; }
   int device() const { return stream_->parent()->device_ordinal(); }
 
  private:
   stream_executor::Stream* const stream_;
+  const hr_stream handle_;
 };
 
 }  // namespace
@@ -40,18 +43,18 @@ REGISTER_KERNEL_BUILDER(Name("HotrowLookup")
                             .HostMemory("anchor")
                             .HostMemory("learning_rates")
                             .HostMemory("ticket"),
-                        DeviceLookupOp<GpuStream>);
+                        LookupOp<GpuStream>);
 REGISTER_KERNEL_BUILDER(Name("HotrowBackward")
                             .Device(tf::DEVICE_GPU)
                             .HostMemory("learning_rates")
                             .HostMemory("ticket")
                             .HostMemory("commit_token"),
-                        DeviceBackwardOp<GpuStream>);
+                        BackwardOp<GpuStream>);
 REGISTER_KERNEL_BUILDER(Name("HotrowCommit")
                             .Device(tf::DEVICE_GPU)
                             .HostMemory("commit_token")
                             .HostMemory("learning_rates")
                             .HostMemory("done"),
-                        DeviceCommitOp<GpuStream>);
+                        CommitOp<GpuStream>);
 
 }  // namespace hotrow_tf

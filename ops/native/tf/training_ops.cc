@@ -1,15 +1,26 @@
 // HotrowLookup, HotrowBackward, HotrowCommit, HotrowTableStep: the training ops, and their kernels
 // for tables in RAM. A table is a handle in an attribute, resolved in the registry of the core when
-// the op runs. The sibling for tables on a GPU: device_ops.h.
+// the op runs. Those for tables on a GPU: device_ops.cc.
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
+#include "tf/layer_ops.h"
 #include "tf/op_features.h"
 #include "tf/training_inputs.h"
 
 namespace hotrow_tf {
 namespace tf = tensorflow;
+
+namespace {
+
+class InRam {
+ public:
+  explicit InRam(tf::OpKernelContext*) {}
+  const hr_stream* stream() const { return nullptr; }
+};
+
+}  // namespace
 
 // All three are stateful: with constant keys TensorFlow would else fold a lookup into its first
 // result, and reorder lookup and commit.
@@ -42,34 +53,7 @@ REGISTER_OP("HotrowLookup")
         "learning_rates [T]: of this step, for the backward pass. ticket: names what was found, "
         "so that the backward pass need not look again.");
 
-class LookupOp : public tf::OpKernel {
- public:
-  explicit LookupOp(tf::OpKernelConstruction* ctx) : OpKernel(ctx) {
-    OP_REQUIRES_OK(ctx, Layout::read(ctx, &layout_));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("insert", &insert_));
-  }
-
-  void Compute(tf::OpKernelContext* ctx) override {
-    OP_REQUIRES_OK(ctx, check_anchor(ctx->input(0)));
-    std::vector<hr_feature> features;
-    OP_REQUIRES_OK(ctx, read_features(ctx, layout_, &features));
-    std::vector<float*> pooled;
-    OP_REQUIRES_OK(ctx, allocate_pooled(ctx, layout_, features, &pooled));
-    tf::Tensor* ticket = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(static_cast<int>(features.size()), {}, &ticket));
-    Tables tables;
-    OP_REQUIRES_OK(ctx, tables.open(layout_.tables));
-    const Threads threads(ctx);
-    const hr_layer_call call = call_of(tables, layout_, features, threads);
-    OP_REQUIRES_OK(
-        ctx, to_status(hr_forward(&call, insert_, pooled.data(), &ticket->scalar<int64_t>()())));
-  }
-
- private:
-  Layout layout_;
-  bool insert_;
-};
-REGISTER_KERNEL_BUILDER(Name("HotrowLookup").Device(tf::DEVICE_CPU), LookupOp);
+REGISTER_KERNEL_BUILDER(Name("HotrowLookup").Device(tf::DEVICE_CPU), LookupOp<InRam>);
 
 REGISTER_OP("HotrowBackward")
     .Input("learning_rates: float")
@@ -97,41 +81,7 @@ REGISTER_OP("HotrowBackward")
         "Leaves the gradients, summed per distinct key, in a slot of the tables. commit_token: the "
         "unit in that slot, the anchor's gradient.");
 
-class BackwardOp : public tf::OpKernel {
- public:
-  explicit BackwardOp(tf::OpKernelConstruction* ctx) : OpKernel(ctx) {
-    OP_REQUIRES_OK(ctx, Layout::read(ctx, &layout_));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("update_in_backward", &commit_));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("global_clipnorm", &clip_));
-  }
-
-  void Compute(tf::OpKernelContext* ctx) override {
-    std::vector<hr_feature> features;
-    OP_REQUIRES_OK(ctx, read_features(ctx, layout_, &features));
-    std::vector<const float*> gradients;
-    OP_REQUIRES_OK(ctx, read_gradients(ctx, layout_, features, &gradients));
-    tf::Tensor* commit_token = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, tf::TensorShape({HR_SLOTS}), &commit_token));
-    const tf::Tensor& rates = ctx->input(0);
-    OP_REQUIRES_OK(ctx, check_learning_rates(rates, layout_.tables.size()));
-    OP_REQUIRES_OK(ctx, check_ticket(ctx->input(1)));
-    Tables tables;
-    OP_REQUIRES_OK(ctx, tables.open(layout_.tables));
-    const size_t slot = hr_next_slot(tables.data()[0]);
-    const Threads threads(ctx);
-    const hr_layer_call call = call_of(tables, layout_, features, threads);
-    OP_REQUIRES_OK(ctx,
-                   to_status(hr_backward(&call, gradients.data(), ctx->input(1).scalar<int64_t>()(),
-                                         rates.flat<float>().data(), clip_, slot, commit_)));
-    write_commit_token(slot, commit_token);
-  }
-
- private:
-  Layout layout_;
-  bool commit_;
-  float clip_;
-};
-REGISTER_KERNEL_BUILDER(Name("HotrowBackward").Device(tf::DEVICE_CPU), BackwardOp);
+REGISTER_KERNEL_BUILDER(Name("HotrowBackward").Device(tf::DEVICE_CPU), BackwardOp<InRam>);
 
 REGISTER_OP("HotrowCommit")
     .Input("commit_token: float")
@@ -145,34 +95,7 @@ REGISTER_OP("HotrowCommit")
         "Ends a step or micro-step of the tables. commit_token: what was assigned to the anchor. "
         "learning_rates [T]: of this step.");
 
-class CommitOp : public tf::OpKernel {
- public:
-  explicit CommitOp(tf::OpKernelConstruction* ctx) : OpKernel(ctx) {
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("tables", &handles_));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("global_clipnorm", &clip_));
-  }
-
-  void Compute(tf::OpKernelContext* ctx) override {
-    const tf::Tensor& commit_token = ctx->input(0);
-    OP_REQUIRES_OK(ctx, check_commit_token(commit_token));
-    const tf::Tensor& rates = ctx->input(1);
-    OP_REQUIRES_OK(ctx, check_learning_rates(rates, handles_.size()));
-    tf::Tensor* done = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, tf::TensorShape({}), &done));
-    done->scalar<float>()() = 0.0f;
-    Tables tables;
-    OP_REQUIRES_OK(ctx, tables.open(handles_));
-    const Threads threads(ctx);
-    OP_REQUIRES_OK(
-        ctx, to_status(hr_commit(tables.data(), tables.size(), commit_token.flat<float>().data(),
-                                 rates.flat<float>().data(), clip_, threads.executor())));
-  }
-
- private:
-  std::vector<std::string> handles_;
-  float clip_;
-};
-REGISTER_KERNEL_BUILDER(Name("HotrowCommit").Device(tf::DEVICE_CPU), CommitOp);
+REGISTER_KERNEL_BUILDER(Name("HotrowCommit").Device(tf::DEVICE_CPU), CommitOp<InRam>);
 
 REGISTER_OP("HotrowTableStep")
     .Output("step: int64")

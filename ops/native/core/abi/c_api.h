@@ -80,7 +80,7 @@ typedef struct { /* the device tier: rows or bytes of it; both 0: none */
   uint64_t bytes;
   int policy;       /* 0 LFU, 1 LRU */
   const char* disk; /* directory of the lines that are not in it; null or "": they are in memory */
-  int device;       /* HR_RAM, or HR_GPU: then steps are those of hr_device_forward */
+  int device;       /* HR_RAM, or HR_GPU: then steps need a stream, hr_stream */
   int gpu;          /* HR_GPU: CUDA's number of the device */
 } hr_cache;
 #define HR_RAM 0
@@ -278,44 +278,46 @@ typedef struct {
 #define HR_SLOTS 256
 #define HR_UNIT 0x1p-20f
 #define HR_UNCHANGED -0x1p-60f
-/* pooled[f]: (B_f, D), or (N_f, D) without a combiner. *ticket: for hr_backward. */
-HR_API int hr_forward(const hr_layer_call* call, int insert, float* const* pooled, int64_t* ticket);
+/* Where a step's work goes when the caches of its tables are on a GPU: a cudaStream_t. Then keys,
+ * row_splits, weights, pooled values and gradients are on that GPU, too. Null instead: all is in
+ * RAM. A step in the wrong place fails with FailedPrecondition, as does one on a GPU when the core
+ * was built without CUDA. */
+typedef struct {
+  void* stream;
+} hr_stream;
+/* pooled[f]: (B_f, D), or (N_f, D) without a combiner. *ticket: for hr_backward. unknown (may be
+ * null): how many distinct keys read the default row. */
+HR_API int hr_forward(const hr_layer_call* call, int insert, float* const* pooled, int64_t* ticket,
+                      size_t* unknown, const hr_stream* on);
 /* The slot of the next backward pass, in [0, HR_SLOTS). */
 HR_API size_t hr_next_slot(hr_table* table);
-/* gradients[f]: as pooled[f]. ticket: of the forward pass, or 0. learning_rates: (T).
- * global_clip_norm: 0 for none. commit: apply now, else wait in the slot for hr_commit. */
-HR_API int hr_backward(const hr_layer_call* call, const float* const* gradients, int64_t ticket,
-                       const float* learning_rates, float global_clip_norm, size_t slot,
-                       int commit);
+/* What becomes of gradients: they wait in a slot for hr_commit; or are applied at once, and the
+ * commit that follows only checks; or are applied at once, outside of any step. */
+#define HR_WAIT 0
+#define HR_APPLY 1
+#define HR_UPDATE 2
+typedef struct {
+  int what;                    /* HR_WAIT, HR_APPLY or HR_UPDATE */
+  size_t slot;                 /* of hr_next_slot */
+  int64_t ticket;              /* of the forward pass, or 0 */
+  const float* learning_rates; /* (T), or null: the tables' own */
+  float global_clip_norm;      /* 0: none */
+} hr_backward_options;
+/* gradients[f]: as pooled[f]. */
+HR_API int hr_backward(const hr_layer_call* call, const float* const* gradients,
+                       const hr_backward_options* options, const hr_stream* on);
 /* Tables on ranks: prefetches a batch; its keys go to their owners while the batch before it
  * is trained. Copies the features. Batches must then be trained in this order. */
 HR_API int hr_rank_prefetch(const hr_layer_call* call);
-/* commit_token: (HR_SLOTS); see GradientPasses::end_step. learning_rates: (T). */
+/* commit_token: (HR_SLOTS), in RAM; see GradientPasses::end_step. learning_rates: (T). */
 HR_API int hr_commit(hr_table* const* tables, size_t table_count, const float* commit_token,
                      const float* learning_rates, float global_clip_norm,
-                     const hr_executor* executor);
+                     const hr_executor* executor, const hr_stream* on);
 
-/* --- steps on a GPU -----------------------------------------------------------------------------
- * For tables whose cache is on a GPU. As above with keys, row_splits, weights, pooled values and
- * gradients on that GPU; all work is put on a stream, a cudaStream_t. Fails with FailedPrecondition
- * when the core was built without CUDA. */
 /* Memory of CUDA's device `device` that the core takes from now on comes from it; null: from CUDA.
  * The allocator is copied. Taking memory and giving it back waits for the device: at the creation
  * of a table, and in steps only while their batches are larger than any before. */
 HR_API int hr_device_set_allocator(int device, const hr_device_allocator* allocator);
-/* unknown (may be null): how many distinct keys read the default row. */
-HR_API int hr_device_forward(const hr_layer_call* call, int insert, float* const* pooled,
-                             int64_t* ticket, size_t* unknown, void* stream);
-/* what 0: gradients wait in `slot` for hr_device_commit; 1: in `slot` and applied at once, the
- * commit that follows only checks; 2: outside of any step, applied at once. learning_rates: (T), or
- * null: the tables' own. */
-HR_API int hr_device_backward(const hr_layer_call* call, const float* const* gradients,
-                              int64_t ticket, const float* learning_rates, float global_clip_norm,
-                              int what, size_t slot, void* stream);
-/* As hr_commit; the commit token, too, is in the host's memory. */
-HR_API int hr_device_commit(hr_table* const* tables, size_t table_count, const float* commit_token,
-                            const float* learning_rates, float global_clip_norm,
-                            const hr_executor* executor, void* stream);
 
 /* --- serving ------------------------------------------------------------------------------------
  */

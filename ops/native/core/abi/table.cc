@@ -195,6 +195,10 @@ hotrow::LayerCall to_call(const hr_layer_call& from) {
   return call;
 }
 
+hotrow::DeviceStream to_stream(const hr_stream& on) {
+  return static_cast<hotrow::DeviceStream>(on.stream);
+}
+
 }  // namespace
 
 int hr_table_create(const char* handle, const hr_table_options* options, hr_table** table) {
@@ -440,10 +444,14 @@ int hr_snapshot_close(hr_snapshot* snapshot, int keep) {
 
 void hr_snapshot_free(hr_snapshot* snapshot) { delete snapshot; }
 
-int hr_forward(const hr_layer_call* call, int insert, float* const* pooled, int64_t* ticket) {
+int hr_forward(const hr_layer_call* call, int insert, float* const* pooled, int64_t* ticket,
+               size_t* unknown, const hr_stream* on) {
   return guarded([&] {
-    *ticket = hotrow::forward(to_call(*call), insert != 0,
-                              std::vector<float*>(pooled, pooled + call->feature_count), nullptr);
+    const hotrow::LayerCall layer = to_call(*call);
+    const std::vector<float*> out(pooled, pooled + call->feature_count);
+    *ticket = on == nullptr
+                  ? hotrow::forward(layer, insert != 0, out, unknown)
+                  : hotrow::device_forward(layer, insert != 0, out, unknown, to_stream(*on));
   });
 }
 
@@ -469,66 +477,42 @@ size_t hr_next_slot(hr_table* table) {
   return table->table->passes.next_slot();
 }
 
-int hr_backward(const hr_layer_call* call, const float* const* gradients, int64_t ticket,
-                const float* learning_rates, float global_clip_norm, size_t slot, int commit) {
+int hr_backward(const hr_layer_call* call, const float* const* gradients,
+                const hr_backward_options* given, const hr_stream* on) {
   return guarded([&] {
     hotrow::BackwardOptions options;
-    options.what = commit != 0 ? hotrow::Backward::kCommit : hotrow::Backward::kAccumulate;
-    options.slot = slot;
-    options.ticket = ticket;
-    options.learning_rates = learning_rates;
-    options.global_clip_norm = global_clip_norm;
-    hotrow::backward(to_call(*call),
-                     std::vector<const float*>(gradients, gradients + call->feature_count),
-                     options);
+    options.what = to_enum<hotrow::Backward>(given->what, HR_UPDATE, "what becomes of gradients:");
+    options.slot = given->slot;
+    options.ticket = given->ticket;
+    options.learning_rates = given->learning_rates;
+    options.global_clip_norm = given->global_clip_norm;
+    const hotrow::LayerCall layer = to_call(*call);
+    const std::vector<const float*> in(gradients, gradients + call->feature_count);
+    if (on == nullptr) {
+      hotrow::backward(layer, in, options);
+    } else {
+      hotrow::device_backward(layer, in, options, to_stream(*on));
+    }
   });
 }
 
 int hr_commit(hr_table* const* tables, size_t table_count, const float* commit_token,
-              const float* learning_rates, float global_clip_norm, const hr_executor* executor) {
+              const float* learning_rates, float global_clip_norm, const hr_executor* executor,
+              const hr_stream* on) {
   return guarded([&] {
-    hotrow::commit(to_tables(tables, table_count), commit_token, learning_rates, global_clip_norm,
-                   hotrow::Executor(executor));
+    const auto all = to_tables(tables, table_count);
+    const hotrow::Executor threads(executor);
+    if (on == nullptr) {
+      hotrow::commit(all, commit_token, learning_rates, global_clip_norm, threads);
+    } else {
+      hotrow::device_commit(all, commit_token, learning_rates, global_clip_norm, threads,
+                            to_stream(*on));
+    }
   });
 }
 
 int hr_device_set_allocator(int device, const hr_device_allocator* allocator) {
   return guarded([&] {
     hotrow::set_allocator(device, allocator == nullptr ? hr_device_allocator{} : *allocator);
-  });
-}
-
-int hr_device_forward(const hr_layer_call* call, int insert, float* const* pooled, int64_t* ticket,
-                      size_t* unknown, void* stream) {
-  return guarded([&] {
-    *ticket = hotrow::device_forward(to_call(*call), insert != 0,
-                                     std::vector<float*>(pooled, pooled + call->feature_count),
-                                     unknown, static_cast<hotrow::DeviceStream>(stream));
-  });
-}
-
-int hr_device_backward(const hr_layer_call* call, const float* const* gradients, int64_t ticket,
-                       const float* learning_rates, float global_clip_norm, int what, size_t slot,
-                       void* stream) {
-  return guarded([&] {
-    hotrow::BackwardOptions options;
-    options.what = to_enum<hotrow::Backward>(what, 2, "what becomes of gradients:");
-    options.slot = slot;
-    options.ticket = ticket;
-    options.learning_rates = learning_rates;
-    options.global_clip_norm = global_clip_norm;
-    hotrow::device_backward(to_call(*call),
-                            std::vector<const float*>(gradients, gradients + call->feature_count),
-                            options, static_cast<hotrow::DeviceStream>(stream));
-  });
-}
-
-int hr_device_commit(hr_table* const* tables, size_t table_count, const float* commit_token,
-                     const float* learning_rates, float global_clip_norm,
-                     const hr_executor* executor, void* stream) {
-  return guarded([&] {
-    hotrow::device_commit(to_tables(tables, table_count), commit_token, learning_rates,
-                          global_clip_norm, hotrow::Executor(executor),
-                          static_cast<hotrow::DeviceStream>(stream));
   });
 }

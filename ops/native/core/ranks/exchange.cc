@@ -28,28 +28,28 @@ const char* name_of(Leg leg) {
 
 }  // namespace
 
-RankExchange::RankExchange(const LayerCall& call, RankPlan* plan, Communicator* queued)
+RankExchange::RankExchange(const LayerCall& call, RankPass* pass, Communicator* queued)
     : call_(call),
-      plan_(plan),
+      pass_(pass),
       queued_(queued),
       ranks_(*call.tables[0]->sharding().ranks),
       size_(static_cast<size_t>(ranks_.size())),
       places_(call.features_by_table()) {
-  if (plan_->tables.empty()) {
+  if (pass_->tables.empty()) {
     keep_together(call.tables);
     for (size_t t = 0; t < call.tables.size(); ++t) {
-      plan_->tables.push_back(TableExchange::make(*call.tables[t], t));
+      pass_->tables.push_back(TableExchange::make(*call.tables[t], t));
     }
   }
 }
 
 void RankExchange::collect(bool insert) {
-  for (auto& table : plan_->tables) table->set_training(insert);
+  for (auto& table : pass_->tables) table->set_training(insert);
   RankStage stage(ranks_, "distinct");
-  plan_->failure = RankFailure::of([&] {
-    for (auto& table : plan_->tables) table->begin_batch();
-    each_table([&](size_t t) { plan_->tables[t]->collect(features(t)); });
-    for (auto& table : plan_->tables) table->take_kept();
+  pass_->failure = RankFailure::of([&] {
+    for (auto& table : pass_->tables) table->begin_batch();
+    each_table([&](size_t t) { pass_->tables[t]->collect(features(t)); });
+    for (auto& table : pass_->tables) table->take_kept();
   });
 }
 
@@ -57,23 +57,23 @@ void RankExchange::send_keys(bool insert) {
   exchange_facts(insert);
   exchange(Leg::kKeys, [&](size_t t) {
     for (size_t r = 0; r < size_; ++r) {
-      plan_->tables[t]->write_keys(static_cast<int>(r), to(Leg::kKeys, t)[r]);
+      pass_->tables[t]->write_keys(static_cast<int>(r), to(Leg::kKeys, t)[r]);
     }
   });
   each_table([&](size_t t) {
     for (size_t r = 0; r < size_; ++r) {
-      plan_->tables[t]->take_keys(static_cast<int>(r), from(Leg::kKeys, t)[r]);
+      pass_->tables[t]->take_keys(static_cast<int>(r), from(Leg::kKeys, t)[r]);
     }
   });
   if (!is_stale()) return;
   exchange(Leg::kAnswers, [&](size_t t) {
     for (size_t r = 0; r < size_; ++r) {
-      plan_->tables[t]->write_answers(static_cast<int>(r), to(Leg::kAnswers, t)[r]);
+      pass_->tables[t]->write_answers(static_cast<int>(r), to(Leg::kAnswers, t)[r]);
     }
   });
   each_table([&](size_t t) {
     for (size_t r = 0; r < size_; ++r) {
-      plan_->tables[t]->take_answers(static_cast<int>(r), from(Leg::kAnswers, t)[r]);
+      pass_->tables[t]->take_answers(static_cast<int>(r), from(Leg::kAnswers, t)[r]);
     }
   });
 }
@@ -82,7 +82,7 @@ void RankExchange::look_up(bool insert, size_t* missing) {
   {
     RankStage stage(ranks_, "lookup");
     prepare_owner();
-    plan_->owner_ticket = forward_local(owner_call(), insert, plan_->owner.outputs, missing);
+    pass_->owner_ticket = forward_local(owner_call(), insert, pass_->owner.outputs, missing);
     if (is_stale()) answer_lookups(insert);
   }
   exchange(Leg::kRows, [](size_t) {});
@@ -91,7 +91,7 @@ void RankExchange::look_up(bool insert, size_t* missing) {
 void RankExchange::pool(const std::vector<float*>& pooled) {
   RankStage stage(ranks_, "pool");
   for (size_t t = 0; t < call_.tables.size(); ++t) {
-    plan_->tables[t]->take_rows(const_parts(Leg::kRows, t));
+    pass_->tables[t]->take_rows(const_parts(Leg::kRows, t));
   }
   struct Piece {
     size_t table, feature, of_table, first, last;
@@ -107,7 +107,7 @@ void RankExchange::pool(const std::vector<float*>& pooled) {
   }
   call_.executor.run(pieces.size(), [&](size_t p) {
     const Piece& piece = pieces[p];
-    plan_->tables[piece.table]->pool(piece.of_table, call_.features[piece.feature], piece.first,
+    pass_->tables[piece.table]->pool(piece.of_table, call_.features[piece.feature], piece.first,
                                      piece.last, pooled[piece.feature]);
   });
 }
@@ -118,34 +118,34 @@ void RankExchange::backward(const std::vector<const float*>& gradients,
   exchange(Leg::kGradients, [&](size_t t) {
     std::vector<const float*> own;
     for (size_t f : places_[t]) own.push_back(gradients[f]);
-    plan_->tables[t]->write_gradients(features(t), own, to(Leg::kGradients, t).data());
+    pass_->tables[t]->write_gradients(features(t), own, to(Leg::kGradients, t).data());
   });
-  each_table([&](size_t t) { plan_->tables[t]->take_gradients(const_parts(Leg::kGradients, t)); });
+  each_table([&](size_t t) { pass_->tables[t]->take_gradients(const_parts(Leg::kGradients, t)); });
   const bool sums = std::any_of(call_.tables.begin(), call_.tables.end(), [](const Table* table) {
     return table->sharding().scheme == Scheme::kReplicated;
   });
   if (sums) {
     exchange(Leg::kSums, [&](size_t t) {
       for (size_t r = 0; r < size_; ++r) {
-        plan_->tables[t]->write_sums(static_cast<int>(r), to(Leg::kSums, t)[r]);
+        pass_->tables[t]->write_sums(static_cast<int>(r), to(Leg::kSums, t)[r]);
       }
     });
-    each_table([&](size_t t) { plan_->tables[t]->take_sums(const_parts(Leg::kSums, t)); });
+    each_table([&](size_t t) { pass_->tables[t]->take_sums(const_parts(Leg::kSums, t)); });
   }
   RankStage stage(ranks_, "update");
   OwnerCall here;
   for (size_t t = 0; t < call_.tables.size(); ++t) {
-    if (!plan_->tables[t]->is_stale()) {
-      const auto first = static_cast<ptrdiff_t>(plan_->owner_begins[t]);
-      const auto last = static_cast<ptrdiff_t>(plan_->owner_begins[t + 1]);
-      const auto& features = plan_->owner.features;
+    if (!pass_->tables[t]->is_stale()) {
+      const auto first = static_cast<ptrdiff_t>(pass_->owner_begins[t]);
+      const auto last = static_cast<ptrdiff_t>(pass_->owner_begins[t + 1]);
+      const auto& features = pass_->owner.features;
       here.features.insert(here.features.end(), features.begin() + first, features.begin() + last);
       here.table_of.resize(here.features.size(), t);
     }
-    plan_->tables[t]->add_gradients(&here);
+    pass_->tables[t]->add_gradients(&here);
   }
   BackwardOptions here_options = options;
-  here_options.ticket = is_stale() ? 0 : plan_->owner_ticket;
+  here_options.ticket = is_stale() ? 0 : pass_->owner_ticket;
   backward_local({call_.tables, here.features, here.table_of, call_.executor}, here.gradients,
                  here_options);
 }
@@ -157,7 +157,7 @@ void RankExchange::prefetch() {
     if (call_.tables[t]->cache() == nullptr && call_.tables[t]->tier() == nullptr) continue;
     wanted.features.clear();
     const std::vector<std::byte*> nowhere(size_, nullptr);
-    plan_->tables[t]->look_up(nowhere.data(), &wanted);
+    pass_->tables[t]->look_up(nowhere.data(), &wanted);
     keys.clear();
     for (const Feature& feature : wanted.features) {
       keys.insert(keys.end(), feature.keys, feature.keys + feature.segments.keys);
@@ -167,36 +167,36 @@ void RankExchange::prefetch() {
 }
 
 void RankExchange::push_all() {
-  for (auto& table : plan_->tables) table->push_all();
+  for (auto& table : pass_->tables) table->push_all();
 }
 
 void RankExchange::prepare_owner() {
   lay_out_sent(Leg::kRows);
-  plan_->owner.features.clear();
-  plan_->owner.table_of.clear();
-  plan_->owner.outputs.clear();
-  plan_->owner_begins.assign(1, 0);
+  pass_->owner.features.clear();
+  pass_->owner.table_of.clear();
+  pass_->owner.outputs.clear();
+  pass_->owner_begins.assign(1, 0);
   for (size_t t = 0; t < call_.tables.size(); ++t) {
-    plan_->tables[t]->look_up(to(Leg::kRows, t).data(), &plan_->owner);
-    plan_->owner_begins.push_back(plan_->owner.features.size());
+    pass_->tables[t]->look_up(to(Leg::kRows, t).data(), &pass_->owner);
+    pass_->owner_begins.push_back(pass_->owner.features.size());
   }
-  plan_->owner_ticket = 0;
+  pass_->owner_ticket = 0;
 }
 
 bool RankExchange::is_stale() const {
-  return std::any_of(plan_->tables.begin(), plan_->tables.end(),
+  return std::any_of(pass_->tables.begin(), pass_->tables.end(),
                      [](const auto& table) { return table->is_stale(); });
 }
 
 void RankExchange::answer_lookups(bool insert) {
   if (!insert) {
     for (size_t t = 0; t < call_.tables.size(); ++t) {
-      plan_->tables[t]->looked_up(nullptr, to(Leg::kRows, t).data());
+      pass_->tables[t]->looked_up(nullptr, to(Leg::kRows, t).data());
     }
     return;
   }
-  read_lines(owner_call(), plan_->owner_ticket, [&](size_t t, const std::byte* const* lines) {
-    plan_->tables[t]->looked_up(lines, to(Leg::kRows, t).data());
+  read_lines(owner_call(), pass_->owner_ticket, [&](size_t t, const std::byte* const* lines) {
+    pass_->tables[t]->looked_up(lines, to(Leg::kRows, t).data());
   });
 }
 
@@ -207,14 +207,14 @@ void RankExchange::exchange_pushes(const std::vector<const float*>& gradients,
     for (size_t f : places_[t]) own.push_back(gradients[f]);
     const float rate = options.learning_rates == nullptr ? std::numeric_limits<float>::quiet_NaN()
                                                          : options.learning_rates[t];
-    plan_->tables[t]->prepare_gradients(features(t), own, rate);
+    pass_->tables[t]->prepare_gradients(features(t), own, rate);
     for (size_t r = 0; r < size_; ++r) {
-      plan_->tables[t]->write_pushes(static_cast<int>(r), to(Leg::kPushes, t)[r]);
+      pass_->tables[t]->write_pushes(static_cast<int>(r), to(Leg::kPushes, t)[r]);
     }
   });
   each_table([&](size_t t) {
     for (size_t r = 0; r < size_; ++r) {
-      plan_->tables[t]->take_pushes(static_cast<int>(r), from(Leg::kPushes, t)[r]);
+      pass_->tables[t]->take_pushes(static_cast<int>(r), from(Leg::kPushes, t)[r]);
     }
   });
 }
@@ -231,21 +231,21 @@ void RankExchange::each_table(Do&& what) {
 }
 
 LayerCall RankExchange::owner_call() const {
-  return {call_.tables, plan_->owner.features, plan_->owner.table_of, call_.executor};
+  return {call_.tables, pass_->owner.features, pass_->owner.table_of, call_.executor};
 }
 
 void RankExchange::lay_out_sent(Leg leg) {
-  plan_->sent[static_cast<size_t>(leg)].lay_out(
+  pass_->sent[static_cast<size_t>(leg)].lay_out(
       call_.tables.size(), size_,
-      [&](size_t t, size_t r) { return plan_->tables[t]->bytes_to(leg, static_cast<int>(r)); });
+      [&](size_t t, size_t r) { return pass_->tables[t]->bytes_to(leg, static_cast<int>(r)); });
 }
 
 template <typename Write>
 void RankExchange::exchange(Leg leg, Write&& write) {
-  Messages& sent = plan_->sent[static_cast<size_t>(leg)];
-  Messages& received = plan_->received[static_cast<size_t>(leg)];
+  Messages& sent = pass_->sent[static_cast<size_t>(leg)];
+  Messages& received = pass_->received[static_cast<size_t>(leg)];
   received.lay_out(call_.tables.size(), size_, [&](size_t t, size_t r) {
-    return plan_->tables[t]->bytes_from(leg, static_cast<int>(r));
+    return pass_->tables[t]->bytes_from(leg, static_cast<int>(r));
   });
   if (leg != Leg::kRows) {
     lay_out_sent(leg);
@@ -274,19 +274,19 @@ void RankExchange::exchange_facts(bool insert) {
   for (size_t t = 0; t < call_.tables.size(); ++t) {
     firsts.push_back(count);
     features.push_back(places_[t].size());
-    count += plan_->tables[t]->facts(places_[t].size());
+    count += pass_->tables[t]->facts(places_[t].size());
   }
   RankFacts facts(ranks_, count);
-  for (size_t r = 0; r < size_ && plan_->failure.code == Code::kOk; ++r) {
+  for (size_t r = 0; r < size_ && pass_->failure.code == Code::kOk; ++r) {
     for (size_t t = 0; t < call_.tables.size(); ++t) {
-      plan_->tables[t]->write_facts(static_cast<int>(r), facts.to(r) + firsts[t]);
+      pass_->tables[t]->write_facts(static_cast<int>(r), facts.to(r) + firsts[t]);
     }
   }
   facts.exchange([this](const char* what, const Collectives::Work& work) { run(what, work); },
-                 plan_->failure, call_, features, insert ? "insert" : "read");
+                 pass_->failure, call_, features, insert ? "insert" : "read");
   for (size_t t = 0; t < call_.tables.size(); ++t) {
     for (size_t r = 0; r < size_; ++r) {
-      plan_->tables[t]->read_facts(static_cast<int>(r), facts.from(r) + firsts[t]);
+      pass_->tables[t]->read_facts(static_cast<int>(r), facts.from(r) + firsts[t]);
     }
   }
 }

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/ranks/plan.h"
+#include "core/ranks/rank_pass.h"
 #include "core/table/training.h"
 
 namespace hotrow {
@@ -14,9 +14,9 @@ namespace hotrow {
 // nothing has changed.
 class RankExchange {
  public:
-  // call and plan must outlive this. queued: that of the queue, when this runs in its thread; else
-  // collectives are put on it.
-  RankExchange(const LayerCall& call, RankPlan* plan, Communicator* queued = nullptr);
+  // call and pass must outlive this. queued: that of the queue, when this runs in its thread;
+  // else collectives are put on it.
+  RankExchange(const LayerCall& call, RankPass* pass, Communicator* queued = nullptr);
 
   // --- input dispatcher
   // --------------------------------------------------------------------------- Makes this rank's
@@ -44,10 +44,10 @@ class RankExchange {
  private:
   std::vector<const Feature*> features(size_t table) const;
   std::vector<std::byte*>& to(Leg leg, size_t table) {
-    return plan_->sent[static_cast<size_t>(leg)].parts[table];
+    return pass_->sent[static_cast<size_t>(leg)].parts[table];
   }
   std::vector<std::byte*>& from(Leg leg, size_t table) {
-    return plan_->received[static_cast<size_t>(leg)].parts[table];
+    return pass_->received[static_cast<size_t>(leg)].parts[table];
   }
   const std::byte* const* const_parts(Leg leg, size_t table) { return from(leg, table).data(); }
   bool is_stale() const;
@@ -66,7 +66,7 @@ class RankExchange {
   void exchange_pushes(const std::vector<const float*>& gradients, const BackwardOptions& options);
 
   const LayerCall& call_;
-  RankPlan* plan_;
+  RankPass* pass_;
   Communicator* queued_;
   Collectives& ranks_;
   size_t size_;

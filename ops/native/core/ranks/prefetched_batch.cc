@@ -18,12 +18,12 @@ bool same(const std::vector<T>& own, const T* other, size_t count) {
 
 }  // namespace
 
-PrefetchedBatch::PrefetchedBatch(const LayerCall& call, HeldPlan plan,
+PrefetchedBatch::PrefetchedBatch(const LayerCall& call, HeldPass pass,
                                  std::vector<std::shared_ptr<Table>> others)
     : call_(call),
       others_(std::move(others)),
       values_(call.features.size()),
-      plan_(std::move(plan)) {
+      pass_(std::move(pass)) {
   call_.executor = Executor();
   for (size_t f = 0; f < call_.features.size(); ++f) {
     Feature& feature = call_.features[f];
@@ -42,7 +42,7 @@ PrefetchedBatch::PrefetchedBatch(const LayerCall& call, HeldPlan plan,
     feature.name = call_.tables[call_.table_of[f]]->name().c_str();  // lives as long
   }
   collected_ =
-      std::async(std::launch::async, [this] { RankExchange(call_, plan_.get()).collect(true); });
+      std::async(std::launch::async, [this] { RankExchange(call_, pass_.get()).collect(true); });
 }
 
 PrefetchedBatch::~PrefetchedBatch() {
@@ -59,17 +59,17 @@ void PrefetchedBatch::send_keys() {
   ticket_ = call_.tables[0]->sharding().ranks->submit(
       "prefetch of " + call_.tables[0]->name(), [this](Communicator& communicator) {
         collected_.get();
-        RankExchange exchange(call_, plan_.get(), &communicator);
+        RankExchange exchange(call_, pass_.get(), &communicator);
         exchange.send_keys(true);
         exchange.prefetch();
       });
 }
 
-HeldPlan PrefetchedBatch::wait() {
+HeldPass PrefetchedBatch::wait() {
   send_keys();
   sent_ = false;  // a ticket is waited for once
   call_.tables[0]->sharding().ranks->wait(ticket_);
-  return std::move(plan_);
+  return std::move(pass_);
 }
 
 bool PrefetchedBatch::is(const LayerCall& call) const {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/ranks/plan.h"
+#include "core/ranks/rank_pass.h"
 #include "core/table/training.h"
 
 namespace hotrow {
@@ -16,14 +16,14 @@ namespace hotrow {
 class PrefetchedBatch {
  public:
   // others: kept alive as long as this.
-  PrefetchedBatch(const LayerCall& call, HeldPlan plan, std::vector<std::shared_ptr<Table>> others);
+  PrefetchedBatch(const LayerCall& call, HeldPass pass, std::vector<std::shared_ptr<Table>> others);
   ~PrefetchedBatch();
   PrefetchedBatch(const PrefetchedBatch&) = delete;
 
   // Puts the exchange on the queue, once.
   void send_keys();
-  // Waits until the keys are where they belong, and gives the plan away. Throws what failed.
-  HeldPlan wait();
+  // Waits until the keys are where they belong, and gives the pass away. Throws what failed.
+  HeldPass wait();
   // Whether these are the tables and features, value by value.
   bool is(const LayerCall& call) const;
 
@@ -35,7 +35,7 @@ class PrefetchedBatch {
   LayerCall call_;
   std::vector<std::shared_ptr<Table>> others_;
   std::vector<Values> values_;  // (F)
-  HeldPlan plan_;
+  HeldPass pass_;
   std::future<void> collected_;
   uint64_t ticket_ = 0;
   bool sent_ = false;

@@ -6,15 +6,15 @@
 #include <mutex>
 #include <vector>
 
-#include "core/ranks/plan.h"
 #include "core/ranks/prefetched_batch.h"
+#include "core/ranks/rank_pass.h"
 #include "core/table/table.h"
 
 namespace hotrow {
 
 struct RankSession : LayerSession {
-  std::mutex mutex;                              // of all below
-  std::vector<std::unique_ptr<RankPlan>> plans;  // of passes that wait for their backward passes
+  std::mutex mutex;                                // of all below
+  std::vector<std::unique_ptr<RankPass>> waiting;  // of passes that wait for their backward passes
   std::deque<std::unique_ptr<PrefetchedBatch>>
       prefetched;  // in the order in which they are trained
 };

@@ -10,61 +10,61 @@
 namespace hotrow {
 namespace {
 
-constexpr size_t kMostPlans = 64;
+constexpr size_t kMostPasses = 64;
 
-// Exchanges are made for the tables of a call; a plan of another layer is of no use.
-void fit(RankPlan* plan, const LayerCall& call) {
-  bool same = plan->tables.size() == call.tables.size();
+// Exchanges are made for the tables of a call; a pass of another layer is of no use.
+void fit(RankPass* pass, const LayerCall& call) {
+  bool same = pass->tables.size() == call.tables.size();
   for (size_t t = 0; same && t < call.tables.size(); ++t) {
-    same = &plan->tables[t]->table() == call.tables[t];
+    same = &pass->tables[t]->table() == call.tables[t];
   }
-  if (!same) plan->tables.clear();
+  if (!same) pass->tables.clear();
 }
 
-// The plan that a forward pass left to its backward pass; empty when it is gone.
-HeldPlan find_plan(const LayerCall& call, int64_t ticket) {
+// The pass that a forward pass left to its backward pass; empty when it is gone.
+HeldPass find_pass(const LayerCall& call, int64_t ticket) {
   RankSession& session = session_of(*call.tables[0]);
   std::lock_guard lock(session.mutex);
-  for (auto& plan : session.plans) {
-    if (plan->ticket == ticket && plan->tables.size() == call.tables.size()) {
-      plan->ticket = RankPlan::kHeld;
-      return HeldPlan(plan.get());
+  for (auto& pass : session.waiting) {
+    if (pass->ticket == ticket && pass->tables.size() == call.tables.size()) {
+      pass->ticket = RankPass::kHeld;
+      return HeldPass(pass.get());
     }
   }
   return {};
 }
 
-// A plan that nobody waits for; when there are too many, the oldest one whose backward pass has not
-// come.
-RankPlan* free_plan(std::vector<std::unique_ptr<RankPlan>>& plans) {
-  for (const auto& plan : plans) {
-    if (plan->ticket == 0) return plan.get();
+// A pass that nobody waits for; when there are too many, the oldest one whose backward pass
+// has not come.
+RankPass* free_pass(std::vector<std::unique_ptr<RankPass>>& waiting) {
+  for (const auto& pass : waiting) {
+    if (pass->ticket == 0) return pass.get();
   }
-  if (plans.size() < kMostPlans) {
-    plans.push_back(std::make_unique<RankPlan>());
-    return plans.back().get();
+  if (waiting.size() < kMostPasses) {
+    waiting.push_back(std::make_unique<RankPass>());
+    return waiting.back().get();
   }
-  RankPlan* oldest = nullptr;
-  for (const auto& plan : plans) {
-    if (plan->ticket == RankPlan::kHeld) continue;
-    if (oldest == nullptr || plan->ticket < oldest->ticket) oldest = plan.get();
+  RankPass* oldest = nullptr;
+  for (const auto& pass : waiting) {
+    if (pass->ticket == RankPass::kHeld) continue;
+    if (oldest == nullptr || pass->ticket < oldest->ticket) oldest = pass.get();
   }
   if (oldest == nullptr) {
-    fail(Code::kResourceExhausted, "%zu batches are prefetched; train some first", kMostPlans);
+    fail(Code::kResourceExhausted, "%zu batches are prefetched; train some first", kMostPasses);
   }
   return oldest;
 }
 
-HeldPlan new_plan(const LayerCall& call) {
-  RankPlan* plan;
+HeldPass new_pass(const LayerCall& call) {
+  RankPass* pass;
   {
     RankSession& session = session_of(*call.tables[0]);
     std::lock_guard lock(session.mutex);
-    plan = free_plan(session.plans);
-    plan->ticket = RankPlan::kHeld;
+    pass = free_pass(session.waiting);
+    pass->ticket = RankPass::kHeld;
   }
-  fit(plan, call);
-  return HeldPlan(plan);
+  fit(pass, call);
+  return HeldPass(pass);
 }
 
 int64_t rank_forward(const LayerCall& call, bool insert, const std::vector<float*>& pooled,
@@ -75,9 +75,9 @@ int64_t rank_forward(const LayerCall& call, bool insert, const std::vector<float
   std::unique_ptr<PrefetchedBatch> prefetched;
   for_all_ranks(*first.sharding().ranks, [&] {
     if (insert) prefetched = next_prefetched(first);
-    HeldPlan plan;
+    HeldPass pass;
     if (prefetched == nullptr) {
-      plan = new_plan(call);
+      pass = new_pass(call);
     } else {
       if (!prefetched->is(call)) {
         fail(Code::kFailedPrecondition,
@@ -85,9 +85,9 @@ int64_t rank_forward(const LayerCall& call, bool insert, const std::vector<float
              "batches in the order in which they were prefetched",
              first.name().c_str());
       }
-      plan = prefetched->wait();
+      pass = prefetched->wait();
     }
-    RankExchange step(call, plan.get());
+    RankExchange step(call, pass.get());
     if (prefetched == nullptr) {
       step.collect(insert);
       step.send_keys(insert);
@@ -95,7 +95,7 @@ int64_t rank_forward(const LayerCall& call, bool insert, const std::vector<float
     step.look_up(insert, missing);
     if (insert) send_keys_of_next(first);
     step.pool(pooled);
-    if (insert) plan.leave_to(ticket = next_ticket());
+    if (insert) pass.leave_to(ticket = next_ticket());
   });
   return ticket;
 }
@@ -103,11 +103,11 @@ int64_t rank_forward(const LayerCall& call, bool insert, const std::vector<float
 void rank_backward(const LayerCall& call, const std::vector<const float*>& gradients,
                    const BackwardOptions& options) {
   for_all_ranks(*call.tables[0]->sharding().ranks, [&] {
-    HeldPlan plan;
-    if (options.ticket != 0) plan = find_plan(call, options.ticket);
-    const bool again = plan.get() == nullptr;
-    if (again) plan = new_plan(call);
-    RankExchange step(call, plan.get());
+    HeldPass pass;
+    if (options.ticket != 0) pass = find_pass(call, options.ticket);
+    const bool again = pass.get() == nullptr;
+    if (again) pass = new_pass(call);
+    RankExchange step(call, pass.get());
     if (again) {
       step.collect(true);
       step.send_keys(true);
@@ -152,7 +152,7 @@ void rank_prefetch(const LayerCall& call, std::vector<std::shared_ptr<Table>> ot
   }
   Table& first = *call.tables[0];
   for_all_ranks(*first.sharding().ranks, [&] {
-    auto batch = std::make_unique<PrefetchedBatch>(call, new_plan(call), std::move(others));
+    auto batch = std::make_unique<PrefetchedBatch>(call, new_pass(call), std::move(others));
     RankSession& session = session_of(first);
     std::lock_guard lock(session.mutex);
     session.prefetched.push_back(std::move(batch));
@@ -180,8 +180,8 @@ void rank_push_all(const std::vector<Table*>& tables, const float* learning_rate
     options.learning_rates = rates.data();
   }
   for_all_ranks(*stale[0]->sharding().ranks, [&] {
-    const HeldPlan plan = new_plan(call);
-    RankExchange step(call, plan.get());
+    const HeldPass pass = new_pass(call);
+    RankExchange step(call, pass.get());
     step.collect(true);
     step.send_keys(true);
     step.prepare_owner();

@@ -57,7 +57,7 @@ void RedisLane::send(const RedisCommand& command, Time now) {
 void RedisLane::write(const RedisCommand& command) {
   std::string* out = connection_->output();
   if (command.kind == Kind::kMarker) {
-    append_command({"EXISTS", plan_->names->marker(command.shard)}, out);
+    append_command({"EXISTS", job_->names->marker(command.shard)}, out);
     return;
   }
   char piece[StoreNames::kLongestPage + 32];
@@ -65,10 +65,10 @@ void RedisLane::write(const RedisCommand& command) {
   std::memcpy(at, "$4\r\nMGET\r\n", 10);
   out->append(piece, static_cast<size_t>(at + 10 - piece));
   for (uint32_t i = command.first; i < command.first + command.count; ++i) {
-    const size_t page = plan_->order[i];
+    const size_t page = job_->order[i];
     char name[StoreNames::kLongestPage];
-    const size_t length = plan_->names->page(plan_->pages->shard(page), plan_->pages->table(page),
-                                             plan_->pages->number(page), name);
+    const size_t length = job_->names->page(job_->pages->shard(page), job_->pages->table(page),
+                                            job_->pages->number(page), name);
     at = put_length('$', length, piece);
     std::memcpy(at, name, length);
     at += length;
@@ -109,11 +109,11 @@ const RedisCommand* RedisLane::asked(int index, Kind kind) noexcept {
 void RedisLane::on_string(int index, const char* data, size_t bytes) noexcept {
   const RedisCommand* command = asked(index, Kind::kPages);
   if (command == nullptr) return;
-  const size_t page = plan_->order[command->first + static_cast<uint32_t>(index)];
-  if (plan_->pages->fill(page, data, bytes) || !damage_.empty()) return;
+  const size_t page = job_->order[command->first + static_cast<uint32_t>(index)];
+  if (job_->pages->fill(page, data, bytes) || !damage_.empty()) return;
   char name[StoreNames::kLongestPage];
-  const size_t length = plan_->names->page(plan_->pages->shard(page), plan_->pages->table(page),
-                                           plan_->pages->number(page), name);
+  const size_t length = job_->names->page(job_->pages->shard(page), job_->pages->table(page),
+                                          job_->pages->number(page), name);
   damage_ = "page " + std::string(name, length) + " has " + std::to_string(bytes) +
             " bytes, no whole number of records";
 }
@@ -121,8 +121,8 @@ void RedisLane::on_string(int index, const char* data, size_t bytes) noexcept {
 void RedisLane::on_nil(int index) noexcept {
   const RedisCommand* command = asked(index, Kind::kPages);
   if (command == nullptr) return;
-  const size_t page = plan_->order[command->first + static_cast<uint32_t>(index)];
-  if (plan_->pages->state(page) != PageRequests::PageState::kDone) plan_->pages->miss(page);
+  const size_t page = job_->order[command->first + static_cast<uint32_t>(index)];
+  if (job_->pages->state(page) != PageRequests::PageState::kDone) job_->pages->miss(page);
 }
 
 void RedisLane::on_integer(int index, long long value) noexcept {

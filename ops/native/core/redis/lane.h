@@ -31,7 +31,7 @@ struct RedisCommand {
 };
 
 // How commands are written, and where their pages go: the same for all lanes of a read.
-struct RedisReadPlan {
+struct RedisReadJob {
   const StoreNames* names;
   PageRequests* pages;
   std::vector<uint32_t> order;  // pages, as commands have them
@@ -41,8 +41,8 @@ class RedisLane final : public RedisReplySink {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  RedisLane(RedisReadPlan* plan, std::shared_ptr<RedisNode> node)
-      : plan_(plan), node_(std::move(node)) {}
+  RedisLane(RedisReadJob* job, std::shared_ptr<RedisNode> node)
+      : job_(job), node_(std::move(node)) {}
 
   RedisNode* node() const { return node_.get(); }
   const std::shared_ptr<RedisNode>& shared_node() const { return node_; }
@@ -84,7 +84,7 @@ class RedisLane final : public RedisReplySink {
   const RedisCommand* asked(int index, RedisCommand::Kind kind) noexcept;
   void write(const RedisCommand& command);
 
-  RedisReadPlan* plan_;
+  RedisReadJob* job_;
   std::shared_ptr<RedisNode> node_;
   std::unique_ptr<RedisConnection> connection_;
   std::vector<RedisCommand> sent_;

@@ -46,12 +46,12 @@ RedisRead::RedisRead(const RedisReading& shared, PageRequests* pages, Deadline d
       deadline_(deadline),
       now_(Clock::now()),
       map_(shared.routes->map()),
-      plan_{shared.names, pages, {}},
+      job_{shared.names, pages, {}},
       open_pages_(shared.names->shards()),
       missing_pages_(shared.names->shards()) {}
 
 ReadFailure RedisRead::run() {
-  plan();
+  job();
   for (size_t i = 0; i < lanes_.size(); ++i) flush(lanes_[i].get(), true);
   const auto is_waiting = [&] {
     return !later_.empty() || std::any_of(lanes_.begin(), lanes_.end(),
@@ -74,14 +74,14 @@ RedisRead::~RedisRead() {
 }
 
 // Puts the pages in order and asks for all of them.
-void RedisRead::plan() {
+void RedisRead::job() {
   const auto pages = static_cast<uint32_t>(pages_->size());
   for (uint32_t p = 0; p < pages; ++p) ++open_pages_[pages_->shard(p)];
-  plan_.order.resize(pages);
+  job_.order.resize(pages);
   add(&shared_.statistics->pages, pages);
   RedisCommand command;
   if (!map_->cluster) {
-    for (uint32_t p = 0; p < pages; ++p) plan_.order[p] = p;
+    for (uint32_t p = 0; p < pages; ++p) job_.order[p] = p;
     for (command.first = 0; command.first < pages; command.first += command.count) {
       command.count = std::min(kMostPages, pages - command.first);
       ask(command, map_->of_shard[0]);
@@ -95,7 +95,7 @@ void RedisRead::plan() {
     ends[s] = end;
     end += open_pages_[s];
   }
-  for (uint32_t p = 0; p < pages; ++p) plan_.order[ends[pages_->shard(p)]++] = p;
+  for (uint32_t p = 0; p < pages; ++p) job_.order[ends[pages_->shard(p)]++] = p;
   command.first = 0;
   for (command.shard = 0; command.shard < ends.size(); ++command.shard) {
     for (; command.first < ends[command.shard]; command.first += command.count) {
@@ -129,7 +129,7 @@ RedisLane* RedisRead::lane_of(const std::shared_ptr<RedisNode>& node) {
   for (const auto& lane : lanes_) {
     if (lane->node() == node.get()) return lane.get();
   }
-  lanes_.push_back(std::make_unique<RedisLane>(&plan_, node));
+  lanes_.push_back(std::make_unique<RedisLane>(&job_, node));
   RedisLane* lane = lanes_.back().get();
   const CircuitBreaker::Pass pass = node->breaker()->admit(now_);
   if (pass == CircuitBreaker::Pass::kRefused) {
@@ -214,7 +214,7 @@ void RedisRead::answered(RedisLane* lane, const RedisCommand& command, const std
   if (command.kind != Kind::kPages) return;
   if (!lane->damage().empty()) note(Code::kDataLoss, lane->damage());
   for (uint32_t i = command.first; i < command.first + command.count; ++i) {
-    const size_t page = plan_.order[i];
+    const size_t page = job_.order[i];
     const uint32_t shard = pages_->shard(page);
     if (pages_->state(page) == PageState::kMissing) {
       ++missing_pages_[shard];
@@ -328,7 +328,7 @@ void RedisRead::give_up(const RedisCommand& command, Code code, const std::strin
     return;
   }
   for (uint32_t i = command.first; i < command.first + command.count; ++i) {
-    const size_t page = plan_.order[i];
+    const size_t page = job_.order[i];
     // A command may be lost after a part of its answer.
     if (pages_->state(page) == PageState::kMissing) pages_->settle(page, ReadState::kFailed);
     end_page(pages_->shard(page));

@@ -36,7 +36,7 @@ class RedisRead {
     std::string why;
   };
 
-  void plan();
+  void job();
   void ask(const RedisCommand& command, const std::shared_ptr<RedisNode>& node);
   void ask_owner(const RedisCommand& command);
   RedisLane* lane_of(const std::shared_ptr<RedisNode>& node);
@@ -62,7 +62,7 @@ class RedisRead {
   const Deadline deadline_;
   Deadline now_;
   std::shared_ptr<const RedisRouteMap> map_;
-  RedisReadPlan plan_;
+  RedisReadJob job_;
   std::vector<uint32_t> open_pages_;     // of each shard: not answered
   std::vector<uint32_t> missing_pages_;  // of each shard: absent, its marker is to be asked for
   std::vector<uint32_t> missing_;        // those pages

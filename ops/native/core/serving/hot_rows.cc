@@ -24,7 +24,7 @@ constexpr size_t kSmallRow = 2048;     // bytes that are decoded from the stack
 constexpr size_t kChangesAhead = 8;    // keys, of changes
 constexpr size_t kRoomOverStored = 2;
 // A set's frequencies are halved every so many newcomers.
-constexpr uint32_t kNewcomersToFade = 12 * kWays;
+constexpr uint32_t kNewcomersToDecay = 12 * kWays;
 constexpr uint8_t kNewcomersToTick = kWays / 4;
 // Apart from all hashes that keys may be.
 constexpr uint64_t kSalt = 0x5851f42d4c957f2d;
@@ -345,7 +345,7 @@ void HotRows::fill(const ReadRequest& read, Ticket ticket) {
     if (i + kChangesAhead < read.count) {
       HotSet& next = set_of(i + kChangesAhead);
       __builtin_prefetch(&next, 1);
-      __builtin_prefetch(next.sketch, 1);
+      __builtin_prefetch(&next.sketch, 1);
     }
     if (read.states[i] != ReadState::kFound) continue;
     const RowVersion version = read.versions == nullptr ? 0 : read.versions[i];
@@ -385,8 +385,8 @@ HotRows::Count HotRows::fill_one(const Place& place, int64_t key, const std::byt
         // What is known of it stays, should it come again.
         const int64_t left = set.keys[way].load(std::memory_order_relaxed);
         if (policy_ == CachePolicy::kLfu) {
-          set.raise(mix64(static_cast<uint64_t>(left) ^ pool.salts[victim]),
-                    set.uses[way].load(std::memory_order_relaxed));
+          set.sketch.raise(mix64(static_cast<uint64_t>(left) ^ pool.salts[victim]),
+                           set.uses[way].load(std::memory_order_relaxed));
         }
         add(pool.tables[victim], kEvicted, 1);
       }
@@ -396,7 +396,7 @@ HotRows::Count HotRows::fill_one(const Place& place, int64_t key, const std::byt
       set.versions[way] = version;
       write_words(row, pool.row_bytes, pool.rows_of(number) + way * pool.words);
       const uint32_t use = policy_ == CachePolicy::kLru ? set.now.load(std::memory_order_relaxed)
-                                                        : set.frequency(hash);
+                                                        : set.sketch.frequency(hash);
       set.uses[way].store(static_cast<uint8_t>(use), std::memory_order_relaxed);
       result = kInserted;
     }
@@ -416,18 +416,18 @@ uint32_t HotRows::choose(HotSet& set, uint64_t hash) const {
                     std::memory_order_relaxed);
     }
   } else {
-    if (++set.since_fade >= kNewcomersToFade) {
-      set.since_fade = 0;
+    if (++set.since_decay >= kNewcomersToDecay) {
+      set.since_decay = 0;
       set.decay();
     }
-    set.raise(hash, set.frequency(hash) + 1);
+    set.sketch.raise(hash, set.sketch.frequency(hash) + 1);
   }
   const uint32_t open = set.free_ways();
   if (open != 0) return static_cast<uint32_t>(__builtin_ctz(open));
   uint32_t victim = HotSet::kNone, least = 0;
   for (uint32_t i = 0; i < kWays; ++i) {
     // Of equals, another one each time.
-    const uint32_t way = (i + set.since_fade) % kWays;
+    const uint32_t way = (i + set.since_decay) % kWays;
     const uint8_t use = set.uses[way].load(std::memory_order_relaxed);
     const uint32_t worth =
         lru ? 0xffu - static_cast<uint8_t>(set.now.load(std::memory_order_relaxed) - use) : use;
@@ -435,7 +435,7 @@ uint32_t HotRows::choose(HotSet& set, uint64_t hash) const {
     victim = way;
     least = worth;
   }
-  return lru || set.frequency(hash) > least ? victim : HotSet::kNone;
+  return lru || set.sketch.frequency(hash) > least ? victim : HotSet::kNone;
 }
 
 void HotRows::update(size_t table, const int64_t* keys, size_t count, const std::byte* rows,

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/base/frequency_sketch.h"
 #include "core/base/hash.h"
 #include "core/base/tags.h"
 
@@ -31,14 +32,12 @@ inline void pause_briefly() {
 struct alignas(64) HotSet {
   static constexpr uint32_t kWays = 16;
   static constexpr uint32_t kNone = kWays;
-  static constexpr uint32_t kSketchWords = 7;
-  static constexpr uint32_t kMostCount = 15;  // of the sketch's counters, 4 bits each
 
   // --- read by everybody ---
   std::atomic<uint32_t> sequence;  // odd: somebody writes
   std::atomic<uint8_t> now;        // LRU's clock; ticks every few insertions
   uint8_t since_tick;
-  uint16_t since_fade;              // newcomers since all frequencies were halved
+  uint16_t since_decay;             // newcomers since all frequencies were halved
   uint64_t updated_at;              // ticket of the last update or invalidation that met the set
   std::atomic<uint64_t> tags[2];    // 16 bytes; 0: free
   std::atomic<uint64_t> tables[2];  // 16 bytes: numbers of tables in the pool
@@ -46,7 +45,7 @@ struct alignas(64) HotSet {
   std::atomic<uint8_t> uses[kWays];
   std::atomic<int64_t> keys[kWays];
   // --- only by who holds the set ---
-  uint64_t sketch[kSketchWords];  // frequencies of keys that are not here
+  FrequencySketch<7> sketch;  // of keys that are not here
   uint64_t unused;
   uint64_t versions[kWays];
 
@@ -84,38 +83,15 @@ struct alignas(64) HotSet {
     sequence.store(sequence.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   }
 
-  // Of a key that is not here, as far as the sketch knows (count-min).
-  uint32_t frequency(uint64_t hash) const {
-    const uint64_t mixed = mix64(hash);
-    uint32_t least = kMostCount;
-    for (uint32_t row = 0; row < 2; ++row) {
-      const uint32_t c = counter_of(mixed, row);
-      least = std::min(least, static_cast<uint32_t>(sketch[c / 16] >> (c % 16 * 4)) & kMostCount);
-    }
-    return least;
-  }
-  // Conservative: no counter gets more than the key needs.
-  void raise(uint64_t hash, uint32_t frequency) {
-    const uint64_t mixed = mix64(hash), wanted = std::min(frequency, kMostCount);
-    for (uint32_t row = 0; row < 2; ++row) {
-      const uint32_t c = counter_of(mixed, row), shift = c % 16 * 4;
-      uint64_t& word = sketch[c / 16];
-      if (((word >> shift) & kMostCount) >= wanted) continue;
-      word = (word & ~(uint64_t{kMostCount} << shift)) | wanted << shift;
-    }
-  }
   // Halves all frequencies, so that old counts decay.
   void decay() {
     for (std::atomic<uint8_t>& use : uses) {
       use.store(use.load(std::memory_order_relaxed) / 2, std::memory_order_relaxed);
     }
-    for (uint64_t& word : sketch) word = (word >> 1) & 0x7777777777777777u;
+    sketch.decay();
   }
 
  private:
-  static uint32_t counter_of(uint64_t mixed, uint32_t row) {
-    return static_cast<uint32_t>(((mixed >> (32 * row)) & 0xffffffffu) * (kSketchWords * 16) >> 32);
-  }
   static uint8_t byte_of(const std::atomic<uint64_t>* words, uint32_t way) {
     return static_cast<uint8_t>(words[way / 8].load(std::memory_order_relaxed) >> (way % 8 * 8));
   }

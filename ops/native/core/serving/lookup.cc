@@ -147,8 +147,8 @@ LookupCounts ServingLookup::counts(size_t table) const {
 
 // Checks the features and writes the probes: rows of plain features go to the output, those of the
 // others to the scratch memory. Returns the number of keys.
-uint64_t ServingLookup::plan(const ServingFeature* features, size_t count, float* const* outputs,
-                             Scratch& scratch) const {
+uint64_t ServingLookup::prepare(const ServingFeature* features, size_t count, float* const* outputs,
+                                Scratch& scratch) const {
   const std::vector<StoredTable>& tables = reader_->tables();
   uint64_t keys = 0;
   size_t floats = 0;
@@ -401,7 +401,7 @@ LookupReport ServingLookup::lookup(const ServingFeature* features, size_t count,
   Scratch& scratch = *lease;
   const IeeeFloatMode exact;
   LookupReport report;
-  report.keys = plan(features, count, outputs, scratch);
+  report.keys = prepare(features, count, outputs, scratch);
   probe(scratch, overlay, executor);
   report.hits = report.keys - scratch.misses.size();
   if (counts.from_memory != nullptr && counts.samples > 0)

@@ -98,8 +98,8 @@ class ServingLookup {
     std::atomic<uint64_t> of_cuts{0}, fetched{0}, unknown{0}, failed{0}, defaulted{0};
   };
 
-  uint64_t plan(const ServingFeature* features, size_t count, float* const* outputs,
-                Scratch& scratch) const;
+  uint64_t prepare(const ServingFeature* features, size_t count, float* const* outputs,
+                   Scratch& scratch) const;
   void probe(Scratch& scratch, const Overlay& overlay, const Executor& executor) const;
   void gather(const HotRows::Probe* probes, size_t count, const Overlay& overlay,
               std::vector<HotRows::Miss>* misses) const;

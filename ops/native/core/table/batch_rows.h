@@ -123,7 +123,7 @@ class GroupLock {
 };
 
 // What the last forward passes of a layer found, so that backward need not look again.
-struct Plan {
+struct FoundRows {
   int64_t ticket = 0;
   std::vector<std::unique_ptr<BatchRows>> tables;
 };

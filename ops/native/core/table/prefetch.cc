@@ -12,7 +12,7 @@
 namespace hotrow {
 namespace {
 
-// Keys planned, or pins given back, in one hold of the table's lock: below a millisecond.
+// Keys looked up, or pins given back, in one hold of the table's lock: below a millisecond.
 constexpr size_t kPieceKeys = 8192;
 // Keys that are known as repetitions: their hashes fit the second cache.
 constexpr size_t kRecent = 32768;
@@ -41,14 +41,14 @@ void Prefetch::wait() {
   queue_.wait();
   {
     std::unique_lock lock(progress_);
-    progressed_.wait(lock, [&] { return loaded_ == planned(); });
+    progressed_.wait(lock, [&] { return loaded_ == looked_up(); });
     if (read_error_ != nullptr) std::rethrow_exception(std::exchange(read_error_, nullptr));
   }
   const auto lock = table_->lock_beside_steps();
   open_loaded();
 }
 
-// --- planning -----------------------------------------------------------------------------------
+// --- looking up ---------------------------------------------------------------------------------
 
 void Prefetch::bring_in(const std::vector<int64_t>& keys) {
   take_in(keys);
@@ -71,7 +71,7 @@ void Prefetch::bring_in(const std::vector<int64_t>& keys) {
     const auto lock = table_->lock_beside_steps();
     if (voided_ != voided) return;
     open_loaded();
-    plan(first, std::min(kept_, first + kPieceKeys));
+    look_up(first, std::min(kept_, first + kPieceKeys));
   }
   std::lock_guard lock(progress_);
   if (read_error_ != nullptr) std::rethrow_exception(std::exchange(read_error_, nullptr));
@@ -95,7 +95,7 @@ void Prefetch::take_in(const std::vector<int64_t>& keys) {
   kept_ = kept;
 }
 
-void Prefetch::plan(size_t first, size_t last) {
+void Prefetch::look_up(size_t first, size_t last) {
   RowCache& cache = *table_->cache();
   const int64_t* keys = keys_.data() + first;
   const uint64_t* hashes = hashes_.data() + first;
@@ -151,7 +151,7 @@ void Prefetch::plan(size_t first, size_t last) {
                     partition.bypass.remove(place);
                   } else {
                     cache.put_loading(slot, hashes[u], partition.header(place),
-                                      static_cast<uint32_t>(planned() + fresh_.size()));
+                                      static_cast<uint32_t>(looked_up() + fresh_.size()));
                     fresh_.push_back({slot, static_cast<uint32_t>(partition.number()), place, false,
                                       false, partition.at(place) + sizeof(RowHeader),
                                       cache.line(slot) + sizeof(RowHeader)});
@@ -177,11 +177,11 @@ void Prefetch::run_reader() {
   std::vector<Load> request;
   std::unique_lock lock(progress_);
   for (;;) {
-    progressed_.wait(lock, [&] { return stop_reading_ || loaded_ < planned(); });
+    progressed_.wait(lock, [&] { return stop_reading_ || loaded_ < looked_up(); });
     if (stop_reading_) return;
     const uint64_t first = loaded_;
     const auto begin = loads_.begin() + static_cast<ptrdiff_t>(first - first_);
-    const size_t count = std::min<size_t>(planned() - first, kRequest);
+    const size_t count = std::min<size_t>(looked_up() - first, kRequest);
     request.assign(begin, begin + static_cast<ptrdiff_t>(count));
     lock.unlock();
     std::exception_ptr error;
@@ -204,8 +204,8 @@ void Prefetch::run_reader() {
     loaded_ = first + count;
     progressed_.notify_all();
     // When nothing else is to be read, slots are opened here. Never waiting for the table's lock:
-    // whoever has it may wait for a line that is planned meanwhile.
-    const auto more = [&] { return loaded_ < planned() || stop_reading_; };
+    // whoever has it may wait for a line that is looked up meanwhile.
+    const auto more = [&] { return loaded_ < looked_up() || stop_reading_; };
     while (!more() && first_ < loaded_) {
       lock.unlock();
       if (const std::unique_lock table_lock(table_->mutex(), std::try_to_lock);
@@ -274,7 +274,7 @@ void Prefetch::open_loaded() {
 void Prefetch::finish_loading() {
   {
     std::unique_lock lock(progress_);
-    progressed_.wait(lock, [&] { return loaded_ == planned(); });
+    progressed_.wait(lock, [&] { return loaded_ == looked_up(); });
   }
   open_loaded();
 }

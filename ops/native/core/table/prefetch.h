@@ -17,11 +17,11 @@ namespace hotrow {
 
 class Table;
 
-// A window is planned in the table's lock, a piece at a time: its rows that are in the device tier
-// are pinned, and the others that the host tier has are given slots. A second thread reads their
-// lines without the lock, in the order of the keys, while the next window is planned. A step that
-// meets a row whose line is still on its way waits for it. Keys without a row are left to the step,
-// which creates rows in its own order.
+// A window is looked up in the table's lock, a piece at a time: its rows that are in the device
+// tier are pinned, and the others that the host tier has are given slots. A second thread reads
+// their lines without the lock, in the order of the keys, while the next window is looked up. A
+// step that meets a row whose line is still on its way waits for it. Keys without a row are left to
+// the step, which creates rows in its own order.
 class Prefetch {
  public:
   explicit Prefetch(Table& table);
@@ -43,7 +43,7 @@ class Prefetch {
   void let_go_of_all();
   // Waits for all lines on their way and opens their slots.
   void finish_loading();
-  // After finish_loading, when the device tier is emptied: what was pinned or planned is void.
+  // After finish_loading, when the device tier is emptied: what was pinned or looked up is void.
   void forget();
 
  private:
@@ -61,8 +61,8 @@ class Prefetch {
   void bring_in(const std::vector<int64_t>& keys);
   // Leaves most repetitions of keys out, and mixes the others.
   void take_in(const std::vector<int64_t>& keys);
-  // Plans the window's keys [first, last), in the table's lock.
-  void plan(size_t first, size_t last);
+  // Looks up the window's keys [first, last), in the table's lock.
+  void look_up(size_t first, size_t last);
 
   void run_reader();
   // Reads loads; report(n): the first n are there.
@@ -75,7 +75,7 @@ class Prefetch {
   // Gives back up to `most` pins of the oldest window, which ends with its last.
   void let_go(size_t most);
   // In progress_.
-  uint64_t planned() const { return first_ + loads_.size(); }
+  uint64_t looked_up() const { return first_ + loads_.size(); }
 
   Table* table_;
 

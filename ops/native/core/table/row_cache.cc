@@ -9,9 +9,6 @@
 namespace hotrow {
 namespace {
 
-constexpr uint32_t kMostCount = 15;
-constexpr uint32_t kRows = 2;  // counters a key has in the sketch
-
 size_t set_count(size_t rows) {
   constexpr size_t partitions = size_t{1} << RowCache::kPartitionBits;
   // Slot numbers have 32 bits, and the last is kNone.
@@ -23,11 +20,6 @@ size_t set_count(size_t rows) {
   return (std::max<size_t>(sets, 1) + partitions - 1) / partitions * partitions;
 }
 
-// Which counters a key has: bits below those of the set and the tag, mixed.
-uint32_t counter_of(uint64_t mixed, uint32_t row, uint32_t counters) {
-  return static_cast<uint32_t>(((mixed >> (32 * row)) & 0xffffffffu) * counters >> 32);
-}
-
 // A slot's clock of 8 bits ticks once every few uses of the set, so that 256 ticks are long.
 uint8_t time_of(uint32_t uses) { return static_cast<uint8_t>(uses / 4); }
 
@@ -35,28 +27,6 @@ uint8_t time_of(uint32_t uses) { return static_cast<uint8_t>(uses / 4); }
 
 RowCache::RowCache(size_t stride, size_t rows, CachePolicy policy)
     : stride_(stride), policy_(policy), sets_(set_count(rows)), lines_(slots() * stride) {}
-
-uint32_t RowCache::Set::frequency(uint64_t hash) const {
-  const uint64_t mixed = mix64(hash);
-  uint32_t least = kMostCount;
-  for (uint32_t row = 0; row < kRows; ++row) {
-    const uint32_t c = counter_of(mixed, row, kCounters);
-    least = std::min(least, static_cast<uint32_t>(sketch[c / 16] >> (c % 16 * 4)) & kMostCount);
-  }
-  return least;
-}
-
-void RowCache::Set::raise(uint64_t hash, uint32_t frequency) {
-  const uint64_t mixed = mix64(hash);
-  const uint64_t wanted = std::min(frequency, kMostCount);
-  // Conservative: no counter gets more than the key needs.
-  for (uint32_t row = 0; row < kRows; ++row) {
-    const uint32_t c = counter_of(mixed, row, kCounters), shift = c % 16 * 4;
-    uint64_t& word = sketch[c / 16];
-    if (((word >> shift) & kMostCount) >= wanted) continue;
-    word = (word & ~(uint64_t{kMostCount} << shift)) | wanted << shift;
-  }
-}
 
 void RowCache::note_use(uint64_t hash, uint32_t slot) {
   Set& set = sets_[set_of(hash)];
@@ -66,15 +36,17 @@ void RowCache::note_use(uint64_t hash, uint32_t slot) {
     set.used_at[way] = time_of(set.uses);
     if (set.frequencies[way] != 0xff) ++set.frequencies[way];
   } else {
-    set.raise(hash, set.frequency(hash) + 1);
+    set.sketch.raise(hash, set.sketch.frequency(hash) + 1);
   }
-  if (++set.since_fade < kUsesToFade * kWays) return;
-  set.since_fade = 0;
+  if (++set.since_decay < kUsesToDecay * kWays) return;
+  set.since_decay = 0;
   for (uint8_t& frequency : set.frequencies) frequency /= 2;
-  for (uint64_t& word : set.sketch) word = (word >> 1) & 0x7777777777777777u;
+  set.sketch.decay();
 }
 
-void RowCache::expect(uint64_t hash, uint32_t uses) { sets_[set_of(hash)].raise(hash, uses); }
+void RowCache::expect(uint64_t hash, uint32_t uses) {
+  sets_[set_of(hash)].sketch.raise(hash, uses);
+}
 
 uint32_t RowCache::choose(uint64_t hash, Admit admit) const {
   const size_t number = set_of(hash);
@@ -95,7 +67,7 @@ uint32_t RowCache::choose(uint64_t hash, Admit admit) const {
   }
   if (victim == kNone) return kNone;
   if (admit == Admit::kIfWorthMore && policy_ == CachePolicy::kLfu &&
-      set.frequency(hash) <= least) {
+      set.sketch.frequency(hash) <= least) {
     return kNone;
   }
   return victim;
@@ -106,7 +78,7 @@ void RowCache::put(uint32_t slot, uint64_t hash, int64_t key, uint32_t place) {
   const uint32_t way = slot % kWays;
   std::memcpy(line(slot), &key, sizeof(key));
   set.states[way] = 0;
-  set.frequencies[way] = static_cast<uint8_t>(set.frequency(hash));
+  set.frequencies[way] = static_cast<uint8_t>(set.sketch.frequency(hash));
   set.used_at[way] = time_of(set.uses);
   set.places[way] = place;
   set.tags[way] = tag_of(hash);
@@ -129,7 +101,7 @@ void RowCache::release(uint32_t slot) {
   const uint32_t way = slot % kWays;
   if (set.tags[way] == 0) return;
   // What is known of the key stays, should it come again.
-  set.raise(mix64(static_cast<uint64_t>(header(slot).key)), set.frequencies[way]);
+  set.sketch.raise(mix64(static_cast<uint64_t>(header(slot).key)), set.frequencies[way]);
   set.tags[way] = 0;
   set.states[way] = 0;
 }

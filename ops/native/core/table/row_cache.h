@@ -10,6 +10,7 @@
 
 #include "core/base/anonymous_array.h"
 #include "core/base/cache_policy.h"
+#include "core/base/frequency_sketch.h"
 #include "core/base/tags.h"
 #include "core/kernels/row_line.h"
 
@@ -68,7 +69,7 @@ class RowCache {
   // What find reads first.
   const void* home(uint64_t hash) const { return &sets_[set_of(hash)]; }
   // What note_use and place read.
-  const void* uses_of(uint64_t hash) const { return sets_[set_of(hash)].sketch; }
+  const void* uses_of(uint64_t hash) const { return &sets_[set_of(hash)].sketch; }
   const void* places_of(uint64_t hash) const { return sets_[set_of(hash)].places; }
   // The slot of a key, or kNone.
   uint32_t find(uint64_t hash, int64_t key) const {
@@ -96,7 +97,7 @@ class RowCache {
   void expect(uint64_t hash, uint32_t uses);
   // Uses of a slot after which the frequencies of its set are halved. More of them keep more of
   // what is hot when nothing changes, and learn later when it does.
-  static constexpr uint32_t kUsesToFade = 24;
+  static constexpr uint32_t kUsesToDecay = 24;
 
   // --- which rows stay ------------------------------------------------------------------------
   // A slot for a key that has none: a free one, else that of the row that is worth least and not
@@ -132,24 +133,19 @@ class RowCache {
  private:
   static constexpr uint8_t kDirty = 0x80, kLoading = 0x40;
   static constexpr uint8_t kPins = kLookup | kEvenWindow | kOddWindow;
-  static constexpr uint32_t kWords = 7;
-  static constexpr uint32_t kCounters = kWords * 16;  // of 4 bits
 
   // Three cache lines: which rows, how often keys of the set were used, places in the host tier.
   struct alignas(64) Set {
     uint8_t tags[kWays];  // 0: free
     uint8_t states[kWays];
     uint8_t frequencies[kWays];
-    uint8_t used_at[kWays];   // in some uses of the set
-    uint64_t sketch[kWords];  // frequencies of keys that have no slot
+    uint8_t used_at[kWays];     // in some uses of the set
+    FrequencySketch<7> sketch;  // of keys that have no slot
     uint32_t uses;
-    uint32_t since_fade;
+    uint32_t since_decay;
     uint32_t places[kWays];
 
     uint32_t match(uint8_t tag) const { return match_tags(tags, tag); }
-    // Of a key without a slot, as far as the sketch knows; at least its own.
-    uint32_t frequency(uint64_t hash) const;
-    void raise(uint64_t hash, uint32_t frequency);
   };
   static_assert(sizeof(Set) == 192);
 

@@ -319,7 +319,7 @@ void Table::settle_in_lock() {
   if (tier_ != nullptr) {
     cache_counts_.written_back += tier_->settle();
     unsettled_ = false;
-    void_plans();
+    void_found();
     return;
   }
   RowCache& cached = *cache();
@@ -339,8 +339,8 @@ void Table::settle_in_lock() {
     partition.leave_bypass(BypassRows::Keep::kNone);
   }
   unsettled_ = false;
-  // Plans think that their rows are marked as dirty.
-  void_plans();
+  // What was found thinks that their rows are marked as dirty.
+  void_found();
 }
 
 void Table::empty_cache() {
@@ -414,7 +414,7 @@ size_t Table::warm_up_own(const int64_t* keys, const uint32_t* counts, size_t co
                    [&](uint32_t a, uint32_t b) { return counts[a] > counts[b]; });
   const double total = std::max(std::accumulate(counts, counts + count, 0.0), 1.0);
   // So often would the key be used before its set decays.
-  const double scale = static_cast<double>(slots) * RowCache::kUsesToFade / total;
+  const double scale = static_cast<double>(slots) * RowCache::kUsesToDecay / total;
   for (size_t i = 0; i < count; ++i) {
     uses[i] = static_cast<uint32_t>(std::clamp(counts[i] * scale, 1.0, 255.0));
   }
@@ -474,7 +474,7 @@ void Table::note_cached(const CacheCounts& counts) {
   unsettled_ = true;
   cache_counts_ += counts;
   // Rows moved: lines from before are void.
-  if (counts.inserted + counts.prefetched + counts.left > 0) void_plans();
+  if (counts.inserted + counts.prefetched + counts.left > 0) void_found();
 }
 
 // --- steps --------------------------------------------------------------------------------------
@@ -558,7 +558,7 @@ void Table::sweep_beside_device() {
 }
 
 void Table::end_sweep() {
-  // Cheap and always right: plans are short-lived.
+  // Cheap and always right: what was found is short-lived.
   if (options().expiry.any()) ++epoch_;
 }
 

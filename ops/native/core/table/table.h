@@ -22,7 +22,7 @@ namespace hotrow {
 class DeviceTier;
 class Prefetch;
 class Snapshot;
-struct Plan;
+struct FoundRows;
 struct StaleState;
 
 // What a layer on several ranks keeps between its passes; ranks/session.h says what.
@@ -156,7 +156,7 @@ class Table {
   // After rows moved in the device tier: by a batch of training or by prefetching.
   void note_cached(const CacheCounts& counts);
   // Rows moved between tiers.
-  void void_plans() {
+  void void_found() {
     ++epoch_;
     ++moves_;
   }
@@ -181,10 +181,10 @@ class Table {
   void add_lookups(uint64_t count) { lookups_.fetch_add(count, std::memory_order_relaxed); }
 
   GradientPasses passes;
-  // Plans of the last forward passes, those of the layer's first table.
-  static constexpr size_t kPlans = 4;
-  std::array<std::unique_ptr<Plan>, kPlans> plans;
-  size_t next_plan = 0;
+  // What the last forward passes found, those of the layer's first table.
+  static constexpr size_t kFoundBatches = 4;
+  std::array<std::unique_ptr<FoundRows>, kFoundBatches> found_rows;
+  size_t next_found = 0;
   // The session of the layer on several ranks whose first table this is; null before its first
   // step.
   std::unique_ptr<LayerSession> session;

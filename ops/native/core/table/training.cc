@@ -33,48 +33,48 @@ Executor executor_for(const LayerCall& call) {
 
 // One task for each (table, part).
 template <typename Parts>
-std::vector<Task> tasks_of(const Plan& plan, Parts&& parts) {
+std::vector<Task> tasks_of(const FoundRows& found, Parts&& parts) {
   std::vector<Task> tasks;
-  for (size_t t = 0; t < plan.tables.size(); ++t) {
-    for (size_t p = 0; p < parts(*plan.tables[t]); ++p) tasks.push_back({t, p});
+  for (size_t t = 0; t < found.tables.size(); ++t) {
+    for (size_t p = 0; p < parts(*found.tables[t]); ++p) tasks.push_back({t, p});
   }
   return tasks;
 }
 
 // Finds the rows of all keys, in the locks.
-void find_all(const LayerCall& call, const Executor& executor, Missing missing, Plan* plan) {
+void find_all(const LayerCall& call, const Executor& executor, Missing missing, FoundRows* found) {
   const auto places = call.features_by_table();
-  while (plan->tables.size() < call.tables.size()) {
-    plan->tables.push_back(std::make_unique<BatchRows>());
+  while (found->tables.size() < call.tables.size()) {
+    found->tables.push_back(std::make_unique<BatchRows>());
   }
-  plan->tables.resize(call.tables.size());
+  found->tables.resize(call.tables.size());
   std::vector<const Feature*> features;
   for (size_t t = 0; t < call.tables.size(); ++t) {
     features.clear();
     for (size_t f : places[t]) features.push_back(&call.features[f]);
-    plan->tables[t]->collect(*call.tables[t], features, executor.threads());
+    found->tables[t]->collect(*call.tables[t], features, executor.threads());
   }
-  const auto chunks = tasks_of(*plan, [](const BatchRows& rows) { return rows.chunk_count(); });
+  const auto chunks = tasks_of(*found, [](const BatchRows& rows) { return rows.chunk_count(); });
   executor.run(chunks.size(),
-               [&](size_t i) { plan->tables[chunks[i].table]->count_chunk(chunks[i].part); });
-  for (auto& rows : plan->tables) rows->end_count();
+               [&](size_t i) { found->tables[chunks[i].table]->count_chunk(chunks[i].part); });
+  for (auto& rows : found->tables) rows->end_count();
   executor.run(chunks.size(),
-               [&](size_t i) { plan->tables[chunks[i].table]->scatter_chunk(chunks[i].part); });
-  const auto groups = tasks_of(*plan, [](const BatchRows& rows) { return rows.group_count(); });
-  // Rows that moved void older plans, whether all were found or one failed.
+               [&](size_t i) { found->tables[chunks[i].table]->scatter_chunk(chunks[i].part); });
+  const auto groups = tasks_of(*found, [](const BatchRows& rows) { return rows.group_count(); });
+  // Rows that moved void what older passes found, whether all were found or one failed.
   struct End {
-    Plan* plan;
+    FoundRows* found;
     Missing missing;
     ~End() {
-      for (auto& rows : plan->tables) rows->end_find(missing);
+      for (auto& rows : found->tables) rows->end_find(missing);
     }
-  } end{plan, missing};
+  } end{found, missing};
   executor.run(groups.size(), [&](size_t i) {
-    plan->tables[groups[i].table]->find_rows(groups[i].part, missing);
+    found->tables[groups[i].table]->find_rows(groups[i].part, missing);
   });
 }
 
-void pool_all(const LayerCall& call, const Executor& executor, const Plan& plan,
+void pool_all(const LayerCall& call, const Executor& executor, const FoundRows& found,
               const std::vector<float*>& pooled) {
   struct Piece {
     size_t feature, first_key, first, last;
@@ -96,7 +96,7 @@ void pool_all(const LayerCall& call, const Executor& executor, const Plan& plan,
     const Kernels& kernels = *table.shape().kernels;
     const Segments& segments = call.features[piece.feature].segments;
     const std::byte* const* lines =
-        plan.tables[call.table_of[piece.feature]]->line_of() + piece.first_key;
+        found.tables[call.table_of[piece.feature]]->line_of() + piece.first_key;
     float* out = pooled[piece.feature];
     const IeeeFloatMode exact;
     if (segments.plain()) {
@@ -386,24 +386,24 @@ void apply(std::vector<Due>* dues, const float* learning_rates, float global_cli
   });
 }
 
-// The plan of a ticket, if it still holds.
-const Plan* plan_of_ticket(const LayerCall& call, int64_t ticket) {
+// The found of a ticket, if it still holds.
+const FoundRows* found_by(const LayerCall& call, int64_t ticket) {
   if (ticket == 0) return nullptr;
-  for (const auto& plan : call.tables[0]->plans) {
-    if (plan == nullptr || plan->ticket != ticket) continue;
-    if (plan->tables.size() != call.tables.size()) return nullptr;
+  for (const auto& found : call.tables[0]->found_rows) {
+    if (found == nullptr || found->ticket != ticket) continue;
+    if (found->tables.size() != call.tables.size()) return nullptr;
     std::vector<size_t> keys(call.tables.size(), 0);
     for (size_t f = 0; f < call.features.size(); ++f) {
       keys[call.table_of[f]] += call.features[f].segments.keys;
     }
     for (size_t t = 0; t < call.tables.size(); ++t) {
-      const BatchRows& rows = *plan->tables[t];
+      const BatchRows& rows = *found->tables[t];
       if (&rows.table() != call.tables[t] || rows.epoch() != call.tables[t]->epoch() ||
           rows.key_count() != keys[t]) {
         return nullptr;
       }
     }
-    return plan.get();
+    return found.get();
   }
   return nullptr;
 }
@@ -439,26 +439,26 @@ int64_t forward_local(const LayerCall& call, bool insert, const std::vector<floa
   const Executor executor = executor_for(call);
   check_in_memory(call.tables, !insert);
   TableLocks locks(call.tables, insert);
-  Plan* plan;
+  FoundRows* found;
   if (insert) {
     for (Table* table : call.tables) {
       table->passes.begin_forward();
       table->wait_for_snapshot();
     }
     Table& first = *call.tables[0];
-    auto& slot = first.plans[first.next_plan++ % Table::kPlans];
-    if (slot == nullptr) slot = std::make_unique<Plan>();
-    plan = slot.get();
+    auto& slot = first.found_rows[first.next_found++ % Table::kFoundBatches];
+    if (slot == nullptr) slot = std::make_unique<FoundRows>();
+    found = slot.get();
   } else {
-    thread_local Plan own;
-    plan = &own;
+    thread_local FoundRows own;
+    found = &own;
   }
-  plan->ticket = 0;
-  find_all(call, executor, insert ? Missing::kInsert : Missing::kReadDefault, plan);
-  pool_all(call, executor, *plan, pooled);
+  found->ticket = 0;
+  find_all(call, executor, insert ? Missing::kInsert : Missing::kReadDefault, found);
+  pool_all(call, executor, *found, pooled);
   if (missing != nullptr) {
     *missing = 0;
-    for (const auto& rows : plan->tables) {
+    for (const auto& rows : found->tables) {
       for (size_t g = 0; g < rows->group_count(); ++g) {
         const auto& lines = rows->group(g).lines;
         *missing += static_cast<size_t>(std::count(lines.begin(), lines.end(), nullptr));
@@ -466,20 +466,20 @@ int64_t forward_local(const LayerCall& call, bool insert, const std::vector<floa
     }
   }
   if (!insert) return 0;
-  plan->ticket = next_ticket();
-  return plan->ticket;
+  found->ticket = next_ticket();
+  return found->ticket;
 }
 
 void read_lines(const LayerCall& call, int64_t ticket,
                 const std::function<void(size_t, const std::byte* const*)>& visit) {
   TableLocks locks(call.tables, true);
-  Plan again;
-  const Plan* plan = plan_of_ticket(call, ticket);
-  if (plan == nullptr) {
+  FoundRows again;
+  const FoundRows* found = found_by(call, ticket);
+  if (found == nullptr) {
     find_all(call, executor_for(call), Missing::kInsertUncounted, &again);
-    plan = &again;
+    found = &again;
   }
-  for (size_t t = 0; t < call.tables.size(); ++t) visit(t, plan->tables[t]->line_of());
+  for (size_t t = 0; t < call.tables.size(); ++t) visit(t, found->tables[t]->line_of());
 }
 
 void backward_local(const LayerCall& call, const std::vector<const float*>& gradients,
@@ -487,11 +487,11 @@ void backward_local(const LayerCall& call, const std::vector<const float*>& grad
   const Executor executor = executor_for(call);
   check_in_memory(call.tables, false);
   TableLocks locks(call.tables, true);
-  const Plan* plan = plan_of_ticket(call, options.ticket);
-  thread_local Plan own;
-  if (plan == nullptr) {
+  const FoundRows* found = found_by(call, options.ticket);
+  thread_local FoundRows own;
+  if (found == nullptr) {
     find_all(call, executor, Missing::kInsertUncounted, &own);
-    plan = &own;
+    found = &own;
   }
   const auto places = call.features_by_table();
   thread_local std::vector<KeyGradients> key_gradients;
@@ -509,7 +509,7 @@ void backward_local(const LayerCall& call, const std::vector<const float*>& grad
   if (options.what == Backward::kCommit) {
     for (Table* table : call.tables) table->passes.begin_immediate(options.slot);
   }
-  const auto tasks = tasks_of(*plan, [](const BatchRows& rows) { return rows.group_count(); });
+  const auto tasks = tasks_of(*found, [](const BatchRows& rows) { return rows.group_count(); });
   const bool together = std::any_of(call.tables.begin(), call.tables.end(),
                                     [](const Table* table) { return table->measures_together(); });
   const bool fused =
@@ -521,7 +521,7 @@ void backward_local(const LayerCall& call, const std::vector<const float*>& grad
     }
     executor.run(tasks.size(), [&](size_t i) {
       Table& table = *call.tables[tasks[i].table];
-      const BatchRows& rows = *plan->tables[tasks[i].table];
+      const BatchRows& rows = *found->tables[tasks[i].table];
       const BatchRows::Group& group = rows.group(tasks[i].part);
       GroupLock lock(table, tasks[i].part, rows.group_count());
       const RowGradients order =
@@ -537,11 +537,11 @@ void backward_local(const LayerCall& call, const std::vector<const float*>& grad
   std::vector<SummedGradients*> sums;
   for (size_t t = 0; t < call.tables.size(); ++t) {
     sums.push_back(waits ? &call.tables[t]->passes.begin_pass(options.slot) : &immediate[t]);
-    sum_pass(*plan->tables[t], &sums, t);
+    sum_pass(*found->tables[t], &sums, t);
   }
   executor.run(tasks.size(), [&](size_t i) {
     const size_t t = tasks[i].table;
-    sum_group(*plan->tables[t], tasks[i].part, by_table[t], sums[t]);
+    sum_group(*found->tables[t], tasks[i].part, by_table[t], sums[t]);
   });
   if (waits) return;
   std::vector<Due> dues;

@@ -39,9 +39,9 @@ class CacheModel {
     for (size_t s = 0; how == DeviceLookup::kTrain && s < sets_.size(); ++s) {
       DeviceSet& set = sets_[s];
       set.uses += uses[s];
-      set.since_fade += uses[s];
-      while (set.since_fade >= 24 * kDeviceWays) {
-        set.since_fade -= 24 * kDeviceWays;
+      set.since_decay += uses[s];
+      while (set.since_decay >= 24 * kDeviceWays) {
+        set.since_decay -= 24 * kDeviceWays;
         for (uint8_t& frequency : set.frequencies) frequency /= 2;
         for (uint32_t c = 0; c < kSketchWords * 16; ++c) write(set, c, read(set, c) / 2);
       }

@@ -354,7 +354,7 @@ TEST_CASE("rank step: every optimizer gives the rows of one rank") {
   }
 }
 
-TEST_CASE("rank step: hashed owners, clipping by the norm of all, admission, forgotten plans") {
+TEST_CASE("rank step: hashed owners, clipping by the norm of all, admission, forgotten waiting") {
   for (Scheme scheme : kSchemes) {
     Setting hashed;
     hashed.hashed = true;

@@ -13,7 +13,7 @@ constexpr uint32_t kTogether = 4;
 // found for its own key. is_missing: (count + 1).
 __global__ void __launch_bounds__(kBlockThreads)
     probe(const DeviceCache* caches, uint32_t tables, DeviceUnique unique, uint32_t count,
-          DeviceLookup how, DevicePlan plan, uint32_t* is_missing) {
+          DeviceLookup how, DeviceProbed probed, uint32_t* is_missing) {
   const uint32_t distinct = unique.table_first[tables];
   const Tile warp = tile_of(kWarp);
   const uint32_t lane = warp.lane;
@@ -75,14 +75,14 @@ __global__ void __launch_bounds__(kBlockThreads)
     if (u >= distinct) continue;
     if (how == DeviceLookup::kTrain) atomicAdd(&set->fresh, 1u);
     if (way == kDeviceWays) {
-      plan.lines[u] = nullptr;
-      plan.slots[u] = kNoSlot;
-      plan.places[u] = kNoSlot;
+      probed.lines[u] = nullptr;
+      probed.slots[u] = kNoSlot;
+      probed.places[u] = kNoSlot;
       continue;
     }
-    plan.lines[u] = const_cast<std::byte*>(set_lines) + size_t{way} * stride;
-    plan.slots[u] = set_number * kDeviceWays + way;
-    plan.places[u] = set->places[way];
+    probed.lines[u] = const_cast<std::byte*>(set_lines) + size_t{way} * stride;
+    probed.slots[u] = set_number * kDeviceWays + way;
+    probed.places[u] = set->places[way];
     if (how == DeviceLookup::kRead) continue;
     // Distinct keys have distinct ways: nobody else touches these bytes now.
     uint8_t state = set->states[way];
@@ -105,33 +105,33 @@ __global__ void end_uses(const DeviceCache* caches, uint32_t tables, DeviceUniqu
     const uint32_t fresh = atomicExch(&set.fresh, 0u);
     if (fresh == 0) continue;
     set.uses += fresh;
-    set.since_fade += fresh;
-    constexpr uint32_t kFade = kUsesToFade * kDeviceWays;
+    set.since_decay += fresh;
+    constexpr uint32_t kDecay = kUsesToDecay * kDeviceWays;
 #pragma unroll 1
-    for (; set.since_fade >= kFade; set.since_fade -= kFade) {
+    for (; set.since_decay >= kDecay; set.since_decay -= kDecay) {
       auto* const frequencies = reinterpret_cast<uint32_t*>(set.frequencies);
 #pragma unroll 2
       for (uint32_t i = 0; i < kDeviceWays / 4; ++i) {
         frequencies[i] = (frequencies[i] >> 1) & 0x7f7f7f7fu;
       }
 #pragma unroll 2
-      for (uint64_t& word : set.sketch) word = (word >> 1) & 0x7777777777777777u;
+      for (uint64_t& word : set.sketch) word = decayed(word);
     }
   }
 }
 
 // ranks: (count + 1), missing keys before each distinct key.
 __global__ void list_missing(uint32_t tables, DeviceUnique unique, const uint32_t* ranks,
-                             DevicePlan plan) {
+                             DeviceProbed probed) {
   const uint32_t distinct = unique.table_first[tables];
   for (size_t u = thread_index(); u < distinct; u += thread_stride()) {
     const uint32_t m = ranks[u];
     if (ranks[u + 1] == m) continue;
-    plan.missing[m] = static_cast<uint32_t>(u);
-    plan.missing_keys[m] = unique.keys[u];
+    probed.missing[m] = static_cast<uint32_t>(u);
+    probed.missing_keys[m] = unique.keys[u];
   }
   for (size_t t = thread_index(); t <= tables; t += thread_stride()) {
-    plan.missing_first[t] = ranks[unique.table_first[t]];
+    probed.missing_first[t] = ranks[unique.table_first[t]];
   }
 }
 
@@ -161,8 +161,8 @@ __global__ void expect(DeviceCache cache, const int64_t* keys, const uint32_t* u
     const uint64_t hash = mix64(static_cast<uint64_t>(keys[i])), mixed = mix64(hash);
     auto* const words = reinterpret_cast<uint32_t*>(cache.sets[set_of(cache, hash)].sketch);
     const uint32_t wanted = least(uses[i], kMostCount);
-    for (uint32_t row = 0; row < 2; ++row) {
-      const uint32_t c = counter_of(mixed, row), shift = c % 8 * 4;
+    for (uint32_t row = 0; row < kCountersOfKey; ++row) {
+      const uint32_t c = sketch_counter(mixed, row, kSketchWords), shift = c % 8 * 4;
       uint32_t seen = load_relaxed(words + c / 8);
       while (((seen >> shift) & kMostCount) < wanted) {
         const uint32_t raised = (seen & ~(kMostCount << shift)) | wanted << shift;
@@ -250,15 +250,15 @@ DeviceCache DeviceCache::take(DeviceArena& arena, size_t rows, size_t line_bytes
   return cache;
 }
 
-DevicePlan DevicePlan::take(DeviceArena& arena, size_t count, size_t tables) {
-  DevicePlan plan;
-  plan.lines = arena.take<std::byte*>(count);
-  plan.slots = arena.take<uint32_t>(count);
-  plan.places = arena.take<uint32_t>(count);
-  plan.missing = arena.take<uint32_t>(count);
-  plan.missing_keys = arena.take<int64_t>(count);
-  plan.missing_first = arena.take<uint32_t>(tables + 1);
-  return plan;
+DeviceProbed DeviceProbed::take(DeviceArena& arena, size_t count, size_t tables) {
+  DeviceProbed probed;
+  probed.lines = arena.take<std::byte*>(count);
+  probed.slots = arena.take<uint32_t>(count);
+  probed.places = arena.take<uint32_t>(count);
+  probed.missing = arena.take<uint32_t>(count);
+  probed.missing_keys = arena.take<int64_t>(count);
+  probed.missing_first = arena.take<uint32_t>(tables + 1);
+  return probed;
 }
 
 DeviceDirty DeviceDirty::take(DeviceArena& arena, size_t slots) {
@@ -281,20 +281,20 @@ size_t device_cache_probe_scratch(size_t count, size_t tables) {
 }
 
 void device_cache_probe(const DeviceCache* caches, size_t tables, const DeviceUnique& unique,
-                        size_t count, DeviceLookup how, const DevicePlan& plan, void* scratch,
+                        size_t count, DeviceLookup how, const DeviceProbed& probed, void* scratch,
                         size_t bytes, DeviceStream stream) {
   DeviceArena arena(scratch, bytes);
   const ProbeScratch s(arena, count, tables);
   const uint32_t t = static_cast<uint32_t>(tables);
   upload(s.caches, caches, tables, stream);
   launch("cache: probe", probe, blocks_for(count + 1), kBlockThreads, stream, s.caches, t, unique,
-         static_cast<uint32_t>(count), how, plan, s.ranks);
+         static_cast<uint32_t>(count), how, probed, s.ranks);
   if (how == DeviceLookup::kTrain) {
     launch("cache: uses", end_uses, blocks_for(count), kBlockThreads, stream, s.caches, t, unique);
   }
   exclusive_sum(s.ranks, s.ranks, count + 1, s.scan, s.scan_bytes, stream);
   launch("cache: missing", list_missing, blocks_for(count + 1), kBlockThreads, stream, t, unique,
-         s.ranks, plan);
+         s.ranks, probed);
 }
 
 size_t device_cache_unpin_scratch(size_t tables) {

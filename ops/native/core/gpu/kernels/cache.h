@@ -31,7 +31,7 @@ struct alignas(128) DeviceSet {
   uint64_t sketch[kSketchWords];
   uint32_t uses;   // before this batch
   uint32_t fresh;  // in this batch so far
-  uint32_t since_fade;
+  uint32_t since_decay;
   uint32_t version;  // of a set that serves: odd while it changes
 };
 static_assert(sizeof(DeviceSet) == 384);
@@ -56,7 +56,7 @@ void device_cache_clear(const DeviceCache& cache, DeviceStream stream);
 // --- lookup ------------------------------------------------------------------------------------
 
 // Where the rows of a batch are.
-struct DevicePlan {
+struct DeviceProbed {
   std::byte** lines = nullptr;        // (U) pointers to headers; null: no row (yet)
   uint32_t* slots = nullptr;          // (U) of the table's cache, or kNoSlot
   uint32_t* places = nullptr;         // (U) in the host tier; of missing keys after insert
@@ -65,7 +65,7 @@ struct DevicePlan {
   uint32_t* missing_first = nullptr;  // (T + 1): of table t; the last is M
 
   // Room for U = N.
-  static DevicePlan take(DeviceArena& arena, size_t count, size_t tables);
+  static DeviceProbed take(DeviceArena& arena, size_t count, size_t tables);
 };
 
 enum class DeviceLookup : int {
@@ -77,10 +77,10 @@ enum class DeviceLookup : int {
 size_t device_cache_probe_scratch(size_t count, size_t tables);
 // Finds the rows that are in their caches. caches: (T) on the host. count: N.
 void device_cache_probe(const DeviceCache* caches, size_t tables, const DeviceUnique& unique,
-                        size_t count, DeviceLookup how, const DevicePlan& plan, void* scratch,
+                        size_t count, DeviceLookup how, const DeviceProbed& probed, void* scratch,
                         size_t bytes, DeviceStream stream);
 
-// Takes back a pin of each slot of a plan. A row that is pinned is nobody's victim.
+// Takes back a pin of each slot of a probe. A row that is pinned is nobody's victim.
 void device_cache_unpin(const DeviceCache* caches, size_t tables, const uint32_t* table_first,
                         const uint32_t* slots, size_t count, void* scratch, size_t bytes,
                         DeviceStream stream);
@@ -125,10 +125,10 @@ size_t device_cache_insert_scratch(size_t missing, size_t tables);
 // bypass.
 // New rows are pinned; kTrain counts the misses' uses and makes new rows dirty.
 // Afterwards: read the victims, then fill the targets (gpu/kernels/lines.h).
-// missing: M, which the caller has read from the plan. places: (M) in the host tier, kNoSlot: no
+// missing: M, which the caller has read from the probe. places: (M) in the host tier, kNoSlot: no
 // row.
 void device_cache_insert(const DeviceCache* caches, size_t tables, const DeviceUnique& unique,
-                         const DevicePlan& plan, size_t missing, const uint32_t* places,
+                         const DeviceProbed& probed, size_t missing, const uint32_t* places,
                          DeviceLookup how, RowCache::Admit admit, const DeviceBypass& bypass,
                          const DeviceInserted& out, void* scratch, size_t bytes,
                          DeviceStream stream);

@@ -106,12 +106,12 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 // bypass_ranks, dirty_ranks: (M + 1).
 __global__ void write_inserted(const DeviceCache* caches, uint32_t tables, DeviceUnique unique,
-                               DevicePlan plan, uint32_t count, const uint32_t* places,
+                               DeviceProbed probed, uint32_t count, const uint32_t* places,
                                Choices choices, const uint32_t* bypass_ranks,
                                const uint32_t* dirty_ranks, DeviceBypass bypass,
                                DeviceInserted out) {
   for (size_t m = thread_index(); m < count; m += thread_stride()) {
-    const uint32_t u = plan.missing[m];
+    const uint32_t u = probed.missing[m];
     const DeviceCache& cache = caches[find_range(unique.table_first, tables, u)];
     const uint32_t slot = choices.slots[m], b = bypass_ranks[m], v = dirty_ranks[m];
     std::byte* line = nullptr;
@@ -121,9 +121,9 @@ __global__ void write_inserted(const DeviceCache* caches, uint32_t tables, Devic
       line = bypass.lines + size_t{b} * bypass.stride;
       out.bypass_places[b] = places[m];
     }
-    plan.slots[u] = slot;
-    plan.lines[u] = line;
-    plan.places[u] = places[m];
+    probed.slots[u] = slot;
+    probed.lines[u] = line;
+    probed.places[u] = places[m];
     out.targets[m] = line;
     if (dirty_ranks[m + 1] == v) continue;
     out.victims[v] = line;
@@ -131,7 +131,7 @@ __global__ void write_inserted(const DeviceCache* caches, uint32_t tables, Devic
     out.victim_keys[v] = choices.victim_keys[m];
   }
   for (size_t t = thread_index(); t <= tables; t += thread_stride()) {
-    const uint32_t first = plan.missing_first[t];
+    const uint32_t first = probed.missing_first[t];
     out.victim_first[t] = dirty_ranks[first];
     out.bypass_first[t] = bypass_ranks[first];
   }
@@ -184,7 +184,7 @@ size_t device_cache_insert_scratch(size_t missing, size_t tables) {
 }
 
 void device_cache_insert(const DeviceCache* caches, size_t tables, const DeviceUnique& unique,
-                         const DevicePlan& plan, size_t missing, const uint32_t* places,
+                         const DeviceProbed& probed, size_t missing, const uint32_t* places,
                          DeviceLookup how, RowCache::Admit admit, const DeviceBypass& bypass,
                          const DeviceInserted& out, void* scratch, size_t bytes,
                          DeviceStream stream) {
@@ -208,11 +208,11 @@ void device_cache_insert(const DeviceCache* caches, size_t tables, const DeviceU
   check(cudaMemsetAsync(s.choices.dirty, 0, (missing + 1) * sizeof(uint32_t), stream), "insert");
   if (missing > 0) {
     launch("insert: sets", number_sets, blocks_for(missing), kBlockThreads, stream, s.caches,
-           s.first_sets, t, unique, plan.missing, count, s.sets, s.numbers);
+           s.first_sets, t, unique, probed.missing, count, s.sets, s.numbers);
     sort_pairs(s.sets, s.sorted_sets, s.numbers, s.sorted_numbers, missing, bits_for(sets), s.sort,
                s.sort_bytes, stream);
     launch("insert: choose", choose_slots, blocks_for(missing, kBlockThreads / kWarp),
-           kBlockThreads, stream, s.caches, s.first_sets, t, unique, plan.missing, count,
+           kBlockThreads, stream, s.caches, s.first_sets, t, unique, probed.missing, count,
            Missing{s.sorted_sets, s.sorted_numbers}, places, how, admit == RowCache::Admit::kAlways,
            s.choices, out.evicted);
     exclusive_sum(s.choices.bypassed, s.choices.bypassed, missing + 1, s.sort, s.sort_bytes,
@@ -220,7 +220,8 @@ void device_cache_insert(const DeviceCache* caches, size_t tables, const DeviceU
     exclusive_sum(s.choices.dirty, s.choices.dirty, missing + 1, s.sort, s.sort_bytes, stream);
   }
   launch("insert: write", write_inserted, blocks_for(missing), kBlockThreads, stream, s.caches, t,
-         unique, plan, count, places, s.choices, s.choices.bypassed, s.choices.dirty, bypass, out);
+         unique, probed, count, places, s.choices, s.choices.bypassed, s.choices.dirty, bypass,
+         out);
 }
 
 }  // namespace hotrow

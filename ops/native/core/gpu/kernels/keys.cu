@@ -60,11 +60,11 @@ __global__ void count_missing(const uint32_t* missing, const uint32_t* missing_c
 }
 
 // Rows of a lookup that changes nothing lie beside the slots, in the order of the missing keys.
-__global__ void set_beside(DevicePlan plan, uint32_t count, const uint32_t* places,
+__global__ void set_beside(DeviceProbed probed, uint32_t count, const uint32_t* places,
                            DeviceBypass beside, std::byte** targets) {
   for (size_t m = thread_index(); m < count; m += thread_stride()) {
     std::byte* const line = places[m] == kNoSlot ? nullptr : beside.lines + m * beside.stride;
-    plan.lines[plan.missing[m]] = line;
+    probed.lines[probed.missing[m]] = line;
     targets[m] = line;
   }
 }
@@ -130,22 +130,22 @@ void device_count_lookups(const DeviceKeyPieces& p, const int32_t* inverse,
          distinct_first, static_cast<uint32_t>(tables), out.table_first);
 }
 
-void device_count_missing(const DevicePlan& plan, size_t tables, const uint32_t* counts,
+void device_count_missing(const DeviceProbed& probed, size_t tables, const uint32_t* counts,
                           size_t most, uint32_t* missing_counts, DeviceStream stream) {
-  launch("keys: counts", count_missing, blocks_for(most), kBlockThreads, stream, plan.missing,
-         plan.missing_first + tables, counts, missing_counts);
+  launch("keys: counts", count_missing, blocks_for(most), kBlockThreads, stream, probed.missing,
+         probed.missing_first + tables, counts, missing_counts);
 }
 
-void device_set_beside(const DevicePlan& plan, size_t missing, const uint32_t* places,
+void device_set_beside(const DeviceProbed& probed, size_t missing, const uint32_t* places,
                        const DeviceBypass& beside, std::byte** targets, DeviceStream stream) {
-  launch("keys: beside", set_beside, blocks_for(missing), kBlockThreads, stream, plan,
+  launch("keys: beside", set_beside, blocks_for(missing), kBlockThreads, stream, probed,
          static_cast<uint32_t>(missing), places, beside, targets);
 }
 
-void device_drop_absent(const DevicePlan& before, const uint32_t* count, size_t most,
-                        const DevicePlan& plan, DeviceStream stream) {
+void device_drop_absent(const DeviceProbed& before, const uint32_t* count, size_t most,
+                        const DeviceProbed& probed, DeviceStream stream) {
   launch("keys: absent", drop_absent, blocks_for(most), kBlockThreads, stream, before.lines, count,
-         plan.lines);
+         probed.lines);
 }
 
 }  // namespace hotrow

@@ -51,14 +51,14 @@ void device_count_lookups(const DeviceKeyPieces& pieces, const int32_t* inverse,
                           void* scratch, size_t bytes, DeviceStream stream);
 
 // missing_counts: (M) how often missing keys appeared. counts: (U). most: N.
-void device_count_missing(const DevicePlan& plan, size_t tables, const uint32_t* counts,
+void device_count_missing(const DeviceProbed& probed, size_t tables, const uint32_t* counts,
                           size_t most, uint32_t* missing_counts, DeviceStream stream);
 // Rows of a lookup that changes nothing lie beside the slots, in the order of the missing keys.
 // places: (M), kNoSlot: no row. targets: (M) where they must be written.
-void device_set_beside(const DevicePlan& plan, size_t missing, const uint32_t* places,
+void device_set_beside(const DeviceProbed& probed, size_t missing, const uint32_t* places,
                        const DeviceBypass& beside, std::byte** targets, DeviceStream stream);
-// Takes the lines away of keys that had none before, in a plan of the same keys. count: one, U.
-void device_drop_absent(const DevicePlan& before, const uint32_t* count, size_t most,
-                        const DevicePlan& plan, DeviceStream stream);
+// Takes the lines away of keys that had none before, in a probe of the same keys. count: one, U.
+void device_drop_absent(const DeviceProbed& before, const uint32_t* count, size_t most,
+                        const DeviceProbed& probed, DeviceStream stream);
 
 }  // namespace hotrow

@@ -1,15 +1,14 @@
 // Sets of cached rows in kernels: what device_cache*.cu and gpu/step/serving.cu share.
 #pragma once
 
+#include "core/base/frequency_sketch.h"
 #include "core/gpu/kernels/cache.h"
 #include "core/gpu/kernels/device_code.h"
 
 namespace hotrow {
 
 constexpr uint8_t kSlotDirty = 0x80, kSlotPins = 0x7f;
-constexpr uint32_t kUsesToFade = 24;  // of a slot, as in table/row_cache.cc
-constexpr uint32_t kMostCount = 15;
-constexpr uint32_t kSketchCounters = kSketchWords * 16;
+constexpr uint32_t kUsesToDecay = 24;  // of a slot, as in table/row_cache.cc
 
 // The top bits of the hash choose the set; tags are bits that it does not use.
 __device__ inline uint32_t set_of(const DeviceCache& cache, uint64_t hash) {
@@ -28,11 +27,6 @@ __device__ inline int64_t key_of(const std::byte* line) {
 
 // A slot's clock of 8 bits ticks once every few uses of the set.
 __device__ inline uint8_t time_of(uint32_t uses) { return static_cast<uint8_t>(uses / 8); }
-
-// Counters of a key in the sketch: row 0 or 1.
-__device__ inline uint32_t counter_of(uint64_t mixed, uint32_t row) {
-  return static_cast<uint32_t>((((mixed >> (32 * row)) & 0xffffffffu) * kSketchCounters) >> 32);
-}
 
 // A set in the registers of a warp: a way a lane, a word of the sketch in each of the first lanes.
 struct WarpSet {
@@ -56,22 +50,22 @@ struct WarpSet {
     if (lane < kSketchWords) set.sketch[lane] = word;
   }
   __device__ uint32_t counter(const Tile& warp, uint32_t c) const {
-    return static_cast<uint32_t>(warp.from(word, c / 16) >> (c % 16 * 4)) & kMostCount;
+    return read_counter(warp.from(word, c / 16), c);
   }
   // Of a key without a slot, as far as the sketch knows.
   __device__ uint32_t known(const Tile& warp, uint64_t hash) const {
     const uint64_t mixed = mix64(hash);
-    const uint32_t a = counter(warp, counter_of(mixed, 0));
-    const uint32_t b = counter(warp, counter_of(mixed, 1));
+    const uint32_t a = counter(warp, sketch_counter(mixed, 0, kSketchWords));
+    const uint32_t b = counter(warp, sketch_counter(mixed, 1, kSketchWords));
     return a < b ? a : b;
   }
   // Conservative: no counter gets more than the key needs.
   __device__ void raise(const Tile& warp, uint64_t hash, uint32_t count) {
     const uint64_t mixed = mix64(hash), wanted = count < kMostCount ? count : kMostCount;
-    for (uint32_t row = 0; row < 2; ++row) {
-      const uint32_t c = counter_of(mixed, row), shift = c % 16 * 4;
-      if (warp.lane != c / 16 || ((word >> shift) & kMostCount) >= wanted) continue;
-      word = (word & ~(uint64_t{kMostCount} << shift)) | wanted << shift;
+    for (uint32_t row = 0; row < kCountersOfKey; ++row) {
+      const uint32_t c = sketch_counter(mixed, row, kSketchWords);
+      if (warp.lane != c / 16 || read_counter(word, c) >= wanted) continue;
+      word = with_counter(word, c, wanted);
     }
   }
   // The way of a new row: a free one, else that of the row that is worth least and not pinned; or

@@ -86,7 +86,7 @@ void DeviceCall::distinct(const DeviceKeys& keys, DeviceBatch* batch) {
   batch->tables = tables_;
   take_from(batch->memory, [&](DeviceArena& arena) {
     batch->unique = DeviceUnique::take(arena, keys.count, keys.tables);
-    batch->plan = DevicePlan::take(arena, keys.count, tables_.size());
+    batch->probed = DeviceProbed::take(arena, keys.count, tables_.size());
   });
   const size_t bytes = device_unique_scratch(keys.count);
   device_unique(keys, batch->unique, scratch(bytes), bytes, stream_);
@@ -97,10 +97,10 @@ size_t DeviceCall::find(Find how, const WrongKeys* wrong,
   const size_t count = batch->count(), tables = tables_.size();
   const size_t probe_bytes = device_cache_probe_scratch(count, tables);
   device_cache_probe(caches_.data(), tables, batch->unique, count,
-                     how == Find::kRead ? DeviceLookup::kRead : DeviceLookup::kTrain, batch->plan,
+                     how == Find::kRead ? DeviceLookup::kRead : DeviceLookup::kTrain, batch->probed,
                      scratch(probe_bytes), probe_bytes, stream_);
   auto* const missing_counts = static_cast<uint32_t*>(scratch(count * sizeof(uint32_t)));
-  device_count_missing(batch->plan, tables, batch->counts(), count, missing_counts, stream_);
+  device_count_missing(batch->probed, tables, batch->counts(), count, missing_counts, stream_);
   size_t absent = 0;
   try {
     const Answer answer = read_answer(*batch, missing_counts, wrong);
@@ -129,18 +129,18 @@ DeviceCall::Answer DeviceCall::read_answer(const DeviceBatch& batch, const uint3
   *answer.wrong = {WrongKeys::kNone, WrongKeys::kNone};
   if (wrong != nullptr) copy_async(answer.wrong, wrong, 1, stream_);
   copy_async(answer.table_first, batch.unique.table_first, tables + 1, stream_);
-  copy_async(answer.missing_first, batch.plan.missing_first, tables + 1, stream_);
+  copy_async(answer.missing_first, batch.probed.missing_first, tables + 1, stream_);
   if (batch.counted.table_first != nullptr) {
     copy_async(answer.lookups_first, batch.counted.table_first, tables + 1, stream_);
   }
-  copy_async(answer.keys, batch.plan.missing_keys, expected, stream_);
+  copy_async(answer.keys, batch.probed.missing_keys, expected, stream_);
   read(answer.counts, missing_counts, expected);
   const size_t missing = answer.missing_first[tables];
   work_->expected_missing = std::max(work_->expected_missing - work_->expected_missing / 8,
                                      std::max<size_t>(missing + missing / 4, 4096));
   if (missing > expected) {
     const size_t more = missing - expected;
-    copy_async(answer.keys + expected, batch.plan.missing_keys + expected, more, stream_);
+    copy_async(answer.keys + expected, batch.probed.missing_keys + expected, more, stream_);
     read(answer.counts + expected, missing_counts + expected, more);
   }
   return answer;
@@ -148,7 +148,7 @@ DeviceCall::Answer DeviceCall::read_answer(const DeviceBatch& batch, const uint3
 
 void DeviceCall::unpin(const DeviceBatch& batch) {
   const size_t bytes = device_cache_unpin_scratch(tables_.size());
-  device_cache_unpin(caches_.data(), tables_.size(), batch.unique.table_first, batch.plan.slots,
+  device_cache_unpin(caches_.data(), tables_.size(), batch.unique.table_first, batch.probed.slots,
                      batch.count(), scratch(bytes), bytes, stream_);
 }
 
@@ -226,7 +226,7 @@ size_t DeviceCall::bring_in(const Answer& answer, Find how, DeviceBatch* batch) 
     void* const insert_scratch = scratch(insert_bytes);
     copy_async(places, sent, missing, stream_);
     if (training) {
-      device_cache_insert(caches_.data(), tables, batch->unique, batch->plan, missing, places,
+      device_cache_insert(caches_.data(), tables, batch->unique, batch->probed, missing, places,
                           DeviceLookup::kTrain, RowCache::Admit::kIfWorthMore, batch->bypass, out,
                           insert_scratch, insert_bytes, stream_);
       copy_async(inserted.victim_first, out.victim_first, tables + 1, stream_);
@@ -236,7 +236,7 @@ size_t DeviceCall::bring_in(const Answer& answer, Find how, DeviceBatch* batch) 
       copy_async(inserted.bypass_places, out.bypass_places, missing, stream_);
       work_->ready.record(stream_);
     } else {
-      device_set_beside(batch->plan, missing, places, batch->bypass, out.targets, stream_);
+      device_set_beside(batch->probed, missing, places, batch->bypass, out.targets, stream_);
     }
     // Meanwhile the first rows are on their way.
     for (size_t t = 0; t < tables; ++t) {
@@ -308,13 +308,13 @@ void DeviceCall::clip(const DeviceBatch& batch, const DeviceDue& due,
   void* const memory = scratch(clip_bytes);
   const auto& ranks = tables_[0]->sharding().ranks;
   if (ranks == nullptr) {
-    device_clip(normed.data(), tables, batch.unique, count, batch.plan.lines, due.global_clip_norm,
-                factors, memory, clip_bytes, stream_);
+    device_clip(normed.data(), tables, batch.unique, count, batch.probed.lines,
+                due.global_clip_norm, factors, memory, clip_bytes, stream_);
     return;
   }
   double* const total =
       take_from(work_->total, [](DeviceArena& arena) { return arena.take<double>(1); });
-  device_squares(normed.data(), tables, batch.unique, count, batch.plan.lines, total, memory,
+  device_squares(normed.data(), tables, batch.unique, count, batch.probed.lines, total, memory,
                  clip_bytes, stream_);
   auto* const sum = reinterpret_cast<double*>(work_->answer.data());
   read(sum, total, 1);
@@ -351,7 +351,7 @@ void DeviceCall::apply(const DeviceBatch& batch, const DeviceDue& due) {
   }
   const size_t bytes = device_update_scratch(count, tables, most_width);
   device_update(steps.data(), tables, batch.unique.table_first, due.gradients, due.counts,
-                batch.plan.lines, scratch(bytes), bytes, stream_);
+                batch.probed.lines, scratch(bytes), bytes, stream_);
 }
 
 void DeviceCall::end_update(const DeviceBatch& batch, const DeviceDue& due) {
@@ -360,7 +360,7 @@ void DeviceCall::end_update(const DeviceBatch& batch, const DeviceDue& due) {
     const uint32_t first = batch.bypass_first[t], last = batch.bypass_first[t + 1];
     if (last > first) {
       // Other passes that have these rows beside the slots must look again.
-      table.void_plans();
+      table.void_found();
       tiers_[t]->send_back(
           {nullptr, batch.bypass.lines + first * batch.bypass.stride, batch.bypass.stride},
           batch.bypass_places.data() + first, last - first, executor_, stream_);

@@ -95,7 +95,7 @@ void LayerOnDevice::pool(const DeviceBatch& batch, const std::vector<float*>& po
   std::vector<DeviceFeature> features = features_of(batch);
   for (size_t f = 0; f < features.size(); ++f) features[f].pooled = pooled[f];
   const size_t bytes = device_pool_scratch(features.size());
-  device_pool(features.data(), features.size(), batch.plan.lines, batch.unique.inverse,
+  device_pool(features.data(), features.size(), batch.probed.lines, batch.unique.inverse,
               here_.scratch(bytes), bytes, here_.stream());
 }
 
@@ -112,8 +112,8 @@ DeviceBatch* LayerOnDevice::find_batch(int64_t ticket) {
 }
 
 void LayerOnDevice::keep_absent(const DeviceBatch& before, DeviceBatch* batch) {
-  device_drop_absent(before.plan, batch->unique.table_first + call_.tables.size(), batch->count(),
-                     batch->plan, here_.stream());
+  device_drop_absent(before.probed, batch->unique.table_first + call_.tables.size(), batch->count(),
+                     batch->probed, here_.stream());
   batch->lookups = before.lookups;
 }
 
@@ -160,7 +160,7 @@ void LayerOnDevice::keep(const DeviceBatch& batch, const DeviceGradients& gradie
   const size_t note_bytes = device_note_keys_scratch(tables);
   DeviceUnique noted = batch.unique;
   noted.counts = batch.counts();
-  device_note_keys(summed.data(), tables, noted, batch.plan.lines, batch.count(),
+  device_note_keys(summed.data(), tables, noted, batch.probed.lines, batch.count(),
                    here_.scratch(note_bytes), note_bytes, here_.stream());
   const size_t sum_bytes = device_sum_scratch(batch.count(), tables, most_width);
   device_sum(sums.data(), tables, batch.unique.table_first, gradients, here_.scratch(sum_bytes),

@@ -10,7 +10,7 @@
 namespace hotrow {
 namespace {
 
-// Distinct keys planned in one hold of the table's lock: about a millisecond when all come in.
+// Distinct keys looked up in one hold of the table's lock: about a millisecond when all come in.
 constexpr size_t kPieceKeys = 4096;
 // How often the planner steps aside for a step that came while it waited for the one before.
 constexpr int kMostWaits = 4;
@@ -40,7 +40,7 @@ class InOrder {
 struct DevicePrefetch::Piece {
   Piece(DeviceArena& arena, size_t count) {
     unique = DeviceUnique::take(arena, count, 1);
-    plan = DevicePlan::take(arena, count, 1);
+    probed = DeviceProbed::take(arena, count, 1);
     places = arena.take<uint32_t>(count);
     inserted = DeviceInserted::take(arena, count, 1);
     scratch_bytes =
@@ -48,7 +48,7 @@ struct DevicePrefetch::Piece {
     scratch = arena.take<std::byte>(scratch_bytes);
   }
   DeviceUnique unique;
-  DevicePlan plan;
+  DeviceProbed probed;
   uint32_t* places;
   DeviceInserted inserted;
   size_t scratch_bytes;
@@ -101,7 +101,7 @@ void DevicePrefetch::bring_in(const std::vector<int64_t>& keys) {
     if (queue_.stopping()) return;
     const auto lock = lock_beside_steps();
     if (voided_ != voided) return;
-    plan(window, first, std::min(unique_.size(), first + piece_keys()));
+    look_up(window, first, std::min(unique_.size(), first + piece_keys()));
   }
 }
 
@@ -124,7 +124,7 @@ std::unique_lock<std::shared_mutex> DevicePrefetch::lock_beside_steps() {
 
 size_t DevicePrefetch::piece_keys() const { return std::min(kPieceKeys, tier_->chunk_rows()); }
 
-void DevicePrefetch::plan(Window* window, size_t first, size_t last) {
+void DevicePrefetch::look_up(Window* window, size_t first, size_t last) {
   const size_t count = last - first;
   const DeviceStream stream = stream_.get();
   Piece piece = take_from(piece_, [&](DeviceArena& arena) { return Piece(arena, count); });
@@ -134,16 +134,16 @@ void DevicePrefetch::plan(Window* window, size_t first, size_t last) {
   std::memcpy(answer.hashes, unique_.hashes() + first, count * sizeof(uint64_t));
   const uint32_t begins[] = {0, static_cast<uint32_t>(count)};
   // What is found is the window's list of slots.
-  piece.plan.slots = window->slots + first;
+  piece.probed.slots = window->slots + first;
   const InOrder in_order(*tier_, stream);
   copy_async(piece.unique.keys, answer.keys, count, stream);
   copy_async(piece.unique.hashes, answer.hashes, count, stream);
   upload(piece.unique.table_first, begins, 2, stream);
-  device_cache_probe(&tier_->cache(), 1, piece.unique, count, DeviceLookup::kPin, piece.plan,
+  device_cache_probe(&tier_->cache(), 1, piece.unique, count, DeviceLookup::kPin, piece.probed,
                      piece.scratch, piece.scratch_bytes, stream);
-  window->planned = last;
-  copy_async(answer.missing_first, piece.plan.missing_first, 2, stream);
-  copy_async(answer.missing, piece.plan.missing, count, stream);
+  window->looked_up = last;
+  copy_async(answer.missing_first, piece.probed.missing_first, 2, stream);
+  copy_async(answer.missing, piece.probed.missing, count, stream);
   ready_.record(stream);
   ready_.wait();
   const size_t missing = answer.missing_first[1];
@@ -175,7 +175,7 @@ void DevicePrefetch::bring_in_missing(const Piece& piece, const Answer& answer, 
   // A row whose set is full of pinned ones would go through the bypass; here it stays outside.
   const DeviceBypass outside;
   const DeviceInserted& out = piece.inserted;
-  device_cache_insert(&tier_->cache(), 1, piece.unique, piece.plan, missing, piece.places,
+  device_cache_insert(&tier_->cache(), 1, piece.unique, piece.probed, missing, piece.places,
                       DeviceLookup::kPin, RowCache::Admit::kAlways, outside, out, piece.scratch,
                       piece.scratch_bytes, stream);
   copy_async(answer.victim_first, out.victim_first, 2, stream);
@@ -197,10 +197,10 @@ void DevicePrefetch::bring_in_missing(const Piece& piece, const Answer& answer, 
 // --- pins ---------------------------------------------------------------------------------------
 
 void DevicePrefetch::let_go(Window* window) {
-  if (window->planned == 0) return;
+  if (window->looked_up == 0) return;
   const OnDevice here(tier_->device());
   const DeviceStream stream = stream_.get();
-  const uint32_t begins[] = {0, static_cast<uint32_t>(window->planned)};
+  const uint32_t begins[] = {0, static_cast<uint32_t>(window->looked_up)};
   const size_t bytes = device_cache_unpin_scratch(1);
   std::byte* scratch = nullptr;
   uint32_t* const first = take_from(released_, [&](DeviceArena& arena) {
@@ -209,9 +209,9 @@ void DevicePrefetch::let_go(Window* window) {
   });
   const InOrder in_order(*tier_, stream);
   upload(first, begins, 2, stream);
-  device_cache_unpin(&tier_->cache(), 1, first, window->slots, window->planned, scratch, bytes,
+  device_cache_unpin(&tier_->cache(), 1, first, window->slots, window->looked_up, scratch, bytes,
                      stream);
-  window->planned = 0;
+  window->looked_up = 0;
 }
 
 void DevicePrefetch::let_go_of_all() {
@@ -221,13 +221,13 @@ void DevicePrefetch::let_go_of_all() {
 
 void DevicePrefetch::leave_out_free(DeviceStream stream) {
   for (const Window& window : windows_) {
-    device_cache_leave_out_free(tier_->cache(), window.slots, window.planned, stream);
+    device_cache_leave_out_free(tier_->cache(), window.slots, window.looked_up, stream);
   }
 }
 
 void DevicePrefetch::forget() {
   ++voided_;
-  for (Window& window : windows_) window.planned = 0;
+  for (Window& window : windows_) window.looked_up = 0;
 }
 
 size_t DevicePrefetch::bytes() const {

@@ -37,17 +37,17 @@ class DevicePrefetch {
   void let_go_of_all();
   // When slots were freed, on that stream: they are no window's any more.
   void leave_out_free(DeviceStream stream);
-  // When all slots are freed: what was pinned or planned is void.
+  // When all slots are freed: what was pinned or looked up is void.
   void forget();
   // Of the device's memory.
   size_t bytes() const;
 
  private:
-  // Distinct keys [0, planned) of a window were looked up, and pin their slots.
+  // Distinct keys [0, looked_up) of a window were looked up, and pin their slots.
   struct Window {
     DeviceBlock memory;
-    uint32_t* slots = nullptr;  // (planned) on the device; kNoSlot: of no row that is there
-    size_t planned = 0;
+    uint32_t* slots = nullptr;  // (looked_up) on the device; kNoSlot: of no row that is there
+    size_t looked_up = 0;
   };
   struct Piece;
   struct Answer;
@@ -55,8 +55,8 @@ class DevicePrefetch {
   void bring_in(const std::vector<int64_t>& keys);
   std::unique_lock<std::shared_mutex> lock_beside_steps();
   size_t piece_keys() const;
-  // Plans the window's distinct keys [first, last), in the table's lock.
-  void plan(Window* window, size_t first, size_t last);
+  // Looks up the window's distinct keys [first, last), in the table's lock.
+  void look_up(Window* window, size_t first, size_t last);
   void bring_in_missing(const Piece& piece, const Answer& answer, size_t first, size_t missing);
   void let_go(Window* window);
 

@@ -24,12 +24,12 @@ struct Answer {
 }  // namespace
 
 DeviceRankExchange::DeviceRankExchange(const LayerCall& call, DeviceCommunicator& on_gpu,
-                                       DeviceRankWork* work, DeviceRankPlan* plan,
+                                       DeviceRankWork* work, DeviceRankPass* pass,
                                        DeviceStream stream)
     : call_(call),
       on_gpu_(on_gpu),
       work_(work),
-      plan_(plan),
+      pass_(pass),
       stream_(stream),
       ranks_(*call.tables[0]->sharding().ranks),
       size_(static_cast<size_t>(ranks_.size())) {}
@@ -38,10 +38,10 @@ DeviceRankExchange::DeviceRankExchange(const LayerCall& call, DeviceCommunicator
 
 void DeviceRankExchange::collect() {
   RankStage stage(ranks_, "distinct");
-  plan_->tables = call_.tables;
-  plan_->sent.assign(call_.tables.size() * size_, 0);
-  plan_->received = plan_->sent;
-  plan_->failure = RankFailure::of([this] {
+  pass_->tables = call_.tables;
+  pass_->sent.assign(call_.tables.size() * size_, 0);
+  pass_->received = pass_->sent;
+  pass_->failure = RankFailure::of([this] {
     group_keys();
     check_keys();
   });
@@ -49,14 +49,14 @@ void DeviceRankExchange::collect() {
 
 void DeviceRankExchange::group_keys() {
   const size_t tables = call_.tables.size(), groups = tables * size_;
-  plan_->keys = KeyPlaces::of(call_);
-  const size_t count = plan_->keys.count();
-  plan_->all = CallKeys::collect(call_, plan_->keys, &plan_->described, stream_);
-  take_from(plan_->memory, [&](DeviceArena& arena) {
-    plan_->unique = DeviceUnique::take(arena, count, tables);
-    plan_->owners = DeviceOwners::take(arena, count, groups);
-    plan_->placed = DevicePlaced::take(arena, count);
-    plan_->groups = arena.take<DeviceKeyGroup>(groups);
+  pass_->keys = KeyPlaces::of(call_);
+  const size_t count = pass_->keys.count();
+  pass_->all = CallKeys::collect(call_, pass_->keys, &pass_->described, stream_);
+  take_from(pass_->memory, [&](DeviceArena& arena) {
+    pass_->unique = DeviceUnique::take(arena, count, tables);
+    pass_->owners = DeviceOwners::take(arena, count, groups);
+    pass_->placed = DevicePlaced::take(arena, count);
+    pass_->groups = arena.take<DeviceKeyGroup>(groups);
   });
   std::vector<DeviceOwnerRule> rules;
   for (const Table* table : call_.tables) {
@@ -66,29 +66,29 @@ void DeviceRankExchange::group_keys() {
   }
   const size_t bytes =
       std::max(device_unique_scratch(count), device_owners_scratch(count, tables, size_));
-  device_unique({plan_->all.keys, count, plan_->all.table_begins, tables}, plan_->unique,
+  device_unique({pass_->all.keys, count, pass_->all.table_begins, tables}, pass_->unique,
                 scratch(bytes), bytes, stream_);
-  device_owners(plan_->unique, count, tables, ranks_.size(), rules.data(), plan_->owners,
+  device_owners(pass_->unique, count, tables, ranks_.size(), rules.data(), pass_->owners,
                 scratch(bytes), bytes, stream_);
 }
 
 void DeviceRankExchange::check_keys() {
-  const size_t groups = plan_->sent.size();
+  const size_t groups = pass_->sent.size();
   const Answer answer =
       take_from(work_->answer, [&](DeviceArena& arena) { return Answer(arena, groups); });
-  copy_async(answer.wrong, plan_->all.wrong, 1, stream_);
-  copy_async(answer.group_first, plan_->owners.group_first, groups + 1, stream_);
+  copy_async(answer.wrong, pass_->all.wrong, 1, stream_);
+  copy_async(answer.group_first, pass_->owners.group_first, groups + 1, stream_);
   work_->ready.record(stream_);
   work_->ready.wait();
   if (answer.wrong->feature != WrongKeys::kNone) refuse_splits(call_, *answer.wrong);
   if (answer.wrong->key != WrongKeys::kNone) {
-    copy_async(answer.key, plan_->all.keys + answer.wrong->key, 1, stream_);
+    copy_async(answer.key, pass_->all.keys + answer.wrong->key, 1, stream_);
     work_->ready.record(stream_);
     work_->ready.wait();
-    refuse_key(call_, plan_->keys, *answer.wrong, *answer.key);
+    refuse_key(call_, pass_->keys, *answer.wrong, *answer.key);
   }
   for (size_t g = 0; g < groups; ++g) {
-    plan_->sent[g] = answer.group_first[g + 1] - answer.group_first[g];
+    pass_->sent[g] = answer.group_first[g + 1] - answer.group_first[g];
   }
 }
 
@@ -99,17 +99,17 @@ void DeviceRankExchange::exchange_facts(bool insert) {
   for (const size_t t : call_.table_of) ++features[t];
   for (size_t t = 0; t < tables; ++t) {
     for (size_t r = 0; r < size_; ++r) {
-      facts.to(r)[t] = static_cast<int64_t>(plan_->sent[group(t, r)]);
+      facts.to(r)[t] = static_cast<int64_t>(pass_->sent[group(t, r)]);
     }
   }
   facts.exchange(
       [&](const char* what, const Collectives::Work& work) {
         ranks_.run(what + (" of " + call_.tables[0]->name()), work);
       },
-      plan_->failure, call_, features, insert ? "insert, on a GPU" : "read, on a GPU");
+      pass_->failure, call_, features, insert ? "insert, on a GPU" : "read, on a GPU");
   for (size_t t = 0; t < tables; ++t) {
     for (size_t r = 0; r < size_; ++r) {
-      plan_->received[group(t, r)] = static_cast<size_t>(facts.from(r)[t]);
+      pass_->received[group(t, r)] = static_cast<size_t>(facts.from(r)[t]);
     }
   }
 }
@@ -119,48 +119,48 @@ void DeviceRankExchange::send_keys(bool insert) {
   const size_t tables = call_.tables.size();
   const auto key_bytes = [](size_t keys) { return keys * (sizeof(int64_t) + sizeof(uint32_t)); };
   const auto row_bytes = [&](size_t t, size_t rows) { return rows * width(t) * sizeof(float); };
-  plan_->keys_sent.lay_out(tables, size_,
-                           [&](size_t t, size_t r) { return key_bytes(plan_->sent[group(t, r)]); });
-  plan_->keys_received.lay_out(
-      tables, size_, [&](size_t t, size_t r) { return key_bytes(plan_->received[group(t, r)]); });
-  plan_->home_rows.lay_out(
-      tables, size_, [&](size_t t, size_t r) { return row_bytes(t, plan_->sent[group(t, r)]); });
-  plan_->owner_rows.lay_out(tables, size_, [&](size_t t, size_t r) {
-    return row_bytes(t, plan_->received[group(t, r)]);
+  pass_->keys_sent.lay_out(tables, size_,
+                           [&](size_t t, size_t r) { return key_bytes(pass_->sent[group(t, r)]); });
+  pass_->keys_received.lay_out(
+      tables, size_, [&](size_t t, size_t r) { return key_bytes(pass_->received[group(t, r)]); });
+  pass_->home_rows.lay_out(
+      tables, size_, [&](size_t t, size_t r) { return row_bytes(t, pass_->sent[group(t, r)]); });
+  pass_->owner_rows.lay_out(tables, size_, [&](size_t t, size_t r) {
+    return row_bytes(t, pass_->received[group(t, r)]);
   });
   std::vector<DeviceKeyGroup> groups;
   for (size_t t = 0; t < tables; ++t) {
     for (size_t r = 0; r < size_; ++r) {
-      auto* const keys = reinterpret_cast<int64_t*>(plan_->keys_sent.parts[t][r]);
-      groups.push_back({keys, reinterpret_cast<uint32_t*>(keys + plan_->sent[group(t, r)]),
-                        reinterpret_cast<float*>(plan_->home_rows.parts[t][r]), width(t)});
+      auto* const keys = reinterpret_cast<int64_t*>(pass_->keys_sent.parts[t][r]);
+      groups.push_back({keys, reinterpret_cast<uint32_t*>(keys + pass_->sent[group(t, r)]),
+                        reinterpret_cast<float*>(pass_->home_rows.parts[t][r]), width(t)});
     }
   }
-  upload(plan_->groups, groups.data(), groups.size(), stream_);
-  device_place_keys(plan_->unique, plan_->keys.count(), plan_->owners, plan_->groups, groups.size(),
-                    plan_->placed, stream_);
-  exchange("keys", plan_->keys_sent, plan_->keys_received);
+  upload(pass_->groups, groups.data(), groups.size(), stream_);
+  device_place_keys(pass_->unique, pass_->keys.count(), pass_->owners, pass_->groups, groups.size(),
+                    pass_->placed, stream_);
+  exchange("keys", pass_->keys_sent, pass_->keys_received);
   prepare_owner();
 }
 
 void DeviceRankExchange::prepare_owner() {
-  OwnerCall& owner = plan_->owner;
+  OwnerCall& owner = pass_->owner;
   owner = {};
   for (size_t t = 0; t < call_.tables.size(); ++t) {
     for (size_t r = 0; r < size_; ++r) {
-      const size_t count = plan_->received[group(t, r)];
-      const auto* const keys = reinterpret_cast<const int64_t*>(plan_->keys_received.parts[t][r]);
-      auto* const rows = reinterpret_cast<float*>(plan_->owner_rows.parts[t][r]);
+      const size_t count = pass_->received[group(t, r)];
+      const auto* const keys = reinterpret_cast<const int64_t*>(pass_->keys_received.parts[t][r]);
+      auto* const rows = reinterpret_cast<float*>(pass_->owner_rows.parts[t][r]);
       owner.add(t, call_.tables[t]->name().c_str(), keys, count,
                 reinterpret_cast<const uint32_t*>(keys + count), rows);
       owner.gradients.push_back(rows);
     }
   }
-  plan_->owner_ticket = 0;
+  pass_->owner_ticket = 0;
 }
 
 LayerCall DeviceRankExchange::owner_call() const {
-  return {call_.tables, plan_->owner.features, plan_->owner.table_of, call_.executor};
+  return {call_.tables, pass_->owner.features, pass_->owner.table_of, call_.executor};
 }
 
 // --- lookup at the owner, and output dispatcher --------------------------------------------------
@@ -168,10 +168,10 @@ LayerCall DeviceRankExchange::owner_call() const {
 void DeviceRankExchange::look_up(bool insert, size_t* missing) {
   {
     RankStage stage(ranks_, "lookup");
-    plan_->owner_ticket =
-        device_forward_local(owner_call(), insert, plan_->owner.outputs, missing, stream_);
+    pass_->owner_ticket =
+        device_forward_local(owner_call(), insert, pass_->owner.outputs, missing, stream_);
   }
-  exchange("rows", plan_->owner_rows, plan_->home_rows);
+  exchange("rows", pass_->owner_rows, pass_->home_rows);
 }
 
 std::vector<DeviceFeature> DeviceRankExchange::features() const {
@@ -179,7 +179,7 @@ std::vector<DeviceFeature> DeviceRankExchange::features() const {
   for (size_t f = 0; f < call_.features.size(); ++f) {
     DeviceFeature feature;
     feature.segments = call_.features[f].segments;
-    feature.first_key = plan_->keys.first_key[f];
+    feature.first_key = pass_->keys.first_key[f];
     feature.width = width(call_.table_of[f]);
     feature.bare = true;
     features.push_back(feature);
@@ -192,15 +192,15 @@ void DeviceRankExchange::pool(const std::vector<float*>& pooled) {
   std::vector<DeviceFeature> all = features();
   for (size_t f = 0; f < all.size(); ++f) all[f].pooled = pooled[f];
   const size_t bytes = device_pool_scratch(all.size());
-  device_pool(all.data(), all.size(), reinterpret_cast<const std::byte* const*>(plan_->placed.rows),
-              plan_->placed.inverse, scratch(bytes), bytes, stream_);
+  device_pool(all.data(), all.size(), reinterpret_cast<const std::byte* const*>(pass_->placed.rows),
+              pass_->placed.inverse, scratch(bytes), bytes, stream_);
 }
 
 // --- the same way back ---------------------------------------------------------------------------
 
 void DeviceRankExchange::sum_gradients(const std::vector<const float*>& gradients) {
   RankStage stage(ranks_, "sum");
-  const size_t count = plan_->keys.count();
+  const size_t count = pass_->keys.count();
   const std::vector<DeviceFeature> all = features();
   const bool plain = std::all_of(all.begin(), all.end(), [](const DeviceFeature& feature) {
     return feature.segments.plain();
@@ -217,17 +217,17 @@ void DeviceRankExchange::sum_gradients(const std::vector<const float*>& gradient
   for (size_t t = 0; t < call_.tables.size(); ++t) {
     most_width = std::max(most_width, width(t));
     for (size_t r = 0; r < size_; ++r) {
-      sums.push_back({width(t), reinterpret_cast<float*>(plan_->home_rows.parts[t][r])});
+      sums.push_back({width(t), reinterpret_cast<float*>(pass_->home_rows.parts[t][r])});
     }
   }
-  DeviceUnique placed = plan_->unique;
-  placed.counts = plan_->placed.counts;
-  placed.inverse = plan_->placed.inverse;
+  DeviceUnique placed = pass_->unique;
+  placed.counts = pass_->placed.counts;
+  placed.inverse = pass_->placed.inverse;
   const size_t bytes = std::max({device_pool_scratch(all.size()), device_positions_scratch(count),
                                  device_sum_scratch(count, sums.size(), most_width)});
   device_terms(all.data(), gradients.data(), all.size(), terms, scratch(bytes), bytes, stream_);
   device_positions(placed, count, positions, scratch(bytes), bytes, stream_);
-  device_sum(sums.data(), sums.size(), plan_->owners.group_first,
+  device_sum(sums.data(), sums.size(), pass_->owners.group_first,
              {terms.rows, terms.shares, positions.begins, positions.order, count}, scratch(bytes),
              bytes, stream_);
 }
@@ -235,11 +235,11 @@ void DeviceRankExchange::sum_gradients(const std::vector<const float*>& gradient
 void DeviceRankExchange::backward(const std::vector<const float*>& gradients,
                                   const BackwardOptions& options) {
   sum_gradients(gradients);
-  exchange("gradients", plan_->home_rows, plan_->owner_rows);
+  exchange("gradients", pass_->home_rows, pass_->owner_rows);
   RankStage stage(ranks_, "update");
   BackwardOptions here = options;
-  here.ticket = plan_->owner_ticket;
-  device_backward_local(owner_call(), plan_->owner.gradients, here, stream_);
+  here.ticket = pass_->owner_ticket;
+  device_backward_local(owner_call(), pass_->owner.gradients, here, stream_);
 }
 
 void DeviceRankExchange::exchange(const char* leg, const DeviceMessages& sent,

@@ -7,7 +7,7 @@
 
 #include "core/gpu/comm/communicator.h"
 #include "core/gpu/kernels/pooling.h"
-#include "core/gpu/step/rank_plan.h"
+#include "core/gpu/step/rank_pass.h"
 
 namespace hotrow {
 
@@ -17,7 +17,7 @@ class DeviceRankExchange {
  public:
   // All must outlive this. The tables' GPU is the calling thread's.
   DeviceRankExchange(const LayerCall& call, DeviceCommunicator& on_gpu, DeviceRankWork* work,
-                     DeviceRankPlan* plan, DeviceStream stream);
+                     DeviceRankPass* pass, DeviceStream stream);
 
   // Makes this rank's keys distinct and groups them by table and owner; waits for how many.
   void collect();
@@ -48,7 +48,7 @@ class DeviceRankExchange {
   const LayerCall& call_;
   DeviceCommunicator& on_gpu_;
   DeviceRankWork* work_;
-  DeviceRankPlan* plan_;
+  DeviceRankPass* pass_;
   const DeviceStream stream_;
   Collectives& ranks_;
   const size_t size_;

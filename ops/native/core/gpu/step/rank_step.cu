@@ -31,18 +31,18 @@ class RankCallOnDevice {
   DeviceRankWork& work() const { return *tier_.rank_work; }
   DeviceCommunicator& on_gpu() const { return on_gpu_; }
 
-  // The plan of a ticket; with ticket 0 one that nobody waits for, else the oldest.
-  DeviceRankPlan* plan_of(int64_t ticket) const {
-    auto& plans = work().plans;
-    DeviceRankPlan* oldest = nullptr;
-    for (auto& plan : plans) {
-      if (plan->ticket == ticket) return plan.get();
-      if (oldest == nullptr || plan->ticket < oldest->ticket) oldest = plan.get();
+  // The pass of a ticket; with ticket 0 one that nobody waits for, else the oldest.
+  DeviceRankPass* pass_of(int64_t ticket) const {
+    auto& waiting = work().waiting;
+    DeviceRankPass* oldest = nullptr;
+    for (auto& pass : waiting) {
+      if (pass->ticket == ticket) return pass.get();
+      if (oldest == nullptr || pass->ticket < oldest->ticket) oldest = pass.get();
     }
     if (ticket != 0) return nullptr;
-    if (plans.size() >= Table::kPlans) return oldest;
-    plans.push_back(std::make_unique<DeviceRankPlan>());
-    return plans.back().get();
+    if (waiting.size() >= Table::kFoundBatches) return oldest;
+    waiting.push_back(std::make_unique<DeviceRankPass>());
+    return waiting.back().get();
   }
 
  private:
@@ -67,15 +67,15 @@ int64_t device_rank_forward(const LayerCall& call, bool insert, const std::vecto
     // Owners have received its keys, and their rows arrive.
     if (prefetched != nullptr) prefetched->wait();
     const RankCallOnDevice here(call, stream);
-    DeviceRankPlan* const plan = here.plan_of(0);
-    plan->ticket = 0;  // nobody's, if this fails
-    DeviceRankExchange step(call, here.on_gpu(), &here.work(), plan, stream);
+    DeviceRankPass* const pass = here.pass_of(0);
+    pass->ticket = 0;  // nobody's, if this fails
+    DeviceRankExchange step(call, here.on_gpu(), &here.work(), pass, stream);
     step.collect();
     step.send_keys(insert);
     step.look_up(insert, missing);
     if (insert) send_keys_of_next(first);
     step.pool(pooled);
-    if (insert) ticket = plan->ticket = next_ticket();
+    if (insert) ticket = pass->ticket = next_ticket();
   });
   return ticket;
 }
@@ -84,12 +84,12 @@ void device_rank_backward(const LayerCall& call, const std::vector<const float*>
                           const BackwardOptions& options, DeviceStream stream) {
   for_all_ranks(*call.tables[0]->sharding().ranks, [&] {
     const RankCallOnDevice here(call, stream);
-    DeviceRankPlan* plan = options.ticket == 0 ? nullptr : here.plan_of(options.ticket);
+    DeviceRankPass* pass = options.ticket == 0 ? nullptr : here.pass_of(options.ticket);
     const bool again =
-        plan == nullptr || plan->tables != call.tables || !(plan->keys == KeyPlaces::of(call));
-    if (again) plan = here.plan_of(0);
-    plan->ticket = 0;
-    DeviceRankExchange step(call, here.on_gpu(), &here.work(), plan, stream);
+        pass == nullptr || pass->tables != call.tables || !(pass->keys == KeyPlaces::of(call));
+    if (again) pass = here.pass_of(0);
+    pass->ticket = 0;
+    DeviceRankExchange step(call, here.on_gpu(), &here.work(), pass, stream);
     if (again) {
       step.collect();
       step.send_keys(true);

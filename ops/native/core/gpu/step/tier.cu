@@ -4,7 +4,7 @@
 
 #include "core/gpu/kernels/device_code.h"
 #include "core/gpu/kernels/sets.h"
-#include "core/gpu/step/rank_plan.h"
+#include "core/gpu/step/rank_pass.h"
 #include "core/gpu/step/tier.h"
 #include "core/gpu/step/workspace.h"
 #include "core/table/table.h"

@@ -73,7 +73,7 @@ class GpuTier final : public DeviceTier {
   // Rows that were brought up to date in the host tier, since this was last asked.
   size_t take_written_back() { return std::exchange(written_back_, 0); }
 
-  // Memory and plans of the layer whose first table this is.
+  // Memory and passes of the layer whose first table this is.
   std::unique_ptr<DeviceWorkspace> workspace;
   // The same of what is dispatched to other ranks; null without ranks.
   std::unique_ptr<DeviceRankWork> rank_work;

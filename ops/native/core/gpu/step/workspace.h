@@ -23,7 +23,7 @@ struct DeviceBatch {
   std::vector<uint32_t> distinct_first;  // (T + 1) distinct keys before each table
   DeviceUnique unique;                   // on the device
   DeviceLookups counted;                 // on the device; null where each key is one lookup
-  DevicePlan plan;                       // on the device
+  DeviceProbed probed;                   // on the device
   DeviceBypass bypass;
   std::vector<uint32_t> bypass_places;  // (B)
   std::vector<uint32_t> bypass_first;   // (T + 1)
@@ -61,7 +61,7 @@ struct DeviceBatch {
 class DeviceWorkspace {
  public:
   // Of passes that wait for their backward pass, and of a call that nothing follows.
-  DeviceBatch batches[Table::kPlans], own;
+  DeviceBatch batches[Table::kFoundBatches], own;
   DeviceBlock scratch;    // of one kernel after the other
   DeviceBlock described;  // small arrays that describe a call
   DeviceBlock missing;    // of the missing keys of a batch

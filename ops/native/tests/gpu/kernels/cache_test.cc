@@ -85,17 +85,17 @@ class Trainer {
     unique.table_first = device_first.data();
 
     DeviceArena plan_sizes;
-    DevicePlan::take(plan_sizes, room, count_of_tables);
-    const Scratch plan_memory(plan_sizes.used());
-    DeviceArena plan_arena(plan_memory.data(), plan_memory.bytes());
-    const DevicePlan plan = DevicePlan::take(plan_arena, room, count_of_tables);
+    DeviceProbed::take(plan_sizes, room, count_of_tables);
+    const Scratch probed_memory(plan_sizes.used());
+    DeviceArena plan_arena(probed_memory.data(), probed_memory.bytes());
+    const DeviceProbed probed = DeviceProbed::take(plan_arena, room, count_of_tables);
     const Scratch scratch(device_cache_probe_scratch(room, count_of_tables));
-    device_cache_probe(caches_.data(), count_of_tables, unique, room, DeviceLookup::kTrain, plan,
+    device_cache_probe(caches_.data(), count_of_tables, unique, room, DeviceLookup::kTrain, probed,
                        scratch.data(), scratch.bytes(), kStream);
-    const auto missing_first = read_device(plan.missing_first, count_of_tables + 1);
+    const auto missing_first = read_device(probed.missing_first, count_of_tables + 1);
     const size_t missing = missing_first.back();
-    const auto missing_u = read_device(plan.missing, missing);
-    const auto missing_keys = read_device(plan.missing_keys, missing);
+    const auto missing_u = read_device(probed.missing, missing);
+    const auto missing_keys = read_device(probed.missing_keys, missing);
     keys += count;
     hits += count - missing;
 
@@ -121,7 +121,7 @@ class Trainer {
     const bool always = compare && clock_ % 4 == 3;
     const auto admit = always ? RowCache::Admit::kAlways : RowCache::Admit::kIfWorthMore;
     const Scratch more(device_cache_insert_scratch(missing, count_of_tables));
-    device_cache_insert(caches_.data(), count_of_tables, unique, plan, missing,
+    device_cache_insert(caches_.data(), count_of_tables, unique, probed, missing,
                         device_places.data(), DeviceLookup::kTrain, admit,
                         {bypass.data(), kStagingStride}, in, more.data(), more.bytes(), kStream);
 
@@ -141,10 +141,10 @@ class Trainer {
     }
     const DeviceArray<Table::Row> sources(staged);
     device_copy_lines({nullptr, reinterpret_cast<std::byte*>(sources.data()), sizeof(Table::Row)},
-                      {in.targets, nullptr, 0}, plan.missing_first + count_of_tables, missing,
+                      {in.targets, nullptr, 0}, probed.missing_first + count_of_tables, missing,
                       kRowBytes, kStream);
     if (compare)
-      check(batch, first, unique, plan, in, missing, places, victims, bypass.data(), always);
+      check(batch, first, unique, probed, in, missing, places, victims, bypass.data(), always);
 
     // A step adds 1 to every weight.
     const std::vector<float> ones(kWidth, -1.0f);
@@ -162,7 +162,7 @@ class Trainer {
     const Scratch update(device_update_scratch(count, count_of_tables, kWidth));
     device_update(steps.data(), count_of_tables, device_first.data(),
                   {rows.data(), nullptr, device_begins.data(), device_order.data(), count}, nullptr,
-                  plan.lines, update.data(), update.bytes(), kStream);
+                  probed.lines, update.data(), update.bytes(), kStream);
     for (size_t t = 0; t < count_of_tables; ++t) {
       for (const int64_t key : batch[t]) {
         if (tables_[t]->places.count(key) != 0) ++tables_[t]->updates[key];
@@ -173,10 +173,10 @@ class Trainer {
     const auto bypass_places = read_device(in.bypass_places, bypass_first.back());
     write_back(bypass, bypass_first.back(), bypass_places, bypass_first, nullptr);
     const Scratch pins(device_cache_unpin_scratch(count_of_tables));
-    device_cache_unpin(caches_.data(), count_of_tables, device_first.data(), plan.slots, room,
+    device_cache_unpin(caches_.data(), count_of_tables, device_first.data(), probed.slots, room,
                        pins.data(), pins.bytes(), kStream);
     if (!compare) return;
-    const auto slots = read_device(plan.slots, count);
+    const auto slots = read_device(probed.slots, count);
     for (size_t t = 0; t < count_of_tables; ++t) {
       tables_[t]->model.unpin({slots.begin() + first[t], slots.begin() + first[t + 1]});
       CHECK(tables_[t]->model.differences(read_device(caches_[t].sets, caches_[t].set_count)) == 0);
@@ -247,13 +247,13 @@ class Trainer {
   }
 
   void check(const std::vector<std::vector<int64_t>>& batch, const std::vector<uint32_t>& first,
-             const DeviceUnique&, const DevicePlan& plan, const DeviceInserted& in, size_t missing,
-             const std::vector<uint32_t>& places, size_t victim_count, std::byte* bypass,
-             bool always) {
-    const auto slots = read_device(plan.slots, first.back());
-    const auto lines = read_device(plan.lines, first.back());
-    const auto got_places = read_device(plan.places, first.back());
-    const auto missing_u = read_device(plan.missing, missing);
+             const DeviceUnique&, const DeviceProbed& probed, const DeviceInserted& in,
+             size_t missing, const std::vector<uint32_t>& places, size_t victim_count,
+             std::byte* bypass, bool always) {
+    const auto slots = read_device(probed.slots, first.back());
+    const auto lines = read_device(probed.lines, first.back());
+    const auto got_places = read_device(probed.places, first.back());
+    const auto missing_u = read_device(probed.missing, missing);
     const auto targets = read_device(in.targets, missing);
     const auto victims = read_device(in.victims, victim_count);
     const auto evicted = read_device(in.evicted, tables_.size());
@@ -379,21 +379,21 @@ TEST_CASE("device cache: a lookup that only reads changes nothing") {
   unique.hashes = device_hashes.data();
   unique.table_first = first.data();
   DeviceArena sizes;
-  DevicePlan::take(sizes, keys.size(), 1);
+  DeviceProbed::take(sizes, keys.size(), 1);
   const Scratch memory(sizes.used());
   DeviceArena arena(memory.data(), memory.bytes());
-  const DevicePlan plan = DevicePlan::take(arena, keys.size(), 1);
+  const DeviceProbed probed = DeviceProbed::take(arena, keys.size(), 1);
   const Scratch scratch(device_cache_probe_scratch(keys.size(), 1));
-  device_cache_probe(&cache, 1, unique, keys.size(), DeviceLookup::kRead, plan, scratch.data(),
+  device_cache_probe(&cache, 1, unique, keys.size(), DeviceLookup::kRead, probed, scratch.data(),
                      scratch.bytes(), kStream);
-  const auto slots = read_device(plan.slots, keys.size());
+  const auto slots = read_device(probed.slots, keys.size());
   size_t wrong = 0;
   for (size_t i = 0; i < keys.size(); ++i)
     wrong += slots[i] != trainer.table(0).model.find(keys[i]);
   CHECK(wrong == 0);
   CHECK(trainer.table(0).model.differences(read_device(cache.sets, cache.set_count)) == 0);
   CHECK(error_code([&] {
-          device_cache_insert(&cache, 1, unique, plan, 0, nullptr, DeviceLookup::kRead,
+          device_cache_insert(&cache, 1, unique, probed, 0, nullptr, DeviceLookup::kRead,
                               RowCache::Admit::kAlways, {}, {}, nullptr, 0, kStream);
         }) == Code::kInvalidArgument);
 }

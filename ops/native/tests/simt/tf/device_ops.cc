@@ -1,4 +1,4 @@
-// The kernels of tf/device_ops.h on a stream of the emulator, for tests without a GPU. They stand
+// The kernels of tf/layer_ops.h on a stream of the emulator, for tests without a GPU. They stand
 // before those of the CPU: in a process that has them, the training ops are those of a GPU.
 #include "tf/device_ops.h"
 
@@ -11,11 +11,11 @@ namespace {
 
 class EmulatedStream {
  public:
-  explicit EmulatedStream(tf::OpKernelContext*) {}
+  explicit EmulatedStream(tf::OpKernelContext*) : handle_{own()} {}
   // Others read the outputs, and free the inputs, as soon as the op is over.
   ~EmulatedStream() { cudaStreamSynchronize(own()); }
   EmulatedStream(const EmulatedStream&) = delete;
-  void* stream() const { return own(); }
+  const hr_stream* stream() const { return &handle_; }
   int device() const { return 0; }
 
  private:
@@ -27,16 +27,18 @@ class EmulatedStream {
     }();
     return stream;
   }
+
+  const hr_stream handle_;
 };
 
 }  // namespace
 
 REGISTER_KERNEL_BUILDER(Name("HotrowDevice").Device(tf::DEVICE_CPU), DeviceOp<EmulatedStream>);
 REGISTER_KERNEL_BUILDER(Name("HotrowLookup").Device(tf::DEVICE_CPU).Priority(1),
-                        DeviceLookupOp<EmulatedStream>);
+                        LookupOp<EmulatedStream>);
 REGISTER_KERNEL_BUILDER(Name("HotrowBackward").Device(tf::DEVICE_CPU).Priority(1),
-                        DeviceBackwardOp<EmulatedStream>);
+                        BackwardOp<EmulatedStream>);
 REGISTER_KERNEL_BUILDER(Name("HotrowCommit").Device(tf::DEVICE_CPU).Priority(1),
-                        DeviceCommitOp<EmulatedStream>);
+                        CommitOp<EmulatedStream>);
 
 }  // namespace hotrow_tf

@@ -58,7 +58,7 @@ struct MessagesIn {
 };
 using Messages = MessagesIn<MessageBytes, 8>;
 
-struct RankPlan {
+struct RankPass {
   static constexpr int64_t kHeld = -1;  // somebody uses it
   std::atomic<int64_t> ticket{0};       // of the forward pass; 0: nobody waits for it
   RankFailure failure;                  // of this rank, in `collect`
@@ -69,27 +69,27 @@ struct RankPlan {
   int64_t owner_ticket = 0;          // of the local forward pass
 };
 
-// A plan that nobody else gets meanwhile; free when this goes.
-class HeldPlan {
+// A pass that nobody else gets meanwhile; free when this goes.
+class HeldPass {
  public:
-  HeldPlan() = default;
-  explicit HeldPlan(RankPlan* held) : plan_(held) {}
-  HeldPlan(HeldPlan&& other) noexcept : plan_(std::exchange(other.plan_, nullptr)) {}
-  HeldPlan& operator=(HeldPlan&& other) noexcept {
-    std::swap(plan_, other.plan_);
+  HeldPass() = default;
+  explicit HeldPass(RankPass* held) : pass_(held) {}
+  HeldPass(HeldPass&& other) noexcept : pass_(std::exchange(other.pass_, nullptr)) {}
+  HeldPass& operator=(HeldPass&& other) noexcept {
+    std::swap(pass_, other.pass_);
     return *this;
   }
-  ~HeldPlan() {
-    if (plan_ != nullptr) plan_->ticket = 0;
+  ~HeldPass() {
+    if (pass_ != nullptr) pass_->ticket = 0;
   }
 
-  RankPlan* get() const { return plan_; }
-  RankPlan* operator->() const { return plan_; }
+  RankPass* get() const { return pass_; }
+  RankPass* operator->() const { return pass_; }
   // Leaves it to the backward pass of this ticket.
-  void leave_to(int64_t ticket) { std::exchange(plan_, nullptr)->ticket = ticket; }
+  void leave_to(int64_t ticket) { std::exchange(pass_, nullptr)->ticket = ticket; }
 
  private:
-  RankPlan* plan_ = nullptr;
+  RankPass* pass_ = nullptr;
 };
 
 }  // namespace hotrow

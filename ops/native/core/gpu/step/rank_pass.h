@@ -1,5 +1,5 @@
 // What a forward pass dispatched of tables on ranks whose rows are on GPUs, so that its backward
-// pass goes the same way. The sibling of ranks/plan.h. R ranks, T tables, N keys at home, U
+// pass goes the same way. The sibling of ranks/rank_pass.h. R ranks, T tables, N keys at home, U
 // distinct ones.
 #pragma once
 
@@ -11,7 +11,7 @@
 #include "core/gpu/kernels/places.h"
 #include "core/gpu/kernels/runtime.h"
 #include "core/gpu/step/call_keys.h"
-#include "core/ranks/plan.h"
+#include "core/ranks/rank_pass.h"
 
 namespace hotrow {
 
@@ -31,7 +31,7 @@ class DeviceMessageBytes {
 // Rows begin where 16 bytes can be read at once.
 using DeviceMessages = MessagesIn<DeviceMessageBytes, 16>;
 
-struct DeviceRankPlan {
+struct DeviceRankPass {
   int64_t ticket = 0;  // of the forward pass; 0: nobody waits for it
   std::vector<Table*> tables;
   RankFailure failure;  // of this rank, in `collect`
@@ -64,7 +64,7 @@ struct DeviceRankPlan {
 // Of the layer whose first table it belongs to. A call has it alone.
 struct DeviceRankWork {
   std::mutex mutex;
-  std::vector<std::unique_ptr<DeviceRankPlan>> plans;
+  std::vector<std::unique_ptr<DeviceRankPass>> waiting;
   DeviceBlock scratch;  // of one kernel after the other
   DeviceBlock terms;    // of a backward pass
   PinnedBlock answer;
@@ -73,7 +73,7 @@ struct DeviceRankWork {
 
   void note_bytes() {
     size_t total = scratch.bytes() + terms.bytes();
-    for (const auto& plan : plans) total += plan->bytes();
+    for (const auto& pass : waiting) total += pass->bytes();
     bytes = total;
   }
 };
