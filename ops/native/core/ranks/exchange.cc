@@ -5,6 +5,7 @@
 
 #include "core/comm/rank_stage.h"
 #include "core/ranks/facts.h"
+#include "core/table/device_tier.h"
 #include "core/table/replica_cache.h"
 
 namespace hotrow {
@@ -154,7 +155,7 @@ void RankExchange::prefetch() {
   OwnerCall wanted;
   std::vector<int64_t> keys;
   for (size_t t = 0; t < call_.tables.size(); ++t) {
-    if (call_.tables[t]->cache() == nullptr && call_.tables[t]->tier() == nullptr) continue;
+    if (call_.tables[t]->tier().slots() == 0) continue;
     wanted.features.clear();
     const std::vector<std::byte*> nowhere(size_, nullptr);
     pass_->tables[t]->look_up(nowhere.data(), &wanted);

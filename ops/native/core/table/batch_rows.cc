@@ -140,7 +140,7 @@ void BatchRows::find_rows(size_t g, Missing missing) {
   group.elsewhere.resize(distinct);
   {
     GroupLock lock(*table_, g, missing == Missing::kReadDefault ? 0 : groups_);
-    if (table_->cache() == nullptr) {
+    if (table_->ram_tier() == nullptr) {
       find_in_host(group, missing);
     } else {
       find_in_tiers(g, missing);
@@ -156,7 +156,7 @@ void BatchRows::find_rows(size_t g, Missing missing) {
 }
 
 void BatchRows::end_find(Missing missing) {
-  if (table_->cache() != nullptr && missing != Missing::kReadDefault) {
+  if (table_->ram_tier() != nullptr && missing != Missing::kReadDefault) {
     CacheCounts counts;
     for (size_t g = 0; g < groups_; ++g) counts += all_[g].cached;
     // The groups stalled beside each other, on so many threads.

@@ -4,7 +4,7 @@
 
 #include "core/table/batch_rows.h"
 #include "core/table/host_search.h"
-#include "core/table/prefetch.h"
+#include "core/table/ram_tier.h"
 
 namespace hotrow {
 namespace {
@@ -65,7 +65,7 @@ class Stopwatch {
 
 void BatchRows::find_in_tiers(size_t g, Missing missing) {
   Group& group = all_[g];
-  RowCache& cache = *table_->cache();
+  RowCache& cache = table_->ram_tier()->cache();
   const bool training = missing != Missing::kReadDefault;
   const size_t distinct = group.unique.size();
   const int64_t* keys = group.unique.keys();
@@ -92,7 +92,7 @@ void BatchRows::find_in_tiers(size_t g, Missing missing) {
         if (slot != RowCache::kNone && cache.loading(slot)) {
           // Until its line is there, the host tier's is as new; a reader takes that one.
           const Stopwatch waited(&group.cached.stall_ns);
-          if (!training || !table_->mover()->wait_for(slot)) slot = RowCache::kNone;
+          if (!training || !table_->ram_tier()->wait_for(slot)) slot = RowCache::kNone;
         }
         if (missing == Missing::kInsert) cache.note_use(hashes[u], slot);
         hit_lookups += slot == RowCache::kNone ? 0 : counts[u];
@@ -127,7 +127,7 @@ void BatchRows::find_in_tiers(size_t g, Missing missing) {
 }
 
 void BatchRows::take_slot(Group& group, size_t u, uint32_t slot) {
-  RowCache& cache = *table_->cache();
+  RowCache& cache = table_->ram_tier()->cache();
   group.places[u] = cache.place(slot);
   group.lines[u] = cache.line(slot);
   group.pinned.push_back(slot);
@@ -136,7 +136,7 @@ void BatchRows::take_slot(Group& group, size_t u, uint32_t slot) {
 }
 
 void BatchRows::bring_in(Group& group, size_t missed) {
-  RowCache& cache = *table_->cache();
+  RowCache& cache = table_->ram_tier()->cache();
   const int64_t* keys = group.unique.keys();
   const uint64_t* hashes = group.unique.hashes();
   const size_t row_bytes = sizeof(RowHeader) + table_->line_bytes();
@@ -146,7 +146,7 @@ void BatchRows::bring_in(Group& group, size_t missed) {
     const uint32_t slot = cache.choose(hashes[u], RowCache::Admit::kIfWorthMore);
     // Not worth a slot: the batch works on the host tier's line.
     if (slot == RowCache::kNone) continue;
-    if (cache.used(slot)) table_->give_up(slot, &group.cached);
+    if (cache.used(slot)) table_->ram_tier()->evict(slot, &group.cached);
     cache.put(slot, hashes[u], keys[u], group.places[u]);
     std::memcpy(cache.line(slot), group.lines[u], row_bytes);
     ++group.cached.inserted;
@@ -155,7 +155,7 @@ void BatchRows::bring_in(Group& group, size_t missed) {
 }
 
 void BatchRows::bring_in_from_disk(Group& group, size_t missed, bool training) {
-  RowCache& cache = *table_->cache();
+  RowCache& cache = table_->ram_tier()->cache();
   const LineLog& log = *table_->shape().log;
   const size_t stride = table_->shape().stride;
   const int64_t* keys = group.unique.keys();
@@ -175,7 +175,7 @@ void BatchRows::bring_in_from_disk(Group& group, size_t missed, bool training) {
     } else {
       const uint32_t slot = cache.choose(hashes[u], RowCache::Admit::kIfWorthMore);
       if (slot != RowCache::kNone) {
-        if (cache.used(slot)) table_->give_up(slot, &group.cached);
+        if (cache.used(slot)) table_->ram_tier()->evict(slot, &group.cached);
         cache.put(slot, hashes[u], keys[u], place);
         ++group.cached.inserted;
         take_slot(group, u, slot);

@@ -1,5 +1,6 @@
-// The device tier of a table in the memory of a GPU, as the table sees it. gpu/step/tier.h is the
-// one there is; a core that was built without CUDA refuses to make it (gpu/step/absent.cc).
+// The device tier of a table, as the table sees it: slots for its hot rows. One class for each
+// device that it can be on: none (below), RAM (table/ram_tier.h), the memory of a GPU
+// (gpu/step/tier.h).
 #pragma once
 
 #include <cstddef>
@@ -23,13 +24,12 @@ class DeviceTier {
   virtual size_t bytes() const = 0;
   // Brings the host tier up to date; rows stay where they are, clean. Returns how many were behind.
   virtual size_t settle() = 0;
-  // Brings rows that are on their way from the device to the host tier.
-  virtual void finish() = 0;
   // Frees all slots; rows on their way are lost, too.
   virtual void clear() = 0;
   // The headers of rows in slots; a clock of Partition::kFree where a key has none. Both (count).
+  // In RAM also from several threads, for keys of different partitions; so is drop.
   virtual void read_headers(const int64_t* keys, size_t count, RowHeader* headers) = 0;
-  // Frees the slots of keys, (count), that lose their rows.
+  // Frees the slots of keys, (count), that lose their rows. Each has a slot.
   virtual void drop(const int64_t* keys, size_t count) = 0;
 
   // As Prefetch::add and wait; without the table's lock.
@@ -39,6 +39,21 @@ class DeviceTier {
   virtual void let_go_of_windows() = 0;
   // As RowCache::expect, for keys, (count), each of them used uses[i] times.
   virtual void expect(const int64_t* keys, const uint32_t* uses, size_t count) = 0;
+};
+
+// Of a table whose rows are in the host tier alone.
+class NoTier final : public DeviceTier {
+ public:
+  size_t slots() const override { return 0; }
+  size_t bytes() const override { return 0; }
+  size_t settle() override { return 0; }
+  void clear() override {}
+  void read_headers(const int64_t* keys, size_t count, RowHeader* headers) override;
+  void drop(const int64_t*, size_t) override {}
+  void prefetch(const int64_t*, size_t) override {}
+  void wait_for_prefetch() override {}
+  void let_go_of_windows() override {}
+  void expect(const int64_t*, const uint32_t*, size_t) override {}
 };
 
 // For the table's options. Fails with FailedPrecondition when there is no GPU or no CUDA.

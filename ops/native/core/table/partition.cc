@@ -29,9 +29,6 @@ RowShape::RowShape(const TableOptions& table)
       host_stride(options.disk.empty() ? stride : sizeof(RowHeader)),
       first_shift(0),
       kernels(&hotrow::kernels()) {
-  if (options.cache.rows > 0 && options.cache.device == CacheDevice::kRam) {
-    cache = std::make_unique<RowCache>(stride, options.cache.rows, options.cache.policy);
-  }
   while ((host_stride << (first_shift + 1)) <= kFirstBlockBytes) ++first_shift;
 }
 
@@ -160,13 +157,6 @@ void Partition::remove(uint32_t place) {
   make_free(place);
 }
 
-bool Partition::write_back(uint32_t slot) {
-  RowCache& cache = *shape_->cache;
-  const bool behind = write_back(cache.place(slot), cache.line(slot));
-  cache.set_dirty(slot, false);
-  return behind;
-}
-
 bool Partition::write_back(uint32_t place, const std::byte* row) {
   // Looked up for training and not updated: no news for snapshots.
   if (shape_->log == nullptr) {
@@ -261,8 +251,7 @@ bool Partition::expired(const RowHeader& row, uint32_t step) const {
          (row.count < expiry.rare_count && age > expiry.rare_after_steps);
 }
 
-template <typename Visit>
-void Partition::each_in_turn(uint32_t step, Visit&& visit) {
+void Partition::list_expired(uint32_t step, std::vector<uint32_t>* places) {
   const ExpiryOptions& expiry = shape_->options.expiry;
   if (places_ == 0) return;
   const size_t share = (places_ + expiry.sweep_steps - 1) / expiry.sweep_steps;
@@ -271,34 +260,14 @@ void Partition::each_in_turn(uint32_t step, Visit&& visit) {
     const uint32_t place = static_cast<uint32_t>(sweep_place++);
     const RowHeader row = newest_header(place);
     // A clock ahead of the table's came with an import; in the device tier the row may be older.
-    if (expired(row, step) || (row.clock > step && row.clock != kFree)) visit(place, row);
+    if (expired(row, step) || (row.clock > step && row.clock != kFree)) places->push_back(place);
   }
-}
-
-void Partition::list_expired(uint32_t step, std::vector<uint32_t>* places) {
-  each_in_turn(step, [&](uint32_t place, const RowHeader&) { places->push_back(place); });
 }
 
 void Partition::expire(uint32_t place, uint32_t step) {
   tombstones[header(place).key] = step;
   ++totals.expired;
   remove(place);
-}
-
-void Partition::sweep(uint32_t step, Prefetch* prefetch) {
-  each_in_turn(step, [&](uint32_t place, const RowHeader& row) {
-    // The row in the device tier is newer.
-    const uint32_t slot =
-        shape_->cache == nullptr ? RowCache::kNone : shape_->cache->find(hash_at(place), row.key);
-    if (slot != RowCache::kNone) {
-      if (!expired(shape_->cache->header(slot), step)) return;
-      if (shape_->cache->loading(slot)) (void)prefetch->wait_for(slot);
-      shape_->cache->release(slot);
-    } else if (!expired(row, step)) {
-      return;
-    }
-    expire(place, step);
-  });
 }
 
 size_t Partition::export_rows(size_t first, size_t count, const RowArrays& out,

@@ -19,8 +19,6 @@
 
 namespace hotrow {
 
-class Prefetch;
-
 // What the partitions of a table share.
 struct RowShape {
   explicit RowShape(const TableOptions& options);
@@ -51,8 +49,6 @@ struct RowShape {
   size_t host_stride;  // of what the host tier has in memory: the same, or a header alone
   unsigned first_shift;
   const Kernels* kernels;
-  // The device tier, or null. What is in it is newer than what lies here.
-  std::unique_ptr<RowCache> cache;
   // The lines on disk, or null: they lie behind their headers. A row has its line in the device
   // tier, in the bypass of its partition, or here.
   std::unique_ptr<LineLog> log;
@@ -123,9 +119,8 @@ class Partition {
     if (watching_) note_write(place);
   }
   bool watching() const { return watching_; }
-  // Brings a row up to date from its slot in the device tier. Returns whether it was behind.
-  bool write_back(uint32_t slot);
-  // The same from memory. row: header and line.
+  // Brings a row up to date from its slot in the device tier. row: header and line. Returns whether
+  // it was behind.
   bool write_back(uint32_t place, const std::byte* row);
 
   // --- lines on disk ----------------------------------------------------------------------------
@@ -142,14 +137,13 @@ class Partition {
   // Copies headers and lines of rows that are up to date. rows: (count, stride).
   void copy_rows(const uint32_t* places, size_t count, std::byte* rows) const;
 
-  // Looks at its share of the places and removes rows that expired at this step. prefetch: null
-  // when the table has none.
-  void sweep(uint32_t step, Prefetch* prefetch);
-  // The same in two parts, when newer headers are on a GPU: the places to ask for, then those of
-  // rows that expired there, too.
+  // Looks at the next share of the places for rows that look expired at this step, and lists where
+  // they are. Those that did in the device tier, too, are then to `expire`.
   void list_expired(uint32_t step, std::vector<uint32_t>* places);
   bool expired(const RowHeader& row, uint32_t step) const;
   void expire(uint32_t place, uint32_t step);
+  // The header of a row where it is newest, but in the device tier.
+  const RowHeader& newest_header(uint32_t place) const;
   // Copies the rows at places [first, ...) until `count` rows; returns how many, and the place
   // after them.
   size_t export_rows(size_t first, size_t count, const RowArrays& out, size_t* next) const;
@@ -185,11 +179,6 @@ class Partition {
   };
 
   void note_write(uint32_t place);
-  // The header of a row where it is newest.
-  const RowHeader& newest_header(uint32_t place) const;
-  // visit(place, header) for those of the next share of places that look expired here.
-  template <typename Visit>
-  void each_in_turn(uint32_t step, Visit&& visit);
   void put_line(uint32_t place, const std::byte* line);
   uint32_t append_place();
   uint32_t take_place();

@@ -7,6 +7,7 @@
 #include "core/base/hash.h"
 #include "core/table/batch_rows.h"
 #include "core/table/host_search.h"
+#include "core/table/ram_tier.h"
 #include "core/table/table.h"
 
 namespace hotrow {
@@ -22,8 +23,10 @@ constexpr auto kRetry = std::chrono::milliseconds(1);
 
 }  // namespace
 
-Prefetch::Prefetch(Table& table)
+Prefetch::Prefetch(Table& table, RamTier& tier)
     : table_(&table),
+      tier_(&tier),
+      cache_(&tier.cache()),
       reader_([this] { run_reader(); }),
       queue_([this](const std::vector<int64_t>& keys) { bring_in(keys); }) {}
 
@@ -96,7 +99,7 @@ void Prefetch::take_in(const std::vector<int64_t>& keys) {
 }
 
 void Prefetch::look_up(size_t first, size_t last) {
-  RowCache& cache = *table_->cache();
+  RowCache& cache = *cache_;
   const int64_t* keys = keys_.data() + first;
   const uint64_t* hashes = hashes_.data() + first;
   Window& window = windows_.back();
@@ -141,7 +144,7 @@ void Prefetch::look_up(size_t first, size_t last) {
                   }
                   const uint32_t slot = cache.choose(hashes[u], RowCache::Admit::kAlways);
                   if (slot == RowCache::kNone) return;
-                  if (cache.used(slot)) table_->give_up(slot, &counts);
+                  if (cache.used(slot)) tier_->evict(slot, &counts);
                   ++counts.prefetched;
                   if (beside != nullptr) {
                     // In memory for a lookup, and newer than on disk.
@@ -244,7 +247,7 @@ void Prefetch::read(const std::vector<Load>& loads, Report&& report) const {
 
 bool Prefetch::wait_for(uint32_t slot) {
   // Tickets are numbers of 32 bits; those of loads that are not open are near each other.
-  const uint32_t index = table_->cache()->place(slot) - static_cast<uint32_t>(first_);
+  const uint32_t index = cache_->place(slot) - static_cast<uint32_t>(first_);
   {
     std::unique_lock lock(progress_);
     progressed_.wait(lock, [&] { return loaded_ > first_ + index; });
@@ -254,9 +257,9 @@ bool Prefetch::wait_for(uint32_t slot) {
 
 bool Prefetch::open(Load* load) {
   if (load->failed) {
-    table_->cache()->release(load->slot);
+    cache_->release(load->slot);
   } else {
-    table_->cache()->open(load->slot, load->place);
+    cache_->open(load->slot, load->place);
   }
   load->open = true;
   return !load->failed;
@@ -282,7 +285,7 @@ void Prefetch::finish_loading() {
 void Prefetch::let_go(size_t most) {
   Window& oldest = windows_.front();
   const size_t left = oldest.slots.size() - std::min(most, oldest.slots.size());
-  table_->cache()->unpin(oldest.slots.data() + left, oldest.slots.size() - left, oldest.pin);
+  cache_->unpin(oldest.slots.data() + left, oldest.slots.size() - left, oldest.pin);
   oldest.slots.resize(left);
   if (left == 0) windows_.pop_front();
 }

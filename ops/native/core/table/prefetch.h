@@ -15,6 +15,7 @@
 
 namespace hotrow {
 
+class RamTier;
 class Table;
 
 // A window is looked up in the table's lock, a piece at a time: its rows that are in the device
@@ -24,7 +25,8 @@ class Table;
 // the step, which creates rows in its own order.
 class Prefetch {
  public:
-  explicit Prefetch(Table& table);
+  // The tier is not finished yet, but for its cache.
+  Prefetch(Table& table, RamTier& tier);
   ~Prefetch();
 
   // Takes the keys of the next window, those of its batches one after the other; copies them.
@@ -78,6 +80,8 @@ class Prefetch {
   uint64_t looked_up() const { return first_ + loads_.size(); }
 
   Table* table_;
+  RamTier* tier_;
+  RowCache* cache_;
 
   // The planner's own.
   size_t kept_ = 0;               // keys of the window

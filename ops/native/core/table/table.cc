@@ -10,11 +10,16 @@
 
 #include "core/table/batch_rows.h"
 #include "core/table/device_tier.h"
-#include "core/table/prefetch.h"
+#include "core/table/ram_tier.h"
 #include "core/table/replica_cache.h"
 #include "core/table/snapshot.h"
 
 namespace hotrow {
+
+void NoTier::read_headers(const int64_t* keys, size_t count, RowHeader* headers) {
+  for (size_t i = 0; i < count; ++i) headers[i] = {keys[i], Partition::kFree, 0};
+}
+
 namespace {
 
 // sqrt(1 - beta_2^t) / (1 - beta_1^t), until it is 1 in float32.
@@ -53,7 +58,7 @@ Table::Table(std::string name, const TableOptions& options, int32_t shards, bool
   if (options.expiry.sweep_steps == 0)
     fail(Code::kInvalidArgument, "table %s: sweep_steps 0; at least 1", name_.c_str());
   if (!options.disk.empty()) {
-    if (cache() == nullptr) {
+    if (options.cache.rows == 0 || on_gpu()) {
       fail(Code::kInvalidArgument, "table %s: rows on disk need a cache in RAM of at least 1 row",
            name_.c_str());
     }
@@ -69,10 +74,7 @@ Table::Table(std::string name, const TableOptions& options, int32_t shards, bool
   if (sharding_.ranks != nullptr && sharding_.staleness.any()) {
     stale_ = std::make_unique<StaleState>(shape_.layout, sharding_.staleness, sharding_.size());
   }
-  if (options.cache.rows > 0 && options.cache.device == CacheDevice::kGpu) {
-    tier_ = make_gpu_tier(*this);
-  }
-  if (sharding_.ranks != nullptr && cache() != nullptr) mover_ = std::make_unique<Prefetch>(*this);
+  make_tier();
 }
 
 Table::~Table() {
@@ -86,7 +88,7 @@ void Table::forget_old_rows() {
 
 void Table::check_sharding() const {
   if (sharding_.ranks == nullptr) return;
-  if (options().cache.rows == 0 || options().cache.device != CacheDevice::kGpu) return;
+  if (!on_gpu()) return;
   const Scheme scheme = sharding_.scheme;
   if (scheme != Scheme::kRow && scheme != Scheme::kTable) {
     fail(Code::kUnimplemented,
@@ -108,6 +110,18 @@ void Table::make_partitions() {
   for (size_t p = 0; p < count; ++p) partitions_.emplace_back(shape_, memory_, count, p);
 }
 
+void Table::make_tier() {
+  if (options().cache.rows == 0) {
+    tier_ = std::make_unique<NoTier>();
+  } else if (on_gpu()) {
+    tier_ = make_gpu_tier(*this);
+  } else {
+    auto tier = std::make_unique<RamTier>(*this);
+    ram_tier_ = tier.get();
+    tier_ = std::move(tier);
+  }
+}
+
 size_t Table::size() const {
   std::shared_lock lock(mutex_);
   size_t total = 0;
@@ -117,8 +131,7 @@ size_t Table::size() const {
 
 size_t Table::bytes() const {
   std::shared_lock lock(mutex_);
-  size_t total = memory_.bytes() + (cache() == nullptr ? 0 : cache()->bytes());
-  if (tier_ != nullptr) total += tier_->bytes();
+  size_t total = memory_.bytes() + tier_->bytes();
   for (const Partition& partition : partitions_) total += partition.bytes();
   if (shape_.log != nullptr) total += shape_.log->bytes();
   return total;
@@ -240,7 +253,7 @@ void Table::clear() {
   std::unique_lock lock(mutex_);
   check_no_snapshot("clear it");
   passes.forget();
-  drop_cache();
+  tier_->clear();
   for (Partition& partition : partitions_) partition.clear();
   memory_.clear();
   if (shape_.log != nullptr) shape_.log->clear();
@@ -255,7 +268,7 @@ Table::Statistics Table::statistics() const {
   s.bytes = bytes();
   std::shared_lock lock(mutex_);
   s.lookups = lookups_;
-  s.cache_slots = tier_ != nullptr ? tier_->slots() : cache() == nullptr ? 0 : cache()->slots();
+  s.cache_slots = tier_->slots();
   s.cache = cache_counts_;
   if (shape_.log != nullptr) {
     const LineLog::Statistics disk = shape_.log->statistics();
@@ -308,7 +321,7 @@ std::unique_ptr<Snapshot> Table::open_snapshot(bool due_only) {
 // --- the device tier ----------------------------------------------------------------------------
 
 void Table::settle() const {
-  if (cache() == nullptr && tier_ == nullptr) return;
+  if (tier_->slots() == 0) return;
   std::unique_lock lock(mutex_);
   // What a table holds does not change; only where.
   const_cast<Table*>(this)->settle_in_lock();
@@ -316,28 +329,7 @@ void Table::settle() const {
 
 void Table::settle_in_lock() {
   if (!unsettled_) return;
-  if (tier_ != nullptr) {
-    cache_counts_.written_back += tier_->settle();
-    unsettled_ = false;
-    void_found();
-    return;
-  }
-  RowCache& cached = *cache();
-  for (size_t i = 0; i < cached.slots(); ++i) {
-    const uint32_t slot = static_cast<uint32_t>(i);
-    if (!cached.used(slot) || !cached.dirty(slot)) continue;
-    const int64_t key = cached.header(slot).key;
-    Partition& partition = partitions_[partition_number(key, mix64(static_cast<uint64_t>(key)))];
-    std::unique_lock lock(partition.mutex, std::defer_lock);
-    if (snapshot_ != nullptr) lock.lock();
-    cache_counts_.written_back += partition.write_back(slot) ? 1 : 0;
-  }
-  for (Partition& partition : partitions_) {
-    if (partition.bypass.size() == 0) continue;
-    std::unique_lock lock(partition.mutex, std::defer_lock);
-    if (snapshot_ != nullptr) lock.lock();
-    partition.leave_bypass(BypassRows::Keep::kNone);
-  }
+  cache_counts_.written_back += tier_->settle();
   unsettled_ = false;
   // What was found thinks that their rows are marked as dirty.
   void_found();
@@ -345,45 +337,15 @@ void Table::settle_in_lock() {
 
 void Table::empty_cache() {
   settle_in_lock();
-  drop_cache();
-}
-
-void Table::drop_cache() {
-  if (tier_ != nullptr) tier_->clear();
-  if (cache() == nullptr) return;
-  if (mover_ != nullptr) {
-    mover_->finish_loading();
-    mover_->forget();
-  }
-  cache()->clear();
-}
-
-void Table::give_up(uint32_t slot, CacheCounts* counts) {
-  const int64_t key = cache()->header(slot).key;
-  if (cache()->dirty(slot)) {
-    const size_t number = partition_number(key, mix64(static_cast<uint64_t>(key)));
-    counts->written_back += partitions_[number].write_back(slot) ? 1 : 0;
-  }
-  ++counts->evicted;
-  cache()->release(slot);
+  tier_->clear();
 }
 
 void Table::prefetch(const int64_t* keys, size_t count) {
   check_keys(keys, count);
-  if (tier_ != nullptr) tier_->prefetch(keys, count);
-  if (cache() == nullptr) return;
-  // On ranks it is there: a thread that others wait for must not wait for the lock.
-  if (sharding_.ranks == nullptr) {
-    std::unique_lock lock(mutex_);
-    if (mover_ == nullptr) mover_ = std::make_unique<Prefetch>(*this);
-  }
-  mover_->add(keys, count);
+  tier_->prefetch(keys, count);
 }
 
-void Table::wait_for_prefetch() {
-  if (tier_ != nullptr) tier_->wait_for_prefetch();
-  if (mover_ != nullptr) mover_->wait();
-}
+void Table::wait_for_prefetch() { tier_->wait_for_prefetch(); }
 
 size_t Table::warm_up(const int64_t* keys, const uint32_t* counts, size_t count, double share) {
   check_keys(keys, count);
@@ -422,10 +384,9 @@ size_t Table::warm_up_own(const int64_t* keys, const uint32_t* counts, size_t co
   const size_t room = static_cast<size_t>(share * static_cast<double>(slots));
   {
     std::unique_lock lock(mutex_);
-    if (tier_ != nullptr) tier_->expect(keys, uses.data(), count);
+    tier_->expect(keys, uses.data(), count);
     for (uint32_t i : order) {
       const uint64_t hash = mix64(static_cast<uint64_t>(keys[i]));
-      if (cache() != nullptr) cache()->expect(hash, uses[i]);
       const Partition& partition = partitions_[partition_number(keys[i], hash)];
       if (best.size() < room && partition.find(hash, keys[i]) != Partition::kAbsent) {
         best.push_back(keys[i]);
@@ -438,14 +399,13 @@ size_t Table::warm_up_own(const int64_t* keys, const uint32_t* counts, size_t co
   {
     // What it pinned is for no batch.
     std::unique_lock lock(mutex_);
-    if (tier_ != nullptr) tier_->let_go_of_windows();
-    if (mover_ != nullptr) mover_->let_go_of_all();
+    tier_->let_go_of_windows();
   }
   return statistics().cache.prefetched - before;
 }
 
 std::unique_lock<std::shared_mutex> Table::lock_beside_steps() {
-  // A mutex is not fair: without this, a step could wait until the mover is through.
+  // A mutex is not fair: without this, a step could wait until prefetching is through.
   for (;;) {
     while (steps_waiting.load() > 0) std::this_thread::yield();
     std::unique_lock lock(mutex_);
@@ -455,19 +415,9 @@ std::unique_lock<std::shared_mutex> Table::lock_beside_steps() {
 
 std::byte* Table::line_to_update(int64_t key, uint64_t hash, uint32_t place) {
   if (place == Partition::kAbsent) return nullptr;
-  uint32_t slot = cache() == nullptr ? RowCache::kNone : cache()->find(hash, key);
-  if (slot != RowCache::kNone && cache()->loading(slot) && !mover_->wait_for(slot)) {
-    slot = RowCache::kNone;
-  }
-  if (slot == RowCache::kNone) {
-    Partition& partition = partitions_[partition_number(key, hash)];
-    if (shape_.log == nullptr) return partition.at(place);
-    unsettled_ = true;
-    return partition.bring_in(place);
-  }
-  cache()->set_dirty(slot, true);
+  if (ram_tier_ == nullptr) return partitions_[partition_number(key, hash)].at(place);
   unsettled_ = true;
-  return cache()->line(slot);
+  return ram_tier_->line_to_update(key, hash, place);
 }
 
 void Table::note_cached(const CacheCounts& counts) {
@@ -507,17 +457,8 @@ UpdateStep Table::step_settings() const {
   return step;
 }
 
-void Table::sweep(size_t number) {
+void Table::sweep(size_t first, size_t stride) {
   if (!options().expiry.any()) return;
-  Partition& partition = partitions_[number];
-  std::unique_lock lock(partition.mutex, std::defer_lock);
-  if (snapshot_ != nullptr) lock.lock();
-  partition.sweep(step_, mover_.get());
-}
-
-void Table::sweep_beside_device() {
-  if (!options().expiry.any()) return;
-  tier_->finish();
   const auto locked = [&](Partition& partition) {
     std::unique_lock lock(partition.mutex, std::defer_lock);
     if (snapshot_ != nullptr) lock.lock();
@@ -528,9 +469,10 @@ void Table::sweep_beside_device() {
     uint32_t place;
   };
   std::vector<Candidate> candidates;
-  std::vector<int64_t> keys, gone;
+  std::vector<int64_t> keys, in_slots;
   std::vector<uint32_t> places;
-  for (Partition& partition : partitions_) {
+  for (size_t p = first; p < partitions_.size(); p += stride) {
+    Partition& partition = partitions_[p];
     places.clear();
     const auto lock = locked(partition);
     partition.list_expired(step_, &places);
@@ -540,21 +482,22 @@ void Table::sweep_beside_device() {
     }
   }
   if (keys.empty()) return;
-  // The rows on the device are newer.
+  // Rows in slots are newer.
   std::vector<RowHeader> newest(keys.size());
   tier_->read_headers(keys.data(), keys.size(), newest.data());
+  std::vector<Candidate> expired;
   for (size_t i = 0; i < keys.size(); ++i) {
-    const Candidate& c = candidates[i];
-    if (newest[i].clock != Partition::kFree) {
-      if (!c.partition->expired(newest[i], step_)) continue;
-      gone.push_back(keys[i]);
-    } else if (!c.partition->expired(c.partition->header(c.place), step_)) {
-      continue;
-    }
-    const auto lock = locked(*c.partition);
-    c.partition->expire(c.place, step_);
+    const auto& [partition, place] = candidates[i];
+    const bool in_slot = newest[i].clock != Partition::kFree;
+    if (!partition->expired(in_slot ? newest[i] : partition->newest_header(place), step_)) continue;
+    expired.push_back(candidates[i]);
+    if (in_slot) in_slots.push_back(keys[i]);
   }
-  tier_->drop(gone.data(), gone.size());
+  tier_->drop(in_slots.data(), in_slots.size());
+  for (const auto& [partition, place] : expired) {
+    const auto lock = locked(*partition);
+    partition->expire(place, step_);
+  }
 }
 
 void Table::end_sweep() {

@@ -15,12 +15,13 @@
 #include "core/base/status.h"
 #include "core/kernels/gradient_passes.h"
 #include "core/table/partition.h"
+#include "core/table/row_cache.h"
 #include "core/table/sharding.h"
 
 namespace hotrow {
 
 class DeviceTier;
-class Prefetch;
+class RamTier;
 class Snapshot;
 struct FoundRows;
 struct StaleState;
@@ -137,20 +138,18 @@ class Table {
   size_t partition_count() const { return partitions_.size(); }
   const std::byte* default_line() const { return default_line_.data(); }
   void check_keys(const int64_t* keys, size_t count) const;
-  // The device tier, or null.
-  RowCache* cache() const { return shape_.cache.get(); }
-  // The device tier on a GPU, or null; then cache() is null.
-  DeviceTier* tier() const { return tier_.get(); }
+  DeviceTier& tier() const { return *tier_; }
+  // The same if it is in RAM, which lookups on the CPU use; else null.
+  RamTier* ram_tier() const { return ram_tier_; }
+  bool on_gpu() const {
+    return options().cache.rows > 0 && options().cache.device == CacheDevice::kGpu;
+  }
   // Brings the host tier up to date; rows stay in the device tier, clean.
   void settle() const;
-  // Null as long as nobody prefetched.
-  Prefetch* mover() const { return mover_.get(); }
   // The lock, once no step waits for it.
   std::unique_lock<std::shared_mutex> lock_beside_steps();
   // How many steps wait for the lock.
   std::atomic<int> steps_waiting{0};
-  // Frees a slot of the device tier for another row; brings the host tier up to date first.
-  void give_up(uint32_t slot, CacheCounts* counts);
   // Where the row of a key that has one is to be updated; marks it dirty. Null: it has none.
   std::byte* line_to_update(int64_t key, uint64_t hash, uint32_t place);
   // After rows moved in the device tier: by a batch of training or by prefetching.
@@ -169,10 +168,9 @@ class Table {
   UpdateStep begin_update(float learning_rate, float scale);
   // What they have in common.
   UpdateStep step_settings() const;
-  // Removes rows that expired, in partition `number`; after the commit's updates.
-  void sweep(size_t number);
-  // The same of all partitions of a table with its device tier on a GPU.
-  void sweep_beside_device();
+  // Removes rows that expired, in partitions `first`, `first + stride` and so on; after the
+  // commit's updates. In RAM several threads may sweep different partitions.
+  void sweep(size_t first, size_t stride);
   void end_sweep();
   bool snapshot_open() const { return snapshot_ != nullptr; }
   // While a snapshot is open and its copies take too much memory, waits for the reader.
@@ -200,12 +198,11 @@ class Table {
   void settle_in_lock();
   // The same, and empties the device tier.
   void empty_cache();
-  // Empties the device tier; what was not written back is lost.
-  void drop_cache();
   // Of a partition, if it had all of the machine's memory.
   uint64_t most_places() const;
   std::vector<uint8_t> state_in_lock() const;
   void make_partitions();
+  void make_tier();
 
   std::string name_;
   RowShape shape_;
@@ -225,8 +222,8 @@ class Table {
   std::atomic<uint64_t> lookups_{0};
   std::vector<float> corrections_;  // Adam
   Snapshot* snapshot_ = nullptr;    // open
-  std::unique_ptr<DeviceTier> tier_;
-  std::unique_ptr<Prefetch> mover_;  // the last: its thread uses all above
+  RamTier* ram_tier_ = nullptr;
+  std::unique_ptr<DeviceTier> tier_;  // the last: its threads use all above
 };
 
 }  // namespace hotrow

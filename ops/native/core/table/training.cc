@@ -159,12 +159,8 @@ void sweep_all(const std::vector<Table*>& tables, const Executor& executor) {
   }
   if (tasks.empty()) return;
   // The partitions of all shards whose keys share their top bits: they share sets of the cache.
-  executor.run(tasks.size(), [&](size_t i) {
-    Table& table = *tables[tasks[i].table];
-    for (size_t p = tasks[i].part; p < table.partition_count(); p += Table::kPartitions) {
-      table.sweep(p);
-    }
-  });
+  executor.run(tasks.size(),
+               [&](size_t i) { tables[tasks[i].table]->sweep(tasks[i].part, Table::kPartitions); });
   for (Table* table : tables) table->end_sweep();
 }
 
@@ -411,7 +407,7 @@ const FoundRows* found_by(const LayerCall& call, int64_t ticket) {
 // Rows of a table on a GPU are newer there, and steps of the CPU would not see them.
 void check_in_memory(const std::vector<Table*>& tables, bool reads_only) {
   for (const Table* table : tables) {
-    if (table->tier() == nullptr) continue;
+    if (!table->on_gpu()) continue;
     if (!reads_only) {
       fail(Code::kFailedPrecondition,
            "table %s has its device tier on a GPU: train it with keys, outputs and gradients there",

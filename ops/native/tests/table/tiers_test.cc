@@ -145,7 +145,7 @@ void check_case(const Case& c) {
   const Executor executor = c.threads > 1 ? threads.executor() : Executor();
   Table plain("t", options_of(c, false), c.shards, false);
   Table tiered("t", options_of(c, true), c.shards, false);
-  REQUIRE(tiered.cache() != nullptr);
+  REQUIRE(tiered.ram_tier() != nullptr);
   std::mt19937_64 random(11);
   const std::vector<StepKeys> steps = steps_of(random, 24, plain.width());
   for (size_t step = 0; step < steps.size(); ++step) {

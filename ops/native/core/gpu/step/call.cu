@@ -367,7 +367,8 @@ void DeviceCall::end_update(const DeviceBatch& batch, const DeviceDue& due) {
     }
     if (!due.factors[t].has_value() || !table.options().expiry.any()) continue;
     tiers_[t]->end(stream_);
-    table.sweep_beside_device();
+    tiers_[t]->finish(executor_);
+    table.sweep(0, 1);
     table.end_sweep();
     tiers_[t]->begin(stream_);
   }

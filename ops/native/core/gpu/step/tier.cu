@@ -77,7 +77,9 @@ std::unique_ptr<DeviceTier> make_gpu_tier(Table& table) {
   return std::make_unique<GpuTier>(table);
 }
 
-GpuTier* gpu_tier_of(const Table& table) { return static_cast<GpuTier*>(table.tier()); }
+GpuTier* gpu_tier_of(const Table& table) {
+  return table.on_gpu() ? static_cast<GpuTier*>(&table.tier()) : nullptr;
+}
 
 GpuTier::GpuTier(Table& table)
     : table_(&table),
@@ -137,7 +139,7 @@ size_t GpuTier::chunk_rows() const {
 }
 
 void GpuTier::reserve(size_t rows) {
-  finish();
+  finish(Executor());
   const size_t most = chunk_rows() * stride(), bytes = std::min(rows * stride(), most);
   for (Chunk* way : {in_, out_}) {
     for (size_t i = 0; i < 2; ++i) way[i].reserve(bytes, most);

@@ -31,7 +31,6 @@ class GpuTier final : public DeviceTier {
   size_t slots() const override { return cache_.slots(); }
   size_t bytes() const override;
   size_t settle() override;
-  void finish() override { finish(Executor()); }
   void clear() override;
   void read_headers(const int64_t* keys, size_t count, RowHeader* headers) override;
   void drop(const int64_t* keys, size_t count) override;
