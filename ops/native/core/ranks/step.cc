@@ -6,6 +6,7 @@
 #include "core/ranks/exchange.h"
 #include "core/ranks/prefetched_batch.h"
 #include "core/ranks/session.h"
+#include "core/ranks/step_on_ranks.h"
 
 namespace hotrow {
 namespace {
@@ -67,55 +68,53 @@ HeldPass new_pass(const LayerCall& call) {
   return HeldPass(pass);
 }
 
-int64_t rank_forward(const LayerCall& call, bool insert, const std::vector<float*>& pooled,
-                     size_t* missing) {
-  Table& first = *call.tables[0];
-  int64_t ticket = 0;
-  // Outlives what fails: it may wait for others, which must know of the failure first.
-  std::unique_ptr<PrefetchedBatch> prefetched;
-  for_all_ranks(*first.sharding().ranks, [&] {
-    if (insert) prefetched = next_prefetched(first);
-    HeldPass pass;
-    if (prefetched == nullptr) {
-      pass = new_pass(call);
-    } else {
-      if (!prefetched->is(call)) {
-        fail(Code::kFailedPrecondition,
-             "this is not the batch that was prefetched (here table %s and more); train "
-             "batches in the order in which they were prefetched",
-             first.name().c_str());
-      }
-      pass = prefetched->wait();
-    }
-    RankExchange step(call, pass.get());
-    if (prefetched == nullptr) {
-      step.collect(insert);
-      step.send_keys(insert);
-    }
-    step.look_up(insert, missing);
-    if (insert) send_keys_of_next(first);
-    step.pool(pooled);
-    if (insert) pass.leave_to(ticket = next_ticket());
-  });
-  return ticket;
+// The pass of a batch that was prefetched; its keys are at their owners.
+HeldPass pass_of(const LayerCall& call, PrefetchedBatch* prefetched) {
+  if (!prefetched->is(call)) {
+    fail(Code::kFailedPrecondition,
+         "this is not the batch that was prefetched (here table %s and more); train "
+         "batches in the order in which they were prefetched",
+         call.tables[0]->name().c_str());
+  }
+  return prefetched->wait();
 }
 
-void rank_backward(const LayerCall& call, const std::vector<const float*>& gradients,
-                   const BackwardOptions& options) {
-  for_all_ranks(*call.tables[0]->sharding().ranks, [&] {
-    HeldPass pass;
-    if (options.ticket != 0) pass = find_pass(call, options.ticket);
-    const bool again = pass.get() == nullptr;
-    if (again) pass = new_pass(call);
-    RankExchange step(call, pass.get());
-    if (again) {
-      step.collect(true);
-      step.send_keys(true);
-      step.prepare_owner();
-    }
-    step.backward(gradients, options);
-  });
-}
+// The Step of ranks/step_on_ranks.h for rows in the host's memory.
+class StepInMemory {
+ public:
+  StepInMemory(const LayerCall& call, PrefetchedBatch* prefetched)
+      : StepInMemory(call, prefetched == nullptr ? HeldPass() : pass_of(call, prefetched)) {}
+  StepInMemory(const LayerCall& call, int64_t ticket)
+      : StepInMemory(call, ticket == 0 ? HeldPass() : find_pass(call, ticket)) {}
+
+  bool dispatched() const { return dispatched_; }
+  void dispatch(bool insert) {
+    exchange_.collect(insert);
+    exchange_.send_keys(insert);
+  }
+  void dispatch_again() {
+    dispatch(true);
+    exchange_.prepare_owner();
+  }
+  void look_up(bool insert, size_t* missing) { exchange_.look_up(insert, missing); }
+  void pool(const std::vector<float*>& pooled) { exchange_.pool(pooled); }
+  void push_all() { exchange_.push_all(); }
+  void backward(const std::vector<const float*>& gradients, const BackwardOptions& options) {
+    exchange_.backward(gradients, options);
+  }
+  void leave_to(int64_t ticket) { pass_.leave_to(ticket); }
+
+ private:
+  // found: empty unless its keys are at their owners.
+  StepInMemory(const LayerCall& call, HeldPass found)
+      : dispatched_(found.get() != nullptr),
+        pass_(dispatched_ ? std::move(found) : new_pass(call)),
+        exchange_(call, pass_.get()) {}
+
+  const bool dispatched_;
+  HeldPass pass_;
+  RankExchange exchange_;
+};
 
 }  // namespace
 
@@ -133,14 +132,14 @@ bool on_ranks(const std::vector<Table*>& tables) {
 
 int64_t forward(const LayerCall& call, bool insert, const std::vector<float*>& pooled,
                 size_t* missing) {
-  return on_ranks(call.tables) ? rank_forward(call, insert, pooled, missing)
+  return on_ranks(call.tables) ? forward_on_ranks<StepInMemory>(call, insert, pooled, missing)
                                : forward_local(call, insert, pooled, missing);
 }
 
 void backward(const LayerCall& call, const std::vector<const float*>& gradients,
               const BackwardOptions& options) {
   if (on_ranks(call.tables)) {
-    rank_backward(call, gradients, options);
+    backward_on_ranks<StepInMemory>(call, gradients, options);
   } else {
     backward_local(call, gradients, options);
   }
@@ -180,11 +179,8 @@ void rank_push_all(const std::vector<Table*>& tables, const float* learning_rate
     options.learning_rates = rates.data();
   }
   for_all_ranks(*stale[0]->sharding().ranks, [&] {
-    const HeldPass pass = new_pass(call);
-    RankExchange step(call, pass.get());
-    step.collect(true);
-    step.send_keys(true);
-    step.prepare_owner();
+    StepInMemory step(call, int64_t{0});
+    step.dispatch_again();
     step.push_all();
     step.backward({}, options);
   });

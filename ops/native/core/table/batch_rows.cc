@@ -105,12 +105,11 @@ void BatchRows::scatter_chunk(size_t chunk) {
   });
 }
 
-uint32_t BatchRows::find_place(Partition& partition, const Group& group, size_t u,
-                               Missing missing) const {
+uint32_t BatchRows::find_place(Partition& partition, const Group& group, size_t u, Find how) const {
   const int64_t key = group.unique.keys()[u];
   const uint64_t hash = group.unique.hashes()[u];
-  if (missing == Missing::kReadDefault) return partition.find(hash, key);
-  const uint32_t times = missing == Missing::kInsert ? group.lookups()[u] : 0;
+  if (how == Find::kRead) return partition.find(hash, key);
+  const uint32_t times = how == Find::kTrain ? group.lookups()[u] : 0;
   return partition.find_or_insert(hash, key, times, table_->step_in_lock() + 1);
 }
 
@@ -130,7 +129,7 @@ void BatchRows::add_lookups(Group& group) const {
   }
 }
 
-void BatchRows::find_rows(size_t g, Missing missing) {
+void BatchRows::find_rows(size_t g, Find how) {
   Group& group = all_[g];
   group.unique.run(group.keys, group.count);
   add_lookups(group);
@@ -139,11 +138,11 @@ void BatchRows::find_rows(size_t g, Missing missing) {
   group.lines.resize(distinct);
   group.elsewhere.resize(distinct);
   {
-    GroupLock lock(*table_, g, missing == Missing::kReadDefault ? 0 : groups_);
+    GroupLock lock(*table_, g, how == Find::kRead ? 0 : groups_);
     if (table_->ram_tier() == nullptr) {
-      find_in_host(group, missing);
+      find_in_host(group, how);
     } else {
-      find_in_tiers(g, missing);
+      find_in_tiers(g, how);
     }
   }
   const std::byte* missing_line = table_->default_line();
@@ -155,8 +154,8 @@ void BatchRows::find_rows(size_t g, Missing missing) {
   }
 }
 
-void BatchRows::end_find(Missing missing) {
-  if (table_->ram_tier() != nullptr && missing != Missing::kReadDefault) {
+void BatchRows::end_find(Find how) {
+  if (table_->ram_tier() != nullptr && how != Find::kRead) {
     CacheCounts counts;
     for (size_t g = 0; g < groups_; ++g) counts += all_[g].cached;
     // The groups stalled beside each other, on so many threads.
@@ -166,7 +165,7 @@ void BatchRows::end_find(Missing missing) {
   epoch_ = table_->epoch();
 }
 
-void BatchRows::find_in_host(Group& group, Missing missing) {
+void BatchRows::find_in_host(Group& group, Find how) {
   const size_t distinct = group.unique.size();
   const int64_t* keys = group.unique.keys();
   const uint64_t* hashes = group.unique.hashes();
@@ -198,13 +197,13 @@ void BatchRows::find_in_host(Group& group, Missing missing) {
         const RowHeader& header = *reinterpret_cast<const RowHeader*>(group.lines[u]);
         missed += (header.key != keys[u]) | (header.clock == Partition::kFree);
       });
-  find_elsewhere(group, missed, missing);
+  find_elsewhere(group, missed, how);
 }
 
-void BatchRows::find_elsewhere(Group& group, size_t missed, Missing missing) {
+void BatchRows::find_elsewhere(Group& group, size_t missed, Find how) {
   search_host(*table_, group.unique.keys(), group.unique.hashes(), group.elsewhere.data(), missed,
               [&](size_t u, Partition& partition) {
-                group.places[u] = find_place(partition, group, u, missing);
+                group.places[u] = find_place(partition, group, u, how);
                 group.lines[u] =
                     group.places[u] == Partition::kAbsent ? nullptr : partition.at(group.places[u]);
               });

@@ -8,12 +8,10 @@
 #include "core/base/executor.h"
 #include "core/base/unique.h"
 #include "core/kernels/feature.h"
+#include "core/table/find.h"
 #include "core/table/table.h"
 
 namespace hotrow {
-
-// What to do with keys that have no row.
-enum class Missing { kReadDefault, kInsert, kInsertUncounted };
 
 // N keys of all features of the table in one row; U of them distinct. With several threads the
 // keys are first grouped (dispatched) by the partitions that hold them, and a group belongs to one
@@ -50,10 +48,10 @@ class BatchRows {
   void end_count();
   void scatter_chunk(size_t chunk);
   size_t group_count() const { return groups_; }
-  // Finds the rows of a group's keys; in the table's lock, alone for kInsert.
-  void find_rows(size_t group, Missing missing);
+  // Finds the rows of a group's keys; in the table's lock, alone unless kRead.
+  void find_rows(size_t group, Find how);
   // After the last of them, also when one failed.
-  void end_find(Missing missing);
+  void end_find(Find how);
 
   Table& table() const { return *table_; }
   size_t key_count() const { return count_; }
@@ -78,11 +76,11 @@ class BatchRows {
         table_->partition_number(group.unique.keys()[u], group.unique.hashes()[u]));
   }
   // The place of a distinct key, which may be given a row.
-  uint32_t find_place(Partition& partition, const Group& group, size_t u, Missing missing) const;
-  void find_in_host(Group& group, Missing missing);
+  uint32_t find_place(Partition& partition, const Group& group, size_t u, Find how) const;
+  void find_in_host(Group& group, Find how);
   // Finds the first `missed` of group.elsewhere in the host tier, one by one.
-  void find_elsewhere(Group& group, size_t missed, Missing missing);
-  void find_in_tiers(size_t g, Missing missing);
+  void find_elsewhere(Group& group, size_t missed, Find how);
+  void find_in_tiers(size_t g, Find how);
   // Of the first `missed` of group.elsewhere, whose places are known: for training, rows that are
   // worth it go into the device tier.
   void bring_in(Group& group, size_t missed);

@@ -63,10 +63,10 @@ class Stopwatch {
 
 }  // namespace
 
-void BatchRows::find_in_tiers(size_t g, Missing missing) {
+void BatchRows::find_in_tiers(size_t g, Find how) {
   Group& group = all_[g];
   RowCache& cache = table_->ram_tier()->cache();
-  const bool training = missing != Missing::kReadDefault;
+  const bool training = how != Find::kRead;
   const size_t distinct = group.unique.size();
   const int64_t* keys = group.unique.keys();
   const uint64_t* hashes = group.unique.hashes();
@@ -94,7 +94,7 @@ void BatchRows::find_in_tiers(size_t g, Missing missing) {
           const Stopwatch waited(&group.cached.stall_ns);
           if (!training || !table_->ram_tier()->wait_for(slot)) slot = RowCache::kNone;
         }
-        if (missing == Missing::kInsert) cache.note_use(hashes[u], slot);
+        if (how == Find::kTrain) cache.note_use(hashes[u], slot);
         hit_lookups += slot == RowCache::kNone ? 0 : counts[u];
         if (slot == RowCache::kNone) {
           elsewhere[missed++] = static_cast<uint32_t>(u);
@@ -105,14 +105,14 @@ void BatchRows::find_in_tiers(size_t g, Missing missing) {
           group.lines[u] = cache.line(slot);
         }
       });
-  if (missing == Missing::kInsert) {
+  if (how == Find::kTrain) {
     group.cached.hits = distinct - missed;
     group.cached.hit_lookups = hit_lookups;
     group.cached.misses = missed;
   }
   const Stopwatch stalled(&group.cached.stall_ns);
   // Then the host tier, in the order of the keys, as without a device tier.
-  find_elsewhere(group, missed, missing);
+  find_elsewhere(group, missed, how);
   if (table_->shape().log != nullptr) {
     bring_in_from_disk(group, missed, training);
     if (!training) return;

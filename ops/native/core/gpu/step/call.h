@@ -13,11 +13,10 @@
 #include "core/gpu/kernels/update.h"
 #include "core/gpu/step/tier.h"
 #include "core/gpu/step/workspace.h"
+#include "core/table/find.h"
 #include "core/table/table_locks.h"
 
 namespace hotrow {
-
-enum class Find { kRead, kTrain, kTrainUncounted };
 
 // Gradients of the distinct keys of a batch.
 struct DeviceDue {

@@ -1,9 +1,10 @@
-// The end of a step of tables on a GPU: the sibling of commit in table/training.cc.
+// The end of a step of tables on a GPU.
 #include <limits>
 
 #include "core/gpu/step/call.h"
 #include "core/gpu/step/layer.h"
 #include "core/gpu/step/passes.h"
+#include "core/table/step.h"
 
 namespace hotrow {
 namespace {
@@ -19,30 +20,41 @@ struct Merged {
   uint32_t* counts;  // (E) lookups of distinct keys
 };
 
-}  // namespace
+// The backend of table/step.h for a commit.
+class CommitOnDevice {
+ public:
+  CommitOnDevice(const std::vector<Table*>& tables, const Executor& executor, DeviceStream stream)
+      : here_(tables, executor, stream) {}
 
-void device_commit(const std::vector<Table*>& tables, const float* commit_token,
-                   const float* learning_rates, float global_clip_norm, const Executor& executor,
-                   DeviceStream stream) {
-  DeviceCall call(tables, executor, stream);
-  DeviceBatch& batch = call.work().own;
+  const std::vector<Table*>& tables() const { return here_.tables(); }
+  void apply(const std::vector<const GradientPasses::Taken*>& taken, const CommitOptions& options);
+
+ private:
+  void apply_shares(const std::vector<DeviceShare>& shares,
+                    const std::vector<uint32_t>& share_first, DeviceBatch* batch, DeviceDue* due);
+
+  DeviceCall here_;
+};
+
+void CommitOnDevice::apply(const std::vector<const GradientPasses::Taken*>& taken,
+                           const CommitOptions& options) {
+  DeviceBatch& batch = here_.work().own;
   batch.keys.begins.assign(1, 0);
-  batch.lookups.assign(tables.size(), 0);
+  batch.lookups.assign(tables().size(), 0);
   std::vector<DeviceShare> shares;
   std::vector<uint32_t> share_first(1, 0);
   DeviceDue due;
-  due.factors.resize(tables.size());
-  due.learning_rates = learning_rates;
-  due.global_clip_norm = global_clip_norm;
+  due.factors.resize(tables().size());
+  due.learning_rates = options.learning_rates;
+  due.global_clip_norm = options.global_clip_norm;
   size_t count = 0;
-  for (size_t t = 0; t < tables.size(); ++t) {
-    const GradientPasses::Taken& taken = tables[t]->passes.end_step(commit_token);
+  for (size_t t = 0; t < tables().size(); ++t) {
     // As on the CPU: the factor of one pass scales its sums, those of several their addends.
-    const bool one = taken.size() == 1;
-    if (!taken.empty()) due.factors[t] = one ? taken[0].second : 1.0f;
-    for (const auto& [sums, factor] : taken) {
+    const bool one = taken[t]->size() == 1;
+    if (!taken[t]->empty()) due.factors[t] = one ? taken[t]->front().second : 1.0f;
+    for (const auto& [sums, factor] : *taken[t]) {
       const DevicePass& pass = *sums->device;
-      shares.push_back({pass.summed, pass.distinct, tables[t]->width(), one ? 1.0f : factor});
+      shares.push_back({pass.summed, pass.distinct, tables()[t]->width(), one ? 1.0f : factor});
       batch.lookups[t] += pass.lookups;
       count += pass.distinct;
     }
@@ -52,26 +64,42 @@ void device_commit(const std::vector<Table*>& tables, const float* commit_token,
     share_first.push_back(static_cast<uint32_t>(shares.size()));
     batch.keys.begins.push_back(static_cast<uint32_t>(count));
   }
-  if (shares.empty()) return;
+  apply_shares(shares, share_first, &batch, &due);
+}
 
-  const Merged merged = take_from(
-      call.work().terms, [&](DeviceArena& arena) { return Merged(arena, count, tables.size()); });
+void CommitOnDevice::apply_shares(const std::vector<DeviceShare>& shares,
+                                  const std::vector<uint32_t>& share_first, DeviceBatch* batch,
+                                  DeviceDue* due) {
+  const size_t count = batch->count();
+  const DeviceStream stream = here_.stream();
+  const Merged merged = take_from(here_.work().terms, [&](DeviceArena& arena) {
+    return Merged(arena, count, tables().size());
+  });
   const DeviceEntries& entries = merged.entries;
-  const size_t list_bytes = device_list_entries_scratch(shares.size(), tables.size(), count);
-  device_list_entries(shares.data(), share_first.data(), tables.size(), count, entries,
-                      call.scratch(list_bytes), list_bytes, stream);
-  call.distinct({entries.keys, count, entries.table_begins, tables.size() + 1}, &batch);
-  device_add_counts(entries, batch.unique.inverse, count, merged.counts, stream);
-  batch.counted = {merged.counts, nullptr};
-  call.find(Find::kTrainUncounted, nullptr, {}, &batch);
+  const size_t list_bytes = device_list_entries_scratch(shares.size(), tables().size(), count);
+  device_list_entries(shares.data(), share_first.data(), tables().size(), count, entries,
+                      here_.scratch(list_bytes), list_bytes, stream);
+  here_.distinct({entries.keys, count, entries.table_begins, tables().size() + 1}, batch);
+  device_add_counts(entries, batch->unique.inverse, count, merged.counts, stream);
+  batch->counted = {merged.counts, nullptr};
+  here_.find(Find::kTrainUncounted, nullptr, {}, batch);
   const size_t order_bytes = device_positions_scratch(count);
-  device_positions(batch.unique, count, merged.positions, call.scratch(order_bytes), order_bytes,
+  device_positions(batch->unique, count, merged.positions, here_.scratch(order_bytes), order_bytes,
                    stream);
-  due.gradients = {entries.rows, entries.factors, merged.positions.begins, merged.positions.order,
-                   count};
-  due.counts = merged.counts;
-  call.apply(batch, due);
-  call.end_update(batch, due);
+  due->gradients = {entries.rows, entries.factors, merged.positions.begins, merged.positions.order,
+                    count};
+  due->counts = merged.counts;
+  here_.apply(*batch, *due);
+  here_.end_update(*batch, *due);
+}
+
+}  // namespace
+
+void device_commit(const std::vector<Table*>& tables, const float* commit_token,
+                   const float* learning_rates, float global_clip_norm, const Executor& executor,
+                   DeviceStream stream) {
+  CommitOnDevice layer(tables, executor, stream);
+  step_commit(layer, commit_token, {learning_rates, global_clip_norm});
 }
 
 }  // namespace hotrow

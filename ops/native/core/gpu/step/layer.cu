@@ -8,28 +8,25 @@
 #include "core/gpu/step/passes.h"
 #include "core/gpu/step/rank_step.h"
 #include "core/ranks/step.h"
+#include "core/table/step.h"
 
 namespace hotrow {
 namespace {
 
+// The backend of table/step.h for rows on a GPU, but for commits (gpu/step/commit.cu).
 class LayerOnDevice {
  public:
   LayerOnDevice(const LayerCall& call, DeviceStream stream)
       : call_(call), here_(call.tables, call.executor, stream) {}
 
-  DeviceWorkspace& work() const { return here_.work(); }
-
-  // Finds the rows of all keys. Returns how many distinct keys have none.
-  size_t find(Find how, DeviceBatch* batch);
+  const std::vector<Table*>& tables() const { return call_.tables; }
+  DeviceBatch& next_batch();
+  DeviceBatch& own_batch() { return here_.work().own; }
+  DeviceBatch& batch_of(int64_t ticket);
+  void find(Find how, DeviceBatch* batch);
+  size_t missing(const DeviceBatch& batch) const { return batch.absent; }
   void pool(const DeviceBatch& batch, const std::vector<float*>& pooled);
-  // The batch of a forward pass, if its keys have the rows that they had, wherever those are now.
-  DeviceBatch* find_batch(int64_t ticket);
-  // A key that had no row in the forward pass gets no gradient, even if it has a row now.
-  void keep_absent(const DeviceBatch& before, DeviceBatch* batch);
-  // Of the distinct keys of a batch, from those of the outputs.
-  DeviceGradients gradients_of(const DeviceBatch& batch,
-                               const std::vector<const float*>& gradients);
-  // They wait in a slot of the tables' passes.
+  DeviceGradients sum(const DeviceBatch& batch, const std::vector<const float*>& gradients);
   void keep(const DeviceBatch& batch, const DeviceGradients& gradients, size_t slot);
   void update(const DeviceBatch& batch, const DeviceGradients& gradients,
               const BackwardOptions& options);
@@ -38,6 +35,8 @@ class LayerOnDevice {
   // wrong: by value, since the key is read to where it may lie.
   [[noreturn]] void refuse(const KeyPlaces& places, const CallKeys& keys, WrongKeys wrong);
   void count_lookups(const CallKeys& keys, DeviceBatch* batch);
+  DeviceBatch* find_batch(int64_t ticket);
+  void drop_absent(const DeviceBatch& before, DeviceBatch* batch);
   std::vector<DeviceFeature> features_of(const DeviceBatch& batch) const;
 
   const LayerCall& call_;
@@ -61,8 +60,13 @@ void LayerOnDevice::count_lookups(const CallKeys& keys, DeviceBatch* batch) {
                        batch->counted, here_.scratch(bytes), bytes, here_.stream());
 }
 
-size_t LayerOnDevice::find(Find how, DeviceBatch* batch) {
-  batch->ticket = 0;  // nobody's, if this fails
+DeviceBatch& LayerOnDevice::next_batch() {
+  DeviceBatch& batch = here_.work().next_batch();
+  batch.spent = false;
+  return batch;
+}
+
+void LayerOnDevice::find(Find how, DeviceBatch* batch) {
   batch->keys = KeyPlaces::of(call_);
   batch->counted = {};
   batch->lookups.clear();
@@ -72,7 +76,7 @@ size_t LayerOnDevice::find(Find how, DeviceBatch* batch) {
       CallKeys::collect(call_, batch->keys, &here_.work().described, here_.stream());
   here_.distinct({keys.keys, batch->count(), keys.table_begins, tables}, batch);
   if (keys.counted) count_lookups(keys, batch);
-  return here_.find(
+  batch->absent = here_.find(
       how, keys.wrong, [&](const WrongKeys& wrong) { refuse(batch->keys, keys, wrong); }, batch);
 }
 
@@ -101,6 +105,19 @@ void LayerOnDevice::pool(const DeviceBatch& batch, const std::vector<float*>& po
 
 // --- backward ------------------------------------------------------------------------------------
 
+DeviceBatch& LayerOnDevice::batch_of(int64_t ticket) {
+  DeviceBatch* const before = find_batch(ticket);
+  DeviceBatch* batch = before;
+  if (before == nullptr || !before->holds()) {
+    batch = &own_batch();
+    find(Find::kTrainUncounted, batch);
+    if (before != nullptr) drop_absent(*before, batch);
+  }
+  if (before != nullptr) before->spent = true;
+  return *batch;
+}
+
+// The batch of a forward pass, if its keys have the rows that they had, wherever those are now.
 DeviceBatch* LayerOnDevice::find_batch(int64_t ticket) {
   if (ticket == 0) return nullptr;
   const KeyPlaces wanted = KeyPlaces::of(call_);
@@ -111,14 +128,15 @@ DeviceBatch* LayerOnDevice::find_batch(int64_t ticket) {
   return nullptr;
 }
 
-void LayerOnDevice::keep_absent(const DeviceBatch& before, DeviceBatch* batch) {
+// A key that had no row in the forward pass gets no gradient, even if it has a row now.
+void LayerOnDevice::drop_absent(const DeviceBatch& before, DeviceBatch* batch) {
   device_drop_absent(before.probed, batch->unique.table_first + call_.tables.size(), batch->count(),
                      batch->probed, here_.stream());
   batch->lookups = before.lookups;
 }
 
-DeviceGradients LayerOnDevice::gradients_of(const DeviceBatch& batch,
-                                            const std::vector<const float*>& gradients) {
+DeviceGradients LayerOnDevice::sum(const DeviceBatch& batch,
+                                   const std::vector<const float*>& gradients) {
   const size_t count = batch.count();
   const std::vector<DeviceFeature> features = features_of(batch);
   bool plain = true;
@@ -198,45 +216,14 @@ void device_backward(const LayerCall& call, const std::vector<const float*>& gra
 
 int64_t device_forward_local(const LayerCall& call, bool insert, const std::vector<float*>& pooled,
                              size_t* missing, DeviceStream stream) {
-  LayerOnDevice here(call, stream);
-  DeviceWorkspace& work = here.work();
-  DeviceBatch* batch = &work.own;
-  if (insert) {
-    for (Table* table : call.tables) {
-      table->passes.begin_forward();
-      table->wait_for_snapshot();
-    }
-    batch = &work.next_batch();
-  }
-  const size_t absent = here.find(insert ? Find::kTrain : Find::kRead, batch);
-  here.pool(*batch, pooled);
-  if (missing != nullptr) *missing = absent;
-  if (!insert) return 0;
-  batch->ticket = next_ticket();
-  batch->spent = false;
-  return batch->ticket;
+  LayerOnDevice layer(call, stream);
+  return step_forward(layer, insert, pooled, missing);
 }
 
 void device_backward_local(const LayerCall& call, const std::vector<const float*>& gradients,
                            const BackwardOptions& options, DeviceStream stream) {
-  LayerOnDevice here(call, stream);
-  DeviceBatch* batch = here.find_batch(options.ticket);
-  DeviceBatch* const before = batch;
-  if (batch == nullptr || !batch->holds()) {
-    batch = &here.work().own;
-    here.find(Find::kTrainUncounted, batch);
-    if (before != nullptr) here.keep_absent(*before, batch);
-  }
-  if (before != nullptr) before->spent = true;
-  if (options.what == Backward::kCommit) {
-    for (Table* table : call.tables) table->passes.begin_immediate(options.slot);
-  }
-  const DeviceGradients summed = here.gradients_of(*batch, gradients);
-  if (options.what == Backward::kAccumulate) {
-    here.keep(*batch, summed, options.slot);
-  } else {
-    here.update(*batch, summed, options);
-  }
+  LayerOnDevice layer(call, stream);
+  step_backward(layer, gradients, options);
 }
 
 }  // namespace hotrow

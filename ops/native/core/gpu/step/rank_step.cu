@@ -1,19 +1,54 @@
-#include <limits>
+#include <algorithm>
+#include <optional>
 
 #include "core/gpu/comm/ranks.h"
 #include "core/gpu/step/call.h"
 #include "core/gpu/step/rank_exchange.h"
 #include "core/gpu/step/rank_step.h"
-#include "core/ranks/prefetched_batch.h"
+#include "core/ranks/step_on_ranks.h"
 
 namespace hotrow {
 namespace {
 
-// A call has the memory of its layer alone, and later calls come after what it put on its stream.
-class RankCallOnDevice {
+// The Step of ranks/step_on_ranks.h for rows on GPUs. It has the memory of its layer alone, and
+// later calls come after what it put on its stream.
+class StepOnDevice {
  public:
-  RankCallOnDevice(const LayerCall& call, DeviceStream stream)
-      : ranks_(*call.tables[0]->sharding().ranks),
+  StepOnDevice(const LayerCall& call, PrefetchedBatch* prefetched, DeviceStream stream)
+      : StepOnDevice(after(prefetched, call), stream) {
+    use(&free_pass());
+  }
+  StepOnDevice(const LayerCall& call, int64_t ticket, DeviceStream stream)
+      : StepOnDevice(call, stream) {
+    DeviceRankPass* const found = find_pass(ticket);
+    dispatched_ = found != nullptr;
+    use(dispatched_ ? found : &free_pass());
+  }
+  ~StepOnDevice() {
+    work().note_bytes();
+    try {
+      work().used.record(stream_);
+    } catch (const Error&) {
+    }
+  }
+
+  bool dispatched() const { return dispatched_; }
+  void dispatch(bool insert) {
+    exchange_->collect();
+    exchange_->send_keys(insert);
+  }
+  void dispatch_again() { dispatch(true); }
+  void look_up(bool insert, size_t* missing) { exchange_->look_up(insert, missing); }
+  void pool(const std::vector<float*>& pooled) { exchange_->pool(pooled); }
+  void backward(const std::vector<const float*>& gradients, const BackwardOptions& options) {
+    exchange_->backward(gradients, options);
+  }
+  void leave_to(int64_t ticket) { pass_->ticket = ticket; }
+
+ private:
+  StepOnDevice(const LayerCall& call, DeviceStream stream)
+      : call_(call),
+        ranks_(*call.tables[0]->sharding().ranks),
         tier_(*tiers_on_one_gpu(call.tables)[0]),
         here_(tier_.device()),
         on_gpu_(device_communicator_of(ranks_, tier_.device())),
@@ -21,81 +56,65 @@ class RankCallOnDevice {
         lock_(tier_.rank_work->mutex) {
     work().used.hold(stream);
   }
-  ~RankCallOnDevice() {
-    work().note_bytes();
-    try {
-      work().used.record(stream_);
-    } catch (const Error&) {
-    }
+
+  // The call, once owners have received what was prefetched of it: their rows arrive. The step
+  // dispatches its keys anew.
+  static const LayerCall& after(PrefetchedBatch* prefetched, const LayerCall& call) {
+    if (prefetched != nullptr) prefetched->wait();
+    return call;
   }
   DeviceRankWork& work() const { return *tier_.rank_work; }
-  DeviceCommunicator& on_gpu() const { return on_gpu_; }
-
-  // The pass of a ticket; with ticket 0 one that nobody waits for, else the oldest.
-  DeviceRankPass* pass_of(int64_t ticket) const {
-    auto& waiting = work().waiting;
-    DeviceRankPass* oldest = nullptr;
-    for (auto& pass : waiting) {
-      if (pass->ticket == ticket) return pass.get();
-      if (oldest == nullptr || pass->ticket < oldest->ticket) oldest = pass.get();
+  void use(DeviceRankPass* pass) {
+    pass_ = pass;
+    pass_->ticket = 0;  // nobody's, if this fails
+    exchange_.emplace(call_, on_gpu_, &work(), pass_, stream_);
+  }
+  // The pass of a forward pass with these keys, or null.
+  DeviceRankPass* find_pass(int64_t ticket) const {
+    if (ticket == 0) return nullptr;
+    for (auto& pass : work().waiting) {
+      if (pass->ticket != ticket) continue;
+      const bool same = pass->tables == call_.tables && pass->keys == KeyPlaces::of(call_);
+      return same ? pass.get() : nullptr;
     }
-    if (ticket != 0) return nullptr;
-    if (waiting.size() >= Table::kFoundBatches) return oldest;
+    return nullptr;
+  }
+  // One that nobody waits for, else the oldest.
+  DeviceRankPass& free_pass() const {
+    auto& waiting = work().waiting;
+    const auto oldest =
+        std::min_element(waiting.begin(), waiting.end(),
+                         [](const auto& a, const auto& b) { return a->ticket < b->ticket; });
+    if (oldest != waiting.end() &&
+        ((*oldest)->ticket == 0 || waiting.size() >= Table::kFoundBatches)) {
+      return **oldest;
+    }
     waiting.push_back(std::make_unique<DeviceRankPass>());
-    return waiting.back().get();
+    return *waiting.back();
   }
 
- private:
+  const LayerCall& call_;
   Collectives& ranks_;
   GpuTier& tier_;
   const OnDevice here_;
   DeviceCommunicator& on_gpu_;
   const DeviceStream stream_;
   const std::lock_guard<std::mutex> lock_;
+  bool dispatched_ = false;
+  DeviceRankPass* pass_ = nullptr;
+  std::optional<DeviceRankExchange> exchange_;
 };
 
 }  // namespace
 
 int64_t device_rank_forward(const LayerCall& call, bool insert, const std::vector<float*>& pooled,
                             size_t* missing, DeviceStream stream) {
-  Table& first = *call.tables[0];
-  int64_t ticket = 0;
-  // Outlives what fails: it may wait for others, which must know of the failure first.
-  std::unique_ptr<PrefetchedBatch> prefetched;
-  for_all_ranks(*first.sharding().ranks, [&] {
-    if (insert) prefetched = next_prefetched(first);
-    // Owners have received its keys, and their rows arrive.
-    if (prefetched != nullptr) prefetched->wait();
-    const RankCallOnDevice here(call, stream);
-    DeviceRankPass* const pass = here.pass_of(0);
-    pass->ticket = 0;  // nobody's, if this fails
-    DeviceRankExchange step(call, here.on_gpu(), &here.work(), pass, stream);
-    step.collect();
-    step.send_keys(insert);
-    step.look_up(insert, missing);
-    if (insert) send_keys_of_next(first);
-    step.pool(pooled);
-    if (insert) ticket = pass->ticket = next_ticket();
-  });
-  return ticket;
+  return forward_on_ranks<StepOnDevice>(call, insert, pooled, missing, stream);
 }
 
 void device_rank_backward(const LayerCall& call, const std::vector<const float*>& gradients,
                           const BackwardOptions& options, DeviceStream stream) {
-  for_all_ranks(*call.tables[0]->sharding().ranks, [&] {
-    const RankCallOnDevice here(call, stream);
-    DeviceRankPass* pass = options.ticket == 0 ? nullptr : here.pass_of(options.ticket);
-    const bool again =
-        pass == nullptr || pass->tables != call.tables || !(pass->keys == KeyPlaces::of(call));
-    if (again) pass = here.pass_of(0);
-    pass->ticket = 0;
-    DeviceRankExchange step(call, here.on_gpu(), &here.work(), pass, stream);
-    if (again) {
-      step.collect();
-      step.send_keys(true);
-    }
-    step.backward(gradients, options);
-  });
+  backward_on_ranks<StepOnDevice>(call, gradients, options, stream);
 }
 
 }  // namespace hotrow

@@ -28,6 +28,7 @@ struct DeviceBatch {
   std::vector<uint32_t> bypass_places;  // (B)
   std::vector<uint32_t> bypass_first;   // (T + 1)
   std::vector<uint64_t> lookups;        // (T) keys that have a row
+  size_t absent = 0;                    // distinct keys that have none
   DeviceBlock memory, bypass_memory, counted_memory;
 
   size_t count() const { return keys.count(); }

@@ -1,0 +1,44 @@
+// Gradients of distinct keys that are due: those of one pass, or of several that a commit took.
+// They are clipped by the norm of all tables and applied to rows, in the tables' locks. U distinct
+// keys of a table.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/base/executor.h"
+#include "core/kernels/kernels.h"
+#include "core/table/table.h"
+
+namespace hotrow {
+
+// The gradients of a table.
+struct Due {
+  Table* table;
+  size_t number;  // of the table in the call
+  const SummedGradients* sums;
+  float factor;
+};
+
+// Finds lines and places again when rows were removed since. A key that was not admitted when its
+// gradient was computed stays without a line, and its gradient is dropped.
+void refresh(Table& table, SummedGradients* sums);
+// Sums several passes, in their order, into one.
+std::unique_ptr<SummedGradients> merge(const Table& table, const GradientPasses::Taken& taken);
+// Applies gradients, after clipping by the norm of all. learning_rates: of all tables of the call,
+// or null: those of their options.
+void apply(std::vector<Due>* dues, const float* learning_rates, float global_clip_norm,
+           const Executor& executor);
+
+// Applies the optimizer to rows [first, last), which belong to the calling thread.
+void update_rows(Table& table, const UpdateStep& step, const RowGradients& gradients,
+                 const int64_t* keys, const uint32_t* places, const uint32_t* counts,
+                 std::byte* const* lines, size_t first, size_t last);
+// The learning rate of a table of the call; NaN: that of its options.
+float rate_of(const float* learning_rates, size_t table);
+// After the updates: removes rows that expired.
+void sweep_all(const std::vector<Table*>& tables, const Executor& executor);
+
+}  // namespace hotrow
