@@ -192,7 +192,7 @@ __global__ void __launch_bounds__(kBlockThreads, 3)
   }
 }
 
-// KeyGradients::collect in table/training.cc. Tiles of kTermLanes lanes, a sample each.
+// KeyGradients::collect in kernels/key_gradients.cc. Tiles of kTermLanes lanes, a sample each.
 __global__ void write_terms(const Piece* pieces, uint32_t count, DeviceTerms out) {
   __shared__ Piece p;
   fetch_piece(pieces, count, &p);

@@ -1,6 +1,6 @@
 // Gradients of backward passes that wait on a GPU for a commit, and what a commit makes of several:
 // one row of entries, whose distinct keys are then summed as those of a batch are. The sibling of
-// SummedGradients and of merge in table/training.cc.
+// SummedGradients and of merge in table/due_gradients.cc.
 //
 // T tables, U distinct keys of a table in a pass, D width, E entries: all U together. Pointers: to
 // the device.
