@@ -51,7 +51,7 @@ PUBLIC_NAMES = [
     "export_model",
 ]
 
-# What the help of each command must name: the contract of design section 5.
+# What the help of each command must name: its users rely on it.
 HELPS = {
     ("train",): ["CONFIG.yaml", "--set", "--run-dir", "--resume", "--workers", "--online"],
     ("export",): [
@@ -277,7 +277,7 @@ def test_no_file_names_what_its_readers_do_not_have() -> None:
     hosts = ["pypi", "pythonhosted", "anaconda", "npmjs", "crates", "proxy.golang"]
     host = "|".join(rf"{re.escape(name)}\.(org|com|io)" for name in hosts)
     machine = r"(?<![\w.})])/(work|root)\b"
-    cited = r"design D\d|\(D\d+[a-z]?\)|\breference/\w+\.md|\b[Ii]ssue \d"
+    cited = r"design (D|section )\d|\(D\d+[a-z]?\)|\breference/\w+\.md|\b[Ii]ssue \d"
     pattern = re.compile(f"{host}|{machine}|{cited}")
     wrong = []
     for name in git("ls-files", "-z").split("\0")[:-1]:

@@ -80,23 +80,6 @@ nb::object group_by_owner(Int64s keys, int32_t shards, bool hashed) {
   return nb::make_tuple(grouped_array, order_array, counts_array);
 }
 
-nb::object combine(Floats2 grouped_rows, Int32s order) {
-  const size_t count = grouped_rows.shape(0), width = grouped_rows.shape(1);
-  check_length("combine: order", order.shape(0), count);
-  std::vector<bool> seen(count, false);
-  for (size_t i = 0; i < count; ++i) {
-    const int32_t place = order.data()[i];
-    if (place < 0 || static_cast<size_t>(place) >= count || seen[static_cast<size_t>(place)]) {
-      throw nb::value_error("combine: order must be a permutation");
-    }
-    seen[static_cast<size_t>(place)] = true;
-  }
-  float* rows;
-  auto result = make_array<float>({count, width}, &rows);
-  run([&] { return hr_combine(grouped_rows.data(), order.data(), count, width, rows); });
-  return nb::cast(result);
-}
-
 }  // namespace
 
 void bind_dispatch(nb::module_& m) {
@@ -114,6 +97,4 @@ void bind_dispatch(nb::module_& m) {
         nb::arg("hashed") = false,
         "Returns (grouped int64 [N], order int32 [N], counts int64 [shards]): grouped = "
         "keys[order], the keys of shard 0 first. The owner is the mathematical modulus.");
-  m.def("combine", &combine, nb::arg("grouped_rows"), nb::arg("order").noconvert(),
-        "Returns float32 [N, D] with result[order] = grouped_rows: back in the order of the keys.");
 }

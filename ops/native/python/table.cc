@@ -140,7 +140,6 @@ class PySnapshot {
   size_t rows() const { return hr_snapshot_rows(snapshot_); }
   size_t bytes() const { return rows() * line_bytes_; }
   uint32_t step() const { return hr_snapshot_step(snapshot_); }
-  size_t side_bytes() const { return hr_snapshot_side_bytes(snapshot_); }
 
   nb::bytes state() const {
     hr_bytes bytes;
@@ -421,7 +420,6 @@ void bind_table(nb::module_& m) {
       .def_prop_ro("rows", &PySnapshot::rows)
       .def_prop_ro("bytes", &PySnapshot::bytes)
       .def_prop_ro("step", &PySnapshot::step)
-      .def_prop_ro("side_bytes", &PySnapshot::side_bytes)
       .def_prop_ro("state", &PySnapshot::state)
       .def_prop_ro("removed", &PySnapshot::removed)
       .def("read", &PySnapshot::read, nb::arg("max_rows"))

@@ -76,11 +76,6 @@ int hr_group_by_owner(const int64_t* keys, size_t count, int32_t shards, int has
   });
 }
 
-int hr_combine(const float* grouped_rows, const int32_t* order, size_t count, size_t width,
-               float* rows) {
-  return guarded([&] { hotrow::combine(grouped_rows, order, count, width, rows); });
-}
-
 int hr_serving_bind(const char* model, int64_t version, const char* manifest_path,
                     const hr_serving_options* options) {
   return guarded(

@@ -33,9 +33,6 @@ HR_API int hr_unique(const int64_t* keys, size_t count, int64_t* unique, int32_t
 /* grouped, order: (N); counts: (shards). */
 HR_API int hr_group_by_owner(const int64_t* keys, size_t count, int32_t shards, int hashed,
                              int64_t* grouped, int32_t* order, int64_t* counts);
-/* rows[order[i], :] = grouped_rows[i, :]; both (N, width). */
-HR_API int hr_combine(const float* grouped_rows, const int32_t* order, size_t count, size_t width,
-                      float* rows);
 
 /* --- tables ------------------------------------------------------------------------------------
  */
@@ -240,7 +237,6 @@ typedef struct hr_snapshot hr_snapshot;
 HR_API int hr_snapshot_open(hr_table* table, int due_only, hr_snapshot** snapshot);
 HR_API size_t hr_snapshot_rows(const hr_snapshot* snapshot); /* at most */
 HR_API uint32_t hr_snapshot_step(const hr_snapshot* snapshot);
-HR_API size_t hr_snapshot_side_bytes(const hr_snapshot* snapshot);
 HR_API int hr_snapshot_state(const hr_snapshot* snapshot, hr_bytes* state);
 /* int64 keys that had a row in the last kept snapshot and have none now. */
 HR_API int hr_snapshot_removed(const hr_snapshot* snapshot, hr_bytes* keys);

@@ -422,10 +422,6 @@ int hr_snapshot_open(hr_table* table, int due_only, hr_snapshot** snapshot) {
 
 size_t hr_snapshot_rows(const hr_snapshot* snapshot) { return snapshot->snapshot->rows(); }
 uint32_t hr_snapshot_step(const hr_snapshot* snapshot) { return snapshot->snapshot->step(); }
-size_t hr_snapshot_side_bytes(const hr_snapshot* snapshot) {
-  return snapshot->snapshot->side_bytes();
-}
-
 int hr_snapshot_state(const hr_snapshot* snapshot, hr_bytes* state) {
   return guarded([&] { copy_out(snapshot->snapshot->state(), state); });
 }

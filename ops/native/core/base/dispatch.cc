@@ -1,6 +1,5 @@
 #include "core/base/dispatch.h"
 
-#include <cstring>
 #include <limits>
 
 #include "core/base/status.h"
@@ -26,22 +25,6 @@ void Dispatch::group(const int64_t* keys, size_t count, int32_t shards, bool has
     const size_t place = static_cast<size_t>(next[static_cast<size_t>(owners_[i])]++);
     order_[place] = static_cast<int32_t>(i);
     grouped_[place] = keys[i];
-  }
-}
-
-void combine(const float* grouped_rows, const int32_t* order, size_t count, size_t width,
-             float* rows) {
-  for (size_t i = 0; i < count; ++i) {
-    std::memcpy(rows + static_cast<size_t>(order[i]) * width, grouped_rows + i * width,
-                width * sizeof(float));
-  }
-}
-
-void split(const float* rows, const int32_t* order, size_t count, size_t width,
-           float* grouped_rows) {
-  for (size_t i = 0; i < count; ++i) {
-    std::memcpy(grouped_rows + i * width, rows + static_cast<size_t>(order[i]) * width,
-                width * sizeof(float));
   }
 }
 

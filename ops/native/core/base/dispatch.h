@@ -1,5 +1,4 @@
-// The dispatchers: group keys by their owner, and bring rows back in the order of the keys.
-// Input dispatcher and output dispatcher as in NVIDIA SOK (design section 1).
+// The input dispatcher groups keys by their owner.
 #pragma once
 
 #include <cstddef>
@@ -39,13 +38,5 @@ class Dispatch {
   std::vector<int32_t> owners_;
   std::vector<int64_t> counts_;
 };
-
-// rows[order[i], :] = grouped_rows[i, :] for i < count. Both (count, width).
-void combine(const float* grouped_rows, const int32_t* order, size_t count, size_t width,
-             float* rows);
-
-// grouped_rows[i, :] = rows[order[i], :]: the way of the gradients, opposite to combine.
-void split(const float* rows, const int32_t* order, size_t count, size_t width,
-           float* grouped_rows);
 
 }  // namespace hotrow

@@ -1,4 +1,4 @@
-// A row line: what moves together through every tier (design section 2), with its header.
+// A row line: what moves together through every tier, with its header.
 #pragma once
 
 #include <cstddef>

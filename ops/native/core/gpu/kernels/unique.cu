@@ -105,20 +105,6 @@ __global__ void write_groups(const uint32_t* sorted, uint32_t count, const int64
   }
 }
 
-__global__ void move_rows(bool combine, const float* from, const uint32_t* order,
-                          const uint32_t* count, uint32_t width, float* to) {
-  const size_t values = size_t{*count} * width;
-  for (size_t v = thread_index(); v < values; v += thread_stride()) {
-    const size_t i = v / width, column = v % width;
-    const size_t other = size_t{order[i]} * width + column;
-    if (combine) {
-      to[other] = from[v];
-    } else {
-      to[v] = from[other];
-    }
-  }
-}
-
 void check_count(size_t count) {
   if (count > kMostKeys) {
     fail(Code::kInvalidArgument, "a batch of %zu keys; at most %zu in one lookup", count,
@@ -263,13 +249,6 @@ void device_owners(const DeviceUnique& unique, size_t count, size_t tables, int3
              stream);
   launch("owners: write", write_groups, blocks_for(count + 1), kBlockThreads, stream, s.sorted,
          static_cast<uint32_t>(count), unique.keys, static_cast<uint32_t>(groups), out);
-}
-
-void device_move_rows(MoveRows which, const float* from, const uint32_t* order,
-                      const uint32_t* count, size_t most, size_t width, float* to,
-                      DeviceStream stream) {
-  launch("move rows", move_rows, blocks_for(most * width), kBlockThreads, stream,
-         which == MoveRows::kCombine, from, order, count, static_cast<uint32_t>(width), to);
 }
 
 }  // namespace hotrow

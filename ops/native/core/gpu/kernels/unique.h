@@ -68,12 +68,4 @@ void device_owners(const DeviceUnique& unique, size_t count, size_t tables, int3
                    const DeviceOwnerRule* rules, const DeviceOwners& out, void* scratch,
                    size_t bytes, DeviceStream stream);
 
-// to[order[i], :] = from[i, :] for i < *count: rows come back in the order of the keys (combine of
-// base/dispatch.h); or to[i, :] = from[order[i], :]: gradients go to their owners (split). Both (U,
-// D) float32; count: on the device, at most `most`.
-enum class MoveRows : int { kCombine = 0, kSplit = 1 };
-void device_move_rows(MoveRows which, const float* from, const uint32_t* order,
-                      const uint32_t* count, size_t most, size_t width, float* to,
-                      DeviceStream stream);
-
 }  // namespace hotrow

@@ -159,28 +159,6 @@ TEST_CASE("device unique: every order of threads gives the same") {
   }
 }
 
-TEST_CASE("device unique: rows move to their owners and back") {
-  for (const size_t width : {size_t{1}, size_t{3}, size_t{64}}) {
-    const size_t count = 200, most = 300;
-    std::vector<uint32_t> order(count);
-    for (size_t i = 0; i < count; ++i) order[i] = static_cast<uint32_t>(i * 77 % count);
-    std::vector<float> rows(count * width);
-    for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<float>(i);
-    const DeviceArray<uint32_t> device_order(order), device_count(std::vector<uint32_t>{count});
-    const DeviceArray<float> from(rows), to(rows.size());
-    std::vector<int32_t> signed_order(order.begin(), order.end());
-    std::vector<float> expected(rows.size());
-    device_move_rows(MoveRows::kCombine, from.data(), device_order.data(), device_count.data(),
-                     most, width, to.data(), kStream);
-    combine(rows.data(), signed_order.data(), count, width, expected.data());
-    CHECK(to.read() == expected);
-    device_move_rows(MoveRows::kSplit, from.data(), device_order.data(), device_count.data(), most,
-                     width, to.data(), kStream);
-    split(rows.data(), signed_order.data(), count, width, expected.data());
-    CHECK(to.read() == expected);
-  }
-}
-
 TEST_CASE("device unique: too many keys and no shards are refused") {
   CHECK(error_code([] { device_unique_scratch(size_t{1} << 31); }) == Code::kInvalidArgument);
   CHECK(error_code([] { device_owners({}, 0, 1, 0, nullptr, {}, nullptr, 0, kStream); }) ==
