@@ -82,7 +82,6 @@ DeviceCall::~DeviceCall() {
 // --- rows are found ------------------------------------------------------------------------------
 
 void DeviceCall::distinct(const DeviceKeys& keys, DeviceBatch* batch) {
-  batch->spent = true;
   batch->tables = tables_;
   take_from(batch->memory, [&](DeviceArena& arena) {
     batch->unique = DeviceUnique::take(arena, keys.count, keys.tables);
