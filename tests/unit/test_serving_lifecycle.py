@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from logged_lines import logged_lines
+from unit.versions_on_disk import POLICY, WAIT_SECONDS, Disk, Loaded, make_lifecycle
 
 from hotrow.errors import UnavailableError
-from hotrow.serving.lifecycle.limited_threads import LimitedThreads
 from hotrow.serving.lifecycle.model_lifecycle import (
     LoadPolicy,
     Lost,
@@ -21,74 +21,6 @@ from hotrow.serving.lifecycle.model_lifecycle import (
 )
 from hotrow.serving.wire.status import Code, RequestError
 
-WAIT_SECONDS = 30.0
-
-
-class Loaded:
-    """A version, closed or not; a request may keep it open."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.closed = threading.Event()
-        self.unused = threading.Event()
-        self.unused.set()
-
-    def close(self) -> None:
-        assert self.unused.wait(WAIT_SECONDS)
-        self.closed.set()
-
-
-class Disk:
-    """What versions there are, and whether they load."""
-
-    def __init__(self) -> None:
-        self.versions: dict[int, Path] | None = {}
-        self.broken: dict[int, Exception] = {}
-        self.loaded: list[int] = []
-        self.lines: list[str] = []
-        self.routed: dict[int, Loaded] = {}
-        self.lost: dict[int, Lost] = {}
-        self.held: dict[int, threading.Event] = {}
-        self.changed = threading.Condition()
-
-    def list_versions(self) -> dict[int, Path] | None:
-        return self.versions
-
-    def load(self, number: int, path: Path, lost: Lost) -> Loaded:
-        with self.changed:
-            self.loaded.append(number)
-            self.lost[number] = lost
-            self.changed.notify_all()
-        if number in self.held:
-            assert self.held[number].wait(WAIT_SECONDS)
-        if number in self.broken:
-            raise self.broken[number]
-        return Loaded(number)
-
-    def publish(self, versions: Mapping[int, Loaded]) -> None:
-        assert not any(version.closed.is_set() for version in versions.values())
-        self.routed = dict(versions)
-
-    def log(self, line: str) -> None:
-        with self.changed:
-            self.lines.append(line)
-            self.changed.notify_all()
-
-    def wait_for(self, part: str) -> None:
-        with self.changed:
-            assert self.changed.wait_for(
-                lambda: any(part in line for line in self.lines), WAIT_SECONDS
-            ), self.lines
-
-    def wait_for_loads(self, *numbers: int) -> None:
-        with self.changed:
-            assert self.changed.wait_for(lambda: self.loaded == list(numbers), WAIT_SECONDS), (
-                self.loaded
-            )
-
-    def put(self, *numbers: int) -> None:
-        self.versions = {number: Path(f"/m/{number}") for number in numbers}
-
 
 @pytest.fixture
 def disk() -> Iterator[Disk]:
@@ -97,29 +29,9 @@ def disk() -> Iterator[Disk]:
         yield disk
 
 
-def _lifecycle(
-    disk: Disk,
-    policy: LoadPolicy,
-    loads: int = 0,
-    changed: threading.Condition | None = None,
-) -> ModelLifecycle[Loaded]:
-    return ModelLifecycle(
-        "m",
-        disk.load,
-        disk.publish,
-        policy,
-        LimitedThreads("load", loads),
-        LimitedThreads("unload", 0),
-        changed or threading.Condition(),
-    )
-
-
-POLICY = LoadPolicy(poll_seconds=0.01, max_retries=2, retry_seconds=0.01)
-
-
 @pytest.fixture
 def lifecycle(disk: Disk) -> Iterator[ModelLifecycle[Loaded]]:
-    lifecycle = _lifecycle(disk, POLICY)
+    lifecycle = make_lifecycle(disk, POLICY)
     yield lifecycle
     lifecycle.stop()
 
@@ -221,7 +133,7 @@ def test_a_version_that_went_away_serves_again_when_it_is_back(
 
 
 def test_stopping_closes_what_is_loaded_after_its_requests(disk: Disk) -> None:
-    lifecycle = _lifecycle(disk, LoadPolicy(None))
+    lifecycle = make_lifecycle(disk, LoadPolicy(None))
     disk.put(1)
     lifecycle.aspire(disk.list_versions)
     disk.wait_for("version 1 is available")
@@ -253,7 +165,7 @@ def test_versions_load_one_after_the_other_the_highest_first(
 
 
 def test_with_threads_for_it_versions_load_at_the_same_time(disk: Disk) -> None:
-    lifecycle = _lifecycle(disk, POLICY, loads=2)
+    lifecycle = make_lifecycle(disk, POLICY, loads=2)
     for number in (2, 3):
         disk.held[number] = threading.Event()
     disk.put(1, 2, 3)
@@ -313,7 +225,7 @@ def test_a_version_that_is_lost_is_loaded_again(
 
 
 def test_a_version_that_stays_lost_ends_with_its_error(disk: Disk) -> None:
-    lifecycle = _lifecycle(disk, LoadPolicy(0.01, max_retries=0))
+    lifecycle = make_lifecycle(disk, LoadPolicy(0.01, max_retries=0))
     disk.put(1)
     lifecycle.aspire(disk.list_versions)
     disk.wait_for("version 1 is available")
@@ -348,7 +260,7 @@ def test_a_version_that_is_lost_while_it_loads_is_freed(
         return made[-1]
 
     disk.load = load  # type: ignore[method-assign]
-    losing = _lifecycle(disk, POLICY)
+    losing = make_lifecycle(disk, POLICY)
     disk.put(1)
     losing.aspire(disk.list_versions)
     disk.wait_for("version 1 is available")
@@ -368,7 +280,7 @@ def test_a_version_that_cannot_be_routed_to_is_freed(disk: Disk) -> None:
             raise UnavailableError("the server is ending")
 
     disk.load, disk.publish = load, publish  # type: ignore[method-assign]
-    lifecycle = _lifecycle(disk, POLICY)
+    lifecycle = make_lifecycle(disk, POLICY)
     disk.put(1)
     lifecycle.aspire(disk.list_versions)
     disk.wait_for("version 1 is available")
@@ -414,7 +326,7 @@ class CountingCondition(threading.Condition):
 def test_models_do_not_keep_each_other_awake() -> None:
     changed = CountingCondition()
     disks = [Disk(), Disk()]
-    lifecycles = [_lifecycle(disk, POLICY, changed=changed) for disk in disks]
+    lifecycles = [make_lifecycle(disk, POLICY, changed=changed) for disk in disks]
     polls = threading.Semaphore(0)
 
     def find(disk: Disk) -> dict[int, Path] | None:

@@ -70,13 +70,13 @@ ROWS = (
             "test_request_logging.py::"
             "test_long_files_are_followed_by_others_and_none_is_written_over"
         ),
-        "test_request_logging.py::test_old_files_and_removed_ones_are_followed_by_others",
+        "test_request_log_writing.py::test_old_files_and_removed_ones_are_followed_by_others",
     ),
     added(
         "logged requests: a full disk, a folder that is not there or a full queue fails no request",
-        "test_request_logging.py::test_a_folder_that_is_not_there_costs_records_and_no_request",
-        "test_request_logging.py::test_a_full_disk_costs_records_and_no_request",
-        "test_request_logging.py::test_what_does_not_fit_in_memory_is_dropped_and_counted",
+        "test_request_log_writing.py::test_a_folder_that_is_not_there_costs_records_and_no_request",
+        "test_request_log_writing.py::test_a_full_disk_costs_records_and_no_request",
+        "test_request_log_writing.py::test_what_does_not_fit_in_memory_is_dropped_and_counted",
     ),
     added(
         "logged requests: either process may be started again",

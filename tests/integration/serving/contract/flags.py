@@ -305,8 +305,8 @@ ROWS = (
             "test_request_logging.py::"
             "test_long_files_are_followed_by_others_and_none_is_written_over"
         ),
-        "test_request_logging.py::test_old_files_and_removed_ones_are_followed_by_others",
-        "test_request_logging.py::test_what_does_not_fit_in_memory_is_dropped_and_counted",
+        "test_request_log_writing.py::test_old_files_and_removed_ones_are_followed_by_others",
+        "test_request_log_writing.py::test_what_does_not_fit_in_memory_is_dropped_and_counted",
         "test_serving_request_logging.py::test_bounds_are_at_least_1",
     ),
     added(

@@ -34,8 +34,8 @@ ROWS = (
     kept(
         "`:tensorflow:serving:request_log_count`",
         "test_request_logging.py::test_requests_are_logged_with_what_answered_them",
-        "test_request_logging.py::test_a_folder_that_is_not_there_costs_records_and_no_request",
-        "test_request_logging.py::test_what_does_not_fit_in_memory_is_dropped_and_counted",
+        "test_request_log_writing.py::test_a_folder_that_is_not_there_costs_records_and_no_request",
+        "test_request_log_writing.py::test_what_does_not_fit_in_memory_is_dropped_and_counted",
     ),
     differs(
         "`:tensorflow:serving:model_warmup_latency`, `:model_warmup_records_read`",
