@@ -27,7 +27,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import click
 import grpc
 import numpy as np
-import serving_overhead
+import serving_load
 import tensorflow as tf
 from tensorflow_serving.apis import (
     get_model_status_pb2,
@@ -129,8 +129,8 @@ def evaluate(records: Any, swaps: Swaps) -> dict[str, float]:
         wrong += int(((sent > available) & (version >= 0) & (version < number)).sum())
     p50_in, p99_in, most_in = percentiles(nanos[inside])
     p50_out, p99_out, most_out = percentiles(nanos[~inside])
-    usual_in = serving_overhead.usual_p99(due[inside], nanos[inside])
-    usual_out = serving_overhead.usual_p99(due[~inside], nanos[~inside])
+    usual_in = serving_load.usual_p99(due[inside], nanos[inside])
+    usual_out = serving_load.usual_p99(due[~inside], nanos[~inside])
     return {
         "requests": float(due.size),
         "failed": float((version < 0).sum()),
@@ -165,11 +165,11 @@ def main(
 ) -> None:
     """Swaps versions under load, and prints what the clients saw."""
     click.echo(f"machine    {platform.machine()}, {os.cpu_count()} cores")
-    click.echo(f"CPUs away  {serving_overhead.stalls()}")
+    click.echo(f"CPUs away  {serving_load.stalls()}")
     click.echo(f"date       {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        serving_overhead.build(folder)
+        serving_load.build(folder)
         source, base = folder / "source", folder / MODEL
         save_model(source, megabytes)
         base.mkdir()
@@ -179,11 +179,11 @@ def main(
         request.inputs["row"].CopyFrom(tf.make_tensor_proto(np.arange(100, dtype=np.int64)))
         (folder / "request").write_bytes(request.SerializeToString())
         flags = ["--file_system_poll_wait_seconds=0.1"]
-        with serving_overhead.server("hotrow", base, MODEL, flags) as (address, pids):
-            full = serving_overhead.measure(folder, address, pids, folder / "request", clients, 5)
+        with serving_load.server("hotrow", base, MODEL, flags) as (address, pids):
+            full = serving_load.measure(folder, address, pids, folder / "request", clients, 5)
             load_of = (folder, address, folder / "request", clients)
             if rate is None:
-                rate = serving_overhead.find_rate(*load_of, full["requests_per_s"], busy)
+                rate = serving_load.find_rate(*load_of, full["requests_per_s"], busy)
             click.echo(
                 f"{clients} clients: {full['requests_per_s']:.0f} requests/s at full load, "
                 f"{rate:.0f} from here on"

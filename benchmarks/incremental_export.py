@@ -33,7 +33,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import click
 import keras
 import numpy as np
-import serving_overhead
+import serving_load
 from redis_store import port_of, redis_server
 
 import hotrow
@@ -88,7 +88,7 @@ def measure(
         assert clients.stdout is not None
         clients.stdout.readline()
         time.sleep(_IDLE_SECONDS)
-        used = serving_overhead.cpu_seconds(pids)
+        used = serving_load.cpu_seconds(pids)
         for _ in range(repeats):
             model.train(changed)
             at: list[float] = [time.monotonic()]
@@ -97,7 +97,7 @@ def measure(
             )
             exports.append((at[0], at[1], time.monotonic()))
             time.sleep(_IDLE_SECONDS)
-        used = serving_overhead.cpu_seconds(pids) - used
+        used = serving_load.cpu_seconds(pids) - used
         output, _ = clients.communicate()
     answers: list[tuple[float, float, float | None]] = json.loads(output)
     visible, complete = [], []
@@ -160,7 +160,7 @@ def main(rows: int, repeats: int, to: Path | None) -> None:
         click.echo(f"date       {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}")
         click.echo(f"rows       {rows:,} of dim {DIM} in float32, Redis on loopback")
         flags = (f"--cache_rows={rows // 20}", "--file_system_poll_wait_seconds=0.1")
-        with serving_overhead.server("hotrow", base / "m", "m", flags) as (address, pids):
+        with serving_load.server("hotrow", base / "m", "m", flags) as (address, pids):
             for changed in CHANGED:
                 if changed > rows:
                     continue

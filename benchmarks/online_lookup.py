@@ -43,7 +43,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import click
 import numpy as np
 import redis
-import serving_overhead
+import serving_load
 from peers.online_model import DENSE, HIDDEN, TABLES, keys_of
 from peers.workload import zipf_ranks
 from redis_store import cpu_seconds as redis_cpu_seconds
@@ -248,11 +248,11 @@ class Server:
 @contextmanager
 def serve(folder: Path, model: str, *flags: str) -> Iterator[Server]:
     """Starts a server of a model."""
-    rest = serving_overhead.free_port()
+    rest = serving_load.free_port()
     config = folder / "monitoring"
     config.write_text(f'prometheus_config {{ enable: true path: "{PAGE}" }}')
     more = (f"--rest_api_port={rest}", f"--monitoring_config_file={config}", *flags)
-    with serving_overhead.server("hotrow", folder / model, model, more) as (address, pids):
+    with serving_load.server("hotrow", folder / model, model, more) as (address, pids):
         yield Server(address, f"http://127.0.0.1:{rest}{PAGE}", pids)
 
 
@@ -272,10 +272,10 @@ def measure_server(
     folder: Path, client: redis.Redis, server: Server, requests: Path, clients: int, count: int
 ) -> dict[str, float]:
     """Returns metrics of requests."""
-    before, cpu = server.counters(), serving_overhead.cpu_seconds(server.pids)
+    before, cpu = server.counters(), serving_load.cpu_seconds(server.pids)
     of_redis = redis_cpu_seconds(client)
     measured = load(folder, server, requests, clients, count)
-    used = serving_overhead.cpu_seconds(server.pids) - cpu
+    used = serving_load.cpu_seconds(server.pids) - cpu
     redis_used = redis_cpu_seconds(client) - of_redis
     after = server.counters()
     hits, misses, fetched = (
@@ -455,7 +455,7 @@ def main(rows: int, dim: int, only: str | None, to: Path | None, **options: Any)
             "model": f"{TABLES * dim + DENSE}-{'-'.join(map(str, HIDDEN))}-1; exported: {took}",
             "requests": f"{options['batch']} samples, {options['clients']} clients, "
             f"{options['repeats']} turns of {options['requests']}",
-            "CPUs away": serving_overhead.stalls(),
+            "CPUs away": serving_load.stalls(),
         }
         for name, value in conditions.items():
             click.echo(f"{name:<10} {value}")

@@ -26,6 +26,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import click
 import numpy as np
+import serving_load
 import serving_overhead
 import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2
@@ -107,14 +108,14 @@ def main(rows: str, seconds: float) -> None:
     if shutil.which("wrk") is None:
         raise click.ClickException("wrk is not installed: apt-get install wrk")
     click.echo(f"machine    {platform.machine()}, {os.cpu_count()} cores")
-    click.echo(f"CPUs away  {serving_overhead.stalls()}")
+    click.echo(f"CPUs away  {serving_load.stalls()}")
     click.echo(f"date       {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         serving_overhead.save_model(folder / "mlp")
-        port = serving_overhead.free_port()
+        port = serving_load.free_port()
         flags = [f"--rest_api_port={port}", "--rest_api_num_threads=16"]
-        with serving_overhead.server("hotrow", folder / "mlp", flags=flags) as (_, pids):
+        with serving_load.server("hotrow", folder / "mlp", flags=flags) as (_, pids):
             (executable,) = (
                 pid
                 for pid in pids
@@ -132,9 +133,9 @@ def main(rows: str, seconds: float) -> None:
                 costs = {}
                 for path in (REFUSED, PREDICT):
                     load(folder, f"127.0.0.1:{port}", path, body, 1)
-                    before = [serving_overhead.cpu_seconds(p) for p in (control, [executable])]
+                    before = [serving_load.cpu_seconds(p) for p in (control, [executable])]
                     requests, p50 = load(folder, f"127.0.0.1:{port}", path, body, seconds)
-                    after = [serving_overhead.cpu_seconds(p) for p in (control, [executable])]
+                    after = [serving_load.cpu_seconds(p) for p in (control, [executable])]
                     costs[path] = [
                         1e6 * (b - a) / requests for a, b in zip(before, after, strict=True)
                     ]
