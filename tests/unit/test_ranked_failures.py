@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from unit.ranked_training import assert_same_model, config_of, newest, slow, train_on, write_files
+from unit.ranked_training import config_of, newest, slow, train_on, write_files
 
 from hotrow.config import parse_config
 from hotrow.errors import HotrowError, InvalidArgumentError
@@ -122,52 +122,6 @@ def test_a_key_outside_of_the_vocabulary_on_one_rank_ends_all(files, tmp_path):
     for result in results:
         assert isinstance(result, HotrowError)
         assert "999" in str(result)
-
-
-def test_a_failing_write_of_one_rank_fails_the_checkpoint_on_all(
-    files, alone, tmp_path, monkeypatch, capsys
-):
-    from hotrow.trainer.checkpoint import snapshot
-
-    write, failed = snapshot.write_rows, []
-
-    def failing(rows, stem, *arguments):
-        if stem.endswith("@1") and not failed:
-            failed.append(stem)
-            raise OSError(28, "No space left on device", stem)
-        return write(rows, stem, *arguments)
-
-    monkeypatch.setattr(snapshot, "write_rows", failing)
-    run = tmp_path / "run"
-    results = train_on(2, config_of(files, 2), run)
-    assert not isinstance(results[0], BaseException), results
-    assert failed
-    output = capsys.readouterr().err
-    assert output.count("is not written: rank 1: ") == 1
-    assert not list((run / "checkpoints").glob(".unfinished*"))
-    assert_same_model(run, alone[0])
-
-
-def test_a_checkpoint_whose_directory_cannot_be_made_fails_and_training_goes_on(
-    files, alone, tmp_path, monkeypatch, capsys
-):
-    from hotrow.trainer.checkpoint import shared_write
-
-    remove, failed = shared_write.remove_leftovers, []
-
-    def failing(path):
-        if not failed:
-            failed.append(path)
-            raise OSError(5, "Input/output error", str(path))
-        remove(path)
-
-    monkeypatch.setattr(shared_write, "remove_leftovers", failing)
-    run = tmp_path / "run"
-    results = train_on(2, config_of(files, 2), run)
-    assert not [result for result in results if isinstance(result, BaseException)], results
-    output = capsys.readouterr().err
-    assert output.count(f"is not written: {failed[0]}: Input/output error") == 1
-    assert_same_model(run, alone[0])
 
 
 def test_the_number_of_ranks_must_be_that_of_the_configuration(files, tmp_path):

@@ -67,7 +67,7 @@ ROWS = (
     added(
         "logged requests: files by length and age, none written over",
         (
-            "test_request_logging.py::"
+            "test_request_log_writing.py::"
             "test_long_files_are_followed_by_others_and_none_is_written_over"
         ),
         "test_request_log_writing.py::test_old_files_and_removed_ones_are_followed_by_others",
