@@ -11,60 +11,25 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
-import subprocess
-import sys
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import grpc
-import numpy as np
 import pytest
-import tensorflow as tf
 from free_ports import free_port
-from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+from integration.small_run import CONFIG, make_run, one_error, platform
 
 from hotrow.cli.main import main
 
-CONFIG = """\
-name: small
-data: {format: criteo, train: train.tsv, valid: train.valid.tsv, batch_size: 256}
-features:
-  dense:  {columns: [I1, I2], transform: log}
-  sparse: {columns: [C1, C2], dim: 4, hash: true}
-tables:   {default: {optimizer: adagrad}}
-model:    {arch: dlrm, bottom: [8, 4], top: [8]}
-optimizer: {name: adam}
-"""
 ONE_STEP = ["--set", "train.max_steps=1"]
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
-
-
-def platform(*arguments: Any, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Runs the command as a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-m", "hotrow.cli.main", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=cwd,
-        timeout=120,
-    )
 
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with data, a configuration, a trained run `run` and its export `models/m/1`."""
-    folder = tmp_path_factory.mktemp("work")
-    rows = ["--rows", "1000", "--valid-rows", "100", "--keys", "100"]
-    assert main(["data", "generate", str(folder / "train.tsv"), *rows]) == 0
-    (folder / "small.yaml").write_text(CONFIG)
-    assert main(["train", str(folder / "small.yaml"), "--run-dir", str(folder / "run")]) == 0
-    export = ["--to", str(folder / "models"), "--name", "m"]
-    assert main(["export", str(folder / "run"), *export]) == 0
-    return folder
+    return make_run(tmp_path_factory.mktemp("work"))
 
 
 RefusalOf = Callable[..., str]
@@ -85,14 +50,6 @@ def refusal_of(
         return one_error(printed.err)
 
     return run
-
-
-def one_error(text: str) -> str:
-    """Returns the only line of standard error, without the `Error: ` that it begins with."""
-    (line,) = text.splitlines()
-    assert line.startswith("Error: "), line
-    assert "Traceback" not in line
-    return line.removeprefix("Error: ")
 
 
 # Missing and unreadable files.
@@ -435,111 +392,3 @@ def test_an_export_never_rewrites_a_version(work: Path) -> None:
 
 
 # Requests to a server of our own export.
-
-
-class Served:
-    """A running server of `models/m`, with its two ports."""
-
-    def __init__(self, port: int, rest_port: int) -> None:
-        self.port, self.rest_port = port, rest_port
-
-    def refusal(self, **inputs: Any) -> tuple[grpc.StatusCode, str]:
-        """Returns the status of a Predict request that must be refused."""
-        request = predict_pb2.PredictRequest()
-        request.model_spec.name = "m"
-        for name, value in inputs.items():
-            request.inputs[name].CopyFrom(tf.make_tensor_proto(value))
-        with grpc.insecure_channel(f"127.0.0.1:{self.port}") as channel:
-            stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
-            with pytest.raises(grpc.RpcError) as caught:
-                stub.Predict(request, timeout=30)
-        return caught.value.code(), caught.value.details()
-
-    def rest_refusal(self, body: Any) -> tuple[int, str]:
-        """Returns HTTP status and error of a REST predict request that must be refused."""
-        url = f"http://127.0.0.1:{self.rest_port}/v1/models/m:predict"
-        with pytest.raises(urllib.error.HTTPError) as caught:
-            urllib.request.urlopen(url, json.dumps(body).encode(), timeout=30)
-        with caught.value as reply:
-            return reply.code, json.loads(reply.read())["error"]
-
-
-@pytest.fixture(scope="module")
-def served(work: Path) -> Iterator[Served]:
-    port, rest_port = free_port(), free_port()
-    process = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "hotrow.cli.main", "serve", "--model_name=m"),
-            *(f"--model_base_path={work}/models/m", f"--port={port}"),
-            f"--rest_api_port={rest_port}",
-        ],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    assert process.stdout is not None
-    try:
-        assert process.stdout.readline().startswith("Serving m version 1: ")
-        yield Served(port, rest_port)
-        process.terminate()
-        assert process.wait(60) == 0
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
-
-
-GOOD: dict[str, Any] = {
-    "I1": np.array([1], np.float32),
-    "I2": np.array([2], np.float32),
-    "C1": np.array([b"a"]),
-    "C2": np.array([b"b"]),
-}
-
-
-def test_a_request_with_a_missing_input_lists_what_is_expected(served: Served) -> None:
-    inputs = {name: value for name, value in GOOD.items() if name != "C2"}
-    code, text = served.refusal(**inputs)
-    assert code is INVALID
-    assert "C2" in text
-    assert "\n" not in text
-    status, error = served.rest_refusal({"instances": [{"I1": 1.0, "I2": 2.0, "C1": "a"}]})
-    assert status == 400
-    assert error.endswith("keys must be equal to: C1,C2,I1,I2")
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "said"),
-    [
-        pytest.param(
-            "I1", np.array([1], np.int64), "to be float but int64 is provided", id="an integer"
-        ),
-        pytest.param(
-            "C1", np.array([1], np.int64), "to be string but int64 is provided", id="a raw key"
-        ),
-        pytest.param("I2", np.array([b"2"]), "to be float but string is provided", id="a text"),
-    ],
-)
-def test_a_request_with_a_wrong_dtype_says_what_it_should_be(
-    served: Served, name: str, value: Any, said: str
-) -> None:
-    code, text = served.refusal(**{**GOOD, name: value})
-    assert code is INVALID
-    assert text.endswith(said)
-
-
-def test_a_rest_request_with_a_wrong_type_names_input_and_value(served: Served) -> None:
-    row = {"I1": 1.0, "I2": 2.0, "C1": 5, "C2": "b"}
-    assert served.rest_refusal({"instances": [row]}) == (
-        400,
-        "Failed to process element: 0 key: C1 of 'instances' list. Error: INVALID_ARGUMENT: "
-        "JSON Value: 5 Type: Number is not of expected type: string",
-    )
-
-
-def test_predict_names_a_malformed_line_of_its_file(
-    served: Served, refusal_of: RefusalOf, malformed: Path
-) -> None:
-    server = ["--server", f"127.0.0.1:{served.port}", "--model", "m"]
-    line = refusal_of("predict", *server, "--data", malformed, code=1)
-    assert line.startswith(f"{malformed}: line 301: 1 fields, not 40: ")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -14,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from integration.serving.cut_servers import CACHE, PATIENCE, folders_of, metrics, paused
 from integration.serving.marked_rows import (
     KEYS,
     TEMPORARY,
@@ -21,21 +21,13 @@ from integration.serving.marked_rows import (
     ask,
     cut_of,
     marked_load,
-    wait_until_answered,
 )
 from integration.serving.metrics_page import samples_of
 from integration.serving.server_processes import control_of, data_plane_of
-from tensorflow.core.protobuf import config_pb2
 from waiting import wait_until
 
-from hotrow.protos import control_pb2
-from hotrow.serving.data_plane.control_socket import ask as ask_executable
 from hotrow.store.cuts import forget_cut
 from hotrow.store.generations import Generations
-
-PATIENCE = "--store_timeout_ms=5000"  # for machines that others use, too
-KILLS = 2  # of a control process; after more it starts again later and later
-CACHE = ("--cache_rows=100", PATIENCE)  # of 360
 
 
 @pytest.fixture
@@ -57,34 +49,6 @@ def model(redis_server: Any, model_in: Any) -> MarkedModel:
     """A marked model with its rows in a Redis."""
     made: MarkedModel = model_in(redis_server.url)
     return made
-
-
-@contextlib.contextmanager
-def paused(server: Any) -> Iterator[None]:
-    """Stops the clock of a server's control process; its executable goes on."""
-    control = control_of(server)
-    os.kill(control, signal.SIGSTOP)
-    yield
-    os.kill(control, signal.SIGCONT)
-
-
-def metrics(folder: Path) -> str:
-    """Returns the flag for a page of metrics."""
-    (folder / "monitoring").write_text("prometheus_config { enable: true }")
-    return f"--monitoring_config_file={folder}/monitoring"
-
-
-def private_folder(server: Any) -> Path:
-    """Returns the folder of its processes."""
-    arguments = Path(f"/proc/{control_of(server)}/cmdline").read_bytes().decode().split("\0")
-    (folder,) = (a.partition("=")[2] for a in arguments if a.startswith("--control_folder="))
-    return Path(folder)
-
-
-def folders_of(server: Any) -> list[Path]:
-    """Returns the folders with files of cuts, one for each version."""
-    cuts = private_folder(server) / "cuts"
-    return sorted(cuts.iterdir()) if cuts.exists() else []
 
 
 @pytest.mark.parametrize(
@@ -144,113 +108,6 @@ def test_a_server_that_starts_later_begins_with_the_newest_cut(
     assert load.failures() == []
     assert load.cuts() <= {3, 4}
     wait_until(lambda: cut_of(half) == 4)
-
-
-@pytest.mark.parametrize("last", [3, pytest.param(4, marks=pytest.mark.slow)])
-def test_an_executable_that_is_killed_begins_with_what_was_shown(
-    last: int, model: MarkedModel, start_server: Any
-) -> None:
-    server = start_server("m", model.path, *CACHE)
-    server.wait_ready()
-    cut = model.write(1)
-    model.wait_until_noted(cut)
-    with marked_load(server) as load:
-        for number in range(2, last + 1):
-            os.kill(data_plane_of(server), signal.SIGKILL)
-            if number == 3:  # else it takes the cut while it starts
-                wait_until(lambda: server.log.count("hotrow-server serves again") == 2)
-                wait_until_answered(server)
-                assert cut_of(server) == 2
-            cut = model.write(number)
-            load.wait_for(number)
-            model.wait_until_noted(cut)
-            if number == 2:
-                model.fold()
-        os.kill(data_plane_of(server), signal.SIGKILL)
-        wait_until(lambda: server.log.count("hotrow-server serves again") == last)
-        wait_until_answered(server)
-        assert cut_of(server) == last
-    assert all(failure.startswith("UNAVAILABLE") for failure in load.failures())
-
-
-@pytest.mark.parametrize("kills", [2, pytest.param(8, marks=pytest.mark.slow)])
-def test_an_executable_that_is_killed_in_the_midst_of_cuts_shows_none_of_them_in_part(
-    kills: int, model: MarkedModel, start_server: Any
-) -> None:
-    server = start_server("m", model.path, *CACHE)
-    server.wait_ready()
-    with marked_load(server) as load:
-        for number in range(1, kills + 1):
-            cut = model.write(number)
-            time.sleep(0.04 * number)  # a take lasts some hundredths
-            os.kill(data_plane_of(server), signal.SIGKILL)
-            wait_until(lambda n=number: server.log.count("hotrow-server serves again") == n)
-            model.wait_until_noted(cut)
-            if number % 3 == 0:
-                model.fold()
-        load.wait_for(kills)
-    assert all(failure.startswith("UNAVAILABLE") for failure in load.failures())
-    wait_until_answered(server)
-    assert cut_of(server) == kills
-
-
-@pytest.mark.parametrize(
-    "moment",
-    [pytest.param("between cuts", marks=pytest.mark.slow), "in the midst of cuts"],
-)
-def test_a_control_process_that_is_killed_fails_no_request_and_forgets_no_cut(
-    moment: str, model: MarkedModel, start_server: Any
-) -> None:
-    server = start_server("m", model.path, *CACHE)
-    server.wait_ready()
-    with marked_load(server) as load:
-        for number in range(1, KILLS + 1):
-            cut = model.write(number)
-            if moment == "between cuts":
-                load.wait_for(number)
-            else:
-                time.sleep(0.03 * number)
-            os.kill(control_of(server), signal.SIGKILL)
-            wait_until(lambda n=number: server.log.count("the control process serves again") == n)
-            load.wait_for(number)
-            # Until it has ended, the lease of the one that was killed is there, too.
-            wait_until(lambda v=cut.version: v in model.noted())
-        assert cut_of(server) == KILLS
-        last = model.write(KILLS + 1)
-        load.wait_for(KILLS + 1)
-        wait_until(lambda: last.version in model.noted())
-        model.fold()  # as an exporter does when the leases of those that were killed have ended
-        time.sleep(1.0)
-    assert load.failures() == []
-    assert load.cuts() == set(range(KILLS + 2))
-    shows = [line for line in server.log if f"(cut {last.version:016x}" in line]
-    assert len(shows) == 1, server.log
-
-
-def test_a_second_session_that_a_dead_control_process_asked_for_is_used(
-    model: MarkedModel, start_server: Any
-) -> None:
-    server = start_server("m", model.path, *CACHE)
-    server.wait_ready()
-    # As it asks for it, without having seen the answer.
-    socket = private_folder(server) / "control"
-    describe = control_pb2.Request(describe=control_pb2.DescribeRequest())
-    (first,) = ask_executable(socket, describe).describe.servables
-    second = first.load
-    second.servable, second.shares = 999, first.load.servable
-    config = config_pb2.ConfigProto.FromString(second.session_config)
-    second.session = config.experimental.session_metadata.name = "m\x01second"
-    second.session_config = config.SerializeToString()
-    ask_executable(socket, control_pb2.Request(load=second))
-    with marked_load(server) as load:
-        for number in (1, 2):
-            model.wait_until_noted(model.write(number))
-            load.wait_for(number)
-    assert load.failures() == []
-    assert load.cuts() == {0, 1, 2}
-    described = ask_executable(socket, describe).describe
-    assert 999 in {entry.load.servable for entry in described.servables}
-    assert len(described.servables) == 2
 
 
 def test_a_damaged_cut_is_reported_once_and_the_one_before_stays(

@@ -1,0 +1,48 @@
+"""Servers that follow cuts: their files, their metrics, their pauses."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from integration.serving.server_processes import control_of
+
+PATIENCE = "--store_timeout_ms=5000"  # for machines that others use, too
+
+
+KILLS = 2  # of a control process; after more it starts again later and later
+
+
+CACHE = ("--cache_rows=100", PATIENCE)  # of 360
+
+
+@contextlib.contextmanager
+def paused(server: Any) -> Iterator[None]:
+    """Stops the clock of a server's control process; its executable goes on."""
+    control = control_of(server)
+    os.kill(control, signal.SIGSTOP)
+    yield
+    os.kill(control, signal.SIGCONT)
+
+
+def metrics(folder: Path) -> str:
+    """Returns the flag for a page of metrics."""
+    (folder / "monitoring").write_text("prometheus_config { enable: true }")
+    return f"--monitoring_config_file={folder}/monitoring"
+
+
+def private_folder(server: Any) -> Path:
+    """Returns the folder of its processes."""
+    arguments = Path(f"/proc/{control_of(server)}/cmdline").read_bytes().decode().split("\0")
+    (folder,) = (a.partition("=")[2] for a in arguments if a.startswith("--control_folder="))
+    return Path(folder)
+
+
+def folders_of(server: Any) -> list[Path]:
+    """Returns the folders with files of cuts, one for each version."""
+    cuts = private_folder(server) / "cuts"
+    return sorted(cuts.iterdir()) if cuts.exists() else []
