@@ -18,22 +18,31 @@ Needs a build of .ci/gpu-check, NumPy and PyTorch. Without a GPU it prints the f
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import os
 import platform
-import statistics
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+from gpu_peers import colossal, embedding_bags
+from gpu_workload import (
+    BATCHES,
+    DIM,
+    LOOKUPS,
+    REPEATS,
+    ROWS,
+    SKEW,
+    TABLES,
+    Ids,
+    Timer,
+    copy_bandwidth,
+    draw,
+    has_gpu,
+)
 
-TABLES, DIM, LOOKUPS, ROWS, SKEW = 10, 128, 104_857, 1_680_000, 1.05
-CACHE_RATIO = 0.1
-BATCHES, REPEATS = 8, 40
 PEAK = {"HBM": 4.8e12, "bus": 55e9}  # bytes/s: an H200's, and PCIe gen5 one way
 HEADER = 16
 PUBLISHED = {  # ms, FBGEMM's TBE on an H100; the cache there: 268 million rows, LRU
@@ -44,15 +53,7 @@ PUBLISHED = {  # ms, FBGEMM's TBE on an H100; the cache there: 268 million rows,
 }
 OPTIMIZERS = {"SGD": (0, 0), "Adam": (4, 2)}  # number in the core, state vectors
 
-Ids = npt.NDArray[np.int64]
 Result = dict[str, Any]
-
-
-def draw(rng: np.random.Generator, rows: int, count: int, tables: int) -> Ids:
-    """Returns keys [tables, count]: rank r with a probability like (r + 1) ** -SKEW, shuffled."""
-    cumulative = np.cumsum(np.arange(1, rows + 1, dtype=np.float64) ** -SKEW)
-    ranks = np.searchsorted(cumulative, rng.random((tables, count)) * cumulative[-1])
-    return np.stack([rng.permutation(rows)[r] for r in ranks]).astype(np.int64)
 
 
 def floors(keys: Ids) -> list[Result]:
@@ -89,45 +90,6 @@ def print_results(results: list[Result]) -> None:
     for r in results:
         ratio = "" if r["ratio"] is None else f"   {r['ratio']:.2f} x {r['baseline']}"
         print(f"{r['case']:<{width}}  {r['metric']:<28} {r['value']:>10} {r['unit']}{ratio}")
-
-
-def has_gpu() -> bool:
-    """Whether PyTorch is here and finds a GPU."""
-    if importlib.util.find_spec("torch") is None:
-        return False
-    import torch
-
-    return bool(torch.cuda.is_available())
-
-
-class Timer:
-    """Times steps by events of a stream."""
-
-    def __init__(self, torch: Any, stream: Any) -> None:
-        self.torch, self.stream = torch, stream
-
-    def median_ms(self, step: Callable[[int], None]) -> float:
-        """Median over REPEATS of step(i), after BATCHES + 4 of them."""
-        events = self.torch.cuda.Event
-        with self.torch.cuda.stream(self.stream):
-            for i in range(BATCHES + 4):
-                step(i)
-            pairs = []
-            for i in range(REPEATS):
-                begin, end = events(enable_timing=True), events(enable_timing=True)
-                begin.record(self.stream)
-                step(i)
-                end.record(self.stream)
-                pairs.append((begin, end))
-        self.stream.synchronize()
-        return float(statistics.median(begin.elapsed_time(end) for begin, end in pairs))
-
-
-def copy_bandwidth(torch: Any, timer: Timer) -> float:
-    """Bytes/s of a device-to-device copy of 4 GiB, read and written."""
-    source = torch.randint(0, 2**31, (1 << 29,), dtype=torch.int64, device="cuda")
-    target = torch.empty_like(source)
-    return float(2 * source.nbytes / (timer.median_ms(lambda _: target.copy_(source)) * 1e-3))
 
 
 class Hotrow:
@@ -195,44 +157,6 @@ class Hotrow:
         for table in self.tables:
             self.native.drop_table(table.handle)
         self.tables = []
-
-
-class CachedRows:
-    """Colossal-AI's cached embedding in plain PyTorch, as in ColossalAI's cached_param_mgr.
-
-    All rows in pinned host memory, cache_rows of them on the device; maps as long as the
-    vocabulary; the least frequent rows out of the batch are evicted; rows are written back
-    whether they changed or not. The optimizer's state stays with the slots: only SGD is exact.
-    """
-
-    def __init__(self, torch: Any, rows: int, cache_rows: int) -> None:
-        self.torch = torch
-        self.host = torch.zeros((rows, DIM), pin_memory=True)
-        self.cache = torch.zeros((cache_rows, DIM), device="cuda", requires_grad=True)
-        self.slot_of = torch.full((rows,), -1, dtype=torch.int64, device="cuda")
-        self.row_of = torch.full((cache_rows,), -1, dtype=torch.int64, device="cuda")
-        self.uses = torch.zeros((rows,), dtype=torch.int64, device="cuda")
-
-    def prepare(self, ids: Any) -> Any:
-        """Brings the rows of a batch in; returns their slots."""
-        torch = self.torch
-        distinct, counts = torch.unique(ids, return_counts=True)
-        self.uses[distinct] += counts
-        missing = distinct[self.slot_of[distinct] < 0]
-        if len(missing) > 0:
-            worth = torch.where(self.row_of < 0, -1, self.uses[self.row_of.clamp(min=0)])
-            present = self.slot_of[distinct]
-            worth[present[present >= 0]] = torch.iinfo(torch.int64).max
-            slots = torch.topk(worth, len(missing), largest=False).indices
-            old = self.row_of[slots]
-            leaving = old >= 0
-            with torch.no_grad():
-                self.host[old[leaving].cpu()] = self.cache[slots[leaving]].cpu()
-                self.slot_of[old[leaving]] = -1
-                self.cache[slots] = self.host[missing.cpu()].to("cuda")
-            self.row_of[slots] = missing
-            self.slot_of[missing] = slots
-        return self.slot_of[ids]
 
 
 def measure(build: Path, scale: float) -> tuple[dict[str, Any], list[Result]]:
@@ -340,42 +264,6 @@ def kernels(
              "baseline": "the copy's bandwidth", "ratio": share}
         )  # fmt: skip
     return results
-
-
-def embedding_bags(
-    torch: Any, timer: Timer, ids: Any, gradients: Any, rows: int, optimizer: str
-) -> float:
-    bags = [
-        torch.nn.EmbeddingBag(rows, DIM, mode="sum", sparse=True, device="cuda")
-        for _ in range(TABLES)
-    ]
-    weights = [w for bag in bags for w in bag.parameters()]
-    apply = (
-        torch.optim.SparseAdam(weights) if optimizer == "Adam" else torch.optim.SGD(weights, 0.01)
-    )
-    offsets = torch.arange(gradients[0].shape[0], device="cuda")
-
-    def step(i: int) -> None:
-        apply.zero_grad(set_to_none=True)
-        for bag, k, gradient in zip(bags, ids[i % BATCHES], gradients, strict=True):
-            bag(k, offsets).backward(gradient)
-        apply.step()
-
-    return timer.median_ms(step)
-
-
-def colossal(torch: Any, timer: Timer, ids: Any, gradients: Any, rows: int) -> float:
-    tables = [CachedRows(torch, rows, int(rows * CACHE_RATIO)) for _ in range(TABLES)]
-    apply = torch.optim.SGD([t.cache for t in tables], 0.01)
-
-    def step(i: int) -> None:
-        apply.zero_grad(set_to_none=True)
-        for table, k, gradient in zip(tables, ids[i % BATCHES], gradients, strict=True):
-            slots = table.prepare(k)
-            torch.nn.functional.embedding(slots, table.cache, sparse=True).backward(gradient)
-        apply.step()
-
-    return timer.median_ms(step)
 
 
 def main() -> None:

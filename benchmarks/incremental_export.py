@@ -34,7 +34,7 @@ import click
 import keras
 import numpy as np
 import serving_load
-from redis_store import port_of, redis_server
+from redis_process import port_of, redis_server
 
 import hotrow
 

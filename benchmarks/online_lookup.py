@@ -26,14 +26,12 @@ import json
 import os
 import platform
 import statistics
-import struct
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -44,44 +42,21 @@ import click
 import numpy as np
 import redis
 import serving_load
-from peers.online_model import DENSE, HIDDEN, TABLES, keys_of
-from peers.workload import zipf_ranks
-from redis_store import cpu_seconds as redis_cpu_seconds
-from redis_store import port_of, redis_server
-from tensorflow_serving.apis import predict_pb2
+from lookup_process import HERE, build, measure_lookups, print_lookups
+from lookup_traffic import Traffic, page_groups, write_names, write_requests
+from peers.online_model import DENSE, HIDDEN, TABLES
+from redis_process import cpu_seconds as redis_cpu_seconds
+from redis_process import port_of, redis_server
 
-from hotrow import _native
 from hotrow.store import open_store
 from hotrow.store.generations import Generations
 from hotrow.store.spec import Generation
 
-HERE = Path(__file__).parent
-PACKAGE = Path(_native.__file__).parent
 GOAL_HITS, GOAL_RATIO = 40.0, 1.3
 CACHE_SHARE = 0.05
-# Of traffic `99`, as shares of a table's rows: those that are always cached, and never.
-HOT, COLD = 0.005, 0.5
 WARM_BATCH, WARM_LOOKUPS = 2048, 12_000_000
 BARE_ROWS = 2_000_000  # of `rows`
 PAGE = "/monitoring/prometheus/metrics"
-
-
-def build(folder: Path) -> None:
-    """Compiles the programs."""
-    serving = subprocess.run(
-        ["pkg-config", "--cflags", "--libs", "grpc++", "protobuf"],
-        stdout=subprocess.PIPE,
-        check=True,
-    )
-    core = [f"-I{HERE.parent / 'ops' / 'native'}", PACKAGE / "libhotrow_core.so"]
-    for name, flags in {
-        "online_lookup": [*core, f"-Wl,-rpath,{PACKAGE}", "-lpthread"],
-        "bare_reads": ["-lhiredis"],
-        "rotating_load": serving.stdout.decode().split(),
-    }.items():
-        source = HERE / "peers" / f"{name}.cc"
-        command = ["g++", "-std=c++17", "-O3", source, *flags, "-o", folder / name]
-        subprocess.run(command, check=True)
 
 
 def export(rows: int, dim: int, folder: Path, url: str) -> str:
@@ -91,141 +66,6 @@ def export(rows: int, dim: int, folder: Path, url: str) -> str:
         list(map(str, command)), check=True, text=True, stdout=subprocess.PIPE, cwd=HERE
     )
     return ", ".join(f"{line} s" for line in done.stdout.splitlines())
-
-
-@dataclass(frozen=True)
-class Lookups:
-    """Metrics of the lookup stage, as peers/online_lookup.cc prints them."""
-
-    what: str
-    share: float
-    batch: int
-    threads: int
-    mrows: float
-    p50_us: float
-    p99_us: float
-    hit_rate: float
-    fetched: float
-    cpu_us: float
-    redis_cpu_us: float
-
-
-def measure_lookups(
-    folder: Path,
-    client: redis.Redis,
-    generation: Generation,
-    topology: Any,
-    options: dict[str, Any],
-) -> tuple[list[Lookups], dict[float, float]]:
-    """Returns metrics of lookups, and the oracle's hit rate by share."""
-    record, nodes = folder / "record.json", folder / "topology.json"
-    record.write_text(generation.model_dump_json())
-    nodes.write_text(json.dumps(topology))
-    table = generation.tables[0]
-    pid = client.info("server")["process_id"]
-    command = [folder / "online_lookup", record, nodes, table.rows, table.dim]
-    command += [options["shares"], options["batches"], options["threads"], options["seconds"], pid]
-    done = subprocess.run(list(map(str, command)), check=True, text=True, stdout=subprocess.PIPE)
-    lookups, oracle = [], {}
-    for kind, *words in map(str.split, done.stdout.splitlines()):
-        if kind == "oracle":
-            oracle[float(words[0])] = float(words[1])
-            continue
-        share, batch, threads, *metrics = words[1:]
-        lookups.append(
-            Lookups(words[0], float(share), int(batch), int(threads), *map(float, metrics))
-        )
-    return lookups, oracle
-
-
-def print_lookups(lookups: list[Lookups], oracle: dict[float, float]) -> None:
-    """Prints a line a cache, batch and number of threads."""
-    click.echo(
-        "\n| lookups | cache | batch | threads | M rows/s | p50 us | p99 us | hit rate | oracle "
-        "| rows fetched | us a row fetched | CPU us: own | Redis |\n" + "|---" * 13 + "|"
-    )
-    for x in lookups:
-        # What misses cost, all in all: hits of these lookups cost next to nothing.
-        a_row = f"{x.p50_us / x.fetched:.2f}" if x.fetched >= 1 else ""
-        hits = f"{x.hit_rate:.3f} | {oracle[x.share]:.3f}" if x.what == "mix" else "1 | "
-        click.echo(
-            f"| {x.what} | {x.share:.0%} | {x.batch} | {x.threads} | {x.mrows:.2f} "
-            f"| {x.p50_us:.0f} | {x.p99_us:.0f} | {hits} | {x.fetched:.0f} | {a_row} "
-            f"| {x.cpu_us:.0f} | {x.redis_cpu_us:.0f} |"
-        )
-
-
-class Traffic:
-    """Keys of requests. T tables, R rows each, B samples, N requests."""
-
-    def __init__(self, rows: int) -> None:
-        self.rows = rows
-        self._random = np.random.default_rng(5)
-
-    def zipf(self, count: int) -> Any:
-        """Returns ranks int64 [count], Zipf over all rows."""
-        return zipf_ranks(self._random, self.rows, count)
-
-    def ninety_nine(self, count: int) -> Any:
-        """Returns ranks int64 [count]: Zipf over the hottest rows, and 1 % of cold ones."""
-        ranks = zipf_ranks(self._random, max(1, int(self.rows * HOT)), count)
-        cold = self._random.random(count) < 0.01
-        ranks[cold] = self.cold(int(cold.sum()))
-        return ranks
-
-    def cold(self, count: int) -> Any:
-        """Returns ranks int64 [count] of rows that no cache has."""
-        return self._random.integers(int(self.rows * COLD), self.rows, count)
-
-
-def write_requests(
-    path: Path, model: str, requests: int, batch: int, draw: Callable[[int], Any]
-) -> None:
-    """Writes requests as rotating_load reads them; keys of a table are `draw`n together."""
-    keys = np.stack([keys_of(draw(requests * batch)) for _ in range(TABLES)])
-    keys = keys.reshape(TABLES, requests, batch)
-    dense = np.random.default_rng(1).normal(size=(batch, DENSE)).astype(np.float32)
-    with path.open("wb") as file:
-        for number in range(requests):
-            request = predict_pb2.PredictRequest()
-            request.model_spec.name = model
-            for t in range(TABLES):
-                column = request.inputs[f"C{t}"]
-                column.dtype = 9  # DT_INT64
-                column.tensor_shape.dim.add().size = batch
-                column.tensor_content = keys[t, number].tobytes()
-            column = request.inputs["numbers"]
-            column.dtype = 1  # DT_FLOAT
-            column.tensor_shape.dim.add().size = batch
-            column.tensor_shape.dim.add().size = DENSE
-            column.tensor_content = dense.tobytes()
-            data = request.SerializeToString()
-            file.write(struct.pack("<Q", len(data)))
-            file.write(data)
-
-
-def write_names(path: Path, groups: list[list[bytes]]) -> None:
-    """Writes names as bare_reads reads them."""
-    with path.open("wb") as file:
-        for group in groups:
-            file.write(struct.pack("<I", len(group)))
-            for name in group:
-                file.write(struct.pack("<I", len(name)) + name)
-
-
-def page_groups(
-    generation: Generation, traffic: Traffic, count: int, reads: int
-) -> list[list[bytes]]:
-    """Returns the names of the pages of `count` cold rows, over all tables, for each read."""
-    groups: list[list[bytes]] = [[] for _ in range(reads)]
-    for t, table in enumerate(generation.tables):
-        share = count // TABLES + (t < count % TABLES)
-        keys = keys_of(traffic.cold(share * reads))
-        shards, pages = _native.page_of_keys(keys, generation.shards, table.pages)
-        places = (generation.shards, generation.number, t, table.pages)
-        for i, (shard, page) in enumerate(zip(shards.tolist(), pages.tolist(), strict=True)):
-            groups[i // share] += _native.page_names(*places, shard, page, 1)
-    return groups
 
 
 class Server:

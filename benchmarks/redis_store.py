@@ -19,23 +19,22 @@ in turns, `--repeats` times; read ratios, since other programs may use the machi
 
 from __future__ import annotations
 
-import contextlib
 import json
 import multiprocessing
 import os
 import platform
-import socket
 import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 import redis
+from redis_process import cpu_seconds, port_of, redis_server
 
 from hotrow import _native
 from hotrow.store.access import StoreAccess
@@ -64,34 +63,6 @@ UNITS = {
 }
 
 
-@contextlib.contextmanager
-def redis_server() -> Iterator[redis.Redis]:
-    """Yields a client of a new server."""
-    with socket.socket() as probe, tempfile.TemporaryDirectory() as folder:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-        probe.close()
-        settings = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", folder]
-        process = subprocess.Popen(["redis-server", *settings], stdout=subprocess.DEVNULL)
-        client = redis.Redis("127.0.0.1", port)
-        try:
-            for _ in range(500):
-                with contextlib.suppress(redis.ConnectionError):
-                    client.ping()
-                    break
-                time.sleep(0.01)
-            yield client
-        finally:
-            client.close()
-            process.kill()
-            process.wait()
-
-
-def port_of(client: redis.Redis) -> int:
-    """Returns the port of a client's server."""
-    return int(client.connection_pool.connection_kwargs["port"])
-
-
 def keys_of(numbers: Any) -> Any:
     """Returns the keys of numbers, int64: splitmix64, as the peers' program."""
     x = numbers.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
@@ -105,12 +76,6 @@ def rows_of(keys: Any, dim: int) -> Any:
     rows = np.ones((len(keys), 4 * dim), np.uint8)
     rows[:, :8] = keys.reshape(-1, 1).view(np.uint8)
     return rows
-
-
-def cpu_seconds(client: redis.Redis) -> float:
-    """Returns the processor time of a server."""
-    info = client.info("cpu")
-    return float(info["used_cpu_user"]) + float(info["used_cpu_sys"])
 
 
 def generation_of(store: RedisStore, rows: int, dim: int) -> Generation:
