@@ -50,3 +50,14 @@ def one_error(text: str) -> str:
     assert line.startswith("Error: "), line
     assert "Traceback" not in line
     return line.removeprefix("Error: ")
+
+
+def write_malformed(run: Path, folder: Path) -> Path:
+    """Writes the training rows of a run with three bad lines; the first is line 301."""
+    lines = (run / "train.tsv").read_text().splitlines()
+    lines[300] = lines[300].replace("\t", " ")
+    lines[500] = "2" + lines[500][1:]
+    lines[700] += "\tmore"
+    path = folder / "malformed.tsv"
+    path.write_text("\n".join(lines) + "\n")
+    return path

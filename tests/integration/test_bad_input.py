@@ -18,7 +18,7 @@ from typing import Any
 import grpc
 import pytest
 from free_ports import free_port
-from integration.small_run import CONFIG, make_run, one_error, platform
+from integration.small_run import CONFIG, make_run, one_error, platform, write_malformed
 
 from hotrow.cli.main import main
 
@@ -188,14 +188,7 @@ def test_a_run_that_was_never_trained_says_how_to_train_it(
 
 @pytest.fixture
 def malformed(work: Path, tmp_path: Path) -> Path:
-    """The training rows with three bad lines; the first is line 301."""
-    lines = (work / "train.tsv").read_text().splitlines()
-    lines[300] = lines[300].replace("\t", " ")
-    lines[500] = "2" + lines[500][1:]
-    lines[700] += "\tmore"
-    path = tmp_path / "malformed.tsv"
-    path.write_text("\n".join(lines) + "\n")
-    return path
+    return write_malformed(work, tmp_path)
 
 
 def test_a_malformed_line_fails_the_run_with_its_number(work: Path, malformed: Path) -> None:

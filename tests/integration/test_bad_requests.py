@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from free_ports import free_port
-from integration.small_run import make_run, one_error
+from integration.small_run import make_run, one_error, write_malformed
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from hotrow.cli.main import main
@@ -148,6 +148,11 @@ def test_a_rest_request_with_a_wrong_type_names_input_and_value(served: Served) 
         "Failed to process element: 0 key: C1 of 'instances' list. Error: INVALID_ARGUMENT: "
         "JSON Value: 5 Type: Number is not of expected type: string",
     )
+
+
+@pytest.fixture
+def malformed(work: Path, tmp_path: Path) -> Path:
+    return write_malformed(work, tmp_path)
 
 
 def test_predict_names_a_malformed_line_of_its_file(
