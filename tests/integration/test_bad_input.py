@@ -2,8 +2,8 @@
 
 Each kind is tried through the real command or a real server. Cases with a test of their own
 elsewhere are not repeated: `platform train`'s options in test_train_command.py, files that must be
-rejected in unit/data/test_malformed.py, a port in use in serving/test_process.py, the whole table
-of refused requests in serving/test_request_errors.py and serving/test_rest_errors.py.
+rejected in unit/trainer/data/test_malformed.py, a port in use in serving/test_process.py, all
+refused requests in serving/test_request_errors.py and serving/test_rest_errors.py.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A disk that fills up while `platform train` runs: training goes on, nothing good is lost.
 
 A limit on the size of a file stands for the disk: the kernel refuses the write, with EFBIG in
-place of ENOSPC. `tests/unit/checkpoint/test_writer.py` has a real full file system, where the user
-may make one.
+place of ENOSPC. `tests/unit/trainer/checkpoint/test_writer.py` has a real full file system, where
+the user may make one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Ranks train what one process trains: every optimizer and every sharding.
 
 It is slow. `make test` shows it with threads, ops/native/tests/rank_step_test.cc and
-tests/unit/test_ranked_training.py, and once with processes, test_train_ranks.py.
+tests/unit/trainer/test_ranked_training.py, and once with processes, test_train_ranks.py.
 
 The program has a shared table, ragged weighted keys, keys without a combiner, hashed owners, a
 batch without samples, one with a single sample, and one whose keys one rank owns.

@@ -1,7 +1,7 @@
 """`platform train` on several ranks as real processes: equality, resumption, deaths, errors.
 
 Each process imports TensorFlow for seconds, so each run is used for many checks. That ranks train
-what one process trains, in every way, show tests/unit/test_ranked_training.py and
+what one process trains, in every way, show tests/unit/trainer/test_ranked_training.py and
 ops/native/tests/rank_step_test.cc.
 """
 

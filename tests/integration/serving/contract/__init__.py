@@ -1,7 +1,7 @@
 """What TensorFlow Serving promises its users, row by row, and which tests show it here.
 
 `PYTHONPATH=tests python -m integration.serving.contract` writes docs/tfserving_compatibility.md
-from it; tests/unit/test_serving_compatibility.py holds both against each other and the tests.
+from it; tests/unit/serving/test_compatibility.py holds both against each other and the tests.
 """
 
 from __future__ import annotations

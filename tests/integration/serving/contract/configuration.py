@@ -10,7 +10,7 @@ ROWS = (
     kept(
         "ModelServerConfig: `model_config_list` with name, base path, platform",
         "test_several_models.py::test_every_model_of_the_file_is_served",
-        "test_serving_model_config.py::test_what_is_right_is_taken",
+        "config/test_model_config.py::test_what_is_right_is_taken",
     ),
     kept(
         "ModelServerConfig: an empty one serves nothing",
@@ -23,13 +23,13 @@ ROWS = (
     kept(
         "ModelServerConfig: what is wrong ends the start",
         "test_several_models.py::test_it_does_not_start_with",
-        "test_serving_model_config.py::test_a_list_is_refused_for",
+        "config/test_model_config.py::test_a_list_is_refused_for",
     ),
     differs(
         "`custom_model_config`",
         "it is refused; the stock binary crashes",
-        "test_serving_model_config.py::test_a_custom_configuration_is_refused",
-        "test_serving_model_config.py::test_a_list_is_only_followed_by_a_list",
+        "config/test_model_config.py::test_a_custom_configuration_is_refused",
+        "config/test_model_config.py::test_a_list_is_only_followed_by_a_list",
     ),
     kept(
         "unknown keys end the start",
@@ -47,13 +47,13 @@ ROWS = (
             "test_a_sample_of_the_requests_is_logged_and_nothing_at_a_rate_of_0"
         ),
         "test_request_logging.py::test_models_with_the_same_prefix_share_its_files",
-        "test_serving_request_logging.py::test_only_models_with_a_rate_are_logged",
+        "config/test_request_logging.py::test_only_models_with_a_rate_are_logged",
     ),
     kept(
         "`logging_config`: an unknown type of collector is NOT_FOUND",
         "test_request_logging.py::test_what_cannot_be_done_is_refused_and_what_was_goes_on",
         "test_request_logging.py::test_a_server_does_not_start_with_an_unknown_type",
-        "test_serving_request_logging.py::test_a_configuration_is_refused_for",
+        "config/test_request_logging.py::test_a_configuration_is_refused_for",
     ),
     kept(
         "`logging_config`: changed by a reload and by the polled file",
@@ -100,8 +100,8 @@ ROWS = (
     kept(
         ("version directories: names that are numbers, leading zeros allowed; others are ignored"),
         "test_lifecycle.py::test_status_over_rest_lists_the_highest_version_first",
-        "test_serving_versions.py::test_the_highest_number_is_the_newest",
-        "test_serving_versions.py::test_the_highest_legal_number_is_an_int64",
+        "lifecycle/test_versions.py::test_the_highest_number_is_the_newest",
+        "lifecycle/test_versions.py::test_the_highest_legal_number_is_an_int64",
     ),
     differs(
         "version directories: a file with a number for a name",
@@ -111,20 +111,20 @@ ROWS = (
     differs(
         "two directories of one number",
         "one is taken, and both are named",
-        "test_serving_versions.py::test_of_two_directories_of_a_number_one_is_taken_and_both_are_named",
+        "lifecycle/test_versions.py::test_of_two_directories_of_a_number_one_is_taken_and_both_are_named",
     ),
     kept(
         "policies `latest` (1 by default), `all`, `specific`",
         "test_several_models.py::test_a_policy_chooses_the_versions",
         "test_several_models.py::test_the_latest_versions_move_on",
-        "test_serving_versions.py::test_a_policy_chooses",
+        "lifecycle/test_versions.py::test_a_policy_chooses",
     ),
     differs(
         "a base path that is missing while polling unloads nothing",
         "and holds up no other model",
         "test_several_models.py::test_a_base_path_that_is_gone_unloads_nothing",
         "test_lifecycle.py::test_other_files_of_a_version_and_a_missing_base_path_change_nothing",
-        "test_serving_versions.py::test_no_version_differs_from_a_base_path_that_cannot_be_read",
+        "lifecycle/test_versions.py::test_no_version_differs_from_a_base_path_that_cannot_be_read",
     ),
     kept(
         "a base path without versions unloads all",
@@ -140,7 +140,7 @@ ROWS = (
     kept(
         "`specific`: an absent version is a warning",
         "test_several_models.py::test_a_specific_version_that_is_not_there_is_waited_for",
-        "test_serving_versions.py::test_a_specific_version_that_is_not_there_is_named_once",
+        "lifecycle/test_versions.py::test_a_specific_version_that_is_not_there_is_named_once",
     ),
     kept(
         "other files under the same version number are not noticed",
@@ -203,13 +203,13 @@ ROWS = (
     ),
     kept(
         "BatchingParameters in text form",
-        "test_serving_batching_parameters.py::test_the_file_of_tensorflow_serving_is_read",
-        "test_serving_batching_parameters.py::test_what_is_not_legal_is_refused",
+        "config/test_batching_parameters.py::test_the_file_of_tensorflow_serving_is_read",
+        "config/test_batching_parameters.py::test_what_is_not_legal_is_refused",
     ),
     kept(
         "`max_batch_size` (1000); a larger request is refused",
         "test_batching.py::test_a_larger_request_than_a_batch_is_refused",
-        "test_serving_batching_parameters.py::test_defaults_are_those_of_tensorflow_serving",
+        "config/test_batching_parameters.py::test_defaults_are_those_of_tensorflow_serving",
     ),
     kept(
         "`batch_timeout_micros` (0)",
@@ -218,11 +218,11 @@ ROWS = (
     kept(
         "`max_enqueued_batches` (10); more are refused",
         "test_batching.py::test_a_full_queue_refuses",
-        "test_serving_batching_parameters.py::test_zero_enqueued_batches_count_as_one",
+        "config/test_batching_parameters.py::test_zero_enqueued_batches_count_as_one",
     ),
     kept(
         "`num_batch_threads` (CPUs), shared by all models",
-        "test_serving_batching_parameters.py::test_defaults_are_those_of_tensorflow_serving",
+        "config/test_batching_parameters.py::test_defaults_are_those_of_tensorflow_serving",
     ),
     kept(
         "`num_batch_threads`: round robin over the queues",
@@ -231,12 +231,12 @@ ROWS = (
     kept(
         "`thread_pool_name`",
         "test_metrics.py::test_batches_are_measured",
-        "test_serving_batching_parameters.py::test_defaults_are_those_of_tensorflow_serving",
+        "config/test_batching_parameters.py::test_defaults_are_those_of_tensorflow_serving",
     ),
     kept(
         "`allowed_batch_sizes`: padded with the first row of the last request",
         "test_batching.py::test_a_batch_is_padded_with_the_first_row_of_its_last_request",
-        "test_serving_batching_parameters.py::test_what_is_not_legal_is_refused[no last size]",
+        "config/test_batching_parameters.py::test_what_is_not_legal_is_refused[no last size]",
     ),
     kept(
         "`pad_variable_length_inputs`",
@@ -299,8 +299,8 @@ ROWS = (
         "test_warm_up.py::test_a_version_whose_warm_up_fails_does_not_serve[one fails]",
         "test_warm_up.py::test_a_version_whose_warm_up_fails_does_not_serve[no record]",
         "test_warm_up.py::test_a_damaged_file_fails_the_load",
-        "test_serving_tf_records.py::test_a_damaged_byte_is_found_as_tensorflow_finds_it",
-        "test_serving_tf_records.py::test_a_file_that_is_cut_anywhere_is_read_as_tensorflow_does",
+        "wire/test_tf_records.py::test_a_damaged_byte_is_found_as_tensorflow_finds_it",
+        "wire/test_tf_records.py::test_a_file_that_is_cut_anywhere_is_read_as_tensorflow_does",
         "test_warm_up.py::test_a_version_that_does_not_warm_up_leaves_the_older_one",
     ),
     differs(

@@ -81,8 +81,8 @@ ROWS = (
     not_built(
         "`model_base_path`: a URI",
         "only `file:///...`; other file systems (`s3://`, ...) are refused",
-        "test_serving_model_config.py::test_a_file_uri_is_a_path",
-        "test_serving_model_config.py::test_a_path_on_another_machine_is_refused",
+        "config/test_model_config.py::test_a_file_uri_is_a_path",
+        "config/test_model_config.py::test_a_path_on_another_machine_is_refused",
     ),
     kept(
         "`model_config_file` (empty)",
@@ -126,13 +126,13 @@ ROWS = (
     kept(
         "`max_num_load_retries` (5), `load_retry_interval_micros` (60000000)",
         "test_lifecycle.py::test_a_version_that_cannot_be_loaded_leaves_the_older_one_serving",
-        "test_serving_lifecycle.py::test_a_failed_load_is_retried_and_then_given_up",
+        "lifecycle/test_lifecycle.py::test_a_failed_load_is_retried_and_then_given_up",
     ),
     differs(
         "`num_load_threads` (0), `num_unload_threads` (0)",
         "0 lets models load side by side instead of one after the other",
         "test_several_models.py::test_threads_limit_how_many_versions_load_and_unload",
-        "test_serving_limited_threads.py::test_no_more_than_the_limit_work_at_a_time",
+        "lifecycle/test_limited_threads.py::test_no_more_than_the_limit_work_at_a_time",
         "test_several_models.py::test_a_slow_load_of_one_model_holds_up_no_other",
     ),
     differs(
@@ -168,13 +168,13 @@ ROWS = (
             "`tensorflow_inter_op_parallelism` (0); all three are refused"
         ),
         "test_process.py::test_three_ways_to_choose_threads_are_one_too_many",
-        "test_serving_session_config.py::test_threads_are",
+        "config/test_session_config.py::test_threads_are",
     ),
     kept(
         "`tensorflow_session_config_file` (empty)",
         "test_process.py::test_sessions_have_the_configuration_of_a_file",
         "test_process.py::test_a_session_configuration_that_is_none_ends_it",
-        "test_serving_session_config.py::test_flags_go_before_the_file",
+        "config/test_session_config.py::test_flags_go_before_the_file",
     ),
     differs(
         "`platform_config_file` (empty); takes the place of flags about batches, sessions, warm-up",
@@ -184,14 +184,14 @@ ROWS = (
         ),
         "test_process.py::test_a_platform_config_file_takes_the_place_of_flags",
         "test_process.py::test_sessions_have_the_configuration_of_a_platform_config_file",
-        "test_serving_platform_config.py::test_it_says_how_models_are_loaded_and_run",
-        "test_serving_platform_config.py::test_flags_that_it_replaces_are_named",
-        "test_serving_platform_config.py::test_fields_and_platforms_without_effect_are_named",
-        "test_serving_platform_config.py::test_it_is_refused_for",
+        "config/test_platform_config.py::test_it_says_how_models_are_loaded_and_run",
+        "config/test_platform_config.py::test_flags_that_it_replaces_are_named",
+        "config/test_platform_config.py::test_fields_and_platforms_without_effect_are_named",
+        "config/test_platform_config.py::test_it_is_refused_for",
     ),
     kept(
         "`per_process_gpu_memory_fraction` (0)",
-        "test_serving_session_config.py::test_a_share_of_the_gpu",
+        "config/test_session_config.py::test_a_share_of_the_gpu",
     ),
     kept(
         "`saved_model_tags` (serve)",
@@ -232,8 +232,8 @@ ROWS = (
     ),
     kept(
         "`mixed_precision` (empty)",
-        "test_serving_session_config.py::test_mixed_precision_is_bfloat16",
-        "test_serving_session_config.py::test_another_mixed_precision_is_named",
+        "config/test_session_config.py::test_mixed_precision_is_bfloat16",
+        "config/test_session_config.py::test_another_mixed_precision_is_named",
     ),
     not_built(
         "`skip_initialize_tpu`",
@@ -288,11 +288,11 @@ ROWS = (
         "`log_format`",
         "test_log.py::test_every_line_of_every_process_is_of_one_form",
         "test_log.py::test_an_error_before_the_start_is_of_that_form_too",
-        "test_serving_log_line.py::test_a_line_is_read",
-        "test_serving_log_line.py::test_what_is_in_no_form_is_a_warning_of_now",
-        "test_serving_log_line.py::test_a_time_that_is_none_is_now",
-        "test_serving_log_line.py::test_the_last_words_of_a_command_stay_as_they_are",
-        "test_serving_log_line.py::test_pythons_records_are_read_back",
+        "monitoring/test_log_line.py::test_a_line_is_read",
+        "monitoring/test_log_line.py::test_what_is_in_no_form_is_a_warning_of_now",
+        "monitoring/test_log_line.py::test_a_time_that_is_none_is_now",
+        "monitoring/test_log_line.py::test_the_last_words_of_a_command_stay_as_they_are",
+        "monitoring/test_log_line.py::test_pythons_records_are_read_back",
     ),
     added(
         "`enable_grpc_reflection`",
@@ -307,7 +307,7 @@ ROWS = (
         ),
         "test_request_log_writing.py::test_old_files_and_removed_ones_are_followed_by_others",
         "test_request_log_writing.py::test_what_does_not_fit_in_memory_is_dropped_and_counted",
-        "test_serving_request_logging.py::test_bounds_are_at_least_1",
+        "config/test_request_logging.py::test_bounds_are_at_least_1",
     ),
     added(
         "`rest_api_ssl_config_file`",

@@ -184,7 +184,7 @@ ROWS = (
         "the increase is that under all labels, there under those that come first; Prometheus' "
         "names are taken, too",
         "test_reload.py::test_the_reply_shows_how_much_metrics_have_grown",
-        "test_serving_metrics.py::test_a_metric_has_the_sum_of_its_labels",
+        "monitoring/test_metrics.py::test_a_metric_has_the_sum_of_its_labels",
     ),
     kept(
         "ModelSpec: version, label, or neither for the newest",

@@ -9,13 +9,13 @@ TITLE = "Versions"
 ROWS = (
     kept(
         "the highest new version is loaded first",
-        "test_serving_availability.py::test_the_highest_new_aspired_version_is_loaded_first",
-        "test_serving_lifecycle.py::test_versions_load_one_after_the_other_the_highest_first",
+        "lifecycle/test_availability.py::test_the_highest_new_aspired_version_is_loaded_first",
+        "lifecycle/test_lifecycle.py::test_versions_load_one_after_the_other_the_highest_first",
     ),
     kept(
         "a version is unloaded only when another serves, or none should",
-        "test_serving_availability.py::test_a_version_is_unloaded_when",
-        "test_serving_lifecycle.py::test_the_newest_version_is_loaded_before_the_old_one_is_closed",
+        "lifecycle/test_availability.py::test_a_version_is_unloaded_when",
+        "lifecycle/test_lifecycle.py::test_the_newest_version_is_loaded_before_the_old_one_is_closed",
     ),
     kept(
         "no request fails while versions or models change",
@@ -25,32 +25,32 @@ ROWS = (
     kept(
         "unloading waits for running requests",
         "test_lifecycle.py::test_a_running_request_keeps_its_version",
-        "test_serving_lifecycle.py::test_a_request_keeps_its_version_open",
+        "lifecycle/test_lifecycle.py::test_a_request_keeps_its_version_open",
     ),
     kept(
         "a failed load is tried again, then ends with its error",
         "test_lifecycle.py::test_a_version_that_cannot_be_loaded_leaves_the_older_one_serving",
-        "test_serving_lifecycle.py::test_a_failed_load_is_retried_and_then_given_up",
+        "lifecycle/test_lifecycle.py::test_a_failed_load_is_retried_and_then_given_up",
     ),
     kept(
         "an older version serves meanwhile",
         "test_lifecycle.py::test_a_version_that_cannot_be_loaded_leaves_the_older_one_serving",
-        "test_serving_lifecycle.py::test_a_failed_new_version_leaves_every_aspired_older_one_serving",
+        "lifecycle/test_lifecycle.py::test_a_failed_new_version_leaves_every_aspired_older_one_serving",
     ),
     kept(
         "a failed version is tried again after it was away",
-        "test_serving_lifecycle.py::test_a_version_that_failed_is_tried_again_after_it_was_away",
+        "lifecycle/test_lifecycle.py::test_a_version_that_failed_is_tried_again_after_it_was_away",
     ),
     kept(
         "a version that went away may come back",
         "test_lifecycle.py::test_the_last_version_gone_means_not_found",
-        "test_serving_lifecycle.py::test_a_version_that_went_away_serves_again_when_it_is_back",
+        "lifecycle/test_lifecycle.py::test_a_version_that_went_away_serves_again_when_it_is_back",
     ),
     differs(
         "a slow load holds up other models",
         "it holds up neither other models nor the looks at the disk",
         "test_several_models.py::test_a_slow_load_of_one_model_holds_up_no_other",
-        "test_serving_lifecycle.py::test_a_slow_load_does_not_hold_up_the_polling",
+        "lifecycle/test_lifecycle.py::test_a_slow_load_does_not_hold_up_the_polling",
     ),
     kept(
         "memory is not limited",
@@ -62,8 +62,8 @@ ROWS = (
         "test_process.py::test_a_signal_ends_it_with_exit_code_0",
         "test_process.py::test_running_requests_end_before_the_process_does",
         "test_process.py::test_a_signal_ends_the_wait_for_a_version",
-        "test_serving_stop_signal.py::test_a_signal_at_any_moment_of_the_wait_ends_it",
-        "test_serving_stop_signal.py::test_it_waits_for_both_signals_and_calls_with_the_number",
+        "data_plane/test_stop_signal.py::test_a_signal_at_any_moment_of_the_wait_ends_it",
+        "data_plane/test_stop_signal.py::test_it_waits_for_both_signals_and_calls_with_the_number",
     ),
     kept(
         "ports open when all models of the start serve",

@@ -10,7 +10,7 @@ ROWS = (
     kept(
         "names and types (`# HELP` lines are added)",
         "test_metrics.py::test_buckets_are_tf_servings_and_cumulative",
-        "test_serving_metrics.py::test_a_family_without_labels_has_empty_braces_as_tf_servings",
+        "monitoring/test_metrics.py::test_a_family_without_labels_has_empty_braces_as_tf_servings",
         "test_metrics.py::test_every_metric_but_tensorflows_own_is_documented",
     ),
     kept(
@@ -21,7 +21,7 @@ ROWS = (
         "`:tensorflow:serving:request_latency`, with its buckets",
         "test_metrics.py::test_requests_are_counted_as_tf_serving_counts_them",
         "test_metrics.py::test_buckets_are_tf_servings_and_cumulative",
-        "test_serving_metrics.py::test_a_value_is_in_the_bucket_that_ends_after_it",
+        "monitoring/test_metrics.py::test_a_value_is_in_the_bucket_that_ends_after_it",
     ),
     kept(
         "`:tensorflow:serving:runtime_latency`",
@@ -58,13 +58,13 @@ ROWS = (
         "TensorFlow's own metrics (`:tensorflow:core:..`, `:tensorflow:cc:..`)",
         "those without a value yet are left out, and those whose value is no integer (0 there)",
         "test_metrics.py::test_tensorflow_exposes_what_it_counts_itself",
-        "test_serving_metrics.py::test_a_gauge_is_that_of_the_process_that_runs",
+        "monitoring/test_metrics.py::test_a_gauge_is_that_of_the_process_that_runs",
     ),
     differs(
         "names that clients make up",
         "at most 4,096 sets of labels, further ones are counted together",
         "test_metrics.py::test_names_that_clients_make_up_do_not_fill_the_memory",
-        "test_serving_metrics.py::test_further_labels_are_counted_together",
+        "monitoring/test_metrics.py::test_further_labels_are_counted_together",
         "test_metrics.py::test_names_in_labels_are_escaped",
     ),
     added(
@@ -75,6 +75,6 @@ ROWS = (
         "counts go on when the executable is started again",
         "test_metrics.py::test_counts_go_on_when_the_executable_starts_again",
         "test_metrics.py::test_all_counts_begin_anew_with_the_control_process",
-        "test_serving_metrics.py::test_counts_of_a_process_that_ended_are_kept",
+        "monitoring/test_metrics.py::test_counts_of_a_process_that_ended_are_kept",
     ),
 )

@@ -23,9 +23,9 @@ against them; do not edit it. After a change of the table: \
 - **added**: not there.
 - **not built**: missing here; tests show how it is refused.
 
-A row with *no test* is believed, not shown. Names of tests are those of pytest: files that begin \
-with `test_serving_` are in `tests/unit`, those in C++ in `serving/native/tests`, the others in \
-`tests/integration/serving`.
+A row with *no test* is believed, not shown. Names of tests are those of pytest. \
+`test_file.py` is in `tests/integration/serving`, `room/test_file.py` in `tests/unit/serving`, a \
+file in C++ in `serving/native/tests`.
 """
 
 

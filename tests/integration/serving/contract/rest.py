@@ -135,7 +135,7 @@ ROWS = (
     ),
     kept(
         "HTTP codes by gRPC code",
-        "test_serving_http_status.py::test_every_code_has_the_http_code_of_tensorflow_serving",
+        "rest/test_http_status.py::test_every_code_has_the_http_code_of_tensorflow_serving",
     ),
     kept(
         "`--rest_api_timeout_in_ms` ends a run with 504",
@@ -144,7 +144,7 @@ ROWS = (
     kept(
         "Predict: text after the object is ignored; NaN and Infinity are read",
         "test_rest_predict.py::test_numbers_that_json_does_not_know_are_read_and_written",
-        "test_serving_json_text.py::test_only_the_first_object_is_read",
+        "rest/test_json_text.py::test_only_the_first_object_is_read",
     ),
     kept(
         "Predict: rows of plain values",
@@ -185,9 +185,9 @@ ROWS = (
     ),
     kept(
         "output: shortest floats, whole ones with `.0`",
-        "test_serving_json_text.py::test_a_float_is_written_as_tensorflow_serving_does",
-        "test_serving_json_text.py::test_a_float32_is_read_back_as_it_was_and_is_a_float",
-        "test_serving_json_text.py::test_a_float64_is_read_back_as_it_was_and_is_a_float",
+        "rest/test_json_text.py::test_a_float_is_written_as_tensorflow_serving_does",
+        "rest/test_json_text.py::test_a_float32_is_read_back_as_it_was_and_is_a_float",
+        "rest/test_json_text.py::test_a_float64_is_read_back_as_it_was_and_is_a_float",
     ),
     kept(
         "output: strings raw, `*_bytes` as base64",

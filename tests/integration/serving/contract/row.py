@@ -23,9 +23,9 @@ class Row:
         what: the promise in a few words, as Markdown.
         state: what became of it.
         why: the reason of a difference or of what is missing; empty otherwise.
-        tests: the tests that show it, `test_file.py::test_name` or `...[id]`. A file whose name
-            begins with `test_serving_` is in tests/unit, any other in tests/integration/serving.
-            `x_test.cc::case` is one of serving/native/tests.
+        tests: the tests that show it. `test_file.py::test_name`, or `...[id]`, is in
+            tests/integration/serving, `room/test_file.py::...` in tests/unit/serving,
+            `x_test.cc::case` in serving/native/tests.
             None is said as such on the page.
     """
 

@@ -9,7 +9,13 @@ import threading
 
 import numpy as np
 import pytest
-from unit.checkpoint.trained import Trained, assert_equal_states, config_of, silent, truncate
+from unit.trainer.checkpoint.trained import (
+    Trained,
+    assert_equal_states,
+    config_of,
+    silent,
+    truncate,
+)
 
 from hotrow.errors import HotrowError, ResourceExhaustedError
 from hotrow.trainer.checkpoint import Position, snapshot

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from criteo_files import write_criteo
-from unit.ranked_training import config_of, rows_of, train_on
+from unit.trainer.ranked_training import config_of, rows_of, train_on
 
 from hotrow.errors import InvalidArgumentError
 from hotrow.trainer.run_directory import read_metrics

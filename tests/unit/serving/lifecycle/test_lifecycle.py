@@ -9,7 +9,13 @@ from pathlib import Path
 
 import pytest
 from logged_lines import logged_lines
-from unit.versions_on_disk import POLICY, WAIT_SECONDS, Disk, Loaded, make_lifecycle
+from unit.serving.lifecycle.versions_on_disk import (
+    POLICY,
+    WAIT_SECONDS,
+    Disk,
+    Loaded,
+    make_lifecycle,
+)
 
 from hotrow.errors import UnavailableError
 from hotrow.serving.lifecycle.model_lifecycle import (

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from unit.written_checkpoint import write
+from unit.trainer.checkpoint.written_checkpoint import write
 
 from hotrow.errors import DataLossError
 from hotrow.trainer.checkpoint import rows as checkpoint_rows

@@ -110,7 +110,7 @@ def test_a_metric_has_the_sum_of_its_labels() -> None:
 
 
 def test_every_metric_is_explained_once_on_the_page_of_serving() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "serving.md").read_text()
+    page = (Path(__file__).parents[4] / "docs" / "serving.md").read_text()
     table = re.findall(r"^\| `([\w:]+)` \| (\w+) \| (.+?) \| [\w, ()]+ \|$", page, re.MULTILINE)
     assert {name: meaning for name, _, meaning in table} == HELP
 

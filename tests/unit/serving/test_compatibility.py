@@ -16,12 +16,12 @@ from integration.serving.contract.row import Row, State
 from hotrow.cli.ineffective_flags import INEFFECTIVE
 from hotrow.cli.main import group
 
-TESTS = Path(__file__).parents[1]
+TESTS = Path(__file__).parents[2]
 INTEGRATION = TESTS / "integration" / "serving"
 ROWS = [row for rows in SECTIONS.values() for row in rows]
 NATIVE = TESTS.parent / "serving" / "native" / "tests"
 _NATIVE_NAME = re.compile(r"(\w+_test\.cc)::(.+)")
-_NAME = re.compile(r"(test_\w+\.py)::(test\w+)(?:\[(.+)\])?")
+_NAME = re.compile(r"((?:\w+/)?test_\w+\.py)::(test\w+)(?:\[(.+)\])?")
 # Not flags of the command, or only its supervisor's.
 _INNER_FLAGS = {"control_folder", "lifeline"}
 _SAID_IN_THE_HELP = {"grpc_max_threads": "1024"}
@@ -63,7 +63,7 @@ def _is_text(node: ast.AST) -> bool:
 
 
 def _file(name: str) -> Path:
-    return (TESTS / "unit" if name.startswith("test_serving_") else INTEGRATION) / name
+    return (TESTS / "unit" / "serving" if "/" in name else INTEGRATION) / name
 
 
 def test_the_page_is_the_one_that_the_table_makes() -> None:

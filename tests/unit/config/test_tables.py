@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import yaml
-from unit.config_values import example, merged
+from unit.config.config_values import example, merged
 
 import hotrow
 from hotrow.config import (

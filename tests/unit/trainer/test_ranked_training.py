@@ -10,8 +10,8 @@ import threading
 
 import numpy as np
 import pytest
-from unit import ranked_training
-from unit.ranked_training import (
+from unit.trainer import ranked_training
+from unit.trainer.ranked_training import (
     COLUMNS,
     SHARDINGS,
     assert_same_losses,

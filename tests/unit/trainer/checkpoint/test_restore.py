@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from unit.checkpoint.trained import all_rows, silent
+from unit.trainer.checkpoint.trained import all_rows, silent
 
 import hotrow
 from hotrow.config import CheckpointConfig

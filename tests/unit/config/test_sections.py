@@ -6,7 +6,7 @@ import copy
 
 import pytest
 from pydantic import ValidationError
-from unit.config_values import EXAMPLE, example, merged
+from unit.config.config_values import EXAMPLE, example, merged
 
 from hotrow.config import (
     MISSING_BUCKET,

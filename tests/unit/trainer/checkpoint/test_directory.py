@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from unit.checkpoint.trained import (
+from unit.trainer.checkpoint.trained import (
     Trained,
     assert_equal_states,
     config_of,

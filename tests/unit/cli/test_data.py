@@ -14,7 +14,7 @@ from hotrow.config import DataConfig
 from hotrow.trainer.data import open_data
 
 Run = Callable[..., str]
-REJECTED = Path(__file__).parent / "data" / "rejected"
+REJECTED = Path(__file__).parents[1] / "trainer" / "data" / "rejected"
 ADULT = (
     "age,workclass,fnlwgt,education,education_num,marital_status,occupation,relationship,race,sex,"
     "capital_gain,capital_loss,hours_per_week,native_country,income"

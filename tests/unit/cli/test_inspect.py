@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 import pytest
-from unit.written_checkpoint import OPTIMIZER, TOTALS, write
+from unit.trainer.checkpoint.written_checkpoint import OPTIMIZER, TOTALS, write
 
 from hotrow.cli.main import main
 from hotrow.line_layout import LineLayout

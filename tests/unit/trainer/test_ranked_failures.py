@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from unit.ranked_training import config_of, newest, slow, train_on, write_files
+from unit.trainer.ranked_training import config_of, newest, slow, train_on, write_files
 
 from hotrow.config import parse_config
 from hotrow.errors import HotrowError, InvalidArgumentError
