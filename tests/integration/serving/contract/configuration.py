@@ -21,7 +21,7 @@ ROWS = (
         "test_several_models.py::test_a_file_that_is_not_there_ends_it",
     ),
     kept(
-        "ModelServerConfig: what is wrong ends the start",
+        "ModelServerConfig: an invalid one ends the start",
         "test_several_models.py::test_it_does_not_start_with",
         "config/test_model_config.py::test_a_list_is_refused_for",
     ),
@@ -37,8 +37,8 @@ ROWS = (
     ),
     differs(
         "`logging_config`: a sample of the requests that succeed is logged",
-        "the stock binary has no collector and refuses it; here one writes TFRecord files at "
-        "`filename_prefix`",
+        "the stock binary has no collector and refuses it; here a collector writes TFRecord files "
+        "at `filename_prefix`",
         "test_request_logging.py::test_requests_are_logged_with_what_answered_them",
         "test_request_logging.py::test_requests_over_rest_are_logged_too",
         "test_request_logging.py::test_what_has_no_answer_of_a_model_is_not_logged",
@@ -56,16 +56,16 @@ ROWS = (
         "config/test_request_logging.py::test_a_configuration_is_refused_for",
     ),
     kept(
-        "`logging_config`: changed by a reload and by the polled file",
+        "`logging_config`: a reload or the polled file changes it",
         "test_request_logging.py::test_a_reload_begins_it_moves_it_and_ends_it",
         "test_request_logging.py::test_the_file_that_is_read_again_begins_and_ends_it",
     ),
     added(
-        "logged requests are warm-up files",
+        "files of logged requests can be used as warm-up files",
         "test_request_logging.py::test_a_logged_file_warms_up_the_next_version",
     ),
     added(
-        "logged requests: files by length and age, none written over",
+        "logged requests: new files by length and age, without overwriting any",
         (
             "test_request_log_writing.py::"
             "test_long_files_are_followed_by_others_and_none_is_written_over"
@@ -73,18 +73,18 @@ ROWS = (
         "test_request_log_writing.py::test_old_files_and_removed_ones_are_followed_by_others",
     ),
     added(
-        "logged requests: a full disk, a folder that is not there or a full queue fails no request",
+        "logged requests: a full disk, a missing folder or a full queue does not fail requests",
         "test_request_log_writing.py::test_a_folder_that_is_not_there_costs_records_and_no_request",
         "test_request_log_writing.py::test_a_full_disk_costs_records_and_no_request",
         "test_request_log_writing.py::test_what_does_not_fit_in_memory_is_dropped_and_counted",
     ),
     added(
-        "logged requests: either process may be started again",
+        "logged requests: logging continues after either process restarts",
         "test_request_logging.py::test_it_goes_on_when_a_process_is_started_again",
     ),
     differs(
         "polling: a file that cannot be read or applied is reported and ignored",
-        "a problem that lasts is reported once",
+        "a lasting problem is reported only once",
         "test_reload.py::test_a_file_that_is_bad_meanwhile_is_reported_and_ignored",
     ),
     kept(
@@ -94,7 +94,7 @@ ROWS = (
     ),
     differs(
         "polling waits for the models of the new file",
-        "it does not: the next look comes in time",
+        "it does not wait; the next poll is on time",
         "test_reload.py::test_the_file_is_read_again_every_period",
     ),
     kept(
@@ -109,8 +109,8 @@ ROWS = (
         "test_lifecycle.py::test_status_over_rest_lists_the_highest_version_first",
     ),
     differs(
-        "two directories of one number",
-        "one is taken, and both are named",
+        "two directories with the same number",
+        "one is used, and both are reported",
         "lifecycle/test_versions.py::test_of_two_directories_of_a_number_one_is_taken_and_both_are_named",
     ),
     kept(
@@ -121,7 +121,7 @@ ROWS = (
     ),
     differs(
         "a base path that is missing while polling unloads nothing",
-        "and holds up no other model",
+        "it does not delay other models either",
         "test_several_models.py::test_a_base_path_that_is_gone_unloads_nothing",
         "test_lifecycle.py::test_other_files_of_a_version_and_a_missing_base_path_change_nothing",
         "lifecycle/test_versions.py::test_no_version_differs_from_a_base_path_that_cannot_be_read",
@@ -132,7 +132,7 @@ ROWS = (
         "test_lifecycle.py::test_the_last_version_gone_means_not_found",
     ),
     kept(
-        "at the start a missing version is waited for, ports closed",
+        "at the start the server waits for a missing version, with its ports closed",
         "test_process.py::test_without_a_version_it_waits_for_one",
         "test_process.py::test_a_missing_base_path_is_waited_for",
         "test_several_models.py::test_ports_open_when_every_model_serves",
@@ -147,7 +147,7 @@ ROWS = (
         "test_lifecycle.py::test_other_files_of_a_version_and_a_missing_base_path_change_nothing",
     ),
     kept(
-        "labels: only versions that serve already",
+        "labels: only for versions that already serve",
         "test_labels.py::test_a_label_of_a_version_that_does_not_serve_is_refused_with_the_whole_configuration",
         (
             "test_several_models.py::test_it_does_not_start_with[a label of a version that "
@@ -155,11 +155,11 @@ ROWS = (
         ),
     ),
     kept(
-        "labels: with the flag a new one may point anywhere",
+        "labels: with the flag a new label may point to any version",
         "test_labels.py::test_with_the_flag_a_new_label_may_point_anywhere_from_the_start",
     ),
     kept(
-        "labels: none moves to a version that does not serve",
+        "labels: a label does not move to a version that does not serve",
         "test_labels.py::test_even_with_the_flag_a_label_does_not_move_to_a_version_that_does_not_serve",
     ),
     kept(
@@ -169,19 +169,19 @@ ROWS = (
     ),
     differs(
         "labels: a configuration refused for them is remembered",
-        "what is refused changes nothing",
+        "a refused configuration changes nothing",
         "test_labels.py::test_a_label_of_a_version_that_does_not_serve_is_refused_with_the_whole_configuration",
     ),
     differs(
         "a reload with `file_system_poll_wait_seconds` 0",
         (
-            "each base path that is new is looked at once; there none is, and a new model is "
-            "waited for until the caller leaves"
+            "each new base path is polled once; there none is polled, and the call waits for a "
+            "new model until the caller leaves"
         ),
         "test_lifecycle.py::test_without_polling_each_base_path_is_looked_at_once",
     ),
     kept(
-        "a reload exchanges base path and policy",
+        "a reload replaces base path and policy",
         "test_reload.py::test_a_model_gets_another_base_path_and_policy",
         "test_reload.py::test_a_model_that_was_left_out_comes_back",
     ),
@@ -198,7 +198,7 @@ ROWS = (
     ),
     differs(
         "SSLConfig: `client_verify` without `custom_ca`",
-        "it is refused: no client could come in",
+        "it is refused, because no client could connect",
         "test_tls.py::test_it_does_not_start_when[no client could come in-ssl_config_file]",
     ),
     kept(
@@ -258,7 +258,7 @@ ROWS = (
         "test_batching.py::test_strings_and_several_inputs_run_together",
     ),
     differs(
-        "all requests of a batch share its fate",
+        "all requests of a batch fail together",
         "a request of a wrong type fails alone",
         "test_batching.py::test_a_request_of_a_wrong_type_fails_alone",
         "test_batching.py::test_requests_of_different_shapes_fail_together",
@@ -273,7 +273,7 @@ ROWS = (
         "test_batching.py::test_what_cannot_be_part_of_a_batch_is_refused[no input]",
     ),
     kept(
-        "a request whose time is up in the queue, 429",
+        "a request that times out in the queue, 429",
         "test_batching.py::test_a_request_whose_time_is_up_in_the_queue_is_refused",
     ),
     kept(
@@ -305,7 +305,7 @@ ROWS = (
     ),
     differs(
         "warm-up without a file",
-        "signatures that change nothing run on zeros",
+        "signatures without side effects run on zeros",
         "test_warm_up.py::test_without_a_file_signatures_that_change_nothing_run_twice",
         "test_warm_up.py::test_without_a_file_signatures_that_change_something_do_not_run",
         "test_warm_up.py::test_without_a_file_a_version_of_tensorflow_1_keeps_its_variables",

@@ -18,7 +18,7 @@ ROWS = (
     ),
     differs(
         "a port that another server listens on",
-        "it is refused, not shared",
+        "the port is refused, not shared",
         "test_process.py::test_a_second_server_does_not_share_a_port",
         "test_process.py::test_a_port_in_use_is_one_line_and_exit_code_255",
     ),
@@ -45,7 +45,7 @@ ROWS = (
     ),
     differs(
         "`grpc_socket_path`: a file that is there",
-        "one that a server listens on is not taken away from it",
+        "the server does not take over a socket that another server listens on",
         "test_grpc_flags.py::test_a_socket_that_a_server_listens_on_is_not_taken",
         "test_grpc_flags.py::test_a_socket_that_a_dead_server_left_is_taken",
     ),
@@ -56,31 +56,31 @@ ROWS = (
     ),
     differs(
         "`grpc_channel_arguments`: an entry without a value",
-        "it is refused",
+        "the entry is refused",
         "test_grpc_flags.py::test_a_setting_without_a_value_is_refused",
     ),
     differs(
         "`grpc_max_threads` (1024)",
         (
-            "requests are not bound to threads: it limits how many are answered at a time, "
-            "1024 unless given (4 for each CPU there)"
+            "requests are not bound to threads; the flag limits how many are answered at a "
+            "time, by default 1024 (there 4 for each CPU)"
         ),
         "test_data_plane.py::test_more_than_may_run_at_once_are_refused_at_once",
         "test_data_plane.py::test_many_clients_at_once_are_all_answered",
     ),
     kept(
-        ("`model_name` (default), `model_base_path` (empty); not read beside a configuration file"),
+        ("`model_name` (default), `model_base_path` (empty); ignored with a configuration file"),
         "test_several_models.py::test_every_model_of_the_file_is_served",
         "test_process.py::test_neither_base_path_nor_config_file_ends_it",
     ),
     differs(
         "`model_base_path`: a relative path",
-        "it is resolved",
+        "the path is resolved",
         "test_process.py::test_a_relative_base_path_is_resolved",
     ),
     not_built(
         "`model_base_path`: a URI",
-        "only `file:///...`; other file systems (`s3://`, ...) are refused",
+        "only `file:///...` works; other file systems (`s3://`, ...) are refused",
         "config/test_model_config.py::test_a_file_uri_is_a_path",
         "config/test_model_config.py::test_a_path_on_another_machine_is_refused",
     ),
@@ -95,7 +95,7 @@ ROWS = (
         "test_upstream_names.py::testModelConfigReloadWithZeroPollPeriod",
     ),
     kept(
-        "`file_system_poll_wait_seconds` (1); 0 once, less never",
+        "`file_system_poll_wait_seconds` (1); 0 polls once, a negative value never",
         "test_lifecycle.py::test_without_polling_each_base_path_is_looked_at_once",
         "test_lifecycle.py::test_a_negative_time_between_looks_means_none_at_all",
     ),
@@ -114,8 +114,8 @@ ROWS = (
         "test_upstream_names.py::testPredictBatching",
     ),
     differs(
-        "`batching_parameters_file`: read at the start only",
-        "it is read again when it changes",
+        "`batching_parameters_file`: read only at the start",
+        "the file is read again when it changes",
         "test_batching.py::test_parameters_change_while_it_serves",
     ),
     kept(
@@ -130,14 +130,14 @@ ROWS = (
     ),
     differs(
         "`num_load_threads` (0), `num_unload_threads` (0)",
-        "0 lets models load side by side instead of one after the other",
+        "with 0, models load in parallel instead of one after the other",
         "test_several_models.py::test_threads_limit_how_many_versions_load_and_unload",
         "lifecycle/test_limited_threads.py::test_no_more_than_the_limit_work_at_a_time",
         "test_several_models.py::test_a_slow_load_of_one_model_holds_up_no_other",
     ),
     differs(
         "`flush_filesystem_caches` (true)",
-        "no effect: local file systems have no such cache",
+        "accepted and ignored: local file systems have no such cache",
         "test_process.py::test_each_flag_without_effect_is_named_once",
     ),
     kept(
@@ -159,13 +159,13 @@ ROWS = (
     ),
     not_built(
         "`use_alts_credentials` (false)",
-        "it works between machines of Google Cloud only",
+        "it works only between machines of Google Cloud",
         "test_tls.py::test_alts_is_refused",
     ),
     kept(
         (
             "`tensorflow_session_parallelism`, `tensorflow_intra_op_parallelism`, "
-            "`tensorflow_inter_op_parallelism` (0); all three are refused"
+            "`tensorflow_inter_op_parallelism` (0); setting all three is refused"
         ),
         "test_process.py::test_three_ways_to_choose_threads_are_one_too_many",
         "config/test_session_config.py::test_threads_are",
@@ -177,10 +177,10 @@ ROWS = (
         "config/test_session_config.py::test_flags_go_before_the_file",
     ),
     differs(
-        "`platform_config_file` (empty); takes the place of flags about batches, sessions, warm-up",
+        "`platform_config_file` (empty); replaces the flags for batches, sessions and warm-up",
         (
-            "flags that it replaces and fields without effect are named; fixed inputs, sessions on "
-            "other machines and a map without the platform `tensorflow` end the start"
+            "the server reports replaced flags and fields without effect; it refuses to start with "
+            "fixed inputs, sessions on other machines or a map without the platform `tensorflow`"
         ),
         "test_process.py::test_a_platform_config_file_takes_the_place_of_flags",
         "test_process.py::test_sessions_have_the_configuration_of_a_platform_config_file",
@@ -212,22 +212,22 @@ ROWS = (
     ),
     not_built(
         "`enable_profiler` (true)",
-        "there is no profiler service; the flag has no effect",
+        "there is no profiler service; the flag is accepted and ignored",
         "test_process.py::test_each_flag_without_effect_is_named_once",
     ),
     not_built(
         "`prefer_tflite_model`, `num_tflite_pools`, `num_tflite_interpreters_per_pool`",
-        "TensorFlow Lite models are not run; the flags have no effect",
+        "TensorFlow Lite models are not run; the flags are accepted and ignored",
         "test_process.py::test_each_flag_without_effect_is_named_once",
     ),
     differs(
         "`remove_unused_fields_from_bundle_metagraph` (true)",
-        "no effect: whole graphs are never kept",
+        "accepted and ignored: whole graphs are never kept",
         "test_process.py::test_each_flag_without_effect_is_named_once",
     ),
     not_built(
         "`xla_cpu_compilation_enabled`, `xla_gpu_compilation_enabled`",
-        "no effect: functions marked for compilation are compiled, others are not",
+        "accepted and ignored: only functions marked for compilation are compiled",
         "test_process.py::test_each_flag_without_effect_is_named_once",
     ),
     kept(
@@ -237,12 +237,12 @@ ROWS = (
     ),
     not_built(
         "`skip_initialize_tpu`",
-        "there are no TPUs; the flag has no effect",
+        "there are no TPUs; the flag is accepted and ignored",
         "test_process.py::test_each_flag_without_effect_is_named_once",
     ),
     not_built(
         "`thread_pool_factory_config_file`",
-        "runs have TensorFlow's own threads; the flag has no effect",
+        "runs use TensorFlow's own threads; the flag is accepted and ignored",
         "test_process.py::test_each_flag_without_effect_is_named_once",
     ),
     kept(
@@ -254,7 +254,7 @@ ROWS = (
         "test_process.py::test_a_value_that_cannot_be_read_shows_the_usage_and_ends_with_255",
     ),
     kept(
-        "an unknown flag is named and left alone",
+        "an unknown flag is reported and ignored",
         "test_process.py::test_an_unknown_flag_is_named_and_left_alone",
     ),
     kept(

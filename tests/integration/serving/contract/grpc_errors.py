@@ -201,8 +201,8 @@ ROWS = (
         "test_reload.py::test_what_is_refused_changes_nothing[no platform]",
     ),
     differs(
-        "reload: a refused platform is remembered for the next one",
-        "what is refused changes nothing, not even what the next reload is compared with",
+        "reload: a refused platform is remembered for the next reload",
+        "a refused reload changes nothing, not even what the next one is compared with",
         "test_reload.py::test_what_is_refused_changes_nothing[another platform]",
     ),
     kept(
@@ -215,7 +215,7 @@ ROWS = (
         "test_several_models.py::test_every_model_that_fails_is_named",
     ),
     differs(
-        "labels asked for before there are any, UNAVAILABLE",
+        "a request for a label before labels are set, UNAVAILABLE",
         "cannot happen: ports open after the first configuration is applied, labels included",
         "test_labels.py::test_with_the_flag_a_new_label_may_point_anywhere_from_the_start",
     ),

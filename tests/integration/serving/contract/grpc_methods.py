@@ -14,7 +14,7 @@ ROWS = (
     ),
     not_built(
         "ProfilerService",
-        "a profiler of TensorFlow's C++ runtime; `--enable_profiler` has no effect",
+        "it profiles TensorFlow's C++ runtime; `--enable_profiler` is accepted and ignored",
         "test_process.py::test_each_flag_without_effect_is_named_once",
     ),
     kept(
@@ -27,12 +27,12 @@ ROWS = (
         "test_health.py::test_grpc_health_is_off_without_its_flag",
     ),
     kept(
-        "health is tied to no model",
+        "grpc.health.v1 does not depend on a model",
         "test_health.py::test_rest_health_follows_the_model_and_grpcs_does_not",
     ),
     differs(
         "no server reflection",
-        "off by default here too; `--enable_grpc_reflection` answers it",
+        "it is off by default here too; `--enable_grpc_reflection` turns it on",
         "test_reflection.py::test_services_and_their_messages_are_described",
         "test_reflection.py::test_it_is_off_without_its_flag",
     ),
@@ -58,8 +58,8 @@ ROWS = (
     differs(
         "the client's deadline ends the run",
         (
-            "the client gets its error in time; a run that is short as a rule, in a model "
-            "without a loop, goes on to its end"
+            "the client gets its error in time; a run that is usually short, in a model "
+            "without a loop, continues to its end"
         ),
         "test_predict.py::test_the_clients_deadline_ends_the_run",
     ),
@@ -100,7 +100,7 @@ ROWS = (
     ),
     not_built(
         "a Keras model made under a MirroredStrategy",
-        "Keras 3 saves it so that no TensorFlow 1 session has its values",
+        "as Keras 3 saves it, a TensorFlow 1 session does not get its values",
     ),
     kept(
         "Classify: label and score of each class",
@@ -146,7 +146,7 @@ ROWS = (
         "test_upstream_names.py::testGetModelStatus",
     ),
     kept(
-        "GetModelStatus: one version; a label does not matter",
+        "GetModelStatus: one version; a label is ignored",
         "test_model_status.py::test_a_version_may_be_asked_for_and_a_label_does_not_matter",
     ),
     kept(
@@ -165,8 +165,8 @@ ROWS = (
     differs(
         "HandleReloadConfigRequest: waits for a model without versions",
         (
-            "it waits, but holds up no other reload; a model that is removed meanwhile ends "
-            "the wait with ABORTED"
+            "it waits too, but does not block other reloads; if the model is removed meanwhile, "
+            "the wait ends with ABORTED"
         ),
         "test_reload.py::test_a_new_model_without_versions_is_waited_for_until_the_caller_leaves",
         "test_reload.py::test_a_wait_ends_when_its_model_is_removed_again",
@@ -181,8 +181,8 @@ ROWS = (
     ),
     differs(
         "HandleReloadConfigRequest: `metric_names` and the metrics of its reply",
-        "the increase is that under all labels, there under those that come first; Prometheus' "
-        "names are taken, too",
+        "here the increase is over all labels, there over the first ones; Prometheus' names are "
+        "accepted too",
         "test_reload.py::test_the_reply_shows_how_much_metrics_have_grown",
         "monitoring/test_metrics.py::test_a_metric_has_the_sum_of_its_labels",
     ),
@@ -205,11 +205,11 @@ ROWS = (
     ),
     differs(
         "a short list fills a tensor of any size",
-        "a list makes no more of itself than 256 MB, or 16 times its size; more is refused",
+        "a tensor above 256 MB may be at most 16 times the size of its list; more is refused",
         "predict_wire_test.cc::what is no tensor is null",
     ),
     kept(
-        "strings of any bytes",
+        "strings may hold any bytes",
         "test_predict.py::test_strings_come_back_as_they_went",
     ),
     kept(

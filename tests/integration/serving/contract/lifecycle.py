@@ -13,7 +13,7 @@ ROWS = (
         "lifecycle/test_lifecycle.py::test_versions_load_one_after_the_other_the_highest_first",
     ),
     kept(
-        "a version is unloaded only when another serves, or none should",
+        "a version is unloaded only when another serves, or none should serve",
         "lifecycle/test_availability.py::test_a_version_is_unloaded_when",
         "lifecycle/test_lifecycle.py::test_the_newest_version_is_loaded_before_the_old_one_is_closed",
     ),
@@ -38,17 +38,17 @@ ROWS = (
         "lifecycle/test_lifecycle.py::test_a_failed_new_version_leaves_every_aspired_older_one_serving",
     ),
     kept(
-        "a failed version is tried again after it was away",
+        "a failed version is tried again after it disappeared and came back",
         "lifecycle/test_lifecycle.py::test_a_version_that_failed_is_tried_again_after_it_was_away",
     ),
     kept(
-        "a version that went away may come back",
+        "a version that disappeared may come back",
         "test_lifecycle.py::test_the_last_version_gone_means_not_found",
         "lifecycle/test_lifecycle.py::test_a_version_that_went_away_serves_again_when_it_is_back",
     ),
     differs(
-        "a slow load holds up other models",
-        "it holds up neither other models nor the looks at the disk",
+        "a slow load delays other models",
+        "it delays neither other models nor the polling of the disk",
         "test_several_models.py::test_a_slow_load_of_one_model_holds_up_no_other",
         "lifecycle/test_lifecycle.py::test_a_slow_load_does_not_hold_up_the_polling",
     ),
@@ -71,12 +71,12 @@ ROWS = (
         "test_several_models.py::test_one_version_of_each_model_opens_the_ports",
     ),
     kept(
-        "a model that fails at the start ends it",
+        "a model that fails at the start ends the server",
         "test_process.py::test_a_first_version_that_cannot_be_loaded_ends_it",
         "test_several_models.py::test_every_model_that_fails_is_named",
     ),
     added(
-        "the executable that answers is started again when it ends",
+        "the executable that answers is restarted when it ends",
         "test_data_plane.py::test_it_is_started_again_with_what_it_had",
         "test_data_plane.py::test_a_version_that_cannot_be_loaded_again_leaves_the_others_serving",
         "test_data_plane.py::test_a_version_that_could_not_be_loaded_again_serves_when_it_can",
@@ -84,7 +84,7 @@ ROWS = (
         "test_grpc_flags.py::test_everything_is_there_again_after_the_executable_ended",
     ),
     added(
-        "predictions over gRPC go on while the control process is started again",
+        "predictions over gRPC continue while the control process restarts",
         "test_data_plane.py::test_predictions_go_on_while_the_control_process_is_started_again",
         "test_data_plane.py::test_versions_change_while_there_is_no_control_process",
         "test_data_plane.py::test_what_was_configured_meanwhile_outlives_the_control_process",

@@ -39,15 +39,15 @@ ROWS = (
     ),
     differs(
         "`:tensorflow:serving:model_warmup_latency`, `:model_warmup_records_read`",
-        "without the time that reading the file takes; `status` is the code alone; a run that "
-        "fails is measured, too; the label of the second is a guess",
+        "the latency excludes reading the file; `status` is only the code; failed runs are "
+        "measured too; the label of the second metric is a guess",
         "test_metrics.py::test_warm_up_is_measured",
     ),
     not_built(
         "`:mlmd_map`",
         (
-            "the value, the UUID of ML Metadata in `assets.extra/mlmd_uuid`, is a text, of which "
-            "TensorFlow Serving's page shows 0"
+            "its value is a text, the UUID of ML Metadata in `assets.extra/mlmd_uuid`; "
+            "TensorFlow Serving's page shows 0 for it"
         ),
     ),
     kept(
@@ -56,13 +56,13 @@ ROWS = (
     ),
     differs(
         "TensorFlow's own metrics (`:tensorflow:core:..`, `:tensorflow:cc:..`)",
-        "those without a value yet are left out, and those whose value is no integer (0 there)",
+        "metrics without a value yet are left out, and so are non-integer values (0 there)",
         "test_metrics.py::test_tensorflow_exposes_what_it_counts_itself",
         "monitoring/test_metrics.py::test_a_gauge_is_that_of_the_process_that_runs",
     ),
     differs(
         "names that clients make up",
-        "at most 4,096 sets of labels, further ones are counted together",
+        "at most 4,096 sets of labels are kept; further ones are counted together",
         "test_metrics.py::test_names_that_clients_make_up_do_not_fill_the_memory",
         "monitoring/test_metrics.py::test_further_labels_are_counted_together",
         "test_metrics.py::test_names_in_labels_are_escaped",
@@ -72,7 +72,7 @@ ROWS = (
         "test_metrics.py::test_versions_and_signatures_are_kept_apart",
     ),
     added(
-        "counts go on when the executable is started again",
+        "counts continue when the executable restarts",
         "test_metrics.py::test_counts_go_on_when_the_executable_starts_again",
         "test_metrics.py::test_all_counts_begin_anew_with_the_control_process",
         "monitoring/test_metrics.py::test_counts_of_a_process_that_ended_are_kept",

@@ -1,4 +1,4 @@
-"""The page docs/tfserving_compatibility.md, made of the rows."""
+"""The page docs/tfserving_compatibility.md, generated from the rows."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ NO_TEST = "no test"
 _HEAD = """\
 # Compatibility with TensorFlow Serving
 
-What `tensorflow_model_server` promises, row by row, and what `platform serve` does. This page is \
-made from [a table](../tests/integration/serving/contract) beside the tests, and a test holds it \
-against them; do not edit it. After a change of the table: \
+This page compares `tensorflow_model_server` and `platform serve`, row by row. It is generated \
+from [a table](../tests/integration/serving/contract) beside the tests, and a test checks it \
+against them. Do not edit it. Change the table, then run \
 `PYTHONPATH=tests python -m integration.serving.contract`.
 
-- **kept**: as there, to the code and the text of errors.
-- **differs**: otherwise, with what is done here or why.
-- **added**: not there.
+- **kept**: the same as in TensorFlow Serving, including codes and texts of errors.
+- **differs**: the row gives TensorFlow Serving's behaviour, then what is done here or why.
+- **added**: TensorFlow Serving does not have it.
 - **not built**: missing here; tests show how it is refused.
 
-A row with *no test* is believed, not shown. Names of tests are those of pytest. \
-`test_file.py` is in `tests/integration/serving`, `room/test_file.py` in `tests/unit/serving`, a \
-file in C++ in `serving/native/tests`.
+No test covers a row with *no test*. Names of tests are pytest's: `test_file.py` is in \
+`tests/integration/serving`, `room/test_file.py` in `tests/unit/serving`, and a C++ file in \
+`serving/native/tests`.
 """
 
 

@@ -8,17 +8,17 @@ TITLE = "REST"
 
 ROWS = (
     kept(
-        "off unless `--rest_api_port` is given, and another port than gRPC's",
+        "off unless `--rest_api_port` is given; its port is not gRPC's",
         "test_process.py::test_one_port_for_both_wires_is_refused",
     ),
     differs(
         "no TLS, no authentication",
-        "`--rest_api_ssl_config_file` puts TLS, and mutual TLS, on the port",
+        "`--rest_api_ssl_config_file` turns on TLS, or mutual TLS, for the port",
         "test_tls.py::test_the_rest_port_speaks_tls",
         "test_tls.py::test_both_ports_ask_for_certificates_of_clients",
     ),
     kept(
-        "HTTP/1.1, connections are kept",
+        "HTTP/1.1; connections stay open",
         "test_rest_errors.py::test_a_connection_is_kept_after_an_error",
         "test_rest_http.py::test_a_connection_may_wait_longer_between_two_requests",
     ),
@@ -27,7 +27,7 @@ ROWS = (
         "test_rest_http.py::test_every_interface_is_listened_on",
     ),
     kept(
-        "paths in any case",
+        "paths are case-insensitive",
         "test_rest_predict.py::test_a_model_is_found_at[any case]",
     ),
     kept(
@@ -55,7 +55,7 @@ ROWS = (
         "test_labels.py::test_a_label_chooses_a_version_over_both_wires",
     ),
     kept(
-        "GET of the status; a label does not matter",
+        "GET of the status; a label is ignored",
         "test_upstream_names.py::testGetStatusREST",
         "test_lifecycle.py::test_status_over_rest_lists_the_highest_version_first",
     ),
@@ -89,7 +89,7 @@ ROWS = (
     ),
     differs(
         "no readiness",
-        "GET `/v1/health/live` and `/v1/health/ready`",
+        "GET `/v1/health/live` and `/v1/health/ready` report it",
         "test_health.py::test_rest_health_follows_the_model_and_grpcs_does_not",
         "test_health.py::test_rest_is_not_ready_while_the_executable_starts_again",
         "test_health.py::test_rest_health_answers_while_all_threads_are_busy",
@@ -99,14 +99,14 @@ ROWS = (
         "test_rest_errors.py::test_a_path_outside_the_api_is_an_html_page",
     ),
     kept(
-        "an unknown path or a wrong verb inside: 400 `Malformed request`",
+        "an unknown path or a wrong verb inside `/v1/`: 400 `Malformed request`",
         "test_rest_errors.py::test_a_path_is_refused_when[the verb is wrong]",
         "test_rest_errors.py::test_a_path_is_refused_when[the verb is unknown]",
         "test_rest_errors.py::test_a_path_is_refused_when[the model is missing]",
     ),
     differs(
         "a version beyond int64: 400",
-        "the text is in the body, which is empty there",
+        "the body holds the error text; there the body is empty",
         "test_rest_errors.py::test_a_path_is_refused_when[the version is no int64]",
     ),
     kept(
@@ -125,7 +125,7 @@ ROWS = (
         ),
     ),
     kept(
-        "an error is JSON, its text whole",
+        "an error is JSON with its whole text",
         "test_rest_errors.py::test_a_connection_is_kept_after_an_error",
         "test_rest_errors.py::test_a_long_message_is_whole_over_rest",
     ),
@@ -173,7 +173,7 @@ ROWS = (
         "test_rest_predict.py::test_bools_and_doubles_keep_their_value",
     ),
     kept(
-        "Predict: int8, int16 and uint8 are only held to the range of int32",
+        "Predict: int8, int16 and uint8 are only checked against the range of int32",
         "test_tensors.py::test_rest_holds_small_integers_to_the_range_of_int32_only",
     ),
     kept(
@@ -283,32 +283,32 @@ ROWS = (
         "test_model_metadata.py::test_rest_metadata_of_a_tensorflow_2_model_equals_the_golden_file",
     ),
     kept(
-        "CORS by a flag",
+        "CORS with a flag",
         "test_rest_http.py::test_browsers_may_read_replies_when_asked_for",
     ),
     kept(
-        "bodies of requests in gzip",
+        "request bodies in gzip",
         "test_rest_http.py::test_a_request_may_be_compressed",
         "test_rest_http.py::test_a_request_that_is_not_compressed_as_it_says_is_refused",
     ),
     added(
-        "bodies of requests in zstd",
+        "request bodies in zstd",
         "test_rest_http.py::test_a_request_may_be_compressed",
     ),
     differs(
         "replies are never compressed",
-        "they are when `Accept-Encoding` asks for it and they are long enough",
+        "they are compressed if `Accept-Encoding` asks for it and they are long enough",
         "test_rest_http.py::test_a_reply_is_compressed_as_the_client_asks",
         "test_rest_http.py::test_a_small_reply_is_not_compressed",
     ),
     added(
-        "a longest body, 413",
+        "a limit on the length of a body, 413",
         "test_rest_http.py::test_a_long_body_is_refused_before_it_is_read",
         "test_rest_http.py::test_a_long_body_of_unknown_length_is_refused",
         "test_rest_http.py::test_a_body_that_grows_too_long_is_refused",
     ),
     added(
-        "a longest time for a request to arrive, 408",
+        "a limit on the time for a request to arrive, 408",
         "test_rest_http.py::test_a_slow_body_is_refused",
         "test_rest_http.py::test_a_client_is_left_that",
         "test_rest_http.py::test_slow_clients_keep_nobody_else_waiting",

@@ -1,4 +1,4 @@
-"""One promise of TensorFlow Serving, what became of it here, and the tests that show it."""
+"""One promise of TensorFlow Serving, its state here, and the tests that show it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class State(StrEnum):
-    """What became of a promise."""
+    """The state of a promise here."""
 
     KEPT = "kept"
     DIFFERS = "differs"
@@ -21,12 +21,12 @@ class Row:
 
     Attributes:
         what: the promise in a few words, as Markdown.
-        state: what became of it.
-        why: the reason of a difference or of what is missing; empty otherwise.
+        state: its state here.
+        why: the reason for a difference or a missing feature; empty otherwise.
         tests: the tests that show it. `test_file.py::test_name`, or `...[id]`, is in
             tests/integration/serving, `room/test_file.py::...` in tests/unit/serving,
             `x_test.cc::case` in serving/native/tests.
-            None is said as such on the page.
+            The page marks a row without tests.
     """
 
     what: str
@@ -49,20 +49,20 @@ class Row:
 
 
 def kept(what: str, *tests: str) -> Row:
-    """Returns a row of what is as in TensorFlow Serving."""
+    """Returns a row for behaviour that is the same as in TensorFlow Serving."""
     return Row(what, State.KEPT, tests)
 
 
 def differs(what: str, why: str, *tests: str) -> Row:
-    """Returns a row of what is otherwise here, and how."""
+    """Returns a row for behaviour that differs here; `why` is how."""
     return Row(what, State.DIFFERS, tests, why)
 
 
 def added(what: str, *tests: str) -> Row:
-    """Returns a row of what TensorFlow Serving does not have."""
+    """Returns a row for a feature that TensorFlow Serving does not have."""
     return Row(what, State.ADDED, tests)
 
 
 def not_built(what: str, why: str, *tests: str) -> Row:
-    """Returns a row of what is missing here; its tests show how it is refused."""
+    """Returns a row for a missing feature; its tests show how it is refused."""
     return Row(what, State.NOT_BUILT, tests, why)
