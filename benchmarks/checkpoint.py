@@ -1,9 +1,9 @@
 """What does a checkpoint cost the training that goes on beside it?
 
-One table, Adagrad, filled with `--rows` rows; steps of 26 x 4096 Zipf(1.05) keys go on in the
-training thread while a checkpoint is written. The cost of one is the time that training stood
-still, plus what the steps beside it took longer than the same number of steps before and after;
-it is shown as a share of a minute, for one checkpoint a minute. The disk's own speed is that of
+One table, Adagrad, filled with `--rows` rows. The training thread runs steps of 26 x 4096
+Zipf(1.05) keys while a checkpoint is written. A checkpoint costs the time that training stood
+still, plus the extra time of the steps beside it over as many steps before and after. The output
+shows it as a share of a minute, for one checkpoint a minute. The disk's own speed is measured with
 plain writes of the same bytes, flushed file by file, in the same run.
 
     python benchmarks/checkpoint.py [--rows 4000000] [--dim 16] [--to DIR] [--json F]
@@ -55,7 +55,7 @@ class Case:
 
 
 class Model:
-    """A table without a dense part, with what the trainer's checkpoints need of a model."""
+    """A table without a dense part, with the interface of a model that checkpoints use."""
 
     def __init__(self, dim: int) -> None:
         table = hotrow.TableConfig("t", dim, optimizer=hotrow.Adagrad(0.05), combiner="sum")
@@ -91,7 +91,7 @@ class Model:
 
 
 def zipf_batches(rows: int) -> list[tf.Tensor]:
-    """Returns batches of keys int64 [LOOKUPS]; the rank of a key says nothing about its place."""
+    """Returns batches of keys int64 [LOOKUPS]; a key's rank is independent of its place."""
     weights = np.arange(1, rows + 1, dtype=np.float64) ** -1.05
     cumulative = np.cumsum(weights / weights.sum())
     rng = np.random.default_rng(1)
@@ -108,12 +108,12 @@ class Trainer:
         self.model, self.batches, self.done = model, batches, 0
 
     def step(self) -> None:
-        """Runs one."""
+        """Runs one step."""
         self.model.step(self.batches[self.done % len(self.batches)])
         self.done += 1
 
     def seconds_a_step(self, seconds: float) -> float:
-        """Runs steps for so long and returns their mean time."""
+        """Runs steps for this many seconds and returns their mean time."""
         begin, first = time.perf_counter(), self.done
         while time.perf_counter() - begin < seconds:
             self.step()
@@ -128,7 +128,7 @@ def memory(name: str) -> int:
 
 @contextmanager
 def peak() -> Iterator[list[int]]:
-    """Yields a list that has the peak of the resident memory inside the context afterwards."""
+    """Yields a list; after the context it contains the context's peak resident memory."""
     Path("/proc/self/clear_refs").write_text("5")
     found: list[int] = []
     yield found
@@ -138,7 +138,7 @@ def peak() -> Iterator[list[int]]:
 def measure_one(
     writer: CheckpointWriter, trainer: Trainer, metrics: BinaryMetrics, beside: float
 ) -> tuple[Outcome, float]:
-    """Takes a checkpoint beside training and returns what became of it and the seconds lost."""
+    """Takes a checkpoint beside training; returns its result and the seconds lost."""
     before = trainer.seconds_a_step(beside)
     position = Position(trainer.done)
     begin, first = time.perf_counter(), trainer.done

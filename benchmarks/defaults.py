@@ -50,7 +50,7 @@ DIM, EPOCHS, BELOW = 16, 3, 0.003
 Settings = dict[str, Any]
 Options = Mapping[str, Any]
 
-# What `platform train` is set to, and what it is compared with.
+# The choices to compare, the defaults of `platform train` among them.
 CHOICES: dict[str, Options] = {
     f"adagrad {rate:g} from {start:g}": {
         "optimizer": "adagrad", "learning_rate": rate, "initial_accumulator": start,
@@ -338,7 +338,7 @@ def measure(
     choices: list[str],
     only: tuple[str, ...],
 ) -> list[dict[str, Any]]:
-    """Trains what the file of results has not yet, and appends to it; returns the new records."""
+    """Runs the trainings missing in the file of results, appends them and returns their records."""
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(1)

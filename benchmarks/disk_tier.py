@@ -1,8 +1,8 @@
 """Which store should hold the lines of a table larger than RAM?
 
 Lines of 512 bytes, 8 GB of them, in a process that may use 1 GiB of memory with its page cache.
-A step reads 12,000 random lines and overwrites 12,000 others: what a cache of hot rows asks of the
-tier below it. The stores get the same rows in the same order, and every line read is checked:
+A step reads 12,000 random lines and overwrites 12,000 others: the load of a cache of hot rows on
+the tier below it. The stores get the same rows in the same order, and every line read is checked:
 
     hotrow     LineLog of ops/native/core: a log of segments, direct I/O, Linux AIO
     lmdb       one transaction a step, NOSYNC, WRITEMAP, no read-ahead
@@ -10,9 +10,9 @@ tier below it. The stores get the same rows in the same order, and every line re
     file       a line's place is its offset; pread and pwrite through the page cache
     floor      only the reads, of a file that never changes: direct, 64 in flight
 
-Beforehand each store's lines are overwritten `--warm-turns` times (or for `--warm-seconds`), so
-that what is measured has garbage to clean away. Read ratios: the disk of a shared machine is not
-the same from minute to minute, so stores are measured in turns, `--repeats` times.
+Before the measurement each store's lines are overwritten `--warm-turns` times (or for
+`--warm-seconds`), so that the stores have garbage to collect. Compare ratios: the speed of a shared
+machine's disk changes from minute to minute, so stores are measured in turns, `--repeats` times.
 
     python benchmarks/disk_tier.py [--gigabytes 8] [--threads 1,16] [--to DIR] [--json F]
 """
@@ -40,7 +40,7 @@ NATIVE = HERE.parent / "ops" / "native"
 CORE = ("line_log", "line_log_read", "line_log_clean", "read_room", "direct_file")
 HELPERS = ("mapping", "slab_memory", "status")
 STORES = ("floor", "hotrow", "lmdb", "rocksdb", "file")
-# Of these the number of threads is varied; the others keep many reads in flight from one.
+# Stores measured with several numbers of threads; the others keep many reads in flight from one.
 THREADED = ("lmdb", "rocksdb", "file")
 BASELINE = "lmdb"
 METRICS = {
@@ -89,7 +89,7 @@ def measure(
         to: where the store's directory is made, and removed again.
         store: its name.
         numbers: the program's arguments after the directory.
-        limit_bytes: of memory.
+        limit_bytes: memory limit.
 
     Returns:
         What was measured, and what went wrong.

@@ -1,12 +1,12 @@
 """How long is a training step of the embeddings, against other systems in the same run?
 
 26 features, batch 4096, Zipf(1.05) keys: once with one table of 10 million rows that all features
-share, once with 26 tables of 10 M / 26 rows. A step looks all rows up (no pooling to speak of:
-one key a sample), takes given gradients of them, sums these per row and applies the optimizer.
-Keys are the same for all systems: row numbers for those with dense tables, arbitrary int64 for
-those with hash tables; frequency has nothing to do with the order of either. All rows are present
-before the measurement, zero at first, so that systems can be compared by what they learned
-(`probe`, the sum of absolute weights that the first batch sees in the end).
+share, once with 26 tables of 10 M / 26 rows. A step looks up all rows (one key a sample, so there
+is nothing to pool), takes given gradients of them, sums these per row and applies the optimizer.
+All systems get the same keys: row numbers for dense tables, arbitrary int64 for hash tables, in an
+order independent of frequency. All rows exist before the measurement and start at zero, so that
+the learned weights can be compared (`probe`: the sum of absolute weights that the first batch
+reads at the end).
 
 Peers have their own virtual environments in build/peers, made by --setup.
 
@@ -83,7 +83,7 @@ class Measurements:
     Attributes:
         rows: a dictionary a result: case, threads, system, optimizer, variant and what
             `peers.worker.measure` returns.
-        missing: one sentence for each thing that was asked for and not measured.
+        missing: one sentence for each requested measurement that was not made.
     """
 
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -149,7 +149,7 @@ def measure_case(
             measured.missing.append(f"{name}: not measured: run --setup")
             click.echo(measured.missing[-1])
             continue
-        # A process an optimizer: tables of 10 M rows do not share the machine's memory.
+        # One process per optimizer: tables of 10 M rows are never in memory together.
         for optimizer in request.optimizers:
             one = Request(str(workload), request.threads, [optimizer], request.repeats)
             results, problem = run_worker(SYSTEMS[name], one)
@@ -203,7 +203,7 @@ def measure_floor(measured: Measurements, case: str, request: Request) -> None:
 
 
 def disagreements(measured: Measurements) -> list[str]:
-    """Returns where a system learned other weights than plain TensorFlow from the same steps."""
+    """Returns the cases in which a system and plain TensorFlow learned different weights."""
     found = []
     for row in measured.rows:
         other = measured.baseline(row)

@@ -57,7 +57,7 @@ Result = dict[str, Any]
 
 
 def floors(keys: Ids) -> list[Result]:
-    """Returns the least bytes over peak rates, of one batch."""
+    """Returns the least times of one batch: bytes over peak rates."""
     lookups = keys.size
     distinct = sum(len(np.unique(k)) for k in keys)
     weights = DIM * 4
@@ -153,7 +153,7 @@ class Hotrow:
         )
 
     def close(self) -> None:
-        """Gives the tables up."""
+        """Frees the tables."""
         for table in self.tables:
             self.native.drop_table(table.handle)
         self.tables = []

@@ -51,8 +51,8 @@ class Stream:
     Attributes:
         name: where they are from.
         batches: int64 [N] each, in order.
-        frequencies: distinct keys of the whole table, most frequent first, and how often each
-            comes: counts of all batches, or expected ones.
+        frequencies: distinct keys of the whole table, most frequent first, and the frequency of
+            each: counted over all batches, or expected.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Stream:
 
     @classmethod
     def counted(cls, name: str, batches: list[Ids]) -> Stream:
-        """Returns a stream whose table has the keys that come."""
+        """Returns a stream whose table has exactly the keys of its batches."""
         keys, counts = np.unique(np.concatenate(batches), return_counts=True)
         order = np.argsort(-counts, kind="stable")
         return cls(name, batches, (keys[order], counts[order].astype(np.float64)))
@@ -76,7 +76,7 @@ def zipf_stream(rows: int, count: int) -> Stream:
 
 
 def real_streams(data: Path | None) -> Iterator[Stream]:
-    """Yields the streams of the shared data that are there; the keys of a batch by column."""
+    """Yields the streams of the shared data that exist; the keys of a batch by column."""
     if data is None:
         return
     criteo = data / "criteo_head10k" / "criteo_head10k.tsv.gz"
@@ -110,7 +110,7 @@ def filled_table(stream: Stream, policy: str, slots: int) -> Table:
     cache = hotrow.Cache(rows=slots, policy=kind)  # type: ignore[arg-type]
     table = Table(hotrow.TableConfig("t", 4, optimizer=hotrow.SGD(0.1), cache=cache), seed=0)
     keys, frequencies = stream.frequencies
-    # In any order but that of the frequencies.
+    # In an order independent of the frequencies.
     mixed = np.random.default_rng(3).permutation(keys)
     for first in range(0, len(mixed), INSERT_KEYS):
         table.lookup(mixed[first : first + INSERT_KEYS], insert=True)
@@ -121,7 +121,7 @@ def filled_table(stream: Stream, policy: str, slots: int) -> Table:
 
 
 def hits_of_table(stream: Stream, policy: str, slots: int) -> tuple[float, float, int]:
-    """Returns hit rates by lookups and by unique rows, and the slots that there were."""
+    """Returns hit rates by lookups and by unique rows, and the number of slots."""
     table = filled_table(stream, policy, slots)
     before = table.statistics()
     for keys in stream.batches:
@@ -135,7 +135,7 @@ def hits_of_table(stream: Stream, policy: str, slots: int) -> tuple[float, float
 
 
 def hits_of_oracle(stream: Stream, slots: int) -> tuple[float, float]:
-    """Returns hit rates of the rows that are the most frequent, always in the cache."""
+    """Returns hit rates of a cache that always holds the most frequent rows."""
     kept = np.sort(stream.frequencies[0][:slots])
     lookups_hit = lookups = unique_hit = unique = 0
     for keys in stream.batches:

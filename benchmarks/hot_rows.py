@@ -6,12 +6,12 @@ clicks in the order of time. Beside each cache: an oracle that knows all frequen
 most frequent rows from the start, with as many slots; and the hit rates that Colossal-AI's LFU
 reached when we ran it (on Criteo data, cold and seeded with the frequencies of the
 data set). By lookups: share of all keys whose row was in the cache. By unique rows: the same of the
-distinct keys of each batch, which is what has to be moved.
+distinct keys of each batch, whose rows have to be moved.
 
 Steps: Wide & Deep's deep part, 26 features of one table, dense layers between forward and backward.
-Variants differ in cache and prefetching; they take turns of the same batches, so that where the
-machine gets slower or faster, all do. A turn is a multiple of the longest window. A small cache
-should hold the distinct rows of two windows: they are printed.
+Variants differ in cache and prefetching. They take turns with the same batches, so that a change
+of the machine's speed affects all of them. A turn is a multiple of the longest window. A small
+cache should hold the distinct rows of two windows: they are printed.
 
     python benchmarks/hot_rows.py [--only hits|steps] [--disk DIR] [--hidden 256,128] [--json F]
 """
@@ -75,7 +75,7 @@ class Variant:
     turns: list[Turn] = field(default_factory=list)
 
     def start(self, stream: Stream, batches: list[dict[str, Any]], sizes: dict[str, Any]) -> None:
-        """Makes the model with all rows, and stands before the first batch."""
+        """Makes the model with all rows, positioned before the first batch."""
         config = hotrow.TableConfig(
             "t", sizes["dim"], optimizer=hotrow.Adagrad(), combiner="sum", cache=self.cache
         )
@@ -117,7 +117,7 @@ class Variant:
         for _ in range(steps):
             self.step(next(self.batches), labels).numpy()
         cpu, wall = time.process_time() - used, time.perf_counter() - started
-        self.table.wait_for_prefetch()  # what is left is not to run in the turn of another
+        self.table.wait_for_prefetch()  # leave no work to another variant's turn
         after = self.table.statistics()
         counted = {key: after[key] - before[key] for key in after}
         lookups = counted["cache_hits"] + counted["cache_misses"]

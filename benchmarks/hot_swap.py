@@ -1,13 +1,13 @@
-"""Do clients notice when a version takes the place of another?
+"""Do clients notice when one version replaces another?
 
 A model of 500 MB is swapped again and again while 8 clients in C++ send so much that the machine's
 CPUs, clients included, are busy half of the time. A swap begins when the directory of the new
 version appears and ends when the old version is unloaded. Latencies count from when a request was
-due. The usual p99 is the median of those of tenths of a second.
+due. The usual p99 is the median of the p99s of windows of a tenth of a second.
 
     python benchmarks/hot_swap.py [--swaps 200] [--megabytes 500] [--json F]
 
-The versions are links to the same files; a reply's own word shows which one answered.
+The versions are links to the same files; the model spec of a reply shows which one answered.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def link_version(source: Path, base: Path, version: int) -> None:
 
 
 def resident_bytes(pid: int) -> int:
-    """Returns the memory of a process that is in RAM."""
+    """Returns a process's resident memory."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -119,13 +119,13 @@ def percentiles(nanos: Any) -> tuple[float, float, float]:
 
 
 def evaluate(records: Any, swaps: Swaps) -> dict[str, float]:
-    """Returns what the clients saw."""
+    """Returns failures and latencies of the clients, during swaps and outside."""
     due, sent, nanos, version = records.T
     inside = np.zeros(due.size, bool)
     wrong = 0
     for number, begun, available, ended in swaps.times:
         inside |= (due >= begun) & (due <= ended)
-        # Sent after the swap was reported, answered by an older one.
+        # Sent after the swap was reported, but answered by an older version.
         wrong += int(((sent > available) & (version >= 0) & (version < number)).sum())
     p50_in, p99_in, most_in = percentiles(nanos[inside])
     p50_out, p99_out, most_out = percentiles(nanos[~inside])

@@ -1,17 +1,17 @@
-"""How soon do servers answer by what training changed, and what does it cost them?
+"""How soon do servers answer with the changes of training, and what does it cost them?
 
-A Keras model with one table, its rows in a Redis that this starts (loopback TCP, no persistence); a
-`platform serve` with a cache of 5 % of the rows; 4 clients in a process of their own, 128 rows a
-request, whose answers show the cut. Each case changes so many rows and the dense weights, several
-times:
+A Keras model with one table, its rows in a Redis that this program starts (loopback TCP, no
+persistence); a `platform serve` with a cache of 5 % of the rows; 4 clients in a process of their
+own, 128 rows a request, whose answers show the cut. Each case changes so many rows and the dense
+weights, several times:
 
     write     from the call of `hotrow.export_changes` to the commit: rows read, staged, read back
-    visible   from the commit to the first answer by it
-    all       from the commit until no answer is of the state before
-    folded    from the commit until all servers have taken it and its rows are the store's own
+    visible   from the commit to the first answer that shows it
+    all       from the commit until no answer shows the previous state
+    folded    from the commit until all servers have taken it and its rows are folded into the store
     p99       of requests that began between the commit and a second later, and of the others
 
-Beside it a full export of the same model, and how long a server takes to answer by its version.
+For comparison a full export of the same model, and the time until a server answers with it.
 
     python benchmarks/incremental_export.py [--rows 1000000] [--repeats 7] [--json F]
 """
@@ -126,7 +126,7 @@ def measure(
 
 
 def full_export(model: Model, base: Path, url: str, address: str) -> dict[str, float]:
-    """Returns how long a full export takes, and then its version until it answers."""
+    """Returns the times of a full export, and of its version until it answers."""
     command = [sys.executable, "-m", "peers.cut_clients", address, "m", "1"]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=HERE

@@ -93,7 +93,7 @@ def print_lookups(lookups: list[Lookups], oracle: dict[float, float]) -> None:
         "| rows fetched | us a row fetched | CPU us: own | Redis |\n" + "|---" * 13 + "|"
     )
     for x in lookups:
-        # What misses cost, all in all: hits of these lookups cost next to nothing.
+        # The whole cost of misses: hits cost almost nothing in these lookups.
         a_row = f"{x.p50_us / x.fetched:.2f}" if x.fetched >= 1 else ""
         hits = f"{x.hit_rate:.3f} | {oracle[x.share]:.3f}" if x.what == "mix" else "1 | "
         click.echo(

@@ -1,6 +1,6 @@
 """What does a lookup cost a server whose rows are in Redis, and what does a request?
 
-26 tables, Zipf(1.05) keys; one Redis that this starts (loopback TCP, no persistence).
+26 tables, Zipf(1.05) keys; one Redis that this program starts (loopback TCP, no persistence).
 
 1. The lookup stage: the core's lookups as the server's op makes them, from a program in C++
    (peers/online_lookup.cc), with a cache of 1, 5 and 10 % of the rows. `hit`: only cached keys.
@@ -12,7 +12,7 @@
     cache   a cache of 5 % of the rows, the others in Redis
     graph   the same rows as variables of the graph (`standalone`), in stock TensorFlow ops
     pages   no server: hiredis, MGET of as many pages as a request of `cache` misses rows
-    rows    the same of single rows, a key of Redis each: the least that a row can cost there
+    rows    the same with single rows, one Redis key each: the least that a row can cost there
 
    with two kinds of traffic: `99`: one key in a hundred is of a row that is never cached, the
    others Zipf over rows that all are; `zipf`: over all rows.
@@ -76,7 +76,7 @@ class Server:
         self._page = page
 
     def counters(self) -> dict[str, float]:
-        """Returns the sums over all tables of what the server counts of rows."""
+        """Returns the server's counts of rows, summed over all tables."""
         sums: dict[str, float] = {}
         for line in urlopen(self._page).read().decode().splitlines():
             if line.startswith("hotrow_"):
@@ -99,7 +99,7 @@ def serve(folder: Path, model: str, *flags: str) -> Iterator[Server]:
 def load(
     folder: Path, server: Server, requests: Path, clients: int, count: int
 ) -> dict[str, float]:
-    """Sends requests; returns what rotating_load says."""
+    """Sends requests; returns what rotating_load prints."""
     command = [folder / "rotating_load", server.address, requests, clients, count]
     done = subprocess.run(list(map(str, command)), check=True, text=True, capture_output=True)
     measured: dict[str, float] = json.loads(done.stdout)
@@ -180,13 +180,13 @@ def measure_requests(
         client.mset({b"bare:%d" % i: value for i in range(first, first + 10_000)})
     runs: dict[str, dict[str, list[dict[str, float]]]] = {kind: {} for kind in kinds}
     with ExitStack() as stack:
-        # No cache is larger than twice its tables; sets of it may be full before.
+        # A cache has at most twice its tables' rows; in a smaller one some sets may be full before.
         start = {
             "memory": ("m", f"--cache_rows={2 * total}"),
             "cache": ("m", f"--cache_rows={int(total * CACHE_SHARE)}"),
             "graph": ("graph",),
         }
-        timeout = "--store_timeout_ms=10000"  # of warming up with large batches
+        timeout = "--store_timeout_ms=10000"  # for large batches of the warm-up
         servers = {
             name: stack.enter_context(serve(folder, *how, *([timeout] if how[0] == "m" else [])))
             for name, how in start.items()
@@ -198,7 +198,7 @@ def measure_requests(
                 notes = runs[kind]
                 for name, server in servers.items():
                     requests = folder / "requests"
-                    # New ones for each: what was asked for once may be cached.
+                    # New requests for each system: earlier keys may be cached.
                     write_requests(requests, start[name][0], count, batch, draw)
                     load(folder, server, requests, clients, max(1, count // 10))
                     metrics = measure_server(folder, client, server, requests, clients, count)

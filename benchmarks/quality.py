@@ -3,7 +3,7 @@
     python benchmarks/quality.py [criteo|adult|generated ...] [--seeds 5] [--json FILE]
 
 Each seed is a fresh `platform train` of the configuration in `quality/`, which fixes the number of
-epochs. Training knows no validation rows; a second call measures the finished model on the
+epochs. Training gets no validation rows; a second call measures the finished model on the
 reported rows, once. Exits 1 when a mean AUC misses its bar.
 """
 
@@ -38,8 +38,8 @@ class Split:
     """The files of a case.
 
     Attributes:
-        train: what is trained on.
-        report: what is measured, once, at the end.
+        train: file to train on.
+        report: file to measure, once, at the end.
         bar: the least mean AUC on it.
         bar_name: where the bar comes from.
     """
@@ -51,10 +51,10 @@ class Split:
 
 
 def run_platform(*arguments: str) -> dict[str, Any]:
-    """Returns what a `platform` command reports; its progress is dropped unless it fails.
+    """Returns the report of a `platform` command; drops its progress unless it fails.
 
     Raises:
-        SystemExit: the command failed; with its own words.
+        SystemExit: the command failed; carries its output.
     """
     command = [*PLATFORM, *arguments, "--json", "-"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

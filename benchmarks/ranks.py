@@ -2,9 +2,9 @@
 
 26 tables of 100,000 keys, Zipf(1.05), one key a sample and table, Adagrad, one global batch; ranks
 are processes under mpiexec, each with one thread of TensorFlow, on two cores: of one rank, too.
-Only the tables are trained: keys in, sums of rows out, constant gradients back. Runs take turns,
-medians of steps; `cpu` is of all ranks together. A stage's time has its waiting for the other rank
-in it. `prefetch`: keys of the next batch travel while a batch is trained.
+Only the tables are trained: keys in, sums of rows out, constant gradients back. Runs take turns;
+times are medians of steps; `cpu` adds up all ranks. A stage's time includes waiting for the other
+rank. `prefetch`: keys of the next batch travel while a batch is trained.
 
     python benchmarks/ranks.py [--dim 16] [--batch 8192] [--steps 60] [--json F]
 """

@@ -2,9 +2,9 @@
 
 One Redis on this machine, over loopback TCP, with a table of random rows in float32, in pages of
 several mean sizes; reads of 26 and of 2,000 random keys by one thread, after a warm-up. Processor
-time of Redis and of the reader stand beside each other: where their sum is well below the wall
-clock, something else had the processors. The baseline gets the same pages, their names known
-beforehand, by redis-py's MGET, and finds no rows in them. Bytes a row: what `used_memory` grew by.
+time of Redis and of the reader is printed side by side: where their sum is well below the wall
+clock, other programs used the processors. The baseline reads the same pages by name, with
+redis-py's MGET, and finds no rows in them. Bytes a row: the growth of `used_memory`.
 
     python benchmarks/redis_reads.py [--rows 1000000] [--dims 16,64] [--reads 400] [--json F]
 """
@@ -63,7 +63,7 @@ class Server:
         return float(info["used_cpu_user"]) + float(info["used_cpu_sys"])
 
     def close(self) -> None:
-        """Ends it."""
+        """Ends the server."""
         self.client.close()
         self.process.kill()
         self.process.wait()

@@ -8,11 +8,11 @@ One server on loopback, without persistence, a new one for each layout, the same
     hps     HPS's layout: 8 hashes
 
 The other layouts have no versions and no digests. A C++ program writes and reads them
-(peers/redis_hashes.cc, hiredis, one thread, one connection) and its times do not have Python in
-them, while those of hotrow do. Every row read is checked in all three.
+(peers/redis_hashes.cc, hiredis, one thread, one connection); its times exclude Python, while
+hotrow's include it. Every row read is checked in all three.
 
 `hotrow: other reads` are 26 keys of another generation while one is deleted. Layouts are measured
-in turns, `--repeats` times; read ratios, since other programs may use the machine.
+in turns, `--repeats` times; compare ratios, since other programs may use the machine.
 
     python benchmarks/redis_store.py [--rows 1000000] [--dims 16,64] [--repeats 3] [--json F]
 """
@@ -113,7 +113,7 @@ class Hotrow:
         self._numbers = np.random.default_rng(1)
 
     def write(self) -> float:
-        """Writes all rows; returns rows a second, without making them."""
+        """Writes all rows; returns rows a second, without the time to generate them."""
         keys = keys_of(np.arange(self.rows))
         _, place = _native.page_of_keys(keys, SHARDS, self.generation.tables[0].pages)
         keys = keys[np.argsort(place, kind="stable")]
@@ -201,7 +201,7 @@ def delete_beside_reads(port: int, rows: int, dim: int) -> dict[str, float]:
     kept.write()
     old.write()
     idle = kept.read(LOOKUPS[0], 3.0)
-    # Another process, or the two would wait for each other's Python.
+    # In another process, since two threads would wait for each other's GIL.
     spawn = multiprocessing.get_context("spawn")
     seconds = spawn.Queue()
     started = spawn.Event()
@@ -213,7 +213,7 @@ def delete_beside_reads(port: int, rows: int, dim: int) -> dict[str, float]:
     while deleting.is_alive():
         runs.append(kept.read(LOOKUPS[0], 0.5))
     deleting.join()
-    # The last one went on after it.
+    # The last read continued after the deletion.
     runs = runs[:-1] or runs
     kept.store.close()
     old.store.close()

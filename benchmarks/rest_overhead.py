@@ -1,9 +1,9 @@
 """Where does the time of a REST prediction go?
 
 The MLP of serving_overhead.py, row form. wrk sends from 8 connections; the CPU time is that of the
-server's processes, from /proc, in the same seconds. The control process, which answers REST, is
-then taken apart: what HTTP costs is measured by requests that are refused once they were read, and
-the steps between by themselves, in a process of their own.
+server's processes, from /proc, in the same seconds. Then the parts of the control process, which
+answers REST: requests that are refused after they were read measure the cost of HTTP; the steps
+between are measured alone, in a process of their own.
 
     apt-get install wrk
     python benchmarks/rest_overhead.py [--rows 1,128] [--seconds 5]
@@ -78,7 +78,7 @@ def cpu_micros(step: Callable[[], object]) -> float:
 
 
 def steps(body: bytes, rows: int) -> dict[str, float]:
-    """Returns the CPU time of what lies between HTTP and the executable."""
+    """Returns the CPU time of the steps between HTTP and the executable."""
     info = meta_graph_pb2.TensorInfo(dtype=tf.float32.as_datatype_enum)
     declared = {"x": info}
     parsed = parse_object(body)

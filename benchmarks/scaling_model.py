@@ -1,9 +1,9 @@
 """What would a step of the tables cost on 8 and on 64 GPUs? A model, not a measurement.
 
 Tables split by rows, each GPU with `--batch` samples (and, below, `--global-batch` split over all),
-one key a sample and table, Zipf(1.05). How many keys are distinct, at home and at their owners, is
-counted by drawing them; bytes follow from that as `benchmarks/sharding.py` counts them. A stage
-takes its bytes over a bandwidth:
+one key a sample and table, Zipf(1.05). The model draws keys and counts the distinct ones, at home
+and at their owners; bytes follow as `benchmarks/sharding.py` counts them. A stage's time is its
+bytes over a bandwidth:
 
     memory    of an H100, 3.35 TB/s. Of that a lookup gets 61 %, an update 46 %: what FBGEMM's
               tables get there by DynamicEmb's published metrics (1.049 M lookups, 350,000
@@ -16,9 +16,9 @@ takes its bytes over a bandwidth:
     lagging   `--saved` of the bytes of rows and gradients stay at home with bounded staleness
               (`benchmarks/staleness.py` counts them)
 
-Stages come one after the other, as without prefetching; `prefetch`: distinct keys, keys and missing
-rows of the next batch come while a batch is trained, so they are free until memory, network or PCIe
-is full. Dense layers are left out.
+Without prefetching stages run one after the other. With `prefetch`, distinct keys, keys and missing
+rows of the next batch travel while a batch is trained, so they are free until memory, network or
+PCIe is full. Dense layers are left out.
 
     python benchmarks/scaling_model.py [--dim 128] [--missing 0.1] [--json F]
 """
@@ -48,10 +48,10 @@ LINKS = {
 
 @dataclass(frozen=True)
 class Volumes:
-    """Of one rank and step, all tables together.
+    """The volumes of one rank and step, all tables together.
 
     Attributes:
-        keys: looked up. distinct: of them. owned: distinct ones that all ranks ask it for.
+        keys: looked up. distinct: of them. owned: distinct ones that all ranks request from it.
     """
 
     keys: int

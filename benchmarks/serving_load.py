@@ -26,7 +26,7 @@ PYTRITON = Path(__file__).parent.parent / "build" / "peers" / "pytriton"
 MODEL_INFER = "/inference.GRPCInferenceService/ModelInfer"
 READY_SECONDS = 120
 RATE_STEPS = 5
-# In which clients of a steady load open their connections.
+# Time for the clients of a steady load to open their connections.
 CONNECT_SECONDS = 1.0
 WINDOW_NANOS = 100_000_000
 BATCHING = "max_batch_size { value: 1024 } max_enqueued_batches { value: 1000 }"
@@ -63,7 +63,7 @@ def build(folder: Path) -> None:
 
 
 def free_port() -> int:
-    """Returns a TCP port that nobody listens on now."""
+    """Returns a TCP port on which no process listens now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -121,7 +121,7 @@ def wait_for_triton(channel: grpc.Channel) -> None:
 
 
 def descendants(pid: int) -> list[int]:
-    """Returns a process and all that it and those started."""
+    """Returns a process and all its descendants."""
     found = [pid]
     for parent in found:
         found += children(parent)
@@ -129,7 +129,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def children(pid: int) -> list[int]:
-    """Returns the processes that a process started."""
+    """Returns the children of a process."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -178,7 +178,7 @@ def measure(
 
 
 def cpu_ticks() -> tuple[int, int]:
-    """Returns for how long the machine's CPUs have been busy, and that with idle times."""
+    """Returns the busy time of the machine's CPUs, and their busy and idle time together."""
     user, nice, system, idle, iowait, *others = map(
         int, Path("/proc/stat").read_text().splitlines()[0].split()[1:9]
     )
@@ -221,8 +221,8 @@ def measure_steady(
 def usual_p99(due: Any, nanos: Any) -> float:
     """Returns the median of the 99th percentiles of short windows.
 
-    A host that takes a CPU away for some milliseconds, a few times a second, decides the percentile
-    of all requests, but not that of most windows.
+    If the host takes a CPU away for some milliseconds, a few times a second, that decides the
+    percentile of all requests, but not the percentiles of most windows.
     """
     window = (due - due.min()) // WINDOW_NANOS
     each = [np.percentile(nanos[window == w], 99) for w in np.unique(window)]
@@ -230,7 +230,7 @@ def usual_p99(due: Any, nanos: Any) -> float:
 
 
 def stalls() -> str:
-    """Returns how much of the time an idle machine kept its CPUs from a thread that needs one."""
+    """Returns how long an idle machine withholds a CPU from a busy thread, as a share of time."""
     code = (
         "import os, sys, time\n"
         "os.sched_setaffinity(0, {int(sys.argv[1])})\n"
@@ -253,14 +253,14 @@ def stalls() -> str:
 def find_rate(
     folder: Path, address: str, request: Path, clients: int, most: float, share: float
 ) -> float:
-    """Returns at how many requests/s the CPUs are busy for a share of the time.
+    """Returns the rate of requests/s at which the CPUs are busy for a share of the time.
 
     Args:
         folder: where the clients are.
         address: of the server.
         request: what they send.
         clients: how many.
-        most: what the server answers in a closed loop: no pauses there, and so less to do for each.
+        most: the server's rate in a closed loop, where no pauses add to the work of a request.
         share: of the time.
     """
     low, high = 0.0, most

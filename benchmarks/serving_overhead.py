@@ -14,8 +14,8 @@ in a closed loop, from several connections; the CPU time is that of the server's
     python benchmarks/serving_overhead.py --setup
     python benchmarks/serving_overhead.py [--rows 1,128,1024] [--clients 1,8,64] [--json F]
 
-pytriton has a virtual environment in build/peers, made by --setup; it is left out without. Last,
-hotrow alone gets a steady load that keeps the machine's CPUs, clients included, 70 % busy:
+pytriton has a virtual environment in build/peers, made by --setup; without one it is left out.
+Last, hotrow alone gets a steady load that keeps the machine's CPUs, clients included, 70 % busy:
 latencies count from when a request was due.
 """
 
@@ -53,7 +53,7 @@ from tensorflow_serving.apis import predict_pb2
 
 PYTRITON_PACKAGES = ("nvidia-pytriton==0.7.0", f"tensorflow=={tf.__version__}")
 COLUMNS, HIDDEN = 429, (256, 128, 1)
-# Above the floor, at so many rows: what is aimed at, in microseconds of CPU a request.
+# Goals: microseconds of CPU a request above the floor, by number of rows.
 GOALS = {1: 105, 128: 130}
 RATIO_GOAL = 8
 STEADY_SHARE, STEADY_CLIENTS, TAIL_GOAL = 0.7, 8, 3

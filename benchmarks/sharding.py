@@ -1,9 +1,9 @@
 """Does each way of splitting tables over ranks send what its formula says, and does `auto` choose?
 
-Ranks are threads of this process; what they send each other is counted, their time is not looked
-at. `formulas`: 26 tables with the cardinalities of Criteo's columns, Zipf(1.05), by every scheme
-of OneFlow's Wide & Deep, whose formulas are for many ranks: a rank keeps an Nth of
-what it has for all, so (N-1)/N of them is expected. `row` against `column` on the same data: at
+Ranks are threads of this process; the bytes that they send each other are counted, their time is
+not measured. `formulas`: 26 tables with the cardinalities of Criteo's columns, Zipf(1.05), by every
+scheme of OneFlow's Wide & Deep. Its formulas are for many ranks; 1/N of a rank's data stays on it,
+so (N-1)/N of the formula's bytes are expected. `row` against `column` on the same data: at
 most the share of keys that are distinct. `sweep`: tables of many kinds; every scheme is run, and
 `auto` plans on other batches than those. The cheapest has the least bytes at the busiest rank, in
 each exchange the larger direction.
@@ -47,8 +47,8 @@ class Column:
     """A column of keys.
 
     Attributes:
-        rows: distinct keys there are.
-        skew: exponent of Zipf's law; 0: all are as frequent.
+        rows: number of distinct keys.
+        skew: exponent of Zipf's law; 0: uniform.
         hot: keys a sample on average, anything from none to twice as many; None: exactly one.
         weighted: keys have weights.
         combiner: how rows are pooled.
@@ -161,7 +161,7 @@ class Run:
     Attributes:
         plan: the schemes.
         moved: bytes of the steps, as counted.
-        sizes: those of the messages of sizes, at a rank.
+        sizes: bytes of the messages of sizes, at a rank.
         exact: the planner's formulas give the same bytes for these batches, stage by stage and
             rank by rank, but for less than 8 bytes a table and message: each begins at a multiple.
     """
@@ -215,7 +215,7 @@ class Trial:
         return self.plan({table.name: scheme for table in tables})
 
     def train(self, plan: ShardingPlan) -> Run:
-        """Trains the batches that were not planned with."""
+        """Trains the batches that were not used for planning."""
         features = split_as(self.features, plan)
         moved, sizes = measure(features, self._measured, self.case.batch, self.case.ranks)
         expected = Volume.nothing(self.case.ranks)

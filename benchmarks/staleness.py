@@ -8,9 +8,9 @@ validation.
 
     rows      bytes of rows, state and gradients that ranks sent each other to train, and the share
               that was saved
-    control   bytes of keys, versions and answers: what staleness asks for beside them
-    most      what a rank could save at best that kept from the start the tenth of all rows which it
-              asks for most, and never had to renew one
+    control   bytes of keys, versions and answers that staleness needs beside them
+    most      the most that a rank could save: it holds from the start the tenth of all rows that it
+              requests most, and never renews one
     auc       of the validation file after the last step, and the difference from no staleness:
               on average of `--head-seeds` for Criteo, with the standard error of that average,
               and the least and the most
@@ -105,7 +105,7 @@ def most_to_save(path: Path, batch: int, ranks: int, rows: int) -> float:
     for values in columns:
         names, keys = np.unique(np.array(values), return_inverse=True)
         seen += len(names)
-        # Who owns a row does not depend on how hot it is.
+        # A row's owner does not depend on the row's frequency.
         owners = hash_keys(np.arange(len(names))) % ranks
         counts = np.zeros((ranks, len(names)), np.int64)
         for first in range(0, len(keys), batch):

@@ -4,8 +4,8 @@ One table of dim 16 with Adagrad grows from 1 to 64 million rows. 26 features of
 from the same 100,000 hot keys, inserted first, Zipf(1.05). At each size: the step (forward,
 backward, commit, given gradients), bytes a row, and the peak of the process' memory since the
 start. Rows are inserted 4,096 at a time, and the slowest of these calls shows whether growth ever
-stops the world. A second table that stays small is measured in turns with the first: where the
-machine gets slower or faster in between, both do.
+stops the world. A second table that stays small is measured in turns with the first, so that a
+change of the machine's speed affects both.
 
     python benchmarks/vocabulary.py [--millions 1,4,16,64] [--threads 1] [--json F]
 """
@@ -57,7 +57,7 @@ def available_bytes() -> int:
 
 
 def forget_peak() -> None:
-    """Makes VmHWM start again from what the process holds now."""
+    """Resets VmHWM to the process's present memory."""
     Path("/proc/self/clear_refs").write_text("5")
 
 

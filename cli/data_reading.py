@@ -1,4 +1,4 @@
-"""The options of `platform data` that say how a data file is read."""
+"""The options of `platform data` that control how a data file is read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def reading_options(guessed: bool) -> Callable[[Callable[..., Any]], Callable[..
     """Returns a decorator that adds the options.
 
     Args:
-        guessed: what is not given is guessed from the file; otherwise it has a default.
+        guessed: whether missing options are guessed from the file; otherwise they have defaults.
     """
     otherwise = "[default: guessed]" if guessed else ""
 
@@ -64,7 +64,7 @@ def reading_options(guessed: bool) -> Callable[[Callable[..., Any]], Callable[..
 
 
 def policy_option(default: str) -> Callable[..., Any]:
-    """Returns the option that says what becomes of malformed lines."""
+    """Returns the option for the treatment of malformed lines."""
     return click.option(
         "--on-malformed",
         type=click.Choice(["fail", "skip"]),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hotrow.trainer.trained_run import TrainedRun
 
 _WAIT_SECONDS = 60.0
-# What a full export decides for those that follow it.
+# Options that a full export fixes for the incremental exports after it.
 _OF_FULL_EXPORTS = ("row_type", "top", "store_shards", "keep_generations", "standalone")
 
 
@@ -41,7 +41,7 @@ _OF_FULL_EXPORTS = ("row_type", "top", "store_shards", "keep_generations", "stan
     "--step",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Export the checkpoint of step N.  [default: the newest]",
+    help="Export the checkpoint of step N.  [default: the best, else the newest]",
 )
 @click.option(
     "--checkpoint",

@@ -13,13 +13,13 @@ _WIDEST_BAR, _NARROWEST_BAR = 50, 8
 _MOST_NORM_BARS = 16
 _TAIL = 0.001
 
-Bar = tuple[str, int]  # what it is the bar of, and its rows
+Bar = tuple[str, int]  # label and number of rows
 
 
 def draw(bars: Sequence[Bar], width: int, blocks: bool) -> list[str]:
     """Returns one line a bar: label, bar, rows and their share of all rows.
 
-    Bars are to scale, but no row is invisible: the shortest bar is one eighth of a character, or
+    Bars are to scale, but each is visible: the shortest bar is one eighth of a character, or
     one `#`.
 
     Args:
@@ -53,7 +53,7 @@ def octave_bars(bins: Sequence[Bin]) -> list[Bar]:
 def norm_bars(bins: Sequence[Bin]) -> list[Bar]:
     """Returns at most 19 bars of equal ratio for bins of norms.
 
-    What is less than 0.1 % of the rows at an end goes into one bar, `< low` or `>= high`.
+    Bins at an end with less than 0.1 % of the rows become one bar, `< low` or `>= high`.
     """
     zeros = [("0", b.rows) for b in bins if b.high == 0]
     rows_at = {_place(b): b.rows for b in bins if b.high > 0}

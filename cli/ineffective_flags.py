@@ -1,6 +1,6 @@
-"""Flags of tensorflow_model_server that have nothing to change here, and why.
+"""Flags of tensorflow_model_server that are accepted and ignored here, and why.
 
-They are read, so that a command line made for TensorFlow Serving goes on to work.
+A command line made for TensorFlow Serving therefore still works.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _report(ctx: click.Context, param: click.Parameter, value: str) -> None:
     default, reason = INEFFECTIVE[str(param.name)]
     given = value.lower()
     if ctx.params["control_folder"]:
-        return  # its supervisor has said it
+        return  # its supervisor has printed it
     if given != default and _PLAIN.get(given, given) != default:
         click.echo(f"--{param.name}={value} has no effect: {reason}", err=True)
 

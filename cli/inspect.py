@@ -126,7 +126,7 @@ def _inspect(
 
 
 def _is_checkpoint(path: Path) -> bool:
-    """Recognizes a checkpoint, also a damaged one or one that was copied under another name."""
+    """Recognizes a checkpoint, even a damaged one or a copy under another name."""
     if not path.is_dir() or (path / "saved_model.pb").exists():
         return False
     return bool(_CHECKPOINT.fullmatch(path.resolve().name)) or (path / MANIFEST).exists()

@@ -46,7 +46,7 @@ def summary(inspection: Inspection) -> list[str]:
 
 
 def details(table: InspectedTable, width: int, blocks: bool) -> list[str]:
-    """Returns what there is to say of one table, and its histograms.
+    """Returns the facts of one table, and its histograms.
 
     Args:
         table: of a checkpoint.
@@ -108,7 +108,7 @@ def _trained_cells(table: TrainedTable) -> list[str]:
 
 
 def _state(layout: LineLayout) -> str:
-    """Returns such as `2D float32 + 1`: values a weight, their type, float32 values a row."""
+    """Returns a row's state as `2D float32 + 1`: values for D weights, their type, scalars."""
     vectors = "D" if layout.vectors == 1 else f"{layout.vectors}D"
     scalars = str(layout.scalars)
     if layout.vectors:
@@ -144,7 +144,7 @@ def size(count: int | None) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Returns lines of columns: the first to the left, the others to the right."""
+    """Returns lines of columns: the first left-aligned, the others right-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:

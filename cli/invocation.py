@@ -1,4 +1,4 @@
-"""What a command knows of the command line that it is part of."""
+"""The parts of a command line that its command can read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass
 class Invocation:
-    """What the options of the group set for this call of `main`, and its arguments."""
+    """The values of the group's options for one call of `main`, and the arguments."""
 
     debug: bool = False
     arguments: Sequence[str] = ()

@@ -1,8 +1,8 @@
-"""A rank as the child of a process that records how it was killed, for the launcher.
+"""Runs a rank as a child process and records which signal killed it, for the launcher.
 
-When a rank is killed, mpiexec kills the others and reports one of all that ended. This process
-records the signal before mpiexec can see it: it ends only then, by the same signal. Where mpiexec
-ends a rank it kills this process, which records nothing, and the rank ends with it.
+When a rank is killed, mpiexec kills the other ranks and reports only one of them. This process
+records the signal and then ends by the same signal, so mpiexec notices the death only afterwards.
+When mpiexec ends a rank, it kills this process: nothing is recorded, and the rank ends with it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Runs the command `platform` in a child process and ends as that does."""
+    """Runs the command `platform` in a child process and ends in the same way."""
     keeper = os.getpid()
     child = os.fork()  # nothing is imported yet, so there are no other threads
     if child == 0:
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def die_with_parent(parent: int) -> None:
-    """Lets this process be killed when its parent, of this process id, ends."""
+    """Has the kernel kill this process when its parent, with this process id, ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)

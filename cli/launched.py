@@ -14,7 +14,7 @@ LAUNCHER = "HOTROW_LAUNCHER"
 
 
 def pids(folder: Path, of: str = "pid") -> dict[int, int]:
-    """Returns the ranks by process id; of: "keeper" for the processes that keep them."""
+    """Returns the ranks by process id; of="keeper": by id of the process that started each."""
     return {
         int(path.read_text()): int(path.suffix[1:])
         for path in folder.glob(f"{of}.[0-9]*")
@@ -32,12 +32,12 @@ def killed(folder: Path) -> list[tuple[int, int]]:
 
 
 def record_keeper() -> None:
-    """Records that this process keeps the rank that mpiexec started."""
+    """Records this process as the parent of the rank that mpiexec started."""
     _record("keeper", str(os.getpid()))
 
 
 def record_killed(number: int) -> None:
-    """Records that a signal killed the rank that this process keeps, and when."""
+    """Records that a signal killed this process's rank, and when."""
     _record("killed", f"{number} {time.monotonic_ns()}")
 
 
@@ -55,12 +55,12 @@ def _write(folder: Path, name: str, text: str) -> None:
 
 
 def exit_codes(folder: Path) -> dict[int, int]:
-    """Returns the exit codes of the ranks that came to their end by themselves, by rank."""
+    """Returns the exit codes of the ranks that ended by themselves, by rank."""
     return {int(path.suffix[1:]): int(path.read_text() or 0) for path in folder.glob("exit.[0-9]*")}
 
 
 class Launched:
-    """This rank's side; nothing happens if it was started otherwise."""
+    """A rank's link to its launcher; does nothing if another program started the rank."""
 
     def __init__(self, rank: int) -> None:
         """Registers this process with the launcher; it ends when the launcher does.

@@ -1,7 +1,7 @@
 """Starts the ranks of a run on this machine, and reports in one line if one of them dies.
 
-The ranks are the same command, started by the `mpiexec` of the package mpich. Signals go to them;
-whatever ends this process, even SIGKILL, ends them.
+The ranks run the same command, started by the `mpiexec` of the package mpich. They receive this
+process's signals, and they end with it, even if it is killed.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def launch(workers: int, arguments: Sequence[str], run_dir: Path) -> int:
         death = _death(report, Path(folder), code)
     was_killed = death.signal is not None and death.rank not in ended
     if code == 0 or ((any(ended.values()) or report.errors) and not was_killed):
-        for line in dict.fromkeys(report.errors):  # ranks that cannot start say the same
+        for line in dict.fromkeys(report.errors):  # ranks that cannot start print the same
             sys.stderr.buffer.write(line)
         sys.stderr.flush()
         return next((number for _, number in sorted(ended.items()) if number), code)
@@ -124,7 +124,7 @@ def _remove_leftovers() -> None:
 
 @dataclass
 class _Report:
-    """What mpiexec reported of a process that ended early, and the ranks' own last words."""
+    """mpiexec's report of a process that ended early, and the ranks' own errors."""
 
     pid: int | None = None
     exit_code: int | None = None
@@ -132,9 +132,9 @@ class _Report:
     errors: list[bytes] = field(default_factory=list)
 
     def take(self, line: bytes) -> bool:
-        """Takes a line of mpiexec's, or an error's; returns whether it was one."""
+        """Takes a line of mpiexec's report or an error; returns whether the line was one."""
         if line.startswith(b"Error: "):
-            self.errors.append(line)  # what killed a rank is reported instead, if one was killed
+            self.errors.append(line)  # the death of a rank takes precedence
             return True
         if not _BANNER.match(line):
             return False
@@ -148,8 +148,8 @@ class _Report:
 
 
 def _pass_on(source: IO[bytes], sink: Any, report: _Report) -> None:
-    """Passes lines on, without those of mpiexec about a process that ended."""
-    blank = 0  # lines that are passed on unless they belong to mpiexec's
+    """Forwards lines, except mpiexec's report of a process that ended."""
+    blank = 0  # blank lines to forward, unless they belong to mpiexec's report
     for line in source:
         if line == b"\n":
             blank += 1
@@ -167,7 +167,7 @@ def _pass_on(source: IO[bytes], sink: Any, report: _Report) -> None:
 def _forwarding(process: subprocess.Popen[bytes], folder: Path) -> Iterator[list[int]]:
     """A context in which SIGINT and SIGTERM go to the ranks; a second one ends them at once.
 
-    Yields the numbers of those that came.
+    Yields the signals received so far.
     """
     came: list[int] = []
 
@@ -191,7 +191,7 @@ def _forwarding(process: subprocess.Popen[bytes], folder: Path) -> Iterator[list
 
 @dataclass(frozen=True)
 class _Death:
-    """How a rank ended; rank: None if it is not known which one."""
+    """How a rank ended; rank: None if unknown."""
 
     rank: int | None
     signal: int | None
@@ -205,10 +205,10 @@ class _Death:
 
 
 def _death(report: _Report, folder: Path, code: int) -> _Death:
-    """Returns the death that ended the others.
+    """Returns how the first rank died, whose death ended the others.
 
-    Of the ranks that mpiexec reports it may have killed some itself, so what was recorded where a
-    rank died counts first.
+    mpiexec may report a rank that it killed itself, so a signal that a rank's parent recorded takes
+    precedence.
     """
     ended = exit_codes(folder)
     exit_code = report.exit_code if report.exit_code is not None else code

@@ -1,7 +1,7 @@
 """A click group whose commands are imported only when they run.
 
-`platform --help` must not import TensorFlow, which takes seconds, so the group knows each
-command's one-line help itself.
+`platform --help` must not import TensorFlow, which takes seconds, so the group itself holds each
+command's one-line help.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class LazyGroup(click.Group):
         self.lazy = lazy
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Returns the names of the commands whose module is there."""
+        """Returns the names of the commands whose modules exist."""
         return [name for name in self.lazy if self._is_built(name)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: of the command line; None: those of the process.
     """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow's greetings on every start
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # hides TensorFlow's start-up lines
     args = list(sys.argv[1:] if arguments is None else arguments)
     invocation = Invocation(arguments=args)
     called = Path(sys.argv[0]).name

@@ -29,7 +29,7 @@ _SIGNATURE = "serving_default"
 
 @dataclass(frozen=True)
 class ScoringOptions:
-    """What scores the rows of which file; see the options of `scoring_options`."""
+    """The model that scores, and the file with the rows; see the options of `scoring_options`."""
 
     place: Path | None
     step: int | None
@@ -53,7 +53,7 @@ class ScoringOptions:
 
     @property
     def signature_name(self) -> str:
-        """The signature to ask for."""
+        """The name of the signature to use."""
         return self.signature or _SIGNATURE
 
     def data_config(self, weighted: bool) -> DataConfig:
@@ -82,7 +82,7 @@ class ScoringOptions:
             raise InvalidArgumentError(f"--data {self.data}: {err.errors()[0]['msg']}") from err
 
     def data_config_of(self, run: DataConfig) -> DataConfig:
-        """Returns how to read the file: as the run reads its own, but for the options given.
+        """Returns how to read the file: as the run reads its own, except for the given options.
 
         Raises:
             InvalidArgumentError: an option does not fit the format.
@@ -171,7 +171,7 @@ def scoring_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--step",
             type=click.IntRange(min=0),
             metavar="N",
-            help="With RUN_DIR: the checkpoint of step N.  [default: the newest]",
+            help="With RUN_DIR: the checkpoint of step N.  [default: the best, else the newest]",
         ),
         click.option("--model", help="Name of the served model."),
         click.option("--server", metavar="HOST:PORT", help="gRPC address of the server."),
@@ -245,7 +245,7 @@ def command(json_path: str | None, **given: Any) -> None:
     """  # noqa: D301 (click wants a real \b)
     options = take_options(given)
     scores: list[float] = []
-    # Rows that are printed to a terminal show themselves how far the command is.
+    # Rows printed to a terminal already show the progress.
     shown = RowProgress("scored", options.limit, enabled=not sys.stdout.isatty())
     with open_source(options) as source, shown as progress:
         for batch in score(source, options, require_labels=False):

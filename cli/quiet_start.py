@@ -19,20 +19,20 @@ _GREETING = re.compile(
 
 
 def import_tensorflow_quietly(threads: int | None = None, *, open_devices: bool = True) -> None:
-    """Imports TensorFlow and opens its devices; what else is printed meanwhile is kept.
+    """Imports TensorFlow and opens its devices without start-up lines; keeps other output.
 
     Does nothing special when the user set TF_CPP_MIN_LOG_LEVEL to 0 to see everything.
 
     Args:
-        threads: that TensorFlow shall use, unless TF_NUM_INTRAOP_THREADS or
-            TF_NUM_INTEROP_THREADS says; None: as many as it likes.
-        open_devices: False: which ones to see may be set later.
+        threads: number of threads for TensorFlow, unless TF_NUM_INTRAOP_THREADS or
+            TF_NUM_INTEROP_THREADS is set; None: TensorFlow's default.
+        open_devices: False leaves the visible devices to be set later.
     """
     if "tensorflow" in sys.modules or _shows_everything():
         _limit_threads(threads)
         return
     with quietly():
-        # Nothing of 2,800 modules is garbage: collecting meanwhile takes an eighth of the time.
+        # 2,800 imported modules leave no garbage; collecting would take an eighth of the time.
         gc.disable()
         try:
             import tensorflow as tf

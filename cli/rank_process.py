@@ -26,7 +26,7 @@ _ON_THIS_MACHINE = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_NTAS
 
 
 def started_ranks() -> int | None:
-    """Returns how many ranks MPI has started, this process among them; None: it has not."""
+    """Returns the number of ranks that MPI started, with this one; None: MPI did not start it."""
     from hotrow.ops.mpi_process import started_by_mpi
 
     return _first_number(_SIZES) if started_by_mpi() else None
@@ -36,16 +36,16 @@ def started_ranks() -> int | None:
 def this_rank(config: ParallelConfig, own_gpu: bool) -> Iterator[Ranks]:
     """A context with TensorFlow and the ranks; only rank 0 reports an error that ends it.
 
-    Before the ranks know each other each reports its own. By default the ranks of a machine share
-    its cores: each has TensorFlow use its share of threads.
+    Until the ranks are connected, each reports its own errors. By default the ranks of a machine
+    share its cores: TensorFlow gets a rank's share of threads.
 
     Args:
         config: how long to wait for others, and how many there are.
-        own_gpu: of a machine's GPUs each rank shall see one alone.
+        own_gpu: whether each rank sees only one of the machine's GPUs.
 
     Raises:
         FailedPreconditionError, UnimplementedError: MPI cannot be used here.
-        DeadlineExceededError: the other processes did not come.
+        DeadlineExceededError: other processes did not start in time.
     """
     alone = config.workers == 1
     launched = Launched(_first_number(_NUMBERS) or 0)

@@ -32,7 +32,7 @@ def request_log_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def take_request_log(flags: dict[str, Any]) -> RequestLogOptions:
-    """Returns the options out of a command's flags, and removes them there."""
+    """Moves the options out of a command's flags and returns them."""
     return RequestLogOptions(
         **{field.name: flags.pop(field.name) for field in fields(RequestLogOptions)}
     )

@@ -75,7 +75,7 @@ def row_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def take_rows(flags: dict[str, Any]) -> RowOptions:
-    """Returns the options out of a command's flags, and removes them there.
+    """Moves the options out of a command's flags and returns them.
 
     Raises:
         HotrowError: a value is not legal, or a file cannot be read.

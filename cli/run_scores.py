@@ -34,7 +34,7 @@ class RunScores:
         self.doubts: dict[str, int] = {}
 
     def open(self, require_labels: bool) -> DataFile:
-        """Returns the file as the run reads its own, but for what the options say."""
+        """Returns the file as the run reads its own, except for the given options."""
         config = self._run.config
         data = self._options.data_config_of(config.data)
         return open_data(self._options.data, data, config.features, require_labels=require_labels)

@@ -1,4 +1,4 @@
-"""What scores the rows of a data file for `platform predict` and `platform evaluate`. B rows."""
+"""The models that score rows for `platform predict` and `platform evaluate`. B rows."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class ScoreSource(Protocol):
     """A model that scores rows: a server's, a version's, or a run's.
 
     Attributes:
-        title: what it is, for people: "model        shop, version 1".
+        title: a line for people: "model        shop, version 1".
         conditions: the same for a report, JSON types by name.
-        doubts: after scoring, lookups that did not get their newest row, by what they got. Empty:
-            all did.
+        doubts: after scoring, counts of lookups that did not get their newest row, by outcome.
+            Empty: all did.
     """
 
     title: str

@@ -23,7 +23,7 @@ from hotrow.version import __version__
 
 DEFAULTS = ServeOptions(model_base_path="-")
 
-# What tensorflow_model_server ends with, whatever is wrong.
+# The exit code of tensorflow_model_server for every failure.
 _EXIT_FAILURE = 255
 
 
@@ -34,8 +34,8 @@ class _BadFlag(click.UsageError):
 class _ServeCommand(click.Command):
     """A command whose flags are read as tensorflow_model_server reads its own.
 
-    An unknown flag is named and left alone; a value that cannot be read shows the usage and ends
-    with 255.
+    An unknown flag is reported and ignored; an unreadable value prints the usage and exits with
+    255.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -44,7 +44,7 @@ class _ServeCommand(click.Command):
         except click.UsageError as err:
             click.echo(ctx.get_help())
             raise _BadFlag(err.format_message(), ctx) from err
-        # The supervisor has said it before its control process does.
+        # Only the supervisor prints this, not its control process.
         for argument in [] if ctx.params["control_folder"] else ctx.args:
             text = f"unknown argument: {argument} (see 'platform serve --help')"
             _say("W", text, ctx.params["log_format"])
@@ -244,7 +244,7 @@ def _print_versions(ctx: click.Context, _param: click.Parameter, wanted: bool) -
     is_eager=True,
     help="Form of the lines on standard error: TensorFlow's own, or a JSON object each.",
 )
-# Given by the supervisor to the control process.
+# The supervisor passes these to the control process.
 @click.option("--control_folder", default="", hidden=True, is_eager=True)
 @click.option("--lifeline", type=int, default=-1, hidden=True)
 @transport_flags
@@ -273,7 +273,7 @@ def command(
 
         serve(options, Supervision(Path(control_folder), lifeline))
     except HotrowError as err:
-        # What the control process says, its supervisor puts into the form.
+        # The supervisor formats the control process's lines.
         _fail(err, TEXT if control_folder else flags["log_format"])
 
 
@@ -300,7 +300,7 @@ def _supervise(arguments: Sequence[str], log_format: str) -> int:
 
 
 def _say(level: str, text: str, log_format: str) -> None:
-    """Says what is wrong with the command itself; the text form shows it as it is."""
+    """Prints an error of the command itself; the text form shows it unchanged."""
     click.echo(LogLine.now(level, "", text).written(log_format), err=True)
 
 

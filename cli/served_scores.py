@@ -16,7 +16,7 @@ class ServedScores:
     """The newest version that a server serves of a model; see `ScoreSource`."""
 
     def __init__(self, options: ScoringOptions) -> None:
-        """Asks the server for the model's signature.
+        """Reads the model's signature from the server.
 
         Raises:
             HotrowError: the server cannot be reached, or serves no such model or signature.

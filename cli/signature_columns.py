@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class SignatureColumns:
-    """What a signature reads of a file, and which output has the scores.
+    """The columns that a signature reads from a file, and the output with the scores.
 
     Attributes:
         output: name of the output.
@@ -35,7 +35,7 @@ class SignatureColumns:
         """Returns the file of the options with the columns of the inputs.
 
         Args:
-            options: say which file, and how it is read.
+            options: name the file and how to read it.
             model: its name, for errors.
             require_labels: refuse a file without labels.
 
@@ -50,7 +50,7 @@ class SignatureColumns:
             raise InvalidArgumentError(f"{err} ({model} takes it)") from err
 
     def pack(self, batch: RawBatch) -> dict[str, Any]:
-        """Returns a TensorProto an input, as it goes on the wire."""
+        """Returns one TensorProto for each input, as it is sent."""
         tensors: dict[str, Any] = {}
         for item in self._inputs:
             tensors.update(item.pack(batch.columns[item.name]))

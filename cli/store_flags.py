@@ -1,4 +1,4 @@
-"""Options of commands about how a store lets them in; see `StoreAccess`."""
+"""Options of commands for access to a store; see `StoreAccess`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def store_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def take_store_access(flags: dict[str, Any]) -> StoreAccess:
-    """Returns the access out of a command's options, and removes them there.
+    """Moves the access out of a command's options and returns it.
 
     Raises:
         HotrowError: see `read_access`.

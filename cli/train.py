@@ -123,7 +123,7 @@ def command(
             f"parallel.workers is {workers}, but MPI started {started} ranks; leave --workers out "
             "under mpiexec, or mpiexec"
         )
-    # "gpu:1" says which one itself.
+    # "gpu:1" already names its GPU.
     own_gpu = ":" not in run_config.cache.device
     with this_rank(run_config.parallel, own_gpu) as ranks:
         from hotrow.trainer.loop import train

@@ -82,7 +82,7 @@ def transport_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def take_transport(flags: dict[str, Any]) -> TransportOptions:
-    """Returns the options out of a command's flags, and removes them there."""
+    """Moves the options out of a command's flags and returns them."""
     return TransportOptions(
         **{field.name: flags.pop(field.name) for field in fields(TransportOptions)}
     )

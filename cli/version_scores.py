@@ -64,7 +64,7 @@ class VersionScores:
                 model = tf.saved_model.load(str(version))
         except (tf.errors.OpError, OSError) as err:
             raise NotFoundError(f"{version} cannot be loaded: {str(err).splitlines()[0]}") from err
-        # Signatures carry names as they are; functions take arguments, which their tensors name.
+        # Signatures keep the original names; functions take arguments, named after their tensors.
         self._function = model.signatures[options.signature_name]
         self._arguments = {
             key: _argument(info.name, options.signature_name)
@@ -85,7 +85,7 @@ class VersionScores:
 
         from hotrow.trainer.train_step import from_op_error
 
-        # The tensors of a request, so that answers are those of a server.
+        # The tensors of a request, so that the answers equal a server's.
         inputs = {
             self._arguments[name]: tf.constant(tf.make_ndarray(proto))
             for name, proto in self._columns.pack(batch).items()

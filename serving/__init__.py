@@ -1,1 +1,1 @@
-"""Serving: wire (gRPC, REST), service, catalog, lifecycle, servable and lookup binding, apart."""
+"""Serving: wire formats, configuration, data plane, life cycle, updates, monitoring and REST."""

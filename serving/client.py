@@ -43,7 +43,7 @@ _NUMPY: dict[int, np.dtype[Any]] = {
 DEFAULT_ROWS = "x-hotrow-default-rows"
 STALE_ROWS = "x-hotrow-stale-rows"
 
-_NODE = re.compile(r"\s*\[\[\{\{node .*", re.DOTALL)  # where in the graph, for its author alone
+_NODE = re.compile(r"\s*\[\[\{\{node .*", re.DOTALL)  # the node's position in the graph
 
 
 class PredictClient:
@@ -56,12 +56,12 @@ class PredictClient:
     """
 
     def __init__(self, server: str, model: str, timeout_seconds: float) -> None:
-        """Prepares a connection; the first call makes it.
+        """Prepares a connection; the first call opens it.
 
         Args:
             server: HOST:PORT of the gRPC port.
             model: name of the model.
-            timeout_seconds: of each call.
+            timeout_seconds: deadline of each call.
         """
         self.server = server
         self.model = model
@@ -78,7 +78,7 @@ class PredictClient:
         self._channel.close()
 
     def signature(self, name: str) -> tuple[int, meta_graph_pb2.SignatureDef]:
-        """Returns the version that serves, and its signature of this name.
+        """Returns the version that serves and its signature with this name.
 
         Raises:
             UnavailableError: no server answers, or it cannot answer now.
@@ -148,7 +148,7 @@ class PredictClient:
         return from_status(int(code), f"{self.server} refused the request: {code.name}: {details}")
 
     def _is_connected(self) -> bool:
-        """Whether a server is there: gRPC has the same code for none and for one that refuses."""
+        """Whether a server is reachable: gRPC has one code for no server and for a refusal."""
         try:
             grpc.channel_ready_future(self._channel).result(timeout=1.0)
         except grpc.FutureTimeoutError:
@@ -160,7 +160,7 @@ def pack_tensor(values: Array, dtype: int) -> tensor_pb2.TensorProto:
     """Returns a tensor to send; numbers as bytes, strings (an object array of bytes) as a list.
 
     Raises:
-        InvalidArgumentError: the data type is none that a data file can hold.
+        InvalidArgumentError: a data file cannot hold this data type.
     """
     proto = tensor_pb2.TensorProto(dtype=dtype)
     for size in values.shape:

@@ -54,7 +54,7 @@ class ColumnInput:
         kind: what the column's values are.
         dtype: the input's data type.
         rank: 1 for [B], 2 for [B, 1].
-        weighted: of a column of ids, whether their weights are an input, too.
+        weighted: for a column of ids, whether the signature also takes their weights.
     """
 
     name: str
@@ -96,8 +96,8 @@ def column_inputs(signature: meta_graph_pb2.SignatureDef) -> tuple[ColumnInput, 
     """Returns the columns that a signature takes, in order of their names.
 
     Raises:
-        InvalidArgumentError: an input takes neither one value for each row, of a type that a data
-            file can hold, nor ids.
+        InvalidArgumentError: an input takes neither ids nor one value per row of a type that a
+            data file can hold.
     """
     ragged = [name for name in signature.inputs if name + _SPLITS in signature.inputs]
     parts = {name + end for name in ragged for end in (_SPLITS, _WEIGHTS)}
@@ -117,7 +117,7 @@ def _list_input(name: str, signature: meta_graph_pb2.SignatureDef) -> ColumnInpu
 
 
 def choose_output(signature: meta_graph_pb2.SignatureDef, wanted: str | None) -> str:
-    """Returns the output to ask for: the wanted one, `scores`, or the only one.
+    """Returns the output to request: the wanted one, `scores`, or the only one.
 
     Raises:
         InvalidArgumentError: there is no such output, or several and none is called `scores`.

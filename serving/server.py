@@ -39,15 +39,15 @@ from hotrow.version import __version__
 
 _LOG = logging.getLogger(__name__)
 
-# Of loads, for each CPU, until the first models serve.
+# Threads that load, for each CPU, until the first models serve.
 _FIRST_LOADS = 4
-# For the versions that served under a control process before this one.
+# Longest wait for the versions that the previous control process served.
 _RESUME_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
 class Files:
-    """What the files say that the options name.
+    """The contents of the files that the options name.
 
     Attributes:
         models: to serve.
@@ -63,11 +63,11 @@ class Files:
 
 
 def read_files(options: ServeOptions, models: ModelServerConfig | None) -> Files:
-    """Returns what the files of the options say.
+    """Returns the contents of the files that the options name.
 
     Args:
         options: of the process.
-        models: what served before; None: what the options say.
+        models: the models served before; None: those of the options.
 
     Raises:
         HotrowError: a file cannot be read, or is not legal.
@@ -92,12 +92,12 @@ def check_listeners(options: ServeOptions, transport: Transport) -> None:
 
 
 def serve(options: ServeOptions, supervision: Supervision) -> None:
-    """Serves models until SIGTERM or SIGINT; then running requests end, and it returns.
+    """Serves models until SIGTERM or SIGINT; then returns when running requests have ended.
 
     A second signal ends the process at once.
 
-    Both ports are taken at once and listened on when every model is ready. One line on stdout
-    says so; what happens to versions is logged.
+    Both ports are bound at once; the server listens on them when every model is ready and prints
+    one line on stdout. Changes of versions are logged.
 
     Raises:
         HotrowError: the configuration is wrong, a port is taken, or a model cannot be loaded.
@@ -165,7 +165,7 @@ def serve(options: ServeOptions, supervision: Supervision) -> None:
         if resumed:
             _LOG.info("the control process serves again")
         else:
-            supervision.has_begun_to_serve()  # first: who reads the line may kill this process
+            supervision.has_begun_to_serve()  # first: the line's reader may kill this
             _announce(options, models)
         stop.wait()
     finally:

@@ -12,7 +12,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # Ranks that are threads of one process wait for each other in ops, each on a thread of TensorFlow.
 os.environ.setdefault("TF_NUM_INTEROP_THREADS", "8")
 
-# CI repeats the same examples, so that what fails is what changed; elsewhere each run looks for new
+# CI repeats the same examples, so that a failure points to the change; elsewhere each run tries new
 # ones.
 if os.environ.get("CI") == "true":
     import hypothesis  # not on every GPU machine, which runs tests/gpu
@@ -38,6 +38,6 @@ def shared() -> Path:
 
 
 def pytest_collection_finish() -> None:
-    """Keeps the garbage collector from looking at what was imported: a million objects."""
+    """Keeps the garbage collector from scanning what was imported: a million objects."""
     gc.collect()
     gc.freeze()

@@ -14,7 +14,7 @@ def write_criteo(path: Path, rows: int, seed: int, values: int) -> None:
         path: of the file.
         rows: lines.
         seed: of all that is random.
-        values: of a column; 5 of them come with one label only, on each side.
+        values: number of values of a column; 5 occur only with label 0, and 5 only with label 1.
     """
     random = np.random.default_rng(seed)
     lines = []

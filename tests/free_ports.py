@@ -12,13 +12,13 @@ _given: set[int] = set()
 
 
 def free_port() -> int:
-    """Returns a port that nobody listens on, on any interface; never one twice in a process.
+    """Returns a port on which no process listens, on any interface; never the same one twice.
 
-    Processes of tests that run at the same time choose at random among so many that they hardly
-    ever meet.
+    Test processes that run at the same time choose at random from so many ports that they hardly
+    ever collide.
     """
     while True:
-        # Not by the seeds of tests.
+        # Independent of the seeds of tests.
         port = random.SystemRandom().choice(_PORTS)
         if port in _given:
             continue

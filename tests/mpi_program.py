@@ -16,9 +16,9 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True)
 class RankResults:
-    """What came of a program: mpiexec's exit code and each rank's output, by rank.
+    """The result of a program: mpiexec's exit code and each rank's output, by rank.
 
-    `launcher`: what mpiexec said itself.
+    `launcher`: the output of mpiexec itself.
     """
 
     exit_code: int
@@ -40,7 +40,7 @@ def run_ranks(
     env: Mapping[str, str] | None = None,
     timeout: float = 120,
 ) -> RankResults:
-    """Runs `program` on `count` ranks and returns what came of it; none of its processes is left.
+    """Runs `program` on `count` ranks and returns the result; none of its processes is left.
 
     Args:
         program: Python source, or arguments of the Python interpreter.
@@ -49,7 +49,7 @@ def run_ranks(
         timeout: seconds; then all are killed.
 
     Raises:
-        TimeoutError: it took longer; with what the ranks said.
+        TimeoutError: it took longer; with the ranks' output.
     """
     arguments = ["-c", program] if isinstance(program, str) else [str(a) for a in program]
     with tempfile.TemporaryDirectory() as folder:

@@ -2,9 +2,9 @@
 
     python -m peers.cut_clients HOST:PORT MODEL CLIENTS < /dev/null
 
-Prints a line when each client has had answers, and at the end a JSON array of [when a request
-began, when it was answered, which cut it is of], in seconds of CLOCK_MONOTONIC; null instead of the
-cut: it failed.
+Prints a line when each client has had answers, and at the end a JSON array of [time of a request,
+time of its answer, the answer's cut], in seconds of CLOCK_MONOTONIC. The cut of a failed request is
+null.
 """
 
 from __future__ import annotations

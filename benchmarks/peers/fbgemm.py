@@ -81,7 +81,7 @@ def run(request: Request, workload: Workload, name: str) -> None:
 
 
 def main(request: Request, workload: Workload) -> None:
-    """Measures what is asked for."""
+    """Measures the requested optimizers."""
     torch.set_num_threads(request.threads)
     for name in request.optimizers:
         run(request, workload, name)

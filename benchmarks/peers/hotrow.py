@@ -25,7 +25,7 @@ OPTIMIZERS: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "sgd": [("SGD", {})],
     "adagrad": [("Adagrad", {"initial_accumulator_value": ACCUMULATOR})],
     "rowwise_adagrad": [("RowwiseAdagrad", {"initial_accumulator_value": ACCUMULATOR})],
-    # The second is what TensorFlow's Adam does, for the comparison of what was learned.
+    # The second equals TensorFlow's Adam, to compare the learned weights.
     "adam": [("Adam", {}), ("Adam", {"bias_correction": "global"})],
 }
 
@@ -61,7 +61,7 @@ def run(request: Request, workload: Workload, name: str, update: str) -> None:
             unavailable(name, f"hotrow has no {kind} yet")
             return
         optimizer = getattr(hotrow, kind)(learning_rate=LEARNING_RATE[name], **options)
-        # The others look up all that shares a table as one feature: their calls have fewer tensors.
+        # The peers look up all features of a table as one feature: their calls have fewer tensors.
         for features in sorted({FEATURES, workload.tables}, reverse=True):
             layer = layer_with_rows(workload, optimizer, update, features)
             say(f"hotrow {name} {update}: {sum(t.size for t in layer.tables.values())} rows")
@@ -109,7 +109,7 @@ def measure_layer(
 
 
 def main(request: Request, workload: Workload) -> None:
-    """Measures what is asked for."""
+    """Measures the requested optimizers."""
     tf.config.threading.set_intra_op_parallelism_threads(request.threads)
     tf.config.threading.set_inter_op_parallelism_threads(request.threads)
     for name in request.optimizers:

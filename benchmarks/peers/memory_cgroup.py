@@ -1,4 +1,4 @@
-"""A limit of memory that counts the page cache too, for a process: a cgroup of version 1 or 2."""
+"""A memory limit for a process that counts the page cache too: a cgroup of version 1 or 2."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ ROOT = Path("/sys/fs/cgroup")
 
 
 class MemoryCgroup:
-    """A memory cgroup of its own, until it is left.
+    """A new memory cgroup; the end of the context removes it.
 
     Args:
-        limit_bytes: of all memory of its processes, with the page cache that they fill.
+        limit_bytes: for all memory of its processes, including the page cache that they fill.
 
     Raises:
         OSError: this process may not make one.

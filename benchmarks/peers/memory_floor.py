@@ -1,4 +1,4 @@
-"""Worker: how fast this machine moves what a step with Adagrad must move.
+"""Worker: how fast this machine moves the bytes of a step with Adagrad.
 
 Measured are the bandwidth of a copy, random reads and updates of lines that no cache holds, and
 whole steps in which every pointer is known beforehand (`memory_floor.cc`, built with g++). From

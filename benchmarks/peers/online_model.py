@@ -3,7 +3,7 @@
     python -m peers.online_model ROWS_OF_TABLE DIM FOLDER STORE_URL
 
 `FOLDER/m` has its rows in the store, `FOLDER/graph` the same ones in the variables of the graph.
-A process of its own, whose tables are gone when it ends.
+Runs in a process of its own, whose end frees the tables.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def build(rows: int, dim: int) -> Any:
 
 
 def main(rows: int, dim: int, folder: Path, url: str) -> None:
-    """Exports both, and says how long each took."""
+    """Exports both, and prints how long each took."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     import hotrow
 

@@ -94,7 +94,7 @@ def run(request: Request, workload: Workload, name: str) -> None:
 
 
 def main(request: Request, workload: Workload) -> None:
-    """Measures what is asked for."""
+    """Measures the requested optimizers."""
     tf.config.threading.set_intra_op_parallelism_threads(request.threads)
     tf.config.threading.set_inter_op_parallelism_threads(request.threads)
     for name in request.optimizers:

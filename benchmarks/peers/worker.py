@@ -51,12 +51,12 @@ def start() -> tuple[Request, Workload]:
 
 
 def say(text: str) -> None:
-    """Shows the person who waits what is going on."""
+    """Prints progress on standard error."""
     print(text, file=sys.stderr, flush=True)
 
 
 def report(optimizer: str, variant: str, facts: Mapping[str, Any]) -> None:
-    """Hands a result to the process that asked for it."""
+    """Prints a result for the calling process."""
     print(json.dumps({"optimizer": optimizer, "variant": variant, **facts}), flush=True)
 
 

@@ -13,7 +13,7 @@ from hotrow.cli.demo.steps import Demo
 from hotrow.cli.failures import report_failure
 from hotrow.errors import HotrowError, InvalidArgumentError
 
-# What an earlier demo leaves and the next one replaces; nothing else in the folder is touched.
+# Output of an earlier demo, which the next one replaces; other files in the folder stay.
 ARTEFACTS = ("data", "run", "models", "config.yaml", "report.json", "server.log", "redis.log")
 
 
@@ -50,7 +50,7 @@ def demo(folder: Path, data: Path | None, rows: int, store: str | None) -> None:
 
 
 def main() -> int:
-    """Runs the demo and returns its exit code; an error is one line."""
+    """Runs the demo and returns its exit code; prints an error as one line."""
     try:
         demo.main(standalone_mode=False)
     except subprocess.CalledProcessError as err:

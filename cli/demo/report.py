@@ -1,4 +1,4 @@
-"""What the demo measured: printed for people, and as `report.json`."""
+"""The demo's measurements: printed for people, and as `report.json`."""
 
 from __future__ import annotations
 

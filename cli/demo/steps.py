@@ -1,4 +1,4 @@
-"""The steps of the demo. Each calls what a user would call, as a process of its own."""
+"""The steps of the demo. Each runs a user's command as a process of its own."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Demo:
             with self._report.stage("export"):
                 self._export(url)
             with self._report.stage("serve"):
-                # A cache that holds a part of the rows, so that both ways are taken.
+                # The cache holds only a part of the rows, so that hits and misses both occur.
                 flags = [] if url is None else [f"--cache_rows={self._cache_rows()}"]
                 grpc, rest = stack.enter_context(self._server("hotrow", *flags))
                 self._predict_three_rows(grpc, rest)

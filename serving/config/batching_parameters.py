@@ -25,14 +25,14 @@ class Parameters:
 
 
 def default_parameters() -> Parameters:
-    """Returns what holds without a file."""
+    """Returns the parameters that apply without a file."""
     given = batching_parameters_pb2.BatchingParameters()
     given.thread_pool_name.value = _POOL_WITHOUT_FILE
     return as_parameters(given, "")
 
 
 def read_parameters(path: str) -> Parameters:
-    """Returns what a file says.
+    """Returns the parameters in a file.
 
     Raises:
         NotFoundError: the file cannot be read.
@@ -43,7 +43,7 @@ def read_parameters(path: str) -> Parameters:
 
 
 def as_parameters(given: batching_parameters_pb2.BatchingParameters, where: str) -> Parameters:
-    """Returns what a message says, with defaults; `where` begins what is said of it.
+    """Returns a message's parameters, with defaults; errors begin with `where`.
 
     Raises:
         InvalidArgumentError: a value is not legal.

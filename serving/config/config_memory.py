@@ -1,4 +1,4 @@
-"""The configuration that was applied last, for the control process after this one."""
+"""The last applied configuration, stored for the next control process."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class ConfigMemory:
         self._path = folder / "models"
 
     def keep(self, config: ModelServerConfig) -> None:
-        """Keeps a configuration in place of the one before."""
+        """Stores a configuration; it replaces the previous one."""
         new = self._path.with_suffix(".new")
         new.write_bytes(config.SerializeToString())
         new.rename(self._path)
 
     def last(self) -> ModelServerConfig | None:
-        """Returns the configuration that was kept last; None when none was."""
+        """Returns the last stored configuration; None if there is none."""
         if not self._path.exists():
             return None
         return ModelServerConfig.FromString(self._path.read_bytes())

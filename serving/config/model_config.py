@@ -1,4 +1,4 @@
-"""Which models are to be served: TF Serving's ModelServerConfig, and what it must not say.
+"""The models to serve: TF Serving's ModelServerConfig, and the checks on it.
 
 Codes and texts are TF Serving's (`server_core.cc`).
 """
@@ -22,19 +22,19 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 
 
 def single_model(name: str, base_path: str) -> ModelServerConfig:
-    """Returns the configuration that --model_name and --model_base_path stand for."""
+    """Returns the configuration of --model_name and --model_base_path."""
     config = ModelServerConfig()
     config.model_config_list.config.add(name=name, base_path=base_path, model_platform=PLATFORM)
     return config
 
 
 def check_transition(old: ModelServerConfig, new: ModelServerConfig) -> None:
-    """Refuses a configuration that cannot take the place of the old one.
+    """Refuses a configuration that cannot replace the old one.
 
     Raises:
-        RequestError: FAILED_PRECONDITION when a list of models would be replaced by something
-            else, INVALID_ARGUMENT for a list that is wrong, UNIMPLEMENTED for a base path that is
-            a URI, NOT_FOUND for a log collector that is not known.
+        RequestError: FAILED_PRECONDITION when something else would replace a list of models,
+            INVALID_ARGUMENT for an invalid list, UNIMPLEMENTED for a base path that is a URI,
+            NOT_FOUND for an unknown log collector.
     """
     first = old.WhichOneof("config") is None
     if not first and new.WhichOneof("config") != "model_config_list":
@@ -94,7 +94,7 @@ def _check_platforms(old: ModelServerConfig, new: ModelServerConfig) -> None:
 
 
 def _platform(model: ModelConfig) -> str:
-    """Returns a model's platform, from either of the two fields that may name it."""
+    """Returns a model's platform, from either of the two fields that may hold it."""
     if not model.model_type:
         if not model.model_platform:
             raise invalid(

@@ -16,30 +16,30 @@ class ServeOptions:
     """What `platform serve` serves, where and how; names and defaults are TF Serving's.
 
     Attributes:
-        model_name: what requests call the model; of no effect with a model_config_file.
+        model_name: the model's name in requests; ignored with a model_config_file.
         model_base_path: directory of the numbered version directories; likewise.
         model_config_file: text ModelServerConfig, for several models; "" means none.
-        model_config_file_poll_wait_seconds: time between two looks into it; 0 reads it once.
+        model_config_file_poll_wait_seconds: time between two reads of it; 0 reads it once.
         allow_version_labels_for_unavailable_models: whether a new label may point to a version
             that does not serve.
-        port: TCP port of gRPC; 0 means none, beside a socket.
+        port: TCP port of gRPC; 0 means none, which requires a Unix socket.
         rest_api_port: TCP port of REST; 0 means no REST.
         rest_api_num_threads: None means 4 for each CPU.
         rest_api_timeout_in_ms: longest run of a model for a REST request.
         rest_api_enable_cors_support: whether browsers may read REST replies.
         grpc_max_threads: gRPC requests answered at a time, more are refused; None means 1024
             (TF Serving: 4 for each CPU, so that a burst of short requests is refused).
-        file_system_poll_wait_seconds: time between looks for versions; 0 looks once, a negative
-            one never.
-        num_load_threads: versions that load at a time, of all models, once the first ones serve;
-            0 means one of each model.
+        file_system_poll_wait_seconds: time between two polls for versions; 0 polls once, a negative
+            value never.
+        num_load_threads: versions of all models that load at a time, once the first ones serve;
+            0 means one per model.
         num_unload_threads: versions that unload at a time; 0 means no limit.
         max_num_load_retries: further attempts after the first failed load of a version.
-        load_retry_interval_micros: time between two attempts; a negative one means none.
+        load_retry_interval_micros: time between two attempts; a negative value means no pause.
         enable_batching: whether requests of a version run together.
         batching_parameters_file: text BatchingParameters; "" means TF Serving's defaults.
         enable_per_model_batching_parameters: whether batching_params.pbtxt in a version's directory
-            says how it batches; without that file it does not.
+                sets how it batches; without that file it does not batch.
         enable_model_warmup: whether a version runs its warm-up requests before it serves.
         num_request_iterations_for_warmup: runs of each of them; 0 means 1.
         saved_model_tags: tags of the graph to load.
@@ -50,11 +50,11 @@ class ServeOptions:
         tensorflow_session_config_file: text ConfigProto of every session; "" means none.
         per_process_gpu_memory_fraction: of the memory of a GPU; 0 lets TensorFlow choose.
         mixed_precision: "bfloat16" lets TensorFlow compute in it where that is safe.
-        platform_config_file: text PlatformConfigMap, which takes the place of all flags about
-            batches, warm-up and sessions; "" means none.
+        platform_config_file: text PlatformConfigMap, which replaces all flags about batches,
+            warm-up and sessions; "" means none.
         rows: how the rows of our exports are read.
         drain_seconds: how long running requests may take to end after SIGTERM.
-        transport: how clients reach it besides the ports.
+        transport: how clients reach the server besides the ports.
         request_log: bounds of logged requests.
         log_format: of the lines on standard error; "text" (TensorFlow's own form) or "json".
     """

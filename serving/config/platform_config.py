@@ -1,7 +1,7 @@
-"""How SavedModels are loaded and run: by the flags, or as --platform_config_file says instead.
+"""How SavedModels are loaded and run: set by the flags, or by --platform_config_file instead.
 
 The file is TensorFlow Serving's PlatformConfigMap with a SavedModelBundleSourceAdapterConfig for
-the platform `tensorflow`. It takes the place of the flags about sessions, batches and warm-up.
+the platform `tensorflow`. It replaces the flags about sessions, batches and warm-up.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LOG = logging.getLogger(__name__)
 
 _ADAPTER = "tensorflow.serving.SavedModelBundleSourceAdapterConfig"
 _DEFAULTS = ServeOptions(model_base_path="-")
-# Flags that the file takes the place of.
+# Flags that the file replaces.
 _REPLACED = (
     "enable_batching",
     "batching_parameters_file",
@@ -50,7 +50,7 @@ _REPLACED = (
     "per_process_gpu_memory_fraction",
     "mixed_precision",
 )
-# Fields that change what a model answers, so that they cannot be passed over.
+# Fields that change a model's answers, so the server cannot ignore them.
 _UNBUILT = ("session_target", "experimental_fixed_input_tensors")
 _EFFECTIVE = (
     "session_config",
@@ -60,7 +60,7 @@ _EFFECTIVE = (
     "model_warmup_options",
     "enable_per_model_batching_params",
     "mixed_precision",
-    # True or false: whole graphs are never kept.
+    # Both values are accepted: the server never keeps whole graphs.
     "remove_unused_fields_from_bundle_metagraph",
 )
 
@@ -80,8 +80,8 @@ class Platform:
     Attributes:
         session: tags of the graph and configuration of each session.
         batching: reads the parameters of batches; None: requests do not run together.
-        batching_changes: whether what it reads may change.
-        batching_by_version: whether a version's own file says how it batches.
+        batching_changes: whether the parameters that it reads may change.
+        batching_by_version: whether a version's own file sets its parameters.
         warming: which requests a version answers before it serves.
     """
 
@@ -93,13 +93,13 @@ class Platform:
 
 
 def read_platform(options: ServeOptions) -> Platform:
-    """Returns what the file says if there is one, else the flags.
+    """Returns the settings of the file if there is one, else those of the flags.
 
     Args:
         options: of the server.
 
     Raises:
-        HotrowError: a file cannot be read, or says what is not legal.
+        HotrowError: a file cannot be read, or contains an illegal value.
     """
     if options.platform_config_file:
         return _of_file(options)

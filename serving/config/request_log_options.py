@@ -9,12 +9,12 @@ from hotrow.errors import InvalidArgumentError
 
 @dataclass(frozen=True)
 class RequestLogOptions:
-    """Bounds of what is logged; flags of ours.
+    """Bounds of logged requests; flags of ours.
 
     Attributes:
-        request_log_file_bytes: a file that would be longer is followed by another one.
-        request_log_file_seconds: likewise one that is older.
-        request_log_queue_bytes: of records that wait to be written; more are dropped.
+        request_log_file_bytes: size limit of a file; a record beyond it begins the next file.
+        request_log_file_seconds: age limit of a file.
+        request_log_queue_bytes: limit of records that wait to be written; more are dropped.
     """
 
     request_log_file_bytes: int = 256 << 20
@@ -22,7 +22,7 @@ class RequestLogOptions:
     request_log_queue_bytes: int = 64 << 20
 
     def __post_init__(self) -> None:
-        """Refuses bounds that are none.
+        """Refuses bounds that are out of range.
 
         Raises:
             InvalidArgumentError: names the flag, the value and what is allowed.

@@ -13,14 +13,14 @@ from tensorflow_serving.config.model_server_config_pb2 import ModelConfig, Model
 from hotrow.serving.wire.status import Code, RequestError, invalid
 
 TYPES = ("", "file")
-"""Of a `log_collector_config`: both write TFRecord files."""
+"""Types of a `log_collector_config`; both write TFRecord files."""
 
 Logging = Mapping[str, LoggingConfig]
-"""By model; those whose requests are logged."""
+"""How requests are logged, by model; only for models that log."""
 
 
 def check_logging(model: ModelConfig) -> None:
-    """Refuses what is no way to log the requests of a model.
+    """Refuses an invalid logging configuration of a model.
 
     Raises:
         RequestError: NOT_FOUND for an unknown type of collector, INVALID_ARGUMENT for anything

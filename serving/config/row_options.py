@@ -19,8 +19,8 @@ class RowOptions:
 
     Attributes:
         store: URL of the store; "" means the one in the version's manifest.
-        access: how to get into it.
-        timeout_ms: of all reads that one request needs, together.
+        access: how to authenticate to it.
+        timeout_ms: limit for all reads of one request together.
         on_failure: what a request gets when rows cannot be read in time: "fail" (UNAVAILABLE) or
             "default" rows.
         cache_rows: rows that each version keeps in memory, the hot ones; 0: no cache.
@@ -38,7 +38,7 @@ class RowOptions:
     cache_policy: CachePolicy = "lfu"
 
     def __post_init__(self) -> None:
-        """Refuses what cannot be."""
+        """Refuses illegal values."""
         if self.store:
             parse_store_url("--store", self.store)
         if self.timeout_ms < 1:

@@ -24,7 +24,7 @@ class SessionOptions:
 
 
 def session_config(options: ServeOptions) -> config_pb2.ConfigProto:
-    """Returns what every session gets: the file's configuration, and the flags over it.
+    """Returns the configuration of every session: the file's, with the flags on top.
 
     Args:
         options: of the server.
@@ -52,7 +52,7 @@ def session_config(options: ServeOptions) -> config_pb2.ConfigProto:
 
 
 def set_mixed_precision(config: config_pb2.ConfigProto, kind: str) -> None:
-    """Lets sessions compute in this type where that is safe; one that is not legal is reported."""
+    """Lets sessions compute in this type where that is safe; logs an error for another type."""
     if kind == _BFLOAT16:
         rewrites = config.graph_options.rewrite_options
         rewrites.auto_mixed_precision_onednn_bfloat16 = rewriter_config_pb2.RewriterConfig.ON

@@ -18,8 +18,8 @@ class Tls:
 
     Attributes:
         server_key: the private key.
-        server_cert: its certificate, with those between it and the root.
-        custom_ca: certificates that sign those of clients; "" when clients need none.
+        server_cert: its certificate, followed by intermediate certificates.
+        custom_ca: CA certificates for clients; "" when clients need no certificate.
         client_verify: whether a client without such a certificate is refused.
     """
 
@@ -29,7 +29,7 @@ class Tls:
     client_verify: bool
 
     def message(self) -> control_pb2.ListenRequest.Tls:
-        """Returns it for the data plane."""
+        """Returns the contents as a message for the data plane."""
         return control_pb2.ListenRequest.Tls(
             server_key=self.server_key,
             server_cert=self.server_cert,
@@ -38,18 +38,18 @@ class Tls:
         )
 
     def context(self) -> ssl.SSLContext:
-        """Returns it for a server in this process.
+        """Returns the contents as a context for a server in this process.
 
         Raises:
-            ssl.SSLError: a part is no PEM, or the key is another certificate's.
+            ssl.SSLError: a part is not PEM, or the key does not match the certificate.
         """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        # The library reads a key from a file only.
+        # `ssl` reads a key only from a file.
         with tempfile.TemporaryDirectory(prefix="hotrow-") as folder:
             key, certificate = Path(folder, "key"), Path(folder, "cert")
             key.write_text(self.server_key)
             certificate.write_text(self.server_cert)
-            # Without the callback an encrypted key would ask at the terminal.
+            # Without the callback, OpenSSL would prompt for the passphrase of an encrypted key.
             context.load_cert_chain(certificate, key, password=lambda: b"")
         if self.client_verify:
             context.load_verify_locations(cadata=self.custom_ca)
@@ -58,15 +58,15 @@ class Tls:
 
 
 def read_tls(flag: str, path: str) -> Tls:
-    """Returns what a file says.
+    """Returns the contents of a file.
 
     Args:
-        flag: that names the file, for messages.
+        flag: the flag that names the file, for messages.
         path: of the file.
 
     Raises:
         NotFoundError: the file cannot be read.
-        InvalidArgumentError: it is no SSLConfig, or its parts do not fit each other.
+        InvalidArgumentError: it is not an SSLConfig, or its parts do not match.
     """
     config = read_text_proto(path, ssl_config_pb2.SSLConfig())
     if config.client_verify and not config.custom_ca:

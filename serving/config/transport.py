@@ -1,4 +1,4 @@
-"""How clients reach the server besides its two ports: what the flags' files say, and a socket."""
+"""How clients reach the server besides its two ports: the files that flags name, and a socket."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from hotrow.protos import control_pb2
 from hotrow.serving.config.tls import Tls, read_tls
 from hotrow.serving.config.transport_options import TransportOptions, parse_channel_arguments
 
-# Of an address of a Unix socket (sun_path), with the byte that ends it.
+# Size of a Unix socket's address (sun_path), including the terminating zero byte.
 _LONGEST_PATH_BYTES = 107
 
 
 @dataclass(frozen=True)
 class Transport:
-    """The same with its files read.
+    """`TransportOptions` with its files read.
 
     Attributes:
         options: as given.
@@ -57,7 +57,7 @@ class Transport:
             check_socket_is_free(self.options.grpc_socket_path)
 
     def listen_fields(self) -> dict[str, Any]:
-        """Returns the fields of ListenRequest that are about it."""
+        """Returns the fields of ListenRequest that these settings determine."""
         options = self.options
         path = options.grpc_socket_path
         return {
@@ -75,10 +75,10 @@ class Transport:
 
 
 def check_socket_is_free(path: str) -> None:
-    """Refuses a path that cannot become a socket; one that a dead process left is free.
+    """Refuses a path that cannot become a socket; a socket left by a dead process is no obstacle.
 
     Raises:
-        InvalidArgumentError: it is too long, or something else than a socket is there.
+        InvalidArgumentError: it is too long, or names a file that is not a socket.
         UnavailableError: its directory is missing, or a process listens there.
     """
     if len(path.encode()) > _LONGEST_PATH_BYTES:

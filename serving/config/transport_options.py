@@ -17,14 +17,14 @@ class TransportOptions:
         ssl_config_file: text SSLConfig of the gRPC port; "" means no TLS.
         use_alts_credentials: is refused.
         enable_grpc_healthcheck_service: whether grpc.health.v1 answers on the gRPC port.
-        enable_grpc_reflection: ours; whether clients may ask which services there are.
-        enable_serialization_as_tensor_content: outputs in one piece of bytes.
-        enable_signature_method_name_check: of the signature that a request names.
+        enable_grpc_reflection: ours; whether clients may list the services.
+        enable_serialization_as_tensor_content: whether outputs use `tensor_content`.
+        enable_signature_method_name_check: whether a signature's method name must fit the call.
         monitoring_config_file: text MonitoringConfig; "" means no metrics.
         rest_api_ssl_config_file: text SSLConfig of the REST port; "" means no TLS.
         rest_api_max_body_bytes: longest body of a REST request, uncompressed.
-        rest_api_read_timeout_in_ms: within which the headers of a REST request must have come, and
-            its body, which has a second more for each 1000 bytes.
+        rest_api_read_timeout_in_ms: time for the headers of a REST request to arrive, and for its
+            body; the body gets one second more for each 1000 bytes.
     """
 
     grpc_socket_path: str = ""

@@ -1,1 +1,1 @@
-"""The process of hotrow-server: started, called, and started again."""
+"""The process hotrow-server: started, called and restarted."""

@@ -1,4 +1,4 @@
-"""What an executable has left of the control process before this one."""
+"""Servables that a running executable still has from the previous control process."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from hotrow.protos import control_pb2
 
 @dataclass(frozen=True)
 class Adopted:
-    """A version that was found loaded.
+    """A loaded version that this process takes over.
 
     Attributes:
-        loads: what its servables were loaded with, the one with the tables first.
-        routed: number of the one that answers.
+        loads: the load requests of its servables, the one with the tables first.
+        routed: number of the servable that answers.
         signatures: SignatureDefs by name.
     """
 
@@ -27,12 +27,12 @@ class Adopted:
 
 
 class Adoption:
-    """Servables that nobody here has asked for yet.
+    """Servables that the current control process has not claimed yet.
 
     Attributes:
         routes: where requests go now.
-        listening: what the executable listens on; None: it does not.
-        highest: number of a servable; 0 when there is none.
+        listening: what the executable listens on; None: nothing.
+        highest: the highest number of a servable; 0 without servables.
     """
 
     def __init__(self, left: control_pb2.DescribeReply) -> None:
@@ -44,7 +44,7 @@ class Adoption:
         self._left: list[int] = []
 
     def take(self, wanted: control_pb2.LoadRequest) -> Adopted | None:
-        """Returns the version that a load asks for; each one once."""
+        """Returns the version that a load request matches, each only once; None: no match."""
         with self._lock:
             first = next(
                 (e for e in self._servables.values() if _same(e.load, wanted)),
@@ -75,12 +75,12 @@ class Adoption:
         return None
 
     def leave(self, servable: int) -> None:
-        """Notes a servable that was taken, and is needed by nobody but the routes of now."""
+        """Notes a claimed servable that only the current routes still need."""
         with self._lock:
             self._left.append(servable)
 
     def rest(self) -> list[int]:
-        """Returns the servables that nobody took or needs, and forgets them."""
+        """Removes and returns the servables that are unclaimed or no longer needed."""
         with self._lock:
             left, self._servables, self._left = [*self._servables, *self._left], {}, []
         return left
@@ -93,9 +93,9 @@ def _same(left: control_pb2.LoadRequest, wanted: control_pb2.LoadRequest) -> boo
         copy.CopyFrom(request)
         copy.ClearField("servable")
         copy.ClearField("warm_up")
-        copy.ClearField("shown")  # with a cut that came since
+        copy.ClearField("shown")  # differs if a cut was taken since
         copy.rows.ClearField("topology")  # it may have changed since
-        if copy.rows.generation:  # its record may have, too, its rows have not
+        if copy.rows.generation:  # the record may have changed, too; the rows have not
             copy.rows.generation = json.loads(copy.rows.generation)["generation"]
         compared.append(copy)
     return compared[0] == compared[1]

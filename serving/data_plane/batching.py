@@ -21,8 +21,8 @@ PER_MODEL_FILE = "batching_params.pbtxt"
 class Batching:
     """The parameters of the server, and of each version where it has its own.
 
-    Files are read again every look at the file system. One that cannot be read or is not legal is
-    reported once, and what held goes on.
+    Files are read again at every poll of the file system. A file that cannot be read or is not
+    legal is reported once, and the previous parameters stay.
     """
 
     def __init__(
@@ -34,8 +34,8 @@ class Batching:
         """Reads the parameters.
 
         Args:
-            platform: says where they are.
-            look_seconds: time between two looks at files; 0 or less: they are read once.
+            platform: names the files.
+            look_seconds: time between two reads of the files; 0 or less: they are read once.
             data_plane: runs the batches.
 
         Raises:
@@ -57,7 +57,7 @@ class Batching:
             self._thread.start()
 
     def of_version(self, path: Path) -> control_pb2.Batching | None:
-        """Returns the parameters of a version; None: each request has a run of its own.
+        """Returns the parameters of a version; None: each request runs alone.
 
         Raises:
             HotrowError: the version's own file is not legal.
@@ -70,7 +70,7 @@ class Batching:
         return read_parameters(str(own)).batching if own.is_file() else None
 
     def stop(self) -> None:
-        """Looks at files no more."""
+        """Stops reading the files."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join()

@@ -19,12 +19,12 @@ def ask(
 
     Args:
         path: the socket.
-        request: with its call.
-        timeout_seconds: of the whole call; None waits.
+        request: the call.
+        timeout_seconds: limit of the whole call; None waits without a limit.
 
     Raises:
         RequestError: the call is refused.
-        OSError: nobody listens there, the process ended meanwhile, or the time is up.
+        OSError: no process listens there, it ended during the call, or the time is up.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(timeout_seconds)

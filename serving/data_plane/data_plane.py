@@ -1,6 +1,6 @@
-"""What the control process asks of the executable that answers predictions.
+"""The control process's calls to the executable that answers predictions.
 
-`serving/native` is its source, `protos/control.proto` what it can be asked for.
+`serving/native` is the executable's source, `protos/control.proto` defines the calls.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HOST = "0.0.0.0"
 _CHANNEL = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
-    # Whole messages of TensorFlow's errors are longer than what gRPC allows by itself.
+    # TensorFlow's full error messages exceed gRPC's default limit of metadata.
     ("grpc.max_metadata_size", 1 << 20),
     ("grpc.max_reconnect_backoff_ms", 100),
 )
@@ -54,21 +54,21 @@ def check_port_is_free(port: int, flag: str) -> None:
 class DataPlane:
     """Versions, routes and ports of the executable, `hotrow-server`.
 
-    When it ends by itself it is started again: it loads what was loaded, gets the same routes and
-    listens on the same ports (`Executable`, `DesiredState`); calls meanwhile wait for that. A
-    version that it cannot load again is reported, and the others serve.
+    When the executable ends by itself, it is restarted: it loads the same versions, gets the same
+    routes and listens on the same ports (`Executable`, `DesiredState`). Calls wait until then. A
+    version that cannot be loaded again is reported, and the others serve.
 
     Args:
         supervision: of this process; the executable outlives it.
 
     Attributes:
-        address: where PredictionService answers in this machine, once it listens.
-        backend: where it expects the process that answers all other services.
-        folder: private, for sockets that it connects to.
+        address: of PredictionService on this machine, once the executable listens.
+        backend: where the executable expects the process that answers all other services.
+        folder: private, for sockets that the executable connects to.
     """
 
     def __init__(self, supervision: Supervision) -> None:
-        """Begins to start it, or finds the one of a control process before this one.
+        """Begins to start the executable, or takes over a running one.
 
         Raises:
             FailedPreconditionError: it is not built.
@@ -79,13 +79,13 @@ class DataPlane:
         self.backend = f"unix:{supervision.folder / 'backend'}"
         self._executable = Executable(supervision)
         self._desired = self._executable.desired
-        self._routing = threading.Lock()  # from a change of the routes until it is done
+        self._routing = threading.Lock()  # held while routes change
         left = self._executable.left
         self._adoption = None if left is None else Adoption(left)
         self._numbers = itertools.count(1 + (self._adoption.highest if self._adoption else 0))
 
     def wait_until_started(self) -> None:
-        """Returns when it answers; comes before everything else.
+        """Returns when the executable answers; call it before any other method.
 
         Raises:
             UnavailableError: it does not start.
@@ -93,9 +93,9 @@ class DataPlane:
         self._executable.wait_until_started()
 
     def begin(self) -> None:
-        """The first versions are there: requests go where the routes of now lead.
+        """Puts this process's routes into effect; call it when the first versions are loaded.
 
-        Until then those of an executable that was found go where they went before.
+        Until then an executable that was taken over keeps the previous control process's routes.
         """
         with self._routing:
             adoption, self._adoption = self._adoption, None
@@ -109,7 +109,7 @@ class DataPlane:
                 _LOG.warning(f"servable {servable} is not freed: {err}")
 
     def routed_before(self) -> dict[str, set[int]]:
-        """Returns the versions, by model, that an executable that was found routes to."""
+        """Returns the versions, by model, that an executable taken over routes to."""
         if self._adoption is None:
             return {}
         return {
@@ -119,13 +119,13 @@ class DataPlane:
         }
 
     def has_begun(self) -> bool:
-        """Whether routes are those of this control process already."""
+        """Whether this process's routes are in effect."""
         return self._adoption is None
 
     def adopt(
         self, request: control_pb2.LoadRequest, lost: Callable[[RequestError], None]
     ) -> Adopted | None:
-        """Takes a version over that an executable that was found has; None: it has not.
+        """Takes over a version that a running executable has loaded; None: it has not.
 
         Args:
             request: as for `load`.
@@ -139,12 +139,12 @@ class DataPlane:
         return found
 
     def adopt_second(self, first: int, lost: Callable[[RequestError], None]) -> int | None:
-        """Takes a servable over that uses the tables of another one; None: there is none.
+        """Takes over a servable that uses the tables of another one; None: there is none.
 
-        A control process before this one has asked for it, and it was loaded since this one began.
+        The previous control process requested it, and it was loaded after this process began.
 
         Args:
-            first: the other one.
+            first: number of the servable with the tables.
             lost: as for `load`.
         """
         described = self._executable.described()
@@ -165,7 +165,7 @@ class DataPlane:
 
         Args:
             request: without the servable.
-            lost: called when the process was started again and could not load it once more.
+            lost: called when the restarted executable could not load it again.
 
         Raises:
             RequestError: with the code and the message of TensorFlow or the store.
@@ -176,7 +176,7 @@ class DataPlane:
             message.servable = next(self._numbers)
             reply, process = self._executable.call(control_pb2.Request(load=message))
             with self._desired.lock:
-                # Else the process has ended meanwhile, and the next one does not know of it.
+                # Otherwise the process ended after it answered, and a new one lacks the servable.
                 if self._executable.is_still(process):
                     self._desired.servables[message.servable] = Loaded(message, lost)
                     return message.servable, reply.load.signatures.signature_def
@@ -191,7 +191,7 @@ class DataPlane:
             lost: as for `load`.
 
         Raises:
-            ServerEndedError: the process ended meanwhile, perhaps by it.
+            ServerEndedError: the process ended during the call, perhaps because of it.
             RequestError: as for `load`.
         """
         message = control_pb2.LoadRequest()
@@ -207,7 +207,7 @@ class DataPlane:
     def unload(self, servable: int) -> None:
         """Frees a servable that no route leads to, when its last request has ended.
 
-        While routes of a control process before this one lead to it, it is left to `begin`.
+        While the previous control process's routes lead to it, `begin` frees it instead.
         """
         self._desired.forget(servable)
         if self._executable.is_ending:
@@ -231,7 +231,7 @@ class DataPlane:
                     return
 
     def set_routes(self, routes: control_pb2.Routes) -> None:
-        """Requests go where this table leads."""
+        """Routes requests by this table from now on."""
         with self._routing:
             self._desired.routes = routes
             if self._executable.is_ending or self._adoption is not None:
@@ -244,18 +244,18 @@ class DataPlane:
             try:
                 self._executable.call(control_pb2.Request(set_routes=possible))
             except RequestError:
-                # Unless another version was lost meanwhile, by a process that was started again.
+                # A restarted process may have lost another version meanwhile; then try again.
                 if self._desired.possible_routes() == possible:
                     raise
             else:
                 return
 
     def set_batching(self, threads: int, servables: Mapping[int, control_pb2.Batching]) -> None:
-        """Batches are made like this from now on.
+        """Sets how batches are made from now on.
 
         Args:
-            threads: that run them.
-            servables: those that batch, with parameters other than before.
+            threads: number of threads that run batches.
+            servables: new parameters of servables that batch.
         """
         self._desired.set_batching(threads, servables)
         if self._executable.is_ending:
@@ -266,7 +266,7 @@ class DataPlane:
         self._executable.call(control_pb2.Request(set_batching=batching))
 
     def set_topology(self, servable: int, topology: str) -> None:
-        """The nodes of a servable's store are others now."""
+        """Replaces the topology of a servable's store, whose nodes have changed."""
         with self._desired.lock:
             if self._executable.is_ending or servable not in self._desired.servables:
                 return
@@ -278,7 +278,7 @@ class DataPlane:
         self._executable.call_if_loaded(control_pb2.Request(set_topology=message))
 
     def kept(self, servable: int) -> control_pb2.LoadRequest:
-        """Returns what a servable would be loaded by if the process was started again now.
+        """Returns the request that loads a servable again if the process restarts.
 
         Raises:
             RequestError: NOT_FOUND: it is not loaded any more.
@@ -286,18 +286,19 @@ class DataPlane:
         return self._desired.known(servable).request
 
     def show(self, servable: int, cut: control_pb2.ShownCut, forget_cached: bool = False) -> None:
-        """Makes a servable answer with a cut, which no route leads to, unless rows alone change.
+        """Makes a servable answer with a cut.
 
-        Returns when its last request before has ended.
+        No route may lead to the servable, unless only rows change. Returns when the last request
+        that began before has ended.
 
         Args:
             servable: which.
-            cut: all that it is to show.
+            cut: the whole state to show.
             forget_cached: whether the rows in its cache may be older than those of the store.
 
         Raises:
-            ServerEndedError: the process ended meanwhile, perhaps by it.
-            RequestError: it shows what it showed before.
+            ServerEndedError: the process ended during the call, perhaps because of it.
+            RequestError: the servable still shows its previous state.
         """
         message = control_pb2.Show(servable=servable, cut=cut, forget_cached=forget_cached)
         _, process = self._executable.call_once(control_pb2.Request(show=message))
@@ -308,7 +309,7 @@ class DataPlane:
             self._desired.change(servable, shown=cut)
 
     def set_stale(self, servable: int, stale: bool) -> None:
-        """Says whether what a servable knows of its store's rows may be old."""
+        """Sets whether a servable's view of its store's rows may be old."""
         if self._executable.is_ending or not self._desired.set_stale(servable, stale):
             return
         message = control_pb2.SetStale(servable=servable, stale=stale)
@@ -317,13 +318,13 @@ class DataPlane:
     def rows_before(
         self, model: str, version: int, path: str, store: str
     ) -> control_pb2.Rows | None:
-        """Returns how an executable that was found reads a version's rows, if it has it."""
+        """Returns how an executable taken over reads a version's rows, if it has the version."""
         if self._adoption is None:
             return None
         return self._adoption.rows_of(model, version, path, store)
 
     def loaded(self) -> dict[int, control_pb2.LoadRequest]:
-        """Returns the requests by which the servables of now were loaded, by their numbers."""
+        """Returns the requests that loaded the current servables, by number."""
         with self._desired.lock:
             return {number: entry.request for number, entry in self._desired.servables.items()}
 
@@ -331,7 +332,7 @@ class DataPlane:
         """Opens ports.
 
         Args:
-            request: fields of ListenRequest but the backend; its own socket is added.
+            request: fields of ListenRequest except the backend; the internal socket is added.
 
         Raises:
             UnavailableError: a port or a socket is taken or not allowed.
@@ -347,11 +348,11 @@ class DataPlane:
         self._desired.listening = message
 
     def serves(self) -> bool:
-        """Returns whether the process is there; it is not while it is started again."""
+        """Returns whether the process runs; False while it restarts."""
         return self._executable.serves()
 
     def stats(self) -> control_pb2.StatsReply | None:
-        """Returns what the process has counted; None when it does not answer now."""
+        """Returns the process's counts; None when it does not answer now."""
         return self._executable.stats()
 
     def channel(self) -> grpc.Channel:
@@ -359,5 +360,5 @@ class DataPlane:
         return grpc.insecure_channel(self.address, _CHANNEL)
 
     def stop(self, drain_seconds: float) -> None:
-        """Takes no new request, and ends it when the running ones ended or the time is up."""
+        """Refuses new requests; ends the process after the running ones, or when time is up."""
         self._executable.stop(drain_seconds)

@@ -18,13 +18,13 @@ Lost = Callable[[RequestError], None]
 
 @dataclass(frozen=True)
 class Loaded:
-    """A servable that the executable has, and whom to notify when it cannot have it again."""
+    """A servable of the executable, and the callback for when it cannot be loaded again."""
 
     request: control_pb2.LoadRequest
     lost: Lost
 
     def but(self, **fields: Message) -> Loaded:
-        """Returns it as if it had been asked for with other fields."""
+        """Returns a copy whose request has other fields."""
         request = control_pb2.LoadRequest()
         request.CopyFrom(self.request)
         for name, value in fields.items():
@@ -33,17 +33,17 @@ class Loaded:
 
 
 class DesiredState:
-    """Of one executable; what a new one gets when it has ended.
+    """The state of one executable; after a restart the new process gets all of it.
 
     Attributes:
-        lock: of all that is here. Hold it where several values belong together.
+        lock: guards everything here. Hold it where several values belong together.
         servables: by number.
-        routes: that the control process wants.
+        routes: the routes that the control process wants.
         listening: the ports; None: not yet.
     """
 
     def __init__(self, lock: threading.Condition) -> None:
-        """Begins with nothing."""
+        """Begins with an empty state."""
         self.lock = lock
         self.servables: dict[int, Loaded] = {}
         self.routes = control_pb2.Routes()
@@ -63,7 +63,7 @@ class DesiredState:
             return self.servables[servable]
 
     def change(self, servable: int, **fields: Message) -> bool:
-        """Changes fields of the request that a servable is loaded by; False: it is not loaded."""
+        """Changes fields of a servable's load request; False: it is not loaded."""
         with self.lock:
             known = self.servables.get(servable)
             if known is not None:
@@ -71,13 +71,13 @@ class DesiredState:
             return known is not None
 
     def forget(self, servable: int) -> None:
-        """Takes a servable out."""
+        """Removes a servable."""
         with self.lock:
             self.servables.pop(servable, None)
             self._stale.discard(servable)
 
     def set_stale(self, servable: int, stale: bool) -> bool:
-        """Says whether a servable's rows may be old; False: it is not loaded."""
+        """Sets whether a servable's rows may be old; False: it is not loaded."""
         with self.lock:
             if servable not in self.servables:
                 return False
@@ -104,10 +104,10 @@ class DesiredState:
         return kept
 
     def restore(self, ask: Ask) -> None:
-        """Gives a new process all of it. A servable that it cannot load is lost.
+        """Brings a new process to this state. A servable that it cannot load is lost.
 
         Args:
-            ask: asks the new process, which nobody else does yet.
+            ask: calls the new process, which no other thread calls yet.
 
         Raises:
             OSError, RequestError: the process ended, or refuses routes or ports.
@@ -122,10 +122,10 @@ class DesiredState:
                 ask(control_pb2.Request(load=entry.request))
             except RequestError as err:
                 self.forget(number)
-                # Who is notified will ask for other routes, which waits for the end of this.
+                # In a thread: the callback changes routes, and that waits until this returns.
                 threading.Thread(target=entry.lost, args=[err], daemon=True).start()
         for silent in stale:
-            with contextlib.suppress(RequestError):  # that one is lost
+            with contextlib.suppress(RequestError):  # the servable is lost
                 ask(control_pb2.Request(set_stale=silent))
         ask(control_pb2.Request(set_routes=self.possible_routes()))
         if listening is not None:

@@ -1,4 +1,4 @@
-"""The process `hotrow-server`: started, asked over a socket, and started again if it ends."""
+"""The process `hotrow-server`: started, called over a socket, and restarted if it ends."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from hotrow.serving.wire.status import Code, RequestError
 _LOG = logging.getLogger(__name__)
 
 _START_SECONDS = 60.0
-# Between two looks at whether it answers.
+# Between two checks whether it answers.
 _LOOK_SECONDS = 0.005
-# For what comes after the last request.
+# For its end after the last request.
 _END_SECONDS = 5.0
 # After a crash, and again while it keeps ending.
 _RESTART_SECONDS = (0.05, 0.5, 2.0, 5.0)
@@ -26,32 +26,32 @@ _STATS_SECONDS = 5.0
 
 
 class ServerEndedError(RequestError):
-    """The process ended while it did something that it may end by, so nobody asked again."""
+    """The process ended during a call that may have ended it; the call was not repeated."""
 
     def __init__(self) -> None:
         super().__init__(Code.UNAVAILABLE, "hotrow-server ended meanwhile")
 
 
 class Executable:
-    """Calls wait while it is started again; the new process gets the desired state first.
+    """Calls wait while the process restarts; the new one gets the desired state first.
 
     Args:
         supervision: of this process; the executable outlives it.
 
     Attributes:
-        desired: what it should have; its lock is this one's, too.
-        left: what one of a control process before this one has; None: this one started it.
+        desired: the state that the process should have; both classes use one lock.
+        left: the state of a process that was taken over; None: this object started the process.
     """
 
     def __init__(self, supervision: Supervision) -> None:
-        """Begins to start it, or finds the one of a control process before this one.
+        """Begins to start the process, or takes over a running one.
 
         Raises:
             FailedPreconditionError: it is not built.
         """
         self._lifeline = supervision.lifeline
         self._socket = supervision.folder / "control"
-        # What TensorFlow says while it starts is kept, for when it does not.
+        # TensorFlow's output during the start, for the error if the process does not start.
         self._greetings = supervision.folder / "greetings"
         self._changed = threading.Condition()
         self.desired = DesiredState(self._changed)
@@ -64,7 +64,7 @@ class Executable:
         self._watch = threading.Thread(target=self._keep_up, name="data-plane", daemon=True)
 
     def wait_until_started(self) -> None:
-        """Returns when it answers; comes before everything else.
+        """Returns when the process answers; call it before any other method.
 
         Raises:
             UnavailableError: it does not start.
@@ -73,17 +73,17 @@ class Executable:
         self._watch.start()
 
     def serves(self) -> bool:
-        """Returns whether the process is there; it is not while it is started again."""
+        """Returns whether the process runs; False while it restarts."""
         with self._changed:
             return self._up and not self._ending
 
     @property
     def is_ending(self) -> bool:
-        """Whether `stop` was called: it takes nothing new."""
+        """Whether `stop` was called; the process refuses new requests from then on."""
         return self._ending
 
     def described(self) -> control_pb2.DescribeReply | None:
-        """Returns what a process has that answers; None when none does."""
+        """Returns the state of the running process; None when no process answers."""
         request = control_pb2.Request(describe=control_pb2.DescribeRequest())
         try:
             return ask(self._socket, request).describe
@@ -91,7 +91,7 @@ class Executable:
             return None
 
     def stats(self) -> control_pb2.StatsReply | None:
-        """Returns what the process has counted; None when it does not answer now."""
+        """Returns the process's counts; None when it does not answer now."""
         if not self.serves():
             return None
         request = control_pb2.Request(stats=control_pb2.StatsRequest())
@@ -101,7 +101,7 @@ class Executable:
             return None
 
     def call(self, request: control_pb2.Request) -> tuple[control_pb2.Reply, ServerProcess]:
-        """Calls, and once more for each time that the process ended meanwhile.
+        """Makes a call, and repeats it each time that the process ended meanwhile.
 
         Returns:
             The answer, and the process that gave it.
@@ -118,10 +118,10 @@ class Executable:
                         self._changed.wait()
 
     def call_once(self, request: control_pb2.Request) -> tuple[control_pb2.Reply, ServerProcess]:
-        """Calls as `call` does, but not again.
+        """Makes a call as `call` does, but never repeats it.
 
         Raises:
-            ServerEndedError: the process ended meanwhile, perhaps by it.
+            ServerEndedError: the process ended during the call, perhaps because of it.
         """
         process = self._process_of_now()
         try:
@@ -130,7 +130,7 @@ class Executable:
             raise ServerEndedError from err
 
     def call_if_loaded(self, request: control_pb2.Request) -> None:
-        """Calls about a servable that may have been unloaded meanwhile."""
+        """Makes a call about a servable that may have been unloaded meanwhile."""
         try:
             self.call(request)
         except RequestError as err:
@@ -138,11 +138,11 @@ class Executable:
                 raise
 
     def is_still(self, process: ServerProcess) -> bool:
-        """Whether what a process did lasts: a new one does not know of it. Hold the lock."""
+        """Whether this process still runs, so that its changes last. Hold the lock."""
         return self._process is process and self._up
 
     def stop(self, drain_seconds: float) -> None:
-        """Takes no new request, and ends it when the running ones ended or the time is up."""
+        """Refuses new requests; ends the process after the running ones, or when time is up."""
         with self._changed:
             self._ending = True
             self._changed.notify_all()
@@ -152,7 +152,7 @@ class Executable:
             if not self._process.wait(_END_SECONDS):
                 self._process.kill()
         except (OSError, RequestError):
-            # A run that does not end; or the process has just ended by itself.
+            # A request does not end, or the process has just ended by itself.
             self._process.kill()
         self._watch.join()
 
@@ -206,7 +206,7 @@ class Executable:
             return self._changed.wait_for(lambda: self._ending, seconds)
 
     def _restore(self) -> None:
-        """Starts a process that has what the last one had."""
+        """Starts a process and brings it to the desired state."""
         process = self._spawned()
         self._wait_for_start_of(process)
         try:

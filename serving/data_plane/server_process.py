@@ -1,4 +1,4 @@
-"""The process of `hotrow-server`, started by this control process or by one before it."""
+"""The process of `hotrow-server`, started by this control process or by a previous one."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from hotrow.errors import FailedPreconditionError
 from hotrow.serving.data_plane.exit_text import exit_text
 from hotrow.serving.wire.tensorflow_protos import tensorflow_folder
 
-# TensorFlow's allocator of large tensors keeps what is freed: with it the memory of a version that
-# was unloaded does not come back.
+# By default TensorFlow's allocator of large tensors keeps freed memory, so the memory of an
+# unloaded version would not be released.
 _ENVIRONMENT = {"TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1"}
 
 
@@ -30,14 +30,14 @@ class ServerProcess:
         """Takes over a process.
 
         Raises:
-            ProcessLookupError: there is none of that number.
+            ProcessLookupError: no process has that number.
         """
         self.pid = pid
         self._child = child
         self._descriptor = os.pidfd_open(pid)
 
     def wait(self, timeout_seconds: float | None = None) -> bool:
-        """Returns whether it has ended, waiting for that up to the timeout."""
+        """Waits up to the timeout; returns whether the process has ended."""
         poll = select.poll()
         poll.register(self._descriptor, select.POLLIN)
         ended = bool(poll.poll(None if timeout_seconds is None else 1000 * timeout_seconds))
@@ -46,13 +46,13 @@ class ServerProcess:
         return ended
 
     def exit_text(self) -> str:
-        """Returns how it ended, as far as that can be known."""
+        """Returns how the process ended, as far as known."""
         if self._child is None or self._child.returncode is None:
             return "unknown why"
         return exit_text(self._child.returncode)
 
     def kill(self) -> None:
-        """Ends it at once; returns when it has ended."""
+        """Kills the process; returns when it has ended."""
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
         self.wait()
@@ -62,9 +62,9 @@ def start_server(socket: Path, greetings: Path, lifeline: int) -> ServerProcess:
     """Starts the executable.
 
     Args:
-        socket: where it is to take calls of the control process.
-        greetings: a file for what TensorFlow says while it starts.
-        lifeline: a descriptor; it ends when that is readable.
+        socket: path at which it accepts calls of the control process.
+        greetings: a file for TensorFlow's output during the start.
+        lifeline: a descriptor; the process ends when it becomes readable.
 
     Raises:
         FailedPreconditionError: it is not built, or TensorFlow is not installed.
@@ -85,7 +85,7 @@ def start_server(socket: Path, greetings: Path, lifeline: int) -> ServerProcess:
                 env={**_ENVIRONMENT, **os.environ, "LD_LIBRARY_PATH": ":".join(libraries)},
                 stderr=file,
                 pass_fds=[log, lifeline],
-                # An interrupt from the terminal is the supervisor's to handle.
+                # The supervisor handles an interrupt from the terminal.
                 process_group=0,
             )
     finally:

@@ -33,7 +33,7 @@ class StopSignal:
         return self._arrived
 
     def wait(self, timeout_seconds: float | None = None) -> bool:
-        """Returns whether one arrived, waiting for it up to the timeout."""
+        """Waits up to the timeout; returns whether a signal arrived."""
         poll = select.poll()
         poll.register(self._descriptor, select.POLLIN)
         return bool(poll.poll(None if timeout_seconds is None else 1000 * timeout_seconds))

@@ -1,8 +1,8 @@
-"""The outermost process of `platform serve`: starts the control process, and again if it crashes.
+"""The outermost process of `platform serve`: starts the control process, restarts it on a crash.
 
-The executable that answers predictions is a child of the control process and goes on without it;
-the next one finds it by a folder that both know. All of them end with this process: they hold the
-reading end of a pipe whose other end is here alone.
+The executable that answers predictions is a child of the control process and outlives it; the next
+control process finds it through a shared folder. All of them end with this process: they hold the
+read end of a pipe, and only this process holds the write end.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from hotrow.serving.monitoring.log_relay import LogRelay
 _SERVING = "serving"
 # After a crash, and again while it keeps crashing.
 _RESTART_SECONDS = (0.1, 0.5, 2.0, 5.0)
-# One that ran so long begins anew with the shortest pause.
+# After a run of this length, pauses begin with the shortest again.
 _STABLE_SECONDS = 60.0
 _PR_SET_CHILD_SUBREAPER = 36
 
 
 @dataclass(frozen=True)
 class Supervision:
-    """What a control process has of its supervisor.
+    """What a control process gets from its supervisor.
 
     Attributes:
-        folder: for sockets; what is there outlives a control process.
+        folder: for sockets; its files outlive a control process.
         lifeline: a descriptor that is readable once the supervisor has ended.
     """
 
@@ -46,11 +46,11 @@ class Supervision:
     lifeline: int
 
     def is_resumed(self) -> bool:
-        """Whether a control process before this one served."""
+        """Whether a previous control process has served."""
         return (self.folder / _SERVING).exists()
 
     def has_begun_to_serve(self) -> None:
-        """From now on a crash is no failed start."""
+        """Marks the start as done: after a crash from now on the supervisor restarts it."""
         (self.folder / _SERVING).touch()
 
     def end_with_supervisor(self) -> None:
@@ -67,14 +67,14 @@ def supervise(command: Callable[[Supervision], Sequence[str]], log_format: str) 
     """Runs a control process until it ends by itself or by a signal to this process.
 
     Args:
-        command: what to start for a supervision, as a program and its arguments.
-        log_format: of what its processes say on standard error; TEXT or JSON of `log_line`.
+        command: returns a program and its arguments for a supervision.
+        log_format: format of standard error of its processes; TEXT or JSON of `log_line`.
 
     Returns:
         Its exit code.
     """
     lifeline, _held = os.pipe()
-    # Executables that lose their control process come here, so that they do not stay zombies.
+    # Orphaned executables become children of this process, which reaps them.
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     relay = LogRelay(log_format)
     with contextlib.closing(relay), tempfile.TemporaryDirectory(prefix="hotrow-") as folder:
@@ -116,7 +116,7 @@ def supervise(command: Callable[[Supervision], Sequence[str]], log_format: str) 
 
 
 def _wait_for(process: subprocess.Popen[bytes]) -> int:
-    """Returns a process's exit code; others that end meanwhile are laid to rest."""
+    """Returns a process's exit code; reaps other children that end meanwhile."""
     while True:
         pid, status = os.wait()
         if pid == process.pid:
@@ -125,10 +125,10 @@ def _wait_for(process: subprocess.Popen[bytes]) -> int:
 
 
 def as_arguments(supervision: Supervision) -> list[str]:
-    """Returns the flags by which a control process learns of its supervisor."""
+    """Returns the flags that pass a supervision to a control process."""
     return [f"--control_folder={supervision.folder}", f"--lifeline={supervision.lifeline}"]
 
 
 def this_command(arguments: Sequence[str]) -> list[str]:
-    """Returns what starts `platform` with these arguments once more."""
+    """Returns the command that runs `platform` with these arguments again."""
     return [sys.executable, "-m", "hotrow.cli.main", *arguments]

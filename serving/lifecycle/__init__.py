@@ -1,1 +1,1 @@
-"""Which versions are loaded and which serve."""
+"""Which versions are loaded, and which of them serve."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 
 class Stage(enum.Enum):
-    """How far a version is, as the policy sees it."""
+    """The stage of a version, as the policy sees it."""
 
     NEW = enum.auto()
     READY = enum.auto()
@@ -21,11 +21,11 @@ class Stage(enum.Enum):
 
 @dataclass(frozen=True)
 class Candidate:
-    """A version that is known.
+    """A known version.
 
     Attributes:
         version: its number.
-        stage: how far it is.
+        stage: its stage.
         aspired: whether it should serve.
     """
 
@@ -37,7 +37,7 @@ class Candidate:
 def version_to_unload(versions: Iterable[Candidate]) -> int | None:
     """Returns the version to unload next: the lowest one that is ready and no longer aspired.
 
-    None while such a version is the only one that is ready and an aspired one may still come.
+    None while it is the only ready version and an aspired one may still become ready.
     """
     known = list(versions)
     aspired = [entry for entry in known if entry.aspired]

@@ -34,12 +34,12 @@ def initial_config(options: ServeOptions) -> ModelServerConfig:
 class ConfigFilePolling:
     """Applies the file every period, changed or not, in a thread of its own.
 
-    A file that cannot be read or applied is reported, and what serves goes on; the same report is
-    made once until it changes.
+    A file that cannot be read or applied is reported, and the served models stay. A repeated report
+    is logged only once.
     """
 
     def __init__(self, options: ServeOptions, models: ServedModels) -> None:
-        """Begins, if the options ask for it."""
+        """Starts the thread, if the options set a period."""
         self._path = options.model_config_file
         self._seconds = options.model_config_file_poll_wait_seconds
         self._models = models
@@ -51,7 +51,7 @@ class ConfigFilePolling:
             self._thread.start()
 
     def stop(self) -> None:
-        """Ends it."""
+        """Ends the thread."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join()

@@ -27,13 +27,13 @@ class LimitedThreads:
             return self._most > 0
 
     def set_most(self, most: int) -> None:
-        """Changes how many work at a time; what works goes on."""
+        """Changes how many work at a time; running work continues."""
         with self._changed:
             self._most = most
             self._changed.notify_all()
 
     def run(self, work: Callable[[], None]) -> None:
-        """Begins the work as soon as there is a place for it, and returns at once."""
+        """Begins the work as soon as the limit allows, and returns at once."""
         threading.Thread(target=self._run, args=[work], name=self._name, daemon=True).start()
 
     def _run(self, work: Callable[[], None]) -> None:

@@ -26,7 +26,7 @@ def checked_manifest(version_dir: Path, store_url: str) -> str:
     manifest = version_dir / MANIFEST
     if not manifest.is_file():
         return ""
-    # Another store may have taken the place of the version's own.
+    # Another store may replace the version's own.
     without = ROWS if store_url else None
     read_sealed(version_dir, digest_bytes=DIGEST_BYTES, without=without)
     return str(manifest)

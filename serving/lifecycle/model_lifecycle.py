@@ -1,4 +1,4 @@
-"""The life of a model's versions: which are loaded, which serve, which are on their way out.
+"""The life cycle of a model's versions: which are loaded, which serve, which unload.
 
 `availability` decides what is loaded and unloaded, and in which order; a version that fails to
 load leaves the older one serving. One thread for each model polls and decides; loads and unloads
@@ -32,7 +32,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Closable(Protocol):
-    """What a loader returns: something that can be freed."""
+    """A loaded version, which can be freed; the result of a loader."""
 
     def close(self) -> None:
         """Frees it when the last request that uses it has ended."""
@@ -53,7 +53,7 @@ class State(enum.IntEnum):
 
 @dataclass(frozen=True)
 class VersionStatus:
-    """What GetModelStatus says of one version."""
+    """Status of one version, as GetModelStatus returns it."""
 
     version: int
     state: State
@@ -66,7 +66,7 @@ class LoadPolicy:
     """How often to look for versions and to try to load one.
 
     Attributes:
-        poll_seconds: time between two looks at the base path; None looks once at each source.
+        poll_seconds: time between two polls of the base path; None polls each source once.
         max_retries: further attempts after the first failed load.
         retry_seconds: time between two attempts.
     """
@@ -106,7 +106,7 @@ class _Version(Generic[T]):
 
 
 Lost = Callable[[RequestError], None]
-"""Called when a version that was loaded is gone without being unloaded, with the reason."""
+"""Called with the reason when a loaded version is lost without being unloaded."""
 
 
 class ModelLifecycle(Generic[T]):
@@ -145,20 +145,20 @@ class ModelLifecycle(Generic[T]):
         self._looked = False
         self._versions: dict[int, _Version[T]] = {}
         self._stopping = False
-        # Held from a look at what is routed until that is published.
+        # Held from reading the routed versions until the new ones are published.
         self._publishing = threading.Lock()
         self._thread = threading.Thread(target=self._run, name=f"lifecycle-{name}", daemon=True)
         self._thread.start()
 
     def aspire(self, find: FindVersions) -> None:
-        """From now on, what this finds should serve; it is asked at once, and then at each poll."""
+        """Serves the versions that `find` returns; calls it at once, and then at each poll."""
         with self._changed:
             self._find = find
             self._next_poll = 0.0
             self._changed.notify_all()
 
     def retire(self) -> None:
-        """From now on no version should serve; all unload."""
+        """Unloads all versions and aspires to none from now on."""
         with self._changed:
             self._find = None
             self._next_poll = math.inf
@@ -176,7 +176,7 @@ class ModelLifecycle(Generic[T]):
     def outcome(self) -> VersionStatus | None:
         """Returns a version that is AVAILABLE, or that failed for good; None while there is none.
 
-        As in TF Serving, the highest version that is one of both decides for the model.
+        As in TF Serving, the highest version in one of these two states decides for the model.
         """
         with self._changed:
             for number in sorted(self._versions)[::-1]:
@@ -187,7 +187,7 @@ class ModelLifecycle(Generic[T]):
         return None
 
     def settled(self, versions: set[int]) -> bool:
-        """Returns whether one version serves, and each of these that should; or has failed."""
+        """Returns whether the model has an outcome and none of these versions is still loading."""
         with self._changed:
             if not self._looked or (self._aspired and self.outcome() is None):
                 return False
@@ -219,7 +219,7 @@ class ModelLifecycle(Generic[T]):
                 self._changed.wait(self._idle_seconds())
 
     def _poll(self, find: FindVersions) -> None:
-        """Takes over which versions are aspired now."""
+        """Polls the source and replaces the aspired versions."""
         try:
             found = find()
         except Exception as err:
@@ -236,7 +236,7 @@ class ModelLifecycle(Generic[T]):
                 self._reconcile()
 
     def _reconcile(self) -> None:
-        """Brings the versions in line with which are aspired."""
+        """Brings the versions in line with the aspired ones."""
         before = self.statuses()
         for number, path in self._aspired.items():
             known = self._versions.get(number)
@@ -249,7 +249,7 @@ class ModelLifecycle(Generic[T]):
             entry.aspired = number in self._aspired
             if not entry.aspired and (entry.state is State.START or entry.waits()):
                 entry.state = State.END
-        # Everybody's threads wake up by it, this one's as well.
+        # This wakes the threads of all lifecycles, including this one.
         if self.statuses() != before:
             self._changed.notify_all()
 
@@ -300,7 +300,7 @@ class ModelLifecycle(Generic[T]):
             with self._publishing:
                 if entry.lost is not None:
                     raise entry.lost
-                # Routed to before it is reported: who reads AVAILABLE gets answers of it.
+                # Route first, then report: a client that reads AVAILABLE gets its answers.
                 self._publish({**self._routed(), entry.number: servable})
                 with self._changed:
                     entry.servable = servable
@@ -342,7 +342,7 @@ class ModelLifecycle(Generic[T]):
         )
 
     def _lose(self, entry: _Version[T], error: RequestError) -> None:
-        """Takes a version out of service that is gone; another attempt to load it may follow."""
+        """Takes a lost version out of service; another attempt to load it may follow."""
         with self._publishing:
             with self._changed:
                 if entry.state is not State.AVAILABLE:

@@ -22,7 +22,7 @@ from hotrow.serving.monitoring.metrics import Family, prometheus_name, sum_of
 from hotrow.serving.wire.status import Code, RequestError, as_request_error, cut_message, invalid
 
 _STATUS = {code.value[0]: code for code in grpc.StatusCode}
-# A reload takes one for as long as its models load.
+# A reload occupies a thread while its models load.
 _THREADS = 16
 
 R = TypeVar("R")
@@ -50,7 +50,7 @@ def model_status(
 def status_response(
     statuses: Iterable[VersionStatus],
 ) -> get_model_status_pb2.GetModelStatusResponse:
-    """Returns the message that says the state of these versions."""
+    """Returns these versions' states as a message."""
     response = get_model_status_pb2.GetModelStatusResponse()
     for status in statuses:
         entry = response.model_version_status.add(version=status.version, state=int(status.state))
@@ -79,13 +79,13 @@ def reload_config(
     families: Families,
     ended: threading.Event,
 ) -> model_management_pb2.ReloadConfigResponse:
-    """Serves the models of a configuration instead of those before; waits for the new ones.
+    """Replaces the served models by those of a configuration; waits for the new ones.
 
     Args:
         models: of the server.
-        request: with the configuration, and names of metrics whose increase is wanted.
+        request: the configuration, and names of metrics whose increase to return.
         families: returns the metrics.
-        ended: set when nobody waits for the answer any more.
+        ended: set when the client no longer waits for the answer.
 
     Raises:
         RequestError: the configuration is refused, or one of its new models failed to load.
@@ -106,7 +106,7 @@ def reload_config(
 
 
 def _values(names: Sequence[str], families: Families) -> dict[str, int]:
-    """Returns the values of metrics by the names that a client calls them, `/a/b` or `:a:b`."""
+    """Returns the values of metrics by the names that a client uses, `/a/b` or `:a:b`."""
     known = {family.name: family for family in families()} if names else {}
     return {name: sum_of(known.get(prometheus_name(name))) for name in names}
 
@@ -123,7 +123,7 @@ class ModelServer:
         self._server.start()
 
     def stop(self) -> None:
-        """Ends what runs."""
+        """Aborts running calls and ends the server."""
         self._server.stop(None).wait()
 
 

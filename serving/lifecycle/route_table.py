@@ -1,4 +1,4 @@
-"""Which version answers a request: the table that the data plane routes by, as kept here."""
+"""The control process's copy of the table by which the data plane routes requests to versions."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ class RouteTable:
         self._logging: Logging = {}
 
     def set_versions(self, model: str, versions: Mapping[int, Servable]) -> None:
-        """Requests of a model get these versions from now on."""
+        """Routes a model's requests to these versions from now on."""
         with self._changing:
             self._models = {**self._models, model: dict(versions)}
             self._publish_all()
 
     def publish_again(self) -> None:
-        """Requests go to the servables that versions answer with now."""
+        """Publishes the routes again, after a version changed the servable that answers."""
         with self._changing:
             self._publish_all()
 
     def configure(self, labels: Mapping[str, Mapping[str, int]], logging: Logging) -> None:
-        """Takes what a configuration says of all models.
+        """Sets the labels and the logging of all models.
 
         Args:
             labels: by model; a version that does not serve may have one, too.

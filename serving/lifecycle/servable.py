@@ -24,9 +24,9 @@ from hotrow.serving.wire.status import RequestError
 if TYPE_CHECKING:
     from hotrow.serving.updates.cut_follower import CutFollower
 
-# Behind the model's name in the name of the session of the second buffer, of which no name of
-# another model can be a part: kernels find their tables by it, and those of the second one may
-# have other cuts over them.
+# The second session's name is the model's name and this suffix, which no model's name contains.
+# Kernels find their tables by the session's name, and the second session may have other cuts over
+# them.
 _SECOND = "\x01second"
 
 
@@ -56,18 +56,18 @@ class Servable:
         """Loads it, with the tables of its manifest if it has one.
 
         Args:
-            data_plane: where.
+            data_plane: loads it.
             model: its name.
             version: its number.
             path: of the SavedModel.
-            options: of its session.
+            options: of its sessions.
             rows: how its rows are read, if it has some.
-            batching: how its requests run together; None: each has a run of its own.
-            warm_up: what it answers before it is returned.
-            lost: called once, when the data plane was started again and could not load it, or its
-                second session, once more.
-            publish: makes requests go to `number`, which is another one from now on.
-            counts: of cuts.
+            batching: how its requests run together; None: each runs alone.
+            warm_up: requests that it answers before it is returned.
+            lost: called once, when the restarted data plane could not load it or its second session
+                again.
+            publish: routes requests to `number` after it has changed.
+            counts: metrics of cuts.
 
         Raises:
             NotFoundError: `path` holds no SavedModel.
@@ -78,7 +78,7 @@ class Servable:
         self.version = version
         self._warm_up = warm_up
         self._lost = lost
-        self._is_lost = threading.Lock()  # taken for good by the first who says so
+        self._is_lost = threading.Lock()  # the first call of `_lose` keeps it
         if not any((path / name).is_file() for name in ("saved_model.pb", "saved_model.pbtxt")):
             raise NotFoundError(
                 f"{path} holds no SavedModel: it has no saved_model.pb; "
@@ -105,7 +105,7 @@ class Servable:
         )
         try:
             if self._rows.are_shared:
-                # Not before: a server without such a store does without its libraries.
+                # Imported only here: a server without such a store does not need its libraries.
                 from hotrow.serving.updates.cut_follower import CutFollower
 
                 self._cuts = CutFollower(model, version, self._rows, data_plane, counts)
@@ -128,13 +128,13 @@ class Servable:
 
     @property
     def number(self) -> int:
-        """Of the servable in the data plane that answers now."""
+        """Number of the servable in the data plane that answers now."""
         assert self._buffer is not None  # it is loaded
         return self._buffer.routed
 
     def close(self) -> None:
         """Frees it when its last request has ended; no route may lead to it."""
-        with contextlib.ExitStack() as stack:  # the last one first, each whatever others raise
+        with contextlib.ExitStack() as stack:  # in reverse order; an error stops none
             if self._cuts is not None:
                 stack.callback(self._cuts.delete_files)
             stack.callback(self._rows.close)
@@ -144,7 +144,7 @@ class Servable:
                 stack.callback(self._cuts.end)
 
     def _load_second(self, first: int, shown: control_pb2.ShownCut) -> int:
-        """Returns the session that takes turns with the first one, which shows this or another."""
+        """Returns the second session; a new one shows this cut, one taken over shows its own."""
         found = self._data_plane.adopt_second(first, self._lose)
         if found is not None:
             return found
@@ -156,7 +156,7 @@ class Servable:
         request.shares = first
         request.shown.CopyFrom(shown)
         request.warm_up.CopyFrom(self._warm_up)
-        # Once: who has no memory for it ends by it each time.
+        # Only one attempt: without enough memory, each one would end the process.
         return self._data_plane.load_once(request, self._lose)
 
     def _lose(self, error: RequestError) -> None:
@@ -165,7 +165,7 @@ class Servable:
 
 
 def _config(options: config_pb2.ConfigProto, name: str, version: int) -> bytes:
-    """Returns the configuration of a session whose kernels find the version's tables by it."""
+    """Returns the configuration of a session; kernels find the version's tables by its name."""
     config = config_pb2.ConfigProto()
     config.CopyFrom(options)
     config.experimental.session_metadata.name = name

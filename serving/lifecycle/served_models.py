@@ -1,4 +1,4 @@
-"""The models of a server: a configuration is applied as a whole, at the start and again later."""
+"""The models of a server: applies a whole configuration, at the start and again later."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hotrow.serving.wire.status import Code, RequestError
 Labels = Mapping[str, Mapping[str, int]]
 """Versions by label, by model."""
 
-# How often a wait looks whether anybody still waits.
+# Interval at which a wait checks whether its caller still waits.
 _LOOK_SECONDS = 0.2
 
 
@@ -38,9 +38,9 @@ class ServedModels:
     Args:
         make_lifecycle: makes the lifecycle of a model that was not configured before.
         configure: takes the labels of all models, and how their requests are logged.
-        keep: takes each configuration that is applied.
+        keep: stores each applied configuration.
         any_label: whether a new label may point to a version that does not serve.
-        looks: whether base paths are looked at, at all.
+        looks: whether base paths are polled at all.
         changed: the lock of the lifecycles, notified of every change.
     """
 
@@ -63,22 +63,22 @@ class ServedModels:
         self._applying = threading.Lock()
         self._config = ModelServerConfig()
         self._labels: Labels = {}
-        # Where the versions of each configured model come from, to see whether that changed.
+        # The sources of versions of each configured model, to detect a change.
         self._sources: dict[str, tuple[Path, VersionPolicy]] = {}
         self._lifecycles: dict[str, _Lifecycle] = {}
 
     def apply(self, config: ModelServerConfig, *, resumed: bool = False) -> list[str]:
-        """Serves these models instead of those before; returns the names of the new ones.
+        """Replaces the served models by these; returns the names of the new ones.
 
         Returns at once: models load and unload meanwhile.
 
         Args:
             config: with all of them.
-            resumed: a control process before this one has applied it, labels and all.
+            resumed: the previous control process applied it, including the labels.
 
         Raises:
-            RequestError: nothing changed, since the configuration is wrong or a label points to a
-                version that does not serve.
+            RequestError: the configuration is wrong, or a label points to a version that does not
+                serve; nothing changed.
         """
         with self._applying:
             check_transition(self._config, config)
@@ -103,7 +103,7 @@ class ServedModels:
             return [name for name in sources if name not in before]
 
     def wait_until_available(self, models: list[str], given_up: Callable[[], bool]) -> bool:
-        """Returns whether each of these has a version that serves; waits until each has, or failed.
+        """Waits until each of these models serves; returns False if `given_up` ended the wait.
 
         Args:
             models: their names.
@@ -132,10 +132,10 @@ class ServedModels:
     def wait_until_settled(
         self, routed: Mapping[str, set[int]], given_up: Callable[[], bool], most_seconds: float
     ) -> None:
-        """Waits until what served under a control process before this one does so again.
+        """Waits until the versions that the previous control process served do so again.
 
         Args:
-            routed: the versions, by model; none when nothing is left of them.
+            routed: those versions, by model; empty if there are none.
             given_up: ends the wait when it returns True.
             most_seconds: the longest wait; versions that fail or are gone end it, too.
         """

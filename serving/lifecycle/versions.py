@@ -1,4 +1,4 @@
-"""Which versions of a model are on disk and should serve.
+"""Which versions of a model are on disk, and which of them should serve.
 
 Versions are the children of its base path whose names are numbers; its policy chooses among them.
 """
@@ -42,7 +42,7 @@ class VersionSource:
         ignored, so a version may be written under another name and renamed when it is whole.
 
         Returns:
-            None when the base path cannot be read; none when it holds no version.
+            None when the base path cannot be read; empty when it holds no version.
         """
         saying: list[str] = []
         try:
@@ -107,4 +107,4 @@ class VersionSource:
 
 
 FindVersions = Callable[[], Mapping[int, Path] | None]
-"""Returns the versions that should serve; None: not known now, which changes nothing."""
+"""Returns the versions that should serve; None: unknown now, so nothing changes."""

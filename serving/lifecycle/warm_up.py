@@ -1,7 +1,7 @@
 """Requests that a version answers before clients reach it.
 
-Those of its file, as TensorFlow Serving reads it; and where it has none, zeros for each signature
-whose run changes nothing, since the first run of a signature takes tens of milliseconds.
+They come from the version's file, as in TensorFlow Serving. A version without the file runs each
+signature that changes no state on zeros, since a first run takes tens of milliseconds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MOST_RECORDS = 1000
 
 
 def warm_up(options: WarmUpOptions, model: str, version_dir: Path) -> control_pb2.WarmUp:
-    """Returns what a version answers first.
+    """Returns the requests that a version answers before it serves.
 
     Raises:
         RequestError: the file is damaged, has too many records, or one of another kind.

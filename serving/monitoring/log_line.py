@@ -1,8 +1,8 @@
 """A line of the server's log: read as any of its processes writes it, written in one form.
 
-Everything that a server's processes say on standard error comes by here: our lines, Python's
-warnings, and what TensorFlow, gRPC and the C library print. TensorFlow's own form is the text
-form, since tools that read tensorflow_model_server's log know it:
+Everything that a server's processes write to standard error passes through here: our lines,
+Python's warnings, and what TensorFlow, gRPC and the C library print. TensorFlow's own form is the
+text form, since tools that read tensorflow_model_server's log expect it:
 
     2026-11-23 15:04:05.123456: I hotrow/serving/lifecycle/servable.py:31] m: version 3 is available
 
@@ -39,9 +39,9 @@ _ABSEIL = re.compile(
     r"(?P<file>[^\]\s]+:\d+)\] (?P<message>.*)",
     re.DOTALL,
 )
-# What tensorflow_model_server ends with, and what every other command of ours ends with.
+# Begins the final error of tensorflow_model_server, and of our other commands.
 _LAST_WORDS = re.compile(r"(Failed to start server\. )?Error: ")
-# A message of several lines is one line on its way from a process to the log.
+# Stands for a line break in a message while it goes from a process to the log.
 _LINE_BREAK = "\x1e"
 
 
@@ -52,8 +52,8 @@ class LogLine:
     Attributes:
         time: when it was written, or else read.
         level: D, I, W, E or F, as TensorFlow writes it.
-        file: and line of the source, or what is known of it; "": the last words of a command,
-            which the text form shows as they are.
+        file: source file and line, as far as known; "": the final error of a command, which the
+            text form prints unchanged.
         message: may have line breaks.
     """
 
@@ -64,16 +64,16 @@ class LogLine:
 
     @classmethod
     def now(cls, level: str, file: str, message: str) -> LogLine:
-        """Returns a line of this moment."""
+        """Returns a line with the current time."""
         return cls(datetime.now(UTC), level, file, message)
 
     @classmethod
     def parse(cls, text: str) -> LogLine:
-        """Returns what a process wrote.
+        """Returns the line that a process wrote.
 
         Args:
-            text: a line, without its end. In no known form it is a warning: libraries that print
-                what they have to say do so when something is wrong.
+            text: a line without its line end. A line in no known form counts as a warning:
+                libraries print directly when something is wrong.
         """
         text = text.replace(_LINE_BREAK, "\n")
         if _LAST_WORDS.match(text):
@@ -84,7 +84,7 @@ class LogLine:
         return cls(_time(found.groupdict()), found["level"], found["file"], found["message"])
 
     def component(self) -> str:
-        """Returns the room that wrote it, as in `serving.lifecycle`, or the library."""
+        """Returns the component that wrote it, as in `serving.lifecycle`, or the library."""
         path = self.file.partition(":")[0]
         if path.startswith("hotrow/"):
             parts = path.removeprefix("hotrow/").partition(".")[0].split("/")
@@ -128,7 +128,7 @@ class LineFormatter(logging.Formatter):
 
 
 def _time(found: Mapping[str, str | None]) -> datetime:
-    """Returns when a line was written; that is now where it does not say so."""
+    """Returns when a line was written; the current time if the line has none."""
     with contextlib.suppress(ValueError, OverflowError, OSError):
         if text := found.get("time"):
             return datetime.strptime(text, _TIME).astimezone(UTC)

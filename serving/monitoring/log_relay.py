@@ -1,7 +1,7 @@
-"""What the processes of a server say on standard error, written in one form by their supervisor.
+"""Standard error of a server's processes, written in one form by their supervisor.
 
-The supervisor is the process that neither crashes with a model nor is started again, so that
-nothing is lost of what the others say as they end.
+The supervisor neither crashes with a model nor restarts, so the last lines of the other processes
+are not lost.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from types import TracebackType
 
 from hotrow.serving.monitoring.log_line import LineFormatter, LogLine
 
-# For what is left in the pipe when all have ended.
+# To read what is left in the pipe after all processes have ended.
 _LAST_READ_SECONDS = 2.0
 # A line that is longer is written in pieces.
 _MAX_LINE_BYTES = 1 << 20
@@ -42,14 +42,14 @@ class LogRelay:
         self._thread.start()
 
     def write(self, line: LogLine) -> None:
-        """Writes a line in one piece. Without a reader, or without room on its disk, it is lost."""
+        """Writes a line in one piece; drops it without a reader or without room on the disk."""
         data = f"{line.written(self._form)}\n".encode(errors="backslashreplace")
         with self._lock, contextlib.suppress(OSError):
             while data:
                 data = data[os.write(sys.stderr.fileno(), data) :]
 
     def close(self) -> None:
-        """Returns when everything that was said is written."""
+        """Returns when every line has been written."""
         os.close(self.descriptor)
         self._thread.join(_LAST_READ_SECONDS)
 

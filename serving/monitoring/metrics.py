@@ -1,4 +1,4 @@
-"""Counters, gauges and histograms by labels, and the text in which Prometheus reads them.
+"""Counters, gauges and histograms with labels, and the text in which Prometheus reads them.
 
 The text is TF Serving's (`prometheus_exporter.cc`), with `# HELP` lines; families by name.
 """
@@ -17,13 +17,13 @@ Labels = tuple[str, ...]
 
 # Of latencies in microseconds: TF Serving's 10 * 1.8^i.
 LATENCY_BOUNDS = tuple(10 * 1.8**i for i in range(33))
-# Some labels come from clients; with more values than these, all further ones are one.
+# Clients choose some labels; beyond this number, all further label values share one cell.
 _MOST_CELLS = 4096
 _OTHER = "other"
 
 
 class Kind(enum.Enum):
-    """What the text calls a family."""
+    """The type of a family, as the text names it."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -37,7 +37,7 @@ class Cell:
     Attributes:
         count: a counter's or gauge's value, or how many values a histogram has.
         sum: of a histogram's values.
-        buckets: values below each bound, not cumulative, and one more of the rest.
+        buckets: number of values below each bound, not cumulative, and of those above all bounds.
     """
 
     count: int = 0
@@ -47,7 +47,7 @@ class Cell:
 
 @dataclass
 class Family:
-    """Cells under one name. Not safe for several threads.
+    """Cells under one name. Not thread-safe.
 
     Attributes:
         name: as in the text.
@@ -75,7 +75,7 @@ class Family:
             cell.count += int(value)
 
     def merge(self, cells: Mapping[Labels, Cell]) -> None:
-        """Adds what was counted elsewhere under the same name."""
+        """Adds counts made elsewhere under the same name."""
         for labels, other in cells.items():
             cell = self._cell(labels)
             cell.count += other.count
@@ -83,7 +83,7 @@ class Family:
             cell.buckets = [a + b for a, b in zip(cell.buckets, other.buckets, strict=True)]
 
     def negated(self) -> Family:
-        """Returns what takes these counts away when it is added."""
+        """Returns the family with negated counts: adding it subtracts these."""
         cells = {
             labels: Cell(-cell.count, -cell.sum, [-count for count in cell.buckets])
             for labels, cell in self.cells.items()
@@ -100,7 +100,7 @@ class Family:
 
 
 def merged(families: Iterable[Family]) -> list[Family]:
-    """Returns families of their own with those of the same name added up, by name."""
+    """Returns new families by name; families of the same name are added up."""
     by_name: dict[str, Family] = {}
     for family in families:
         own = by_name.setdefault(
@@ -111,7 +111,7 @@ def merged(families: Iterable[Family]) -> list[Family]:
 
 
 def prometheus_name(name: str) -> str:
-    """Returns what Prometheus calls a metric of TensorFlow: `:a:b` for `/a/b`."""
+    """Returns Prometheus's name of a TensorFlow metric: `:a:b` for `/a/b`."""
     return re.sub(r"[^A-Za-z0-9_]", ":", name)
 
 
@@ -133,7 +133,7 @@ def prometheus_text(families: Iterable[Family]) -> str:
             pairs = [
                 f'{name}="{_escaped(value)}"'
                 for name, value in zip(family.label_names, labels, strict=True)
-                if value  # Prometheus takes an empty one for none
+                if value  # Prometheus treats an empty label as absent
             ]
             if family.kind is Kind.HISTOGRAM:
                 lines += _histogram_lines(family, pairs, cell)

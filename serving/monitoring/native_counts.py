@@ -1,4 +1,4 @@
-"""What hotrow-server has counted, also before it ended and was started again."""
+"""Counts of hotrow-server, including those from before a restart."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from hotrow.serving.monitoring.metrics import Cell, Family, Kind, merged
 
 
 class NativeCounts:
-    """Counts that never go back.
+    """Counts that never decrease.
 
-    What a process counted between the last look and its end is lost.
+    The counts of a process between the last read and its end are lost.
 
     Args:
         ask: returns the counts of the process that runs now; None when it does not answer.
-        from_now: whether to leave out what it has counted so far. REST's counts begin anew with
-            the control process, and what is half of a sum must not go on when the other half
-            begins anew.
+        from_now: whether to leave out the counts so far. REST's counts restart with the control
+            process; where a metric adds both, both must restart together.
     """
 
     def __init__(
@@ -48,7 +47,7 @@ class NativeCounts:
 
 
 def _without_gauges(families: list[Family]) -> list[Family]:
-    """Returns what may be added up: a gauge is of one process, and of now."""
+    """Returns the families that add up; a gauge belongs to one process and to now."""
     return [family for family in families if family.kind is not Kind.GAUGE]
 
 

@@ -1,4 +1,4 @@
-"""The ASGI application of the REST port: what is about HTTP, not about a request's meaning."""
+"""The ASGI application of the REST port: HTTP itself, not the meaning of a request."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _CLOSE = {"Connection": "close"}
 
 @dataclass(frozen=True)
 class RestLimits:
-    """What one client may ask for.
+    """Limits of one request.
 
     Attributes:
         max_threads: requests answered at a time; None means 4 for each CPU.
         max_body_bytes: longest body, uncompressed.
-        read_seconds: within which a body must have come, and a second more for each 1000 bytes.
+        read_seconds: time for a body to arrive, plus a second for each 1000 bytes.
     """
 
     max_threads: int | None
@@ -46,11 +46,11 @@ class RestApp:
     """Reads a request whole and hands it to the handler in a thread.
 
     Args:
-        handler: knows what paths below /v1/ mean.
-        health: answers beside it, also when all threads are busy.
+        handler: handles paths below /v1/.
+        health: handles health checks, also when all threads are busy.
         limits: of requests.
         cors: whether every reply carries the headers that let browsers read it.
-        metrics: path of the metrics and what returns the page; None without them.
+        metrics: path of the metrics page and the function that returns it; None: no page.
 
     Attributes:
         limits: of requests.
@@ -123,7 +123,7 @@ class RestApp:
         return self._reply(reply.status, content, replied)
 
     def _refusal(self, status: int, message: str) -> Response:
-        # What is left of the body is not read.
+        # The rest of the body is not read.
         return self._reply(status, error_text(message).encode(), _CLOSE)
 
     def _reply(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> Response:

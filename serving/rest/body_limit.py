@@ -1,4 +1,4 @@
-"""The body of a request, read with a limit to its length and to its slowness."""
+"""The body of a request, read within a limit of length and a limit of time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 from starlette.requests import Request
 
-# Of a body that takes longer than the time all requests have.
+# Least rate of a body that takes longer than the base time.
 _LEAST_BYTES_PER_SECOND = 1000
 
 
@@ -24,13 +24,13 @@ async def read_body(request: Request, most_bytes: int, seconds: float) -> bytes:
     """Returns the body as it was sent.
 
     Args:
-        request: whose body has not been read.
-        most_bytes: that it may have.
-        seconds: within which it must have come, and one more for each 1000 bytes.
+        request: its body has not been read.
+        most_bytes: limit of the body's length.
+        seconds: time for the body to arrive, plus one second for each 1000 bytes.
 
     Raises:
         BodyTooLongError: it is longer; not all of it has been read.
-        TimeoutError: it comes too slowly.
+        TimeoutError: it arrives too slowly.
         ClientDisconnect: the client has gone.
     """
     declared = request.headers.get("content-length", "")

@@ -12,21 +12,21 @@ from hotrow.serving.wire.status import invalid
 
 # A smaller reply is not worth it.
 _LEAST_REPLY_BYTES = 1024
-# Of gzip; more costs much time for little.
+# Level of gzip; a higher one costs much time and saves little.
 _LEVEL = 1
 
 
 def decoded(body: bytes, coding: str, most_bytes: int) -> bytes:
-    """Returns a request's body uncompressed; as it is when the coding is unknown, as TF Serving.
+    """Returns a request's body uncompressed; unchanged for an unknown coding, as TF Serving does.
 
     Args:
         body: as sent.
         coding: the Content-Encoding.
-        most_bytes: that it may have.
+        most_bytes: limit of the uncompressed body.
 
     Raises:
-        RequestError: INVALID_ARGUMENT when it is not of this coding.
-        BodyTooLongError: it has more bytes.
+        RequestError: INVALID_ARGUMENT when the body is not in this coding.
+        BodyTooLongError: it has more bytes than allowed.
     """
     coding = coding.strip().lower()
     if coding not in ("gzip", "zstd"):
@@ -86,7 +86,7 @@ def encoded(body: bytes, accepted: str) -> tuple[bytes, str]:
 
 
 def _weights(accepted: str) -> dict[str, float]:
-    """Returns how much a client wants each coding that it names; `*` is not taken for one."""
+    """Returns the client's weight (q) of each coding that it names; `*` is no wildcard here."""
     weights = {}
     for part in accepted.split(","):
         coding, _, parameter = part.partition(";")

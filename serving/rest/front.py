@@ -1,4 +1,4 @@
-"""The REST port, put together. What it imports takes a quarter of a second."""
+"""The REST port, put together. Its imports take a quarter of a second."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ def start_rest(
     metrics_path: str | None,
     tls: Tls | None,
 ) -> RestServer:
-    """Answers REST requests on a port that was taken.
+    """Answers REST requests on a port that is already bound.
 
     Args:
-        taken: the port; closed with the server.
+        taken: the bound port; closed with the server.
         options: of the whole server.
         models: what it serves.
         data_plane: answers predictions.
-        routes: where they go.
+        routes: where predictions go.
         monitoring: counts requests, and makes the page for Prometheus.
         stale: returns the models whose store cannot be followed.
-        metrics_path: of that page; None: there is none.
+        metrics_path: path of that page; None: no page.
         tls: of the port.
 
     Raises:
-        UnavailableError: another process listens on the port since it was taken, or the server
-            does not start.
+        UnavailableError: another process listens on the port by now, or the server does not
+            start.
     """
     handler = RestHandler(
         Gateway(data_plane.channel(), routes),

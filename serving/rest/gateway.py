@@ -1,4 +1,4 @@
-"""What REST asks the data plane: requests and replies are TF Serving's messages."""
+"""REST's calls to the data plane; requests and replies are TF Serving's messages."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tensorflow_serving.apis import (
 from hotrow.serving.lifecycle.route_table import RouteTable
 from hotrow.serving.wire.status import Code, RequestError, from_rpc_error, invalid
 
-# How much longer than a run its call may take: what TensorFlow says of a run that was ended is
-# worth waiting for.
+# Extra time of a call over that of its run, so that TensorFlow's own error for a run past its
+# deadline arrives.
 _GRACE_SECONDS = 5.0
-# A version may leave between the look at its signature and the request.
+# A version may be unloaded after its signature was read and before the request.
 _ATTEMPTS = 3
 # Trailing metadata that is for clients.
 _METADATA_PREFIX = "x-hotrow-"
@@ -32,7 +32,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Answer(Generic[R]):
-    """What the service answers.
+    """An answer of the service.
 
     Attributes:
         response: the message.
@@ -44,11 +44,11 @@ class Answer(Generic[R]):
 
 
 class Gateway:
-    """Asks PredictionService; every method raises `RequestError` as the service refuses.
+    """Calls PredictionService; every method raises the service's refusals as `RequestError`.
 
     Args:
         channel: to the data plane.
-        routes: whose signatures say how JSON becomes tensors.
+        routes: their signatures define how JSON becomes tensors.
     """
 
     def __init__(self, channel: grpc.Channel, routes: RouteTable) -> None:
@@ -66,8 +66,8 @@ class Gateway:
 
         Args:
             request: with its spec.
-            signature_name: resolved.
-            read_inputs: fills the request's inputs by a signature's.
+            signature_name: the resolved name.
+            read_inputs: fills the request's inputs according to a signature's.
             timeout_seconds: of the run.
         """
         asked = model_pb2.ModelSpec()
@@ -110,7 +110,7 @@ class Gateway:
 
 def _ask(method: grpc.UnaryUnaryMultiCallable, request: Any, timeout_seconds: float) -> Answer[Any]:
     sent = (
-        # Messages are not cut, as they are for gRPC's clients.
+        # Error messages are not truncated here, unlike for gRPC's clients.
         ("x-hotrow-whole-messages", "1"),
         ("x-hotrow-run-millis", str(max(1, int(1000 * timeout_seconds)))),
     )

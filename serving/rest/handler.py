@@ -73,7 +73,7 @@ class Reply:
 
 @dataclass
 class _Asked:
-    """What a request is for, as far as its path says, and the metadata of its answer."""
+    """The target of a request, as far as its path names it, and the metadata of its answer."""
 
     model: str = ""
     method: str = ""
@@ -235,7 +235,7 @@ def _plain(message: Any) -> Any:
 
 
 def error_text(message: str) -> str:
-    """Returns the JSON of a refusal; bytes of the request that are no UTF-8 are replaced in it."""
+    """Returns the JSON of a refusal; replaces bytes of the request that are not UTF-8."""
     message = message.encode("utf-8", BYTES_IN_STRING).decode("utf-8", "replace")
     return f'{{ "error": {write_string(message)} }}'
 

@@ -12,11 +12,11 @@ READY = "/v1/health/ready"
 
 
 class Health:
-    """Answers at once, whatever other requests do.
+    """Answers at once, whatever other requests are running.
 
     Args:
         statuses: returns the versions of each model.
-        answers: whether the process that answers predictions is there.
+        answers: whether the process that answers predictions runs.
         stale: returns the models whose store cannot be followed.
     """
 
@@ -37,8 +37,8 @@ class Health:
     def ready(self) -> tuple[int, bytes]:
         """Returns HTTP status and body: 200 when every model has a version that serves.
 
-        A store that is away is named, and does not make it 503: cached rows serve on, and servers
-        that share the store would all be taken out at once.
+        The body names models whose store is unreachable, but the status stays 200: cached rows
+        still serve, and otherwise all servers of that store would be taken out at once.
         """
         waiting = [
             name

@@ -1,4 +1,4 @@
-"""HTTP/1.1 of uvicorn, with an end to connections whose headers do not come."""
+"""uvicorn's HTTP/1.1, which also closes connections whose headers do not arrive."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def protocol_with_header_timeout(seconds: float) -> type[H11Protocol]:
 
         def _give_up(self) -> None:
             self._timer = None
-            # A request may have ended meanwhile; the time between two is uvicorn's to watch.
+            # The request may have ended meanwhile; uvicorn limits the time between two.
             if self.conn.their_state is h11.IDLE and self.timeout_keep_alive_task is None:
                 self.transport.write(_TOO_SLOW)
                 self.transport.close()
@@ -57,12 +57,12 @@ def protocol_with_header_timeout(seconds: float) -> type[H11Protocol]:
 
 
 class _ClientLogger(logging.LoggerAdapter[logging.Logger]):
-    """Names the client in each line."""
+    """Adds the client's address to each line."""
 
     def __init__(self, logger: logging.Logger, client: tuple[str, int] | None) -> None:
         super().__init__(logger)
         host, port = client or ("unknown", 0)
-        host = host.removeprefix("::ffff:")  # IPv4, as the socket of both shows it
+        host = host.removeprefix("::ffff:")  # IPv4 on a dual-stack socket
         self._client = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self.level = logger.level
 

@@ -1,4 +1,4 @@
-"""The HTTP server of the REST wire: uvicorn in a thread of its own, on a socket bound before."""
+"""The HTTP server of the REST port: uvicorn in a thread of its own, on a socket already bound."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hotrow.serving.rest.app import RestApp
 from hotrow.serving.rest.http_protocol import protocol_with_header_timeout
 
 _BACKLOG = 1024
-# Of a connection between two requests; clients keep some open and do not expect them to go.
+# Idle time of a connection between two requests; clients keep some open for reuse.
 _IDLE_SECONDS = 75
 
 
@@ -40,12 +40,12 @@ class RestServer:
 
         Args:
             app: answers them.
-            header_seconds: within which the headers of a request must have come.
+            header_seconds: time for the headers of a request to arrive.
             tls: None for plain HTTP.
 
         Raises:
-            UnavailableError: another process listens on the port since it was taken, or the
-                server does not start.
+            UnavailableError: another process listens on the port by now, or the server does not
+                start.
         """
         try:
             self._socket.listen(_BACKLOG)
@@ -58,7 +58,7 @@ class RestServer:
                 app,
                 http=protocol_with_header_timeout(header_seconds),
                 log_level="warning",
-                log_config=None,  # as every other line
+                log_config=None,  # lines have the form of all others
                 access_log=False,
                 lifespan="off",
                 server_header=False,
@@ -77,7 +77,7 @@ class RestServer:
         self._server, self._thread = server, thread
 
     def stop(self, drain_seconds: float) -> None:
-        """Takes no new request, and returns when the running ones ended or the time is up."""
+        """Refuses new requests; returns when the running ones have ended or the time is up."""
         if self._server is not None and self._thread is not None:
             self._server.should_exit = True
             self._thread.join(drain_seconds)

@@ -31,7 +31,7 @@ _FIELDS = {
     types_pb2.DT_BOOL: "bool_val",
 } | {dtype: field for dtype, (field, _, _) in _INTEGERS.items()}
 
-# Those whose values travel as an array: in range as they are, one JSON kind each.
+# Data types whose values become an array at once: all in range, all of one JSON kind.
 _ARRAYS: dict[int, type[np.generic]] = {
     types_pb2.DT_FLOAT: np.float32,
     types_pb2.DT_DOUBLE: np.float64,
@@ -129,7 +129,7 @@ def _as_array(values: list[Any], dtype: type[np.generic]) -> np.ndarray[Any, Any
 
 
 def _leaves(values: list[Any], dtype: int) -> list[Any] | None:
-    """Returns what `_leaf` does for each of many plain values; None: it has to look at each."""
+    """Returns the results of `_leaf` for many plain values; None: call it for each value."""
     kinds = set(map(type, values))
     if dtype in (types_pb2.DT_FLOAT, types_pb2.DT_DOUBLE):
         if kinds <= {float}:

@@ -16,7 +16,7 @@ import orjson
 
 from hotrow.serving.wire.status import invalid
 
-# Bytes that are no UTF-8 travel through Python strings in this way, and come back unchanged.
+# Python strings carry bytes that are not UTF-8 in this way and return them unchanged.
 BYTES_IN_STRING = "surrogateescape"
 NESTED_TOO_DEEPLY = "JSON Parse error: the value is nested too deeply"
 
@@ -90,7 +90,7 @@ def kind_name(value: Any) -> str:
 
 
 def write_string(value: bytes | str) -> str:
-    """Returns a quoted string; bytes that are no UTF-8 stay what they are."""
+    """Returns a quoted string; keeps bytes that are not UTF-8."""
     text = value if isinstance(value, str) else value.decode("utf-8", BYTES_IN_STRING)
     return json.dumps(text, ensure_ascii=False)
 
@@ -99,7 +99,7 @@ def write_float(value: float, single: bool) -> str:
     """Returns a number that reads back as the same value, and as a float ("2.0", not "2").
 
     Args:
-        value: the number; may be NaN or infinite, which JSON proper does not know.
+        value: the number; may be NaN or infinite, which standard JSON lacks.
         single: whether it is a float32 (9 digits at most), else float64 (17).
     """
     if math.isnan(value):

@@ -1,4 +1,4 @@
-"""The REST port, taken before anything slow begins."""
+"""The REST port, bound before anything slow begins."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hotrow.errors import UnavailableError
 
 
 def take_port(port: int) -> socket.socket:
-    """Returns a socket bound to a TCP port of every interface; nobody listens on it yet.
+    """Returns a socket bound to a TCP port of every interface; it does not listen yet.
 
     Raises:
         UnavailableError: the port is taken or not allowed.
@@ -22,15 +22,15 @@ def take_port(port: int) -> socket.socket:
 
 
 def _bound_socket(port: int) -> socket.socket:
-    """Returns a socket at a port of every interface: of IPv6 and IPv4, or of what there is."""
+    """Returns a socket at a port of every interface: IPv6 and IPv4, or IPv4 alone."""
     if socket.has_dualstack_ipv6():
         return _bound(socket.AF_INET6, "::", port)
     return _bound(socket.AF_INET, "0.0.0.0", port)
 
 
 def _bound(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
-    # With the protocol named: asyncio sets TCP_NODELAY on no other connections, and a reply's body
-    # then waits 40 ms for the client to acknowledge its head.
+    # The protocol must be given: otherwise asyncio does not set TCP_NODELAY, and a reply's body
+    # waits 40 ms for the client to acknowledge its headers.
     taken = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

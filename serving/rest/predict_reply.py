@@ -89,7 +89,7 @@ def _row_count(arrays: Mapping[str, Array]) -> int:
 
 
 def _writer(name: str, dtype: int) -> Callable[[Any], str]:
-    """Returns what writes one value of a tensor."""
+    """Returns the function that writes one value of a tensor."""
     if dtype == types_pb2.DT_FLOAT:
         return lambda value: write_float(value, single=True)
     if dtype == types_pb2.DT_DOUBLE:

@@ -1,4 +1,4 @@
-"""What Prometheus reads: hotrow-server's counts, REST's, and the state of models."""
+"""The metrics page: hotrow-server's counts, REST's counts, and the states of models."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Statuses = Callable[[], Mapping[str, Sequence[VersionStatus]]]
 
 
 def read_metrics_path(path: str) -> str | None:
-    """Returns where a file of `--monitoring_config_file` wants the metrics; None for nowhere.
+    """Returns the path of metrics in a `--monitoring_config_file`; None: no metrics.
 
     Raises:
         NotFoundError: the file cannot be read.
@@ -74,7 +74,7 @@ class Monitoring:
             model: its model, "" when it names none.
             method: "predict", "classify", "regress", or "" for others.
             code: of the answer.
-            micros: it took; counted for successes.
+            micros: its duration; recorded for successes only.
         """
         with self._lock:
             self._requests.add((model, code.name))
@@ -93,7 +93,7 @@ class Monitoring:
         return prometheus_text(self.families())
 
     def _version_states(self) -> Family:
-        """Returns 1 for the state that each version is in."""
+        """Returns a gauge that is 1 for the state of each version."""
         states = Family(
             "hotrow_model_version_state", Kind.GAUGE, ("model_name", "version", "state")
         )

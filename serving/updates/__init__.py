@@ -1,1 +1,1 @@
-"""Incremental updates: followed in a store, and shown."""
+"""Incremental updates: followed in a store, and shown by servables."""

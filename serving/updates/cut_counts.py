@@ -1,4 +1,4 @@
-"""What cuts are shown, for Prometheus."""
+"""Metrics of the cuts that versions show."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LABELS = ("model_name", "version")
 
 @dataclass
 class _Shown:
-    """Of a version: of its rows, of the training, and whether they may be old."""
+    """A version's state: version of its rows, step of training, whether rows may be old."""
 
     version: int = 0
     step: int = 0
@@ -28,7 +28,7 @@ class CutCounts:
         self._shown: dict[tuple[str, str], _Shown] = {}
 
     def show(self, model: str, version: int, rows: int, step: int) -> None:
-        """Notes what a version shows from now on.
+        """Records what a version shows from now on.
 
         Args:
             model: its name.
@@ -46,7 +46,7 @@ class CutCounts:
             self._taken.add((model, str(version)))
 
     def set_stale(self, model: str, version: int, stale: bool) -> None:
-        """Notes whether a version cannot receive cuts now."""
+        """Records whether a version cannot receive cuts now."""
         with self._lock:
             self._of(model, version).stale = stale
 
@@ -56,12 +56,12 @@ class CutCounts:
             return sorted({model for (model, _), shown in self._shown.items() if shown.stale})
 
     def forget(self, model: str, version: int) -> None:
-        """Forgets what a version shows, which is unloaded."""
+        """Removes the metrics of a version that is unloaded."""
         with self._lock:
             self._shown.pop((model, str(version)), None)
 
     def families(self) -> list[Family]:
-        """Returns all of it."""
+        """Returns all metrics."""
         versions = Family("hotrow_cut_version", Kind.GAUGE, _LABELS)
         steps = Family("hotrow_cut_step", Kind.GAUGE, _LABELS)
         stale = Family("hotrow_cuts_are_stale", Kind.GAUGE, _LABELS)

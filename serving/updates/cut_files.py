@@ -1,4 +1,4 @@
-"""Cuts as files that the executable reads: rows and weights, each whole or not there."""
+"""Cuts as files that the executable reads: rows and weights, each file complete or absent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hotrow.store.row_store import Place
 
 _ROWS, _DENSE, _UNFINISHED = ".rows", ".dense", ".unfinished"
-# Of the store at a time: more would take long enough to be taken for silence.
+# Blocks read from the store at a time: reading more would look like a silent store.
 _BLOCKS_AT_ONCE = 8
 
 Asking = Callable[[], AbstractContextManager[None]]
@@ -26,25 +26,25 @@ Asking = Callable[[], AbstractContextManager[None]]
 
 
 class CutFiles:
-    """The files of one version; a control process finds those of the one before it.
+    """The files of one version; a new control process finds those of the previous one.
 
     Args:
-        folder: of theirs; is made.
+        folder: of the files; created if missing.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        for path in folder.glob(f"*{_UNFINISHED}"):  # of one that was killed
+        for path in folder.glob(f"*{_UNFINISHED}"):  # left by a killed process
             _delete(path)
 
     def write(self, bound: BoundRows, wanted: WantedCuts, asking: Asking) -> control_pb2.ShownCut:
-        """Writes what is not there yet; returns where all is.
+        """Writes missing files; returns the state with the paths of all its files.
 
         Args:
-            bound: the rows that the cuts change, whose store has them.
-            wanted: what to show.
-            asking: is entered for each wait for the store.
+            bound: the rows that the cuts change; their store has the cuts.
+            wanted: the state to show.
+            asking: entered for each wait for the store.
 
         Raises:
             DataLossError: a block is missing or damaged.
@@ -59,7 +59,7 @@ class CutFiles:
         return shown
 
     def keep(self, shown: Iterable[control_pb2.ShownCut]) -> None:
-        """Deletes what none of these names."""
+        """Deletes files that none of these states names."""
         named = set()
         for cut in shown:
             named |= {Path(layer.blocks) for layer in cut.layers}
@@ -69,7 +69,7 @@ class CutFiles:
                 _delete(path)
 
     def close(self) -> None:
-        """Deletes all."""
+        """Deletes all files."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _rows(self, bound: BoundRows, cut: CutRecord, asking: Asking) -> Path:

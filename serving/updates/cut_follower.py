@@ -25,26 +25,26 @@ from hotrow.store.generations import Generations
 
 _LOG = logging.getLogger(__name__)
 
-# Between two looks at the record of the model.
+# Between two reads of the model's record.
 _LOOK_SECONDS = 0.1
-# Between two looks whether cuts were folded that lie over the rows of the store.
+# Between two checks whether the overlaid cuts have been folded.
 _FOLD_SECONDS = 0.5
-# Of cuts that are forgotten while they are read, before a version is loaded.
+# Attempts to read cuts before a version is loaded; each fails if a cut is removed meanwhile.
 _MOST_READS = 20
-# After a failure; doubled while the same cut is not taken.
+# After a failure; doubled while the same cut fails.
 _RETRY_SECONDS = 0.5
 _LONGEST_RETRY_SECONDS = 8.0
-# After one that the executable ended by: requests fail each time until it has started again.
+# After a cut that ended the executable: requests fail each time until it has restarted.
 _LONGEST_CRASH_RETRY_SECONDS = 60.0
 
 
 class CutFollower:
-    """Brings cuts from the store of a version to its servables, in a thread.
+    """Brings cuts from a version's store to its servables, in a thread.
 
     Args:
         model: name of the version's model.
         version: its number.
-        rows: its rows, in a store that is shared.
+        rows: its rows, in a shared store.
         data_plane: has the servables.
         counts: of cuts.
     """
@@ -61,15 +61,15 @@ class CutFollower:
         self._version = version
         self._rows = rows
         self._data_plane = data_plane
-        # The next control process finds it by its name, which is no path, however long the model's.
+        # A hash: the next control process finds the folder, whatever the model's name contains.
         name = f"{hashlib.sha256(model.encode()).hexdigest()[:16]}-{version}"
         self._files = CutFiles(data_plane.folder / "cuts" / name)
         self._counts = counts
         self._buffer: DoubleBuffer | None = None
-        self._away = False  # as was said
-        self._refused = ""  # why, as was said
+        self._away = False  # as logged last
+        self._refused = ""  # the reason logged last
         self._noted = 0
-        # Of the model's record when all was taken, and when to look at the cuts all the same.
+        # The model's record at the last complete look, and when to read cuts even if it is equal.
         self._seen: tuple[int, int] | None = None
         self._due = math.inf
         self._retry: tuple[int, float] = (0, 0.0)  # version of the cut, seconds
@@ -78,7 +78,7 @@ class CutFollower:
         self._thread: threading.Thread | None = None
 
     def newest(self) -> control_pb2.ShownCut:
-        """Returns what a version that is loaded now begins with.
+        """Returns the state that a newly loaded version begins with.
 
         Raises:
             HotrowError: the store does not answer, or the cut is damaged.
@@ -91,21 +91,21 @@ class CutFollower:
             try:
                 return self._files.write(bound, wanted, contextlib.nullcontext)
             except DataLossError:
-                # Unless an exporter has forgotten one while it was read.
+                # Raised again, unless an exporter removed a cut while it was read.
                 before, cuts = cuts, cuts_of(bound.store.records, bound.generation)
                 if cuts == before:
                     raise
         raise UnavailableError(f"cuts of {self._model} are forgotten faster than they are read")
 
     def follow(self, buffer: DoubleBuffer) -> None:
-        """Begins to look for cuts, for these servables."""
+        """Starts to follow cuts for these servables."""
         self._buffer = buffer
         self._silence = StoreSilence(self._report_silence)
         self._thread = threading.Thread(target=self._run, name="cuts", daemon=True)
         self._thread.start()
 
     def end(self) -> None:
-        """Looks no more; a cut that is being taken is taken first."""
+        """Stops; finishes a cut that is being taken first."""
         self._closed.set()
         if self._thread is not None:
             self._thread.join()
@@ -114,17 +114,17 @@ class CutFollower:
         self._counts.forget(self._model, self._version)
 
     def delete_files(self) -> None:
-        """Deletes the files of cuts; no servable is to be loaded with them any more."""
+        """Deletes the files of cuts; no servable may be loaded with them afterwards."""
         self._files.close()
 
     def _run(self) -> None:
-        assert self._buffer is not None  # they are followed
+        assert self._buffer is not None  # set by `follow`
         assert self._silence is not None
         pause = 0.0
         while not self._closed.wait(pause):
             pause = _LOOK_SECONDS
             if not self._data_plane.has_begun():
-                continue  # requests still go where a control process before this one said
+                continue  # routes are still those of the previous process
             try:
                 self._look(self._buffer, self._silence)
             except Exception as err:
@@ -134,7 +134,7 @@ class CutFollower:
                 self._away = True
 
     def _look(self, buffer: DoubleBuffer, silence: StoreSilence) -> None:
-        """Takes what is new, if something is."""
+        """Takes new cuts, if there are any."""
         with silence.asking():
             bound = self._rows.bound()
             generation = bound.generation
@@ -151,8 +151,8 @@ class CutFollower:
         oldest, newest = (f(shown.version for shown in before) for f in (min, max))
         wanted = wanted_cuts(generation, cuts, oldest)
         try:
-            # Else the cut was damaged after it was read, and an export brings it again: until then
-            # it stays.
+            # Otherwise a cut that is shown was damaged in the store later: it stays until an export
+            # writes it again.
             if wanted.version >= newest:
                 self._show(buffer, wanted, self._files.write(bound, wanted, silence.asking))
         except Exception as err:
@@ -170,7 +170,7 @@ class CutFollower:
             bound.note_cut(shown)
             self._noted = shown
         self._files.keep(now)
-        # Only its record shows that a cut was folded.
+        # A fold changes only the cut's own record.
         self._seen, self._due = seen, math.inf
         if wanted.layers:
             self._due = time.monotonic() + _FOLD_SECONDS
@@ -196,7 +196,7 @@ class CutFollower:
         return seconds
 
     def _report_silence(self, silent: bool) -> None:
-        assert self._buffer is not None  # they are followed
+        assert self._buffer is not None  # set by `follow`
         self._buffer.set_stale(silent)
         self._counts.set_stale(self._model, self._version, silent)
 

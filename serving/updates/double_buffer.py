@@ -1,4 +1,4 @@
-"""The two servables of a version: one answers, the other one takes the next cut."""
+"""The two servables of a version: one answers, the other takes the next cut."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from hotrow.serving.data_plane.data_plane import DataPlane
 
 
 class DoubleBuffer:
-    """Servables of one version, of which the second is loaded with the first cut.
+    """The servables of one version; the second is loaded with the first cut.
 
     Args:
         data_plane: has them.
-        numbers: of those that are there, the one with the tables first.
-        routed: the one of them that answers.
-        load_second: loads the other one, beside the first, with what it is to show, unless it is
-            there; returns its number.
-        publish: makes requests go to `routed` from now on.
+        numbers: of the loaded servables, the one with the tables first.
+        routed: number of the servable that answers.
+        load_second: returns the number of the other servable; loads it beside the first, with the
+            cut to show, unless it is loaded already.
+        publish: routes requests to `routed` from now on.
 
     Attributes:
         routed: number of the servable that answers.
@@ -39,20 +39,20 @@ class DoubleBuffer:
         self._publish = publish
 
     def shown(self) -> list[control_pb2.ShownCut]:
-        """Returns what each of them shows."""
+        """Returns the state that each servable shows."""
         return [self._shown(number) for number in self._numbers]
 
     def show(self, cut: control_pb2.ShownCut, *, forget_cached: bool = False) -> None:
-        """Makes all answers those of a cut; whoever asks sees the one before or this one, whole.
+        """Makes all answers show a cut; each request sees the previous state or this one, whole.
 
-        Returns when the last request that began before has ended. What fails may be tried again.
+        Returns when the last request that began before has ended. A failed call may be repeated.
 
         Args:
-            cut: what to show.
+            cut: the state to show.
             forget_cached: whether rows in memory may be older than those of the store.
 
         Raises:
-            RequestError: one of them does not take it; requests are answered as before, or by it.
+            RequestError: a servable does not take it; the previous state or this one answers.
         """
         if not _same_state(self._shown(self.routed), cut):
             self._route_to(self._idle_with(cut, forget_cached))
@@ -61,13 +61,13 @@ class DoubleBuffer:
                 self._data_plane.show(number, cut, forget_cached)
 
     def set_stale(self, stale: bool) -> None:
-        """Says whether the rows that they know may be old."""
+        """Sets whether the servables' rows may be old."""
         for number in list(self._numbers):
             self._data_plane.set_stale(number, stale)
 
     def close(self) -> None:
-        """Frees them, the one whose tables the other uses last; no route may lead to them."""
-        with contextlib.ExitStack() as stack:  # the last one first, each whatever others raise
+        """Frees both, the one with the tables last; no route may lead to them."""
+        with contextlib.ExitStack() as stack:  # in reverse order; an error stops none
             for number in self._numbers:
                 stack.callback(self._data_plane.unload, number)
 
@@ -78,7 +78,7 @@ class DoubleBuffer:
         if len(self._numbers) == 1:
             self._numbers.append(self._load_second(self._numbers[0], cut))
         (idle,) = (number for number in self._numbers if number != self.routed)
-        # Also one that has just been loaded with it: the cache is that of the other one.
+        # Also needed after a load with this cut: the servables share one cache.
         if forget_cached or self._shown(idle) != cut:
             self._data_plane.show(idle, cut, forget_cached)
         return idle
@@ -93,5 +93,5 @@ class DoubleBuffer:
 
 
 def _same_state(one: control_pb2.ShownCut, other: control_pb2.ShownCut) -> bool:
-    """Returns whether a servable may go from one to the other while it answers."""
+    """Returns whether a servable may change from one state to the other while it answers."""
     return bool(one.version == other.version and one.dense == other.dense)

@@ -1,4 +1,4 @@
-"""Reports when a store has not answered for long, and when it does again."""
+"""Reports when a store has not answered for long, and when it answers again."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from collections.abc import Callable, Iterator
 
 from hotrow.errors import HotrowError
 
-# Without an answer; longer than looks take when all is well.
+# Time without an answer; longer than reads take when all is well.
 _SILENT_SECONDS = 1.0
 _LOOK_SECONDS = 0.1
 
 
 class StoreSilence:
-    """A thread that looks how long somebody has waited for a store, until it is closed.
+    """A thread that watches how long calls have waited for a store, until it is closed.
 
     Args:
         report: called with whether the store is silent, first when that is known and then at each
-            change; while it raises a `HotrowError`, again.
+            change; called again while it raises a `HotrowError`.
     """
 
     def __init__(self, report: Callable[[bool], None]) -> None:
@@ -34,7 +34,7 @@ class StoreSilence:
 
     @contextlib.contextmanager
     def asking(self) -> Iterator[None]:
-        """Surrounds each wait for the store; what raises goes on as if it still waited."""
+        """Surrounds each wait for the store; a wait that raises counts as still waiting."""
         with self._lock:
             self._asked = True
             if self._since is None:
@@ -44,14 +44,14 @@ class StoreSilence:
             self._since = None
 
     def is_silent(self) -> bool | None:
-        """Returns whether it is; None: nobody has waited for long enough to know."""
+        """Returns whether the store is silent; None: no call has waited long enough to know."""
         with self._lock:
             if self._since is not None and time.monotonic() - self._since > _SILENT_SECONDS:
                 return True
             return False if self._asked and self._since is None else self._reported
 
     def close(self) -> None:
-        """Ends it."""
+        """Ends the thread."""
         self._closed.set()
         self._thread.join()
 

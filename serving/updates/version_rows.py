@@ -20,23 +20,23 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 _OF_FILES = "file:"
-# What says where rows are, of control_pb2.Rows.
+# The fields of control_pb2.Rows that say where rows are.
 _PLACE = ("generation", "topology", "username", "password", "database")
 
 
 class VersionRows:
-    """What the data plane needs to read the rows of a version, until it is closed.
+    """The data that the data plane needs to read a version's rows, until it is closed.
 
     Args:
-        manifest: path of the version's; "" for a version without tables.
+        manifest: path of the version's manifest; "" for a version without tables.
         options: how rows are read.
-        before: how an executable that was found reads them; they stay like that while the store
-            does not answer.
+        before: how an executable taken over reads them; that stays while the store does not
+            answer.
         folder: for sockets; private.
 
     Raises:
         NotFoundError, DataLossError: the store does not have the rows.
-        UnavailableError, PermissionDeniedError: it does not answer, or does not let us in.
+        UnavailableError, PermissionDeniedError: it does not answer, or refuses our credentials.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class VersionRows:
         found = read_manifest(Path(manifest))
         url = options.store or found.store
         if not url or (url.startswith(_OF_FILES) and not url.startswith("file://")):
-            return  # the version's own, which nobody deletes
+            return  # the version's own, which no export deletes
         self._store_url = url
         self._generation = found.generation
         try:
@@ -87,14 +87,14 @@ class VersionRows:
 
     @property
     def are_shared(self) -> bool:
-        """Whether they are in a store beside other versions', where cuts may change them."""
+        """Whether the rows are in a shared store, where cuts may change them."""
         return bool(self._store_url)
 
     def bound(self) -> BoundRows:
-        """Returns shared rows, bound.
+        """Returns the shared rows; binds them if they are not bound yet.
 
         Raises:
-            HotrowError: they are not, and the store does not answer now or does not have them.
+            HotrowError: the store does not answer now, or does not have them.
         """
         with self._binding:
             if self._bound is None:
@@ -102,7 +102,7 @@ class VersionRows:
             return self._bound
 
     def watch(self, set_topology: Callable[[str], None]) -> None:
-        """Calls `set_topology` from now on whenever the nodes of the store are others."""
+        """Calls `set_topology` from now on whenever the nodes of the store change."""
         known = self.message.topology
         if not known:
             return
@@ -116,7 +116,7 @@ class VersionRows:
         self._watch = TopologyWatch(lambda: self.bound().topology(), notify, known)
 
     def close(self) -> None:
-        """Gives the lease and the store back."""
+        """Releases the lease and closes the store."""
         try:
             if self._watch is not None:
                 self._watch.close()
@@ -125,7 +125,7 @@ class VersionRows:
                 self._bound.close()
 
     def _bind(self) -> BoundRows:
-        # Not before: a server without such a store does without its libraries.
+        # Imported only here: a server without such a store does not need its libraries.
         from hotrow.store.bound_rows import BoundRows
 
         return BoundRows(self._store_url, self._generation, self._options.access, self._folder)

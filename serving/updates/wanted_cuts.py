@@ -16,12 +16,12 @@ class WantedCuts:
     """What a version should show.
 
     Attributes:
-        version: of the rows: of the newest cut, or of the rows as exported.
+        version: of the rows: the newest cut's, or that of the exported rows.
         step: of the training.
-        newest: cut, whose weights are shown; None: those as exported.
-        layers: cuts whose rows lie over those of the store, the newest first.
-        missed: whether cuts that are gone by now were never shown: rows that were read from the
-            store before may be older than the store's, and no layer shows which.
+        newest: the newest cut, whose dense weights are shown; None: the exported ones.
+        layers: cuts whose rows overlay those of the store, the newest first.
+        missed: whether cuts were removed before they were shown: cached rows may then be older than
+            the store's, and no layer shows which.
     """
 
     version: int
@@ -37,12 +37,12 @@ def wanted_cuts(generation: Generation, cuts: Sequence[CutRecord], shown: int | 
     Args:
         generation: of its rows.
         cuts: that are committed and not forgotten, the oldest first.
-        shown: version of the rows that it shows; None: none yet, and none were read.
+        shown: version of the rows that it shows; None: none yet, and no rows were read.
     """
     if not cuts:
         return WantedCuts(generation.row_version, generation.step, None, ())
-    # Nobody knows whether a cut that is not shown yet is being folded at this moment; and when it
-    # was folded, rows of before may be in memory.
+    # A cut that is not shown yet may be folding right now. If it has been folded, the cache may
+    # still hold older rows.
     new = [cut for cut in cuts if shown is not None and cut.version > shown]
     before = 0 if shown is None else shown
     missed = False

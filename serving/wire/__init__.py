@@ -1,1 +1,1 @@
-"""Messages, texts and statuses as clients and files have them."""
+"""Messages, texts and statuses in the forms that clients and files use."""

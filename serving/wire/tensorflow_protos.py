@@ -1,8 +1,8 @@
 """TensorFlow's protos without TensorFlow, whose import takes 2 s of CPU and 300 MB.
 
 Modules of protos, those of TF Serving's API too, are imported as `tensorflow.core...`, for which
-Python first runs `tensorflow/__init__.py`. A process that needs no more than protos gets a package
-`tensorflow` here that has them and nothing else.
+Python first runs `tensorflow/__init__.py`. A process that needs only protos gets a substitute
+package `tensorflow` from here that contains nothing else.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def tensorflow_version() -> str:
 
 
 def import_no_tensorflow() -> None:
-    """From now on this process imports protos of TensorFlow alone; nothing if it has imported it.
+    """Makes this process import only TensorFlow's protos; does nothing if TensorFlow is imported.
 
-    The rest of TensorFlow cannot be imported afterwards. So this is for a process that is ours from
-    its start to its end.
+    The rest of TensorFlow cannot be imported afterwards. So call this only in a process that Hotrow
+    owns from its start to its end.
 
     Raises:
         FailedPreconditionError: TensorFlow is not installed.
@@ -60,7 +60,7 @@ def import_no_tensorflow() -> None:
 
 
 class _ProtosOnly(ModuleType):
-    """A package that says what it is to whom looks for more."""
+    """A package whose errors explain why anything else is missing."""
 
     __path__: list[str]
 

@@ -23,7 +23,7 @@ def read_text_proto(path: str, message: M, types: DescriptorPool | None = None) 
     Args:
         path: of the file.
         message: of the type that the file holds.
-        types: of messages in `Any`; None: those that are known by their own names.
+        types: of messages in `Any`; None: types registered under their own names.
 
     Raises:
         NotFoundError: the file cannot be read.

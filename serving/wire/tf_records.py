@@ -1,6 +1,6 @@
-"""Reads files of TFRecords, TensorFlow's framing of records, with its checks and its words.
+"""Reads files of TFRecords, TensorFlow's framing of records, with its checks and its messages.
 
-A record: its length (uint64, little-endian), that one's checksum (uint32), its bytes, and theirs.
+A record: its length (uint64, little-endian), the length's checksum (uint32), its bytes, and theirs.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from hotrow.serving.wire.status import Code, RequestError
 _LENGTH = struct.Struct("<Q")
 _CHECKSUM = struct.Struct("<I")
 _HEADER_BYTES = _LENGTH.size + _CHECKSUM.size
-# Added to checksums, so that one of bytes which hold a checksum is nothing special.
+# Added to checksums, so that the checksum of bytes that contain a checksum is nothing special.
 _MASK_DELTA = 0xA282EAD8
 
 
 def read_records(path: Path) -> Iterator[bytes]:
     """Returns the records of a file, one after the other.
 
-    As in TensorFlow, fewer bytes than begin a record end the file.
+    As in TensorFlow, the file ends where fewer bytes are left than a record's header needs.
 
     Raises:
-        RequestError: DATA_LOSS, a record is cut or damaged, or the file holds something else.
+        RequestError: DATA_LOSS when a record is cut or damaged, or the file holds something else.
         OSError: it cannot be read.
     """
     left = path.stat().st_size
@@ -48,7 +48,7 @@ def read_records(path: Path) -> Iterator[bytes]:
 
 
 def _checked(file: BinaryIO, count: int, where: str) -> bytes:
-    """Returns the next bytes, which the checksum after them must fit."""
+    """Returns the next bytes; checks them against the checksum after them."""
     data = file.read(count)
     (expected,) = _CHECKSUM.unpack(file.read(_CHECKSUM.size))
     if _masked(google_crc32c.value(data)) != expected:

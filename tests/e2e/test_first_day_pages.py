@@ -27,13 +27,13 @@ def without_metrics(line: str) -> str:
 
 
 def run_page(name: str, folder: Path) -> None:
-    """Runs the shell blocks of a page in one shell; what it shows is what was printed."""
+    """Runs the shell blocks of a page in one shell; the page's text blocks must be its output."""
     blocks = _BLOCK.findall((DOCS / name).read_text())
     grpc_port, rest_port = free_port(), free_port()
     # A reply of curl ends without a new line.
     script = "echo\n".join(text for kind, text in blocks if kind == "bash")
     script = script.replace("8500", str(grpc_port)).replace("8501", str(rest_port))
-    # What still runs ends with the page, also when a command of it fails.
+    # Background processes end with the page, even when one of its commands fails.
     done = subprocess.run(
         ["bash", "-e", "-c", f"trap 'kill $(jobs -p) 2>/dev/null; wait' EXIT\n{script}"],
         cwd=folder,

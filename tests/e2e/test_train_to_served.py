@@ -132,7 +132,7 @@ def test_evaluation_and_serving_leave_every_digest_unchanged(server, work, run, 
     before = digests(run)
     store = (work / "base" / "m" / "1" / "rows" / "data.mdb").read_bytes()
     evaluate_file(make_forward(run.model, run.config), run.config, work / "valid.tsv.gz")
-    # Keys that nobody has seen.
+    # Keys that training has not seen.
     strange = encode(raw, run.config.features)
     for keys in strange.sparse.values():
         keys.keys[:] = np.arange(len(keys.keys))

@@ -1,9 +1,9 @@
 """Damages checkpoints at random and restores them: all that was written, or a clear refusal.
 
 A run's directory of one full checkpoint and two increments is damaged in one of many ways. Where
-only bytes change, every checksum must find it: what is restored equals one of the checkpoints, or
-nothing is. With `resealed` damage the checksums are made right again, so that what lies behind
-them is reached: types, shapes, numbers, names. Then what is restored must at least be whole. In
+only bytes change, every checksum must find it: a restore gives one of the checkpoints or nothing.
+`resealed` damage makes the checksums right again to reach the code behind them: types, shapes,
+numbers, names. Then a restored checkpoint must at least be whole. In
 both cases the only errors are DataLossError and FailedPreconditionError, and afterwards a table is
 as it was before, or empty.
 
@@ -130,7 +130,7 @@ class Run:
 
 
 class Fuzzer:
-    """Repeats: a copy of good checkpoints, damage, a restoration, its judgement."""
+    """Repeats: copies good checkpoints, damages them, restores them and checks the result."""
 
     def __init__(self, scratch: Path, seed: int) -> None:
         self._scratch = scratch
@@ -158,7 +158,7 @@ class Fuzzer:
         """Runs one case and returns what was damaged.
 
         Raises:
-            AssertionError: what must not happen did. Any other exception is as bad.
+            AssertionError: the case failed. Any other exception is a failure, too.
         """
         random = Random(f"{self._seed}/{number}")
         root = self._scratch / "case"

@@ -38,7 +38,7 @@ from tensorflow_serving.apis import classification_pb2, inference_pb2, predict_p
 
 SERVICE = "/tensorflow.serving.PredictionService/"
 METHODS = ("Predict", "Classify", "Regress", "MultiInference", "GetModelMetadata")
-# Those whose runs end: by themselves, or by the deadline of a test.
+# Signatures whose runs end: by themselves, or by the deadline of a test.
 SIGNATURES = ("serving_default", "echo", "add", "kinds", "columns", "bag", "uneven", "total")
 INPUTS = ("x", "a", "b", "text", "yes", "number", "count", "word", "ids", "ids_row_splits")
 REFUSALS = {

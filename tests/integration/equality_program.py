@@ -1,4 +1,4 @@
-"""Trains a layer of tables of several kinds with a dense part, and writes what came of it.
+"""Trains a layer of tables of several kinds with a dense part, and writes the results.
 
 Run it on any number of ranks: `equality_program.py OUT.npz STEPS [all]`. By sharding and optimizer,
 each optimizer with one sharding unless `all` is given: the losses, the dense weights, and the rows

@@ -83,7 +83,7 @@ class Child:
 
 
 def kill_at_a_random_moment(child: Child, checkpoints: Path, chance: random.Random) -> str:
-    """Kills a training process, unless it ends before, and returns what was waited for."""
+    """Kills a training process, unless it ends before; returns the moment that was chosen."""
     moment = chance.choice(["any", "writing", "writing", "written"])
     if moment == "any":
         _wait(child, chance.uniform(0, 4))

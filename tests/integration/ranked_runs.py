@@ -21,7 +21,7 @@ MPIEXEC = str(Path(sys.executable).with_name("mpiexec"))
 
 
 def platform(*arguments, before=(), timeout=300):
-    """Runs `platform ARGUMENTS`, behind the words of another command; returns what came of it."""
+    """Runs `platform ARGUMENTS`, as arguments of the command `before` if one is given."""
     return subprocess.run(
         [*before, *PLATFORM, *map(str, arguments)],
         capture_output=True,
@@ -148,7 +148,7 @@ def assert_same_model(one, other, rtol=2e-5, atol=1e-6):
 def assert_same_losses(one, other, rtol=1e-6):
     """Checks that two runs have the same losses at the steps that both report.
 
-    Those are all at which they validate. Training is reported by the clock in between, too.
+    Those are the steps with validation. Training also reports at intervals of time in between.
     """
     assert losses(one, "valid").keys() == losses(other, "valid").keys()
     for kind in ("train", "valid"):

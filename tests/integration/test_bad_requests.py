@@ -1,4 +1,4 @@
-"""Requests that a server of our own export refuses, and what they say."""
+"""Requests that a server of our own export refuses, and the errors."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def test_a_bound_version_is_loaded_with_its_newest_changes_or_with_none(
     exported = scores_as_exported(model, tmp_path, "before")
     with contextlib.closing(open_store(store)) as opened:
         generation = manifest_of(directory).generation
-        # Somebody who does not take cuts, so that they are not folded.
+        # A user that does not take cuts, so that they are not folded.
         other = None if folded else use(opened.records, generation, "other")
         with hotrow.bind(directory, cache_rows=60) as bound:
             np.testing.assert_array_equal(scores(bound.load()), exported)
@@ -301,7 +301,7 @@ def test_a_binding_leaves_nothing_behind(model, redis_servers, tmp_path, monkeyp
         assert len(list(home.iterdir())) == 1
     assert list(home.iterdir()) == []
     assert set(threading.enumerate()) <= before
-    # Also when nobody closes it before the interpreter ends.
+    # Even when the program does not close it before the interpreter ends.
     program = (
         "import hotrow, sys; from hotrow.store.access import StoreAccess\n"
         "bound = hotrow.bind(sys.argv[1], access=StoreAccess('', '', *sys.argv[2:]))"

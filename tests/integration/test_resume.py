@@ -112,7 +112,7 @@ def processes():
 
 @pytest.fixture(scope="module")
 def straight(processes, tmp_path_factory):
-    """Returns a function from a reader to (configuration file, run that nobody disturbed)."""
+    """Returns a function from a reader to (configuration file, undisturbed run)."""
     made = {}
 
     def make(reader):

@@ -244,7 +244,7 @@ def check_that_live_is_a_version_that_is_there(shop, url):
         there = [g.generation for g in Generations(store.records).all("shop")]
     assert (record.previous, record.live) == (there[0], there[1])
     assert first.generation == there[0], "version 1 has its rows"
-    # The previous one deleted by hand counts no more among those that are kept.
+    # The previous version, deleted by hand, does not count among the kept ones.
     assert main(["delete", url, "--generation", first.generation]) == 0
     shop.export("--store", url)
     assert main(["inspect", str(shop.base / "shop"), "--json", str(shop.folder / "l.json")]) == 0

@@ -1,8 +1,8 @@
 """`platform train` on several ranks as real processes: equality, resumption, deaths, errors.
 
-Each process imports TensorFlow for seconds, so each run is used for many checks. That ranks train
-what one process trains, in every way, show tests/unit/trainer/test_ranked_training.py and
-ops/native/tests/rank_step_test.cc.
+Each process imports TensorFlow for seconds, so each run is used for many checks.
+tests/unit/trainer/test_ranked_training.py and ops/native/tests/rank_step_test.cc show that ranks
+train what one process trains, in every way.
 """
 
 from __future__ import annotations

@@ -215,7 +215,7 @@ class RedisCluster:
                 b"connected"
             ):
                 return False
-        # As many replicas in the map as run, so that a failover has somebody to go to.
+        # As many replicas in the map as run, so that a failover has a replica to promote.
         return len(maps) == 1 and self._replicas_in_map(running[0]) == len(running) - 3
 
     def _held(self, node: RedisProcess) -> Iterator[tuple[int, int, int]]:

@@ -132,7 +132,7 @@ class Server:
             time.sleep(1.0)
 
     def close(self) -> None:
-        """Ends the process however it is."""
+        """Ends the process in any state."""
         self.channel.close()
         self.process.kill()
         self.process.wait()
@@ -236,7 +236,7 @@ class Zoo:
         return {"turned": tf.while_loop(lambda i: i < turns, lambda i: [i + 1], [turns * 0])[0]}
 
     def never(self, number: Any) -> Any:
-        """Scores that do not come."""
+        """Scores that never come."""
         turned = self.spin(tf.size(number, tf.int64) + 2**60)["turned"]
         return {"scores": number + tf.cast(turned, tf.float32)}
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from integration.serving.server_processes import control_of
 
-PATIENCE = "--store_timeout_ms=5000"  # for machines that others use, too
+PATIENCE = "--store_timeout_ms=5000"  # for machines with other load
 
 
 KILLS = 2  # of a control process; after more it starts again later and later

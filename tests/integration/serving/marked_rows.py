@@ -129,7 +129,7 @@ class MarkedModel:
         return [reader.cut for reader in readers(self.store.records, self.generation.generation)]
 
     def wait_until_noted(self, cut: CutRecord, servers: int = 1) -> None:
-        """Waits until each of so many servers answers by a cut."""
+        """Waits until this many servers have taken a cut."""
         wait_until(lambda: self.noted() == [cut.version] * servers, lambda: self.noted())
 
     def fold(self) -> None:
@@ -150,14 +150,14 @@ def _rows(keys: list[int], cut: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Seen:
-    """What an answer is of.
+    """The cut that an answer shows, and its times.
 
     Attributes:
         began, ended: of `time.monotonic`.
         cut: 0: as exported; None: the request failed.
-        wrong: what is not of that cut.
+        wrong: the parts that are not of that cut.
         failure: of a request that failed.
-        stale: what the answer says of rows that may be old.
+        stale: the answer's report of rows that may be old.
     """
 
     began: float
@@ -169,7 +169,7 @@ class Seen:
 
 
 def ask(server: Any, keys: np.ndarray, timeout: float = 30.0) -> Seen:
-    """Asks for keys int64 [N] and checks every row."""
+    """Requests keys int64 [N] and checks every row."""
     request = predict_pb2.PredictRequest()
     request.model_spec.name = server.model
     request.inputs["id"].CopyFrom(tf.make_tensor_proto(keys[:, None]))
@@ -195,7 +195,7 @@ def ask(server: Any, keys: np.ndarray, timeout: float = 30.0) -> Seen:
 
 
 def cut_of(server: Any) -> int:
-    """Returns the cut that a server answers by, after all its rows were checked."""
+    """Returns the cut that a server shows, after a check of all its rows."""
     seen = ask(server, np.arange(KEYS + TEMPORARY, dtype=np.int64))
     assert not seen.failure, seen
     assert not seen.wrong, seen.wrong[:5]
@@ -204,14 +204,14 @@ def cut_of(server: Any) -> int:
 
 
 def wait_until_answered(server: Any) -> None:
-    """Waits until a client that found nobody listening for a while has found out."""
+    """Waits until a client that found no server for a while reaches it again."""
     key = np.zeros(1, np.int64)
     wait_until(lambda: not ask(server, key).failure, lambda: ask(server, key))
 
 
 @dataclass
 class MarkedLoad:
-    """Clients that ask for random keys all the time and check what they get."""
+    """Clients that request random keys all the time and check the answers."""
 
     server: Any
     clients: int = 2
@@ -219,7 +219,7 @@ class MarkedLoad:
     seen: list[list[Seen]] = field(default_factory=list)
 
     def wait_for(self, cut: int) -> float:
-        """Waits until every client has had an answer by a cut; returns when the last one had."""
+        """Waits until every client has an answer of a cut; returns the time of the last one."""
 
         def first(client: list[Seen]) -> float | None:
             return next((s.ended for s in list(client) if s.cut is not None and s.cut >= cut), None)
@@ -231,11 +231,11 @@ class MarkedLoad:
         return max(at for client in self.seen if (at := first(client)) is not None)
 
     def cuts(self) -> set[int]:
-        """Returns all that answers were of."""
+        """Returns the cuts of all answers."""
         return {seen.cut for client in self.seen for seen in client if seen.cut is not None}
 
     def failures(self) -> list[str]:
-        """Returns those of requests."""
+        """Returns the failures of requests."""
         return [seen.failure for client in self.seen for seen in client if seen.failure]
 
     def check(self) -> None:

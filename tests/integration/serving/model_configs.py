@@ -1,4 +1,4 @@
-"""Configurations of several models, and what a server says and answers of each."""
+"""Configurations of several models, and a server's statuses and answers for each."""
 
 from __future__ import annotations
 
@@ -95,10 +95,10 @@ def wait_for(server: Any, name: str, expected: dict[int, str]) -> None:
 
 
 def ask(server: Any, name: str, **choice: Any) -> tuple[float, int]:
-    """Returns what a model makes of 2.0, and which version answered.
+    """Returns a model's output for 2.0, and the version that answered.
 
     Args:
-        server: asked.
+        server: receives the request.
         name: of the model.
         choice: `version` or `label`, neither for the latest.
     """

@@ -1,4 +1,4 @@
-"""Starts of a server that flags and their files refuse: no process is needed to show them."""
+"""Starts of a server that fail because of flags or their files; they need no process."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from hotrow.serving.server import check_listeners, read_files
 
 
 def refused_start(model: str, base_path: Path | str, *flags: str) -> list[str]:
-    """Returns what `platform serve` says before it ends with 255.
+    """Returns the error that `platform serve` prints before it ends with 255.
 
-    As the process does, it reads the flags, then the files that they name, then looks at what is to
-    be listened on. test_process.py shows the same line, and the exit code, of a real one.
+    As the process does, it reads the flags, then the files that they name, then checks socket and
+    port. test_process.py checks the same line, and the exit code, of a real process.
     """
     given = [f"--model_name={model}", f"--model_base_path={base_path}", f"--port={free_port()}"]
     with logged_lines() as log, pytest.raises(HotrowError) as refused:

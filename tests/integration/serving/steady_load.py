@@ -40,14 +40,14 @@ def requests_of(path: Path, count: int, rows: int) -> list[predict_pb2.PredictRe
 
 @dataclass(frozen=True)
 class Answer:
-    """What a request got.
+    """The outcome of a request.
 
     Attributes:
         request: its number.
         began, seconds: of `time.monotonic`.
         scores: None if it failed.
         code, text: of a failure.
-        default_rows: what the answer says of them.
+        default_rows: the answer's report of default rows.
     """
 
     request: int
@@ -109,7 +109,7 @@ class SteadyLoad:
             return [answer for answer in self._answers if answer.began >= since]
 
     def failures(self, since: float = 0.0) -> list[Answer]:
-        """Returns those without scores."""
+        """Returns the failed ones."""
         return [answer for answer in self.answers(since) if answer.scores is None]
 
     def wait_until(self, done: Callable[[], bool], seconds: float = 30.0) -> None:

@@ -1,4 +1,4 @@
-"""What an executable has left of a dead control process is freed, also when routes lead to it."""
+"""Servables of a dead control process are freed, even those that routes lead to."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def test_queues_take_turns(start: Any, tmp_path: Path) -> None:
     server = start(_parameters(1))
     gates = [tmp_path / "first", tmp_path / "second"]
     for gate in gates:
-        os.mkfifo(gate)  # who opens it waits for somebody to write
+        os.mkfifo(gate)  # opening it blocks until a writer opens it
     held = [server.ask(_request(None, (), "read", file=[str(gate)])) for gate in gates]
     time.sleep(0.5)  # until both threads wait
     queues = [("turn",), ("turn", "x")]

@@ -52,7 +52,7 @@ def bound(tmp_path: Path) -> Iterator[BoundRows]:
 
 
 def weights(folder: Path, size: int) -> bytes:
-    """Returns weights of a cut, in which anything lies."""
+    """Returns weights of a cut with arbitrary content."""
     folder.mkdir()
     (folder / "variables.index").write_bytes(b"index")
     (folder / "variables.data-00000-of-00001").write_bytes(bytes(range(256)) * (size // 256))

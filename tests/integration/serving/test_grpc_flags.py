@@ -154,7 +154,7 @@ def test_outputs_may_be_one_piece_of_bytes(base: Path, start_server: Any) -> Non
 
 @pytest.fixture
 def checking(base: Path, tmp_path: Path, start_server: Any) -> Any:
-    """A server that checks the method names of signatures; one of the model's is nobody's."""
+    """A server that checks method names of signatures; one of the model's fits no method."""
     version = tmp_path / "model" / "1"
     shutil.copytree(base / "00000123", version)
     saved = saved_model_pb2.SavedModel.FromString((version / "saved_model.pb").read_bytes())

@@ -107,7 +107,7 @@ def _first_answer(server: Any, path: str) -> tuple[int, str]:
     while True:
         try:
             status, body = server.rest(path, b'{"instances": [2.0]}')
-        except URLError:  # nobody listens yet
+        except URLError:  # no server listens yet
             assert time.monotonic() < end, server.log
             time.sleep(0.01)
         else:
@@ -119,7 +119,7 @@ def test_with_the_flag_a_new_label_may_point_anywhere_from_the_start(
 ) -> None:
     write_config(config, model("m", base, specific(1), label("stable", 1), label("later", 9)))
     server = start_server("ignored", "", f"--model_config_file={config}", ANY_LABEL)
-    # Whoever is answered at all is answered by label: ports open after the configuration.
+    # Every answered request is answered by label: ports open after the configuration.
     assert _first_answer(server, "/v1/models/m/labels/stable:predict") == (
         200,
         '{\n    "predictions": [3.0\n    ]\n}',

@@ -1,4 +1,4 @@
-"""What a server's processes say on standard error, in one form."""
+"""Standard error of a server's processes, in one form."""
 
 from __future__ import annotations
 

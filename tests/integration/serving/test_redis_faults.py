@@ -138,7 +138,7 @@ def test_no_prediction_fails_while_slots_of_a_cluster_move(
         with cluster.half_moved(source, target) as keys:
             assert keys > 3
             halved = time.monotonic()
-            # Each client asks for all there is, what has moved, too.
+            # Each client requests every row, including those that have moved.
             asking.wait_until(lambda: len(asking.answers(halved)) > 5 * len(every_key[0]))
             assert total(cold, "hotrow_store_asked_total") > 0
         moved = time.monotonic()
@@ -205,7 +205,7 @@ def test_a_frozen_redis_costs_its_time_budget_until_the_breaker_opens(
         assert total(server, "hotrow_store_node_is_shut_out") == 0
     failures = [answer for answer in asking.failures() if answer.began < thawed]
     assert {failure.code for failure in failures} == {grpc.StatusCode.UNAVAILABLE}
-    # Who waited for another request's fetch does not know the node.
+    # A request that waited for another request's fetch does not know the node.
     unnamed = {failure.text for failure in failures if redis.address not in failure.text}
     assert all("deadline" in text for text in unnamed), unnamed
     assert any(redis.address in failure.text for failure in failures)

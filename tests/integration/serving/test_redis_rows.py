@@ -59,7 +59,7 @@ def predict(server: Any, folder: Path) -> float:
 
 
 def reported_default_rows(server: Any, folder: Path, copies: int) -> str | None:
-    """Returns what the answer to so many copies of that row says of default rows."""
+    """Returns the number of default rows that the answer to copies of that row reports."""
     request = predict_pb2.PredictRequest()
     request.model_spec.name = server.model
     for name, value in inputs(folder).items():
@@ -115,7 +115,7 @@ def metrics(folder: Path) -> str:
     return f"--monitoring_config_file={folder}/monitoring"
 
 
-# A cluster behind TLS with a password has all that the others have, but for the socket.
+# A cluster behind TLS with a password has everything that the others have, except the Unix socket.
 KINDS = [
     "unix",
     "tls cluster",
@@ -231,7 +231,7 @@ def test_the_cache_is_warm_before_a_version_serves(
     server = start_server("m", tmp_path / "models" / "m", *flags)
     server.wait_ready()
     redis.kill()
-    # Its keys were never asked for.
+    # The keys of this row were never requested.
     assert 0 < predict(server, trained) < 1
     samples = samples_of(server)
     assert samples['hotrow_cache_warmed_rows{model_name="m",version="1"}'] > 1500
@@ -254,7 +254,7 @@ def test_without_redis_a_request_fails_within_its_time_budget(
     said = capsys.readouterr().err
     assert f"Error: 127.0.0.1:{server.port} answers, but cannot score model 'm' now: " in said
     assert redis.address in said
-    # The breaker opens: nobody waits any more.
+    # The breaker opens: requests no longer wait.
     end = time.monotonic() + 10
     while failure(server, trained)[2] > 0.1:
         assert time.monotonic() < end

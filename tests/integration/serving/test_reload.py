@@ -243,7 +243,7 @@ def test_the_file_is_read_again_every_period(
         "ignored", "", f"--model_config_file={path}", "--model_config_file_poll_wait_seconds=0.1"
     )
     server.wait_ready()
-    # Nobody waits for a model of the file that has no version.
+    # The server does not wait for a model of the file that has no version.
     write_config(path, model("two", two.parent), model("empty", tmp_path))
     server.wait_for_log("No versions of servable empty found")
     write_config(path, model("three", three.parent))

@@ -168,7 +168,7 @@ def limited(base: Path, start_server: Any) -> Any:
 
 
 def _said(server: Any, *parts: bytes, pause: float = 0.0) -> bytes:
-    """Sends parts with pauses; returns what the server says until it closes the connection."""
+    """Sends parts with pauses; returns what the server sends until it closes the connection."""
     with socket.create_connection(("127.0.0.1", server.rest_port), timeout=60) as client:
         for part in parts:
             try:

@@ -256,7 +256,7 @@ def test_a_slow_load_of_one_model_holds_up_no_other(
     shutil.copytree(two, tmp_path / "copy")
     index = tmp_path / "copy" / "variables" / "variables.index"
     index.unlink()
-    os.mkfifo(index)  # who opens it waits for somebody to write
+    os.mkfifo(index)  # opening it blocks until a writer opens it
     (tmp_path / "copy").rename(slow / "2")
     wait_for(server, "slow", {2: "LOADING", 1: "AVAILABLE"})
     publish(three, quick, 2)

@@ -1,4 +1,4 @@
-"""What the executable may end by is asked for once: who asks decides when to ask again."""
+"""Calls that may end the executable are made once: the caller decides when to repeat them."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> ServingCertificate
 
 @pytest.fixture
 def predict() -> Iterator[Callable[..., Any]]:
-    """Asks for half_plus_two of 1 over a channel, which is closed after the test."""
+    """Requests half_plus_two of 1 over a channel, which is closed after the test."""
     channels = []
 
     def ask(channel: grpc.Channel) -> list[float]:

@@ -1,4 +1,4 @@
-"""A server goes on from what it serves to what was trained since, whole and under load."""
+"""A server takes what was trained since its version, each state whole and under load."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Model:
         assert main([*command, *more, "--set", "data.batch_size=64", *resume]) == 0
 
     def scores(self, name: str) -> Scores:
-        """Returns what the run's present state makes of the requests, by a graph in this process.
+        """Returns the scores of the run's present state, from a graph in this process.
 
         Args:
             name: of an export that is made for it.

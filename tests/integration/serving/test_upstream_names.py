@@ -65,7 +65,7 @@ def _verify_predict(
     output_alias: str = "y",
     shape: tuple[int, ...] = (1,),
 ) -> None:
-    """Asks with and without a filter of outputs."""
+    """Sends requests with and without a filter of outputs."""
     for outputs in ([output_alias], []):
         request = predict_pb2.PredictRequest(output_filter=outputs)
         request.model_spec.name = name or server.model

@@ -140,7 +140,7 @@ def cold(signatures: Path, start_shared_server: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def warm(signatures: Path, start_shared_server: Any) -> Any:
-    """One that does. Each test has a signature of its own."""
+    """A server of it that warms up. Each test has a signature of its own."""
     server = start_shared_server("warm", signatures)
     server.wait_ready()
     return server

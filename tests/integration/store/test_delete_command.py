@@ -1,4 +1,4 @@
-"""`platform delete`: models and generations leave a store when nobody uses them."""
+"""`platform delete`: models and generations leave a store when no server uses them."""
 
 from __future__ import annotations
 

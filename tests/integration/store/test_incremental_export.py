@@ -122,7 +122,7 @@ def test_rows_are_folded_when_every_server_has_taken_them(store, generation):
         first = export(store, generation, state(1))
         assert [reader.holder for reader in first.waiting_for] == ["fast", "slow"]
         fast.note_cut(first.cut.version)
-        # Who has not taken it reads what it read before.
+        # A server that has not taken it reads the same rows as before.
         assert seen(store, generation, up_to=generation.row_version) == (state(0)[0], 0)
         assert seen(store, generation) == (state(1)[0], 1)
         second = export(store, generation, state(2))

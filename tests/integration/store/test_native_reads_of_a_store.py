@@ -1,4 +1,4 @@
-"""What is written through a store in Redis, the native reader reads."""
+"""The native reader reads what a store in Redis wrote."""
 
 from __future__ import annotations
 

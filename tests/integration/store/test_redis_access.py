@@ -1,4 +1,4 @@
-"""Who is let in, where, and which error a user gets who is not."""
+"""Which users a store admits, with which rights, and the errors that others get."""
 
 from __future__ import annotations
 

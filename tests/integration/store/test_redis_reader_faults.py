@@ -204,7 +204,7 @@ def _check_deadline(stored, address):
 
 
 class _Scripted:
-    """A server that answers everything with what a function says."""
+    """A server whose every answer a function returns."""
 
     def __init__(self, answer, forever=False):
         self._answer, self._forever = answer, forever
