@@ -15,14 +15,14 @@ START_OP = "HotrowAllReduceStart"
 
 
 def start_sums(values: Sequence[Any], ranks: Ranks, what: str) -> Any:
-    """Starts to sum float32 tensors over ranks; returns a ticket, for `wait_for_sums`.
+    """Starts to sum float32 tensors over ranks; returns a ticket for `wait_for_sums`.
 
-    All ranks do so in the same order; whoever makes the op sees to that (`collective_order`).
+    All ranks start the same sums in the same order; the caller ensures this (`collective_order`).
 
     Args:
-        values: of the same shapes on all ranks.
+        values: tensors to sum, of the same shapes on all ranks.
         ranks: more than one.
-        what: the same on all ranks, for messages.
+        what: name of the sum for messages, the same on all ranks.
     """
     with tf.device("CPU"):
         ticket = library.load().hotrow_all_reduce_start(
@@ -36,11 +36,11 @@ def wait_for_sums(ticket: Any, values: Sequence[Any]) -> list[Any]:
     """Returns the sums, the same bits on all ranks.
 
     Args:
-        ticket: of `start_sums`, to be waited for once.
-        values: that were started.
+        ticket: from `start_sums`; wait for it once.
+        values: the tensors that `start_sums` got.
 
     Raises:
-        tf.errors.OpError: a rank failed; when the sums are computed.
+        tf.errors.OpError: a rank failed; raised when the op computes the sums.
     """
     with tf.device("CPU"):
         sums = list(library.load().hotrow_all_reduce_wait(ticket=ticket, values=list(values)))

@@ -1,9 +1,9 @@
-"""The anchor: a weight that carries the tape to the tables and the optimizer's word back.
+"""The anchor: the layer's only Keras variable; the tape and the optimizer reach tables through it.
 
 A backward pass returns a unit in its slot as the anchor's gradient. An optimizer that averages
 gradients over micro-steps, or a loop that adds or scales them, treats that unit like every other
-gradient; what finally reaches the anchor shows the tables which passes were taken, by which
-factors, and that the dense step was really taken. `docs/design/0001-first-light.md` explains why.
+gradient. The value that reaches the anchor shows the tables which backward passes count, by which
+factors, and that the optimizer took its step. `docs/design/0001-first-light.md` explains why.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _FRAMES_TO_CALLBACK = 6
 
 
 class AnchorVariable(keras.Variable):  # type: ignore[misc]
-    """A float32 vector [SLOTS] that always holds UNCHANGED; to assign it commits the tables.
+    """A float32 vector [SLOTS] that always holds UNCHANGED; assigning to it commits the tables.
 
-    It is on the host, wherever the tables are: what a step does by it never waits for a GPU.
+    It lives on the host, wherever the tables are: operations on it never wait for a GPU.
 
     Args:
-        handles: of the tables in the native registry.
-        device: where the tables' ops run, TensorFlow's name of it.
-        learning_rates: returns those of the tables at their next step, float32 [T].
+        handles: the tables' names in the native registry.
+        device: TensorFlow's name of the device on which the tables' ops run.
+        learning_rates: returns the tables' learning rates at their next step, float32 [T].
         global_clipnorm: largest norm of all gradients of a step; None: no bound.
-        on_ranks: the tables are split over ranks.
+        on_ranks: whether the tables are split over ranks.
     """
 
     def __init__(
@@ -71,10 +71,10 @@ class AnchorVariable(keras.Variable):  # type: ignore[misc]
         """True: Keras optimizers assign the gradient itself and keep no slots for it.
 
         Raises:
-            InvalidArgumentError: a Keras optimizer asks that scales the loss or averages weights.
+            InvalidArgumentError: the calling Keras optimizer scales the loss or averages weights.
         """
-        # Keras does not unscale the gradients of such variables, and on a step that it skips it
-        # does not show it; the frame that asks is the only place where the optimizer is known.
+        # Keras does not unscale the gradients of such variables, and does not pass them on a step
+        # that it skips. Only the caller's frame shows which optimizer it is.
         asking = sys._getframe(1).f_locals.get("self")
         scales = isinstance(asking, keras.optimizers.LossScaleOptimizer)
         if scales or getattr(asking, "loss_scale_factor", None) is not None:
@@ -96,7 +96,7 @@ class AnchorVariable(keras.Variable):  # type: ignore[misc]
             raise InvalidArgumentError("the anchor's overwrite_with_gradient must stay True")
 
     def numpy(self) -> Any:
-        """Returns its value; warns once where Keras takes weights to restore, without the rows."""
+        """Returns its value; warns once if Keras' EarlyStopping reads it for a later restore."""
         frame = sys._getframe(1)
         for _ in range(_FRAMES_TO_CALLBACK):
             asking = frame.f_locals.get("self")

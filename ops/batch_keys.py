@@ -21,7 +21,7 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 Uint32s: TypeAlias = npt.NDArray[np.uint32]
 
 _MOST = np.iinfo(np.uint32).max
-# Distinct keys that wait, in all batches of a table, before they are merged.
+# Distinct keys that wait, over all batches of a table, before they are merged.
 _MERGE = 1 << 22
 
 
@@ -29,11 +29,12 @@ def host_keys(feature: FeatureConfig, inputs: Any) -> Ints:
     """Returns the keys int64 [N] of a feature; int64 ones in host memory are not copied.
 
     Args:
-        feature: whose keys they are; keys that are masked have no row and stay.
-        inputs: dense [B] or [B, k] or ragged or sparse [B, None], eager or numpy.
+        feature: the feature that the keys belong to. Masked keys have no row; they are returned
+            too.
+        inputs: dense [B] or [B, k], ragged or sparse [B, None]; eager tensors or numpy arrays.
 
     Raises:
-        InvalidArgumentError: keys that are not int64, int32, strings or exact integers, a tensor
+        InvalidArgumentError: keys that are not int64, int32, strings or exact integers; a tensor
             without a value.
     """
     name, values = feature.name, inputs
@@ -74,10 +75,10 @@ def host_keys(feature: FeatureConfig, inputs: Any) -> Ints:
 def keys_in_order(
     features: Sequence[FeatureConfig], batches: Iterable[Mapping[str, Any]]
 ) -> dict[str, Ints]:
-    """Returns the keys int64 [N] of each table: of the first batch, then of the second, ...
+    """Returns the keys int64 [N] of each table: those of the first batch, then of the second, ...
 
     Args:
-        features: those whose keys are wanted.
+        features: the features to read.
         batches: inputs by feature.
     """
     pieces: dict[str, list[Ints]] = {feature.table.name: [] for feature in features}
@@ -92,7 +93,7 @@ def count_keys(
 ) -> dict[str, tuple[Ints, Uint32s]]:
     """Returns the distinct keys int64 [N] of each table and how often each appears, uint32 [N].
 
-    Batches are taken one by one; only distinct keys stay in memory.
+    Batches are read one by one; only distinct keys stay in memory.
     """
     counts = {feature.table.name: _KeyCounts() for feature in features}
     for batch in batches:
@@ -104,7 +105,7 @@ def count_keys(
 def counts_of_all(
     counted: Mapping[str, tuple[Ints, Uint32s]], ranks: Ranks
 ) -> dict[str, tuple[Ints, Uint32s]]:
-    """Returns what `count_keys` counted on all ranks together; all call it, for the same tables."""
+    """Returns the counts of `count_keys` over all ranks. A collective, for the same tables."""
     together = {}
     for table, (keys, counts) in counted.items():
         total = _KeyCounts()
@@ -125,10 +126,10 @@ def rank_features(
     """Returns the features of a batch as `_native.rank_prefetch` takes them.
 
     Args:
-        features: of the layer.
-        attributes: of its ops, `LookupLayout.op_attributes`.
+        features: the layer's features.
+        attributes: attributes of the layer's ops, `LookupLayout.op_attributes`.
         batch: inputs by feature.
-        weights: of the features that have some.
+        weights: weights of the keys, for the features that have them.
     """
     found = []
     for number, feature in enumerate(features):
@@ -149,7 +150,7 @@ def rank_features(
 
 
 class _KeyCounts:
-    """Counts keys that come in pieces."""
+    """Counts keys that arrive in pieces."""
 
     def __init__(self) -> None:
         self._keys: list[Ints] = []

@@ -27,14 +27,14 @@ from hotrow.store.topology_watch import TopologyWatch
 from hotrow.store.url import parse_store_url
 from hotrow.version_layout import FILE_NAME
 
-# A batch may be large, and nobody waits for it as for a request.
+# Batch scoring may use large batches, and it has no latency target as a request has.
 _TIMEOUT_MS = 10_000
-# Manifests that are bound now; the core has one place for each.
+# Bound manifests; the core keeps one binding for each.
 _bound: set[Path] = set()
 
 
 class Binding:
-    """The rows of a version for lookups of this process, until it is closed; see `bind`."""
+    """The rows of a version for lookups in this process, until `close`; see `bind`."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Binding:
         _bound.add(manifest)
         try:
             place: RowsPlace = {}
-            if "://" in url:  # else it is the version's own, which nobody deletes
+            if "://" in url:  # an embedded store; no process deletes it
                 self._rows = BoundRows(url, generation, access, option="store", follows_cuts=False)
                 place = self._rows.place()
             _native.attach_serving(str(manifest), store=url, **options, **place)
@@ -66,18 +66,19 @@ class Binding:
         except BaseException:
             self.close()
             raise
-        # An interpreter that ends gives the lease back, and the relay's folder.
+        # At exit the interpreter releases the lease and removes the relay's folder.
         atexit.register(self.close)
 
     def load(self) -> Any:
-        """Returns the model, as `tf.saved_model.load` does, as its servers answer now.
+        """Returns the model of `tf.saved_model.load`, with the results that servers return now.
 
-        With the rows and the dense weights of the newest incremental export, if there was one; the
-        first call decides which one that is, and the store keeps it until the binding is closed.
+        It has the rows and the dense weights of the newest incremental export, if there is one. The
+        first call selects that export; the store keeps it until the binding is closed.
 
         Raises:
             FailedPreconditionError: the binding is closed.
-            DataLossError, UnavailableError: the store has lost parts of it, or does not answer.
+            DataLossError: the store has lost parts of the export.
+            UnavailableError: the store does not answer.
         """
         if self._closed:
             raise FailedPreconditionError(
@@ -92,13 +93,14 @@ class Binding:
 
     @property
     def step(self) -> int | None:
-        """Training step of the incremental export that `load` showed; None: as exported."""
+        """Training step of the incremental export that `load` selected; None: as exported."""
         return None if self._cut is None else self._cut.step
 
     def close(self) -> None:
         """Detaches the rows; idempotent.
 
-        Lookups from now on read what the manifest names, or fail if that is not in files.
+        Later lookups read the store that the manifest names; they fail if that store is not in
+        files.
         """
         if self._closed:
             return
@@ -139,32 +141,35 @@ def bind(
 ) -> Binding:
     """Opens the rows of an exported version for scoring in this process.
 
-    Rows are read from files, or from a Redis whose nodes may change. The generation in the store
-    is not deleted meanwhile. Hotrow's ops are loaded, too, so nothing else is needed to load the
-    model: `load()` of what is returned does it, and shows the newest incremental export. A model
-    that `tf.saved_model.load` loaded itself has the weights of the full export: it fails where it
-    meets rows of a later one, until `load()` was called, from when on all lookups of the version in
-    this process read rows of the newest. Close what is returned, or use it in a `with` statement.
+    The rows are in files or in Redis, whose nodes may change meanwhile. The store keeps the
+    generation until the binding is closed. `bind` also loads Hotrow's ops.
+
+    Call `load()` on the result to load the model with the newest incremental export. A model that
+    `tf.saved_model.load` loaded has the dense weights of the full export, so it fails when it reads
+    rows of a later export. After `load()`, all lookups of the version in this process read the
+    newest rows. Close the result, or use it in a `with` statement.
 
     Args:
-        model_dir: the version, `models/shop/1`.
-        store: URL of a store in place of the one in the version's manifest.
-        access: how it lets us in; None: with the password in HOTROW_STORE_PASSWORD, if any.
-        timeout_ms: longest time that reading rows may take for one call of the model.
-        on_failure: when rows cannot be read in time: "fail", with `tf.errors.UnavailableError`, or
-            "default", to score with default rows.
-        cache_rows: hot rows that are kept in memory; 0: none.
-        cache_bytes: the same bound in bytes; at most one of the two is given.
+        model_dir: the version directory, for example `models/shop/1`.
+        store: URL of a store to use instead of the one in the version's manifest.
+        access: credentials for the store; None: only the password in HOTROW_STORE_PASSWORD, if it
+            is set.
+        timeout_ms: longest time to read rows in one call of the model, in milliseconds.
+        on_failure: what to do when rows cannot be read in time. "fail": raise
+            `tf.errors.UnavailableError`. "default": score with default rows.
+        cache_rows: hot rows to keep in memory; 0: none.
+        cache_bytes: the same bound in bytes; give at most one of the two.
         cache_policy: the eviction policy: "lfu", the least frequently used row (counts decay over
-            time), or "lru", the row not used for longest.
+            time), or "lru", the least recently used row.
 
     Raises:
-        NotFoundError: no version with a store, or the store does not have its rows.
-        InvalidArgumentError: a value that is not legal.
-        AlreadyExistsError: the version is bound in this process.
+        NotFoundError: the directory has no version with a store, or the store lacks its rows.
+        InvalidArgumentError: an argument is not legal.
+        AlreadyExistsError: this process has bound the version already.
         FailedPreconditionError: the store's rows are of another kind, or not complete.
-        UnavailableError, PermissionDeniedError, DataLossError: the store does not answer, does not
-            let us in, or has lost rows.
+        UnavailableError: the store does not answer.
+        PermissionDeniedError: the store refuses the credentials.
+        DataLossError: the store has lost rows.
     """
     if timeout_ms < 1:
         raise InvalidArgumentError(f"timeout_ms {timeout_ms}: must be 1 or more milliseconds")
@@ -177,7 +182,7 @@ def bind(
         raise InvalidArgumentError("cache_rows with cache_bytes: give one of the two")
     if store is not None:
         parse_store_url("store", store)
-    # As the core writes paths, so that two spellings are one version.
+    # The core writes paths in this form; two spellings of a path are one version.
     manifest = Path(os.path.abspath(model_dir), "assets", FILE_NAME)
     if not manifest.is_file():
         raise NotFoundError(

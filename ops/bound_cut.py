@@ -23,21 +23,21 @@ _VARIABLE = "dense_variables/{}/.ATTRIBUTES/VARIABLE_VALUE"
 
 @dataclass(frozen=True)
 class BoundCut:
-    """What lookups of this process show.
+    """The cut that lookups of this process read.
 
     Attributes:
-        step: of the training; None: as exported.
-        weights: of the dense part, by their places in the export; none: as exported.
+        step: training step of the cut; None: rows as exported.
+        weights: dense weights, in the order of the export; empty: as exported.
     """
 
     step: int | None = None
     weights: list[npt.NDArray[Any]] = field(default_factory=list)
 
     def assign_to(self, loaded: Any) -> None:
-        """Gives a loaded version its dense weights.
+        """Assigns the cut's dense weights to a loaded version.
 
         Raises:
-            DataLossError: the version has others.
+            DataLossError: the version has other dense weights.
         """
         variables = list(getattr(loaded, "dense_variables", []))
         if self.step is None or not self.weights:
@@ -52,11 +52,11 @@ class BoundCut:
 
 
 def show_newest_cut(manifest: Path, rows: BoundRows) -> BoundCut:
-    """Makes lookups of this process show the newest cut; returns it, with its weights.
+    """Makes lookups of this process read the newest cut; returns it, with its weights.
 
     Args:
-        manifest: attached.
-        rows: of its generation.
+        manifest: path of the attached version's manifest.
+        rows: the rows of its generation.
 
     Raises:
         DataLossError: blocks of the cut are missing or damaged.
@@ -67,7 +67,8 @@ def show_newest_cut(manifest: Path, rows: BoundRows) -> BoundCut:
         try:
             return _show(manifest, rows, cuts)
         except DataLossError:
-            # An export may have folded and forgotten some meanwhile; they are needed no more then.
+            # An export may have folded cuts and deleted them meanwhile; they are not needed any
+            # more.
             if cuts_of(store.records, generation) == cuts:
                 raise
     return BoundCut()

@@ -1,8 +1,8 @@
 """One order for the ops that several ranks run together.
 
-Ranks wait for each other in such ops. TensorFlow runs the ops of a graph in any order that their
-inputs allow, so two ranks could wait for each other in two different ones. Control edges fix the
-order: the one in which the ops were made, which is the same on all ranks.
+In such ops ranks wait for each other. TensorFlow runs the ops of a graph in any order that their
+inputs allow, so two ranks could wait for each other in two different ops. Control edges fix the
+order to the one in which the ops were made, which is the same on all ranks.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _newest: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 @contextlib.contextmanager
 def collective(on_ranks: bool) -> Iterator[None]:
-    """Ops that are made inside run after those of the context before it, in the same graph.
+    """Orders the ops made inside after those of the previous such context in the same graph.
 
     Args:
-        on_ranks: whether there are other ranks; else nothing is ordered. Eager ops run in their
-            order anyway.
+        on_ranks: whether there are other ranks; without them no order is needed. Eager ops run in
+            the order of their calls anyway.
     """
     if not on_ranks or tf.executing_eagerly():
         yield
@@ -39,12 +39,13 @@ def collective(on_ranks: bool) -> Iterator[None]:
 
 
 def order_by_own_edges(result: Any) -> None:
-    """Keeps TensorFlow from ordering a stateful op after all those made before it, as it would.
+    """Keeps TensorFlow from ordering a stateful op after all stateful ops made before it.
 
-    What goes before an op that was made earlier (`dense_gradients`) would make a circle.
+    That order would close a cycle where an op must run before one that was made earlier
+    (`dense_gradients`).
 
     Args:
-        result: of the op.
+        result: an output of the op.
     """
     if not tf.executing_eagerly():
         order = getattr(result.graph, "experimental_acd_manager", None)

@@ -1,10 +1,10 @@
 """Gradients of the dense part, summed over ranks while the backward pass of the tables goes on.
 
-Gradients travel in buckets, each of which starts as soon as its gradients are there; the last
-variables' come first, as in the backward pass. The queue of collectives runs what is put there in
-that order, which must be the same on all ranks, so control edges fix it (`collective_order`): the
-first bucket, then the tables' backward pass, then the other buckets. Sums of batch normalisation
-have the places at which they are made.
+Gradients travel in buckets. A bucket starts as soon as its gradients exist; as in the backward
+pass, those of the last variables come first. The queue of collectives runs ops in the order in
+which they enter it, and this order must be the same on all ranks. Control edges fix it
+(`collective_order`): the first bucket, then the tables' backward pass, then the other buckets. The
+sums of batch normalisation keep the places at which they are made.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ def sum_over_ranks(
 ) -> list[Any]:
     """Returns the sums over ranks of dense gradients: the same bits on all ranks.
 
-    Call it once a step, with the same gradients on all ranks; also inside of a `tf.function`.
+    Call it once a step, with the same gradients on all ranks; it also works in a `tf.function`.
 
     Args:
-        gradients: float32 tensors, or None, which stays; in the order of the variables.
-        ranks: with a size of 1, the gradients come back as they are.
-        bucket_bytes: of gradients that travel in one message; a larger gradient travels alone.
-        names: of the variables, for messages.
+        gradients: float32 tensors in the order of the variables; a None is returned as None.
+        ranks: on one rank the gradients are returned unchanged.
+        bucket_bytes: bytes of gradients in one message; a larger gradient is a message of its own.
+        names: names of the variables, for messages.
 
     Raises:
         InvalidArgumentError: a gradient is sparse, or not float32.
-        tf.errors.OpError: a rank failed; when the sums are computed.
+        tf.errors.OpError: a rank failed; raised when the op computes the sums.
     """
     if ranks.size == 1:
         return list(gradients)
@@ -85,10 +85,10 @@ def _check(gradient: Any, name: str) -> None:
 
 @dataclass(frozen=True)
 class _TablesBackward:
-    """The first op of this step's backward pass of tables on ranks, and what was made before it.
+    """The first op of this step's backward pass of tables on ranks, and the ops made before it.
 
     Attributes:
-        before: the last of the ops that ranks run together; None: there was none.
+        before: the last of these ops that ranks run together; None: there is none.
     """
 
     op: Any
@@ -118,7 +118,7 @@ def _on_ranks(op: Any) -> bool:
 def _start_before(
     tables: _TablesBackward | None, values: list[Any], ranks: Ranks, what: str
 ) -> Any:
-    """Starts a sum that takes its place in the order just before the tables' backward pass."""
+    """Starts a sum whose place in the order is just before the tables' backward pass."""
     assert tables is not None
     with tf.control_dependencies([] if tables.before is None else [tables.before]):
         ticket = start_sums(values, ranks, what)
@@ -131,8 +131,8 @@ def _buckets(
 ) -> tuple[list[list[int]], list[list[int]]]:
     """Returns the numbers of the gradients of each bucket: those before the tables, and the rest.
 
-    Before the tables goes at most one bucket, of gradients that were there before in the graph,
-    and so cannot depend on them.
+    At most one bucket runs before the tables. Its gradients were made earlier in the graph than the
+    tables' backward pass, and so cannot depend on it.
     """
     backwards = [i for i in reversed(range(len(gradients))) if gradients[i] is not None]
     ready = [i for i in backwards if tables and gradients[i].op.name in tables.made_before]
@@ -145,7 +145,7 @@ def _filled(gradients: Sequence[Any], order: Sequence[int], bucket_bytes: int) -
     buckets: list[list[int]] = []
     filled = bucket_bytes
     for i in order:
-        # A size that is not known makes a bucket of its own.
+        # A gradient of unknown size gets a bucket of its own.
         count = gradients[i].shape.num_elements()
         size = bucket_bytes if count is None else 4 * count
         if filled + size > bucket_bytes:

@@ -1,4 +1,4 @@
-"""How ranks exchange what is in the memory of their GPUs."""
+"""How ranks exchange data in the memory of their GPUs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DEVICE_COLLECTIVES = ("auto", "nccl", "host")
 
 
 def nccl_library() -> str:
-    """Returns the path of NCCL's library, of the wheel nvidia-nccl-cu12; "" where it is not."""
+    """Returns the path of NCCL's library in the wheel nvidia-nccl-cu12; "" if it is absent."""
     try:
         found = importlib.util.find_spec("nvidia.nccl")
     except ModuleNotFoundError:

@@ -1,4 +1,4 @@
-"""`hotrow.EarlyStopping`: Keras' callback, which restores the rows of tables, too."""
+"""`hotrow.EarlyStopping`: Keras' callback, which also restores the rows of tables."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ import keras
 class EarlyStopping(keras.callbacks.EarlyStopping):  # type: ignore[misc]
     """Stops training when a metric no longer improves, and restores the best epoch as a whole.
 
-    Rows, dense weights and the states of their optimizers go back together. Keras' own callback
-    restores dense weights alone, and leaves the rows of the last epoch. Each epoch that is the
-    best so far is written to one file on the disk, which holds the whole model; it replaces the
-    one before, and goes when training ends. After a restoration an incremental export needs a
-    full one first.
+    It restores rows, dense weights and the states of their optimizers together. Keras' own callback
+    restores only dense weights and leaves the rows of the last epoch. After each epoch that is the
+    best so far, the callback writes the whole model to one file, which replaces the previous one;
+    it deletes the file when training ends. After a restoration, make a full export before the next
+    incremental one.
 
     Args:
-        args: those of `keras.callbacks.EarlyStopping`.
+        args: arguments of `keras.callbacks.EarlyStopping`.
         restore_best_weights: restore the best epoch when training ends; True by default.
-        directory: where the file is written; None: where temporary files go.
-        options: those of `keras.callbacks.EarlyStopping`.
+        directory: folder of the file; None: the system's folder for temporary files.
+        options: keyword arguments of `keras.callbacks.EarlyStopping`.
 
     Raises:
-        UnimplementedError: at the end of an epoch, tables are split over ranks.
+        UnimplementedError: the tables are split over ranks; raised at the end of an epoch.
     """
 
     def __init__(
@@ -41,12 +41,12 @@ class EarlyStopping(keras.callbacks.EarlyStopping):  # type: ignore[misc]
         self._files: tempfile.TemporaryDirectory[str] | None = None
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Begins anew."""
+        """Resets the callback's state."""
         super().on_train_begin(logs)
         self._drop_files()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Compares the metric, and keeps the model if this epoch is the best so far."""
+        """Compares the metric, and saves the model if this epoch is the best so far."""
         before = self.best
         super().on_epoch_end(epoch, logs)
         is_best = self.best is not None and self.best_epoch == epoch

@@ -30,37 +30,36 @@ Update = Literal["step", "backward"]
 class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
     """Looks up and pools the rows of all features in one fused op.
 
-    B samples, N keys, D the width of the feature's table. The rows are updated by the optimizer
-    of their table, when the optimizer of the model takes its step: give it all of the layer's
-    `trainable_variables`. Gradient accumulation carries over, and so does adding or scaling
-    gradients by hand. Clipping by a Keras optimizer (`clipnorm` and the like) and weight decay
-    act on dense weights only. Loss scaling and averaged weights are refused: use mixed_bfloat16
-    for mixed precision.
+    B samples, N keys, D the width of the feature's table. Each table's optimizer updates its rows
+    when the model's optimizer takes its step: give that one all `trainable_variables` of the layer.
+    Gradient accumulation, and adding or scaling gradients by hand, apply to rows too. Clipping by a
+    Keras optimizer (`clipnorm` and the like) and weight decay act on dense weights only. Loss
+    scaling and averaged weights are refused: use mixed_bfloat16 for mixed precision.
 
-    `training=False` never inserts a row, counts or moves a clock: an unknown key reads the
-    table's default row. Weights of keys are data and get no gradient.
+    `training=False` never inserts a row, never counts and never moves a clock: an unknown key reads
+    the table's default row. Weights of keys are data and get no gradient.
 
-    `model.save`, `save_weights` and `ModelCheckpoint` keep the tables; `get_weights`, and
-    therefore `keras.callbacks.EarlyStopping(restore_best_weights=True)`, do not reach them: use
+    `model.save`, `save_weights` and `ModelCheckpoint` save the tables. `get_weights` does not, and
+    therefore `keras.callbacks.EarlyStopping(restore_best_weights=True)` does not either: use
     `hotrow.EarlyStopping`. `tf.train.Checkpoint` is refused.
 
     Args:
-        feature_configs: the features, or the only one. Several may point at one table.
-        seed: of the initial values of the rows, together with table and key.
-        update: "step" applies gradients when the optimizer takes its step. "backward" applies
-            them in the backward pass, which is faster and allows one use of the layer a step and
-            no gradient accumulation (a second backward pass in a step is refused).
-        global_clipnorm: c, or None. The gradients of all distinct keys of all tables are
-            multiplied by min(1, c / their norm) before the tables' optimizers see them.
-        ranks: those that train the model together (`start_ranks`); each table is split over them
-            as its `sharding` says. All ranks call the layer in the same order, each with its own
-            slice of the batch, which may be empty; gradients of the loss of the whole batch are
-            the sums over ranks.
+        feature_configs: one feature or several. Several may point at one table.
+        seed: with the names of table and key, it determines the initial values of the rows.
+        update: "step" applies gradients when the optimizer takes its step. "backward" applies them
+            in the backward pass. This is faster, but allows one use of the layer a step and no
+            gradient accumulation (a second backward pass in a step is refused).
+        global_clipnorm: c, or None. The gradients of all distinct keys of all tables are multiplied
+            by min(1, c / their norm) before the tables' optimizers apply them.
+        ranks: the ranks that train the model together (`start_ranks`); `sharding` of each table
+            sets how it is split over them. All ranks call the layer in the same order, each with
+            its slice of the batch, which may be empty. The gradient of the loss of the whole batch
+            is the sum over ranks.
 
     Raises:
-        InvalidArgumentError: no feature, a name given twice, a table with two configurations,
-            tables in different places, an unknown learning-rate schedule, dtype policy float16.
-        FailedPreconditionError: a table's cache is on a GPU that is not there.
+        InvalidArgumentError: no feature, a repeated name, a table with two configurations, tables
+            in different places, an unknown learning-rate schedule, or dtype policy float16.
+        FailedPreconditionError: the GPU of a table's cache does not exist.
     """
 
     def __init__(
@@ -137,10 +136,10 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         """Returns the pooled rows of every feature, in the layer's compute dtype.
 
         Args:
-            inputs: keys by feature: int64, int32 or strings, dense [B] or [B, k], ragged or
-                sparse [B, None]. A dictionary of all features. The key of a string is
-                Fingerprint64 of the table's name, 0x1f and the string.
-            weights: weights of the keys by feature, like the keys in kind and shape.
+            inputs: keys by feature, for all features: int64, int32 or strings, dense [B] or [B, k],
+                ragged or sparse [B, None]. The key of a string is Fingerprint64 of the table's
+                name, 0x1f and the string.
+            weights: weights of the keys by feature, of the same kind and shape as the keys.
             training: insert unknown keys.
 
         Returns:
@@ -163,8 +162,7 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
     def _lookup(self, training: bool) -> Lookup:
         if self._lookup_override is not None:
             return self._lookup_override
-        # A constant anchor means that nothing is watched and no gradient is asked for: Keras
-        # computes gradients of frozen layers all the same.
+        # A constant has no gradient. Keras would compute the gradients of frozen layers, too.
         with tf.device(CPU):
             anchor = self.anchor.value if self.trainable else tf.fill([SLOTS], UNCHANGED)
         in_backward = self._update == "backward"
@@ -185,7 +183,7 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
 
     @contextlib.contextmanager
     def looking_up_with(self, lookup: Lookup) -> Iterator[None]:
-        """Calls inside this context look rows up with `lookup`: how an export is traced."""
+        """Makes calls inside this context look rows up with `lookup`; exports trace it so."""
         previous, self._lookup_override = self._lookup_override, lookup
         try:
             yield
@@ -209,7 +207,7 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
             raise InvalidArgumentError(f"{self.name}: {what} lacks {', '.join(missing)}")
 
     def count_params(self) -> int:
-        """Returns the weights of the rows that the tables have now (of this rank's part)."""
+        """Returns how many weights the rows of the tables have now (on this rank)."""
         return sum(table.size * len(table.columns) for table in self._tables.values())
 
     def compute_output_shape(
@@ -232,23 +230,24 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
     ) -> None:
         """Prefetches rows of the next batches into the caches of their tables, on other threads.
 
-        Call it with a window, the inputs of the next k batches in their order, when the first
-        batch of the window before it begins; at the start, with the first and the second window.
-        Nothing that the layer computes changes. Tables without a cache are left alone.
+        Call it with a window: the inputs of the next k batches in order. Make the call when the
+        first batch of the previous window begins; at the start, call it for the first and the
+        second window. Results of the layer do not change. Tables without a cache are skipped.
 
-        On several ranks the keys of each batch go to their owners while the batch before it is
-        trained, also without a cache. All ranks call it alike, and batches must be trained in this
-        order; one that is not fails on all ranks, unless its tables have their caches on GPUs.
+        On several ranks the keys of each batch go to their owners while the previous batch is
+        trained, also without a cache. All ranks make the same calls and train the batches in this
+        order; another order fails on all ranks, unless the caches are on GPUs.
 
         Args:
-            batches: inputs as `call` takes them, each a dictionary of all features: int64 or
-                int32, dense [B] or [B, k], ragged or sparse [B, None]; eager tensors or arrays.
-            weights: of each batch, as `call` takes them; None: without. On one rank not needed.
+            batches: dictionaries of all features, as `call` takes them: int64 or int32, dense [B]
+                or [B, k], ragged or sparse [B, None]; eager tensors or arrays.
+            weights: weights of each batch, as `call` takes them; None: none. Not needed on one
+                rank.
 
         Raises:
             InvalidArgumentError: a feature missing or unknown, keys that are not integers, weights
-                of more or fewer batches, a call inside of `tf.function`.
-            OutOfRangeError: a key outside of its table's vocabulary.
+                of more or fewer batches, a call inside a `tf.function`.
+            OutOfRangeError: a key outside its table's vocabulary.
         """
         batches = list(self._on_the_host("prefetch", batches))
         if self._ranks.size > 1:
@@ -269,19 +268,19 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
     def warm_up(self, batches: Iterable[Mapping[str, Any]], share: float = 0.7) -> dict[str, int]:
         """Fills the caches with the most frequent rows of a sample, and prefers them from now on.
 
-        A key without a row only counts: it is preferred once training made its row. On several
+        A key without a row is only counted, and preferred once training makes its row. On several
         ranks all call it together, each with its part of the sample.
 
         Args:
-            batches: the sample, inputs as `prefetch` takes them, taken one by one.
-            share: of each cache that may be filled, in [0, 1].
+            batches: the sample: inputs as `prefetch` takes them, read one by one.
+            share: largest share of each cache to fill, in [0, 1].
 
         Returns:
-            By table that has a cache, how many rows came in (of this rank's).
+            By table with a cache, how many rows were brought in on this rank.
 
         Raises:
-            InvalidArgumentError: as `prefetch`, or share is out of its range.
-            OutOfRangeError: a key outside of its table's vocabulary.
+            InvalidArgumentError: as `prefetch`, or `share` is out of range.
+            OutOfRangeError: a key outside its table's vocabulary.
         """
         features = self._cached_features()
         if not features:
@@ -312,8 +311,8 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
     def push_all(self) -> None:
         """Sends the owners of rows all pending gradients of their replicas (`Staleness`).
 
-        All ranks call it together, before anything reads rows as those of the whole model: a
-        checkpoint, an export, an evaluation. Without staleness nothing happens.
+        All ranks call it together before a checkpoint, an export or an evaluation reads the rows of
+        the whole model. It does nothing without staleness.
         """
         if any(table.config.staleness for table in self._tables.values()):
             Table.push_all(self._tables.values(), self._learning_rates(checked=False).numpy())
@@ -321,7 +320,7 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
     # --- saving ---------------------------------------------------------------------------------
 
     def get_config(self) -> dict[str, Any]:
-        """Returns what `from_config` makes the layer from; rows are not part of it."""
+        """Returns the arguments for `from_config`; rows are not part of it."""
         return {
             **super().get_config(),
             "tables": [spec.table_to_dict(table) for table in self._layout.tables],
@@ -354,7 +353,7 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         """Refuses `tf.train.Checkpoint`, which would write the layer without its rows.
 
         Raises:
-            UnimplementedError: a TensorFlow checkpoint is being written or read.
+            UnimplementedError: TensorFlow writes or reads a checkpoint.
         """
         if save_type == "checkpoint":
             raise UnimplementedError(
@@ -364,7 +363,7 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         return super()._trackable_children(save_type, **kwargs)
 
     def save_own_variables(self, store: Any) -> None:
-        """Writes every table with all that it needs to go on; see `weights_file`.
+        """Writes every table with all of its state; see `weights_file`.
 
         Raises:
             UnimplementedError: the tables are split over ranks.
@@ -383,7 +382,8 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         """
         self._refuse_ranks("read")
         if not store.keys() and self._load_failure is not None:
-            # Keras offers a layer that failed an empty file and reports what it says then.
+            # After a failure Keras calls again with an empty file, and reports the error of that
+            # call.
             raise self._load_failure
         try:
             read_tables(self._tables.values(), store)

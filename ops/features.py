@@ -1,4 +1,4 @@
-"""Inputs of the layer, flattened to what the ops take.
+"""Inputs of the layer, flattened to the form of the ops.
 
 B samples, N keys, D weights a row, k keys a sample in a dense matrix.
 """
@@ -18,13 +18,13 @@ from hotrow.spec import FeatureConfig
 
 @dataclass(frozen=True)
 class FlatFeature:
-    """A feature as the ops take it.
+    """A feature in the form of the ops.
 
     Attributes:
         keys: int64 [N].
         row_splits: int64 [B + 1], or [0]: sample b has key b alone.
         weights: float32 [N], or [0]: all are 1.
-        shape: gives the pooled values, [B, D] or [N, D], their final shape.
+        shape: reshapes the pooled values, [B, D] or [N, D], to the shape of the output.
     """
 
     keys: tf.Tensor
@@ -33,12 +33,12 @@ class FlatFeature:
     shape: Callable[[tf.Tensor], Any]
 
 
-# Whole numbers below this have no neighbour that rounds to them.
+# From this magnitude on, several integers round to one float.
 _EXACT = {tf.float32: 2.0**24, tf.float64: 2.0**53}
 
 
 def as_keys(feature: FeatureConfig, values: tf.Tensor) -> tf.Tensor:
-    """Returns the int64 keys of values of any shape: integers, exact floats, hashed strings.
+    """Returns int64 keys for values of any shape: integers, exact floats or hashed strings.
 
     Raises:
         InvalidArgumentError: values of another type, a float that is not an exact integer.
@@ -91,8 +91,8 @@ def flatten(feature: FeatureConfig, inputs: Any, weights: Any) -> FlatFeature:
 
     Raises:
         InvalidArgumentError: keys that are not integers or strings, a rank other than 1 or 2,
-            weights of another kind than the keys, a sparse input without combiner, a mask of
-            another type than the keys.
+            weights whose kind differs from that of the keys, a sparse input without combiner, or a
+            mask whose type differs from that of the keys.
     """
     if isinstance(inputs, tf.RaggedTensor):
         return _flatten_ragged(feature, inputs, weights)
@@ -113,7 +113,7 @@ def flatten(feature: FeatureConfig, inputs: Any, weights: Any) -> FlatFeature:
 def _pooled(
     feature: FeatureConfig, values: tf.Tensor, splits: tf.Tensor, weights: tf.Tensor
 ) -> FlatFeature:
-    """Returns a feature that is pooled, without masked keys; values [N], splits int64 [B + 1]."""
+    """Returns a pooled feature without its masked keys; values [N], splits int64 [B + 1]."""
     mask = feature.mask_value
     if mask is not None:
         if isinstance(mask, str) != (values.dtype == tf.string):

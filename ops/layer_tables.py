@@ -1,4 +1,4 @@
-"""Which tables a layer has, and where they are."""
+"""The tables of a layer, and the device of their ops."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from hotrow.spec import FeatureConfig, TableConfig
 
 
 def as_features(given: Any) -> tuple[FeatureConfig, ...]:
-    """Returns the features that a user gave, one or several.
+    """Returns the user's features, one or several, as a tuple.
 
     Raises:
-        InvalidArgumentError: they are something else.
+        InvalidArgumentError: the argument is neither.
     """
     if isinstance(given, FeatureConfig):
         return (given,)
@@ -33,7 +33,8 @@ def layout_of(features: Sequence[FeatureConfig]) -> LookupLayout:
     """Collects the tables of the features, in the order of their first use.
 
     Raises:
-        InvalidArgumentError: no features, two of a name, or two configurations of a table.
+        InvalidArgumentError: no features, two features of one name, or two configurations of a
+            table.
     """
     for feature in features:
         if not isinstance(feature, FeatureConfig):
@@ -59,10 +60,10 @@ def layout_of(features: Sequence[FeatureConfig]) -> LookupLayout:
 
 
 def device_of(layer: str, tables: Iterable[Table]) -> str:
-    """Returns where the ops of a layer run; one op looks all its tables up.
+    """Returns the device of a layer's ops; one op looks up all its tables.
 
     Raises:
-        InvalidArgumentError: the tables are in different places.
+        InvalidArgumentError: the tables are on different devices.
     """
     first, *others = tables
     for table in others:
@@ -77,7 +78,7 @@ def device_of(layer: str, tables: Iterable[Table]) -> str:
 
 
 def owned(config: TableConfig, number: int, ranks: Ranks) -> TableConfig:
-    """Returns the table with an owner, where one rank has all of it."""
+    """Returns the configuration with an owner, if one rank has the whole table."""
     if config.sharding != "table" or config.owner is not None:
         return config
     return dataclasses.replace(config, owner=number % ranks.size)

@@ -1,4 +1,4 @@
-"""Learning rates of tables as the ops take them: constants, or schedules at the table's step."""
+"""Learning rates of tables in the form of the ops: constants, or schedules at the table's step."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from hotrow.spec import KERAS_SCHEDULES, Ftrl, LearningRate, Schedule, TableConf
 
 
 def keras_learning_rate(learning_rate: LearningRate) -> Any:
-    """Returns what a Keras optimizer takes: the number, or the schedule as an object of Keras.
+    """Returns the learning rate for a Keras optimizer: the number, or a Keras schedule.
 
     Raises:
-        InvalidArgumentError: there is no schedule of that name, or it refuses its options.
+        InvalidArgumentError: Keras has no schedule of that name, or refuses its options.
     """
     if not isinstance(learning_rate, Schedule):
         return learning_rate
@@ -40,7 +40,7 @@ def _schedule_class(name: str) -> Any:
     if name in KERAS_SCHEDULES:
         return getattr(keras.optimizers.schedules, name)
     registered = keras.saving.get_custom_objects()
-    # A class goes by its name, under which a schedule object arrives, or by "package>name".
+    # `name` is a class name, as in a `Schedule` made from an object, or "package>name".
     found = {
         made
         for key, made in registered.items()
@@ -69,21 +69,21 @@ class LearningRates:
     """
 
     def __init__(self, tables: Sequence[Table]) -> None:
-        # Handles, not tables: graphs keep this, and a table goes with its layer.
+        # Handles, not tables: graphs keep these, and a table must be freed with its layer.
         self._handles = [table.handle for table in tables]
         self._configs = [table.config for table in tables]
         self._rates = [keras_learning_rate(c.optimizer.learning_rate) for c in self._configs]
 
     def __call__(self, checked: bool = True) -> Any:
-        """Returns float32 [T]: a constant, unless a table has a schedule.
+        """Returns float32 [T]; a constant tensor unless a table has a schedule.
 
         Args:
-            checked: refuse rates that cannot be. Evaluation after the last step must not fail
-                for a step that will never come.
+            checked: refuse rates that are not legal. An evaluation after the last step must not
+                fail because of a step that is never taken.
 
         Raises:
-            tf.errors.InvalidArgumentError: a schedule gives a negative rate or NaN, or 0 for
-                FTRL, which divides by it.
+            tf.errors.InvalidArgumentError: a schedule returns NaN, a negative rate, or 0 for FTRL,
+                which divides by it.
         """
         with tf.device(CPU):
             if not any(callable(rate) for rate in self._rates):
@@ -97,7 +97,7 @@ class LearningRates:
             )
 
     def unscheduled(self) -> Any:
-        """Returns float32 [T] without asking schedules, for ops that apply no optimizer."""
+        """Returns float32 [T] without calling schedules, for ops that apply no optimizer."""
         rates = [0.0 if callable(rate) else rate for rate in self._rates]
         with tf.device(CPU):
             return tf.constant(rates, tf.float32)

@@ -1,4 +1,4 @@
-"""The TensorFlow op library, loaded once a process."""
+"""The TensorFlow op library, loaded once in a process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def load() -> Any:
 
     Raises:
         ImportError: TensorFlow is not the version that the library was built for.
-        FailedPreconditionError: the library is not there, or TensorFlow refuses it.
+        FailedPreconditionError: the library does not exist, or TensorFlow refuses it.
     """
     import tensorflow as tf
 

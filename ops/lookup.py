@@ -1,4 +1,4 @@
-"""The three ways to look rows up: in training tables, in a served version, with stock ops only.
+"""The three kinds of lookup: in training tables, in a served version, with stock ops only.
 
 One op serves all features of all tables. F features, T tables, N keys, B samples, D weights.
 """
@@ -53,7 +53,7 @@ def _op_inputs(flat: Sequence[FlatFeature]) -> dict[str, list[tf.Tensor]]:
 
 
 class Lookup(Protocol):
-    """Looks all features up."""
+    """Looks up the rows of all features."""
 
     def sample_counts(self) -> dict[str, tf.Tensor]:
         """Returns the counts of each sample: int32 [B], by the names of SAMPLE_COUNTS."""
@@ -63,10 +63,10 @@ class Lookup(Protocol):
 
 
 class StoreLookup:
-    """Rows of an exported version, from the store that its server or its manifest names.
+    """Rows of an exported version, from the store that the server or the manifest names.
 
     Args:
-        manifest: string scalar tensor, the path of assets/hotrow_manifest.json.
+        manifest: scalar string tensor, the path of assets/hotrow_manifest.json.
     """
 
     def __init__(self, manifest: tf.Tensor) -> None:
@@ -79,7 +79,7 @@ class StoreLookup:
         found = library.load().hotrow_serving_lookup(
             manifest=self._manifest, **_op_inputs(flat), **layout.op_attributes(names)
         )
-        # Without a feature that is pooled, nothing shows how many samples there are.
+        # Without a pooled feature, no input shows the number of samples.
         if any(feature.resolved_combiner is not None for feature in layout.features):
             self._counts[DEFAULT_ROWS].append(found.defaulted)
             self._counts[STALE_ROWS].append(found.stale)
@@ -87,13 +87,14 @@ class StoreLookup:
         return pooled
 
     def sample_counts(self) -> dict[str, tf.Tensor]:
-        """Returns how many keys got default rows, and how many got rows that may be old: int32 [B].
+        """Returns how many keys read default rows, and how many possibly stale rows: int32 [B].
 
-        Of all lookups of this graph together. B are the samples of the first one; what others have
-        beyond that counts for sample 0. Empty: nothing was looked up here.
+        The counts are over all lookups of this graph. B is the number of samples of the first
+        lookup; further samples of other lookups count for sample 0. Empty if the graph made no
+        lookup.
         """
         graph = tf.compat.v1.get_default_graph()
-        # Tensors of a function inside cannot be had out here.
+        # Tensors of an inner function graph are not available here.
         here = {
             name: [t for t in counts if t.graph is graph] for name, counts in self._counts.items()
         }
@@ -114,8 +115,8 @@ def _sum_of_samples(counts: Sequence[tf.Tensor]) -> tf.Tensor:
 class StandaloneTable:
     """A table as stock variables: sorted keys int64 [R + 1], rows float32 [R + 1, D].
 
-    The last key is the largest int64, an end that every search stops at, and the last row is the
-    default row. A row of that key is found first: it lies before the end.
+    The last key is the largest int64: an end mark at which every search stops. The last row is the
+    default row. A row of that same key is found first, because it lies before the end mark.
     """
 
     keys: tf.Variable
@@ -140,12 +141,12 @@ class StandaloneLookup:
         ]
 
     def sample_counts(self) -> dict[str, tf.Tensor]:
-        """Returns nothing: every row is at hand."""
+        """Returns no counts: every row is available."""
         return {}
 
     def _rows(self, table: str, keys: tf.Tensor) -> tf.Tensor:
         stored = self._tables[table]
-        # No copy of the keys here: it would take time by the size of the table.
+        # Does not copy the keys: a copy takes time in proportion to the table's size.
         place = tf.searchsorted(stored.keys, keys, out_type=tf.int64)
         known = tf.equal(tf.gather(stored.keys, place), keys)
         count = tf.shape(stored.keys, tf.int64)[0] - 1
@@ -177,14 +178,14 @@ def _pool(rows: tf.Tensor, flat: FlatFeature, combiner: str | None) -> tf.Tensor
 
 
 class TrainingLookup:
-    """Rows of training tables; its gradient goes into the tables.
+    """Rows of training tables; the lookup's gradient updates the tables.
 
     Args:
-        handles: of the tables, in the order of the layout.
-        device: where the tables' ops run, TensorFlow's name of it.
-        anchor: float32 [SLOTS]. The gradient is computed only when it is watched.
-        learning_rates: float32 [T], of the step, if the optimizer is applied in backward.
-        insert: count occurrences, and give keys that are admitted their initial row.
+        handles: the tables' names in the native registry, in the order of the layout.
+        device: TensorFlow's name of the device on which the tables' ops run.
+        anchor: float32 [SLOTS]. The gradient is computed only when a tape watches it.
+        learning_rates: float32 [T] of the step, if the backward pass applies the optimizer.
+        insert: count occurrences, and insert the initial rows of admitted keys.
         update_in_backward: apply the optimizer in the backward pass.
         global_clipnorm: largest norm of all gradients of the step; None: no bound.
         collective: the tables are split over ranks, which look up together.
@@ -226,7 +227,7 @@ class TrainingLookup:
         return pooled
 
     def sample_counts(self) -> dict[str, tf.Tensor]:
-        """Returns nothing: every row is at hand."""
+        """Returns no counts: every row is available."""
         return {}
 
 
@@ -246,12 +247,12 @@ _BACKWARD_ATTRIBUTES = (
 def _lookup_gradient(op: Any, *gradients: tf.Tensor) -> list[tf.Tensor | None]:
     """Sends the gradients of all features to their tables; the anchor gets a commit token.
 
-    The last output is the ticket of what the lookup found, for the backward pass.
+    The last output of the op is the ticket of the lookup, for the backward pass.
     """
     pooled = gradients[:-1]
     count = len(pooled)
     _, learning_rates, *features = op.inputs
-    # Nothing else says where: gradients are computed outside of any device's scope.
+    # Set here, because gradients are computed outside any device scope.
     with tf.device(op.outputs[0].device), collective(op.get_attr("collective")):
         commit_token = library.load().hotrow_backward(
             keys=features[:count],

@@ -1,9 +1,9 @@
-"""MPI in this process: who started it, how it begins, and how the process may end.
+"""MPI in this process: detection, initialisation, and the end of the process.
 
-A failure of one rank leaves collectives of the others in flight, whose memory is gone, so that
-nobody may finalise MPI any more: it would write there, or wait for ever. Then a process aborts MPI
-in its place, which ends all processes with the exit code of the error. It waits a moment before, as
-others may still have to say why they end.
+A rank that fails leaves the collectives of other ranks in flight, and their memory is freed. No
+process may finalise MPI then: it would write to that memory, or wait for ever. Instead a process
+aborts MPI, which ends all processes with the exit code of the error. It first waits a moment, so
+that other ranks can report their errors.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _STDERR = 2
 
 
 def started_by_mpi() -> bool:
-    """Returns whether this process is one of several that MPI started."""
+    """Returns whether MPI started this process as one of several."""
     if os.environ.get("PMI_SIZE") == "1":
         return False
     if any(name in os.environ for name in _STARTED):
@@ -33,10 +33,10 @@ def started_by_mpi() -> bool:
 
 
 class MpiProcess:
-    """MPI of this process, from its initialisation to its end; there is one.
+    """MPI in this process, from its initialisation to its end; a singleton.
 
     Attributes:
-        failed: what a rank failed with; MPI is not finalised then.
+        failed: the error of a failed rank; MPI is not finalised then.
     """
 
     def __init__(self) -> None:
@@ -62,11 +62,11 @@ class MpiProcess:
         return int(self._mpi.COMM_WORLD.Get_size())
 
     def connect(self, timeout_seconds: float) -> str:
-        """Returns the name of a new group of all processes in the native registry. All must call.
+        """Returns the registry name of a new group of all processes. All processes must call it.
 
         Raises:
-            FailedPreconditionError, UnimplementedError: not with this MPI, or not with this build.
-            DeadlineExceededError: the others do not come.
+            FailedPreconditionError, UnimplementedError: this MPI or this build does not support it.
+            DeadlineExceededError: other processes do not call it in time.
         """
         name = f"mpi-ranks-{self._count}"
         self._count += 1
@@ -80,7 +80,7 @@ class MpiProcess:
         return name
 
     def closed(self, name: str) -> None:
-        """Says that a group is not used any more."""
+        """Notes that a group is no longer in use."""
         self._open.discard(name)
 
     def _end(self) -> None:
@@ -93,7 +93,7 @@ class MpiProcess:
             sys.stdout.flush()
             sys.stderr.flush()
             time.sleep(_LINGER_SECONDS)
-            # The error was reported; MPI would add a line about itself.
+            # The error is reported already; MPI would print its own line.
             os.dup2(os.open(os.devnull, os.O_WRONLY), _STDERR)
             self._mpi.COMM_WORLD.Abort(getattr(self.failed, "exit_code", HotrowError.exit_code))
         elif not self._mpi.Is_finalized():

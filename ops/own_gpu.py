@@ -1,4 +1,4 @@
-"""The GPU of a rank: ranks of one machine take its GPUs in turn."""
+"""The GPU of a rank: the ranks of a machine get its GPUs round-robin."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from hotrow.ops.ranks import Ranks
 
 
 def take_own_gpu(ranks: Ranks) -> None:
-    """Leaves TensorFlow one of this machine's GPUs, /device:GPU:0 from then on. A collective.
+    """Makes one of this machine's GPUs visible to TensorFlow, as /device:GPU:0. A collective.
 
-    Rank r of a machine's ranks gets GPU r modulo their number; GPUs that the launcher hid
-    (CUDA_VISIBLE_DEVICES) do not count. Where ranks share a GPU, TensorFlow takes no more of its
-    memory than it needs, instead of all. Nothing changes on one rank, or without a GPU.
+    Rank r among a machine's ranks gets GPU r modulo the number of GPUs. GPUs that the launcher
+    hides (CUDA_VISIBLE_DEVICES) do not count. Where ranks share a GPU, TensorFlow allocates its
+    memory as needed, instead of all at once. On one rank, or without a GPU, nothing changes.
 
     Raises:
-        RuntimeError: TensorFlow has opened its devices already.
+        RuntimeError: TensorFlow has initialised its devices already.
     """
     if ranks.size == 1:
         return
@@ -37,19 +37,19 @@ def take_own_gpu(ranks: Ranks) -> None:
 
 
 def gpu_of(machines: Sequence[bytes], rank: int, gpus: int) -> tuple[int, bool]:
-    """Returns which of its machine's GPUs a rank takes, and whether ranks of it share some.
+    """Returns the index of a rank's GPU on its machine, and whether ranks there share GPUs.
 
     Args:
-        machines: of each rank.
-        rank: whose GPU.
-        gpus: how many its machine has, at least one.
+        machines: the machine of each rank.
+        rank: the rank.
+        gpus: number of GPUs of its machine, at least one.
     """
     own = machines[rank]
     return machines[:rank].count(own) % gpus, machines.count(own) > gpus
 
 
 def _this_machine() -> str:
-    """Returns what all containers of a machine have in common, and no other machine has."""
+    """Returns an id that is equal in all containers of a machine and unique to the machine."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text()
     except OSError:

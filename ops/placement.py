@@ -1,4 +1,4 @@
-"""Where the ops of a table run: on the CPU, or on the GPU that has the table's cache."""
+"""The device of a table's ops: the CPU, or the GPU that has the table's cache."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ CPU = "/device:CPU:0"
 
 @dataclass(frozen=True)
 class Placement:
-    """A device of TensorFlow.
+    """A TensorFlow device.
 
     Attributes:
         device: TensorFlow's name of it.
-        cuda_device: CUDA's number of the GPU; None: it is the host.
+        cuda_device: CUDA's number of the GPU; None: the device is the host.
     """
 
     device: str = CPU
@@ -28,9 +28,9 @@ class Placement:
 
 
 def placement_of(config: TableConfig) -> Placement:
-    """Returns where the ops of a table run.
+    """Returns the device of a table's ops.
 
-    For a GPU, the native core takes its memory there from TensorFlow from then on.
+    For a GPU, the native core allocates its memory there from TensorFlow from then on.
 
     Raises:
         FailedPreconditionError: TensorFlow has no such GPU.
@@ -49,7 +49,7 @@ def placement_of(config: TableConfig) -> Placement:
             number = library.load().hotrow_device()
     except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError) as err:
         raise FailedPreconditionError(advice) from err
-    # Where the op ran: TensorFlow may take another GPU when that one is not there.
+    # The device on which the op ran: TensorFlow may use another GPU when this one does not exist.
     ran = tf.DeviceSpec.from_string(number.device)
     if ran.device_index != gpu:
         raise FailedPreconditionError(advice)

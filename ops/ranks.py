@@ -1,4 +1,4 @@
-"""The ranks of a run: processes that train one model as if they were one (design 0009).
+"""The ranks of a run: processes that train one model together, as one process would (design 0009).
 
 All ranks make the same calls in the same order. R ranks.
 """
@@ -26,13 +26,14 @@ _group_numbers = itertools.count()
 
 
 class Ranks:
-    """This rank's place among R, and collectives of all in host memory.
+    """This rank's place among R, and collectives over all ranks in host memory.
 
-    What a rank fails with, all others raise: the class of `hotrow.errors` with its code and
-    "rank 1: " before its words, in the collective that they are in or in the next one. Who waits
-    longer than the timeout raises DeadlineExceededError, which names the ranks that did not come;
-    so do all. `what` is for such messages: what the call is about, the same on all ranks. Use it as
-    a context manager: an exception is reported to the others, and the end is waited for by all.
+    When a rank fails, all others raise its error, in their current collective or the next one: the
+    class of `hotrow.errors` with its code, and a message that begins with "rank 1: ". A rank that
+    waits longer than the timeout raises DeadlineExceededError with the names of the missing ranks;
+    so do all others. `what` names the call for such messages, and is the same on all ranks. Use a
+    `Ranks` as a context manager: it reports an exception to the other ranks, and waits for all at
+    the end.
 
     Attributes:
         rank: 0 to R - 1.
@@ -49,14 +50,15 @@ class Ranks:
 
     @property
     def is_first(self) -> bool:
-        """Whether this is rank 0, which does what is done once."""
+        """Whether this is rank 0, which does the work that is done once."""
         return self.rank == 0
 
     def all_gather(self, array: _Array, what: str) -> list[_Array]:
-        """Returns the arrays of all ranks: [N_r, ...], N_r of each rank's own choice.
+        """Returns the arrays of all ranks: [N_r, ...]; N_r may differ between ranks.
 
         Raises:
-            InvalidArgumentError: types or shapes behind the first axis differ, on all ranks.
+            InvalidArgumentError: types, or shapes after the first axis, differ; raised on all
+                ranks.
         """
         if self._native is None:
             return [array]
@@ -73,14 +75,14 @@ class Ranks:
         return arrays
 
     def all_reduce(self, array: npt.NDArray[_Float], what: str) -> npt.NDArray[_Float]:
-        """Returns the sum over ranks, in their order: the same bits on all.
+        """Returns the sum over ranks, in the order of the ranks: the same bits on all.
 
         Args:
             array: float32 or float64, of the same shape on all ranks.
             what: for messages.
 
         Raises:
-            InvalidArgumentError: another type; or sizes or types differ, on all ranks.
+            InvalidArgumentError: another type; or sizes or types differ; raised on all ranks.
         """
         if array.dtype not in (np.float32, np.float64):
             raise InvalidArgumentError(
@@ -96,19 +98,19 @@ class Ranks:
         return summed
 
     def broadcast(self, data: bytes | None, what: str) -> bytes:
-        """Returns what rank 0 gave; the others give None."""
+        """Returns the bytes of rank 0 on every rank; the others pass None."""
         if self.is_first and data is None:
             raise InvalidArgumentError(f'broadcast of "{what}": rank 0 has nothing; it must')
         given = (data or b"") if self.is_first else b""
         return given if self._native is None else self._native.broadcast(given, what)
 
     def barrier(self, what: str) -> None:
-        """Returns when all ranks have come."""
+        """Returns when all ranks have called it."""
         if self._native is not None:
             self._native.barrier(what)
 
     def fail(self, error: BaseException) -> None:
-        """Reports to all ranks that this one cannot go on; the first error of any rank stays."""
+        """Reports to all ranks that this one cannot continue; only the first error is kept."""
         if self._native is None:
             return
         if self._process is not None:
@@ -121,7 +123,7 @@ class Ranks:
 
     @property
     def device_collectives(self) -> str:
-        """How they do it: "nccl", "host", or "threads" on one GPU; "" before they first do."""
+        """Transport of GPU data: "nccl", "host", "threads" (one GPU); "" before the first use."""
         return "" if self._native is None else self._native.device
 
     def stage_counts(self) -> dict[str, dict[str, int]]:
@@ -129,10 +131,10 @@ class Ranks:
         return {} if self._native is None else self._native.counts()
 
     def close(self) -> None:
-        """Waits for all ranks, if they are processes, and ends; idempotent.
+        """Waits for all ranks, if they are processes, and leaves the group; idempotent.
 
         Raises:
-            HotrowError: another rank failed, or does not come.
+            HotrowError: another rank failed, or does not call it in time.
         """
         if self._native is None:
             return
@@ -181,13 +183,14 @@ def start_ranks(timeout_seconds: float, device_collectives: str = "auto") -> Ran
 
     Args:
         timeout_seconds: longest wait for other ranks, in each collective.
-        device_collectives: how they exchange what is on their GPUs, one of `DEVICE_COLLECTIVES`:
-            by NCCL, which needs a GPU for each, by way of RAM ("host"), or by NCCL where it can be.
+        device_collectives: how ranks exchange data on their GPUs, one of `DEVICE_COLLECTIVES`:
+            "nccl" needs a GPU for each rank, "host" copies through RAM, "auto" uses NCCL where
+            possible.
 
     Raises:
-        InvalidArgumentError: another way.
+        InvalidArgumentError: an unknown value of `device_collectives`.
         FailedPreconditionError, UnimplementedError: MPI cannot be used here.
-        DeadlineExceededError: the other processes did not come.
+        DeadlineExceededError: the other processes did not start in time.
     """
     require_one_of("device_collectives", device_collectives, DEVICE_COLLECTIVES)
     if not started_by_mpi():
@@ -206,7 +209,7 @@ def thread_ranks(count: int, timeout_seconds: float) -> list[Ranks]:
     """Returns ranks 0 to `count` - 1 of one group in this process, each for a thread of its own.
 
     Raises:
-        InvalidArgumentError: less than one rank, or no time.
+        InvalidArgumentError: less than one rank, or a timeout that is not positive.
     """
     group = next(_group_numbers)
     names = [f"thread-ranks-{group}-{rank}" for rank in range(count)]

@@ -1,4 +1,4 @@
-"""Rows of a table by their keys, between steps: ask, assign, remove, and write to files.
+"""Rows of a table by key, between steps: test, assign, remove, and write to files.
 
 N keys, D weights of a row, L bytes of a row line.
 """
@@ -24,7 +24,7 @@ BATCH_ROWS = 65536
 
 
 def as_keys(keys: npt.ArrayLike) -> Keys:
-    """Returns keys as contiguous int64; refuses what would change its value on the way."""
+    """Returns keys as contiguous int64; refuses types whose conversion would change values."""
     array = np.asarray(keys)
     if array.size and (array.dtype.kind not in "iu" or array.dtype == np.uint64):
         raise InvalidArgumentError(f"keys of type {array.dtype}; must be signed integers")
@@ -68,7 +68,7 @@ def assign(table: Table, keys: npt.ArrayLike, weights: npt.ArrayLike) -> None:
             f"table {table.name!r}: weights of key {wanted[~finite][0]} are not finite as "
             f"{layout.weights_type}"
         )
-    # As those of a row that training has just created: larger than any export has seen.
+    # The clock of a row that training has just created: larger than the step of any export.
     clocks = np.full(len(wanted), table.step + 1, np.uint32)
     table._native.import_rows(wanted, lines, clocks, counts)
 

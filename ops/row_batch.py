@@ -1,4 +1,4 @@
-"""Rows that leave a table, a batch at a time. N rows, D weights, L bytes a row line."""
+"""Rows read from a table, a batch at a time. N rows, D weights, L bytes a row line."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RowBatch:
     """Rows of a table. N rows, L bytes a row line.
 
     Attributes:
-        layout: what lies where in a line.
+        layout: where the parts of a line lie.
         keys: int64 [N].
         lines: uint8 [N, L].
         clocks: uint32 [N], the table's step when the row was last updated, or created.
@@ -81,11 +81,11 @@ def _partition(table: _native.Table, layout: LineLayout, part: int) -> Iterator[
 
 
 def _of_piece(batch: RowBatch, piece: int, pieces: int) -> RowBatch:
-    """Returns the rows of a part of a partition's range."""
+    """Returns the rows in one part of a partition's range."""
     if pieces == 1:
         return batch
     bits = pieces.bit_length() - 1
-    # Below the 5 bits that all keys of the partition share.
+    # Shifted past the 5 bits that all keys of the partition share.
     number = (mixed(batch.keys) << np.uint64(5)) >> np.uint64(64 - bits)
     wanted = number == piece
     return RowBatch(

@@ -1,4 +1,4 @@
-"""Strings to keys in a graph: the function of `hotrow._native.fingerprint64`."""
+"""Strings to keys in a graph, as `hotrow._native.fingerprint64` computes them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ def fingerprint_keys(prefix: bytes, values: tf.Tensor) -> tf.Tensor:
     """Returns int64 keys, of the shape of `values`: Fingerprint64 of `prefix + value`.
 
     Args:
-        prefix: the name of the feature and 0x1f.
+        prefix: the name of the table and 0x1f.
         values: string tensor of any shape.
     """
-    # A vector of strings is hashed string by string; of other shapes TensorFlow hashes the hashes.
+    # TensorFlow hashes a vector string by string; for other shapes it would hash the hashes.
     text = tf.strings.join([tf.constant(prefix), tf.reshape(values, [-1])])
     keys = tf.bitcast(tf.fingerprint(text), tf.int64)
     return tf.reshape(keys, tf.shape(values))

@@ -19,10 +19,10 @@ from hotrow.spec import Schedule
 
 
 class Table(TableContents):
-    """A table that is trained; `TableContents` has what its attributes are.
+    """A table that is trained; its attributes are those of `TableContents`.
 
-    On several ranks it is this rank's part of the table: `lookup` and `update` are made by all
-    ranks together, each with its own keys and whole rows; all else is about the part alone.
+    On several ranks it is this rank's part of the table. All ranks call `lookup` and `update`
+    together, each with its own keys and whole rows; all other methods concern this part alone.
 
     N keys, D weights of a row.
     """
@@ -31,12 +31,12 @@ class Table(TableContents):
         """Returns the rows float32 [N, D] of keys int64 [N], duplicates allowed.
 
         Args:
-            keys: any int64 values, or those below `vocabulary_size`.
-            insert: count an occurrence of each key, and give those that are admitted their initial
-                row. A key without a row reads the default row.
+            keys: any int64 values; with a `vocabulary_size`, values below it.
+            insert: count an occurrence of each key, and give admitted keys their initial row. A key
+                without a row reads the default row.
 
         Raises:
-            OutOfRangeError: a key outside of the vocabulary.
+            OutOfRangeError: a key outside the vocabulary.
         """
         rows: Rows = self._native.lookup(as_keys(keys), insert)
         return rows
@@ -45,12 +45,12 @@ class Table(TableContents):
         """Sums gradients float32 [N, D] per distinct key and applies the optimizer once.
 
         Args:
-            keys: int64 [N]; the gradients of those that are not admitted are dropped.
+            keys: int64 [N]; gradients of keys that are not admitted are dropped.
             gradients: float32 [N, D].
-            learning_rate: of this step; None: the optimizer's, if it is a number.
+            learning_rate: learning rate of this step; None: the optimizer's, if it is a number.
 
         Raises:
-            InvalidArgumentError: the optimizer has a schedule and no learning rate is given.
+            InvalidArgumentError: the optimizer has a schedule and `learning_rate` is None.
         """
         if learning_rate is None and isinstance(self.config.optimizer.learning_rate, Schedule):
             raise InvalidArgumentError(
@@ -62,11 +62,11 @@ class Table(TableContents):
         )
 
     def __len__(self) -> int:
-        """Returns the number of rows (of this rank's part)."""
+        """Returns the number of rows on this rank."""
         return self.size
 
     def __bool__(self) -> bool:
-        """True: a table without rows is a table."""
+        """True, also for a table without rows."""
         return True
 
     def __contains__(self, key: object) -> bool:
@@ -85,9 +85,9 @@ class Table(TableContents):
     def assign(self, keys: npt.ArrayLike, weights: npt.ArrayLike) -> None:
         """Sets the weights of rows, between steps; keys without a row get one.
 
-        A row that exists keeps its optimizer state and count; a new one has the state of a row
-        that no step has updated, whatever the table's admission. Its clock is the next step, so
-        that incremental exports and checkpoints take it. 16-bit tables round to nearest.
+        A row that exists keeps its optimizer state and count. A new row has the state of a row that
+        no step has updated; admission does not apply. The row's clock is the next step, so that
+        incremental exports and checkpoints include it. 16-bit tables round to nearest.
 
         Args:
             keys: int64 [N], distinct.
@@ -96,16 +96,16 @@ class Table(TableContents):
         Raises:
             InvalidArgumentError: keys that are not integers or not distinct, weights of another
                 shape or not finite.
-            OutOfRangeError: a key outside of the vocabulary.
+            OutOfRangeError: a key outside the vocabulary.
             FailedPreconditionError: a snapshot is open.
             UnimplementedError: the table is split over ranks.
         """
         row_access.assign(self, keys, weights)
 
     def remove(self, keys: npt.ArrayLike) -> int:
-        """Removes the rows of keys int64 [N], between steps; returns how many there were.
+        """Removes the rows of keys int64 [N], between steps; returns how many existed.
 
-        Tombstones of the next step remember them, so that incremental exports and checkpoints
+        Tombstones of the next step record the keys, so that incremental exports and checkpoints
         remove them too. A key that training looks up again gets its initial row.
 
         Raises:
@@ -119,7 +119,7 @@ class Table(TableContents):
         """Yields keys int64 [N] and weights float32 [N, D] of all rows, between steps.
 
         Args:
-            batch_rows: most rows of a batch.
+            batch_rows: largest number of rows in a batch.
 
         Raises:
             UnimplementedError: the table is split over ranks.
@@ -127,7 +127,7 @@ class Table(TableContents):
         return row_access.batches(self, batch_rows)
 
     def save_npz(self, path: str | Path) -> None:
-        """Writes arrays `keys` int64 [R] and `weights` float32 [R, D] of all R rows, by way of RAM.
+        """Writes arrays `keys` int64 [R] and `weights` float32 [R, D] of all R rows, through RAM.
 
         Raises:
             UnimplementedError: the table is split over ranks.
@@ -146,12 +146,13 @@ class Table(TableContents):
     def push_all(tables: Iterable[Table], learning_rates: Sequence[float] | None = None) -> None:
         """Sends the owners of rows all pending gradients of their replicas.
 
-        All ranks call it together, with the same tables; it is a step of those with staleness,
-        whose rows are then those of the model as a whole. Other tables are left alone.
+        All ranks call it together, with the same tables. It is a step of the tables with staleness;
+        afterwards the rows at their owners are those of the whole model. Other tables do not
+        change.
 
         Args:
-            tables: of one layer.
-            learning_rates: [T] of this step; None: the optimizers', which then are numbers.
+            tables: the tables of one layer.
+            learning_rates: [T] of this step; None: those of the optimizers, which must be numbers.
         """
         native = [table._native for table in tables if table.ranks.size > 1]
         if native:
@@ -163,17 +164,17 @@ class Table(TableContents):
         _native.rank_prefetch([table._native for table in tables], features)
 
     def prefetch(self, keys: Keys) -> None:
-        """Brings rows into the device tier before their batches ask for them, on another thread.
+        """Brings rows into the device tier before their batches look them up, on another thread.
 
-        Call it with the keys of a window, those of the next k batches one after the other, when
-        the first batch of the window before it begins. The rows of both windows then stay until
-        the next call. Nothing that the table computes changes. Without a cache: nothing happens.
+        Call it with the keys of a window: those of the next k batches in order. Make the call when
+        the first batch of the previous window begins. The rows of both windows then stay until the
+        next call. Results of the table do not change. Without a cache, nothing happens.
 
         Args:
-            keys: int64 [N], duplicates allowed; those without a row are left out. Copied.
+            keys: int64 [N], duplicates allowed; keys without a row are skipped. They are copied.
 
         Raises:
-            OutOfRangeError: a key outside of the vocabulary.
+            OutOfRangeError: a key outside the vocabulary.
         """
         self._native.prefetch(as_keys(keys))
 
@@ -185,16 +186,16 @@ class Table(TableContents):
         """Fills the cache with the most frequent rows of a sample, and prefers them from now on.
 
         Args:
-            keys: int64 [N], distinct.
+            keys: int64 [N], distinct; a key without a row is only counted.
             counts: uint32 [N], how often each key appeared in the sample.
-            share: of the cache that may be filled, in [0, 1]; keys without a row only count.
+            share: largest share of the cache to fill, in [0, 1].
 
         Returns:
-            How many rows came in.
+            How many rows were brought in.
 
         Raises:
-            InvalidArgumentError: share is out of its range.
-            OutOfRangeError: a key outside of the vocabulary.
+            InvalidArgumentError: `share` is out of range.
+            OutOfRangeError: a key outside the vocabulary.
         """
         return int(
             self._native.warm_up(as_keys(keys), np.ascontiguousarray(counts, np.uint32), share)
@@ -203,18 +204,18 @@ class Table(TableContents):
     def statistics(self) -> dict[str, int]:
         """Returns rows, bytes, lookups, admitted, refused, waiting, expired and tombstones.
 
-        `refused` are occurrences of keys that were not admitted; `waiting` are keys that are
-        counted and not admitted yet. Totals run since the table was made, also over a restoration.
+        `refused` counts occurrences of keys that were not admitted. `waiting` is the number of keys
+        that are counted and not admitted yet. Totals run since the table was made, also across a
+        restoration.
 
-        Of the device tier: `cache_slots` (0: there is none); in distinct keys of training batches
-        `cache_hits` (and `cache_hit_lookups`, each key counted as often as it appeared),
-        `cache_misses`, `cache_inserted` (rows that came in), `cache_evicted` (rows that left for
-        them), `cache_written_back` (rows brought up to date in the host tier), `cache_prefetched`
-        (rows that came in by prefetching); `cache_stall_ns`, the nanoseconds that lookups of
-        training spent on bringing rows in or waiting for them. Of rows on disk:
-        `disk_bytes` of the file (0: rows are in memory), `disk_lines_read`, `disk_lines_written`.
-        These run since this process made the table; `cache_steps` are the steps since then or
-        since a restoration.
+        Of the device tier: `cache_slots` (0: no cache). In distinct keys of training batches:
+        `cache_hits` (`cache_hit_lookups` counts each key as often as it appeared), `cache_misses`,
+        `cache_inserted` (rows brought in), `cache_evicted` (rows that left for them),
+        `cache_written_back` (rows updated in the host tier), `cache_prefetched` (rows that
+        prefetching brought in). `cache_stall_ns`: nanoseconds that lookups of training spent on
+        bringing rows in or waiting for them. Of rows on disk: `disk_bytes` of the file (0: rows are
+        in memory), `disk_lines_read`, `disk_lines_written`. These run since this process made the
+        table; `cache_steps` counts steps since then or since a restoration.
         """
         return {
             **self._native.statistics(),

@@ -27,12 +27,12 @@ def core_arguments(config: TableConfig, ranks: Ranks, cuda_device: int | None) -
     """Returns the arguments of `_native.Table` that a configuration determines.
 
     Args:
-        config: of the table.
-        ranks: those that the table is split over.
-        cuda_device: where its cache is; None: in host memory.
+        config: the table's configuration.
+        ranks: the ranks over which the table is split.
+        cuda_device: the GPU that has its cache; None: the cache is in host memory.
 
     Raises:
-        InvalidArgumentError: the owner is none of the ranks.
+        InvalidArgumentError: the owner is not one of the ranks.
     """
     init_kind, init_scale = _initializer_arguments(config)
     return {
@@ -55,7 +55,7 @@ def core_arguments(config: TableConfig, ranks: Ranks, cuda_device: int | None) -
 
 
 def combiner_number(combiner: str | None) -> int:
-    """Returns the native core's number of a combiner."""
+    """Returns the native core's number for a combiner."""
     return NUMBERS["combiner"][combiner or "none"]
 
 
@@ -71,7 +71,7 @@ def _optimizer_arguments(optimizer: TableOptimizer) -> dict[str, Any]:
     rate = given["learning_rate"]
     return {
         "kind": NUMBERS["optimizer"][type(optimizer).__name__],
-        # With a schedule every step is given its own; NaN would show where that was forgotten.
+        # With a schedule each step gets its own rate; NaN shows a step that did not.
         "learning_rate": math.nan if isinstance(rate, Schedule) else rate,
         "clip_row_norm": given["clip_row_norm"] or 0.0,
         "l2": 0.0 if isinstance(optimizer, Ftrl) else given["l2"],
@@ -107,7 +107,7 @@ def _admission_arguments(admission: Admission | None) -> dict[str, Any]:
 
 
 def _expiry_arguments(expiry: Expiry | None) -> dict[str, int]:
-    """Returns the core's options, 0 for what is off."""
+    """Returns the core's options; 0 turns one off."""
     if expiry is None:
         return {"after_steps": 0, "rare_count": 0, "rare_after_steps": 0, "sweep_steps": 1}
     return {name: value or 0 for name, value in dataclasses.asdict(expiry).items()}

@@ -1,4 +1,4 @@
-"""What is in a table: rows `[weights | optimizer state]` and all that is not rows."""
+"""The contents of a table: rows `[weights | optimizer state]`, and all other state."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ from hotrow.spec import Constant, TableConfig
 
 
 class TableContents:
-    """A table in the process-wide registry of the native core: in and out, between steps.
+    """A table in the process-wide registry of the native core: import and export, between steps.
 
-    It lives as long as this object; ops that run afterwards get NotFound.
+    The table lives as long as this object; ops that run afterwards fail with NotFound.
 
     N keys, D weights of a row (of `columns` in the lines of a part), L bytes of a row line.
 
     Attributes:
-        config: what it was made from.
-        ranks: those that the table is split over.
-        handle: its unique name in the registry, the attribute of the ops.
-        placement: where its ops run.
-        history: a random id, another one whenever rows were changed by anything else than training:
-            within one, the clocks show what has changed.
-        forgotten_step: tombstones up to it were forgotten.
+        config: the configuration that it was made from.
+        ranks: the ranks over which the table is split.
+        handle: its unique name in the registry, an attribute of the ops.
+        placement: the device of its ops.
+        history: a random id; it changes whenever rows change other than by training. Under one id,
+            the clocks show which rows have changed.
+        forgotten_step: tombstones up to this step were dropped.
 
     Raises:
-        FailedPreconditionError: its cache is on a GPU that is not there, or the native core was
-            built without CUDA.
+        FailedPreconditionError: the GPU of its cache does not exist, or the native core was built
+            without CUDA.
     """
 
     def __init__(self, config: TableConfig, seed: int, ranks: Ranks = LONE) -> None:
         self.config = config
         self.ranks = ranks
         self.placement = placement_of(config)
-        # Unique among all processes: a SavedModel carries it into another one.
+        # Unique among all processes: a SavedModel carries the handle into other processes.
         self.handle = f"{config.name}#{uuid.uuid4().hex}"
         self._native = _native.Table(
             handle=self.handle,
@@ -65,38 +65,38 @@ class TableContents:
 
     @property
     def name(self) -> str:
-        """The name of the configuration."""
+        """The table's name."""
         return self.config.name
 
     @property
     def dim(self) -> int:
-        """Weights of a row, D."""
+        """Weights in a row, D."""
         return self.config.embedding_dim
 
     @property
     def columns(self) -> range:
-        """Those of the D weights of each row that this part of the table has."""
+        """The columns of each row that this part of the table has, among D."""
         first, count = self._native.columns
         return range(first, first + count)
 
     def owns(self, keys: Keys) -> npt.NDArray[np.bool_]:
-        """Returns bool [N]: whether the rows of keys int64 [N], or columns of them, are here."""
+        """Returns bool [N]: whether this part has rows, or columns, of keys int64 [N]."""
         owned: npt.NDArray[np.bool_] = self._native.owns(as_keys(keys)).view(np.bool_)
         return owned
 
     @property
     def default_value(self) -> float:
-        """Every weight of the default row, as the table's type holds it."""
+        """The value of every weight in the default row, rounded to the table's type."""
         return float(self._native.default_value)
 
     @property
     def layout(self) -> dict[str, int]:
-        """What lies where in a row line, as JSON types; `line_layout` reads lines by it."""
+        """Where the parts of a row line lie, as JSON types; `LineLayout.from_facts` reads it."""
         return dict(self._native.layout)
 
     @property
     def line_layout(self) -> LineLayout:
-        """What lies where in a row line."""
+        """Where the parts of a row line lie."""
         return LineLayout.from_facts(self.layout)
 
     @property
@@ -106,7 +106,7 @@ class TableContents:
 
     @property
     def size(self) -> int:
-        """Rows."""
+        """Number of rows."""
         return int(self._native.size)
 
     @property
@@ -116,7 +116,7 @@ class TableContents:
 
     @property
     def step(self) -> int:
-        """Commits so far; a row's clock is the step of its last update."""
+        """Number of commits so far; a row's clock is the step of its last update."""
         return int(self._native.step)
 
     @step.setter
@@ -138,8 +138,8 @@ class TableContents:
     def export_batches(self, batch_rows: int = 65536) -> Iterator[RowBatch]:
         """Yields all rows, at most `batch_rows` at once.
 
-        Rows come by shard, partition and place. Nothing may train meanwhile; else read a
-        `snapshot`.
+        Rows come by shard, partition and place. Do not train during the iteration; read a
+        `snapshot` instead.
         """
         layout = self.line_layout
         cursor, waiting = 0, 0
@@ -153,12 +153,12 @@ class TableContents:
                 waiting, pieces = 0, []
 
     def export_hash_ranges(self, most_rows: int) -> Iterator[RowBatch]:
-        """Yields all rows: in each batch all rows of a range of mixed keys; the ranges ascend.
+        """Yields all rows; each batch has all rows of a range of mixed keys, and the ranges ascend.
 
-        Nothing may train meanwhile.
+        Do not train during the iteration.
 
         Args:
-            most_rows: ranges are as wide as makes batches of at most about so many rows.
+            most_rows: approximate limit of a batch's rows; it sets the width of the ranges.
         """
         yield from ranges_of_mixed_keys(
             self._native, self.line_layout, rows=self.size, most_rows=most_rows
@@ -172,15 +172,15 @@ class TableContents:
         counts: Uint32s,
         places: Uint32s | None = None,
     ) -> None:
-        """Writes rows; the row of an existing key is replaced.
+        """Writes rows; a row of an existing key replaces the old one.
 
         Args:
             keys: int64 [N], distinct.
             lines: uint8 [N, L], in this table's layout.
             clocks: uint32 [N].
             counts: uint32 [N].
-            places: uint32 [N], as exported from a table of as many shards: what the table does
-                later is then the same to the bit. None: wherever there is room.
+            places: uint32 [N], as exported from a table with the same number of shards; the table
+                then behaves later as that one would, bit for bit. None: any free places.
         """
         self._begin_history()
         self._native.import_rows(
@@ -192,7 +192,7 @@ class TableContents:
         )
 
     def remove_rows(self, keys: Keys) -> int:
-        """Removes the rows of keys int64 [N], without tombstones; returns how many there were."""
+        """Removes the rows of keys int64 [N], without tombstones; returns how many existed."""
         self._begin_history()
         return int(self._native.remove_rows(as_keys(keys)))
 
@@ -202,46 +202,48 @@ class TableContents:
         return keys, steps
 
     def forget_tombstones(self, up_to_step: int) -> None:
-        """Forgets the tombstones of keys that expired at this step or before."""
+        """Drops the tombstones of keys that expired at this step or before."""
         self.forgotten_step = max(self.forgotten_step, up_to_step)
         self._native.forget_tombstones(up_to_step)
 
     def state(self) -> builtins.bytes:
-        """Returns all that is not rows: step, sweep, totals, tombstones, occurrences."""
+        """Returns all state besides rows: step, sweep, totals, tombstones, occurrences."""
         return self._native.state()
 
     def set_state(self, state: builtins.bytes) -> None:
         """Restores what `state` returned.
 
         Raises:
-            DataLossError: it is damaged.
-            FailedPreconditionError: it is of another admission or number of shards.
+            DataLossError: the state is damaged.
+            FailedPreconditionError: the state is from another admission or number of shards.
         """
         self._begin_history()
         self._native.set_state(state)
         self._first_step = self.step
 
     def merge_states(self, states: list[builtins.bytes], counted: list[bool]) -> None:
-        """Restores what `state` returned on ranks that had the table, however it was split then.
+        """Restores states that `state` returned on ranks with any split of the table.
 
-        The step, totals, and the tombstones of keys that are owned here. Occurrences start anew.
+        It restores the step, the totals, and the tombstones of keys owned here. Occurrences start
+        from 0.
 
         Args:
-            states: of all of them.
-            counted: of each, whether this table goes on with its totals.
+            states: the states of all these ranks.
+            counted: for each state, whether this table continues its totals.
 
         Raises:
-            DataLossError: one is damaged.
+            DataLossError: a state is damaged.
         """
         self._begin_history()
         self._native.merge_states(states, counted)
         self._first_step = self.step
 
     def snapshot(self, since: Literal["all", "checkpoint"]) -> _native.Snapshot:
-        """Returns the rows as they are now, to be read while training goes on.
+        """Returns the rows as they are now, to be read while training continues.
 
         Args:
-            since: "all" rows, or those updated or created since the last snapshot that was kept.
+            since: "all": all rows; "checkpoint": rows updated or created since the last snapshot
+                that was kept.
         """
         return self._native.snapshot(since)
 
@@ -249,11 +251,12 @@ class TableContents:
         """Returns 32 hex digits that depend on the rows, not on their order.
 
         Args:
-            weights_only: of keys and float32 weights alone; else of clocks, counts and state, too.
+            weights_only: digest keys and float32 weights alone; otherwise clocks, counts and state
+                too.
         """
         return str(self._native.digest(weights_only))
 
     def clear(self) -> None:
-        """Removes every row and the gradients that wait, and forgets occurrences and tombstones."""
+        """Removes every row, pending gradients, occurrence counts and tombstones."""
         self._begin_history()
         self._native.clear()

@@ -1,7 +1,8 @@
 """Tables in the weights file of Keras: a mapping from names to arrays.
 
-R rows, L bytes of a row line. Of a table: `keys` int64 [R], `lines` uint8 [R, L], `clocks`,
-`counts` and `places` uint32 [R], `state` uint8 (all that is not rows), and `facts`, JSON as uint8.
+R rows, L bytes of a row line. For each table: `keys` int64 [R], `lines` uint8 [R, L], `clocks`,
+`counts` and `places` uint32 [R], `state` uint8 (all state besides rows), and `facts`, JSON as
+uint8.
 """
 
 from __future__ import annotations
@@ -40,15 +41,15 @@ def write_table(table: Table, store: Any, prefix: str) -> None:
 def read_tables(tables: Collection[Table], store: Any) -> None:
     """Replaces the rows and the state of tables by those that `write_table` wrote.
 
-    All are checked before the first is touched.
+    It checks all tables before it changes the first.
 
     Args:
         tables: the n-th was written with the prefix `table<n>_`.
-        store: what was written to.
+        store: the mapping that `write_table` filled.
 
     Raises:
-        DataLossError: a table is missing, or is of another name, layout or optimizer; its rows or
-            its state cannot be restored.
+        DataLossError: a table is missing, or has another name, layout or optimizer; or its rows or
+            state cannot be restored.
     """
     stored = set(store.keys())
     for i, table in enumerate(tables):
@@ -71,7 +72,7 @@ def read_tables(tables: Collection[Table], store: Any) -> None:
             if facts["shards"] == table.config.shards:
                 table.import_rows(keys, lines, clocks, counts, places)
                 table.set_state(np.asarray(store[f"table{i}_state"]).tobytes())
-            else:  # occurrences and tombstones are kept by shard; they start anew
+            else:  # occurrences and tombstones are kept by shard; they start empty
                 table.import_rows(keys, lines, clocks, counts)
                 table.step = facts["step"]
         except (HotrowError, ValueError) as err:

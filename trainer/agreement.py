@@ -19,11 +19,11 @@ def agreed(ranks: Ranks, what: str, work: Callable[[], Result]) -> Result:
 
     Args:
         ranks: all of them call this.
-        what: for messages of ranks that wait.
+        what: name of the work, for messages of ranks that wait.
         work: calls no collectives.
 
     Raises:
-        HotrowError: of `work` on the first rank on which it failed.
+        HotrowError: the error of `work` on the first rank where it failed.
     """
     if ranks.size == 1:
         return work()
@@ -45,7 +45,7 @@ def gathered(ranks: Ranks, what: str, value: Any) -> list[Any]:
 
 
 def of_first(ranks: Ranks, what: str, value: Any) -> Any:
-    """Returns the JSON value of rank 0; the others' are not looked at. A collective."""
+    """Returns the JSON value of rank 0; other ranks' values are ignored. A collective."""
     data = json.dumps(value).encode() if ranks.is_first else None
     return json.loads(ranks.broadcast(data, what))
 
@@ -58,14 +58,14 @@ def error_report(err: HotrowError | None) -> dict[str, Any] | None:
 
 
 def error_of(report: dict[str, Any], before: str = "") -> HotrowError:
-    """Returns an error from what `error_report` returned, with words before its text."""
+    """Returns the error of a report that `error_report` made, with `before` as a prefix."""
     error = from_status(report["status"], before + report["text"])
     error.exit_code = report["exit"]
     return error
 
 
 def raise_first(reports: list[dict[str, Any] | None], own: HotrowError | None) -> None:
-    """Raises what `first_error` returns, if that is an error."""
+    """Raises the result of `first_error`, if it is an error."""
     error = first_error(reports, own)
     if error is not None:
         raise error from own
@@ -74,11 +74,11 @@ def raise_first(reports: list[dict[str, Any] | None], own: HotrowError | None) -
 def first_error(
     reports: list[dict[str, Any] | None], own: HotrowError | None
 ) -> HotrowError | None:
-    """Returns the error of the first rank that reports one; the others' names stand before theirs.
+    """Returns the error of the first rank that reports one, with the rank's name if it is not 0.
 
     Args:
         reports: `error_report` of each rank.
-        own: this rank's error, which caused it.
+        own: this rank's error, set as the cause.
     """
     for rank, error in enumerate(reports):
         if error is None:

@@ -1,4 +1,4 @@
-"""The batches of an epoch: which is next, and when the keys of later ones are prefetched.
+"""The batches of an epoch: the next one, and when to prefetch the keys of later ones.
 
 b rows of this rank's part of a batch.
 """
@@ -27,21 +27,21 @@ HandOver = Callable[[list[Batch]], None]
 
 
 class BatchFeed(Protocol):
-    """Of one process (`WindowFeed`) or of a rank among several (`RankFeed`)."""
+    """The feed of one process (`WindowFeed`) or of a rank among several (`RankFeed`)."""
 
     @property
     def item(self) -> Batch | None:
-        """The batch to train next; None: there is none."""
+        """The batch to train next; None: no further batch."""
 
     def begin(self, own: StepReport, step: int) -> StepReport:
-        """Fetches the first batch, which ends as a step does.
+        """Fetches the first batch; returns a report as `end_step` does.
 
         Args:
             own: this rank's report, without rows.
-            step: the last one, for messages.
+            step: number of the last step, for messages.
 
         Raises:
-            HotrowError: the batch of the only rank cannot be read.
+            HotrowError: the batch cannot be read, on a single rank.
         """
 
     def end_step(self, own: StepReport, step: int) -> StepReport:
@@ -53,10 +53,10 @@ class BatchFeed(Protocol):
         """
 
     def stop(self, done: StepReport, request: StopRequest) -> int | None:
-        """Returns the number of the signal that all ranks stop for after a step, or None."""
+        """Returns the number of the signal on which all ranks stop after a step, or None."""
 
     def advance(self) -> None:
-        """Moves on after a step that is not the last.
+        """Moves to the next batch after a step that is not the last.
 
         Raises:
             HotrowError: the next batch cannot be read.
@@ -70,16 +70,16 @@ class WindowFeed:
         """Fetches nothing yet.
 
         Args:
-            batches: of the epoch.
-            window: batches of a window; 0: none is prefetched.
-            hand_over: prefetches the keys of these.
+            batches: the batches of the epoch.
+            window: batches in a window; 0: no prefetching.
+            hand_over: prefetches the keys of a window's batches.
         """
         self._item: Batch | None = None
         self._batches = iter(prefetch(batches, window, hand_over))
 
     @property
     def item(self) -> Batch | None:
-        """The batch to train next; None: there is none."""
+        """The batch to train next; None: no further batch."""
         return self._item
 
     def begin(self, own: StepReport, step: int) -> StepReport:
@@ -92,17 +92,17 @@ class WindowFeed:
         return own
 
     def stop(self, done: StepReport, request: StopRequest) -> int | None:
-        """Returns the signal that came until now."""
+        """Returns the signal that has arrived so far, or None."""
         return request.number
 
     def advance(self) -> None:
-        """Fetches the next batch; while that goes on, there is none."""
+        """Fetches the next batch; `item` is None during the fetch."""
         self._item = None
         self._item = next(self._batches, None)
 
 
 class RankFeed:
-    """Fetches a batch early, so that all ranks know which of them all have; prefetches these."""
+    """Fetches a batch early, so that ranks agree which batches all have; prefetches those."""
 
     def __init__(
         self, batches: Iterable[Batch], prefetches: bool, hand_over: HandOver, ranks: Ranks
@@ -110,9 +110,9 @@ class RankFeed:
         """Fetches two batches.
 
         Args:
-            batches: of the epoch.
-            prefetches: whether keys are prefetched.
-            hand_over: prefetches the keys of these.
+            batches: the batches of the epoch.
+            prefetches: whether to prefetch keys.
+            hand_over: prefetches the keys of batches.
             ranks: all of them call the same methods.
         """
         self._two = NextTwo(batches)
@@ -122,11 +122,11 @@ class RankFeed:
 
     @property
     def item(self) -> Batch | None:
-        """The batch to train next; None: there is none."""
+        """The batch to train next; None: no further batch."""
         return self._two.item
 
     def begin(self, own: StepReport, step: int) -> StepReport:
-        """Learns whether all ranks have a first batch, or none, and prefetches what all have."""
+        """Exchanges whether ranks have a first batch; prefetches the batches that all have."""
         done = self._exchanged(own, step)
         if self._two.item is not None:
             self._prefetch(self._two.item, done)
@@ -134,14 +134,14 @@ class RankFeed:
         return done
 
     def end_step(self, own: StepReport, step: int) -> StepReport:
-        """Fetches the next batch, and returns the step as all ranks report it."""
+        """Fetches the next batch; returns the step as all ranks report it."""
         self._two.fetch()
         done = self._exchanged(own, step)
         self._prefetch_after(done)
         return done
 
     def stop(self, done: StepReport, request: StopRequest) -> int | None:
-        """Returns the signal that a rank had got when the step ended."""
+        """Returns the signal that any rank had received when the step ended, or None."""
         return done.stop
 
     def advance(self) -> None:
@@ -154,7 +154,7 @@ class RankFeed:
         return exchange(self._ranks, own, step)
 
     def _prefetch_after(self, done: StepReport) -> None:
-        # All ranks or none: what is prefetched travels in the next step.
+        # All ranks prefetch, or none does: the prefetched keys travel in the next step.
         if self._two.after is not None and done.has_two:
             self._prefetch(self._two.after, done)
 
@@ -164,7 +164,7 @@ class RankFeed:
 
 
 def with_inputs(stream: BatchStream) -> Iterator[Batch]:
-    """Yields labels, weights, rows and inputs; what else a batch holds may go."""
+    """Yields batches with labels, weights, rows and inputs only, so that the rest can be freed."""
     for batch in stream:
         assert batch.labels is not None  # BatchStream requires labels
         yield batch.labels, batch.weights, batch.global_size, model_inputs(batch)

@@ -1,4 +1,4 @@
-"""TensorFlow's switch for operations that give the same result in each run."""
+"""TensorFlow's switch for operations that give the same result in every run."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tensorflow.python.framework import config as switch  # only enabling is pub
 
 @contextlib.contextmanager
 def op_determinism(wanted: bool) -> Iterator[None]:
-    """A context in which TensorFlow refuses what may differ between two runs, if `wanted`.
+    """A context in which, if `wanted`, TensorFlow refuses ops that may differ between two runs.
 
-    Our own ops sum in a fixed order whatever the threads. TensorFlow's sums on a CPU depend on
-    the number of its threads, but not on their timing, except in a few ops that it then refuses.
-    The switch is one of the whole process.
+    Our own ops sum in a fixed order with any number of threads. TensorFlow's sums on a CPU depend
+    on the number of its threads, but not on their timing, except in a few ops that it then refuses.
+    The switch applies to the whole process.
     """
     before = switch.is_op_determinism_enabled()
     if wanted and not before:

@@ -1,4 +1,4 @@
-"""The best validation so far, and whether later ones still get better."""
+"""Tracks the best validation so far, and whether later ones still improve."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ _STATE = "early_stopping"
 
 
 class EarlyStopping:
-    """Follows the validations of a run. It does nothing for a run without a metric to follow.
+    """Tracks the validations of a run. It does nothing for a run without a metric to track.
 
     A validation is better if its metric exceeds the best so far by more than `min_delta`. After
-    `patience` validations in a row that are not, the run has trained enough.
+    `patience` validations in a row that are not better, training should stop.
 
     Attributes:
-        best: the best validation; None: there was none yet.
+        best: the best validation; None: there was no validation yet.
     """
 
     def __init__(self, config: RunConfig) -> None:
         """Starts without a validation.
 
         Args:
-            config: of the run; `train.early_stopping` or `checkpoint.best` names the metric.
+            config: the run's configuration; `train.early_stopping` or `checkpoint.best` names the
+                metric.
         """
         stopping = config.train.early_stopping
         self._metric = stopping.metric if stopping else config.checkpoint.best
@@ -46,11 +47,11 @@ class EarlyStopping:
 
     @property
     def is_enough(self) -> bool:
-        """Whether the run shall end."""
+        """Whether the run should end."""
         return self._patience is not None and self._waited >= self._patience
 
     def observe(self, step: int, quality: Quality) -> bool:
-        """Takes a validation; returns whether it is the best so far.
+        """Records a validation; returns whether it is the best so far.
 
         A step that was observed before does not count again.
 
@@ -75,7 +76,7 @@ class EarlyStopping:
         return is_better
 
     def state(self) -> dict[str, npt.NDArray[np.generic]]:
-        """Returns what `set_state` needs to go on; nothing without a metric."""
+        """Returns the state for `set_state`; empty without a metric."""
         if self._metric is None:
             return {}
         best = self.best or Best(-1, self._metric, 0.0)
@@ -85,10 +86,10 @@ class EarlyStopping:
         }
 
     def set_state(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Goes on from what `state` returned; of another metric, or of none, anew.
+        """Restores what `state` returned; starts new if that has another metric, or none.
 
         Raises:
-            DataLossError: it is damaged.
+            DataLossError: the state is damaged.
         """
         if self._metric is None or _STATE not in arrays:
             return

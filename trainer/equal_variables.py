@@ -14,7 +14,7 @@ from hotrow.trainer.agreement import gathered
 
 
 def spread_variables(variables: Sequence[Any], ranks: Ranks) -> None:
-    """Gives Keras variables the values that they have on rank 0. A collective."""
+    """Sets Keras variables to their values on rank 0. A collective."""
     if ranks.size == 1:
         return
     values = [variable.numpy() for variable in variables]
@@ -33,7 +33,7 @@ def check_equal(variables: Sequence[Any], ranks: Ranks) -> None:
     """Checks that Keras variables have the same bits on all ranks. A collective.
 
     Raises:
-        HotrowError: they have not.
+        HotrowError: they differ.
     """
     if ranks.size == 1:
         return

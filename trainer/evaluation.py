@@ -31,9 +31,9 @@ def predict_file(
 
     Args:
         forward: from `make_forward`.
-        config: the run's configuration; it says how to read the file and the batch size.
+        config: the run's configuration, with the file's format and the batch size.
         path: a data file with labels, or several.
-        ranks: each computes a part of each batch, and all get all. A collective.
+        ranks: each computes a part of each batch, and all get all results. A collective.
 
     Raises:
         NotFoundError, DataError: the file is missing or malformed.
@@ -51,14 +51,14 @@ def evaluate_file(
 ) -> Quality:
     """Returns AUC, logloss and calibration on a data file; see `predict_file`.
 
-    Rows count by their weights, if the configuration names a column of them.
+    Each row counts by its weight, if the configuration names a column of weights.
 
     Args:
         forward: from `make_forward`.
         config: the run's configuration.
         path: a data file with labels, or several.
         ranks: each computes a part of each batch. A collective.
-        progress: counts the rows that were scored.
+        progress: counts scored rows.
     """
     metrics = BinaryMetrics()
     for labels, logits, weights in _weighted_scores(forward, config, path, ranks):
@@ -83,7 +83,7 @@ def predict_rows(forward: Forward, config: RunConfig, rows: RawBatch) -> Floats:
     """Returns the probabilities [B] of rows that were read with the run's features.
 
     Raises:
-        HotrowError: the model cannot be run.
+        HotrowError: the model cannot run on these rows.
     """
     logits = _logits(forward, encode(rows, config.features), "scoring rows")
     scores: Floats = tf.sigmoid(logits).numpy()

@@ -1,4 +1,4 @@
-"""How many steps a run takes, before its data were read."""
+"""Estimates the number of steps of a run before it reads its data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hotrow.trainer.data import each_path, expected_rows
 
 
 def expected_steps(config: RunConfig) -> int:
-    """Returns about how many steps a run has at its end; see `expected_rows`.
+    """Returns about how many steps a run will have at its end; see `expected_rows`.
 
     Raises:
         NotFoundError, DataError: a training file is missing or cannot be read.

@@ -1,6 +1,6 @@
-"""What happens to dense columns between the file and the network, as stock TensorFlow ops.
+"""Converts dense columns of a file to inputs of the network, with stock TensorFlow ops.
 
-Training and export run this one layer, so that a served model sees what the trained one saw.
+Training and export run this one layer, so a served model gets the same inputs as in training.
 Symbols: B rows, n dense columns.
 """
 
@@ -20,10 +20,10 @@ STANDARDIZE_ROWS = 100_000
 
 
 class DensePreprocessor(keras.layers.Layer):  # type: ignore[misc]
-    """Turns raw numbers, NaN where missing, into finite inputs of a network.
+    """Converts raw numbers, NaN where missing, to finite inputs of a network.
 
-    Per column: the transform (`log` is sign(x) * log1p(|x|)), then the standardisation if asked
-    for, then 0 for a missing value. Input and output: float32 [B, n].
+    For each column: the transform (`log` is sign(x) * log1p(|x|)), then the standardisation if it
+    is configured, then 0 for a missing value. Input and output: float32 [B, n].
     """
 
     def __init__(self, columns: tuple[DenseColumn, ...], name: str = "dense_columns") -> None:
@@ -53,11 +53,11 @@ class DensePreprocessor(keras.layers.Layer):  # type: ignore[misc]
         super().build(input_shape)
 
     def adapt(self, dense: npt.NDArray[np.float32]) -> None:
-        """Measures the standardised columns on rows of the training file.
+        """Measures mean and deviation of the standardised columns on rows of the training file.
 
         Args:
-            dense: float32 [B, n] with NaN where missing. A column without any value keeps mean 0,
-                one without any spread keeps scale 1.
+            dense: float32 [B, n] with NaN where missing. A column without any value keeps mean 0; a
+                column with zero deviation keeps scale 1.
         """
         self.build(dense.shape)
         if not self.needs_statistics:

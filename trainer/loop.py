@@ -60,29 +60,29 @@ def train(
     start_from: Path | None = None,
     force: bool = False,
 ) -> TrainResult:
-    """Trains until the configured end and returns what came out.
+    """Trains until the configured end and returns the result.
 
-    Equal configuration, seed, data and number of TensorFlow's threads give the same tables,
-    weights and metrics bit for bit, also when the run was interrupted and resumed. With
-    `parallel.staleness` that holds only for runs that save, evaluate and stop at the same steps,
-    and not for resumed ones: replicas are not saved.
+    Equal configuration, seed, data and number of TensorFlow's threads give the same tables, weights
+    and metrics bit for bit, also when the run was interrupted and resumed. With
+    `parallel.staleness` this holds only for runs that save, evaluate and stop at the same steps,
+    and not for resumed runs: checkpoints do not contain replicas.
 
     Args:
-        config: what to train.
+        config: the run's configuration.
         run_dir: the directory to write; None: a new one, `runs/<name>-<time>`.
         resume: continue the run in `run_dir` from its newest undamaged checkpoint.
-        ranks: those that train as one; each calls this with the same arguments. Rank 0 writes the
-            run directory and reports on the run; all return the same metrics.
+        ranks: the ranks that train together; each makes this call with the same arguments. Rank 0
+            writes the run directory and reports on the run; all return the same metrics.
         start_from: a run directory, or a checkpoint of one: the new run starts from its tables,
-            weights and optimizer state. Steps go on counting; epochs, data and metrics start anew.
+            weights and optimizer state. Steps continue; epochs, data and metrics start new.
         force: drop the tables and weights of `start_from` that do not fit.
 
     Raises:
         UnimplementedError: the configuration needs a part that is not built yet.
         NotFoundError: a data file, or the run to resume, does not exist.
         AlreadyExistsError: `run_dir` holds a run and `resume` is false.
-        InvalidArgumentError: the resumed run had another configuration, that of `start_from` one
-            that does not fit, or columns are missing.
+        InvalidArgumentError: the resumed run had another configuration, the configuration of
+            `start_from` does not fit, or columns are missing.
         DataError: a data file is malformed.
         DataLossError: every checkpoint of the run is damaged.
         FailedPreconditionError: the loss became NaN or infinite, or another process trains there.
@@ -120,7 +120,7 @@ def _train(config: RunConfig, directory: RunDirectory, resume: bool, ranks: Rank
         raise
     except HotrowError as err:
         if run is not None and err.on_all_ranks:
-            # All can still finish the checkpoint that is being written.
+            # All ranks can still finish the checkpoint that is being written.
             with contextlib.suppress(HotrowError):
                 run.checkpoints.settle()
         raise
@@ -214,7 +214,7 @@ class _Run:
         spread_variables([*self.model.dense_variables(), *self.optimizer.variables], self.ranks)
 
     def _start_from(self, source: SourceRun) -> bool:
-        """Takes what another run has trained; returns whether dense columns must be measured."""
+        """Restores the state of another run; returns whether dense columns must be measured."""
         chain = agreed(
             self.ranks, "checks of a checkpoint", lambda: source.open(thorough=self.ranks.is_first)
         )
@@ -258,7 +258,7 @@ class _Run:
             self.log.say(f"the last bits may differ from an uninterrupted run: {differs}")
 
     def _note_restored_best(self) -> None:
-        """Notes the best checkpoint as of the restored step: a later one will be made again."""
+        """Sets the best checkpoint to that of the restored step: later ones will be made again."""
         best, checkpoints = self.reporting.early_stopping.best, self.directory.checkpoints
         is_there = best is not None and checkpoints.of_step(best.step).exists()
         checkpoints.note_best(best if is_there else None)
@@ -270,7 +270,7 @@ class _Run:
         return bound is not None and self.position.step - self.first_step >= bound
 
     def _epoch(self, epoch: int, stop: StopRequest) -> None:
-        """Trains from the position to the end of the epoch, of the run, or a stop request."""
+        """Trains from the current position to the end of the epoch or run, or to a stop request."""
         stream = BatchStream(
             self.config.data.train,
             self.config,
@@ -280,7 +280,7 @@ class _Run:
             part=Part(self.ranks.rank, self.ranks.size),
         )
         self.reporting.start_epoch(self.position.batch == 0)
-        # Tensors are made in the reading thread, too.
+        # The reading thread also makes the tensors.
         with contextlib.closing(read_ahead(lambda: with_inputs(stream))) as batches:
             feed = self._feed(batches)
             none = np.zeros(0, np.float32)
@@ -302,7 +302,7 @@ class _Run:
         self.position = Position(self.position.step, epoch + 1, 0)
 
     def _prefetch(self, window: list[Batch]) -> None:
-        # A key that is out of range is for the step that meets it to report.
+        # The step that reads an out-of-range key reports it.
         with contextlib.suppress(OutOfRangeError):
             self.model.prefetch(inputs for *_, inputs in window)
 
@@ -342,7 +342,7 @@ class _Run:
                 f"the model's output is no longer finite at step {number}; lower "
                 "optimizer.learning_rate or the tables' learning_rate, or check the dense columns"
             )
-            error.on_all_ranks = True  # all look at the outputs of all
+            error.on_all_ranks = True  # all ranks check the outputs of all
             raise error
         self.has_begun = True
         at = self.position
@@ -364,7 +364,7 @@ class _Run:
         self.reporting.start_step()
 
     def _receive_stop(self, stop: StopRequest) -> None:
-        """Learns whether a rank was asked to stop since the last step."""
+        """Checks whether any rank got a stop request since the last step."""
         if self.stopping is None:
             numbers = gathered(self.ranks, "stop requests", stop.number)
             self.stopping = next((number for number in numbers if number is not None), None)

@@ -1,8 +1,8 @@
 """Streaming AUC, logloss and calibration of binary predictions, in numpy.
 
-`labels`: [N], 0 or 1. `logits`: [N], log-odds; the probability is 1 / (1 + exp(-logit)).
-`weights`: [N], at least 0, what each row counts for; None: each counts 1. A stream has them for all
-rows or for none.
+`labels`: [N], 0 or 1. `logits`: [N], log-odds; the probability is 1 / (1 + exp(-logit)). `weights`:
+[N], at least 0, the weight of each row; None: each weighs 1. All rows of a stream have weights, or
+none has.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class StreamingAuc:
         self._histogram: npt.NDArray[np.float64] | None = None  # [2, bins]: negative, positive
 
     def update(self, labels: Floats, logits: Floats, weights: Floats | None = None) -> None:
-        """Adds rows. Infinite logits are legal, NaN is not."""
+        """Adds rows. Logits may be infinite, but not NaN."""
         positive = np.asarray(labels) > 0.5
         scores = np.asarray(logits, np.float64)
         if self._histogram is None and self._kept + len(scores) > self._exact_rows:
@@ -85,12 +85,12 @@ class StreamingAuc:
             self._count(positive, scores, weights)
 
     def result(self) -> float:
-        """Returns the AUC so far; NaN unless both labels have been seen."""
+        """Returns the AUC so far; NaN unless both labels have occurred."""
         negatives, positives = self._counts()
         return auc_from_counts(positives, negatives)
 
     def state(self) -> dict[str, npt.NDArray[np.generic]]:
-        """Returns all that `set_state` needs to go on: rows kept one by one, or filled bins."""
+        """Returns the full state for `set_state`: rows kept one by one, or filled bins."""
         if self._histogram is None:
             if self._logits:
                 self._logits = [np.concatenate(self._logits)]
@@ -106,10 +106,10 @@ class StreamingAuc:
         return {"bins": bins.astype(np.int64), "counts": self._histogram.reshape(-1)[bins]}
 
     def set_state(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Goes on from what `state` returned, with the same `exact_rows`.
+        """Restores what `state` returned, with the same `exact_rows`.
 
         Raises:
-            DataLossError: `state` is not one; nothing has changed.
+            DataLossError: `state` is not such a state; nothing has changed.
         """
         pair = ("bins", "counts") if "bins" in state else ("logits", "labels")
         length = state[pair[0]].size if pair[0] in state else 0
@@ -129,7 +129,7 @@ class StreamingAuc:
         self._kept = sum(map(len, self._logits))
 
     def error_bound(self) -> float:
-        """Returns by how much `result` may be off: 0 while exact, else half the tied pairs."""
+        """Returns the largest error of `result`: 0 while exact, else half the tied pairs."""
         if self._histogram is None:
             return 0.0
         negatives, positives = self._histogram
@@ -170,13 +170,13 @@ class Quality:
     """Quality of predictions over some rows.
 
     Attributes:
-        rows: how many.
+        rows: number of rows.
         auc: area under the ROC curve; NaN unless both labels occur.
         logloss: mean cross-entropy in nats; NaN for no rows.
         calibration: sum of predicted probabilities over number of positives; NaN without any.
         label_mean: share of positives; NaN for no rows.
 
-    Where rows have weights, all but `rows` are of weighted rows.
+    Where rows have weights, all metrics but `rows` are weighted.
     """
 
     rows: int
@@ -251,16 +251,16 @@ class BinaryMetrics:
         )
 
     def state(self) -> dict[str, npt.NDArray[np.generic]]:
-        """Returns the partial sums, from which `set_state` goes on to the last bit."""
+        """Returns the partial sums, from which `set_state` continues to the last bit."""
         sums = np.array([self._loss, self._predicted, self._positives])
         weight = {} if self._weight is None else {"weight": np.array([self._weight])}
         return {"rows": np.array([self._rows]), "sums": sums, **weight, **self._auc.state()}
 
     def set_state(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Goes on from what `state` returned.
+        """Restores what `state` returned.
 
         Raises:
-            DataLossError: `state` is not one; nothing has changed.
+            DataLossError: `state` is not such a state; nothing has changed.
         """
         rows, sums = _array_of(state, "rows", 1), _array_of(state, "sums", 3)
         weight = float(_array_of(state, "weight", 1)[0]) if "weight" in state else None

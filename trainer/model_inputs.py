@@ -31,7 +31,7 @@ def model_inputs(batch: Batch) -> ModelInputs:
 
 
 def input_signature(config: RunConfig) -> ModelInputs:
-    """Returns the type specs of what `model_inputs` makes for this configuration, any B."""
+    """Returns the type specs of the results of `model_inputs` for this configuration, any B."""
     libsvm = config.data.format == "libsvm"
     sparse, weights = {}, {}
     for column in config.features.sparse_columns():
@@ -48,7 +48,7 @@ def input_signature(config: RunConfig) -> ModelInputs:
 
 
 def placeholder_inputs(config: RunConfig) -> ModelInputs:
-    """Returns inputs of one row, zeros or empty, to build a model's weights with."""
+    """Returns inputs of one row, zeros or empty, to build a model's weights."""
 
     def one_row(spec: Any) -> Any:
         if isinstance(spec, tf.RaggedTensorSpec):

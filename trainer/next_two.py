@@ -14,10 +14,10 @@ class NextTwo(Generic[Item]):
     """Holds the next two items of an iterator.
 
     Attributes:
-        item: the next one; None when there is none.
-        failure: why there is none, if that is an error.
-        after: the one after `item`; None when there is none, or it failed. That is not known before
-            it is the next one's turn.
+        item: the next item; None when there is none.
+        failure: the error because of which there is no next item, if any.
+        after: the item after `item`; None when there is none, or when fetching it failed. Which of
+            the two becomes clear with the next `fetch`.
     """
 
     def __init__(self, items: Iterable[Item]) -> None:
@@ -32,7 +32,7 @@ class NextTwo(Generic[Item]):
         self.fetch()
 
     def fetch(self) -> None:
-        """Goes on by one item."""
+        """Advances by one item."""
         self.item, self.failure = self.after, self._failure_after
         self.after = self._failure_after = None
         if self._over:

@@ -1,4 +1,4 @@
-"""Reads batches before training needs them and hands the keys of the next windows to the tables."""
+"""Reads batches before training needs them, and passes the keys of the next windows to tables."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ Item = TypeVar("Item")
 def prefetch(
     items: Iterable[Item], window: int, hand_over: Callable[[list[Item]], None]
 ) -> Iterator[Item]:
-    """Yields the items in order and hands over each window of them before it is reached.
+    """Yields the items in order, and hands over each window of them before it is reached.
 
-    Window w holds the items [w * window, (w + 1) * window). Windows 0 and 1 are handed over before
+    Window w has the items [w * window, (w + 1) * window). Windows 0 and 1 are handed over before
     the first item is yielded, window w + 1 before the first item of window w. So 2 * window items
-    are held; the first comes once they were read.
+    are in memory, and the first item is yielded once these are read.
 
     Args:
         items: in order.
-        window: items of a window; 0: nothing is handed over and nothing read in advance.
-        hand_over: takes the items of a window; the last may have fewer.
+        window: items of a window; 0: hand over nothing and read nothing in advance.
+        hand_over: called with the items of a window; the last may have fewer.
 
     Raises:
         Whatever `items` raises, after the items before it.
@@ -51,7 +51,7 @@ def prefetch(
             yield waiting.popleft()
             yielded += 1
     while waiting:
-        if window_items and yielded % window == 0:  # the last window has its time, too
+        if window_items and yielded % window == 0:  # also before the last window
             hand_over(window_items)
             window_items = []
         yield waiting.popleft()

@@ -1,4 +1,4 @@
-"""Shows how far a training run is: a bar on a terminal, plain lines elsewhere."""
+"""Shows the progress of a training run: a bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Progress:
         """Starts at a step.
 
         Args:
-            start_step: steps done before.
+            start_step: number of steps done before.
             stream: where to write; None: standard error.
-            total_steps: about how many there are at the end; None: not known.
+            total_steps: expected number of steps at the end; None: unknown.
         """
         self._start_step = start_step
         self._total_steps = total_steps
@@ -57,7 +57,7 @@ class Progress:
         samples_per_second: float,
         cache: CacheStatistics | None = None,
     ) -> None:
-        """Shows training metrics and puts the next report off by 10 s."""
+        """Shows training metrics; the next report is due in 10 s."""
         self._due = time.monotonic() + LINE_SECONDS
         metrics = f"auc {quality.auc:.4f}  logloss {quality.logloss:.4f}"
         if cache is not None:
@@ -79,7 +79,7 @@ class Progress:
         )
 
     def _of_total(self, step: int) -> str:
-        """Returns how many steps there will be and the time that they take, for a line."""
+        """Returns the total of steps and the remaining time, as text for a line."""
         done = step - self._start_step
         if self._total_steps is None or done <= 0 or step >= self._total_steps:
             return ""

@@ -1,4 +1,4 @@
-"""What several ranks need to agree in."""
+"""The settings that several ranks must agree on."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from hotrow.trainer.agreement import gathered
 
 
 def check_ranks(config: RunConfig, ranks: Ranks) -> None:
-    """Checks that these ranks can train this as one. A collective.
+    """Checks that these ranks can train this run together. A collective.
 
     Raises:
-        InvalidArgumentError: the ranks have different configurations, or are not as many as
+        InvalidArgumentError: the ranks have different configurations, or their number is not
             `parallel.workers`.
     """
     workers = config.parallel.workers

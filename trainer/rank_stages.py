@@ -1,4 +1,4 @@
-"""What the ranks sent to each other, and how long that took, by stage."""
+"""Bytes that ranks sent to each other, and the time spent, by stage."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from hotrow.trainer.table_metrics import Metrics
 
 
 def stages_of_all(ranks: Ranks) -> dict[str, Metrics]:
-    """Returns metrics by stage, of all ranks since the process began. A collective.
+    """Returns metrics by stage, over all ranks since the process began. A collective.
 
-    `calls` of a rank, `bytes` that all ranks together sent to others, `seconds` of a rank on
-    average, and `seconds_of_slowest`. Empty for a process without ranks.
+    `calls` of one rank, `bytes` that all ranks together sent to others, mean `seconds` of a rank,
+    and `seconds_of_slowest`. Empty for a process without ranks.
     """
     own = {
         stage: [counts["calls"], counts["bytes_sent"], counts["nanoseconds"]]

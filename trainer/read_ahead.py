@@ -12,14 +12,14 @@ _POLL_SECONDS = 0.1
 
 
 def read_ahead(items: Callable[[], Iterator[Item]], depth: int = 2) -> Generator[Item, None, None]:
-    """Yields the items of `items()` in order, up to `depth` of them made ahead.
+    """Yields the items of `items()` in order; reads up to `depth` of them ahead.
 
-    The iterator is made and advanced in one other thread, which ends when the items do or when
-    this generator is closed. Close it (`contextlib.closing`) where it may be left early.
+    One other thread makes and advances the iterator. It ends when the items end or when this
+    generator is closed. Close it (`contextlib.closing`) where a loop may leave it early.
 
     Args:
         items: makes the iterator.
-        depth: items that wait at most.
+        depth: largest number of waiting items.
 
     Raises:
         Whatever `items` raises, after the items before it.

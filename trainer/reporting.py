@@ -1,4 +1,4 @@
-"""What a run measures and where it reports it: quality, speed, tables, validations."""
+"""Measures and reports of a run: quality, speed, tables, validations."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from hotrow.trainer.train_step import make_forward
 
 
 class Reporting:
-    """Of one run, on one rank; rank 0 writes it.
+    """The measurements and reports of one run, on one rank; rank 0 writes them.
 
     Attributes:
         log: lines, metrics.jsonl and TensorBoard.
-        early_stopping: what validations say of the end.
+        early_stopping: decides from validations whether the run ends.
     """
 
     def __init__(
         self, config: RunConfig, directory: RunDirectory, model: Ranker, ranks: Ranks
     ) -> None:
-        """Begins with nothing measured."""
+        """Starts without measurements."""
         self.log = RunLog(directory, quiet=not ranks.is_first)
         self.early_stopping = EarlyStopping(config)
         self._config = config
@@ -52,35 +52,35 @@ class Reporting:
         self._speed = Speed()
         self._valid: Quality | None = None
         self._valid_step = -1
-        self._movement: RowMovement | None = None  # watched in the first steps of a new model
+        self._movement: RowMovement | None = None  # measured in the first steps of a new model
 
     def state(self) -> Arrays:
-        """Returns what checkpoints hold of training metrics and validations."""
+        """Returns the state of training metrics and validations, for checkpoints."""
         return {**self._metrics.state(), **self.early_stopping.state()}
 
     def set_state(self, state: Arrays) -> None:
-        """Takes what `state` returned."""
+        """Restores the state that `state` returned."""
         self._metrics.set_state(state)
         self.early_stopping.set_state(state)
 
     def start_epoch(self, at_its_start: bool) -> None:
-        """Starts the clock of steps; metrics are of an epoch, and go on within one."""
+        """Starts the clock of steps; metrics restart with the epoch, and continue within one."""
         if at_its_start:
             self._metrics = BinaryMetrics()
         self._speed.restart()
 
     def end_step(self, done: StepReport, number: int) -> None:
-        """Takes a step into the metrics."""
+        """Adds a step to the metrics."""
         self._metrics.update(done.labels, done.logits, done.weights)
         self._speed.lap(done.rows)
         self._watch_rows(number)
 
     def start_step(self) -> None:
-        """Starts the clock again: what comes between steps does not count."""
+        """Restarts the clock, so that time between steps does not count."""
         self._speed.restart()
 
     def training(self, at: Position) -> None:
-        """Reports the epoch's progressive quality, unless this step was reported already."""
+        """Reports the epoch's progressive quality, unless it was reported for this step already."""
         tables, logged = self._model.tables(), self.log.logged
         if logged["train"] == at.step == logged["tables"]:
             return
@@ -122,13 +122,13 @@ class Reporting:
         return best if is_best else None
 
     def checkpoints(self, outcomes: list[Outcome]) -> None:
-        """Logs the checkpoints that are there."""
+        """Logs the checkpoints that were written."""
         for outcome in outcomes:
             if outcome.failure is None:
                 self.log.append("checkpoint", outcome.position, outcome.metrics())
 
     def result(self, at: Position, first_step: int) -> TrainResult:
-        """Returns what came out."""
+        """Returns the result of the run."""
         tables = self._model.tables()
         statistics = statistics_of_all(tables, self._ranks)
         return TrainResult(
@@ -159,5 +159,5 @@ class Reporting:
 
 
 def _flat(metrics: dict[str, Metrics]) -> Metrics:
-    """Returns metrics of tables, or of stages, by `<table>/<metric>`."""
+    """Returns metrics of tables, or of stages, with keys `<table>/<metric>`."""
     return {f"{name}/{key}": n for name, of in metrics.items() for key, n in of.items()}

@@ -1,8 +1,9 @@
-"""Notices optimizers whose steps are too small for the rows of tables.
+"""Detects optimizers whose steps are too small for the rows of tables.
 
-A key's gradient is its own samples' part of the batch's mean loss, about 1e-3. Adagrad with Keras'
-start of 0.1, or SGD with a learning rate for dense weights, hardly moves a row by it: the model
-learns by its dense weights alone, and its AUC stays low.
+A key's gradient is the contribution of its own samples to the batch's mean loss, about 1e-3.
+Adagrad with Keras' initial accumulator of 0.1, or SGD with a learning rate for dense weights,
+hardly moves a row with it. The model then learns only with its dense weights, and its AUC stays
+low.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ _ENOUGH = 10  # rows of a table that have moved at all
 
 
 class RowMovement:
-    """How far the rows of tables move in the first steps of a run.
+    """Measures how far the rows of tables move in the first steps of a run.
 
-    Left out are tables whose rows start at a constant: they have no size to compare with; and those
-    with a schedule, because it may start at 0.
+    It skips tables whose rows start at a constant, because these have no initial size to compare
+    with; and tables with a schedule, because it may start at 0.
 
     Args:
         tables: by name.
-        step: after which it is made: one that has inserted rows.
+        step: the step after which the object is made; some rows must exist by then.
     """
 
     def __init__(self, tables: Mapping[str, Table], step: int) -> None:
@@ -50,7 +51,7 @@ class RowMovement:
                 self._before.append((table, sample.keys, np.array(sample.weights)))
 
     def warning(self) -> str | None:
-        """Returns a line about rows that hardly moved; None: they did, or too few to say."""
+        """Returns a line about rows that hardly moved; None: they moved, or too few rows did."""
         shares = [(_moved(*before), before[0]) for before in self._before]
         known = [(share, table) for share, table in shares if share is not None]
         if not known or statistics.median_low(share for share, _ in known) >= LEAST:
@@ -69,7 +70,7 @@ def _is_watched(table: Table) -> bool:
 
 
 def _moved(table: Table, keys: Keys, before: Rows) -> float | None:
-    """Returns how far rows that moved at all have moved: what nine in ten of them stay below."""
+    """Returns the 0.9 quantile of the moved rows' movement, relative to the rows' size."""
     change = np.sqrt(np.mean((table.lookup(keys) - before) ** 2, axis=1))
     moved = change[change > 0]
     if len(moved) < _ENOUGH:

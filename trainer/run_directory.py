@@ -1,8 +1,8 @@
 """The directory of one training run.
 
-`config.yaml` is the configuration as resolved, `metrics.jsonl` one line a measurement, `events/`
-the same for TensorBoard, `checkpoints/` what `--resume` and exports read, `from.json` what a run
-started from that goes on from another one.
+`config.yaml` is the resolved configuration, `metrics.jsonl` has one line for each measurement,
+`events/` has the same for TensorBoard, `checkpoints/` is what `--resume` and exports read, and
+`from.json` names the run from which this run started, if any.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ SOURCE = "from.json"
 _LOCK = ".lock"
 _OF_A_START = (CONFIG, SOURCE, "sharding.json", _LOCK)
 
-# What may differ when a run is continued: it changes how long, how observed and how fast the run
-# is, not what a step does. But with `parallel.staleness` evaluations and checkpoints change when
-# owners receive updates, and a continued run begins without replicas: then the bits differ.
+# Settings that may differ in a continued run: they change how long, how observed and how fast it
+# is, not the effect of a step. But with `parallel.staleness` evaluations and checkpoints change
+# when owners receive updates, and a continued run starts without replicas: then bits differ.
 _FREE_TO_CHANGE = (
     "train.epochs",
     "train.max_steps",
@@ -60,7 +60,7 @@ def newest_run_directory(name: str) -> Path:
     """Returns the default directory of the newest run of this name that has a checkpoint.
 
     Raises:
-        NotFoundError: there is none.
+        NotFoundError: no such run exists.
     """
     default = re.compile(rf"{re.escape(name)}-\d{{8}}-\d{{6}}")
     runs = [
@@ -96,7 +96,7 @@ class RunDirectory:
     def __init__(
         self, path: Path, keep_checkpoints: int, lock: int | None, new: bool = False
     ) -> None:
-        """Wraps a directory that is there; use `create`, `reopen` or `join`."""
+        """Wraps an existing directory; use `create`, `reopen` or `join`."""
         self.path = path
         self._new = new
         self.checkpoints = CheckpointDirectory(path / CHECKPOINTS, keep_checkpoints)
@@ -108,16 +108,17 @@ class RunDirectory:
     ) -> RunDirectory:
         """Makes the directory of a new run and writes its configuration.
 
-        A run that ended before it measured or saved anything does not count.
+        It replaces a run that ended before it measured or saved anything.
 
         Args:
-            path: where.
-            config: of the run.
-            source: JSON values that note which run it starts from; None: from nothing.
+            path: the directory.
+            config: the run's configuration.
+            source: JSON values that name the run from which it starts; None: it starts from
+                nothing.
 
         Raises:
-            AlreadyExistsError: there is a run in it already.
-            InvalidArgumentError: it cannot be made or written to.
+            AlreadyExistsError: the directory holds a run already.
+            InvalidArgumentError: the directory cannot be made or written.
             FailedPreconditionError: another process writes to it.
         """
         saved = CheckpointDirectory(path / CHECKPOINTS, 1).steps()
@@ -144,13 +145,13 @@ class RunDirectory:
         """Opens the directory of a run to continue it.
 
         Args:
-            path: where the run is.
-            config: what it shall continue with; it becomes the run's `config.yaml`.
+            path: the run directory.
+            config: the configuration to continue with; it becomes the run's `config.yaml`.
 
         Raises:
-            NotFoundError: there is no run in it.
-            InvalidArgumentError: `config` differs from the run's own in a way that would change
-                its steps.
+            NotFoundError: the directory holds no run.
+            InvalidArgumentError: `config` differs from the run's own in a way that would change its
+                steps.
             FailedPreconditionError: another process writes to it.
         """
         own = read_config(path)
@@ -167,14 +168,14 @@ class RunDirectory:
 
     @classmethod
     def join(cls, path: Path, config: RunConfig) -> RunDirectory:
-        """Returns the directory that rank 0 has opened, for another rank of the same run."""
+        """Returns the directory that rank 0 opened, for another rank of the same run."""
         return cls(path, config.checkpoint.keep, None)
 
     def append_metrics(self, record: Mapping[str, Any]) -> None:
-        """Appends one line to `metrics.jsonl`; numbers that JSON lacks become null.
+        """Appends one line to `metrics.jsonl`; numbers without a JSON form become null.
 
         Raises:
-            OSError: the disk is full or refuses; the file is as it was.
+            OSError: the disk is full or refuses; the file does not change.
         """
         line = json.dumps({key: finite_or_none(value) for key, value in record.items()}) + "\n"
         with (self.path / METRICS).open("ab", buffering=0) as file:
@@ -187,7 +188,7 @@ class RunDirectory:
                 raise
 
     def truncate_metrics(self, step: int) -> None:
-        """Removes measurements after `step`, which will be made again, and a torn last line."""
+        """Removes a torn last line, and measurements after `step`, which will be made again."""
         path = self.path / METRICS
         if not path.exists():
             return
@@ -199,17 +200,17 @@ class RunDirectory:
         unfinished.rename(path)
 
     def discard(self) -> None:
-        """Removes what `create` and those after it have written, before `close`.
+        """Removes what `create` and later calls have written; call it before `close`.
 
-        For a start that failed before its first step. Other files in the directory stay; a run
-        that was reopened stays whole.
+        It is for a start that fails before its first step. Other files in the directory stay; a
+        reopened run stays whole.
         """
         if not self._new:
             return
         shutil.rmtree(self.path / EVENTS, ignore_errors=True)
         for name in _OF_A_START:
             (self.path / name).unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # other files are in it
+        with contextlib.suppress(OSError):  # it contains other files
             self.path.rmdir()
 
     def close(self) -> None:
@@ -222,8 +223,8 @@ def read_config(path: Path) -> RunConfig:
     """Returns the configuration of the run in a directory.
 
     Raises:
-        NotFoundError: there is no run.
-        InvalidArgumentError: the file was damaged or is of another version.
+        NotFoundError: the directory holds no run.
+        InvalidArgumentError: the file is damaged or has another version.
     """
     if not (path / CONFIG).exists():
         raise NotFoundError(f"no run in {path}: it has no {CONFIG}; give the directory of a run")
@@ -276,5 +277,5 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def finite_or_none(value: Any) -> Any:
-    """Returns `value` as JSON can hold it: None for NaN and infinities."""
+    """Returns `value` in a form that JSON can hold: None for NaN and infinities."""
     return None if isinstance(value, float) and not math.isfinite(value) else value

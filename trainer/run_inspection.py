@@ -1,4 +1,4 @@
-"""What a run or a checkpoint holds, read from its files without loading a model."""
+"""Reads the contents of a run or a checkpoint from its files, without loading a model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ATTEMPTS = 5
 
 
 class Progress(Protocol):
-    """Counts rows that were read."""
+    """Counts rows as they are read."""
 
     def add(self, rows: int) -> None:
         """Counts `rows` more."""
@@ -37,25 +37,25 @@ ShowProgress = Callable[[int], AbstractContextManager[Progress]]
 
 
 class _RemovedError(FailedPreconditionError):
-    """A run that goes on removed the checkpoint that was being read."""
+    """The run, which is still training, removed the checkpoint during the read."""
 
 
 def inspect_run(path: Path, only: Collection[str], show: ShowProgress) -> Inspection:
     """Reads the configuration of a run and every row of its newest undamaged checkpoint.
 
-    A run that trains meanwhile is not disturbed. If it removes the checkpoint, a newer one is read.
+    The run may train meanwhile. If it removes the checkpoint, a newer one is read.
 
     Args:
         path: the run directory.
         only: the names of the tables to read; empty: all.
-        show: progress.
+        show: shows progress.
 
     Raises:
-        NotFoundError: there is no run.
-        FailedPreconditionError: it has no checkpoint yet, or one of another format; or it removes
-            checkpoints faster than they can be read.
+        NotFoundError: the directory holds no run.
+        FailedPreconditionError: the run has no checkpoint yet, or one of another format; or it
+            removes checkpoints faster than they can be read.
         DataLossError: every checkpoint is damaged.
-        InvalidArgumentError: it has no table of a name.
+        InvalidArgumentError: the run has no table of a given name.
     """
     config = read_config(path)
     for _ in range(_ATTEMPTS):
@@ -105,14 +105,14 @@ def inspect_checkpoint(path: Path, only: Collection[str], show: ShowProgress) ->
     """Reads every row of one checkpoint.
 
     Args:
-        path: `step-<8 digits>`; what it builds on is beside it.
+        path: `step-<8 digits>`; the checkpoints that it builds on are beside it.
         only: the names of the tables to read; empty: all.
-        show: progress.
+        show: shows progress.
 
     Raises:
-        DataLossError: it is damaged, or what it builds on.
-        FailedPreconditionError: it is of another format.
-        InvalidArgumentError: it has no table of a name.
+        DataLossError: the checkpoint is damaged, or one that it builds on.
+        FailedPreconditionError: the checkpoint has another format.
+        InvalidArgumentError: the checkpoint has no table of a given name.
     """
     rows = CheckpointRows(path.resolve())
     return Inspection("checkpoint", str(path), _facts(rows), _tables(rows, only, show))

@@ -1,4 +1,4 @@
-"""What a run reports while it goes on: lines, metrics.jsonl, TensorBoard. Only rank 0 does."""
+"""Reports of a run while it trains: lines, metrics.jsonl, TensorBoard. Only rank 0 writes them."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class RunLog:
     """The log of one call of `train`.
 
     Attributes:
-        logged: the last step of each kind of record that metrics.jsonl has.
+        logged: for each kind of record, the last step that metrics.jsonl has.
     """
 
     def __init__(self, directory: RunDirectory, quiet: bool) -> None:
         """Opens the log.
 
         Args:
-            directory: the run's.
-            quiet: write nothing, but know what is written: a rank that is not the first.
+            directory: the run's directory.
+            quiet: write nothing, but keep track of records: for all ranks but the first.
         """
         self.logged = {"train": -1, "valid": -1, "tables": -1, "ranks": -1}
         self._directory = directory
@@ -39,12 +39,12 @@ class RunLog:
         self._progress: Progress | None = None
 
     def start_over(self) -> None:
-        """Removes the measurements of a run that has no checkpoint to go on from."""
+        """Removes the measurements of a run that has no checkpoint to continue from."""
         if not self._quiet:
             self._directory.truncate_metrics(-1)
 
     def continue_from(self, step: int) -> None:
-        """Removes measurements after a step, and notes those that are there."""
+        """Removes measurements after a step, and keeps track of earlier ones."""
         if self._quiet:
             return
         self._directory.truncate_metrics(step)
@@ -52,7 +52,7 @@ class RunLog:
             self.logged[record["kind"]] = record["step"]
 
     def start_steps(self, step: int, total: int) -> None:
-        """Starts to show progress, from a step on, to about a total of them."""
+        """Starts to show progress, from a step to the expected total of steps."""
         if not self._quiet:
             self._progress = Progress(step, total_steps=total)
 
@@ -78,14 +78,14 @@ class RunLog:
         self.append("train", position, {**asdict(quality), "samples_per_second": speed})
 
     def validation(self, position: Position, quality: Quality) -> None:
-        """Shows validation metrics, and writes them unless this step's were written already."""
+        """Shows validation metrics; writes them unless this step's are written already."""
         if self._progress is not None:
             self._progress.report_validation(position.step, quality)
         if self.logged["valid"] != position.step:
             self.append("valid", position, asdict(quality))
 
     def append(self, kind: str, position: Position, values: dict[str, Any]) -> None:
-        """Writes a record. A disk that refuses is reported; the run goes on."""
+        """Writes a record. If the disk refuses, it prints a warning, and the run continues."""
         self.logged[kind] = position.step
         if self._events is None:
             return
@@ -104,7 +104,7 @@ class RunLog:
             )
 
     def close(self) -> None:
-        """Ends the log."""
+        """Closes the log."""
         if self._events is not None:
             self._events.close()
         if self._progress is not None:

@@ -1,4 +1,4 @@
-"""What a run needs before its first step: data that opens, a directory, who has which rows."""
+"""Prepares a run for its first step: opens data and directory, and plans the sharding."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from hotrow.trainer.start_rules import check_start
 
 
 def checked_data(config: RunConfig) -> RunConfig:
-    """Opens the data files, so that a mistake shows before anything is written.
+    """Opens the data files, so that errors show before anything is written.
 
-    Returns the configuration with what only the training file shows: which columns are lists.
+    Returns the configuration with settings that only the training file shows: the list columns.
     """
     config.data.require_files()
     config = with_list_columns(config)
@@ -34,7 +34,7 @@ def checked_data(config: RunConfig) -> RunConfig:
 
 
 def agreed_source(config: RunConfig, start_from: Path, force: bool, ranks: Ranks) -> SourceRun:
-    """Returns what a run starts from, after checking that it fits; rank 0 chooses it, for all."""
+    """Returns the checkpoint that a run starts from, checked to fit; rank 0 chooses it for all."""
 
     def find() -> dict[str, Any] | None:
         if not ranks.is_first:
@@ -50,7 +50,7 @@ def agreed_source(config: RunConfig, start_from: Path, force: bool, ranks: Ranks
 def open_directory(
     config: RunConfig, run_dir: Path | None, resume: bool, source: SourceRun | None, ranks: Ranks
 ) -> RunDirectory:
-    """Opens the run directory on rank 0, for all."""
+    """Opens the run directory on rank 0, for all ranks."""
 
     def open_it() -> RunDirectory | None:
         if not ranks.is_first:
@@ -69,7 +69,7 @@ def open_directory(
 
 
 def split_of(config: RunConfig, directory: RunDirectory, resume: bool, ranks: Ranks) -> Split:
-    """Plans on rank 0, for all, which ranks have which rows."""
+    """Plans the sharding on rank 0, for all ranks."""
     if ranks.size == 1:
         return Split(ranks)
 

@@ -1,4 +1,4 @@
-"""How the tables of a run are split over its ranks: planned from a sample of the data, and kept.
+"""The sharding of a run's tables over its ranks: planned from a sample of the data, and stored.
 
 N ranks, B samples of a global batch.
 """
@@ -30,12 +30,12 @@ SAMPLE_BATCHES, SAMPLE_ROWS = 64, 1 << 18
 def plan_tables(
     config: RunConfig, ranks: int, memory_budget_bytes: float | None = None
 ) -> ShardingPlan:
-    """Returns a plan of the tables of a run, from the first batches that it will train on.
+    """Returns a plan for the tables of a run, from the first batches that it will train on.
 
     Args:
-        config: of the run; schemes that it names are kept.
+        config: the run's configuration; schemes that it names are kept.
         ranks: N.
-        memory_budget_bytes: of rows at a rank; None: no bound.
+        memory_budget_bytes: budget for rows on a rank; None: no bound.
 
     Raises:
         NotFoundError, DataError: the training file is missing or malformed.
@@ -58,11 +58,11 @@ def plan_tables(
 
 
 def staleness_of(config: RunConfig, rows: Mapping[str, float]) -> dict[str, Staleness]:
-    """Returns the staleness of each table; none without `parallel.staleness`.
+    """Returns the staleness of each table; empty without `parallel.staleness`.
 
     Args:
-        config: of the run.
-        rows: that are expected, by table.
+        config: the run's configuration.
+        rows: expected rows, by table.
     """
     parallel = config.parallel
     if not parallel.staleness:
@@ -74,15 +74,15 @@ def staleness_of(config: RunConfig, rows: Mapping[str, float]) -> dict[str, Stal
 
 
 def sample_tables(config: RunConfig, features: list[FeatureConfig], ranks: int) -> Sample:
-    """Returns the first batches of a run, measured: 64 of them, or fewer with 2^18 rows.
+    """Returns measurements of the first 64 batches of a run, or of fewer with 2^18 rows.
 
-    They are those that training sees first, in its order, which are read once more; where it mixes
-    more than 2^18 rows at once, the first so many are mixed. In memory there are these windows
-    (`BatchStream`), a batch and 1.5 MB a table.
+    These are the first batches of training, in its order, read an extra time. If training shuffles
+    more than 2^18 rows at once, only the first 2^18 are shuffled. Memory holds these windows
+    (`BatchStream`), one batch and 1.5 MB a table.
 
     Args:
-        config: of the run.
-        features: of the model.
+        config: the run's configuration.
+        features: the model's features.
         ranks: N.
     """
     batch_size = config.data.batch_size
@@ -96,7 +96,7 @@ def sample_tables(config: RunConfig, features: list[FeatureConfig], ranks: int) 
     with contextlib.closing(stream):  # type: ignore[type-var]
         for batch in stream:
             if batch.size < batch_size and sample.batches:
-                break  # the last of the file would not be like the others
+                break  # the file's last batch may be short
             keys = {feature.name: batch.sparse[column_of(feature.name)] for feature in features}
             sample.add(keys, batch.size)
             if sample.batches == most:
@@ -107,14 +107,14 @@ def sample_tables(config: RunConfig, features: list[FeatureConfig], ranks: int) 
 def plan_of_run(
     config: RunConfig, ranks: int, run_dir: Path, resume: bool, say: Callable[[str], None]
 ) -> ShardingPlan:
-    """Returns the plan of a run: a resumed one keeps its own, if it still fits; it is written.
+    """Returns the plan of a run, and writes it; a resumed run keeps its plan if that still fits.
 
     Args:
-        config: of the run.
+        config: the run's configuration.
         ranks: N.
-        run_dir: where the plan is kept.
-        resume: the run was begun before.
-        say: called with the plan, and before it, in a line, that a resumed run gets another one.
+        run_dir: where the plan is stored.
+        resume: whether the run is resumed.
+        say: called with the plan; before it, with a line if a resumed run gets another plan.
 
     Raises:
         as `plan_tables`; OSError: the plan cannot be written.
@@ -141,7 +141,7 @@ def read_plan(run_dir: Path) -> ShardingPlan:
     """Returns the plan of a run.
 
     Raises:
-        FileNotFoundError: it has none.
+        FileNotFoundError: the run has no plan.
         DataLossError: the file is damaged.
     """
     path = run_dir / SHARDING
@@ -152,7 +152,7 @@ def read_plan(run_dir: Path) -> ShardingPlan:
 
 
 def write_plan(run_dir: Path, plan: ShardingPlan) -> None:
-    """Writes the plan of a run, all at once.
+    """Writes the plan of a run atomically.
 
     Raises:
         OSError: the disk is full or refuses.
@@ -173,7 +173,7 @@ def _forced(config: RunConfig, table: str) -> str:
 
 
 def _unfit(plan: ShardingPlan, config: RunConfig, ranks: int) -> str:
-    """Returns why a plan cannot be kept; empty: it can."""
+    """Returns why a plan cannot be kept; "" if it can."""
     if plan.ranks != ranks:
         return f"it was for {plan.ranks} ranks, now there are {ranks}"
     dims = {feature.table.name: feature.table.embedding_dim for feature in model_features(config)}

@@ -1,4 +1,4 @@
-"""The checkpoint of another run that a run starts from, and what notes it in the new run."""
+"""The checkpoint of another run from which a run starts, and its record in the new run."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class SourceRun:
 
     Attributes:
         run: the directory of that run, absolute.
-        step: of the checkpoint.
-        seal: of its manifest.
-        force: what does not fit is dropped.
+        step: step of the checkpoint.
+        seal: seal of its manifest.
+        force: whether to drop parts that do not fit.
     """
 
     run: str
@@ -41,8 +41,9 @@ class SourceRun:
             thorough: compare checksums of files.
 
         Raises:
-            DataLossError: it is damaged.
-            FailedPreconditionError: it is gone, or another one is in its place.
+            DataLossError: the checkpoint is damaged.
+            FailedPreconditionError: the checkpoint no longer exists, or another one is in its
+                place.
         """
         if not self.checkpoint.exists():
             raise FailedPreconditionError(
@@ -62,18 +63,18 @@ class SourceRun:
 
 
 def find_source(path: Path, force: bool, report: Any) -> SourceRun:
-    """Returns what a run starts from: of a run its best checkpoint, or the newest undamaged one.
+    """Returns the checkpoint that a run starts from: a run's best one, or its newest undamaged one.
 
     The best one counts where the run keeps one; see `CheckpointDirectory.best`.
 
     Args:
         path: a run directory, or one checkpoint of it.
-        force: what does not fit will be dropped.
-        report: gets a line for each damaged checkpoint that is passed over.
+        force: whether to drop parts that do not fit.
+        report: called with a line for each damaged checkpoint that is skipped.
 
     Raises:
-        NotFoundError: there is no run.
-        FailedPreconditionError: it has no checkpoint yet.
+        NotFoundError: the directory holds no run.
+        FailedPreconditionError: the run has no checkpoint yet.
         DataLossError: the checkpoint, or every one, is damaged.
     """
     path = path.resolve()
@@ -93,10 +94,10 @@ def find_source(path: Path, force: bool, report: Any) -> SourceRun:
 
 
 def read_source(run_dir: Path) -> SourceRun | None:
-    """Returns what a run started from; None: from nothing.
+    """Returns the checkpoint that a run started from; None: it started from nothing.
 
     Raises:
-        DataLossError: the note is damaged.
+        DataLossError: the record is damaged.
     """
     path = run_dir / SOURCE
     if not path.exists():

@@ -1,4 +1,4 @@
-"""Measures how many rows a second a training loop takes."""
+"""Measures the rows a second of a training loop."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import time
 
 
 class Speed:
-    """Rows a second from batch to batch, reading included.
+    """Rows a second from batch to batch, including reading.
 
-    The first step, which traces and compiles, is left out, and so is the time before `restart`.
+    It excludes the first step, which traces and compiles, and the time before `restart`.
     """
 
     def __init__(self) -> None:
@@ -20,7 +20,7 @@ class Speed:
         self._mark = time.perf_counter()
 
     def restart(self) -> None:
-        """Leaves out the time since the last lap, spent on something else."""
+        """Excludes the time since the last lap."""
         self._mark = time.perf_counter()
 
     def lap(self, samples: int) -> None:

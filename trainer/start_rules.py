@@ -1,4 +1,4 @@
-"""What may differ between a run and a new run that starts from its tables and weights."""
+"""The settings that may differ between a run and a new run that starts from its weights."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hotrow.config import RunConfig, SparseColumn
 from hotrow.errors import InvalidArgumentError
 from hotrow.trainer.models.feature_tables import column_of, model_features
 
-# These change how training goes on, not what the rows and weights of before mean.
+# These change how training continues, not the meaning of the existing rows and weights.
 _FREE_TO_CHANGE = (
     "name",
     "data.",
@@ -38,15 +38,15 @@ _FIXED_OF_A_TABLE = (
     "default_value",
 )
 _FILTER_OPTIONS = ("filter", "expected_keys", "error_rate")
-# A key of a column before and after is the same key only if these are the same.
+# A column's key keeps its meaning only if these settings do not change.
 _MAKES_KEYS = ("table", "hash", "boundaries")
-# How a file holds the values of a column: another file may hold them in another way.
+# The storage of a column's values in a file: another file may store them in another way.
 _OF_THE_FILE = ("lists", "separator")
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A setting that a run which starts from another must not change without --force.
+    """A setting that a run which starts from another must keep, unless --force is given.
 
     Attributes:
         key: its path in the configuration.
@@ -65,10 +65,10 @@ def check_start(path: Path, before: RunConfig, now: RunConfig) -> None:
     Args:
         path: the directory of the other run, for the message.
         before: its configuration.
-        now: that of the new run.
+        now: configuration of the new run.
 
     Raises:
-        InvalidArgumentError: a setting differs that gives the rows or weights their meaning.
+        InvalidArgumentError: a setting that defines the meaning of rows or weights differs.
     """
     for found in differences_of(before, now):
         raise InvalidArgumentError(
@@ -78,7 +78,7 @@ def check_start(path: Path, before: RunConfig, now: RunConfig) -> None:
 
 
 def differences_of(before: RunConfig, now: RunConfig) -> Iterator[Difference]:
-    """Yields what must not differ and does, in the order of the configuration."""
+    """Yields the settings that differ but must not, in the order of the configuration."""
     outside = {"features", "tables"}
     left = _flat(before.model_dump(exclude=outside))
     right = _flat(now.model_dump(exclude=outside))
@@ -97,7 +97,7 @@ def differences_of(before: RunConfig, now: RunConfig) -> Iterator[Difference]:
 
 
 def tables_with_other_keys(before: RunConfig, now: RunConfig) -> set[str]:
-    """Returns the tables of `now` whose keys meant something else before, or do not fit now."""
+    """Returns the tables of `now` whose keys had another meaning before, or do not fit now."""
     columns = {column.name: column for column in before.features.sparse_columns()}
     own_columns = {column.name: column for column in now.features.sparse_columns()}
     readers: dict[str, set[str]] = {}

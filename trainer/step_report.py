@@ -1,4 +1,4 @@
-"""What all ranks send each other after each step, in one collective.
+"""The values that ranks exchange after each step, in one collective.
 
 n rows of the global batch, b of a rank's part.
 """
@@ -21,21 +21,21 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class StepReport:
-    """A step as one rank reports it, or as all ranks together do.
+    """The report of a step, by one rank or by all ranks together.
 
     Attributes:
-        labels: float32 [b], or [n] of all.
-        logits: float32 [b], or [n] of all, in the order of the global batch.
+        labels: float32 [b]; of all ranks [n].
+        logits: float32 [b]; of all ranks [n], in the order of the global batch.
         rows: n.
-        stop: number of the signal that asks to stop, or None.
-        is_last: there is no further batch in this epoch.
-        has_two: two further batches were read; of all: on every rank.
+        stop: number of the signal that requests a stop, or None.
+        is_last: the epoch has no further batch.
+        has_two: two further batches were read; of all ranks: on every rank.
         report: whether metrics are due; rank 0 decides.
         checkpoint: whether a checkpoint is due; rank 0 decides.
-        writing: what this rank reports of the checkpoint that is being written, or a list of what
-            each rank reports; see `CheckpointWriter`.
-        weights: of the rows, float32 [b], or [n] of all; None: each counts 1.
-        failure: what keeps this rank, or any, from the next step; this one is done.
+        writing: this rank's report on the checkpoint that is being written, or the list of all
+            ranks' reports; see `CheckpointWriter`.
+        weights: weights of the rows, float32 [b]; of all ranks [n]; None: each weighs 1.
+        failure: the error that keeps this rank, or any rank, from the next step; this step is done.
     """
 
     labels: Floats
@@ -52,11 +52,11 @@ class StepReport:
 
 
 def exchange(ranks: Ranks, own: StepReport, step: int) -> StepReport:
-    """Returns the step as all ranks together report it. A collective.
+    """Returns the report of all ranks together. A collective.
 
     Args:
         ranks: all of them call this.
-        own: this rank's.
+        own: this rank's report.
         step: number of the step, for messages.
 
     Raises:
@@ -118,7 +118,7 @@ def exchange(ranks: Ranks, own: StepReport, step: int) -> StepReport:
 
 
 def _unpacked(part: npt.NDArray[np.generic]) -> tuple[dict[str, Any], list[Floats]]:
-    """Returns the facts, labels and logits, and weights if there are any."""
+    """Returns the other values, labels and logits, and weights if there are any."""
     data = part.tobytes()
     end = 8 + int.from_bytes(data[:8], "little")
     values = np.frombuffer(data[end:], np.float32)

@@ -1,4 +1,4 @@
-"""Turns SIGINT and SIGTERM into a request that a loop answers between two steps."""
+"""Turns SIGINT and SIGTERM into a request that a loop handles between two steps."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class StopRequest:
-    """A context in which the first signal only sets `number`; a second one acts as ever.
+    """A context in which the first signal only sets `number`; a second one has its usual effect.
 
-    Outside of the main thread, where Python allows no handlers, nothing is changed.
+    Outside the main thread, where Python allows no handlers, it does nothing.
 
     Attributes:
-        number: of the signal that arrived, or None.
+        number: number of the signal that arrived, or None.
     """
 
     def __init__(self) -> None:
-        """Waits for nothing yet."""
+        """Starts without a signal."""
         self.number: int | None = None
         self._before: dict[int, Any] = {}
 
@@ -33,7 +33,7 @@ class StopRequest:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Puts the handlers of before back."""
+        """Restores the previous handlers."""
         self._restore()
 
     def _note(self, number: int, _frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""What admission, expiry and the cache did to tables, for the reports of a run."""
+"""Metrics of admission, expiry and caches of tables, for the reports of a run."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _OF_EACH_RANK = ("cache_steps",)
 
 
 def statistics_of_all(tables: Mapping[str, Table], ranks: Ranks = LONE) -> Statistics:
-    """Returns the statistics of the tables, those of all ranks together. A collective.
+    """Returns the statistics of the tables over all ranks. A collective.
 
-    Bytes, rows and totals are summed. Where each rank has all rows, or a part of each, rows and
-    totals are those of rank 0.
+    Bytes, rows and totals are summed. Where each rank has all rows, or some columns of each, rows
+    and totals are those of rank 0.
     """
     own = {name: table.statistics() for name, table in tables.items()}
     if ranks.size == 1:
@@ -46,8 +46,9 @@ def _together(table: Table, counts: list[dict[str, int]]) -> dict[str, int]:
 def watched_tables(tables: Mapping[str, Table], statistics: Statistics) -> dict[str, Metrics]:
     """Returns the metrics of the tables that have admission, expiry or a cache, by name.
 
-    Those of admission and expiry are of `Table.statistics`, totals of the whole run. Those of a
-    cache are of `CacheStatistics`, since this process began; a rate that is not known yet is NaN.
+    Metrics of admission and expiry are those of `Table.statistics`, totals of the whole run.
+    Metrics of a cache are those of `CacheStatistics`, since this process began; an unknown rate is
+    NaN.
     """
     metrics: dict[str, Metrics] = {}
     for name, table in tables.items():
@@ -62,7 +63,7 @@ def watched_tables(tables: Mapping[str, Table], statistics: Statistics) -> dict[
 
 
 def cache_of_all(tables: Mapping[str, Table], statistics: Statistics) -> CacheStatistics | None:
-    """Returns the metrics of the caches of all tables together; None: there is no cache."""
+    """Returns the metrics of the caches of all tables together; None: no table has a cache."""
     cached = [
         CacheStatistics.of(statistics[name])
         for name, table in tables.items()

@@ -1,4 +1,4 @@
-"""What a training run ended with."""
+"""The result of a training run."""
 
 from __future__ import annotations
 
@@ -15,23 +15,22 @@ from hotrow.trainer.table_metrics import Metrics
 
 @dataclass(frozen=True, slots=True)
 class TrainResult:
-    """What a run ended with.
+    """The result of a training run.
 
     Attributes:
         run_dir: the run directory.
-        steps: of the whole run, those before a resumption included, and those of the run that it
+        steps: number of steps, including those before a resumption and those of the run that it
             started from.
-        samples_per_second: rows trained a second by this call, validation, checkpoints and the
-            first step left out; NaN if it trained less than two steps.
-        train: progressive quality of the last epoch: each batch is scored before it is learned.
+        samples_per_second: rows trained a second by this call, without validation, checkpoints and
+            the first step; NaN if it trained less than two steps.
+        train: progressive quality of the last epoch: each batch is scored before training on it.
         valid: quality on the validation file at the end; None without one.
-        rows: rows of each table.
-        tables: of each table with admission, expiry or a cache, what they did; see
-            `watched_tables`.
-        ranks: how many processes trained.
-        stages: of each stage of their exchange, what `stages_of_all` returns; empty for one rank.
+        rows: number of rows of each table.
+        tables: metrics of each table with admission, expiry or a cache; see `watched_tables`.
+        ranks: number of training processes.
+        stages: metrics of `stages_of_all` by stage; empty for one rank.
         best: the best checkpoint, if the run keeps one.
-        first_step: the step of the other run that it started from; 0: it started from nothing.
+        first_step: the step of the other run from which it started; 0: it started from nothing.
     """
 
     run_dir: Path

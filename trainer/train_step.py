@@ -20,7 +20,7 @@ from hotrow.trainer.models.part_of_batch import part_of_batch
 if TYPE_CHECKING:
     from hotrow.trainer.models import Ranker
 
-# Lines of an op's error that say where in the graph it was; the last other line says what.
+# Lines of an op's error about its place in the graph; the last other line is the message.
 _TRACE = ("Graph execution error", "Detected at node", "File ", "[[", "[Op:", "Hint:")
 
 _OPTIMIZERS = {
@@ -35,11 +35,11 @@ Forward = Callable[[ModelInputs], Any]
 
 
 def from_op_error(err: Any, where: str) -> HotrowError:
-    """Returns an error of one line for what an op raised, without TensorFlow's graph trace.
+    """Returns a one-line error for an op's error, without TensorFlow's graph trace.
 
     Args:
         err: a `tf.errors.OpError`.
-        where: what was being done, e.g. "step 7".
+        where: the current action, e.g. "step 7".
     """
     lines = [line.strip() for line in err.message.splitlines()]
     messages = [line for line in lines if line and not line.startswith(_TRACE)]
@@ -50,7 +50,7 @@ def from_op_error(err: Any, where: str) -> HotrowError:
 
 def make_optimizer(config: OptimizerConfig, model: Ranker) -> Any:
     """Returns the Keras optimizer of the dense part, with its variables made."""
-    # Unnamed, Keras numbers optimizers over the whole process, and a checkpoint needs the names.
+    # Without a name, Keras numbers optimizers over the whole process; checkpoints need fixed names.
     optimizer = _OPTIMIZERS[config.name](
         learning_rate=keras_learning_rate(learning_rate_as_spec(config.learning_rate)),
         clipnorm=config.clipnorm,
@@ -64,14 +64,14 @@ def make_optimizer(config: OptimizerConfig, model: Ranker) -> Any:
 def make_train_step(model: Ranker, optimizer: Any, config: RunConfig, ranks: Ranks = LONE) -> Step:
     """Returns a function that trains on one batch, or on this rank's part of it; a collective.
 
-    The loss is the sum of the binary cross-entropies of the batch of all ranks, each times the
-    weights of its row and its class, over the number of rows, plus the model's penalties. Tables
-    are updated in backward, the dense part by `optimizer`, equally on all ranks.
+    The loss is the sum of the binary cross-entropies over the batch of all ranks, each times the
+    weights of its row and its class, divided by the number of rows, plus the model's penalties. The
+    backward pass updates the tables; `optimizer` updates the dense part, equally on all ranks.
 
     Returns:
         (model inputs, labels float32 [B], rows of the batch of all ranks, if not B, weights of the
-        rows float32 [B], if the configuration names a column of them) -> logits float32 [B] as
-        they were before the update.
+        rows float32 [B], if the configuration names a column of them) -> logits float32 [B] as they
+        were before the update.
     """
     by_row, by_class = config.data.weight is not None, config.train.class_weight
 
@@ -86,7 +86,7 @@ def make_train_step(model: Ranker, optimizer: Any, config: RunConfig, ranks: Ran
                 losses *= tf.where(labels > 0.5, by_class.get(1, 1.0), by_class.get(0, 1.0))
             if by_row:
                 losses *= weights
-            # A sample's gradient has the same bits whichever rank it is on.
+            # A sample's gradient has the same bits on whichever rank it is.
             loss = tf.reduce_sum(losses) / tf.cast(rows, tf.float32)
             loss = tf.add_n([loss, *(penalty / ranks.size for penalty in model.losses)])
         variables = model.trainable_variables
@@ -105,14 +105,14 @@ def make_train_step(model: Ranker, optimizer: Any, config: RunConfig, ranks: Ran
     compiled = tf.function(train_step, input_signature=signature)
 
     def step(inputs: ModelInputs, labels: Any, rows: int | None = None, weights: Any = None) -> Any:
-        given = labels if weights is None else weights  # not read without a column of weights
+        given = labels if weights is None else weights  # unused without a column of weights
         return compiled(inputs, labels, given, len(labels) if rows is None else rows)
 
     return step
 
 
 def _summed(variables: list[Any], gradients: list[Any], model: Ranker, ranks: Ranks) -> list[Any]:
-    """Returns the gradients, those of dense variables summed over the ranks."""
+    """Returns the gradients; those of dense variables are summed over the ranks."""
     anchor = None if model.embedding is None else model.embedding.anchor
     dense = [number for number, variable in enumerate(variables) if variable is not anchor]
     sums = sum_over_ranks([gradients[number] for number in dense], ranks)

@@ -1,4 +1,4 @@
-"""Loads what a run has trained."""
+"""Loads the model of a run."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class TrainedRun:
 
     Attributes:
         path: the run directory.
-        config: the run's configuration, as resolved.
-        model: with the tables and weights of the checkpoint.
-        position: how far training was.
-        lineage: the starts of training behind it.
-        checkpoint: the directory that it was restored from.
+        config: the run's resolved configuration.
+        model: the model, with the tables and weights of the checkpoint.
+        position: position of training at the checkpoint.
+        lineage: the starts of training that led to it.
+        checkpoint: the directory from which it was restored.
     """
 
     path: Path
@@ -55,14 +55,14 @@ def load_run(
 
     Args:
         run_dir: the run directory.
-        report: gets a line for each damaged checkpoint that is passed over.
-        step: of the checkpoint to take in place of the newest.
-        checkpoint: its directory in place of its step; it may be a copy elsewhere.
+        report: called with a line for each damaged checkpoint that is skipped.
+        step: step of the checkpoint to load instead.
+        checkpoint: its directory, instead of its step; it may be a copy elsewhere.
 
     Raises:
-        NotFoundError: there is no run in the directory, or no checkpoint of the step.
-        InvalidArgumentError: step and checkpoint are given, or what is given is no checkpoint.
-        FailedPreconditionError: the run has no checkpoint yet, or the given one is of another
+        NotFoundError: the directory holds no run, or no checkpoint of the step.
+        InvalidArgumentError: both step and checkpoint are given, or `checkpoint` is no checkpoint.
+        FailedPreconditionError: the run has no checkpoint yet, or the given one has another
             configuration.
         DataLossError: every checkpoint is damaged, or the given one is.
     """
@@ -70,7 +70,7 @@ def load_run(
     config = read_config(path)
     checkpoints = CheckpointDirectory(path / CHECKPOINTS, config.checkpoint.keep)
     chosen = checkpoint_of(checkpoints, step, checkpoint)
-    # Rows are read, not trained: a cache would be in the way, and its GPU is perhaps elsewhere.
+    # Rows are only read: a cache would not help, and its GPU may not exist here.
     on_gpu = config.cache.device != "cpu"
     cache = CacheConfig() if on_gpu else config.cache
     model = build_model(config.model_copy(update={"cache": cache}))
@@ -88,11 +88,11 @@ def load_run(
 
 
 def keep_exported(run: TrainedRun, report: Callable[[str], None] = _print_error) -> None:
-    """Has the run keep a checkpoint that was exported, so that a full export can go back to it.
+    """Makes the run keep an exported checkpoint, so that a full export can use it again.
 
     Args:
-        run: what was exported.
-        report: gets a line if the run directory cannot be written.
+        run: the exported model.
+        report: called with a line if the run directory cannot be written.
     """
     checkpoints = run.path / CHECKPOINTS
     if run.checkpoint.resolve().parent != checkpoints.resolve():

@@ -1,4 +1,4 @@
-"""Fills the caches of a model's tables before training starts, from a sample that is counted."""
+"""Fills the caches of a model's tables before training starts, from a sample of batches."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from hotrow.trainer.models import Ranker
 def warm_up(
     model: Ranker, config: RunConfig, start_batch: int, ranks: Ranks = LONE
 ) -> dict[str, int]:
-    """Warms the caches up with the keys of the next batches; returns the rows that came in.
+    """Fills the caches with the keys of the next batches; returns how many rows were brought in.
 
-    The sample is a reading of its own, in the file's order: the order of training is not touched.
-    Without a cache, or with `cache.warmup` 0, nothing is read. On several ranks all call it, and
-    each reads its part of the batches.
+    The sample is read separately, in file order, so the order of training does not change. Without
+    a cache, or with `cache.warmup` 0, nothing is read. On several ranks all call it, and each reads
+    its part of the batches.
 
     Args:
-        model: its tables; rows that are there come in, the keys of others only count.
-        config: the run's.
-        start_batch: where in the epoch training starts.
-        ranks: of the run.
+        model: the model of the tables; keys without a row are only counted.
+        config: the run's configuration.
+        start_batch: the batch of the epoch at which training starts.
+        ranks: the ranks of the run.
 
     Raises:
         DataError: a line of the sample is malformed.
-        OutOfRangeError: a key of the sample is outside of its table's vocabulary.
+        OutOfRangeError: a key of the sample is outside its table's vocabulary.
     """
     cache = config.cache
     if cache.as_spec() is None or cache.warmup == 0:

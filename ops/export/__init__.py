@@ -1,8 +1,8 @@
 """Writes a model with embedding layers as a version directory.
 
 `<base>/<name>/<version>/` holds `saved_model.pb`, `variables/`, `assets/hotrow_manifest.json`,
-`rows/` (the embedded store, unless another is named) and `manifest.json` with the checksum of
-every file. It appears whole, by one rename.
+`rows/` (the embedded store, unless another store is named) and `manifest.json` with the checksum of
+every file. One rename makes the complete directory visible.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What training changed in a table since an export. N rows, B bytes of a stored row."""
+"""The rows of a table that training changed since an export. N rows, B bytes of a stored row."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hotrow.store.row_store import Rows
 from hotrow.store.spec import RowType, row_bytes
 
 _READ_ROWS = 65536
-# Many at once, since they are spread over all virtual shards, each with a block of its own.
+# Large, because the rows spread over all virtual shards, and each shard gets its own block.
 _PIECE_BYTES = 64 << 20
 
 
@@ -26,21 +26,22 @@ def changed_rows(
     report: Callable[[str], None] = lambda line: None,
     piece_bytes: int = _PIECE_BYTES,
 ) -> Iterator[TableChanges]:
-    """Yields the rows that were created or updated after a step of the table, and expired keys.
+    """Yields the rows created or updated after a step of the table, then the expired keys.
 
-    A row's clock is the step of the commit that updated it last; a row that no commit updated yet
-    has the step that comes next. So what an export at step s has not seen has larger clocks.
+    A row's clock is the step of the commit that last updated it. A row that no commit has updated
+    yet has the table's next step as its clock. So rows that an export at step s lacks have larger
+    clocks.
 
     Args:
-        table: nobody trains it meanwhile.
+        table: not trained during the call.
         row_type: how weights are stored.
         since: `Table.step` at the last export.
-        report: gets lines of progress.
-        piece_bytes: about how many bytes of rows come at once.
+        report: called with lines of progress.
+        piece_bytes: approximate size of a piece, in bytes of rows.
 
     Raises:
-        FailedPreconditionError: keys that expired since then were forgotten.
-        InvalidArgumentError: int8 rows with a weight that is not finite.
+        FailedPreconditionError: the table has dropped tombstones of keys that expired since then.
+        InvalidArgumentError: a weight of an int8 row is not finite.
     """
     if table.forgotten_step > since:
         raise FailedPreconditionError(
@@ -54,7 +55,7 @@ def changed_rows(
     for batch in table.export_batches(_READ_ROWS):
         new = batch.clocks > since
         keys.append(batch.keys[new])
-        # Encoded at once: the batch may go.
+        # Encoded here, so that the batch can be freed.
         rows.append(encoded_rows(table.name, row_type, keys[-1], batch.weights[new]))
         waiting += len(keys[-1])
         done += len(batch.keys)

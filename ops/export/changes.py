@@ -1,4 +1,4 @@
-"""Brings what training changed since a version was exported to the servers of that version."""
+"""Exports what training changed since a version's export to the servers of that version."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ WAIT_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class ExportedChanges:
-    """What an incremental export brought.
+    """The result of an incremental export.
 
     Attributes:
-        directory: of the version.
-        manifest: its.
-        outcome: of the export.
+        directory: the version directory.
+        manifest: the version's manifest.
+        outcome: the outcome of the export.
     """
 
     directory: Path
@@ -51,7 +51,7 @@ class ExportedChanges:
     outcome: Outcome
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns JSON types."""
+        """Returns the result as JSON types."""
         cut = self.outcome.cut
         return {
             "directory": str(self.directory),
@@ -74,21 +74,21 @@ class ExportedChanges:
 
 
 def check_change_arguments(name: str, version: int | None, store: str | None) -> None:
-    """Checks what can be checked before a model is loaded; see `write_changes`."""
+    """Checks the arguments that need no model; see `write_changes`."""
     check_arguments(name, version, RowOptions(store=store), standalone=False)
 
 
 def find_version(base: Path, name: str, version: int | None) -> tuple[Path, Manifest]:
-    """Returns the directory and the manifest of a version that can take changes.
+    """Returns the directory and the manifest of a version that accepts incremental exports.
 
     Args:
         base: folder of all models.
-        name: of the model.
+        name: the model's name.
         version: None: the newest.
 
     Raises:
-        NotFoundError: there is no such version.
-        FailedPreconditionError: it is sealed: its rows are in the graph or in its directory.
+        NotFoundError: the version does not exist.
+        FailedPreconditionError: the version is sealed: its rows are in the graph or its directory.
     """
     folder = base / name
     numbers = sorted(int(p.name) for p in folder.glob("*") if p.name.isdecimal())
@@ -126,31 +126,32 @@ def write_changes(
     report: Callable[[str], None] = lambda line: None,
     committed: Callable[[CutRecord], None] = lambda cut: None,
 ) -> ExportedChanges:
-    """Brings rows and weights that have changed to the servers of a version.
+    """Exports changed rows and dense weights to the servers of a version.
 
-    Servers go from one state to the next whole; who is killed here changes nothing for them, and
-    the same call again completes it.
+    A server switches to the new state as a whole. If this process is killed, servers keep the state
+    that they have; the same call completes the export.
 
     Args:
-        layers: as for the export of the version; nobody trains them meanwhile.
-        dense_variables: likewise.
+        layers: as for the export of the version; not trained during the call.
+        dense_variables: as for the export of the version; not trained during the call.
         base: folder of all models.
-        name: of the model.
-        step: training steps behind it.
-        lineage: of that training.
+        name: the model's name.
+        step: number of training steps so far.
+        lineage: lineage of that training.
         version: None: the newest.
-        store: another URL of the version's store; None: that of its manifest.
-        access: how the store lets us in.
+        store: another URL of the version's store; None: the URL in its manifest.
+        access: credentials for the store.
         wait_seconds: how long to wait until all servers have taken the changes.
-        report: gets lines of progress.
-        committed: gets the cut once servers can see it.
+        report: called with lines of progress.
+        committed: called with the cut once servers can read it.
 
     Raises:
-        InvalidArgumentError: a name or version that cannot be.
-        NotFoundError: there is no such version, or the store has not its rows.
+        InvalidArgumentError: a name or version that is not legal.
+        NotFoundError: the version does not exist, or the store does not have its rows.
         FailedPreconditionError: the version cannot change, has other tables or weights, or shows
-            another training; another export of the model is running.
-        ResourceExhaustedError, UnavailableError: the store is full, or does not answer.
+            another training; or another export of the model is running.
+        ResourceExhaustedError: the store is full.
+        UnavailableError: the store does not answer.
         DataLossError: the store has lost rows.
     """
     check_change_arguments(name, version, store)
@@ -214,10 +215,10 @@ def _generation(generations: Generations, manifest: Manifest, url: str) -> Gener
 def _check_tables(
     generation: Generation, manifest: Manifest, tables: Mapping[str, Table], directory: Path
 ) -> None:
-    """Checks that the rows of a generation can be replaced by those of tables.
+    """Checks that the rows of tables can replace those of a generation.
 
     Raises:
-        FailedPreconditionError: other tables, features or default rows.
+        FailedPreconditionError: tables, features or default rows differ.
     """
     if generation.schema_hash != manifest.schema_hash:
         raise FailedPreconditionError(

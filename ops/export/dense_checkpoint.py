@@ -1,4 +1,4 @@
-"""The dense weights of a model in the form in which the graph of a version restores them."""
+"""A model's dense weights in the form that the graph of a version restores."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _Facts = dict[str, tuple[Any, tuple[int, ...]]]  # type and shape by name
 
 
 def dense_checkpoint(variables: Sequence[tf.Variable], version: Path) -> tuple[bytes, bool]:
-    """Returns weights as a version's own restore operation reads them, and whether they are its.
+    """Returns weights in the form of a version's restore op, and whether the version has the same.
 
     Args:
         variables: in the order of the export that made the version.
-        version: its directory.
+        version: the version directory.
 
     Returns:
         The packed checkpoint (`cut_dense`), b"" for a model without dense weights; and whether the
@@ -77,7 +77,7 @@ def dense_checkpoint(variables: Sequence[tf.Variable], version: Path) -> tuple[b
 
 
 def _difference(version: _Facts, model: _Facts) -> str:
-    """Names the first variable that differs."""
+    """Returns a text that names the first variable that differs."""
     names = version.keys() | model.keys()
     name = min(name for name in names if version.get(name) != model.get(name))
     return f"{name} is {_shown(version.get(name))} there and {_shown(model.get(name))} now"

@@ -1,4 +1,4 @@
-"""The most used rows of a version, by which a server's cache is filled before it serves."""
+"""The most used rows of a version; a server fills its cache with them before it serves."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _BATCH_ROWS = 65536
 def write_hot_rows(tables: Sequence[Table], path: Path, most: int = MOST_ROWS) -> int:
     """Writes the keys of the most used rows (docs/formats.md); returns how many.
 
-    Used are rows that training looked up; ties go by table and key.
+    Only rows that training looked up count. Table and key order rows of equal counts.
 
     Args:
         tables: in the order of the generation.
-        path: of the file.
-        most: of all tables together.
+        path: the file to write.
+        most: largest number of rows, over all tables.
     """
     keys, counts, numbers = [], [], []
     for number, table in enumerate(tables):

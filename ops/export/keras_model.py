@@ -1,4 +1,4 @@
-"""Exports a Keras model of the user's own: `hotrow.export_model` and `hotrow.export_changes`."""
+"""Exports a Keras model: `hotrow.export_model` and `hotrow.export_changes`."""
 
 from __future__ import annotations
 
@@ -40,26 +40,29 @@ def export_model(
 ) -> Path:
     """Writes a Keras model as a version that `platform serve` serves; returns its directory.
 
-    The signature `serving_default` takes the model's inputs by name (`inputs` if there is one)
-    and returns its outputs by name (`outputs` if there is one). A ragged input `<name>` is sent
-    as its values [N] and `<name>_row_splits`, int64 [B + 1].
+    The signature `serving_default` takes the model's inputs by name (a single input is `inputs`)
+    and returns its outputs by name (a single output is `outputs`). A ragged input `<name>` is two
+    tensors: its values [N], and `<name>_row_splits`, int64 [B + 1].
 
     Args:
-        model: built, with any number of `DistributedEmbedding` layers anywhere in it.
+        model: a built model, with any number of `DistributedEmbedding` layers anywhere in it.
         base: folder of all models; the version is `<base>/<name>/<version>`.
-        name: of the model, the name that requests use.
-        inputs: dense (`tf.TensorSpec`) or ragged (`tf.RaggedTensorSpec`) tensors that the model is
-            called with, by name, or the only one. None: those of a functional model.
+        name: the model's name, which requests use.
+        inputs: dense (`tf.TensorSpec`) or ragged (`tf.RaggedTensorSpec`) specs of the tensors that
+            the model is called with, by name, or the only one. None: the inputs of a functional
+            model.
         version: positive; None: one more than the newest.
-        store: URL of a store, see `platform export --help`; None: one inside the version directory.
-        access: how the store lets us in; None: with the password in HOTROW_STORE_PASSWORD, if any.
-        row_type: "float32", "bfloat16", "float16" or "int8"; None: as each table has its weights.
-        top: only so many rows of each table, the most frequent ones; None: all.
-        standalone: rows in the graph's variables, stock TensorFlow ops only.
+        store: URL of a store, see `platform export --help`; None: a store in the version directory.
+        access: credentials for the store; None: only the password in HOTROW_STORE_PASSWORD, if it
+            is set.
+        row_type: "float32", "bfloat16", "float16" or "int8"; None: the dtype of each table's
+            weights.
+        top: export at most this many rows of each table, the most frequent ones; None: all.
+        standalone: put the rows into the graph's variables, with stock TensorFlow ops only.
 
     Raises:
-        InvalidArgumentError: no inputs given for a model that is not functional; see
-            `write_version` for the rest.
+        InvalidArgumentError: `inputs` is None and the model is not functional; see `write_version`
+            for other causes.
         UnimplementedError: a sparse input.
     """
     specs, pack = model_inputs(model, inputs)
@@ -101,25 +104,26 @@ def export_changes(
     wait_seconds: float = WAIT_SECONDS,
     committed: Callable[[CutRecord], None] = lambda cut: None,
 ) -> ExportedChanges:
-    """Brings what training has changed in a model since its export to running servers.
+    """Exports what training has changed in a model since its export to running servers.
 
-    Rows that were created, updated or have expired, and all dense weights, go to the store that
-    `export_model(..., store=URL)` put the rows into, and servers of the version take them at once,
-    without a gap. The model must be the one in this process that was exported, trained on: loaded
-    weights need a full export first.
+    Created, updated and expired rows, and all dense weights, go to the store in which
+    `export_model(..., store=URL)` put the rows. Servers of the version take them without a restart
+    or a gap. Pass the model object that this process exported and then trained further. A model
+    with loaded weights needs a full export first.
 
     Args:
-        model: that was exported.
+        model: the model that was exported.
         base: folder of all models.
-        name: of the model.
+        name: the model's name.
         version: None: the newest.
-        store: another URL of the version's store; None: that of the export.
-        access: how the store lets us in; None: with the password in HOTROW_STORE_PASSWORD, if any.
+        store: another URL of the version's store; None: the URL of the export.
+        access: credentials for the store; None: only the password in HOTROW_STORE_PASSWORD, if it
+            is set.
         wait_seconds: how long to wait until all servers have taken the changes.
-        committed: gets the cut once servers can see it.
+        committed: called with the cut once servers can read it.
 
     Raises:
-        HotrowError: see `write_changes`; nothing that servers read has changed then.
+        HotrowError: see `write_changes`; servers then keep the rows and weights that they have.
     """
     parts = _Parts(model)
     return write_changes(
@@ -138,13 +142,13 @@ def export_changes(
 
 
 class _Parts:
-    """What an export takes from a model.
+    """The parts of a model that an export needs.
 
     Attributes:
-        layers: with tables.
-        dense: all other variables, in an order that stays.
-        step: of its optimizer.
-        lineage: of its tables in this process; dense weights are always exported whole.
+        layers: the layers with tables.
+        dense: all other variables, in a fixed order.
+        step: steps of the model's optimizer.
+        lineage: lineage of its tables in this process; dense weights are always exported whole.
     """
 
     def __init__(self, model: keras.Model) -> None:

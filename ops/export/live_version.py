@@ -1,4 +1,4 @@
-"""Which version a store calls live: the newest whose directory is there."""
+"""Keeps the live version of a store the newest one whose directory exists."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from hotrow.version_layout import FILE_NAME
 
 
 def point_to_existing(generations: Generations, model: str, folder: Path) -> None:
-    """Makes the newest complete generation live whose version directory is there.
+    """Makes the newest complete generation live whose version directory exists.
 
     It is live already, unless a version directory was removed by hand, or an export was killed
-    between the rename of its version and the change of the store. Without this, the next export
-    would keep the rows of the version that is gone, and delete those of one that serves.
+    between the rename of its version and the update of the store. Without this call, the next
+    export would keep the rows of the missing version, and delete rows that servers read.
 
     Args:
-        generations: of the store; the caller holds the export lease of the model.
-        model: name of the model.
-        folder: of its versions. Nothing changes if the store has the rows of none of them.
+        generations: the store's generations; the caller holds the export lease of the model.
+        model: the model's name.
+        folder: folder of its versions. Nothing changes if the store has rows of none of them.
     """
     there = set()
     for version in folder.glob("*"):

@@ -24,15 +24,15 @@ Pack: TypeAlias = Callable[[dict[str, Any]], Any]
 def model_inputs(
     model: keras.Model, inputs: Mapping[str, Spec] | Spec | None
 ) -> tuple[dict[str, tf.TensorSpec], Pack]:
-    """Returns the named specs, and how a dictionary by name becomes the model's argument.
+    """Returns the named specs, and a function from a dictionary by name to the model's argument.
 
     Args:
-        model: built.
-        inputs: what it is called with, by name, or the only one; None: those of a functional model.
+        model: a built model.
+        inputs: specs of its inputs, by name, or the only one; None: those of a functional model.
 
     Raises:
-        InvalidArgumentError: a model that is not functional without `inputs`, a ragged input of
-            another rank than [B, None], two inputs of one name.
+        InvalidArgumentError: `inputs` is None and the model is not functional, a ragged input is
+            not [B, None], or two inputs have one name.
         UnimplementedError: a sparse input.
     """
     structure: Any = inputs
@@ -54,7 +54,7 @@ def model_inputs(
 
 
 def _spec_of(name: str, given: Any) -> Spec:
-    """Returns the spec of a KerasTensor; a spec is returned as it is."""
+    """Returns the spec of a KerasTensor; returns a spec unchanged."""
     if isinstance(given, tf.TensorSpec | tf.RaggedTensorSpec):
         return given
     if isinstance(given, tf.SparseTensorSpec) or getattr(given, "sparse", False):

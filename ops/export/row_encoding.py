@@ -1,4 +1,4 @@
-"""Weights as a store keeps them. N rows, D weights, B bytes of a stored row."""
+"""Weights in the encoding of a store. N rows, D weights, B bytes of a stored row."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def encoded_rows(
     """Returns rows uint8 [N, B].
 
     Args:
-        table: its name, for messages.
-        row_type: of the store.
+        table: the table's name, for messages.
+        row_type: the store's row type.
         keys: int64 [N].
         weights: float32 [N, D].
 
     Raises:
-        InvalidArgumentError: a weight is not finite, and int8 rows cannot hold it.
+        InvalidArgumentError: a weight that is not finite, which an int8 row cannot hold.
     """
     if row_type == "int8":
         finite = np.isfinite(weights).all(axis=1)

@@ -1,4 +1,4 @@
-"""Where an export puts its rows, and in which form."""
+"""Options of an export for the rows: store and encoding."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from hotrow.store.url import parse_store_url
 
 @dataclass(frozen=True)
 class RowOptions:
-    """Where the rows of a version go.
+    """The store of a version's rows, and their encoding.
 
     Attributes:
         store: URL of a store; None: one inside the version directory.
-        access: how to get into it.
-        row_type: how weights are stored; None: as each table has them.
-        top: only so many rows of each table, the most frequent ones; None: all.
+        access: credentials for the store.
+        row_type: how weights are stored; None: in each table's own type.
+        top: at most this many rows of each table, the most frequent ones; None: all.
         shards: virtual shards of the generation, a power of two.
         keep_generations: complete generations of the model that stay in the store.
     """
@@ -31,7 +31,7 @@ class RowOptions:
     keep_generations: int = 2
 
     def check(self, standalone: bool) -> None:
-        """Checks what can be checked before a model is loaded.
+        """Checks the options that need no model.
 
         Raises:
             InvalidArgumentError: a value that is not legal.

@@ -14,12 +14,12 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from hotrow.ops.lookup import SAMPLE_COUNTS
 
-# TensorFlow renames other arguments, and takes `self` and `input_0` for its own or ours.
+# TensorFlow renames other arguments; it uses `self` itself, and `input_0` is ours.
 _ARGUMENT = re.compile(r"(?!self$|input_\d+$)[A-Za-z][A-Za-z0-9_]*")
 
 _REPORT = "hotrow/report/"
-# Before the name of a signature, in the SavedModel: a signature with the counts of samples beside
-# its outputs (hotrow.ops.lookup.SAMPLE_COUNTS). Clients do not see it; the server sends the sums.
+# Prefix of a signature's name in the SavedModel: a signature that also returns the counts of
+# samples (hotrow.ops.lookup.SAMPLE_COUNTS). Clients do not see it; the server sends the sums.
 
 Method = Literal["predict", "classify", "regress"]
 
@@ -29,10 +29,10 @@ class Signature:
     """One signature.
 
     Attributes:
-        function: takes a dictionary of the inputs by name, returns one of the outputs by name. It
-            is traced when the version is written.
+        function: takes a dictionary of the inputs by name and returns one of the outputs by name.
+            TensorFlow traces it when the version is written.
         inputs: dtype and shape of each named input.
-        method: what TensorFlow Serving offers it for.
+        method: the method of TensorFlow Serving that it answers.
     """
 
     function: Callable[[dict[str, Any]], dict[str, Any]]
@@ -56,9 +56,9 @@ class Signature:
 def argument_names(inputs: Iterable[str]) -> dict[str, str]:
     """Returns the argument of the graph's function for each named input.
 
-    It is the name itself where TensorFlow takes that for an argument, else `input_0` and so on.
-    Signatures carry the names as they are; only the functions that `tf.saved_model.load` returns
-    take these.
+    The argument has the input's name where TensorFlow accepts that as an argument name; otherwise
+    it is `input_0` and so on. Signatures keep the names of the inputs; only the functions that
+    `tf.saved_model.load` returns use these arguments.
     """
     names = list(inputs)
     lower = [name.lower() for name in names]
@@ -71,10 +71,10 @@ def argument_names(inputs: Iterable[str]) -> dict[str, str]:
 
 
 def complete_signatures(directory: Path, signatures: Mapping[str, Signature]) -> None:
-    """Gives the signatures of a SavedModel their methods and the names of their inputs.
+    """Sets the methods and the input names of a SavedModel's signatures.
 
-    `tf.saved_model.save` marks every signature as Predict, and cannot name an input like a column
-    that is no Python identifier.
+    `tf.saved_model.save` marks every signature as Predict. It also cannot name an input after a
+    column whose name is no Python identifier.
     """
     path = directory / "saved_model.pb"
     saved = saved_model_pb2.SavedModel()

@@ -13,7 +13,7 @@ _END = np.iinfo(np.int64).max
 
 
 def standalone_table(table: Table) -> StandaloneTable:
-    """Returns a table as variables: keys sorted, with an end and the default row behind them."""
+    """Returns a table as variables: sorted keys and an end mark; their rows and the default row."""
     batches = list(table.export_batches(_BATCH_ROWS))
     keys = np.concatenate([b.keys for b in batches]) if batches else np.zeros(0, np.int64)
     rows = np.full((len(keys) + 1, table.dim), table.default_value, np.float32)

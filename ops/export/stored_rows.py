@@ -1,4 +1,4 @@
-"""The rows of a trained table as a store takes them. N rows, D weights, B bytes of a stored row."""
+"""A trained table's rows in the form of a store. N rows, D weights, B bytes of a stored row."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _COUNT_ROWS = 65536
 
 @dataclass(frozen=True)
 class _Top:
-    """The most frequent rows of a table: by count, ties by the mixed key."""
+    """The most frequent rows of a table, by count; the mixed key orders rows of equal counts."""
 
     least: int
     most_mixed_of_least: int
 
     def of(self, batch: RowBatch) -> npt.NDArray[np.bool_]:
-        """Returns bool [N]: which rows are among them."""
+        """Returns bool [N]: whether each row is among them."""
         wanted: npt.NDArray[np.bool_] = batch.counts > self.least
         wanted |= (batch.counts == self.least) & (mixed(batch.keys) <= self.most_mixed_of_least)
         return wanted
@@ -37,9 +37,9 @@ class StoredRows:
     """The rows of a table in a row type; a `TableSource` of full exports.
 
     Args:
-        table: nobody trains it meanwhile.
+        table: not trained while its rows are read.
         row_type: None: the table's own.
-        top: only so many rows, the most frequent ones; None: all.
+        top: at most this many rows, the most frequent ones; None: all.
     """
 
     def __init__(self, table: Table, row_type: RowType | None, top: int | None) -> None:
@@ -60,7 +60,7 @@ class StoredRows:
         """Yields keys int64 [N] and rows uint8 [N, B], by ascending ranges of mixed keys.
 
         Raises:
-            InvalidArgumentError: int8 rows with a weight that is not finite.
+            InvalidArgumentError: a weight of an int8 row is not finite.
         """
         most_rows = max(1, _PIECE_BYTES // row_bytes(self.row_type, self._table.dim))
         for batch in self._table.export_hash_ranges(most_rows):
@@ -74,7 +74,7 @@ class StoredRows:
 
 
 def source_of(step: int, sources: Sequence[StoredRows], tables: Sequence[Table]) -> str:
-    """Returns a text that is equal for exports of the same rows in the same form."""
+    """Returns a text that is equal for exports of the same rows in the same encoding."""
     parts = [f"step {step}"]
     for source, table in zip(sources, tables, strict=True):
         facts = source.table

@@ -44,7 +44,7 @@ OWN_STORE = f"file:{ROWS}"
 
 
 def next_version(model_directory: Path) -> int:
-    """Returns 1 more than the newest version in `<base>/<name>`, or 1."""
+    """Returns the newest version in `<base>/<name>` plus 1, or 1 without one."""
     numbers = [int(p.name) for p in model_directory.glob("*") if p.name.isdecimal()]
     return max(numbers, default=0) + 1
 
@@ -53,7 +53,7 @@ _MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def check_arguments(name: str, version: int | None, rows: RowOptions, standalone: bool) -> None:
-    """Checks what can be checked before a model is loaded; see `write_version`."""
+    """Checks the arguments that need no model; see `write_version`."""
     if not _MODEL_NAME.fullmatch(name):
         raise InvalidArgumentError(
             f"--name {name!r}: legal are letters, digits, '.', '_' and '-', the first a letter or "
@@ -82,29 +82,30 @@ def write_version(
     """Writes a version and returns its directory and manifest.
 
     Args:
-        layers: the embedding layers that the signatures' functions call; nobody trains them
-            meanwhile.
+        layers: the embedding layers that the signatures' functions call; not trained during the
+            call.
         dense_variables: every other variable that the functions use.
-        signatures: by key; `serving_default` should be one.
+        signatures: by key; include `serving_default`.
         base: folder of all models.
-        name: of the model, the name that requests use.
-        step: training steps behind it, for the manifest.
-        lineage: of that training; without one, no incremental export can follow.
+        name: the model's name, which requests use.
+        step: number of training steps so far, for the manifest.
+        lineage: lineage of that training; without one, no incremental export can follow.
         version: positive; None: one more than the newest.
-        rows: where the rows go, and in which form.
-        standalone: rows in the graph's variables, stock TensorFlow ops only.
-        checkpoint: that the model is of, for the manifest.
-        report: gets lines of progress.
+        rows: store and encoding of the rows.
+        standalone: put the rows into the graph's variables, with stock TensorFlow ops only.
+        checkpoint: name of the model's checkpoint, for the manifest.
+        report: called with lines of progress.
 
     Raises:
         AlreadyExistsError: the version exists.
-        InvalidArgumentError: a name or version that cannot be a folder of TensorFlow Serving; two
-            layers with a table or feature of one name.
-        FailedPreconditionError: another export of the model is running, or the store may drop rows
-            by itself.
-        ResourceExhaustedError: the disk or the store is full. UnavailableError: the store does not
-            answer. What a store has got stays; the same export resumes it.
-        DataLossError: the store holds something else than was written.
+        InvalidArgumentError: a name or version that cannot be a folder of TensorFlow Serving; or a
+            table or feature name that two layers share.
+        FailedPreconditionError: another export of the model is running, or the store may evict
+            rows.
+        ResourceExhaustedError: the disk or the store is full. The store keeps the rows that it has;
+            the same export resumes from them.
+        UnavailableError: the store does not answer. The same export resumes.
+        DataLossError: the store returns other rows than were written.
     """
     check_arguments(name, version, rows, standalone)
     tables = tables_of(layers)
@@ -140,7 +141,7 @@ def write_version(
                     _save(
                         module, layers, lambda: StoreLookup(asset.asset_path), signatures, directory
                     )
-                # LMDB makes it anew; its content changes with every reader.
+                # LMDB makes this file again; its content changes with every reader.
                 (directory / ROWS / "lock.mdb").unlink(missing_ok=True)
             sealed["hotrow"] = manifest.model_dump()
         if export is not None:
@@ -152,7 +153,7 @@ def tables_of(layers: Sequence[DistributedEmbedding]) -> dict[str, Table]:
     """Returns the tables of layers by name.
 
     Raises:
-        InvalidArgumentError: two of them have a table or feature of one name.
+        InvalidArgumentError: two layers share the name of a table or feature.
     """
     tables: dict[str, Table] = {}
     features: set[str] = set()
@@ -171,7 +172,7 @@ def tables_of(layers: Sequence[DistributedEmbedding]) -> dict[str, Table]:
 
 @dataclass(frozen=True)
 class _Facts:
-    """What is exported."""
+    """The parts of an export."""
 
     name: str
     version: int
@@ -235,7 +236,7 @@ class _Facts:
 
 
 class _RowExport:
-    """The rows of a version on their way into a store; use it in a `with` statement."""
+    """Exports the rows of a version to a store; use it in a `with` statement."""
 
     def __init__(
         self,
@@ -263,7 +264,7 @@ class _RowExport:
         self._stack.close()
 
     def write(self) -> Generation:
-        """Writes all rows as a generation; returns it."""
+        """Writes all rows as a generation and returns it."""
         facts, options = self._facts, self._options
         tables = list(facts.tables.values())
         sources = [StoredRows(table, options.row_type, options.top) for table in tables]
@@ -271,7 +272,7 @@ class _RowExport:
         self._lock = self._stack.enter_context(lock_exports(self._store.records, facts.name))
         if options.store is not None:
             point_to_existing(Generations(self._store.records), facts.name, self._versions)
-        # Of what is left of exports that failed; a full store would otherwise stay full.
+        # Removes the rows of failed exports; otherwise a full store would stay full.
         self._delete_unneeded(source)
         exported = Exported(
             model=facts.name,
@@ -289,7 +290,7 @@ class _RowExport:
             self._store, exported, sources, self._lock, shards=options.shards, report=self._report
         )
         if options.store is None:
-            # It moves with the directory.
+            # An embedded store moves with its directory.
             self._publish()
             self._stack.close()
         return self._generation
@@ -316,7 +317,7 @@ class _RowExport:
 
 @contextlib.contextmanager
 def _asset(manifest: Manifest) -> Iterator[Any]:
-    """Yields the manifest as an asset; it keeps its file name, so it is first written aside."""
+    """Yields the manifest as an asset, from a temporary folder; assets keep their file names."""
     aside = Path(tempfile.mkdtemp(prefix="hotrow-export-"))
     try:
         path = aside / FILE_NAME
@@ -334,7 +335,7 @@ def _save(
     directory: Path,
 ) -> None:
     def looked_up(function: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
-        # The lookup is made inside the graph that is being traced.
+        # The lookup is made inside the traced graph.
         def call(inputs: dict[str, Any]) -> dict[str, Any]:
             with contextlib.ExitStack() as stack:
                 here = lookup()

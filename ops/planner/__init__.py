@@ -1,6 +1,6 @@
-"""The planner: measures a sample of the data, computes what each scheme moves, and chooses.
+"""The planner: measures a sample of the data, computes each scheme's traffic, and chooses.
 
-Only numpy is needed.
+It needs only numpy.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Measures one table in one global batch: what its ranks would say to each other."""
+"""Measures one table in one global batch: the messages that its ranks would exchange."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LARGE_COUNT = 255
 
 
 class FeatureKeys(Protocol):
-    """The keys of a feature in a global batch, as `hotrow.trainer.data.Keys` has them."""
+    """The keys of a feature in a global batch, in the form of `hotrow.trainer.data.Keys`."""
 
     @property
     def keys(self) -> Ints:
@@ -37,12 +37,12 @@ class FeatureKeys(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class BatchFacts:
-    """What a table is asked for in one batch; see `TableFacts`.
+    """The lookups of a table in one batch; see `TableFacts`.
 
     Attributes:
-        by_rank: those of `BY_RANK`, float64 [N].
-        distinct: keys of the batch, int64 [V].
-        hottest: share of the lookups that ask for one key, the greatest.
+        by_rank: the values of `BY_RANK`, float64 [N].
+        distinct: distinct keys of the batch, int64 [V].
+        hottest: the hottest key's share of the lookups.
     """
 
     by_rank: dict[str, Floats]
@@ -53,7 +53,7 @@ class BatchFacts:
 def measure_batch(
     columns: Sequence[FeatureKeys], pooled: Sequence[bool], size: int, ranks: int, hashed: bool
 ) -> BatchFacts:
-    """Returns what a table is asked for.
+    """Returns the measured lookups of a table.
 
     Args:
         columns: the keys of each of its features.
@@ -63,7 +63,7 @@ def measure_batch(
         hashed: owners are those of mixed keys.
     """
     facts = {name: np.zeros(ranks) for name in BY_RANK}
-    # [r, o]: of keys of slice r that o owns.
+    # [r, o]: keys of slice r that rank o owns.
     counts_to, bytes_to = (np.zeros((ranks, ranks), np.int64) for _ in range(2))
     slices = []
     for rank in range(ranks):
@@ -90,15 +90,15 @@ def measure_batch(
 
 
 def key_message_bytes(counts: Ints, messages: Ints, size: int) -> Ints:
-    """Returns the bytes of messages with distinct keys and how often each appears, int64 [size].
+    """Returns the bytes of messages of distinct keys and their counts, int64 [size].
 
-    A message is `[keys: 8 each | counts: 1 each | counts from 255 on: 4 each]`, padded to 8 bytes;
-    without counts when each of its keys appears once.
+    A message is `[keys: 8 each | counts: 1 each | counts from 255 on: 4 each]`, padded to 8 bytes.
+    It has no counts when each of its keys appears once.
 
     Args:
         counts: how often each key appears, int64 [U].
         messages: the number of each key's message, int64 [U] in [0, size).
-        size: messages.
+        size: number of messages.
     """
     keys, repeated, large = (
         np.bincount(messages[chosen], minlength=size).astype(np.int64)
@@ -109,7 +109,7 @@ def key_message_bytes(counts: Ints, messages: Ints, size: int) -> Ints:
 
 
 def _slice(column: FeatureKeys, first: int, last: int) -> tuple[Ints, int]:
-    """Returns the keys of samples [first, last), and the bytes of a message that has them as is."""
+    """Returns the keys of samples [first, last), and the size of a message with all of them."""
     keys, splits = column.keys, column.row_splits
     keys = keys[first:last] if splits is None else keys[splits[first] : splits[last]]
     message_bytes = KEY_BYTES * len(keys)
@@ -150,5 +150,5 @@ def _union(slices: Sequence[tuple[Ints, Ints]], ranks: int) -> tuple[Ints, float
 
 
 def _part(rank: Ints, rows: int, ranks: int) -> Ints:
-    """Returns where the part of each rank begins in the union; that of rank N is its end."""
+    """Returns where each rank's part of the union begins; entry N is the end of the union."""
     return rows * rank // ranks

@@ -1,6 +1,6 @@
 """Chooses a scheme for every table: least bytes at the busiest rank, within memory.
 
-N ranks. A rank's load is what `Volume.load` says of all tables together.
+N ranks. A rank's load is the `Volume.load` of all tables together.
 """
 
 from __future__ import annotations
@@ -37,27 +37,29 @@ def plan_sharding(
 ) -> ShardingPlan:
     """Returns a plan.
 
-    What counts is the load of the rank that is busiest with all tables together. Three beginnings
-    are tried: each table with the scheme that sends least on average, the same with `table` instead
-    of `row`, and each with the scheme whose own busiest rank has the least load. Owners of `table`
-    are given out to the largest table first, each to the rank where this keeps the load least.
-    From there tables change schemes, or owners, as long as one change saves 2 % or more. A later
-    beginning must end 5 % better than an earlier one. When a rank needs more memory than the
-    budget, tables change to what saves it, those first that lose least by it.
+    The planner minimises the load of the rank that is busiest with all tables together. It tries
+    three starting points in order: each table with the scheme of the least average traffic, `row`
+    before `table`; each table with its best scheme if it were alone; and again the least average
+    traffic, `table` before `row`. Tables with the most traffic get their `table` owners first, each
+    on the rank where this keeps the load least. From there tables change schemes or owners while
+    one change saves 2 % or more. A later starting point must end 5 % better than an earlier one.
+    When a rank needs more memory than the budget, tables change to schemes that save memory, in
+    order of the least cost.
 
     Args:
-        tables: of the model.
-        facts: of each table.
-        ranks: N, of the facts.
+        tables: the model's tables.
+        facts: the facts of each table.
+        ranks: N, as in the facts.
         batch_size: samples of a global batch.
-        forced: schemes of tables that the user chose; `auto` leaves it to the plan.
-        schemes: those that may be chosen where none is forced.
-        memory_budget_bytes: of rows at a rank; a plan that cannot keep to it says so.
-        sample_batches: what was measured.
-        sample_rows: the same in samples.
+        forced: schemes of tables that the user chose; `auto` leaves the choice to the planner.
+        schemes: schemes to choose from where none is forced.
+        memory_budget_bytes: budget for rows on a rank; a plan that exceeds it reports so.
+        sample_batches: number of measured batches.
+        sample_rows: number of measured samples.
 
     Raises:
-        InvalidArgumentError: a forced scheme is unknown, of an unknown table, or cannot be had.
+        InvalidArgumentError: a forced scheme is unknown, names an unknown table, or is not
+            possible.
     """
     forced = dict(forced or {})
     names = {table.name for table in tables}
@@ -107,15 +109,15 @@ def _choose(choices: Sequence[Choice], ranks: int) -> None:
 
 
 def _average(option: Option, but: str) -> float:
-    """Returns what a rank sends on average, 10 % more with a scheme that chance shall not choose.
+    """Returns a rank's average bytes sent, plus 10 % for schemes that must not win by chance.
 
-    Rows move as often with `row` as with `table`.
+    On average `row` and `table` move equally many rows.
     """
     return option.cost.average_bytes * (1.1 if option.scheme == but else 1.0)
 
 
 def _total(choices: Sequence[Choice], ranks: int) -> tuple[Volume, Floats]:
-    """Returns the bytes of all tables, and their memory at each rank, [N]."""
+    """Returns the bytes of all tables, and their memory on each rank, [N]."""
     moved, memory = Volume.nothing(ranks), np.zeros(ranks)
     for choice in choices:
         moved += choice.chosen.moved
@@ -128,7 +130,7 @@ def _largest_first(choices: Sequence[Choice]) -> list[Choice]:
 
 
 def _give_owners(choices: Sequence[Choice], ranks: int) -> None:
-    """Gives each table whose scheme is `table` to the rank that this makes least busy."""
+    """Gives each table with scheme `table` to the rank that keeps the busiest load least."""
     moved, memory = _total([c for c in choices if c.chosen.scheme != "table"], ranks)
     for choice in _largest_first([c for c in choices if c.chosen.scheme == "table"]):
         options = [option for option in choice.options if option.scheme == "table"]
@@ -137,7 +139,7 @@ def _give_owners(choices: Sequence[Choice], ranks: int) -> None:
 
 
 def _least(options: Sequence[Option], moved: Volume, memory: Floats) -> Option:
-    """Returns the option that makes the busiest rank least busy, beside all other tables."""
+    """Returns the option with the least load of the busiest rank, given all other tables."""
     return min(
         options,
         key=lambda o: ((moved + o.moved).busiest, float((memory + o.memory).max()), o.order),
@@ -145,7 +147,7 @@ def _least(options: Sequence[Option], moved: Volume, memory: Floats) -> Option:
 
 
 def _balance(choices: Sequence[Choice], ranks: int) -> None:
-    """Changes schemes and owners while the load of the busiest rank falls."""
+    """Changes schemes and owners while this lowers the load of the busiest rank."""
     moved, memory = _total(choices, ranks)
     for _ in range(_ROUNDS):
         changed = False
@@ -162,7 +164,7 @@ def _balance(choices: Sequence[Choice], ranks: int) -> None:
 
 
 def _save_memory(choices: Sequence[Choice], ranks: int, budget_bytes: float) -> None:
-    """Changes schemes and owners while the rank with most memory has more than the budget."""
+    """Changes schemes and owners while the rank with the most memory exceeds the budget."""
     moved, memory = _total(choices, ranks)
     while memory.max() > budget_bytes:
         moves: list[tuple[float, int, Choice, Option]] = []

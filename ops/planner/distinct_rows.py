@@ -1,4 +1,4 @@
-"""How many rows a table has seen and will have, in bounded memory.
+"""How many rows a table has in the sample and will have in all data, in bounded memory.
 
 Distinct keys are counted by adaptive sampling (Wegman; Flajolet, "On adaptive sampling", 1990):
 only keys whose hash lies below a bound are kept, and the bound is halved when they are too many.
@@ -35,7 +35,7 @@ class DistinctRows:
         self._batches = 0
 
     def add(self, distinct: Ints, lookups: int) -> None:
-        """Adds the distinct keys int64 [U] of a batch, and how many lookups they were."""
+        """Adds the distinct keys int64 [U] of a batch, and its number of lookups."""
         self._batches += 1
         self._lookups += lookups
         self._pieces.append(self._below(distinct))
@@ -55,9 +55,9 @@ class DistinctRows:
     def expected(self, growth: float) -> float:
         """Returns the distinct keys of data that is `growth` times as long as the sample.
 
-        Heaps' law says that a doubling of the lookups multiplies distinct keys by 2 ^ b. The b of
-        the sample's last two doublings give b of the next ones: each is so much smaller than the
-        one before as the last of the sample was.
+        By Heaps' law, each doubling of the lookups multiplies the distinct keys by 2 ^ b. The
+        exponents of the sample's last two doublings give those of the next ones: the ratio of
+        successive exponents stays as in the sample.
         """
         if growth <= 1 or len(self._curve) < 2:
             return self.seen
@@ -72,7 +72,7 @@ class DistinctRows:
         return self.seen * math.pow(2.0, last * ratio * terms)
 
     def largest_share(self, ranks: int, hashed: bool) -> float:
-        """Returns the share of the keys that the rank with the most owns; without keys an Nth."""
+        """Returns the key share of the rank that owns most keys; 1 / N without keys."""
         self._merge()
         if not len(self._kept):
             return 1 / ranks

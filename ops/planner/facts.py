@@ -1,4 +1,4 @@
-"""What the planner knows of the data of a table, for N ranks."""
+"""The planner's facts about the data of a table, for N ranks."""
 
 from __future__ import annotations
 
@@ -12,30 +12,32 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class TableFacts:
-    """What one table is asked for in the steps of a sample.
+    """The lookups of one table in the steps of a sample.
 
-    M batches of B samples; rank r's slice of one: rows [r B / N, (r + 1) B / N).
-    Float64 [M, N], entry r for rank r, unless said otherwise.
+    M batches of B samples; rank r's slice of a batch is rows [r B / N, (r + 1) B / N). Arrays are
+    float64 [M, N], entry r for rank r, unless noted otherwise.
 
     Attributes:
         lookups: keys in its slice, of all features of the table.
-        outputs: rows of width D that its features give: a sample, or a key without a combiner.
-        broadcast_bytes: its slice as `column` and `row_broadcast` send it to each other rank: 8 a
-            key, 8 a row split, 4 a weight.
+        outputs: output rows of width D of its features: one a sample, or one a key without
+            combiner.
+        broadcast_bytes: the bytes of its slice as `column` and `row_broadcast` send it to each
+            other rank: 8 a key, 8 a row split, 4 a weight.
         distinct: distinct keys of its slice.
-        distinct_bytes: the message with these and how often each appears; `key_message_bytes`.
+        distinct_bytes: bytes of the message with these keys and their counts; `key_message_bytes`.
         away: distinct keys of its slice that another rank owns.
-        away_bytes: the messages with them.
-        asked: distinct keys of the other slices that it owns; a key of two slices counts twice.
-        asked_bytes: the messages with them.
+        away_bytes: bytes of the messages with these keys.
+        asked: distinct keys of the other slices that it owns; a key in two slices counts twice.
+        asked_bytes: bytes of the messages with these keys.
         parted: distinct keys of its slice whose gradients another rank sums in `replicated`: the
             union of all slices, in the order of first appearance, is cut into N parts.
         gathered: distinct keys of the other slices whose gradients it sums.
         part: keys of the union whose gradients it sums.
-        hottest: share of the lookups of a global batch that ask for one key, the greatest; a mean.
+        hottest: the hottest key's share of the lookups of a global batch; a mean over batches.
         seen: distinct keys of the sample; a number.
-        rows: distinct keys of the whole data, extrapolated; `seen` where its length is not known.
-        largest_share: share of the distinct keys that the rank with the most owns.
+        rows: distinct keys of all data, extrapolated; equal to `seen` if the data's length is
+            unknown.
+        largest_share: share of the distinct keys on the rank that owns most.
     """
 
     lookups: Floats
@@ -62,7 +64,7 @@ class TableFacts:
 
     @property
     def dedup(self) -> float:
-        """Distinct keys of the slices by their lookups, d; 1 without lookups."""
+        """Distinct keys of the slices divided by their lookups, d; 1 without lookups."""
         lookups = self.lookups.sum()
         return float(self.distinct.sum() / lookups) if lookups else 1.0
 

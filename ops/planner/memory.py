@@ -1,4 +1,4 @@
-"""What a table takes of each rank's memory."""
+"""The memory that a table needs on each rank."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hotrow.spec import (
 ROW_OVERHEAD_BYTES = 24
 """Header and index of a row, as benchmarks/results/embedding_step.md has measured."""
 
-# State values a weight and a row: those of `core/kernels/optimizer.cc`.
+# State values a weight, and a row: as in `core/kernels/optimizer.cc`.
 _STATE: dict[type[TableOptimizer], tuple[int, int]] = {
     SGD: (0, 0),
     Momentum: (1, 0),
@@ -34,7 +34,7 @@ _STATE: dict[type[TableOptimizer], tuple[int, int]] = {
 
 
 def row_bytes(table: TableConfig, width: int) -> int:
-    """Returns what a row with `width` of its columns takes: line, header and index."""
+    """Returns the bytes of a row with `width` of its columns: line, header and index."""
     vectors, scalars = _STATE[type(table.optimizer)]
     if isinstance(table.optimizer, Adam) and table.optimizer.bias_correction != "row":
         scalars = 0
@@ -45,10 +45,10 @@ def row_bytes(table: TableConfig, width: int) -> int:
 def memory_bytes(
     scheme: str, table: TableConfig, facts: TableFacts, owner: int = 0
 ) -> npt.NDArray[np.float64]:
-    """Returns the bytes of the table's rows at each rank, float64 [N], expected of the whole data.
+    """Returns the bytes of the table's rows on each rank, float64 [N], extrapolated to all data.
 
-    `row` and `row_broadcast`: each rank as much as the one that owns most. `table`: all at the
-    owner. `column`: all keys, some columns. `replicated`: all.
+    `row` and `row_broadcast`: on each rank, the bytes of the rank that owns most. `table`: all at
+    the owner. `column`: all keys, some columns. `replicated`: all.
     """
     ranks, whole = facts.ranks, row_bytes(table, table.embedding_dim)
     if scheme in ("row", "row_broadcast"):

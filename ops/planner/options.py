@@ -1,4 +1,4 @@
-"""What may be chosen for a table, and what each choice means for every rank. N ranks."""
+"""The possible schemes of a table, and the cost of each for every rank. N ranks."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Option:
     """A scheme of a table, with an owner if it is `table`.
 
     Attributes:
-        moved: bytes of the steps.
-        memory: bytes of rows at each rank, float64 [N].
-        cost: the same in short.
+        moved: bytes that the steps send.
+        memory: bytes of rows on each rank, float64 [N].
+        cost: a summary of both.
     """
 
     scheme: str
@@ -38,17 +38,17 @@ class Option:
 
     @property
     def order(self) -> tuple[float, float, float, int]:
-        """What is less is better, the table alone."""
+        """Sort key of the table alone; the smallest is the best."""
         cost = self.cost
         place = SCHEMES.index(self.scheme)
         return cost.busiest_bytes, cost.average_bytes, cost.memory_bytes, place
 
 
 class Choice:
-    """A table, what may be chosen for it, and what is.
+    """A table with its possible schemes and the chosen one.
 
     Attributes:
-        options: those that the table can have and the user lets it have; one or more.
+        options: the schemes that the table supports and the user allows; one or more.
         alone: the best of them if there were no other table.
         chosen: one of them.
     """
@@ -60,12 +60,12 @@ class Choice:
 
         Args:
             table: the table.
-            facts: of it.
+            facts: its facts.
             forced: the scheme that the user chose, or `AUTO`.
-            schemes: those that `AUTO` may choose.
+            schemes: schemes to choose from for `AUTO`.
 
         Raises:
-            InvalidArgumentError: the table cannot have that scheme.
+            InvalidArgumentError: the table does not support that scheme.
         """
         self.table, self.facts, self.forced = table, facts, forced
         self._every = [
@@ -84,10 +84,10 @@ class Choice:
         self.alone = self.chosen = min(self.options, key=lambda option: option.order)
 
     def as_plan(self, saves_memory: bool) -> TablePlan:
-        """Returns what is chosen, and why.
+        """Returns the chosen scheme, and the reason for it.
 
         Args:
-            saves_memory: it was chosen for that reason.
+            saves_memory: whether it was chosen to save memory.
         """
         facts = self.facts
         costs = {option.scheme: option.cost for option in reversed(self._every)}

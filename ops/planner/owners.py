@@ -1,4 +1,4 @@
-"""Who owns a key: the arithmetic of `core/base/dispatch.h`, in numpy."""
+"""The owner of a key: the arithmetic of `core/base/dispatch.h`, in numpy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def owners_of(keys: Ints, ranks: int, hashed: bool) -> Ints:
 
     Args:
         keys: int64 [N].
-        ranks: how many share the table.
+        ranks: number of ranks that share the table.
         hashed: mix the key before the modulus.
     """
     if not hashed:

@@ -1,4 +1,4 @@
-"""A plan: the scheme of every table, what each would cost, and why it was chosen."""
+"""A plan: the scheme of every table, the cost of each scheme, and the reason for the choice."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class SchemeCost:
-    """What a table costs with a scheme, a training step.
+    """The cost of a scheme for a table, a training step.
 
     Attributes:
-        average_bytes: that a rank sends to others.
+        average_bytes: bytes that a rank sends to others, on average.
         stages: the same by stage (keys, rows, gradients, sums); they add up to it.
-        busiest_bytes: of the rank with most of them, the larger of sent and received in each
+        busiest_bytes: load of the busiest rank: the larger of sent and received bytes in each
             stage, summed.
-        memory_bytes: of the rank with the most rows.
+        memory_bytes: memory of the rank with the most rows.
         refused: why the table cannot have this scheme; None: it can.
     """
 
@@ -37,14 +37,14 @@ class TablePlan:
     """The scheme of a table.
 
     Attributes:
-        name: of the table. dim: D.
+        name: the table's name. dim: D.
         scheme: one of `SCHEMES`. owner: the rank that has the table; with `table` alone.
         forced: the user chose the scheme.
-        why: it was chosen.
-        rows: of the whole data, expected. lookups: of a global batch.
-        distinct: share of a rank's lookups that are distinct, d. hottest: share of lookups that
-            ask for one key. largest_share: share of the rows at the rank that owns most by key.
-        costs: by scheme; of `table` with this owner, or the first rank.
+        why: the reason for the choice.
+        rows: expected rows for all data. lookups: those of a global batch.
+        distinct: share of a rank's lookups that are distinct, d. hottest: the hottest key's share
+            of the lookups. largest_share: share of the rows on the rank that owns most by key.
+        costs: by scheme; the cost of `table` is with this owner, or the first rank.
     """
 
     name: str
@@ -62,7 +62,7 @@ class TablePlan:
 
     @property
     def cost(self) -> SchemeCost:
-        """Of the chosen scheme."""
+        """The cost of the chosen scheme."""
         return self.costs[self.scheme]
 
 
@@ -72,11 +72,11 @@ class ShardingPlan:
 
     Attributes:
         ranks: N. batch_size: samples of a global batch.
-        sample_batches, sample_rows: what was measured; 0: nothing had to be.
+        sample_batches, sample_rows: size of the measured sample; 0: no measurement was needed.
         tables: in the order of the model.
-        average_bytes, busiest_bytes: of all tables together; see `SchemeCost`.
-        memory_bytes: rows of all tables, at the rank with most.
-        memory_budget_bytes: what was allowed for them at a rank; None: no bound.
+        average_bytes, busiest_bytes: for all tables together; see `SchemeCost`.
+        memory_bytes: bytes of the rows of all tables, on the rank with most.
+        memory_budget_bytes: budget for these rows on a rank; None: no bound.
     """
 
     ranks: int
@@ -110,7 +110,7 @@ class ShardingPlan:
         """Returns the plan that `to_dict` wrote.
 
         Raises:
-            DataLossError: it is none, or of another version.
+            DataLossError: the values are not a plan, or one of another version.
         """
         try:
             version = values["version"]

@@ -12,7 +12,7 @@ _LEFT = 1  # columns that are aligned to the left at the beginning; the last two
 
 
 def describe_plan(plan: ShardingPlan) -> str:
-    """Returns the plan as a table, a line each table, and its totals."""
+    """Returns the plan as text: one line a table, and the totals."""
     titles = ["table", "D", "rows", "lookups", "distinct", "hottest"]
     titles += [*SCHEMES, "memory", "scheme", "why"]
     lines = [titles, *(_cells(table) for table in plan.tables)]

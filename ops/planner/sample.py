@@ -15,17 +15,17 @@ from hotrow.spec import FeatureConfig, TableConfig
 class Sample:
     """Measures the tables of a model, global batch by global batch.
 
-    Memory: a batch, and a table 1.5 MB and 100 bytes a batch and rank.
+    Memory: one batch; and for each table 1.5 MB plus 100 bytes for each batch and rank.
 
     Attributes:
-        batches: that were added. rows: samples in them.
+        batches: number of batches added. rows: samples in them.
     """
 
     def __init__(self, features: Sequence[FeatureConfig], ranks: int) -> None:
         """Starts without batches.
 
         Args:
-            features: of the model.
+            features: the model's features.
             ranks: N, 1 or more.
         """
         self.batches = 0
@@ -57,17 +57,17 @@ class Sample:
             table.add(known[same])
 
     def facts(self, total_rows: float | None = None) -> dict[str, TableFacts]:
-        """Returns the facts of each table; there must be a batch.
+        """Returns the facts of each table; needs at least one batch.
 
         Args:
-            total_rows: samples of the whole data; None: not known.
+            total_rows: samples of all data; None: unknown.
         """
         growth = None if total_rows is None or not self.rows else total_rows / self.rows
         return {name: table.facts(growth) for name, table in self._tables.items()}
 
 
 class _Table:
-    """Gathers a table's facts."""
+    """Collects a table's facts."""
 
     def __init__(self, config: TableConfig, ranks: int) -> None:
         self.config = config

@@ -1,4 +1,4 @@
-"""What each scheme sends and receives in a training step, from the contents of its messages.
+"""The bytes that each scheme sends and receives in a training step, from its messages' contents.
 
 Symbols: N ranks, B samples of the global batch, D width, S = 4 D the bytes of a row in a message
 (float32, whatever the table's dtype). Of rank r: K_r keys in its slice, O_r outputs (samples times
@@ -6,9 +6,9 @@ features), M_r the bytes of keys, row splits and weights, U_r distinct keys, A_r
 others, Q_r keys of others that r owns; of `replicated`, where the V distinct keys of the global
 batch are cut into N parts: P_r keys of r in parts of others. u(x): the bytes of x distinct keys and
 their counts, 9 x and 4 a count from 255 on. D_r = D div N, the first D mod N ranks one more.
-sum O: of the other ranks.
+sum O: the sum over the other ranks.
 
-Bytes that rank r sends to other ranks (what it receives is the same, seen from there):
+Bytes that rank r sends to other ranks (received bytes are the same sums from the other side):
 
     scheme          keys          rows           gradients          sums
     row             u(A_r)        S Q_r          S A_r
@@ -19,16 +19,15 @@ Bytes that rank r sends to other ranks (what it receives is the same, seen from 
     replicated      (N-1) u(U_r)  0              S P_r              S (N-1) V / N
 
 An optimizer that needs numbers of whole rows (row-wise Adagrad's sum of squares, a row's norm to
-clip) makes ranks with columns add theirs: 8 V (N-1)/N for each more in sums.
-The sizes of messages are sent before: 16 bytes a table and rank (24 a feature and rank where keys
-go to all), which is left out here; so is padding: a table begins at a multiple of 8 bytes in every
-message.
+clip) makes ranks with columns sum theirs: 8 V (N-1)/N more in sums for each such number. Two costs
+are left out. The sizes of messages are sent first: 16 bytes a table and rank (24 a feature and rank
+where keys go to all). Padding aligns each table to a multiple of 8 bytes in every message.
 
-OneFlow's Wide & Deep has the form for many ranks, one key a feature and no weights
-(F features, K_r = O_r = B F / N, M_r = 8 B F / N, U_r = d B F / N): A is `column`, B is
-`row_broadcast`, C is `row`. A rank keeps an Nth of what it has for all, so ours is (N-1)/N of
-theirs: A (8 BF + 8 BFD/N) (N-1)/N (the reference has that factor in A's ids alone),
-B (8 BF + 8 BFD) (N-1)/N, and C d (9 BF/N + 8 BFD/N) (N-1)/N, where the ninth byte is the count.
+OneFlow's Wide & Deep has the formulas for many ranks, one key a feature and no weights (F features,
+K_r = O_r = B F / N, M_r = 8 B F / N, U_r = d B F / N): A is `column`, B is `row_broadcast`, C is
+`row`. A rank keeps an Nth of its messages to itself, so ours are (N-1)/N of theirs: A (8 BF + 8
+BFD/N) (N-1)/N (the reference has that factor in A's ids alone), B (8 BF + 8 BFD) (N-1)/N, and C d
+(9 BF/N + 8 BFD/N) (N-1)/N, where the ninth byte is the count.
 """
 
 from __future__ import annotations
@@ -63,23 +62,23 @@ class Volume:
 
     @property
     def load(self) -> Floats:
-        """Float64 [M, N]: of each stage the larger direction, summed: links are full duplex."""
+        """Float64 [M, N]: the larger direction of each stage, summed: links are full duplex."""
         loads: Floats = np.maximum(self.sent, self.received).sum(axis=1)
         return loads
 
     @property
     def busiest(self) -> float:
-        """The load of the rank that has most in a step; the mean over steps."""
+        """The load of a step's busiest rank; the mean over steps."""
         return float(self.load.max(axis=1).mean())
 
     @property
     def stages(self) -> dict[str, float]:
-        """What a rank sends in a stage; the mean over steps and ranks."""
+        """Bytes that a rank sends in a stage; the mean over steps and ranks."""
         return dict(zip(STAGES, self.sent.mean(axis=(0, 2)).tolist(), strict=True))
 
     @property
     def average(self) -> float:
-        """What a rank sends in a step; the mean over both."""
+        """Bytes that a rank sends in a step; the mean over steps and ranks."""
         return sum(self.stages.values())
 
     def __add__(self, other: Volume) -> Volume:
@@ -92,7 +91,7 @@ class Volume:
 
     @classmethod
     def nothing(cls, ranks: int) -> Volume:
-        """Returns no bytes, of one step; it can be added to any number of them."""
+        """Returns zero bytes, of one step; it can be added to the bytes of any number of steps."""
         return cls(np.zeros((1, len(STAGES), ranks)), np.zeros((1, len(STAGES), ranks)))
 
 
@@ -103,11 +102,11 @@ def volume(
 
     Args:
         scheme: one of `SCHEMES`.
-        facts: of the table.
+        facts: the table's facts.
         dim: D.
         owner: the rank that has the table; for `table` alone.
         whole_row_sums: numbers a row that the optimizer computes from all D columns; for `column`
-            alone, whose ranks add theirs.
+            alone, whose ranks sum their parts.
     """
     moved = _VOLUMES[scheme](facts, dim, owner)
     return moved + _whole_rows(facts, whole_row_sums) if scheme == "column" else moved
@@ -147,7 +146,7 @@ def _column(facts: TableFacts, dim: int, owner: int) -> Volume:
 
 
 def _whole_rows(facts: TableFacts, count: int) -> Volume:
-    # An all-reduce, at best a reduce-scatter and an all-gather.
+    # An all-reduce costs at least a reduce-scatter and an all-gather.
     union = facts.part.sum(axis=1, keepdims=True)
     none = np.zeros_like(facts.part)
     sums = none + 2 * FLOAT_BYTES * count * union * (facts.ranks - 1) / facts.ranks

@@ -1,8 +1,7 @@
 """Hotrow: train recommender models with embedding tables of any size, serve them, keep learning.
 
-Importing this package does not import TensorFlow; `DistributedEmbedding`,
-`EarlyStopping`, `bind`, `export_model`, `export_changes` and `ops` do, when they are first asked
-for.
+Importing this package does not import TensorFlow. The first use of `DistributedEmbedding`,
+`EarlyStopping`, `bind`, `export_model`, `export_changes` or `ops` does.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a table's cache did, in the words of the field: hit rate, rows prefetched, stall."""
+"""Statistics of a table's cache: hit rate, prefetched rows, stall."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 
 @dataclass(frozen=True)
 class CacheStatistics:
-    """Counted since the process made or restored the table.
+    """Counts since the process made or restored the table.
 
     Attributes:
-        slots: rows that the cache can hold.
+        slots: number of rows that the cache can hold.
         hits, misses: distinct keys of training batches whose row was, or was not, in the cache.
         prefetched: rows that prefetching brought in.
-        written_back: rows brought up to date behind the cache.
+        written_back: rows updated in the tier behind the cache.
         stall_ns: time that lookups spent on bringing rows in or waiting for them.
-        steps: that the table was trained for.
+        steps: number of training steps of the table.
     """
 
     slots: int
@@ -31,7 +31,7 @@ class CacheStatistics:
 
     @classmethod
     def of(cls, statistics: Mapping[str, Any]) -> CacheStatistics:
-        """Reads what `Table.statistics` returned; what an older version did not count is 0."""
+        """Reads the result of `Table.statistics`; counts that an older version lacks are 0."""
         return cls(*(int(statistics.get(f"cache_{name}", 0)) for name in cls.__annotations__))
 
     @classmethod
@@ -52,7 +52,7 @@ class CacheStatistics:
         return self.stall_ns / self.steps / 1e6 if self.steps else math.nan
 
     def as_dict(self) -> dict[str, int | float]:
-        """Returns the statistics that reports of a run have."""
+        """Returns the statistics for reports of a run."""
         return {
             "cache_slots": self.slots,
             "cache_hit_rate": self.hit_rate,

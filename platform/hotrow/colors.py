@@ -9,6 +9,6 @@ import click
 
 
 def colored(text: str, color: str, stream: TextIO) -> str:
-    """Returns the text in a color that `click.style` knows, if the stream shows colors."""
+    """Returns the text in a color of `click.style`, if the stream shows colors."""
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return text if plain or not stream.isatty() else click.style(text, fg=color)

@@ -1,6 +1,6 @@
 """Exceptions of Hotrow: one root class; each class carries its exit code and its gRPC status.
 
-A message says what was wrong, the value, the legal set or range, and what to do.
+A message states the error, the value, the legal set or range, and what to do.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ class HotrowError(Exception):
     """Root of every error that Hotrow raises on purpose.
 
     Attributes:
-        exit_code: what the command line exits with (1 failure, 2 usage).
-        grpc_status: the number of the gRPC status code a server answers with.
-        on_all_ranks: whether each rank of the run raises it, so that none need report it.
+        exit_code: exit code of the command line (1 failure, 2 usage).
+        grpc_status: number of the gRPC status code in a server's answer.
+        on_all_ranks: whether each rank of the run raises it, so that no rank needs to report it.
     """
 
     exit_code: int = 1
@@ -31,25 +31,25 @@ class InvalidArgumentError(HotrowError):
 
 
 class DeadlineExceededError(HotrowError):
-    """Something took longer than it was given."""
+    """An operation exceeded its time limit."""
 
     grpc_status = 4
 
 
 class NotFoundError(HotrowError):
-    """Something that was named does not exist."""
+    """The named object does not exist."""
 
     grpc_status = 5
 
 
 class AlreadyExistsError(HotrowError):
-    """Something that was to be made exists already."""
+    """The object to create exists already."""
 
     grpc_status = 6
 
 
 class PermissionDeniedError(HotrowError):
-    """The system does not let this process at a file or directory."""
+    """The system denies this process access to a file or directory."""
 
     grpc_status = 7
 
@@ -61,13 +61,13 @@ class ResourceExhaustedError(HotrowError):
 
 
 class FailedPreconditionError(HotrowError):
-    """The system is not in the state that the call needs."""
+    """The system is not in the state that the call requires."""
 
     grpc_status = 9
 
 
 class AbortedError(HotrowError):
-    """Somebody whose part was needed has ended."""
+    """Another process that the operation needs has ended."""
 
     grpc_status = 10
 

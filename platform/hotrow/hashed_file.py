@@ -1,4 +1,4 @@
-"""Files whose checksum is known when they are written, without reading them again."""
+"""Files whose checksum is computed while they are written, without reading them again."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypedDict
 
-_CHUNK_BYTES = 4 << 20  # hashed and written while it is in the processor's cache
+_CHUNK_BYTES = 4 << 20  # stays in the processor's cache between write and hash
 
 
 class FileFacts(TypedDict):
-    """What a manifest says about a file."""
+    """A manifest's entry about a file."""
 
     sha256: str
     bytes: int
 
 
 class HashedFile:
-    """A new file. On leaving its context without an error it is on the disk, not in a cache."""
+    """A new file. It is flushed to the disk when its context ends without an error."""
 
     def __init__(self, path: Path) -> None:
         """Makes the file.
 
         Raises:
-            OSError: it cannot be made, or exists.
+            OSError: the file cannot be made, or exists.
         """
         self._file = path.open("xb", buffering=0)
         self._hash = hashlib.sha256()
@@ -33,7 +33,7 @@ class HashedFile:
 
     @property
     def facts(self) -> FileFacts:
-        """Size and checksum of what was written so far."""
+        """Size and checksum of the bytes written so far."""
         return {"sha256": self._hash.hexdigest(), "bytes": self._bytes}
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
@@ -44,7 +44,7 @@ class HashedFile:
         """
         rest = memoryview(data)
         while len(rest):
-            # A disk that fills takes a part of a chunk and refuses the next.
+            # A disk that becomes full writes a part of a chunk and refuses the rest.
             written = self._file.write(rest[:_CHUNK_BYTES])
             assert written is not None  # a blocking file
             self._hash.update(rest[:written])
@@ -65,5 +65,6 @@ class HashedFile:
         with self._file:
             if exc is None:
                 os.fsync(self._file.fileno())
-                # A large table's files shall not push what training reads out of memory.
+                # Drops the file from the page cache, so that it does not displace pages that
+                # training reads.
                 os.posix_fadvise(self._file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

@@ -1,4 +1,4 @@
-"""What a run, a checkpoint, a version directory or a store holds, without TensorFlow."""
+"""The contents of a run, checkpoint, version directory or store, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from hotrow.version_layout import FILE_NAME, ROWS
 
 @dataclass(frozen=True)
 class TrainedTable:
-    """What a checkpoint knows of a table beyond what every place knows.
+    """Values of a table that only a checkpoint has.
 
     Attributes:
-        step: of the table.
-        layout: of its lines.
-        disk_bytes: of all its files.
-        optimizer: the name of its class.
-        totals: what the table counted since the run began: lookups, admitted and expired keys.
-        statistics: of its rows.
+        step: the table's step.
+        layout: layout of its lines.
+        disk_bytes: size of all its files.
+        optimizer: class name of its optimizer.
+        totals: counts since the run began: lookups, admitted and expired keys.
+        statistics: statistics of its rows.
     """
 
     step: int
@@ -65,12 +65,12 @@ class InspectedTable:
     """A table.
 
     Attributes:
-        name: with its generation in front where several are listed.
-        rows: how many.
-        dim: weights of a row, D; None where the place does not know.
-        line_bytes: bytes of a row with its optimizer state; None where the place does not know.
-        digest: of the rows, 32 hex digits; None where it was not computed.
-        trained: what only a checkpoint knows.
+        name: its name, after the generation's name if several are listed.
+        rows: number of rows.
+        dim: weights of a row, D; None if unknown.
+        line_bytes: bytes of a row with its optimizer state; None if unknown.
+        digest: digest of the rows, 32 hex digits; None if it was not computed.
+        trained: values that only a checkpoint has.
     """
 
     name: str
@@ -100,12 +100,12 @@ class InspectedTable:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What a place holds.
+    """The contents of a path or store.
 
     Attributes:
         kind: "run", "checkpoint", "version", "model", "base" or "store".
         place: the path or URL.
-        facts: what else there is to say, by name.
+        facts: other values, by name.
         tables: the tables.
     """
 
@@ -124,8 +124,8 @@ def inspect_store(url: str, access: StoreAccess | None = None) -> Inspection:
     """Lists the tables of a store's generations.
 
     Raises:
-        NotFoundError, UnavailableError: it cannot be opened.
-        InvalidArgumentError: no URL of a store.
+        NotFoundError, UnavailableError: the store cannot be opened.
+        InvalidArgumentError: not the URL of a store.
     """
     store = open_store(url, access, option="store")
     generations = Generations(store.records)
@@ -172,7 +172,7 @@ def _cut_facts(cut: CutRecord) -> dict[str, Any]:
 
 
 def _memory(statistics: StoreStatistics | None) -> dict[str, Any]:
-    """Returns the memory of a generation, and how its shards lie on the nodes."""
+    """Returns the memory of a generation, and the distribution of its shards over the nodes."""
     if statistics is None:
         return {"bytes_a_row": {}, "nodes": []}
     sampled = {t.name: t.bytes_a_row for t in statistics.tables if t.bytes_a_row is not None}
@@ -186,8 +186,8 @@ def inspect_version(directory: Path, access: StoreAccess | None = None) -> Inspe
     """Checks the files of a version and reads the rows of its store.
 
     Raises:
-        NotFoundError: no manifest, or no store.
-        DataLossError: a file is not the one that was written.
+        NotFoundError: the manifest or the store does not exist.
+        DataLossError: a file differs from the written one.
     """
     read_sealed(directory)
     manifest = read_manifest(directory / "assets" / FILE_NAME)
@@ -204,7 +204,7 @@ def inspect_version(directory: Path, access: StoreAccess | None = None) -> Inspe
         generation = Generations(store.records).get(manifest.generation)
         cuts = cuts_of(store.records, generation)
         if cuts:
-            # Rows that were exported have made way for newer ones.
+            # Newer rows have replaced the exported ones.
             facts["cuts"] = [_cut_facts(cut) for cut in cuts]
         else:
             facts["rows_match"] = _digests_match(store, generation, tables)

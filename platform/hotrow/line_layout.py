@@ -1,4 +1,4 @@
-"""The parts of a row line, read from bytes with numpy: the layout of `core/kernels/row_line.h`.
+"""The parts of a row line, read by numpy from its bytes: the layout of `core/kernels/row_line.h`.
 
 A line is `[weights: D of one type | vectors x D of state | pad to 4 bytes | scalars x float32]`.
 N: rows. D: weights of a row. L: bytes of a line.
@@ -45,10 +45,10 @@ class LineLayout:
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> LineLayout:
-        """Returns the layout that `Table.layout` described.
+        """Returns the layout that `Table.layout` describes.
 
         Raises:
-            DataLossError: it describes none.
+            DataLossError: `facts` describe no layout.
         """
         try:
             layout = cls(
@@ -105,7 +105,7 @@ class LineLayout:
     def put_weights(self, lines: Lines, weights: npt.NDArray[np.float32]) -> None:
         """Writes weights float32 [N, D] into lines uint8 [N, L], rounded to nearest, ties to even.
 
-        What is too large becomes infinite.
+        Values beyond the type's range become infinite.
         """
         bits = _bits(lines, 0, self.width, self.weights_type)
         given = np.ascontiguousarray(weights, np.float32).view(np.uint32)
@@ -114,13 +114,13 @@ class LineLayout:
                 bits[:] = given.view(np.float32).astype(np.float16).view(np.uint16)
         elif self.weights_type == "bfloat16":
             rounded = (given + 0x7FFF + ((given >> 16) & 1)) >> 16
-            # The sum would carry a NaN over to another value.
+            # Adding the rounding bit would turn a NaN into another value.
             bits[:] = np.where(np.isnan(weights), 0x7FC0, rounded)
         else:
             bits[:] = given
 
     def finite(self, lines: Lines) -> npt.NDArray[np.bool_]:
-        """Returns bool [N]: no weight and no state of the row is NaN or infinite."""
+        """Returns bool [N]: whether all weights and states of the row are finite."""
         parts = (
             (0, self.width, self.weights_type),
             (self.state_offset, self.vectors * self.width, self.state_type),

@@ -1,7 +1,8 @@
-"""Which run a state of training is of: and whether one state was trained on from another.
+"""The lineage of a training state: whether it was trained on from another state.
 
-Equal configurations train alike, but a run that goes on from an older checkpoint may have seen
-other data since. So each start of training gets a random id and the step that it went on from.
+Runs with equal configurations train alike, but a run that continues from an older checkpoint may
+have read other data since. So each start of training gets a random id and the step where it
+started.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ class Start:
     """A start of training.
 
     Attributes:
-        id: random; no other start has it.
-        step: that it went on from; 0 of a new run.
+        id: random and unique.
+        step: the step from which it continued; 0 for a new run.
     """
 
     id: str
@@ -26,23 +27,23 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """The starts of training behind a state, the first one first; none: nobody noted them."""
+    """The starts of training behind a state, the first one first; empty if unknown."""
 
     starts: tuple[Start, ...] = ()
 
     @property
     def id(self) -> str:
-        """Of the last start; "" if there is none."""
+        """Id of the last start; "" if there is none."""
         return self.starts[-1].id if self.starts else ""
 
     def started(self, step: int) -> Lineage:
-        """Returns that of a training that goes on from this state, which is of a step."""
+        """Returns the lineage of a training that continues from this state at `step`."""
         return Lineage((*self.starts, Start(uuid.uuid4().hex, step)))
 
     def descends_from(self, start: str, step: int) -> bool:
-        """Returns whether this state was trained on from, or is, that of a start at a step.
+        """Returns whether this state is, or continues from, the state of the given start at `step`.
 
-        It is one of a later step, or of the same one.
+        This state's step is `step` or a later one.
         """
         ids = [known.id for known in self.starts]
         if start not in ids:

@@ -1,8 +1,8 @@
-"""How lookups spread over the rows of a table: exact, without keeping a number a row.
+"""The distribution of lookups over a table's rows: exact, without storing a number a row.
 
-Counts are kept as "so many rows have this count". Rows with d distinct counts have d^2 / 2 lookups
-or more, so there are at most sqrt(2 x lookups) of them: 140,000 at 10^10 lookups, however many rows
-there are.
+It stores the number of rows for each count. Rows with d distinct counts have d^2 / 2 lookups or
+more, so there are at most sqrt(2 x lookups) distinct counts: 140,000 at 10^10 lookups, for any
+number of rows.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ class LookupCounts:
     def share_of_top(self, percent: int) -> float | None:
         """Returns the share of all lookups that went to the most looked-up rows.
 
-        Exact. A count stops at 2^32 - 1, and rows that are gone do not count.
+        The result is exact, except that a count stops at 2^32 - 1 and removed rows do not count.
 
         Args:
-            percent: of the rows, rounded up to a whole row.
+            percent: share of the rows, rounded up to a whole row.
 
         Returns:
             A number in [0, 1]; None without lookups.

@@ -1,7 +1,7 @@
 """The manifest of an exported version: assets/hotrow_manifest.json.
 
-The native lookup reads `generation`, `store` and `tables` from it; people and `platform inspect`
-read the rest.
+The native lookup reads `generation`, `store` and `tables`; users and `platform inspect` read the
+rest.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class ManifestTable(_Part):
     """A table of the version.
 
     Attributes:
-        name: in the graph and in the store.
+        name: the table's name in the graph and in the store.
         dim: weights of a row, D.
         dtype: how weights are stored.
-        rows: how many the store holds.
-        digest: of keys and stored rows, whatever their order: 32 hex digits.
-        default_value: of every weight of the row that an unknown key reads.
+        rows: number of rows in the store.
+        digest: digest of keys and stored rows in any order: 32 hex digits.
+        default_value: value of every weight in the row that an unknown key reads.
     """
 
     name: str
@@ -45,7 +45,7 @@ class ManifestTable(_Part):
 
 
 class ManifestFeature(_Part):
-    """A feature of the lookup: which table it reads and how its rows are pooled."""
+    """A feature of the lookup: its table and the pooling of its rows."""
 
     name: str
     table: str
@@ -53,18 +53,18 @@ class ManifestFeature(_Part):
 
 
 class Manifest(_Part):
-    """What a version is made of.
+    """The contents of a version.
 
     Attributes:
-        format: of this file.
-        model: name of the model. version: its number.
-        step: training steps behind it.
+        format: number of this file's format.
+        model: the model's name. version: its number.
+        step: number of training steps so far.
         generation: key prefix of its rows in the store.
-        store: URL of the store; `file:rows` is relative to the version directory; "" when the
-            rows are in the graph's variables (standalone).
+        store: URL of the store; `file:rows` is relative to the version directory; "" when the rows
+            are in the graph's variables (standalone).
         schema_hash: SHA-256 of tables and features, equal for versions that can share rows.
-        created_ms: when it was exported, in milliseconds since 1970; 0: not known.
-        checkpoint: that it was exported from; "" of a Keras model.
+        created_ms: time of the export, in milliseconds since 1970; 0: unknown.
+        checkpoint: name of the exported checkpoint; "" for a Keras model.
     """
 
     format: Literal[1] = 1
@@ -82,7 +82,7 @@ class Manifest(_Part):
 
     @property
     def rows(self) -> int:
-        """Rows of all tables."""
+        """Number of rows in all tables."""
         return sum(table.rows for table in self.tables)
 
     def to_json(self) -> str:
@@ -91,7 +91,7 @@ class Manifest(_Part):
 
 
 def schema_hash(tables: Sequence[TableConfig], features: Sequence[FeatureConfig]) -> str:
-    """Returns the SHA-256 of what rows must agree in: names, widths, types, pooling."""
+    """Returns the SHA-256 of all that shared rows must agree on: names, widths, types, pooling."""
     schema: dict[str, Any] = {
         "tables": [[t.name, t.embedding_dim, "float32"] for t in tables],
         "features": [[f.name, f.table.name, f.resolved_combiner] for f in features],
@@ -104,8 +104,8 @@ def read_manifest(path: Path) -> Manifest:
     """Reads a manifest file.
 
     Raises:
-        NotFoundError: there is none.
-        DataLossError: it is damaged or of another format.
+        NotFoundError: the file does not exist.
+        DataLossError: the file is damaged or has another format.
     """
     try:
         return Manifest.model_validate_json(path.read_bytes())

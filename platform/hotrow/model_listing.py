@@ -31,7 +31,7 @@ def is_base(folder: Path) -> bool:
 
 
 def inspect_base(folder: Path) -> Inspection:
-    """Lists the models of a base folder, with their versions' numbers; reads no file."""
+    """Lists the models of a base folder with the numbers of their versions; reads no file."""
     models = [
         {"name": path.name, "versions": [int(version.name) for version in _versions(path)]}
         for path in _models(folder)
@@ -42,11 +42,11 @@ def inspect_base(folder: Path) -> Inspection:
 def inspect_model(folder: Path, access: StoreAccess | None = None) -> Inspection:
     """Lists the versions of a model: number, step, run, date, rows, last cut, live or not, size.
 
-    Files are not checked and rows not read: `inspect_version` does that for one version.
+    It neither checks files nor reads rows: `inspect_version` does that for one version.
 
     Args:
         folder: `BASE_DIR/NAME`.
-        access: how stores let us in.
+        access: credentials for the stores.
     """
     with contextlib.ExitStack() as stack:
         stores: dict[str, RowStore | HotrowError] = {}
@@ -112,7 +112,7 @@ def _version(path: Path, opened: Any) -> dict[str, Any]:
 
 
 def _stored(store: RowStore, manifest: Manifest) -> dict[str, Any]:
-    """Returns what the store of a version knows beyond its manifest."""
+    """Returns what a version's store records beyond its manifest."""
     generations = Generations(store.records)
     generation = generations.get(manifest.generation)
     live = generations.model(manifest.model).live == generation.generation

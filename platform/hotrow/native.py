@@ -1,7 +1,7 @@
-"""The native binding, checked and wired: importing this module makes `hotrow._native` usable.
+"""The native binding: importing this module checks `hotrow._native` and makes it usable.
 
-The binding is the lowest layer and knows none of our modules, so its errors are turned into ours
-by the factory that is set here.
+The binding is the lowest layer and imports none of our modules. The factory that this module sets
+turns its errors into ours.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Directories that appear whole or not at all, with checksums of everything in them.
+"""Directories that appear as a whole, with checksums of all files in them.
 
-A sealed directory is written under another name, every file is flushed to the disk,
-`manifest.json` with a SHA-256 of each file is written last, and one rename makes it visible. A
-crash at any moment leaves either the complete directory or a leftover that `remove_leftovers`
-takes away. The manifest's own checksum, its seal, is that of everything in the directory.
+A sealed directory is written under a temporary name. Every file is flushed to the disk, and
+`manifest.json` with a SHA-256 of each file is written last. Then one rename makes the directory
+visible. A crash at any moment leaves either the complete directory or a leftover that
+`remove_leftovers` removes. The manifest's own checksum, its seal, covers everything in the
+directory.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from hotrow.hashed_file import FileFacts
 MANIFEST = "manifest.json"
 _LEFTOVER_PREFIX = ".unfinished-"
 _CHUNK_BYTES = 1 << 20
-# A file system without room, a quota, a limit of the process.
+# Errors of a full file system, a quota, or a limit of the process.
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -44,15 +45,15 @@ def sealing(
 
     Args:
         final: the directory to make; its parent must exist.
-        facts: JSON values for the manifest, beside `files`; may be completed inside the block.
-        hashed: files that were written as `HashedFile`, by their name in the directory; they are
-            not read again. May be completed inside the block.
-        replace: a `final` that exists is replaced in the end.
+        facts: JSON values for the manifest, besides `files`; the block may add to them.
+        hashed: files that are written as `HashedFile`, by name in the directory; they are not read
+            again. The block may add to them.
+        replace: whether to replace an existing `final` at the end.
 
     Raises:
         AlreadyExistsError: `final` exists and `replace` is false.
-        ResourceExhaustedError: the disk is full; nothing is left behind.
-        HotrowError: the disk refuses; nothing is left behind.
+        ResourceExhaustedError: the disk is full; no file is left.
+        HotrowError: the disk refuses; no file is left.
     """
     if final.exists() and not replace:
         raise AlreadyExistsError(f"{final} exists already; remove it or choose another name")
@@ -83,7 +84,7 @@ def read_sealed(
 
     Args:
         directory: a sealed directory.
-        digest_bytes: larger files are checked by their size alone; None: every byte is read.
+        digest_bytes: larger files are checked by size only; None: every byte is read.
         without: a folder in it that is not needed and not checked.
 
     Raises:
@@ -96,7 +97,7 @@ def read_sealed(
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:
-    """Returns the manifest of a sealed directory; its files are not looked at.
+    """Returns the manifest of a sealed directory without a check of its files.
 
     Raises:
         DataLossError: it is missing, damaged or was changed.
@@ -123,7 +124,7 @@ def check_files(
     digest_bytes: int | None = None,
     without: str | None = None,
 ) -> None:
-    """Checks files of a sealed directory against what its manifest says about them.
+    """Checks files of a sealed directory against the entries of its manifest.
 
     Args:
         directory: a sealed directory.
@@ -156,7 +157,7 @@ def check_files(
 
 
 def remove_leftovers(parent: Path) -> None:
-    """Removes what an interrupted `sealing` left in `parent`; call it while no one else writes."""
+    """Removes leftovers of an interrupted `sealing` in `parent`; no writer may be active there."""
     for path in parent.glob(f"{_LEFTOVER_PREFIX}*"):
         shutil.rmtree(path, ignore_errors=True)
 
@@ -186,7 +187,7 @@ def _seal(directory: Path, facts: Mapping[str, Any], hashed: Mapping[str, FileFa
             files[name] = {"sha256": _digest_of_file(path), "bytes": path.stat().st_size}
     content = {**facts, "files": files}
     manifest = directory / MANIFEST
-    # No line end: cut by a single byte, the text is no JSON any more.
+    # Without a final line end: cut by a single byte, the text is not valid JSON any more.
     manifest.write_text(json.dumps({**content, "seal": seal_of(content)}, indent=1))
     _flush(manifest)
     _flush(directory)

@@ -1,4 +1,4 @@
-"""What the rows of a table look like: skew, ages, norms, gathered batch by batch.
+"""Statistics of a table's rows: skew, ages, norms, collected batch by batch.
 
 Memory does not grow with the number of rows. N: rows of a batch. D: weights of a row.
 """
@@ -35,11 +35,11 @@ class TableStatistics:
     """The statistics of one table.
 
     Attributes:
-        step: of the table; ages are relative to it.
-        rows: how many were added.
+        step: the table's step; ages are relative to it.
+        rows: number of rows added.
         not_finite: rows with a NaN or an infinity among weights and state; they have no norm.
         counts: lookups of the rows.
-        norm_min, norm_max: of the L2 norms; None without finite rows.
+        norm_min, norm_max: range of the L2 norms; None without finite rows.
     """
 
     def __init__(self, step: int) -> None:
@@ -63,7 +63,7 @@ class TableStatistics:
         counts: npt.NDArray[np.uint32],
         finite: npt.NDArray[np.bool_],
     ) -> None:
-        """Adds rows that were not added before.
+        """Adds rows; each row may be added only once.
 
         Args:
             weights: float32 [N, D].
@@ -114,7 +114,7 @@ class TableStatistics:
         return _octave_bins(self.counts.octaves())
 
     def norms(self) -> list[Bin]:
-        """Returns the finite rows by L2 norm: `NORM_PARTS` an octave, those that are not empty.
+        """Returns the finite rows by L2 norm: `NORM_PARTS` bins an octave, without empty ones.
 
         Rows of norm 0 are in the bin [0, 0].
         """

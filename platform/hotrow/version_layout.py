@@ -1,4 +1,4 @@
-"""Where an exported version keeps what is ours beside its SavedModel."""
+"""The paths of Hotrow's own files beside the SavedModel of an exported version."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Checkpoints of a run: written beside the training, checked before anything is restored.
+"""Checkpoints of a run: written while training runs, checked before a restoration.
 
-`directory` knows which there are, `snapshot` what one holds, `writer` when and how one is written,
-`restore` how training goes on from it. `docs/formats.md` describes the files. Only `snapshot`, and
-so `writer`, import TensorFlow.
+`directory` lists the checkpoints, `snapshot` holds the contents of one, `writer` decides when and
+how to write one, `restore` continues training from one. `docs/formats.md` describes the files. Only
+`snapshot`, and therefore `writer`, imports TensorFlow.
 """
 
 from hotrow.trainer.checkpoint.directory import CheckpointDirectory

@@ -1,7 +1,7 @@
-"""Named arrays in one safetensors file, written from where they lie.
+"""Named arrays in one safetensors file, written without a copy of the arrays.
 
-The library's own writer builds the whole file in memory; here a file costs no memory beside its
-arrays, and its checksum is known when it is written.
+The library's own writer builds the whole file in memory. This one needs no memory besides the
+arrays, and computes the file's checksum while it writes.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
     """Returns the arrays of a safetensors file by name.
 
     Raises:
-        DataLossError: the file is missing or not one.
+        DataLossError: the file is missing or not a safetensors file.
     """
     try:
         arrays: dict[str, npt.NDArray[Any]] = load_file(path)

@@ -1,4 +1,4 @@
-"""Restores a checkpoint that the user names, in place of the newest."""
+"""Restores a checkpoint that the user names instead of the newest one."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ if TYPE_CHECKING:
 
 
 def checkpoint_of(run: CheckpointDirectory, step: int | None, path: Path | None) -> Path | None:
-    """Returns the checkpoint that is named by its step or its directory; None: neither is given.
+    """Returns the checkpoint named by its step or its directory; None: neither is given.
 
     Args:
         run: the checkpoints of the run.
-        step: one of its steps.
-        path: a checkpoint, also one that was copied elsewhere together with those it builds on.
+        step: step of one of them.
+        path: a checkpoint directory. A copy elsewhere needs the checkpoints that it builds on
+            beside it.
 
     Raises:
         InvalidArgumentError: both are given, or the directory is no checkpoint.
@@ -46,15 +47,15 @@ def checkpoint_of(run: CheckpointDirectory, step: int | None, path: Path | None)
 
 
 def restore_chosen(checkpoint: Path, model: Ranker, report: Callable[[str], None]) -> Restored:
-    """Restores one checkpoint, without its optimizer, and no other where it is damaged.
+    """Restores one checkpoint without its optimizer; tries no other one if it is damaged.
 
     Args:
         checkpoint: its directory.
         model: made from the run's configuration; its tables and weights are replaced.
-        report: gets a line for what cannot be carried over.
+        report: called with a line about state that cannot be restored.
 
     Raises:
-        DataLossError: it is damaged.
-        FailedPreconditionError: it is of another configuration or format.
+        DataLossError: the checkpoint is damaged.
+        FailedPreconditionError: it has another configuration or format.
     """
     return restore(open_chain(checkpoint.resolve()), model, None, report)

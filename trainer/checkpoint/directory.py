@@ -1,7 +1,7 @@
-"""The checkpoints of one run: which there are, which stay, which one a run continues from.
+"""The checkpoints of one run: which exist, which are kept, and where a run continues.
 
-`checkpoints/step-00005000/` is a sealed directory (see `hotrow.sealed_directory`): it appears
-whole, and is checked whole before anything is restored from it.
+`checkpoints/step-00005000/` is a sealed directory (see `hotrow.sealed_directory`): it becomes
+visible as a whole, and all of it is checked before a restoration reads it.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ BEST = "best.json"
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """Which checkpoint of a run is the best on its validation file.
+    """The best checkpoint of a run by a metric of its validation file.
 
     Attributes:
-        step: of the checkpoint.
+        step: step of the checkpoint.
         metric: "auc" or "logloss".
-        value: of the metric.
+        value: value of the metric.
     """
 
     step: int
@@ -45,20 +45,20 @@ class Best:
 
 
 class CheckpointDirectory:
-    """The checkpoints of one run: the newest `keep`, the best, and what those build on.
+    """The checkpoints of one run: the newest `keep`, the best, and those that they build on.
 
-    One process writes at a time; the run directory's lock sees to that.
+    One process writes at a time; the run directory's lock ensures this.
 
     Attributes:
-        awaited_best: the best one, while it is being written.
+        awaited_best: the best checkpoint, while it is being written.
     """
 
     def __init__(self, path: Path, keep: int) -> None:
-        """Names the directory; the first checkpoint makes it."""
+        """Sets the directory; the first checkpoint creates it."""
         self.path = path
         self._keep = keep
         self.awaited_best: Best | None = None
-        self._damaged: set[int] = set()  # found so when something was restored
+        self._damaged: set[int] = set()  # found by a restoration
 
     def steps(self) -> list[int]:
         """Returns the steps that have a checkpoint, good or damaged, oldest first."""
@@ -66,18 +66,19 @@ class CheckpointDirectory:
         return sorted(step for step in found if step is not None)
 
     def of_step(self, step: int) -> Path:
-        """Returns where the checkpoint of a step is, or would be."""
+        """Returns the path of a step's checkpoint, whether it exists or not."""
         return self.path / name_of(step)
 
     def prune(self, written: int) -> None:
-        """Removes what is neither the best nor among the `keep` newest usable ones, nor below one.
+        """Removes checkpoints that no restoration needs.
 
-        Those that were exported last stay, too, so that a full export can go back to them. What a
-        restoration found damaged is not usable; of the others, files are judged by their
-        sizes. What the disk refuses to remove stays.
+        It keeps the best, the `keep` newest usable ones, and those that they build on. It also
+        keeps the last exported ones, so that a full export can use them again. A checkpoint that a
+        restoration found damaged is not usable; others are judged by the sizes of their files. If
+        the disk refuses to remove one, it stays.
 
         Args:
-            written: the step of the checkpoint that was just written.
+            written: step of the checkpoint that was just written.
         """
         self._damaged.discard(written)
         needed: set[str] = set()
@@ -100,49 +101,50 @@ class CheckpointDirectory:
             with contextlib.suppress(DataLossError, FailedPreconditionError):
                 chain = open_chain(self.of_step(step), thorough=False)
                 needed.update(checkpoint.path.name for checkpoint in chain)
-        # The newest first: an increment never outlives what it builds on.
+        # The newest first: an increment never outlives the checkpoints that it builds on.
         for step in reversed(self.steps()):
             if name_of(step) not in needed:
                 with contextlib.suppress(OSError):
                     discard(self.of_step(step))
 
     def newest(self, report: Callable[[str], None]) -> list[StoredCheckpoint]:
-        """Returns the newest checkpoint without any damage, after those that it builds on.
+        """Returns the newest undamaged checkpoint, after those that it builds on.
 
         Args:
-            report: gets one line for each damaged checkpoint that is passed over.
+            report: called with one line for each damaged checkpoint that is skipped.
 
         Returns:
-            Nothing if there is no checkpoint at all.
+            An empty list if there is no checkpoint at all.
 
         Raises:
             DataLossError: there are checkpoints, and every one is damaged.
-            FailedPreconditionError: one is of another format.
+            FailedPreconditionError: a checkpoint has another format.
         """
         return self._first_good(open_chain, report) or []
 
     def chosen(self, report: Callable[[str], None]) -> list[StoredCheckpoint]:
-        """Returns the checkpoint that stands for the run, after those that it builds on.
+        """Returns the checkpoint that represents the run, after those that it builds on.
 
-        It is the best one, if the run keeps one and it is undamaged, else the newest undamaged.
+        It is the best one, if the run keeps one and it is undamaged; otherwise the newest undamaged
+        one.
 
         Args:
-            report: gets one line for each damaged checkpoint that is passed over.
+            report: called with one line for each damaged checkpoint that is skipped.
 
         Returns:
-            Nothing if there is no checkpoint at all.
+            An empty list if there is no checkpoint at all.
 
         Raises:
             DataLossError: there are checkpoints, and every one is damaged.
-            FailedPreconditionError: one is of another format.
+            FailedPreconditionError: a checkpoint has another format.
         """
         return self._first_good(open_chain, report, self.best()) or []
 
     def best(self) -> Best | None:
-        """Returns which checkpoint is the best; None: the run keeps none, or it is gone.
+        """Returns the best checkpoint; None: the run keeps none, or it no longer exists.
 
         Raises:
-            DataLossError: the note is damaged.
+            DataLossError: the file that names it is damaged.
         """
         path = self.path / BEST
         try:
@@ -154,7 +156,7 @@ class CheckpointDirectory:
         return found if self.of_step(found.step).exists() else None
 
     def note_best(self, best: Best | None) -> None:
-        """Notes which checkpoint is the best, on the disk; None: there is none.
+        """Writes to disk which checkpoint is the best; None: there is none.
 
         Raises:
             OSError: the disk is full or refuses.
@@ -176,28 +178,28 @@ class CheckpointDirectory:
         ranks: Ranks = LONE,
         prefer_best: bool = False,
     ) -> Restored | None:
-        """Restores the newest checkpoint that is undamaged and returns what else it holds.
+        """Restores the newest undamaged checkpoint; returns its remaining contents.
 
-        A damaged one, or one that builds on a damaged one, is found before anything of it is
-        restored. If the rows then are not those that were written, the tables are emptied.
+        It finds damage in a checkpoint, or in one that it builds on, before it restores any of it.
+        If the restored rows differ from the written ones, it empties the tables.
 
         Args:
             model: made from the same configuration; its tables and weights are replaced.
             optimizer: its variables are replaced; None: they are not needed.
-            report: gets one line for each damaged checkpoint that is passed over.
-            ranks: that train as one; each restores the rows that it has. A collective.
-            prefer_best: take the best one, if the run keeps one and it is undamaged.
+            report: called with one line for each damaged checkpoint that is skipped.
+            ranks: the ranks that train the model; each restores its own rows. A collective.
+            prefer_best: restore the best one, if the run keeps one and it is undamaged.
 
         Returns:
             None if there is no checkpoint at all.
 
         Raises:
             DataLossError: there are checkpoints, and every one is damaged.
-            FailedPreconditionError: a checkpoint is of another configuration or format.
+            FailedPreconditionError: a checkpoint has another configuration or format.
         """
 
         def attempt(path: Path) -> Restored:
-            # Every rank reads all files that it needs; that they are whole, one of them checks.
+            # Every rank reads all files that it needs; one rank checks that they are whole.
             chain = agreed(
                 ranks, "checks of a checkpoint", lambda: open_chain(path, thorough=ranks.is_first)
             )

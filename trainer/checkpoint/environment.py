@@ -1,4 +1,4 @@
-"""What beside configuration, seed and data the last bits of a step depend on."""
+"""The environment that the last bits of a step depend on, besides configuration, seed and data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hotrow.version import __version__
 
 
 def environment(ranks: int = 1) -> dict[str, Any]:
-    """Returns versions, the threads that TensorFlow cuts its sums for, and the number of ranks."""
+    """Returns versions, TensorFlow's thread counts, which set how it splits sums, and the ranks."""
     import keras  # here: `platform inspect` reads checkpoints without waiting for TensorFlow
     import tensorflow as tf
 
@@ -24,8 +24,8 @@ def environment(ranks: int = 1) -> dict[str, Any]:
 
 
 def differences(written: dict[str, Any], ranks: int = 1) -> str:
-    """Returns in words how this process differs from the one that wrote; "" if it does not."""
-    written = {"ranks": 1, **written}  # older checkpoints are of one
+    """Returns a text on how this process differs from the one that wrote; "" if it does not."""
+    written = {"ranks": 1, **written}  # older checkpoints are from one rank
     return ", ".join(
         f"{name} {written.get(name)} -> {value}"
         for name, value in environment(ranks).items()

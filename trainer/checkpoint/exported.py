@@ -1,4 +1,4 @@
-"""Which checkpoints of a run were exported last: they stay, so that a full export can go back."""
+"""The last exported checkpoints of a run: they are kept, so that a full export can use them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ KEPT = 2
 
 
 def exported_steps(checkpoints: Path) -> list[int]:
-    """Returns the steps that were exported last, the newest export at the end.
+    """Returns the steps of the last exported checkpoints, the newest export last.
 
     Args:
         checkpoints: the folder of a run's checkpoints.
 
     Returns:
-        At most `KEPT` steps; none where the note is absent or unreadable.
+        At most `KEPT` steps; none if the file is absent or unreadable.
     """
     try:
         found = json.loads((checkpoints / EXPORTED).read_text(encoding="utf-8"))
@@ -29,10 +29,10 @@ def exported_steps(checkpoints: Path) -> list[int]:
 
 
 def note_exported(checkpoints: Path, step: int) -> None:
-    """Notes that the checkpoint of a step was exported; one that was noted moves to the end.
+    """Records that the checkpoint of a step was exported; a recorded step moves to the end.
 
     Raises:
-        OSError: the disk is full, or the run may not be written.
+        OSError: the disk is full, or the run directory is not writable.
     """
     steps = [known for known in exported_steps(checkpoints) if known != step]
     unfinished = checkpoints / f".{EXPORTED}"

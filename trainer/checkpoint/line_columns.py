@@ -1,7 +1,7 @@
-"""Columns of row lines: cutting a line into those of a rank, and putting them together again.
+"""Columns of row lines: cuts a line into the columns of a rank, and joins them again.
 
-A rank of a table that is split by columns has, of every row, the weights of some columns and the
-state of these; the scalars of a row are on every rank. N rows, L bytes of a line.
+A rank of a table that is split by columns has some columns of every row's weights, and the state of
+these columns; every rank has a row's scalars. N rows, L bytes of a line.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def layout_of_columns(layout: LineLayout, columns: range) -> LineLayout:
 
 
 def cut_columns(lines: Lines, layout: LineLayout, columns: range) -> Lines:
-    """Returns the lines uint8 [N, L'] of some of the columns of lines uint8 [N, L]."""
+    """Returns lines uint8 [N, L'] with some of the columns of lines uint8 [N, L]."""
     if columns == range(layout.width):
         return lines
     cut = layout_of_columns(layout, columns)
@@ -36,11 +36,11 @@ def cut_columns(lines: Lines, layout: LineLayout, columns: range) -> Lines:
 
 
 def join_columns(pieces: Sequence[tuple[range, Lines]], layout: LineLayout) -> Lines:
-    """Returns lines uint8 [N, L] of `layout` from those of its columns.
+    """Returns lines uint8 [N, L] of `layout`, joined from lines of some columns each.
 
     Args:
-        pieces: columns, which together are all of `layout`, and the lines of each.
-        layout: of the result.
+        pieces: the columns and lines of each piece; together they have all columns of `layout`.
+        layout: layout of the result.
     """
     first_columns, first_lines = pieces[0]
     if first_columns == range(layout.width):
@@ -56,7 +56,7 @@ def join_columns(pieces: Sequence[tuple[range, Lines]], layout: LineLayout) -> L
 
 
 def _places(layout: LineLayout, columns: range) -> Iterator[slice]:
-    """Yields where the values of columns lie in a line: the weights, then each vector of state."""
+    """Yields the places of some columns' values in a line: weights, then each vector of state."""
     size = layout.weights_bytes
     yield slice(columns.start * size, columns.stop * size)
     size = layout.state_bytes

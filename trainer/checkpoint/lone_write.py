@@ -27,13 +27,13 @@ from hotrow.trainer.checkpoint.stored import TABLES
 
 
 class LoneWrite:
-    """One checkpoint that one process writes, in a thread of its own.
+    """A checkpoint that one process writes, in a thread of its own.
 
     Attributes:
-        step: that it is of.
-        chain: name and seal of what it builds on.
-        last: of the run.
-        seal: of the manifest, once it is over.
+        step: step of the checkpoint.
+        chain: name and seal of each checkpoint that it builds on.
+        last: whether it is the last of the run.
+        seal: seal of the manifest, once the write is over.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class LoneWrite:
         last: bool,
         ranks: Ranks,
     ) -> None:
-        """Takes the snapshot and starts to write; arguments as for `SharedWrite`.
+        """Takes the snapshot and starts to write; the arguments are those of `SharedWrite`.
 
         Raises:
             HotrowError: the snapshot cannot be taken.
@@ -67,7 +67,7 @@ class LoneWrite:
             self._snapshot = take()
         except EXPECTED as err:
             failure = as_failure(err)
-            failure.on_all_ranks = True  # there is no other one
+            failure.on_all_ranks = True  # this is the only rank
             raise failure from err
         self._thread = threading.Thread(target=self._run, name="checkpoint", daemon=True)
         self._stall = time.monotonic() - self._begin
@@ -75,30 +75,30 @@ class LoneWrite:
 
     @property
     def over(self) -> bool:
-        """Whether the checkpoint is there, or failed."""
+        """Whether the checkpoint is written, or has failed."""
         return self._done.is_set()
 
     def report(self) -> None:
-        """Returns nothing: there are no others."""
+        """Returns nothing: there are no other ranks."""
 
     def receive(self, reports: list[Any]) -> None:
-        """Does nothing: the thread goes on by itself."""
+        """Does nothing: the thread needs no reports."""
 
     def wait(self) -> None:
         """Returns when the thread has ended."""
         self._thread.join()
 
     def close(self, abandon: bool) -> None:
-        """Waits for the end of the writing, or gives it up."""
+        """Waits for the end of the write, or abandons it."""
         if abandon:
             self._abandoned.set()
         self._thread.join()
 
     def outcome(self, waited: float) -> Outcome | None:
-        """Returns what became of it, when it is over; None: it was given up.
+        """Returns the outcome of the write once it is over; None: it was abandoned.
 
         Raises:
-            Exception: what ended the writing, if that was not to be expected.
+            Exception: an unexpected error that ended the write.
         """
         if isinstance(self._error, AbandonedError):
             return None
@@ -116,7 +116,7 @@ class LoneWrite:
 
     def _run(self) -> None:
         try:
-            # Steps come first on a machine whose cores are all busy.
+            # Training steps have priority on a machine whose cores are all busy.
             with contextlib.suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
             self._write()
@@ -149,7 +149,7 @@ class LoneWrite:
         }
         hashed: dict[str, Any] = {}
         try:
-            # One that is there already is damaged, or this run would not come by again.
+            # An existing one is damaged; otherwise this run would not be at this step again.
             with sealing(final, facts, hashed, replace=True) as directory:
                 (directory / TABLES).mkdir()
                 entries = self._snapshot.write(directory, hashed, self._check)

@@ -1,4 +1,4 @@
-"""What became of a checkpoint, and how its failures are reported."""
+"""The outcome of a checkpoint, and the report of its failure."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ NICENESS = 10
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a checkpoint.
+    """The outcome of a checkpoint.
 
     Attributes:
-        position: the step that it is of.
+        position: the position of the run in the checkpoint.
         kind: "full" or "increment".
-        bytes: of its files.
-        seconds: from the snapshot until it was on the disk.
-        stall_seconds: how long training stood still for it.
-        failure: why there is none; None if there is one.
+        bytes: size of its files.
+        seconds: time from the snapshot until it was on the disk.
+        stall_seconds: how long training waited for it.
+        failure: why it failed; None: it did not.
     """
 
     position: Position
@@ -34,7 +34,7 @@ class Outcome:
     failure: HotrowError | None = None
 
     def metrics(self) -> dict[str, Any]:
-        """Returns what a line of `metrics.jsonl` says about it."""
+        """Returns its values for a line of `metrics.jsonl`."""
         return {
             "checkpoint": self.kind,
             "bytes": self.bytes,
@@ -52,12 +52,12 @@ EXPECTED = (OSError, HotrowError, MemoryError)
 
 
 def no_room(needed: int, free: int, path: Path) -> str:
-    """Returns why nothing is written to a disk without room."""
+    """Returns the reason for not writing to a disk with too little free space."""
     return f"{needed:,} bytes needed, {free:,} free at {path}; make room, or lower checkpoint.keep"
 
 
 def as_failure(err: BaseException) -> HotrowError:
-    """Returns one of `EXPECTED` as an error of Hotrow."""
+    """Returns an exception of `EXPECTED` as a `HotrowError`."""
     if isinstance(err, HotrowError):
         return err
     if isinstance(err, OSError):

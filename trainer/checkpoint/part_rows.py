@@ -1,4 +1,4 @@
-"""The rows of one checkpoint of a table, whichever ranks wrote them.
+"""The rows of a table in one checkpoint, whichever ranks wrote them.
 
 N rows, L bytes of a line.
 """
@@ -29,15 +29,15 @@ Keys = npt.NDArray[np.int64]
 def rows_of(
     checkpoint: StoredCheckpoint, table: str, columns: range | None = None
 ) -> Iterator[Rows]:
-    """Yields the rows of a table that a checkpoint has, each once, a file at a time.
+    """Yields the rows of a table in a checkpoint, each once, a file at a time.
 
-    Memory: one file; if ranks had a part of the columns each, also the rows of all but the first
-    of those that are needed.
+    Memory: one file. If ranks had different columns, also the rows of all needed column parts but
+    the first.
 
     Args:
         checkpoint: the files; those of its parents are not read.
-        table: its name.
-        columns: of each row; None: all. Lines come in the layout of these.
+        table: the table's name.
+        columns: columns of each row to read; None: all. Lines have the layout of these columns.
 
     Raises:
         DataLossError: a file cannot be read, or the ranks had different rows.
@@ -62,7 +62,7 @@ def rows_of(
 
 
 def removed_of(checkpoint: StoredCheckpoint, table: str) -> Keys:
-    """Returns the keys, int64 [N], whose rows a checkpoint removes; some may be there twice."""
+    """Returns the keys int64 [N] of rows that a checkpoint removes; a key may occur twice."""
     folder = checkpoint.path / TABLES
     names = [part["removed"] for part in parts_of(checkpoint.table(table))]
     found = [read_removed(folder / name) for name in names if name is not None]
@@ -95,7 +95,7 @@ def _all_rows(
 
 
 def _places(checkpoint: StoredCheckpoint, table: str, keys: Keys, wanted: Keys) -> Keys:
-    """Returns where in sorted `keys` each of `wanted` is."""
+    """Returns the index in sorted `keys` of each of `wanted`."""
     places = np.searchsorted(keys, wanted)
     if len(wanted) and (not len(keys) or (keys[np.minimum(places, len(keys) - 1)] != wanted).any()):
         raise DataLossError(

@@ -1,7 +1,7 @@
-"""Entries of a manifest for tables whose rows several ranks have, and what a reader makes of them.
+"""Manifest entries of tables whose rows several ranks have, and functions that read them.
 
-A table's entry of format 2 names the files of one process. That of format 3 has a list of `parts`,
-one of each rank that has rows of its own; each is like an entry of format 2.
+In format 2 a table's entry names the files of one process. In format 3 it has a list of `parts`,
+one for each rank with rows of its own; each part is like an entry of format 2.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SUMS = ("size", "rows", "removed_rows")
 
 
 def entry_of(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Returns the entry of a table from what each rank has written of it, in their order."""
+    """Returns a table's entry, made from each rank's entry in the order of the ranks."""
     first = parts[0]
     sharding = first["sharding"]
     statistics = [part["statistics"] for part in parts]
@@ -51,7 +51,7 @@ def entry_of(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def parts_of(entry: dict[str, Any]) -> list[dict[str, Any]]:
-    """Returns the parts of a table's entry; one of format 2 is its only part."""
+    """Returns the parts of a table's entry; an entry of format 2 is its own only part."""
     if "parts" in entry:
         parts: list[dict[str, Any]] = entry["parts"]
         return parts
@@ -59,7 +59,7 @@ def parts_of(entry: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def columns_of(part: dict[str, Any]) -> range:
-    """Returns which columns of each row a part has."""
+    """Returns the columns of each row that a part has."""
     return range(*part["columns"])
 
 
@@ -72,7 +72,7 @@ def files_of(entry: dict[str, Any]) -> list[str]:
 
 
 def whole_layout(own: dict[str, Any], width: int) -> dict[str, Any]:
-    """Returns what a manifest says about lines with all `width` columns, from that of some."""
+    """Returns the layout of lines with all `width` columns, from that with some columns."""
     layout = replace(LineLayout.from_facts(own), width=width)
     offsets = ("width", "state_offset", "scalars_offset", "line_bytes")
     return {**own, **{name: getattr(layout, name) for name in offsets}}

@@ -1,4 +1,4 @@
-"""How far a run is."""
+"""The position of a run in its training."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far a run is.
+    """The position of a run in its training.
 
     Attributes:
-        step: training steps done.
+        step: number of training steps done.
         epoch: the pass over the training file that the next batch belongs to, from 0.
-        batch: batches of that pass that are done.
+        batch: number of batches done in that pass.
     """
 
     step: int = 0

@@ -1,7 +1,7 @@
 """The process-wide random generators of Python and numpy, as JSON values.
 
-Nothing of Hotrow draws from them: shuffling and first values are pure functions of the seed, and
-dropout keeps its state in variables of the model. A user's own layers may.
+Hotrow itself does not use them: shuffling and initial values are pure functions of the seed, and
+dropout keeps its state in variables of the model. A user's own layers may use them.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ def check_random_state(state: dict[str, Any]) -> None:
     """Checks that `restore_random_state` will succeed.
 
     Raises:
-        DataLossError: `state` is not one.
+        DataLossError: `state` is not such a state.
     """
     _set(state, random.Random(), np.random.RandomState())
 
 
 def restore_random_state(state: dict[str, Any]) -> None:
-    """Puts the generators where `capture_random_state` found them.
+    """Restores the generators to the state that `capture_random_state` returned.
 
     Raises:
-        DataLossError: `state` is not one; nothing has changed.
+        DataLossError: `state` is not such a state; the generators have not changed.
     """
     check_random_state(state)
     _set(state, random, np.random)
@@ -47,7 +47,7 @@ def _set(state: dict[str, Any], python: Any, numpy: Any) -> None:
     try:
         version, words, gauss = state["python"]
         name, keys, position, has_gauss, cached = state["numpy"]
-        # numpy does not look, and would read behind its words.
+        # numpy does not check this, and would read past the end of its state.
         if not (isinstance(position, int) and 0 <= position <= len(keys)):
             raise ValueError(f"position {position}")
         python.setstate((version, tuple(words), gauss))

@@ -1,4 +1,4 @@
-"""Restores a chain of checkpoints whose files were checked: the full one, then each increment."""
+"""Restores a chain of checked checkpoints: the full one first, then each increment."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Restored:
-    """What a checkpoint holds besides what was put into the model and its optimizer.
+    """The contents of a checkpoint besides those of the model and its optimizer.
 
     Attributes:
-        position: where the run stood.
-        metrics: of the epoch so far, for `BinaryMetrics.set_state`.
+        position: position of the run.
+        metrics: metrics of the epoch so far, for `BinaryMetrics.set_state`.
         random: for `restore_random_state`.
         environment: versions and threads of the process that wrote it.
-        lineage: of the run.
+        lineage: lineage of the run.
     """
 
     position: Position
@@ -55,19 +55,19 @@ def restore(
 ) -> Restored:
     """Replaces the tables and weights of a model by those of a checkpoint.
 
-    Nothing is touched before everything that can be checked was checked. Should the rows then
-    not be those that were written, every table is empty afterwards.
+    It makes all possible checks before it changes anything. If the restored rows still differ from
+    the written ones, it empties every table.
 
     Args:
         chain: from `open_chain`, which checked the files.
         model: made from the same configuration. A table may have another number of shards.
         optimizer: its variables are replaced; None: they are not needed.
-        report: gets a line for what cannot be carried over to another number of shards or ranks.
-        ranks: that train as one; each restores the rows that it has. A collective.
+        report: called with a line about state that another number of shards or ranks loses.
+        ranks: the ranks that train the model; each restores its own rows. A collective.
 
     Raises:
-        DataLossError: something is not what was written.
-        FailedPreconditionError: the checkpoint is of another configuration.
+        DataLossError: the contents differ from the written ones.
+        FailedPreconditionError: the checkpoint has another configuration.
     """
     tables = model.tables()
     try:
@@ -90,7 +90,7 @@ def _restore(
     report: Callable[[str], None],
     ranks: Ranks,
 ) -> tuple[Restored, Callable[[], None]]:
-    """Replaces this rank's tables; returns what else there is, and what assigns the variables."""
+    """Replaces this rank's tables; returns other contents, and a function to assign variables."""
     newest = chain[-1]
     tables = model.tables()
     _check_tables(newest, tables)
@@ -107,7 +107,7 @@ def _restore(
         environment=newest.facts["environment"],
         lineage=Lineage.of_json(newest.facts.get("lineage", [])),
     )
-    # Damage behind a valid checksum shows here, before anything has changed.
+    # Finds damage behind a valid checksum before anything changes.
     BinaryMetrics().set_state(restored.metrics)
     check_random_state(restored.random)
     for table in tables.values():
@@ -134,7 +134,7 @@ def _check_tables(checkpoint: StoredCheckpoint, tables: dict[str, Table]) -> Non
 
 
 def table_misfit(written: dict[str, Any], table: Table) -> str:
-    """Returns why the rows of a table's entry are not such as a table has; "" if they are."""
+    """Returns why a table cannot hold the rows of a manifest entry; "" if it can."""
     own = whole_layout(dict(table.layout), table.config.embedding_dim)
     optimizer = type(table.config.optimizer).__name__
     if (written["layout"], written["optimizer"]) == (own, optimizer):
@@ -158,10 +158,10 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def check_rows(checkpoint: StoredCheckpoint, tables: dict[str, Table], ranks: Ranks) -> None:
-    """Checks that the tables of all ranks have the rows that were written. A collective.
+    """Checks that the tables of all ranks have the written rows. A collective.
 
     Raises:
-        DataLossError: one has not.
+        DataLossError: a table has other rows.
     """
     entries = {name: checkpoint.table(name) for name in tables}
     own = {

@@ -1,7 +1,7 @@
-"""The rows of a checkpoint, piece by piece, without the tables: for those who only look.
+"""The rows of a checkpoint, piece by piece, without tables: for readers such as `inspect`.
 
-A chain of increments is read from its newest checkpoint to the full one; a row counts where it is
-met first. Memory: one file, and 8 bytes for each row of the increments.
+A chain of increments is read from its newest checkpoint to the full one; the first occurrence of a
+row counts. Memory: one file, and 8 bytes for each row of the increments.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from hotrow.trainer.checkpoint.parts import files_of
 from hotrow.trainer.checkpoint.stored import TABLES, open_chain
 from hotrow.trainer.checkpoint.table_files import Rows
 
-PIECE_ROWS = 65_536  # what is computed for a piece stays in the cache of a core
+PIECE_ROWS = 65_536  # results of a piece fit in a core's cache
 
 Keys = npt.NDArray[np.int64]
 
 
 class CheckpointRows:
-    """A checkpoint that was checked against its checksums, with all that it builds on.
+    """A checkpoint whose checksums were checked, with all checkpoints that it builds on.
 
     Attributes:
         newest: the checkpoint itself.
@@ -35,15 +35,15 @@ class CheckpointRows:
         """Checks every file of the checkpoint, and the tables' files of those that it builds on.
 
         Raises:
-            DataLossError: one of them is missing or damaged.
-            FailedPreconditionError: it is of another format.
+            DataLossError: a file is missing or damaged.
+            FailedPreconditionError: the checkpoint has another format.
         """
         self._chain = open_chain(path)
         self.newest = self._chain[-1]
 
     @property
     def gone(self) -> list[Path]:
-        """Checkpoints of the chain that were removed after they had been checked."""
+        """Checkpoints of the chain that were removed after the check."""
         return [part.path for part in self._chain if not part.path.exists()]
 
     def tables(self) -> list[str]:
@@ -54,7 +54,7 @@ class CheckpointRows:
         """Returns the layout of a table's lines.
 
         Raises:
-            DataLossError: the manifest has none.
+            DataLossError: the manifest has no layout of it.
         """
         return LineLayout.from_facts(self.newest.table(table)["layout"])
 
@@ -67,18 +67,19 @@ class CheckpointRows:
         )
 
     def rows_to_read(self, table: str) -> int:
-        """Returns how many rows the whole chain has, those that were replaced since, too."""
+        """Returns the number of rows in the whole chain, rows that were replaced later included."""
         return sum(part.table(table)["rows"] for part in self._chain)
 
     def read(self, table: str, passed: Callable[[int], None]) -> Iterator[Rows]:
         """Yields each row of a table once, in pieces of at most `PIECE_ROWS`.
 
         Args:
-            table: its name.
-            passed: gets how many rows were read for each piece.
+            table: the table's name.
+            passed: called with the number of rows read for each piece.
 
         Raises:
-            DataLossError: a file cannot be read, or the rows are not as many as were written.
+            DataLossError: a file cannot be read, or the number of rows differs from the written
+                one.
         """
         seen: Keys = np.empty(0, np.int64)  # sorted keys of the newer checkpoints
         found = 0

@@ -1,8 +1,9 @@
 """One checkpoint that several ranks write into one directory.
 
-Each rank writes its part in a thread. The training threads exchange what the threads have done
-after each step (`report`, `receive`), since only they call collectives. When all parts are
-written, a thread of rank 0 writes the manifest; when all know that, the checkpoint is complete.
+Each rank writes its part in a thread. After each step the training threads exchange the progress of
+these threads (`report`, `receive`), because only training threads call collectives. When all parts
+are written, a thread of rank 0 writes the manifest. When all ranks have received that, the
+checkpoint is complete.
 """
 
 from __future__ import annotations
@@ -37,20 +38,20 @@ Result = TypeVar("Result")
 
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.01, 1.0
 
-# What a rank reports of its work.
+# Fields of a rank's report.
 _WRITING, _WRITTEN, _FAILED, _SEALING, _SEALED = range(5)
 
 
 class SharedWrite:
-    """One checkpoint being written; on one rank of several.
+    """A checkpoint that several ranks are writing, on one of them.
 
     Attributes:
-        step: that it is of.
-        chain: what it builds on.
-        last: of the run.
-        over: whether all ranks know that it is there, or that it failed.
-        failure: why there is none, once it is over.
-        seal: of the manifest, once it is over.
+        step: step of the checkpoint.
+        chain: name and seal of each checkpoint that it builds on.
+        last: whether it is the last of the run.
+        over: whether all ranks have received that it is written, or has failed.
+        failure: why it failed, once it is over; None: it did not.
+        seal: seal of the manifest, once it is over.
     """
 
     def __init__(
@@ -66,17 +67,17 @@ class SharedWrite:
         """Takes the snapshot and starts to write. A collective.
 
         Args:
-            directory: of the run's checkpoints.
+            directory: the run's checkpoints.
             take: takes the snapshot of this rank.
-            step: that it is of.
-            chain: name and seal of what it builds on.
-            keeps: the next increment is relative to it.
-            last: of the run.
-            ranks: that write it.
+            step: step of the checkpoint.
+            chain: name and seal of each checkpoint that it builds on.
+            keeps: whether the next increment is relative to it.
+            last: whether it is the last of the run.
+            ranks: the ranks that write it.
 
         Raises:
-            HotrowError: a rank cannot take its snapshot, or the disk has no room or refuses; on
-                all ranks.
+            HotrowError: a rank cannot take its snapshot, or the disk has no room or refuses; raised
+                on all ranks.
         """
         self.step = step
         self.chain = chain
@@ -93,8 +94,8 @@ class SharedWrite:
         self._facts: dict[str, Any] = {}
         self._hashed: dict[str, FileFacts] = {}
         self._parts: list[Any] = [None] * ranks.size
-        self._place = Path()  # on rank 0, until it is there: where it is written
-        self._open = contextlib.ExitStack()  # on rank 0: the directory that is being filled
+        self._place = Path()  # on rank 0: the unfinished directory
+        self._open = contextlib.ExitStack()  # on rank 0: closing it seals the directory
         self._state = _WRITING
         self._sent_part = False
         self._error: BaseException | None = None
@@ -113,10 +114,10 @@ class SharedWrite:
         self._start(_WRITING, lambda: self._write_part(Path(path)))
         self._stall = time.monotonic() - self._begin
 
-    # --- what the training threads do ---
+    # --- methods of the training threads ---
 
     def report(self) -> dict[str, Any]:
-        """Returns what this rank sends the others, as a JSON value."""
+        """Returns this rank's report to the others, as a JSON value."""
         state = self._state
         report: dict[str, Any] = {"state": state}
         if state == _WRITTEN and not self._sent_part:
@@ -129,10 +130,10 @@ class SharedWrite:
         return report
 
     def receive(self, reports: list[dict[str, Any]]) -> None:
-        """Takes the reports of all ranks, and goes on when they are ready for it.
+        """Receives the reports of all ranks, and starts the next stage when they are ready for it.
 
         Raises:
-            Exception: what ended the writing here, if that was not to be expected.
+            Exception: an unexpected error that ended the write on this rank.
         """
         if self.over:
             return
@@ -151,7 +152,7 @@ class SharedWrite:
             self._start(_SEALING, self._write_manifest)
 
     def wait(self) -> None:
-        """Returns when it is over. A collective."""
+        """Returns when the write is over. A collective."""
         seconds = _FIRST_WAIT_SECONDS
         while not self.over:
             self._thread.join(seconds)
@@ -159,7 +160,7 @@ class SharedWrite:
             self.receive(gathered(self._ranks, "checkpoint", self.report()))
 
     def close(self, abandon: bool) -> None:
-        """Gives the writing up on this rank, which ends; no collective."""
+        """Abandons the write on this rank, which ends; not a collective."""
         self._abandoned.set()
         self._thread.join()
         if not self.over:
@@ -167,7 +168,7 @@ class SharedWrite:
             self._end(HotrowError("given up"))
 
     def outcome(self, waited: float) -> Outcome | None:
-        """Returns what became of it, when it is over; None: it was given up."""
+        """Returns the outcome of the write once it is over; None: it was abandoned."""
         if self._given_up:
             return None
         seconds = time.monotonic() - self._begin
@@ -190,13 +191,13 @@ class SharedWrite:
             raise self._error
 
     def _give_up(self) -> None:
-        """Takes back what was begun; closing the directory would seal an empty checkpoint."""
+        """Reverts the start of the write; closing the directory would seal an empty checkpoint."""
         if self._snapshot is not None:
             self._snapshot.close()
         self._discard()
 
     def _discard(self) -> None:
-        """Removes the unfinished directory; nobody writes there any more."""
+        """Removes the unfinished directory; no rank writes to it any more."""
         with contextlib.suppress(AbandonedError), self._open:
             raise AbandonedError
 
@@ -208,7 +209,7 @@ class SharedWrite:
 
     def _take(self, take: Callable[[], TrainingSnapshot]) -> TrainingSnapshot:
         snapshot = _expecting(take)
-        self._snapshot = snapshot  # at once: it is closed also if that of another rank fails
+        self._snapshot = snapshot  # set first: it is closed even if another rank's fails
         return snapshot
 
     def _make_directory(self, needed: int) -> None:
@@ -222,7 +223,7 @@ class SharedWrite:
         free = shutil.disk_usage(path).free
         if needed > free:
             raise ResourceExhaustedError(no_room(needed, free, path))
-        # One that is there already is damaged, or this run would not come by again.
+        # An existing one is damaged; otherwise this run would not be at this step again.
         final = self._directory.of_step(self.step)
         self._facts |= {
             "base": self.chain[0][0] if self.chain else final.name,
@@ -233,7 +234,7 @@ class SharedWrite:
         self._place = self._open.enter_context(opened)
         (self._place / stored.TABLES).mkdir()
 
-    # --- what the writing threads do ---
+    # --- methods of the writing threads ---
 
     def _start(self, state: int, work: Callable[[], None]) -> None:
         self._state = state
@@ -244,7 +245,7 @@ class SharedWrite:
 
     def _run(self, work: Callable[[], None]) -> None:
         try:
-            # Steps come first on a machine whose cores are all busy.
+            # Training steps have priority on a machine whose cores are all busy.
             with contextlib.suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
             work()
@@ -276,7 +277,7 @@ class SharedWrite:
 
 
 def _expecting(work: Callable[[], Result]) -> Result:
-    """Returns what `work` returned; an expected failure becomes an error to report."""
+    """Returns the result of `work`; turns an expected failure into an error to report."""
     try:
         return work()
     except EXPECTED as err:

@@ -1,4 +1,4 @@
-"""All that a checkpoint holds, as it was at one step, while training goes on."""
+"""The full contents of a checkpoint, as they were at one step, while training continues."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 DIGEST_BYTES = 256 << 20
 """Tables up to this size get the digest of all their rows; reading more would stall training."""
 
-_FILE_BYTES = 8192  # blocks and header of a small file, about
+_FILE_BYTES = 8192  # approximate blocks and header of a small file
 
 
 class TrainingSnapshot:
     """The state of a run at one step. Make it between two steps, then write it in any thread.
 
     Attributes:
-        position: the step, and where in the data.
-        kind: "full", or "increment" for what changed since the last snapshot that was kept.
+        position: the step, and the place in the data.
+        kind: "full", or "increment" for changes since the last snapshot that was kept.
         bytes_needed: an upper bound of the files' size.
     """
 
@@ -60,17 +60,18 @@ class TrainingSnapshot:
         """Takes the snapshot.
 
         Args:
-            model: its tables and weights are taken; nobody trains it meanwhile.
+            model: the snapshot holds its tables and weights; not trained during the call.
             optimizer: the Keras optimizer of the dense part, built.
-            position: where the run stands.
-            metrics: of the epoch so far, from `BinaryMetrics.state`.
+            position: position of the run.
+            metrics: metrics of the epoch so far, from `BinaryMetrics.state`.
             kind: "full" or "increment".
-            complete_digest: take the digest of large tables, too; training waits for it.
-            lineage: of the run.
-            ranks: that train as one; each takes its part of the tables, rank 0 all else.
+            complete_digest: compute the digest of large tables, too; training waits for it.
+            lineage: lineage of the run.
+            ranks: the ranks that train the model; each takes its part of the tables, rank 0 all
+                else.
 
         Raises:
-            HotrowError: a table cannot be taken; none stays taken.
+            HotrowError: a table's snapshot fails; those already taken are released.
         """
         self.position = position
         self.kind = kind
@@ -104,9 +105,9 @@ class TrainingSnapshot:
         Call it once.
 
         Args:
-            directory: has an empty directory for tables.
-            hashed: gets the size and checksum of each file.
-            check: called between pieces; what it raises ends the writing.
+            directory: contains an empty directory for tables.
+            hashed: receives the size and checksum of each file.
+            check: called between pieces; an exception that it raises ends the write.
 
         Raises:
             OSError: the disk is full or refuses.
@@ -124,7 +125,7 @@ class TrainingSnapshot:
         return entries
 
     def facts(self, entries: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Returns what the manifest says, from what `write` returned on each rank, in order."""
+        """Returns the manifest's values, from the results of `write` on each rank, in order."""
         alone = self._ranks == 1
         names = entries[0]
         return {
@@ -139,23 +140,23 @@ class TrainingSnapshot:
         }
 
     def keep(self) -> None:
-        """Makes this what the next increment is relative to. Call it once all is on the disk."""
+        """Makes the next increment relative to this snapshot. Call it once all is on the disk."""
         for table in self._tables.values():
             table.snapshot.keep()
 
     def close(self) -> None:
-        """Gives the memory of the snapshot back; what was not kept stays due."""
+        """Frees the memory of the snapshot; rows of a snapshot that was not kept stay due."""
         for table in self._tables.values():
             table.snapshot.close()
 
 
 class _TableSnapshot:
-    """One table."""
+    """The snapshot of one table."""
 
     def __init__(self, table: Table, kind: str, complete_digest: bool, ranks: Ranks) -> None:
         alone = ranks.size == 1
         self._stem = stem_of(table.name, None if alone else ranks.rank)
-        # Equal on all ranks: the first one writes.
+        # Equal on all ranks, so the first one writes it.
         self._written = table.config.sharding != REPLICATED or ranks.is_first
         self._line_bytes = table.line_bytes
         digest = complete_digest or table.bytes <= DIGEST_BYTES

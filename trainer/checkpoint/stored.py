@@ -59,7 +59,7 @@ class _Table(_Part):
 
 
 class _TableOfOne(_Table, _Files):
-    """Format 2."""
+    """A table's entry in format 2."""
 
 
 class _PartOfRank(_Files):
@@ -68,7 +68,7 @@ class _PartOfRank(_Files):
 
 
 class _TableOfRanks(_Table):
-    """Format 3."""
+    """A table's entry in format 3."""
 
     sharding: Literal["row", "column", "row_broadcast", "table", "replicated"]
     parts: Annotated[list[_PartOfRank], pydantic.Field(min_length=1)]
@@ -87,7 +87,7 @@ class _Start(_Part):
 
 
 class _Facts(_Part):
-    """What a manifest must hold beside its files, so that nothing else need look."""
+    """The values that a manifest must hold besides its files; checked here for all readers."""
 
     kind: Literal["full", "increment"]
     position: _Position
@@ -111,14 +111,14 @@ def name_of(step: int) -> str:
 
 
 def step_of(name: str) -> int | None:
-    """Returns the step of a checkpoint's name; None: it is not one."""
+    """Returns the step of a checkpoint's name; None: the name is not one of a checkpoint."""
     return int(name.removeprefix("step-")) if _NAME.fullmatch(name) else None
 
 
 def newest_step(run_dir: Path) -> int | None:
     """Returns the step of a run's newest checkpoint that looks whole; None: there is none.
 
-    Sizes of files are compared, not checksums.
+    It compares the sizes of files, not their checksums.
     """
     steps = (step_of(path.name) for path in (run_dir / "checkpoints").glob("step-*"))
     for step in sorted((step for step in steps if step is not None), reverse=True):
@@ -130,12 +130,12 @@ def newest_step(run_dir: Path) -> int | None:
 
 @dataclass(frozen=True)
 class StoredCheckpoint:
-    """One directory of a chain.
+    """One checkpoint directory of a chain.
 
     Attributes:
         path: the directory.
         facts: its manifest.
-        seal: the manifest's checksum, which stands for everything in the directory.
+        seal: the manifest's checksum, which covers everything in the directory.
     """
 
     path: Path
@@ -149,7 +149,7 @@ class StoredCheckpoint:
         return names
 
     def table(self, name: str) -> dict[str, Any]:
-        """Returns what the manifest says about a table."""
+        """Returns the manifest's entry of a table."""
         entry: dict[str, Any] = self.facts["tables"][name]
         return entry
 
@@ -157,17 +157,18 @@ class StoredCheckpoint:
 def open_chain(path: Path, thorough: bool = True) -> list[StoredCheckpoint]:
     """Returns the checkpoint in a directory after those that it builds on, the full one first.
 
-    Every file that a restoration reads is checked before any is used. Of the checkpoints below,
-    these are the tables' files only.
+    It checks every file that a restoration reads before any is used. In checkpoints that it builds
+    on, these are only the tables' files.
 
     Args:
         path: the directory.
-        thorough: compare checksums of files; otherwise that of the manifest, and files' sizes.
+        thorough: compare checksums of files; otherwise only the manifest's checksum and the sizes
+            of files.
 
     Raises:
         DataLossError: a file of the chain is missing or damaged, or a checkpoint of the chain is
-            gone or another one.
-        FailedPreconditionError: it is of another format.
+            missing or is another one.
+        FailedPreconditionError: a checkpoint has another format.
     """
     newest = _open(path)
     _check_files(newest, "", thorough)
@@ -204,7 +205,7 @@ def _open(path: Path) -> StoredCheckpoint:
             raise ValueError("parents")
         for table in facts["tables"].values():
             for file in files_of(table):
-                # Only what the manifest has a checksum of is ever read.
+                # Readers read only files that have a checksum in the manifest.
                 if f"{TABLES}/{file}" not in facts["files"]:
                     raise ValueError(file)
     except pydantic.ValidationError as err:

@@ -35,7 +35,7 @@ RowArrays = tuple[npt.NDArray[Any], ...]  # keys, lines, clocks, counts, places
 
 
 class RowReader(Protocol):
-    """What yields rows until it yields none: a snapshot of a table."""
+    """A source of rows, such as a snapshot of a table, that returns none at its end."""
 
     def read(self, max_rows: int) -> RowArrays:
         """Returns (keys, lines, clocks, counts, places) of up to `max_rows` rows, 0 at the end."""
@@ -61,26 +61,26 @@ class Rows:
 
 
 def stem_of(table: str, rank: int | None = None) -> str:
-    """Returns what the names of a table's files begin with; `rank`: of the part of one of several.
+    """Returns the common prefix of a table's file names; `rank`: of one rank's part.
 
-    No table's name has the sign that stands before the rank: it would be encoded.
+    The character before the rank cannot occur in a table's name: it would be encoded.
     """
     name = quote(table, safe="")
     return name if rank is None else f"{name}@{rank}"
 
 
 def rows_name(stem: str, number: int) -> str:
-    """Returns the name of a table's piece, below the directory of all tables."""
+    """Returns the file name of a table's piece, below the directory of all tables."""
     return f"{stem}-{number:05d}.safetensors"
 
 
 def removed_name(stem: str) -> str:
-    """Returns the name of the file of the keys that an increment removes."""
+    """Returns the name of the file with the keys that an increment removes."""
     return f"{stem}-removed.safetensors"
 
 
 def state_name(stem: str) -> str:
-    """Returns the name of the file of everything of a table that is not rows."""
+    """Returns the name of the file with all of a table's state besides rows."""
     return f"{stem}.state"
 
 
@@ -92,18 +92,18 @@ def write_rows(
     directory: Path,
     check: Callable[[], None],
 ) -> tuple[dict[str, FileFacts], int]:
-    """Writes rows as pieces and returns the facts of each file, by name, and how many rows.
+    """Writes rows as pieces; returns the facts of each file, by name, and the number of rows.
 
-    Memory beside the table: one piece, which is 1/64 of the rows, 4 MiB at least and
-    `PIECE_BYTES` at most, and what one read returns.
+    Memory besides the table: the result of one read, and one piece, which is 1/64 of the rows, at
+    least 4 MiB and at most `PIECE_BYTES`.
 
     Args:
         rows: read to its end.
         stem: from `stem_of`.
         line_bytes: L.
-        at_most: an upper bound of the rows to come.
-        directory: gets the files.
-        check: called between reads; what it raises ends the writing.
+        at_most: an upper bound of the number of rows.
+        directory: where to write the files.
+        check: called between reads; an exception that it raises ends the write.
 
     Raises:
         OSError: the disk is full or refuses.
@@ -141,7 +141,7 @@ def write_rows(
 
 
 def _room_for(rows: int, line_bytes: int) -> Rows:
-    """Returns rows without values, in memory that goes back to the system at once when freed."""
+    """Returns uninitialised rows in memory that returns to the system as soon as it is freed."""
     memory = mmap.mmap(-1, rows * (line_bytes + ROW_OVERHEAD_BYTES))
     start = 0
 
@@ -164,8 +164,8 @@ def read_rows(path: Path, line_bytes: int) -> Rows:
     """Returns the rows of a piece.
 
     Raises:
-        DataLossError: the file is missing, or its arrays are not those of a piece of a table with
-            lines of `line_bytes`.
+        DataLossError: the file is missing, or its arrays are not a piece of a table with lines of
+            `line_bytes`.
     """
     arrays = read_arrays(path)
     size = len(arrays["keys"]) if "keys" in arrays and arrays["keys"].ndim == 1 else -1
@@ -180,12 +180,12 @@ def read_rows(path: Path, line_bytes: int) -> Rows:
 
 
 def write_removed(keys: npt.NDArray[np.int64], path: Path) -> FileFacts:
-    """Writes the keys, int64 [N], whose rows are gone since the checkpoint before."""
+    """Writes the keys int64 [N] of rows that were removed since the previous checkpoint."""
     return write_arrays(path, {"keys": np.ascontiguousarray(keys)})
 
 
 def read_removed(path: Path) -> npt.NDArray[np.int64]:
-    """Returns what `write_removed` wrote.
+    """Returns the keys that `write_removed` wrote.
 
     Raises:
         DataLossError: the file is missing or holds something else.

@@ -23,17 +23,18 @@ def restore_table(
     ranks: Ranks,
     new_filter: bool = False,
 ) -> None:
-    """Replaces the rows and the state of a table by those of a chain that this rank has.
+    """Replaces a table's rows and state by this rank's part of a chain.
 
     Args:
         table: emptied first.
-        chain: the full checkpoint first; of as many ranks as there are now, or of others.
-        report: gets a line if occurrences of keys without a row cannot be carried over.
-        ranks: which one this is, and of how many; no collective.
-        new_filter: admission counts keys in another way than before: its counts start anew.
+        chain: the full checkpoint first; any number of ranks may have written it.
+        report: called with a line if occurrence counts of keys without a row cannot be restored.
+        ranks: this rank and the number of ranks; not a collective.
+        new_filter: whether admission counts keys in another way than before; its counts start from
+            0.
 
     Raises:
-        DataLossError: the rows are not such as the table could have.
+        DataLossError: the table cannot have these rows.
     """
     newest = chain[-1]
     entry = newest.table(table.name)
@@ -78,7 +79,7 @@ def restore_table(
 
 
 def _own_part(table: Table, entry: dict[str, Any], ranks: Ranks) -> dict[str, Any] | None:
-    """Returns the part that has exactly the rows of this rank's table; None: there is none."""
+    """Returns the part with exactly the rows of this rank's table; None: there is none."""
     parts = parts_of(entry)
     if "parts" not in entry:
         return parts[0] if ranks.size == 1 else None
@@ -91,7 +92,7 @@ def _own_part(table: Table, entry: dict[str, Any], ranks: Ranks) -> dict[str, An
 
 
 def _counted(table: Table, states: int, everywhere: bool, ranks: Ranks) -> list[bool]:
-    """Returns whose totals this rank goes on with, so that all ranks together have each once."""
+    """Returns which totals this rank continues, so that all ranks together have each one once."""
     whole = [number == 0 or not everywhere for number in range(states)]
     if ranks.size == 1 or table.config.sharding in (COLUMN, REPLICATED):
         return whole
@@ -99,11 +100,11 @@ def _counted(table: Table, states: int, everywhere: bool, ranks: Ranks) -> list[
 
 
 def _apply(table: Table, checkpoint: StoredCheckpoint, number: int, same_shards: bool) -> None:
-    """Puts the rows of one part of a checkpoint of a chain into a table, over those below it."""
+    """Applies the rows of one part of a checkpoint to a table, over earlier ones of the chain."""
     folder = checkpoint.path / TABLES
     part = parts_of(checkpoint.table(table.name))[number]
-    # A row may have got the place of one that went: those leave first. A row that only moved
-    # gives its old place up in any order.
+    # A new row may have the place of a removed one: removed rows leave first. A row that only moved
+    # frees its old place, so the order of moves does not matter.
     if part["removed"] is not None:
         table.remove_rows(read_removed(folder / part["removed"]))
     for file in part["files"]:
@@ -114,7 +115,7 @@ def _apply(table: Table, checkpoint: StoredCheckpoint, number: int, same_shards:
 
 
 def _pick(table: Table, checkpoint: StoredCheckpoint) -> None:
-    """Puts the rows of a checkpoint that this rank has into its table, over those below it."""
+    """Applies this rank's rows of a checkpoint to its table, over earlier ones of the chain."""
     table.remove_rows(removed_of(checkpoint, table.name))
     for rows in rows_of(checkpoint, table.name, table.columns):
         own = table.owns(rows.keys)

@@ -1,4 +1,4 @@
-"""Puts the tables and weights of a checkpoint into the model of another run."""
+"""Copies the tables and weights of a checkpoint into the model of another run."""
 
 from __future__ import annotations
 
@@ -25,19 +25,20 @@ if TYPE_CHECKING:
 Key = tuple[str, int]
 """A variable's path, and how many variables of that path come before it."""
 
-# A learning rate is the configuration's; a generator of dropout may begin anew.
+# The configuration sets a learning rate; a generator of dropout may start from its seed.
 _NOT_CARRIED = "learning_rate"
 _MAY_BE_NEW = "seed_generator"
 
 
 @dataclass(frozen=True)
 class Transferred:
-    """What became of a checkpoint in another model.
+    """The result of a transfer.
 
     Attributes:
-        step: of the checkpoint.
-        lineage: of its run; empty if a table does not go on, since its rows of before are gone.
-        dropped: what does not fit and starts anew, in words.
+        step: step of the checkpoint.
+        lineage: lineage of its run; empty if a table starts empty, because its earlier rows are
+            gone.
+        dropped: texts that name what does not fit and starts new.
         dense: paths of the dense variables that have the checkpoint's values.
     """
 
@@ -49,7 +50,7 @@ class Transferred:
 
 @dataclass
 class _Fit:
-    """What of a checkpoint fits."""
+    """The parts of a checkpoint that fit."""
 
     tables: dict[str, Table] = field(default_factory=dict)
     lost_rows: bool = False
@@ -69,23 +70,23 @@ def transfer(
     force: bool = False,
     ranks: Ranks = LONE,
 ) -> Transferred:
-    """Gives a new model the rows, weights and optimizer state of a checkpoint.
+    """Copies rows, weights and optimizer state of a checkpoint into a new model.
 
-    Nothing is touched before everything that can be checked was checked.
+    It makes all possible checks before it changes anything.
 
     Args:
         chain: from `open_chain`, which checked the files.
-        model: of the new run, not trained yet.
+        model: the model of the new run, not trained yet.
         optimizer: the Keras optimizer of its dense part, built. It keeps its own learning rate.
-        report: gets a line for what is dropped, and for occurrences of keys that start anew.
-        other_keys: tables whose keys meant something else in the checkpoint.
-        other_filter: tables whose admission counts keys in another way: their counts start anew.
+        report: called with a line about what is dropped, and about occurrence counts that restart.
+        other_keys: tables whose keys had another meaning in the checkpoint.
+        other_filter: tables whose admission counts keys in another way; their counts start from 0.
         force: drop what does not fit.
-        ranks: that train as one; each takes the rows that it has. A collective.
+        ranks: the ranks that train the model; each takes its own rows. A collective.
 
     Raises:
-        DataLossError: something is not what was written.
-        FailedPreconditionError: something does not fit and `force` is false, or nothing fits.
+        DataLossError: the contents differ from the written ones.
+        FailedPreconditionError: a part does not fit and `force` is false, or nothing fits.
     """
     tables = model.tables()
 
@@ -145,7 +146,7 @@ def _fit_of(
 
 
 def _fit_variables(fit: _Fit, what: str, arrays: Arrays, variables: Sequence[Any]) -> bool:
-    """Adds the assignments of variables that fit; returns whether all do."""
+    """Adds the assignments of variables that fit; returns whether all fit."""
     values = dict(_numbered((stored_path_of(name), value) for name, value in arrays.items()))
     own = dict(_numbered((path_of(variable), variable) for variable in variables))
     whole = True
@@ -165,7 +166,7 @@ def _fit_variables(fit: _Fit, what: str, arrays: Arrays, variables: Sequence[Any
 
 
 def _numbered(pairs: Iterator[tuple[str, Any]]) -> Iterator[tuple[Key, Any]]:
-    """Yields each value under its path and number: paths alone are not unique in Keras."""
+    """Yields each value with its path and number: paths alone are not unique in Keras."""
     seen: Counter[str] = Counter()
     for path, value in pairs:
         yield (path, seen[path]), value

@@ -1,7 +1,7 @@
 """Variables of the dense part and of its optimizer as arrays of a file.
 
-A variable is known by its position and path (`0003|wide_deep/deep/deep_0_dense/kernel`): paths
-alone are not unique in Keras.
+A variable's name is its position and path (`0003|wide_deep/deep/deep_0_dense/kernel`): paths alone
+are not unique in Keras.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from hotrow.errors import FailedPreconditionError
 from hotrow.trainer.checkpoint.array_file import Arrays
 
-_NUMBERED = re.compile(r"(seed_generator)(_\d+)?")  # Keras counts these over the whole process
+_NUMBERED = re.compile(r"(seed_generator)(_\d+)?")  # Keras numbers these over the whole process
 
 
 def copy_variables(variables: Sequence[Any]) -> dict[str, npt.NDArray[Any]]:
@@ -29,15 +29,15 @@ def copy_variables(variables: Sequence[Any]) -> dict[str, npt.NDArray[Any]]:
 
 
 def check_variables(variables: Sequence[Any], arrays: Arrays, path: Path) -> None:
-    """Checks that `assign_variables` will find what it needs.
+    """Checks that `assign_variables` will find all values that it needs.
 
     Args:
-        variables: of a model or optimizer.
-        arrays: what `copy_variables` returned once.
+        variables: variables of a model or optimizer.
+        arrays: a result of `copy_variables`.
         path: the file that they come from, for messages.
 
     Raises:
-        FailedPreconditionError: they are of other variables.
+        FailedPreconditionError: the arrays belong to other variables.
     """
     own = {_name(number, variable): variable for number, variable in enumerate(variables)}
     for name in sorted(set(own) ^ set(arrays)):
@@ -55,7 +55,7 @@ def check_variables(variables: Sequence[Any], arrays: Arrays, path: Path) -> Non
 
 
 def assign_variables(variables: Sequence[Any], arrays: Arrays) -> None:
-    """Assigns values that `check_variables` found to fit."""
+    """Assigns values that `check_variables` has checked."""
     for number, variable in enumerate(variables):
         variable.assign(arrays[_name(number, variable)])
 

@@ -8,13 +8,13 @@ from hotrow.trainer.checkpoint.outcome import Outcome
 
 
 class Write(Protocol):
-    """By one process (`LoneWrite`) or by several ranks (`SharedWrite`).
+    """A write by one process (`LoneWrite`) or by several ranks (`SharedWrite`).
 
     Attributes:
-        step: that it is of.
-        chain: name and seal of what it builds on.
-        last: of the run.
-        seal: of the manifest, once it is over.
+        step: step of the checkpoint.
+        chain: name and seal of each checkpoint that it builds on.
+        last: whether it is the last of the run.
+        seal: seal of the manifest, once the write is over.
     """
 
     step: int
@@ -24,27 +24,27 @@ class Write(Protocol):
 
     @property
     def over(self) -> bool:
-        """Whether the checkpoint is there, or failed."""
+        """Whether the checkpoint is written, or has failed."""
 
     def report(self) -> Any:
-        """Returns what this rank sends the others after a step, as a JSON value."""
+        """Returns this rank's report to the others after a step, as a JSON value."""
 
     def receive(self, reports: list[Any]) -> None:
-        """Takes the reports of all ranks after a step."""
+        """Receives the reports of all ranks after a step."""
 
     def wait(self) -> None:
-        """Returns when it is over. A collective."""
+        """Returns when the write is over. A collective."""
 
     def close(self, abandon: bool) -> None:
-        """Ends it before the ranks end, which may be gone already: no collective.
+        """Ends the write before the ranks end; not a collective: others may have ended already.
 
         Args:
-            abandon: give it up rather than wait for it. Several ranks always do.
+            abandon: abandon the write instead of waiting for it. Several ranks always do.
         """
 
     def outcome(self, waited: float) -> Outcome | None:
-        """Returns what became of it, when it is over; None: it was given up.
+        """Returns the outcome of the write once it is over; None: it was abandoned.
 
         Args:
-            waited: seconds that training stood still for it after its begin.
+            waited: seconds that training waited for it after its start.
         """

@@ -1,4 +1,4 @@
-"""Writes checkpoints beside the training: a snapshot between two steps, the files in a thread."""
+"""Writes checkpoints while training runs: a snapshot between two steps, the files in a thread."""
 
 from __future__ import annotations
 
@@ -30,12 +30,13 @@ if TYPE_CHECKING:
 
 
 class CheckpointWriter:
-    """Decides when a checkpoint is due, takes it and writes it while training goes on.
+    """Decides when a checkpoint is due, takes its snapshot, and writes it while training continues.
 
-    One is written at a time; one that falls due meanwhile is skipped. A checkpoint that cannot be
-    written is reported once, and those before it stay; only the last of a run must succeed.
+    It writes one checkpoint at a time; one that falls due meanwhile is skipped. A checkpoint that
+    cannot be written is reported once, and earlier ones stay; only the last one of a run must
+    succeed.
 
-    All methods are for the thread that trains.
+    Only the training thread may call the methods.
     """
 
     def __init__(
@@ -47,16 +48,17 @@ class CheckpointWriter:
         report: Callable[[str], None],
         ranks: Ranks = LONE,
     ) -> None:
-        """Writes nothing yet.
+        """Stores its arguments; writes nothing yet.
 
         Args:
-            directory: where checkpoints go; nobody else writes there.
-            config: when and how.
-            model: its tables and weights are written.
+            directory: where checkpoints go; no other process writes there.
+            config: when and how to write.
+            model: checkpoints hold its tables and weights.
             optimizer: the Keras optimizer of the dense part, built.
-            report: gets a line for each checkpoint that is skipped or fails.
-            ranks: that train as one. With several, `begin` and `finish` are collectives, and what
-                `report` returns must reach all ranks by `receive` after each step.
+            report: called with a line for each checkpoint that is skipped or fails.
+            ranks: the ranks that train the model. With several, `begin` and `finish` are
+                collectives, and the results of `report` must reach all ranks by `receive` after
+                each step.
         """
         self._directory = directory
         self._config = config
@@ -66,50 +68,50 @@ class CheckpointWriter:
         self._ranks = ranks
         self._running: Write | None = None
         self._outcomes: list[Outcome] = []
-        self._skipped_for = -1  # the step whose writing made another be skipped
+        self._skipped_for = -1  # the step whose write caused a skip
         self._begun = time.monotonic()
         self._saved: int | None = None  # the step of the newest good checkpoint
         self._chain: list[tuple[str, str]] = []  # (name, seal) of what an increment builds on
         self._lineage = Lineage().started(0)
 
     def continue_from(self, position: Position, lineage: Lineage) -> None:
-        """Says that the run stands where its newest good checkpoint is, just restored.
+        """Notes that the run continues from its newest good checkpoint, just restored.
 
-        The next one will be full: which rows change is noted from a checkpoint that this process
+        The next checkpoint is full: this process tracks changed rows only since checkpoints that it
         has written itself.
 
         Args:
-            position: of that checkpoint.
-            lineage: its.
+            position: position of that checkpoint.
+            lineage: lineage of that checkpoint.
         """
         self._saved = position.step
         self._lineage = lineage.started(position.step)
 
     def start_from(self, step: int, lineage: Lineage) -> None:
-        """Notes that the run starts from a checkpoint of another run; it has none of its own yet.
+        """Notes that the run starts from a checkpoint of another run, and has none of its own yet.
 
         Args:
-            step: of that checkpoint.
-            lineage: its; empty: rows of before were dropped.
+            step: step of that checkpoint.
+            lineage: lineage of that checkpoint; empty: rows were dropped.
         """
         self._lineage = lineage.started(step)
 
     def due(self, step: int) -> bool:
-        """Returns whether a checkpoint shall be taken after this step."""
+        """Returns whether a checkpoint is due after this step."""
         seconds = self._config.every_seconds
         return step % self._config.every_steps == 0 or (
             seconds is not None and time.monotonic() - self._begun >= seconds
         )
 
     def report(self) -> dict[str, Any] | None:
-        """Returns what this rank sends the others about the writing, as a JSON value."""
+        """Returns this rank's report to the others about the write, as a JSON value."""
         return None if self._running is None else self._running.report()
 
     def receive(self, reports: list[Any]) -> None:
-        """Takes the reports of all ranks after a step.
+        """Receives the reports of all ranks after a step.
 
         Args:
-            reports: what `report` returned on each rank.
+            reports: the results of `report` on each rank.
         """
         if self._running is not None:
             self._running.receive(reports)
@@ -118,8 +120,8 @@ class CheckpointWriter:
         """Takes a checkpoint and returns while it is being written, or skips it.
 
         Args:
-            position: where the run stands.
-            metrics: returns those of the epoch so far.
+            position: position of the run.
+            metrics: returns the metrics of the epoch so far.
         """
         self._collect()
         if self._running is not None:
@@ -132,12 +134,12 @@ class CheckpointWriter:
     def begin_best(self, best: Best, position: Position, metrics: Callable[[], Arrays]) -> None:
         """Takes the checkpoint of the best validation so far; it is never skipped.
 
-        It is noted as the best once it is on the disk; until then the one before stays.
+        It is recorded as the best once it is on the disk; until then the previous best one stays.
 
         Args:
-            best: of this step.
-            position: where the run stands.
-            metrics: returns those of the epoch so far.
+            best: the validation of this step.
+            position: position of the run.
+            metrics: returns the metrics of the epoch so far.
         """
         self._collect()
         self._directory.awaited_best = best
@@ -152,16 +154,16 @@ class CheckpointWriter:
                 self._wait()
 
     def outcomes(self) -> list[Outcome]:
-        """Returns what became of checkpoints since the last call."""
+        """Returns the outcomes of checkpoints since the last call."""
         self._collect()
         found, self._outcomes = self._outcomes, []
         return found
 
     def finish(self, position: Position, metrics: Callable[[], Arrays]) -> None:
-        """Waits for the checkpoint that is being written, then writes that of `position`.
+        """Waits for the checkpoint that is being written, then writes one at `position`.
 
         Raises:
-            HotrowError: it cannot be written; those before it stay.
+            HotrowError: it cannot be written; earlier ones stay.
         """
         self._wait()
         if self._saved == position.step:
@@ -178,10 +180,10 @@ class CheckpointWriter:
         self._wait()
 
     def close(self, abandon: bool = False) -> None:
-        """Ends the writing.
+        """Ends the write.
 
         Args:
-            abandon: give up the checkpoint that is being written instead of waiting for it.
+            abandon: abandon the checkpoint that is being written instead of waiting for it.
         """
         if self._running is not None:
             self._running.close(abandon)
@@ -213,22 +215,22 @@ class CheckpointWriter:
             )
         except HotrowError as err:
             if not err.on_all_ranks:
-                raise  # the ranks end: no failure of this checkpoint alone
+                raise  # all ranks end: not only this checkpoint failed
             self._failed(Outcome(position, kind, 0, 0.0, 0.0, err), last)
         self._begun = time.monotonic()
 
     def _kind(self) -> tuple[str, list[tuple[str, str]]]:
-        """Returns what the next checkpoint is, and what it builds on; the same on all ranks."""
+        """Returns the next checkpoint's kind, and what it builds on; the same on all ranks."""
         below = self._chain
         if not 0 < len(below) < self._config.full_every:
             return FULL, []
-        # One rank looks: what each finds on the disk at this moment may differ.
+        # One rank decides: the ranks may see different files on the disk at this moment.
         kind = self._kind_on(below) if self._ranks.is_first else None
         kind = of_first(self._ranks, "kind of the checkpoint", kind)
         return (INCREMENT, below) if kind == INCREMENT else (FULL, [])
 
     def _kind_on(self, below: list[tuple[str, str]]) -> str:
-        """Returns what the next checkpoint is; an increment builds on what is there unchanged."""
+        """Returns the next checkpoint's kind; an increment needs unchanged checkpoints below it."""
         for name, seal in below:
             try:
                 found = seal_of(read_manifest(self._directory.path / name))
@@ -251,13 +253,13 @@ class CheckpointWriter:
             self._wait()
 
     def _wait(self) -> None:
-        """Waits for the checkpoint that is being written, if any, and takes its outcome."""
+        """Waits for the checkpoint that is being written, if any, and stores its outcome."""
         write = self._running
         if write is None:
             return
         begin = time.monotonic()
         write.wait()
-        self._running = None  # after the wait, which a second Ctrl-C may leave
+        self._running = None  # after the wait: a second Ctrl-C may interrupt it
         waited = time.monotonic() - begin if not self._config.asynchronous else 0.0
         outcome = write.outcome(waited)
         if outcome is not None:

@@ -1,4 +1,4 @@
-"""Cutting and joining rows as a file has them."""
+"""Cuts and joins rows in the Arrow form of a file."""
 
 from __future__ import annotations
 

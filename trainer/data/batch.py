@@ -51,14 +51,14 @@ class Keys:
 
 @dataclass(frozen=True, eq=False)
 class RawBatch:
-    """Rows as they stand in a file: what a client sends to a server, before any hashing.
+    """Rows in the form of a file, which clients also send to a server, before any hashing.
 
     Attributes:
         arrays: column name -> values; strings may be an Arrow array, so that encoding needs no
-            Python object per value.  Read `columns` for plain numpy.
+            Python object per value. `columns` gives plain numpy.
         labels: float32 [B] of 0 and 1, or None when the file has no labels.
         size: B.
-        weights: float32 [B], what each row counts for; None: each counts 1.
+        weights: float32 [B], the weight of each row; None: each weighs 1.
     """
 
     arrays: Mapping[str, pa.Array | npt.NDArray[Any] | Ragged]
@@ -68,7 +68,7 @@ class RawBatch:
 
     @cached_property
     def columns(self) -> dict[str, Values]:
-        """The columns as numpy, made once on first use.
+        """The columns as numpy, converted on first use.
 
         Numbers are float32 [B] with NaN where a value is missing; integers int64 [B]; strings an
         object array [B] of `bytes`, `b""` where missing; lists of ids or texts a `Ragged`.
@@ -96,14 +96,15 @@ class RawBatch:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Rows ready for a model.
+    """Rows in the form of a model's input.
 
     Attributes:
         dense: float32 [B, n_dense] in the order of the dense columns; NaN where missing.
         sparse: column name -> its keys.
         labels: float32 [B] of 0 and 1, or None when the file has no labels.
-        global_rows: rows of the batch of all ranks that these are a part of; None: these are all.
-        weights: float32 [B], what each row counts for; None: each counts 1.
+        global_rows: number of rows in the batch of all ranks, if these rows are a part of it; None:
+            these are all.
+        weights: float32 [B], the weight of each row; None: each weighs 1.
     """
 
     dense: Floats
@@ -119,7 +120,7 @@ class Batch:
 
     @property
     def global_size(self) -> int:
-        """Rows of the batch of all ranks."""
+        """Number of rows in the batch of all ranks."""
         return self.size if self.global_rows is None else self.global_rows
 
 

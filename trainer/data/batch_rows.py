@@ -1,4 +1,4 @@
-"""Cutting, joining and picking the rows of encoded batches."""
+"""Cuts and joins encoded batches, and selects their rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which columns a reader must deliver, and as what."""
+"""The columns that a reader must deliver, and their kinds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MISSING_KEY = -(2**63)
 
 
 class ColumnKind(Enum):
-    """What the values of a column are, in the file and in a `RawBatch`."""
+    """The kind of a column's values, in the file and in a `RawBatch`."""
 
     NUMBER = "number"
     """float32 [B]; empty or `nan` is missing, NaN."""
@@ -42,8 +42,8 @@ class Column:
 
     Attributes:
         name: the column's name in the file.
-        kind: what its values are.
-        separator: what stands between the values of a text; None: it is one value.
+        kind: the kind of its values.
+        separator: the separator between the values of a text; None: a text is one value.
     """
 
     name: str

@@ -22,26 +22,26 @@ from hotrow.trainer.data.regroup import regroup
 
 
 class Source(Protocol):
-    """What a format must offer: its rows as Arrow record batches."""
+    """The interface of a format: it yields its rows as Arrow record batches."""
 
     @property
     def unit(self) -> str:
-        """What a row is counted as in messages: "line" or "row"."""
+        """The word for a row in messages: "line" or "row"."""
 
     @property
     def label(self) -> str | None:
         """The label's column in the record batches, None when there are no labels."""
 
     def record_batches(self, log: MalformedLog, share: ReadShare) -> Iterator[pa.RecordBatch]:
-        """Yields the legal rows, gives the others to `log`, and keeps `share` up to date."""
+        """Yields the legal rows, passes the others to `log`, and keeps `share` up to date."""
 
 
 class DataFile:
-    """A data file that was found, with the columns to read from it.
+    """An existing data file, with the columns to read from it.
 
     Attributes:
         path: the file.
-        columns: what is read, in order.
+        columns: the columns to read, in order.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class DataFile:
 
     @property
     def read_share(self) -> float:
-        """How much of the file the newest pass has read, in [0, 1]: of text, its bytes on disk."""
+        """Share of the file that the newest pass has read, in [0, 1]; for text, bytes on disk."""
         return self._share.value
 
     def record_batches(self) -> Iterator[pa.RecordBatch]:
@@ -103,7 +103,7 @@ class DataFile:
 
         Args:
             batch_size: B, at least 1.
-            limit: stop after so many rows; None reads all.
+            limit: stop after this many rows; None reads all.
 
         Raises:
             InvalidArgumentError: `batch_size` or `limit` is below 1.

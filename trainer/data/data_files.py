@@ -30,9 +30,9 @@ class DataFiles:
         """Opens the files.
 
         Args:
-            paths: of the files, all with labels.
+            paths: the files, all with labels.
             data: their format.
-            features: what is read.
+            features: the features to read.
 
         Raises:
             NotFoundError, InvalidArgumentError, DataError: as `open_data`.

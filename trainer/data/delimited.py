@@ -1,8 +1,8 @@
 """Rows of delimited text (Criteo TSV, CSV) from blocks of lines, by Arrow's CSV parser.
 
-Two paths give the same rows: the fast one lets Arrow convert while it parses and is dropped for
-a block as soon as anything in it is wrong; the slow one reads text, converts column by column
-and finds every bad line and value.
+Two paths give the same rows. The fast one lets Arrow convert while it parses. A block with any
+error goes to the slow one, which reads text, converts column by column and finds every bad line and
+value.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ class DelimitedSource:
 
 
 def convert(text: pa.Array, column: Column) -> tuple[pa.Array, Bools, str]:
-    """Returns a column's values [B], bool [B] where they are bad, and what was expected."""
+    """Returns a column's values [B], bool [B] where they are bad, and the legal values as text."""
     if column.kind is ColumnKind.NUMBER:
         return *text_values.to_numbers(text), _EXPECTED[column.kind]
     if column.kind is ColumnKind.WEIGHT:
@@ -245,7 +245,7 @@ def convert(text: pa.Array, column: Column) -> tuple[pa.Array, Bools, str]:
 
 
 def first_wrong(raw: pa.RecordBatch, wrong: list[tuple[str, Bools, str]], row: int) -> str:
-    """Returns what is wrong with a row: its first bad column, the text and what is expected."""
+    """Returns the error text of a row: its first bad column, the text and the legal values."""
     name, expected = next((name, expected) for name, bad, expected in wrong if bad[row])
     text = raw.column(name).slice(row, 1).cast(pa.binary())[0].as_py()
     return f"{name} is {shown(_decode(text))}, not {expected}"

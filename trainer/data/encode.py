@@ -1,4 +1,4 @@
-"""`encode`: from the columns of a file to the keys of a model.
+"""`encode`: converts the columns of a file to the keys of a model.
 
 The rules, which an exported graph repeats with TensorFlow's ops:
 
@@ -81,7 +81,7 @@ def _keys(raw: RawBatch, column: SparseColumn) -> Keys:
         if column.hash:
             parts, row_splits = split_parts(text, column.separator)
             return Keys(fingerprint_keys(parts, column.key_prefix), row_splits)
-        # Blanks around an integer mean nothing, those inside a text do.
+        # Blanks around an integer are ignored; blanks inside a text are not.
         text = pc.replace_substring(text, " ", "")
         parts, row_splits = split_parts(text, column.separator)
         return Keys(pc.cast(parts, pa.int64()).to_numpy(), row_splits)

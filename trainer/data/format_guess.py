@@ -1,4 +1,4 @@
-"""The format of a data file by its name."""
+"""The format of a data file, guessed from its name."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _COMPRESSED = (".gz", ".zst", ".bz2")
 
 
 def guess_format(path: str | Path) -> Format:
-    """Returns the format that a file's name promises; a suffix of compression does not count.
+    """Returns the format that a file's name implies; a suffix of compression is ignored.
 
     Raises:
-        InvalidArgumentError: the name promises none.
+        InvalidArgumentError: the name implies no format.
     """
     name = Path(path)
     if name.suffix in _COMPRESSED:

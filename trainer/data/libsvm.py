@@ -30,9 +30,9 @@ class LibsvmSource:
 
     Attributes:
         path: the file.
-        column: the name to give the ids.
-        label: the name to give the labels, or None: lines start with the first id.
-        weights: deliver the values as weights; otherwise they are checked and dropped.
+        column: name of the column of ids.
+        label: name of the column of labels, or None: lines start with the first id.
+        weights: read the values as weights; otherwise they are checked and dropped.
     """
 
     path: Path
@@ -71,7 +71,7 @@ class LibsvmSource:
             yield from self._legal(lines[half:], first_line + half, problems)
 
     def _convert(self, lines: list[bytes]) -> pa.RecordBatch | None:
-        """Returns the rows of lines, None when one of them is malformed; blank lines are none."""
+        """Returns the rows of lines, None when one line is malformed; blank lines give no row."""
         try:
             text = pa.array(lines, type=pa.string())
         except pa.ArrowInvalid:  # not UTF-8

@@ -14,7 +14,7 @@ from hotrow.errors import HotrowError, NotFoundError
 from hotrow.trainer.data.errors import DataError
 from hotrow.trainer.data.read_share import ReadShare
 
-BLOCK_BYTES = 2 << 20  # a block and its columns stay in the cache of a core
+BLOCK_BYTES = 2 << 20  # a block and its columns fit in a core's cache
 MAX_LINE_BYTES = 64 << 20
 
 _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2"}
@@ -51,12 +51,12 @@ def line_blocks(
 
     Args:
         path: the file.
-        skip_lines: how many lines to leave out.
-        block_bytes: of text in a block.
-        share: is kept up to date.
+        skip_lines: number of lines to skip.
+        block_bytes: approximate bytes of text in a block.
+        share: updated with the share of the file that was read.
 
     Raises:
-        NotFoundError: there is no such file.
+        NotFoundError: the file does not exist.
         DataError: it cannot be read, its compression is damaged or cut off, or a line is longer
             than `MAX_LINE_BYTES`.
     """
@@ -86,11 +86,11 @@ def first_line(path: Path) -> str:
 
 
 def expected_lines(path: Path, read_bytes: int = 4 * BLOCK_BYTES) -> float:
-    """Returns about how many lines a file has, from its beginning and its size; small ones exactly.
+    """Returns about how many lines a file has, from its beginning and size; exact for small files.
 
     Args:
         path: the file.
-        read_bytes: of text to look at.
+        read_bytes: bytes of text to read.
 
     Raises:
         NotFoundError, DataError: as `line_blocks`.
@@ -101,7 +101,7 @@ def expected_lines(path: Path, read_bytes: int = 4 * BLOCK_BYTES) -> float:
             lines += chunk.count(b"\n")
             size += len(chunk)
             if size >= read_bytes:
-                # Decompression has read as far as this, and a buffer more.
+                # The decompressor has read up to here, and one buffer more.
                 return max(float(lines * file.size() / file.tell()), float(lines))
     return float(lines)
 
@@ -138,7 +138,7 @@ def _chunks(path: Path, block_bytes: int, share: ReadShare | None) -> Iterator[b
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[tuple[pa.OSFile, pa.NativeFile]]:
-    """Opens a file; yields it, and its text, which is the same unless it is compressed."""
+    """Opens a file; yields it and its text, which is the file itself unless it is compressed."""
     try:
         compression = _compression(path)
         with pa.OSFile(str(path)) as file:
@@ -157,10 +157,10 @@ def _opened(path: Path) -> Iterator[tuple[pa.OSFile, pa.NativeFile]]:
 
 
 def _compression(path: Path) -> str | None:
-    """Returns the compression of a file by its first bytes, None for a plain one.
+    """Returns the compression of a file by its first bytes; None: not compressed.
 
     Raises:
-        DataError: the name promises a compression that the content does not have.
+        DataError: the name implies a compression that the content does not have.
     """
     with path.open("rb") as file:
         head = file.read(4)

@@ -1,4 +1,4 @@
-"""`with_list_columns`: which columns of a run are lists, as its training file says."""
+"""`with_list_columns`: the list columns of a run, as stored in its training file."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from hotrow.trainer.data.parquet_lists import is_list
 def with_list_columns(config: RunConfig, path: Path | None = None) -> RunConfig:
     """Returns `config` with `lists: true` for the columns that a data file stores as lists.
 
-    A model must know before it reads a row which columns have any number of values. Only a
-    Parquet file says. A group with lists and other columns is split, its columns stay in order.
+    A model needs to know, before it reads a row, which columns have any number of values. Only a
+    Parquet file stores that. A group with list columns and others is split; its columns stay in
+    order.
 
     Args:
-        config: of a run.
+        config: the run's configuration.
         path: the file; None: the first training file.
 
     Raises:
         NotFoundError, DataError: the file is missing or damaged.
-        InvalidArgumentError: an option of the group does not go with lists.
+        InvalidArgumentError: an option of the group is not allowed for lists.
     """
     path = each_path(config.data.train)[0] if path is None else path
     if config.data.format == "libsvm" or not is_parquet(path):
@@ -41,7 +42,7 @@ def with_list_columns(config: RunConfig, path: Path | None = None) -> RunConfig:
 
 
 def _parts(group: SparseGroup, lists: Collection[str]) -> Iterator[dict[str, Any]]:
-    """Yields the settings of a group, or of each run of its columns that are lists or are not."""
+    """Yields the settings of a group, split between its list columns and other columns."""
     settings = group.model_dump()
     if group.lists is not None or group.separator is not None:
         yield settings

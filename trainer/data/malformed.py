@@ -1,4 +1,4 @@
-"""What happens to lines that cannot be read: fail at the first one, or skip and count them."""
+"""Lines that cannot be read: fail at the first one, or skip and count them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Malformed:
     """The lines that were skipped.
 
     Attributes:
-        count: how many.
+        count: number of lines.
         first_line: the number of the first of them; None: unknown.
         path: its file; None: unknown.
-        reason: what is wrong with it; None: unknown.
-        unit: what is counted: "line", or "row" in Parquet.
+        reason: why it is malformed; None: unknown.
+        unit: the counted unit: "line", or "row" in Parquet.
     """
 
     count: int = 0
@@ -37,7 +37,7 @@ class Malformed:
     unit: str = field(default="line", compare=False)
 
     def __str__(self) -> str:
-        """Returns how many there are, and which is the first and why; for a message."""
+        """Returns a message with the count, the first malformed line and the reason."""
         if not self.count:
             return f"no malformed {self.unit}s"
         several = f"{self.count:,} malformed {self.unit}{'s' if self.count > 1 else ''}"

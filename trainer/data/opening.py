@@ -1,4 +1,4 @@
-"""`open_data`: one door to every data file."""
+"""`open_data`: opens a data file of any format."""
 
 from __future__ import annotations
 
@@ -33,23 +33,24 @@ def open_data(
     columns: Sequence[Column] | None = None,
     require_labels: bool = False,
 ) -> DataFile:
-    """Opens a data file; its first line is read to check names and the number of fields.
+    """Opens a data file, and reads its first line to check names and the number of fields.
 
-    A file that is named `.parquet` or begins like Parquet is read as such with any format.
+    A file named `.parquet`, or with the magic of Parquet, is read as Parquet with any format.
 
     Args:
         path: the file: plain, gzip, zstd or bzip2 text, or Parquet.
         data: format and policy; its `train` and `valid` are not used.
         features: read the columns that these features need.
-        columns: read these instead, as a client does that knows a model's inputs.  With neither,
-            every column is read, as the kind of `default_columns` or of the stored type.
+        columns: read these columns instead, as a client with a model's inputs does. Without
+            `features` and `columns`, every column is read, as the kind of `default_columns` or of
+            the stored type.
         require_labels: refuse a file without labels; otherwise such a file gives `labels=None`.
-            With `features` the weights of rows are read, too, if `data` names a column of them.
+            With `features` it also reads the weights of rows, if `data` names a column of them.
 
     Raises:
-        NotFoundError: there is no such file.
+        NotFoundError: the file does not exist.
         InvalidArgumentError: a column is not in the file.
-        DataError: the file is empty or unreadable, or has no labels and must have.
+        DataError: the file is empty or unreadable, or lacks required labels.
     """
     path = Path(path)
     chosen: tuple[Column, ...] | None = None
@@ -135,7 +136,7 @@ def _text_source(
 
 
 def _names(path: Path, data: DataConfig, require_labels: bool) -> list[str]:
-    """Returns the names of a file's fields, the label among them if the file has labels."""
+    """Returns the names of a file's fields, including the label if the file has labels."""
     line = first_line(path)
     if data.format == "libsvm":
         words = line.split()

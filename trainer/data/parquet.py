@@ -1,4 +1,4 @@
-"""Rows of a Parquet file, as `platform data convert` writes them, and the writing of it."""
+"""Reads the rows of a Parquet file, and writes Parquet for `platform data convert`."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ ROW_GROUP_ROWS = 262_144
 class ParquetSource:
     """A Parquet file and what to read from it; attributes as in `DelimitedSource`.
 
-    Columns may be stored as text, as numbers, or as lists of them; each is converted to the kind
-    asked for.
+    Columns may be stored as text, numbers, or lists of them; each is converted to the requested
+    kind.
     """
 
     path: Path
@@ -103,7 +103,7 @@ class ParquetSource:
 
 
 def is_parquet(path: Path) -> bool:
-    """Returns whether a file is named or begins like Parquet; False if there is none."""
+    """Returns whether a file has Parquet's name or magic; False if it does not exist."""
     if path.suffix == ".parquet":
         return True
     try:

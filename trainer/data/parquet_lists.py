@@ -26,7 +26,7 @@ def read_lists(stored: pa.Array, kind: ColumnKind) -> tuple[pa.ListArray, Bools]
     A null list is an empty one. Null values and empty texts are dropped.
 
     Args:
-        stored: lists, large lists or lists of fixed size [B] of any type that casts to text.
+        stored: lists, large lists or fixed-size lists [B] of a type that casts to text.
         kind: `IDS` for int64, `TEXTS` for string.
     """
     lengths = pc.list_value_length(stored).fill_null(0).to_numpy().astype(np.int64)
@@ -48,14 +48,14 @@ def float_lists(stored: pa.Array) -> pa.ListArray:
 
 
 def as_text(values: pa.Array) -> pa.Array:
-    """Returns values as text, "" where null; whole floats lose nothing for the columns read."""
+    """Returns values as text, "" where null; whole floats stay exact in the columns read."""
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
     return pc.cast(values, pa.string()).fill_null("")
 
 
 def _converted(values: pa.Array, kind: ColumnKind) -> tuple[pa.Array, Bools]:
-    """Returns values [N], null where they are to be dropped, and bool [N] where they are bad."""
+    """Returns values [N], null where they are dropped, and bool [N] where they are malformed."""
     if kind is ColumnKind.IDS:
         if pa.types.is_signed_integer(values.type):
             return values.cast(pa.int64()), np.zeros(len(values), dtype=np.bool_)

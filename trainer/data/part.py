@@ -1,4 +1,4 @@
-"""`Part`: which rows of each batch one of several ranks takes."""
+"""`Part`: the rows of each batch that one of several ranks takes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hotrow.errors import InvalidArgumentError
 class Part:
     """Slice `rank` of `size` of each batch: rows [rank n / size, (rank + 1) n / size) of n.
 
-    The slices of all ranks, one after the other, are the batch; a short batch has empty ones.
+    The slices of all ranks in order are the batch; slices of a short batch may be empty.
     """
 
     rank: int = 0
@@ -24,7 +24,7 @@ class Part:
             )
 
     def of(self, rows: int) -> slice:
-        """Returns which rows of a batch of `rows` rows are this part."""
+        """Returns the slice of a batch of `rows` rows that is this part."""
         return slice(self.rank * rows // self.size, (self.rank + 1) * rows // self.size)
 
 

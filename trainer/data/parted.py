@@ -1,6 +1,6 @@
-"""One rank's rows of each batch, picked before they are encoded.
+"""One rank's rows of each batch, selected before they are encoded.
 
-The batches are those of one process. `W` rows of a window, `B` of a batch.
+The batches are the same as in one process. `W` rows of a window, `B` of a batch.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ Encode = Callable[[pa.RecordBatch], Batch]
 def part_in_order(
     rows: Iterable[pa.RecordBatch], batch_size: int, part: Part, encode: Encode
 ) -> Iterator[Batch]:
-    """Yields the part of each batch of rows that are taken in their order.
+    """Yields the part of each batch of rows in file order.
 
     Args:
-        rows: of the file, in pieces of any size.
+        rows: the file's rows, in pieces of any size.
         batch_size: B.
         part: which rows of a batch.
-        encode: makes a batch of rows; gets those of the part alone.
+        encode: makes a batch of rows; called with the rows of the part only.
     """
     batches = regroup(rows, batch_size, size=number_of_rows, cut=cut_rows, join=join_rows)
     for batch in batches:
@@ -39,16 +39,16 @@ def part_in_order(
 def part_of_shuffled(
     windows: Iterable[tuple[pa.RecordBatch, Ints]], batch_size: int, part: Part, encode: Encode
 ) -> Iterator[Batch]:
-    """Yields the part of each batch of rows that are taken in a given order.
+    """Yields the part of each batch of rows in a given order.
 
     Args:
-        windows: consecutive rows of the file, and which of them come in which order, int64 [W] or
-            fewer. A batch may begin in one window and end in another.
+        windows: consecutive rows of the file, and the order of those to take, int64 [W] or fewer. A
+            batch may begin in one window and end in another.
         batch_size: B.
         part: which rows of a batch.
-        encode: makes a batch of rows; gets those of the part alone.
+        encode: makes a batch of rows; called with the rows of the part only.
     """
-    begun: list[pa.RecordBatch] = []  # of a batch that the next window goes on with
+    begun: list[pa.RecordBatch] = []  # of a batch that continues in the next window
     begun_rows = 0
     for window, order in windows:
         missing = (batch_size - begun_rows) % batch_size
@@ -77,12 +77,12 @@ def _part_of(batch: pa.RecordBatch, part: Part, encode: Encode) -> Batch:
 def _parts_of_window(
     window: pa.RecordBatch, order: Ints, batch_size: int, part: Part, encode: Encode
 ) -> Iterator[Batch]:
-    """Yields the part of each batch that lies in a window as a whole."""
+    """Yields the part of each batch that lies entirely in a window."""
     rows = part.of(batch_size)
     own = order.reshape(-1, batch_size)[:, rows].reshape(-1)
     if not len(order):
         return
-    # Texts are read in the order of memory; keys and numbers are cheap to put in order after.
+    # Texts are read in memory order; keys and numbers are cheap to reorder afterwards.
     in_file = np.sort(own)
     encoded = take_rows(
         encode(window.take(pa.array(in_file))), np.searchsorted(in_file, own).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Pieces of any size into groups of one size."""
+"""Regroups pieces of any size into groups of one size."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def regroup(
     """Yields the rows of `pieces` in order, `rows` at a time; the last group may have fewer.
 
     Args:
-        pieces: anything that holds rows.
+        pieces: objects that hold rows.
         rows: rows of a group, at least 1.
-        size: the rows of a piece.
-        cut: rows `start` to `stop` of a piece.
-        join: several pieces (at least one) as one.
+        size: returns the number of rows in a piece.
+        cut: returns rows `start` to `stop` of a piece.
+        join: joins one or more pieces into one.
     """
     held: list[T] = []
     held_rows = 0

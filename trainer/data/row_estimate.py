@@ -1,4 +1,4 @@
-"""How long a data file is, without reading all of it."""
+"""Estimates the number of rows in a data file without reading all of it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from hotrow.trainer.data.parquet import is_parquet, parquet_rows
 
 
 def expected_rows(path: str | Path) -> float:
-    """Returns how many rows a data file has: of Parquet exactly, of lines about.
+    """Returns how many rows a data file has: exact for Parquet, an estimate for text.
 
     Args:
-        path: as `open_data` takes it.
+        path: as for `open_data`.
 
     Raises:
         NotFoundError, DataError: the file is missing or cannot be read.

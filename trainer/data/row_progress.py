@@ -1,4 +1,4 @@
-"""Shows how many rows are done, of how many, and the time left: a bar on a terminal, else lines."""
+"""Shows the number of rows done, the total and the time left: a bar on a terminal, else lines."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class RowProgress:
         """Starts at no rows.
 
         Args:
-            what: what is done to the rows, such as "generated".
-            total_rows: how many there will be; None: not known, or a bound of what `add` estimates
-                from the share of the file.
+            what: the operation on the rows, such as "generated".
+            total_rows: total number of rows; None: unknown. With `share` in `add`, an upper bound
+                of the estimated total.
             stream: where to write; None: standard error.
             line_seconds: time between two plain lines.
-            passing: the bar comes after a second and goes when the rows are done.
+            passing: the bar appears after a second and disappears when the rows are done.
             enabled: False: show nothing.
         """
         self._what = what
@@ -55,9 +55,9 @@ class RowProgress:
         """Counts `rows` more.
 
         Args:
-            rows: how many were done since the last call.
-            share: of the file that was read so far, in [0, 1]; shows about how many rows there
-                are. None: not known.
+            rows: number of rows done since the last call.
+            share: share of the file read so far, in [0, 1]; the total is estimated from it. None:
+                unknown.
         """
         self._rows += rows
         total = self._expected_rows(share)

@@ -1,4 +1,4 @@
-"""Columns to read against the types that a Parquet file stores."""
+"""Checks requested columns against the types that a Parquet file stores."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from hotrow.trainer.data.parquet_lists import is_list
 
 
 def stored_columns(schema: pa.Schema) -> tuple[Column, ...]:
-    """Returns the columns that can be read, each as the kind nearest to its stored type."""
+    """Returns the readable columns, each as the kind nearest to its stored type."""
     return tuple(
         Column(field.name, _kind(field.type)) for field in schema if _is_readable(field.type)
     )
 
 
 def require_fit(columns: Iterable[Column], schema: pa.Schema, path: Path) -> None:
-    """Checks that columns can be read as what they are asked for from a Parquet file with them.
+    """Checks that a Parquet file can deliver columns as the requested kinds.
 
     Raises:
-        InvalidArgumentError: a column is stored as lists and one value a row is asked for, or the
+        InvalidArgumentError: a column is stored as lists but one value a row is requested, or the
             other way round; or its type cannot be read.
     """
     for column in columns:

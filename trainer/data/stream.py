@@ -1,4 +1,4 @@
-"""`BatchStream`: the batches of one epoch, in the file's order or shuffled, from any of them on."""
+"""`BatchStream`: the batches of one epoch, in file order or shuffled, from any batch on."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class BatchStream:
     Shuffling works on windows of `config.train.shuffle_buffer` consecutive rows, each permuted by
     (seed, epoch, number of the window).  A file that fits one window is thereby mixed as a whole;
     a longer one keeps its rough order.  Batch `i` depends only on the file, the configuration,
-    seed and epoch, so a run resumes by `start_batch` with the batches it would have seen.
+    seed and epoch. So a resumed run gets the batches that it would have seen, by `start_batch`.
 
-    One window of encoded rows is held in memory, and a second one while it is gathered.
+    One window of encoded rows is in memory, and a second one while it is read.
 
-    With a part, the batches are the same, and of each only the rows of the part are encoded and
-    yielded; the window is held as the file has it.
+    With a part, the batches are the same, but only the part's rows of each are encoded and yielded;
+    the window then holds the rows in their file form.
     """
 
     def __init__(
@@ -50,15 +50,15 @@ class BatchStream:
         """Opens the file.
 
         Args:
-            path: a data file with labels, or several: the rows of one after those of the other.
+            path: a data file with labels, or several, which are read one after the other.
             config: its sections data, features and train are used.
             shuffle_seed: seed of the order, at least 0; None keeps the file's order.
-            start_batch: the first batch to yield; those before are read but not encoded.
-            epoch: at least 0; another epoch is another order.
+            start_batch: the first batch to yield; earlier ones are read but not encoded.
+            epoch: at least 0; another epoch has another order.
             batch_size: rows of a batch; None takes `config.data.batch_size`.
-            drop_last: leave out a last batch with fewer rows.
-            limit: read only so many rows of the file; None reads all.
-            part: the rows of each batch to yield; batches may be empty then.
+            drop_last: skip a last batch with fewer rows.
+            limit: read only this many rows of the file; None reads all.
+            part: the rows of each batch to yield; these may be none.
 
         Raises:
             InvalidArgumentError: an argument is out of its range, or a column is not in the file.

@@ -1,4 +1,4 @@
-"""`summarize`: what a data file holds, column by column."""
+"""`summarize`: the contents of a data file, column by column."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ MERGE_AFTER_VALUES = 1_000_000
 
 @dataclass(frozen=True)
 class ColumnSummary:
-    """What a column holds.
+    """The contents of a column.
 
     Attributes:
         name: its name.
-        kind: "number", "integer", "text", "integers", "ids" or "texts"; of a text column whose
-            values all are numbers or integers: that.
+        kind: "number", "integer", "text", "integers", "ids" or "texts"; a text column whose values
+            are all numbers or integers has that kind.
         missing_share: share of all rows without a value.
-        distinct: number of distinct values in the rows counted, missing ones not among them.
+        distinct: number of distinct values in the counted rows, without missing ones.
         top: the most frequent of them with their counts, the most frequent first.
-        mean: of a number's values in all rows; of a list, how many a row has; None for a text.
-        low, high: the least and the greatest of a number's values in all rows.
-        number_share: share of a text's values that are numbers, in the rows counted.
-        separator: what seems to separate several values of a text.
+        mean: for numbers, the mean of all rows; for a list, the mean number of values a row; None
+            for a text.
+        low, high: the smallest and the largest number in all rows.
+        number_share: share of a text's values that are numbers, in the counted rows.
+        separator: the probable separator between several values of a text.
     """
 
     name: str
@@ -49,12 +50,12 @@ class ColumnSummary:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a data file holds.
+    """The contents of a data file.
 
     Attributes:
         path: the file.
-        rows: legal rows.
-        counted_rows: the first so many rows were looked at for distinct and top values.
+        rows: number of legal rows.
+        counted_rows: number of first rows in which distinct and top values were counted.
         malformed: the lines that are not legal.
         label_rate: share of label 1; None without labels.
         columns: one summary a column, in the file's order.
@@ -85,15 +86,15 @@ def summarize(
     *,
     typed: bool = True,
 ) -> Summary:
-    """Reads a file once and returns what it holds.
+    """Reads a file once and returns its summary.
 
     Args:
-        file: the file; its malformed policy applies.
-        counted_rows: distinct and top values are exact for so many first rows, at least 1; memory
+        file: the file; its policy for malformed lines applies.
+        counted_rows: distinct and top values are exact for this many first rows, at least 1; memory
             grows with the distinct values among them.
-        top: how many top values to keep.
+        top: number of top values to keep.
         on_rows: called with the number of rows just read.
-        typed: False: text columns may hold numbers, as those of a CSV do; find out which.
+        typed: False: text columns may hold numbers, as in a CSV; detect them.
 
     Raises:
         DataError: as `DataFile.record_batches`.
@@ -119,7 +120,7 @@ def summarize(
 
 
 class _Collector:
-    """Gathers the statistics of one column."""
+    """Collects the statistics of one column."""
 
     def __init__(self, column: Column, typed: bool) -> None:
         self.column = column
@@ -128,12 +129,12 @@ class _Collector:
         self._uncombined = 0
         self._kind = column.kind
         if column.kind is ColumnKind.TEXT and not typed:
-            self._kind = ColumnKind.INTEGER  # until a value is none
+            self._kind = ColumnKind.INTEGER  # until a value is not an integer
         self._numbers = NumberStatistics()
-        self._values = 0  # of lists
+        self._values = 0  # in lists
 
     def add(self, values: pa.Array, counted: pa.Array) -> None:
-        """Adds values; those of `counted` enter the distinct and top values."""
+        """Adds values; the `counted` ones enter the distinct and top values."""
         if self._kind in LISTS:
             lengths = np.diff(values.offsets.to_numpy())
             self._missing += int(np.sum(lengths == 0))
@@ -179,7 +180,7 @@ class _Collector:
         )
 
     def _add_numbers(self, present: pa.Array) -> None:
-        """Adds to the statistics of numbers; a text that is none ends them."""
+        """Adds to the statistics of numbers; a text that is no number ends them."""
         if self._kind is ColumnKind.INTEGER:
             try:
                 self._numbers.add(present.cast(pa.int64()))

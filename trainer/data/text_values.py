@@ -1,4 +1,4 @@
-"""Text to numbers, with the rows that are none: the slow, exact path of the readers.
+"""Converts text to numbers and marks bad rows: the slow, exact path of the readers.
 
 Every function takes an Arrow string array [B] and returns the converted array [B] and a bool
 array [B] that is true where the text is not legal (the converted value there is null).  Blanks
@@ -25,7 +25,7 @@ def to_numbers(text: pa.Array) -> tuple[pa.Array, Bools]:
 
 
 def to_weights(text: pa.Array) -> tuple[pa.Array, Bools]:
-    """Returns float32 [B]; what is empty, negative or not finite is not legal."""
+    """Returns float32 [B]; an empty, negative or non-finite weight is not legal."""
     values, bad = to_numbers(text)
     # NaN and null compare false.
     legal = pc.greater_equal(values, 0.0).fill_null(False).to_numpy(zero_copy_only=False)
@@ -85,7 +85,7 @@ def _null_where(values: pa.Array, mask: Bools) -> pa.Array:
 
 
 def _cast(text: pa.Array, target: pa.DataType) -> tuple[pa.Array, Bools]:
-    """Casts what can be cast; finds the rest by bisection, so few bad rows cost little."""
+    """Casts values; finds those that fail by bisection, so few bad rows cost little."""
     bad = np.zeros(len(text), dtype=np.bool_)
 
     def convert(part: pa.Array, start: int) -> list[pa.Array]:

@@ -1,4 +1,4 @@
-"""What the values of a column look like: range, numbers among texts, several in one text."""
+"""Statistics of a column's values: range, share of numbers among texts, separator."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class NumberStatistics:
     """Sum and range of numbers, piece by piece.
 
     Attributes:
-        total: their sum.
-        low, high: the least and the greatest; None: there are none.
+        total: the sum.
+        low, high: the smallest and the largest; None: no numbers.
     """
 
     def __init__(self) -> None:
@@ -46,9 +46,9 @@ def number_share(counts: pa.Table) -> float:
 
 
 def separator_of(counts: pa.Table) -> str | None:
-    """Returns what separates several values of a text, None if nothing seems to.
+    """Returns the separator of texts with several values; None if there seems to be none.
 
-    At least a fifth of the texts hold it, and it cuts them into at most half as many distinct
+    At least a fifth of the texts contain it, and it cuts them into at most half as many distinct
     values as there are distinct texts.
     """
     for separator in _SEPARATORS:

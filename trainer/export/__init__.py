@@ -66,7 +66,7 @@ def export_version_changes(
     report: Callable[[str], None] = lambda line: None,
     committed: Callable[[CutRecord], None] = lambda cut: None,
 ) -> ExportedChanges:
-    """Brings what has changed to the servers of a version; see `write_changes`."""
+    """Exports changes to the servers of a version; see `write_changes`."""
     return write_changes(
         *_parts_of(model),
         base,

@@ -1,4 +1,4 @@
-"""The columns of a request, turned into the inputs of a model inside the exported graph.
+"""Converts the columns of a request to the inputs of a model, inside the exported graph.
 
 The rules are those of `hotrow.trainer.data.encode`, written with stock TensorFlow ops. B rows,
 N keys.
@@ -22,13 +22,13 @@ WEIGHTS = "weights"
 
 @dataclass(frozen=True)
 class RaggedColumn:
-    """A column with any number of values a row, which a request sends as flat tensors.
+    """A column with any number of values a row; a request sends it as flat tensors.
 
     Attributes:
-        name: of its input with [N] values: int64 keys, or strings that are hashed.
-        splits: of its input with int64 [B + 1] row splits.
-        weights: of its input with float32 [N] weights; None: every key weighs 1.
-        dtype: of its values.
+        name: name of the input with [N] values: int64 keys, or strings that are hashed.
+        splits: name of the input with int64 [B + 1] row splits.
+        weights: name of the input with float32 [N] weights; None: every key weighs 1.
+        dtype: type of the values.
     """
 
     name: str
@@ -38,7 +38,7 @@ class RaggedColumn:
 
 
 class RawInputs:
-    """The inputs of the signatures of a configuration, and what becomes of them."""
+    """The inputs of the signatures of a configuration, and their conversion."""
 
     def __init__(self, config: RunConfig) -> None:
         """Derives the inputs from the columns of `config`."""
@@ -77,7 +77,7 @@ class RawInputs:
         return specs
 
     def parse_examples(self, serialized: tf.Tensor) -> dict[str, Any]:
-        """Returns the named inputs of string [B] serialized tf.Examples; absent is missing.
+        """Returns the named inputs of string [B] serialized tf.Examples; absent means missing.
 
         A ragged column is a feature with any number of int64 or bytes values, its weights the
         float feature `<column>_weights`.
@@ -102,7 +102,7 @@ class RawInputs:
         return dict(parsed)
 
     def model_inputs(self, named: dict[str, Any]) -> ModelInputs:
-        """Returns what `hotrow.trainer.model_inputs` makes of the same rows."""
+        """Returns the same inputs that `hotrow.trainer.model_inputs` makes of these rows."""
         sparse: dict[str, Any] = {}
         weights: dict[str, Any] = {}
         for column in self._sparse:
@@ -141,7 +141,7 @@ def _dtype(column: SparseColumn) -> tf.DType:
 def _keys(column: SparseColumn, values: tf.Tensor) -> Any:
     if column.boundaries is not None:
         bounds = tf.constant(column.boundaries, tf.float32)
-        # Denormals are 0 as in the reader: whether a thread of TensorFlow flushes them varies.
+        # Denormals are 0 as in the reader: some threads of TensorFlow flush them, others do not.
         flushed = tf.where(tf.abs(values) < 2.0**-126, 0.0, values)
         bucket = tf.searchsorted(bounds, flushed, side="right", out_type=tf.int64)
         missing = tf.constant(MISSING_BUCKET, tf.int64)
@@ -159,7 +159,7 @@ def _keys(column: SparseColumn, values: tf.Tensor) -> Any:
 
 
 def _hashed_parts(column: SparseColumn, parts: tf.RaggedTensor) -> tf.RaggedTensor:
-    """Returns the keys of strings of any number a row; empty ones are dropped."""
+    """Returns the keys of any number of strings a row; empty strings are dropped."""
     parts = tf.ragged.boolean_mask(parts, tf.not_equal(parts, ""))
     parts = parts.with_row_splits_dtype(tf.int64)
     return parts.with_flat_values(fingerprint_keys(column.key_prefix, parts.flat_values))

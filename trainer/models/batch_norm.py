@@ -14,9 +14,9 @@ from hotrow.trainer.models.part_of_batch import current_part
 class BatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]
     """Keras' batch normalisation of [B, D], over B.
 
-    Inside of `part_of_batch` mean and variance are those of the whole batch, as in one process,
-    and so the moving ones are the same on all ranks. All ranks call it together: two sums of [D]
-    travel in the forward pass and two in the backward pass.
+    Inside `part_of_batch`, mean and variance are those of the whole batch, as in one process, so
+    the moving ones are the same on all ranks. All ranks call it together: ranks exchange two sums
+    of [D] in the forward pass and two in the backward pass.
     """
 
     def call(self, inputs: Any, training: bool = False) -> Any:
@@ -31,7 +31,7 @@ class BatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]
             return sum_of_ranks(own, part.ranks, f"{what} of {self.name}") / rows
 
         mean = mean_over_ranks(inputs, "mean")
-        # The variance does not change with the mean to first order.
+        # To first order the variance does not depend on the mean.
         apart = tf.math.squared_difference(inputs, tf.stop_gradient(mean))
         variance = mean_over_ranks(apart, "variance")
         for moving, new in ((self.moving_mean, mean), (self.moving_variance, variance)):

@@ -33,8 +33,8 @@ def pairwise_dots(vectors: Any) -> Any:
 class Dlrm(Ranker):
     """Bottom network over dense columns -> interactions with the embeddings -> top network.
 
-    The top network reads the bottom's output beside all pairwise dot products. Without dense
-    columns there is no bottom network, and it reads the products of the embeddings only.
+    The top network reads the bottom network's output and all pairwise dot products. Without dense
+    columns there is no bottom network, and the top one reads only the products of the embeddings.
     """
 
     def __init__(self, config: RunConfig, split: Split = ALONE) -> None:

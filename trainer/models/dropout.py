@@ -1,4 +1,4 @@
-"""Dropout of the part of a batch that a rank has, as one process would drop of the whole batch."""
+"""Dropout on a rank's part of a batch, equal to that of one process on the whole batch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hotrow.trainer.models.part_of_batch import current_part
 
 
 class Dropout(keras.layers.Dropout):  # type: ignore[misc]
-    """Keras' dropout. Inside of `part_of_batch` it drops what one process would drop."""
+    """Keras' dropout; inside `part_of_batch` it drops the units that one process would drop."""
 
     def call(self, inputs: Any, training: bool = False) -> Any:
         """Returns float [B, any]."""

@@ -9,7 +9,7 @@ from hotrow.spec import Initializer
 
 
 def model_features(config: RunConfig) -> list[hotrow.FeatureConfig]:
-    """Returns the features of the model of a configuration, whose `model.arch` says which."""
+    """Returns the features of the configured model; `model.arch` determines them."""
     match config.model.arch:
         case "dlrm":
             return deep_features(config)
@@ -25,7 +25,7 @@ def column_of(feature: str) -> str:
 
 
 def deep_features(config: RunConfig) -> list[hotrow.FeatureConfig]:
-    """Returns one feature a sparse column, named like it, of the column's dim."""
+    """Returns one feature for each sparse column, with its name and the column's dim."""
     tables: dict[str, hotrow.TableConfig] = {}
     features = []
     for column in config.features.sparse_columns():
@@ -35,7 +35,7 @@ def deep_features(config: RunConfig) -> list[hotrow.FeatureConfig]:
 
 
 def wide_features(config: RunConfig) -> list[hotrow.FeatureConfig]:
-    """Returns one feature of width 1 a sparse column, each with its own table: a linear model."""
+    """Returns a feature of width 1 for each sparse column, with its own table: a linear model."""
     return [
         _feature(column.wide_table, _table(config, column.wide_table, 1), column)
         for column in config.features.sparse_columns()

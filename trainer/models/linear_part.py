@@ -15,7 +15,7 @@ class LinearPart(keras.layers.Layer):  # type: ignore[misc]
     """
 
     def __init__(self, dense_columns: int, l2: float, name: str = "linear") -> None:
-        """Makes the kernel [dense_columns, 1], with `l2` as penalty of its square, and the bias."""
+        """Makes the kernel [dense_columns, 1], with an `l2` penalty on its square, and the bias."""
         super().__init__(name=name)
         self.kernel = self.add_weight(
             name="kernel",

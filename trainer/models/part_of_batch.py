@@ -1,4 +1,4 @@
-"""What layers must know that see a rank's part of a batch, and do what one process would do."""
+"""The part of a batch on a rank, for layers that must act as one process would."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class PartOfBatch:
     """A rank's part of a batch.
 
     Attributes:
-        ranks: that have the other parts.
-        rows: int32 scalar, rows of the batch of all ranks.
+        ranks: the ranks, which have the other parts.
+        rows: int32 scalar, number of rows in the batch of all ranks.
     """
 
     ranks: Ranks
@@ -34,7 +34,7 @@ _PART: ContextVar[PartOfBatch | None] = ContextVar("part_of_batch", default=None
 
 @contextlib.contextmanager
 def part_of_batch(ranks: Ranks, rows: Any) -> Iterator[None]:
-    """A context in which layers see one rank's part of a batch of so many rows."""
+    """A context in which layers get one rank's part of a batch of `rows` rows."""
     token = _PART.set(PartOfBatch(ranks, rows))
     try:
         yield
@@ -43,5 +43,5 @@ def part_of_batch(ranks: Ranks, rows: Any) -> Iterator[None]:
 
 
 def current_part() -> PartOfBatch | None:
-    """Returns the part that layers see; None: they see whole batches."""
+    """Returns the part that layers get; None: they get whole batches."""
     return _PART.get()

@@ -1,4 +1,4 @@
-"""The base of all models: embeddings of sparse columns beside dense columns -> one logit a row."""
+"""The base of all models: embeddings of sparse columns, and dense columns -> one logit a row."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 class Ranker(keras.Model):  # type: ignore[misc]
     """A model of binary labels.
 
-    Call it with `hotrow.trainer.model_inputs`; it returns logits, float32 [B]. All its tables
-    are in one embedding layer, so that a step does one lookup. A subclass computes `head`.
+    Call it with `hotrow.trainer.model_inputs`; it returns logits, float32 [B]. All its tables are
+    in one embedding layer, so a step makes one lookup. A subclass computes `head`.
 
     Attributes:
         config: the run's configuration.
         embedding: the layer of all tables; None if there are no sparse columns.
         features: names of the embedding features, and the column whose keys each reads.
-        preprocess: what turns raw dense columns into inputs.
+        preprocess: converts raw dense columns to inputs.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Ranker(keras.Model):  # type: ignore[misc]
         return {} if self.embedding is None else dict(self.embedding.tables)
 
     def dense_variables(self) -> list[Any]:
-        """Returns every variable besides the tables and the layer's anchor, which holds nothing."""
+        """Returns every variable besides the tables and the layer's anchor, which has none."""
         anchor = None if self.embedding is None else self.embedding.anchor
         return [variable for variable in self.variables if variable is not anchor]
 
@@ -87,10 +87,10 @@ class Ranker(keras.Model):  # type: ignore[misc]
         return self.embedding(keys, weights=self._weights(weights) or None, training=training)
 
     def prefetch(self, window: Iterable[Mapping[str, Any]]) -> None:
-        """Sends the tables the keys of the next batches; see `DistributedEmbedding.prefetch`.
+        """Sends the keys of the next batches to the tables; see `DistributedEmbedding.prefetch`.
 
         Args:
-            window: keys by column (`sparse`) and their weights (`weights`) of each batch.
+            window: for each batch, keys by column (`sparse`) and their weights (`weights`).
         """
         if self.embedding is not None:
             batches = list(window)
@@ -100,18 +100,18 @@ class Ranker(keras.Model):  # type: ignore[misc]
             )
 
     def push_all(self) -> None:
-        """Makes the rows of all ranks together those of the model; a collective."""
+        """Sends pending gradients of replicas to the owners of rows; a collective."""
         if self.embedding is not None:
             self.embedding.push_all()
 
     def warm_up(self, sample: Iterable[Mapping[str, Any]], share: float) -> dict[str, int]:
         """Fills the caches of the tables with the most frequent rows of a sample.
 
-        Returns how many rows came in, by table that has a cache.
+        Returns, by table with a cache, how many rows were brought in.
 
         Args:
             sample: keys by column of each batch; see `DistributedEmbedding.warm_up`.
-            share: of each cache that may be filled.
+            share: largest share of each cache to fill.
         """
         if self.embedding is None:
             return {}
@@ -122,7 +122,7 @@ class Ranker(keras.Model):  # type: ignore[misc]
         return {feature: sparse[column] for feature, column in self.features.items()}
 
     def _weights(self, weights: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns weights by feature from weights by column; not all have some."""
+        """Returns weights by feature from weights by column; some columns have none."""
         return {
             feature: weights[column]
             for feature, column in self.features.items()
@@ -132,13 +132,13 @@ class Ranker(keras.Model):  # type: ignore[misc]
     def logits(self, dense: Any, embedded: dict[str, Any], training: bool = False) -> Any:
         """Returns logits, float32 [B], from raw dense columns and pooled embeddings.
 
-        The part of the model without lookups: stock TensorFlow ops only, so that an export can
-        put other lookups before it.
+        This is the part of the model without lookups, with stock TensorFlow ops only, so that an
+        export can combine it with other lookups.
 
         Args:
             dense: float32 [B, n], NaN where missing.
             embedded: float32 [B, D] by feature.
-            training: dropout and batch normalisation as in training.
+            training: apply dropout and batch normalisation as in training.
         """
         numbers = self.preprocess(dense)
         return tf.squeeze(self.head(numbers, embedded, training), axis=-1)

@@ -1,4 +1,4 @@
-"""Finds a model by its architecture's name."""
+"""Builds a model by its architecture's name."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ MODELS: dict[str, Callable[[RunConfig, Split], Ranker]] = {
 def build_model(config: RunConfig, split: Split = ALONE) -> Ranker:
     """Returns the model of `config` with all weights made, and empty tables.
 
-    Equal configurations give equal weights: they depend on the seed and on names only.
+    Equal configurations give equal weights: these depend only on the seed and on names.
 
     Args:
-        config: of the run.
-        split: over which ranks its tables are, and how; a collective of them.
+        config: the run's configuration.
+        split: the ranks of its tables, and the sharding. A collective of these ranks.
     """
     model = MODELS[config.model.arch](config, split)
     model(placeholder_inputs(config), training=False)

@@ -12,13 +12,13 @@ from hotrow.spec import Sharding
 
 @dataclass(frozen=True)
 class Split:
-    """The ranks, and which of them have which rows of each table.
+    """The ranks, and the sharding of each table over them.
 
     Attributes:
-        ranks: that train the model as one.
-        shardings: of each table, by name; `row` if it is not there.
-        owners: of tables whose sharding is `table`, the rank that has it.
-        staleness: of rows that ranks keep of others, by table; none if it is not there.
+        ranks: the ranks that train the model together.
+        shardings: sharding of each table, by name; `row` for a missing table.
+        owners: the rank that has the table, for tables with sharding `table`.
+        staleness: staleness of the replicas of each table; a missing table has none.
     """
 
     ranks: Ranks
@@ -27,7 +27,7 @@ class Split:
     staleness: Mapping[str, hotrow.Staleness] = field(default_factory=dict)
 
     def of_features(self, features: Sequence[hotrow.FeatureConfig]) -> list[hotrow.FeatureConfig]:
-        """Returns features whose tables are split so."""
+        """Returns the features with this split set on their tables."""
         return [replace(feature, table=self._of_table(feature.table)) for feature in features]
 
     def _of_table(self, table: hotrow.TableConfig) -> hotrow.TableConfig:

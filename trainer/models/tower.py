@@ -21,7 +21,7 @@ def seed_of(seed: int, name: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TowerOptions:
-    """What all hidden layers of a model share: see `hotrow.config.model`."""
+    """Options that all hidden layers of a model share: see `hotrow.config.model`."""
 
     seed: int
     dropout: float = 0.0
@@ -41,19 +41,19 @@ def linear(width: int, name: str, options: TowerOptions, use_bias: bool = True) 
 
 
 class Tower(keras.layers.Layer):  # type: ignore[misc]
-    """Hidden layers: each is dense, batch normalisation if asked for, ReLU, dropout.
+    """Hidden layers: each is dense, optional batch normalisation, ReLU, dropout.
 
     [B, any] -> [B, widths[-1]]; without widths it returns its input.
     """
 
     def __init__(self, widths: Sequence[int], name: str, options: TowerOptions) -> None:
-        """Makes the layers; `name` must be unique in the model, since it decides the seeds."""
+        """Makes the layers; `name` must be unique in the model, because it determines the seeds."""
         super().__init__(name=name)
         self.stack: list[Any] = []
         for depth, width in enumerate(widths):
             part = f"{name}_{depth}"
-            # The mean goes in batch normalisation, and a bias with it: its gradient would be noise,
-            # which Adam makes whole steps of.
+            # Batch normalisation subtracts the mean, and with it a bias: the bias' gradient would
+            # be noise, from which Adam would take full steps.
             dense = linear(width, f"{part}_dense", options, use_bias=not options.batch_norm)
             self.stack.append(dense)
             if options.batch_norm:

@@ -17,9 +17,9 @@ from hotrow.trainer.models.tower import Tower, TowerOptions, linear
 class WideDeep(Ranker):
     """logit = linear part + output of the deep part.
 
-    Wide: one weight a key of each sparse column and the dense columns, linearly. Deep: embeddings
-    and dense columns, concatenated, through hidden layers to one output. Each sparse column has a
-    deep table of its dim and a wide table of width 1, both read by the same keys.
+    Wide: a linear model with one weight a key of each sparse column, and the dense columns. Deep:
+    embeddings and dense columns, concatenated, through hidden layers to one output. Each sparse
+    column has a deep table of its dim and a wide table of width 1; both use the same keys.
     """
 
     def __init__(self, config: RunConfig, split: Split = ALONE) -> None:

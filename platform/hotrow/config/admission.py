@@ -14,9 +14,9 @@ class AdmissionConfig(Section):
     """When a key gets a row; see `hotrow.Admission`.
 
     Attributes:
-        occurrences: a key gets a row with its n-th occurrence.
-        filter: `counter` counts exactly, `bloom` in fixed memory, sometimes too much.
-        expected_keys: `bloom`: waiting keys that it is sized for.
+        occurrences: n; a key gets a row at its n-th occurrence.
+        filter: `counter` counts exactly; `bloom` uses fixed memory, and may count too high.
+        expected_keys: `bloom`: number of waiting keys for which the filter is sized.
         error_rate: `bloom`: share of keys that may be admitted early.
     """
 
@@ -31,18 +31,18 @@ class AdmissionConfig(Section):
         return self
 
     def as_spec(self) -> Admission:
-        """Returns it as the tables take it."""
+        """Returns the admission in the form of the tables."""
         return from_spec(Admission, self.model_dump())
 
 
 class ExpiryConfig(Section):
-    """When a row is given up; see `hotrow.Expiry`.
+    """When a row is removed; see `hotrow.Expiry`.
 
     Attributes:
-        after_steps: a row expires so many steps after its last update.
-        rare_count: a row with fewer lookups expires after `rare_after_steps`.
-        rare_after_steps: goes with `rare_count`.
-        sweep_steps: a sweep over all rows takes so many steps.
+        after_steps: a row expires this many steps after its last update.
+        rare_count: a row with fewer lookups than this expires after `rare_after_steps`.
+        rare_after_steps: set it together with `rare_count`.
+        sweep_steps: a sweep over all rows takes this many steps.
     """
 
     after_steps: int | None = Field(default=None, ge=1, lt=2**32)
@@ -56,5 +56,5 @@ class ExpiryConfig(Section):
         return self
 
     def as_spec(self) -> Expiry:
-        """Returns it as the tables take it."""
+        """Returns the expiry in the form of the tables."""
         return from_spec(Expiry, self.model_dump())

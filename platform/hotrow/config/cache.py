@@ -1,4 +1,4 @@
-"""The `cache` section: the device tier of every table, and how rows get there in time."""
+"""The `cache` section: the device tier of every table, and prefetching into it."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from hotrow.spec import Cache
 
 
 class CacheConfig(Section):
-    """A cache of hot rows before each table; none unless one of the sizes is given.
+    """A cache of hot rows before each table; without one of the sizes there is none.
 
-    The rows come out the same, bit for bit, with any of these values.
+    With any of these values the rows are the same, bit for bit.
 
     Attributes:
         rows: rows in the cache of a table.
         bytes: memory of the cache of a table.
         ratio: share of a table's `vocabulary_size`.
-        policy: which row leaves a full cache.
-        prefetch: batches of a window whose rows are brought in before they are needed; 0: none.
-            On several ranks 0, or else 1: keys of a batch go to their owners, also without a cache.
-        warmup: share of each cache that may be filled before the first step; 0: no warm-up.
-        warmup_batches: batches that are counted to know the most frequent rows.
-        device: where the caches are: "cpu" in RAM, "gpu" or "gpu:N" in the memory of a GPU.
-        disk: directory for the lines of rows that are not in the caches; None: they are in memory.
+        policy: the eviction policy.
+        prefetch: number of batches in a window, whose rows are prefetched; 0: none. On several
+            ranks 0 or 1; with 1, keys of a batch go to their owners early, also without a cache.
+        warmup: share of each cache to fill before the first step; 0: no warm-up.
+        warmup_batches: number of batches in which the most frequent rows are counted.
+        device: location of the caches: "cpu" in RAM, "gpu" or "gpu:N" in the memory of a GPU.
+        disk: directory for the lines of rows outside the caches; None: they are in memory.
     """
 
     rows: int | None = Field(default=None, ge=1)
@@ -45,7 +45,7 @@ class CacheConfig(Section):
         return self
 
     def as_spec(self) -> Cache | None:
-        """Returns it as the tables take it; None: no cache."""
+        """Returns the cache in the form of the tables; None: no cache."""
         if self.rows is None and self.bytes is None and self.ratio is None:
             for name, unset in (("disk", None), ("device", "cpu")):
                 if getattr(self, name) != unset:

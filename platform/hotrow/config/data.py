@@ -1,4 +1,4 @@
-"""The `data` section: where the rows are and how to read them."""
+"""The `data` section: the files of rows and how to read them."""
 
 from __future__ import annotations
 
@@ -27,17 +27,18 @@ class DataConfig(Section):
 
     Attributes:
         format: `criteo` (TSV: label, I1..I13, C1..C26), `csv` or `libsvm`, each plain or
-            compressed; or `parquet`. A Parquet file is read as such with any of them.
-        train: the file of training rows, or several, the rows of one after those of the other.
-            Relative paths are resolved by `load_config`.
+            compressed; or `parquet`. A Parquet file is read as Parquet with any of them.
+        train: the file of training rows, or several, which are read one after the other.
+            `load_config` resolves relative paths.
         valid: the file of validation rows, or several, or None.
         batch_size: rows of one training step.
         columns: names of a CSV's columns when it has no header line; None: the header names them.
-        delimiter: one character between a CSV's values; None: a comma.
+        delimiter: the character between a CSV's values; None: a comma.
         label: name of the label's column.
         weight: name of the column with a row's weight in loss and metrics, at least 0; None: each
             row weighs 1.
-        positive: the label's text that means 1, every other text means 0; None: it is numeric.
+        positive: the label's text that means 1; every other text means 0. None: the label is
+            numeric.
         weights: LibSVM values are the weights of their keys; otherwise they are ignored.
         on_malformed: `fail` stops at the first malformed line, `skip` leaves such lines out.
     """
@@ -94,7 +95,7 @@ class DataConfig(Section):
         return self
 
     def known_columns(self) -> tuple[str, ...] | None:
-        """Returns the columns besides label and weight where format or `columns` fixes them."""
+        """Returns the columns besides label and weight, if the format or `columns` fixes them."""
         if self.format == "criteo":
             return CRITEO_DENSE + CRITEO_SPARSE
         if self.columns is not None:
@@ -104,7 +105,7 @@ class DataConfig(Section):
         return None
 
     def require_files(self) -> None:
-        """Checks that the files are there.
+        """Checks that the files exist.
 
         Raises:
             NotFoundError: a file does not exist.

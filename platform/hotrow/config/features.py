@@ -1,4 +1,4 @@
-"""The `features` section: what the columns of a file are, and which table each points at."""
+"""The `features` section: the kinds of a file's columns, and the table of each."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Combiner = Literal["sum", "mean", "sqrtn"]
 MISSING_BUCKET = -1
 """Key of a missing value in a bucketized column."""
 
-# Own values for < 0, 0, 1 and 2, then floor(log(x) ** 2), the cut of the winners of Criteo's
-# Kaggle competition (Juan et al., "3 Idiots", 2014), up to 1e9.
+# Buckets of their own for < 0, 0, 1 and 2, then floor(log(x) ** 2) up to 1e9: the transform of the
+# winners of Criteo's Kaggle competition (Juan et al., "3 Idiots", 2014).
 _LOG_BOUNDARIES = (0.0, 1.0, 2.0, *(math.exp(math.sqrt(k)) for k in range(1, 430)))
 
 
@@ -29,9 +29,9 @@ WIDE = "wide"
 
 
 def own_table(column: str) -> str:
-    """Returns the name of the table of a column that shares none: the column's own name.
+    """Returns the table name of a column that shares no table: the column's own name.
 
-    `default` and `wide` have a meaning under `tables`, so the tables of such columns are
+    `default` and `wide` have a meaning under `tables`. The tables of columns with these names are
     `default/deep` and `wide/deep`, beside their linear ones, `default/wide` and `wide/wide`.
     """
     return f"{column}/deep" if column in (DEFAULT_TABLE, WIDE) else column
@@ -53,16 +53,16 @@ class SparseColumn:
     Attributes:
         name: the file's column.
         table: the table's name; columns with the same table share its rows. A column without
-            `table` has its own, named like it; see `own_table`.
+            `table` has a table of its own, with its name; see `own_table`.
         dim: width D of the table's weights.
-        hash: values are strings that become keys by Fingerprint64 of `key_prefix + value`;
-            otherwise they are integers already.
+        hash: values are strings; their keys are Fingerprint64 of `key_prefix + value`. Otherwise
+            values are integer keys.
         combiner: how the rows of one example are pooled; None: exactly one key an example.
-        separator: what separates the values of a multi-valued column of texts, else None.
-        lists: the file has a list of values for each row.
+        separator: the separator between the values of a multi-valued column of texts, else None.
+        lists: whether the file has a list of values for each row.
         boundaries: sorted bounds of a bucketized numeric column, else None. The key of x is the
-            number of boundaries <= x, compared as float32 (`searchsorted(side="right")`);
-            of a missing x it is `MISSING_BUCKET`.
+            number of boundaries <= x, compared as float32 (`searchsorted(side="right")`). The key
+            of a missing x is `MISSING_BUCKET`.
     """
 
     name: str
@@ -81,10 +81,10 @@ class SparseColumn:
 
     @property
     def key_prefix(self) -> bytes:
-        """What precedes a value in its fingerprint.
+        """The prefix of a value in its fingerprint.
 
-        It names the table, which is the column unless the table is shared, so that columns that
-        share a table give the same value the same row.
+        It names the table, which is the column unless the table is shared. So columns that share a
+        table map the same value to the same row.
         """
         return self.table.encode() + b"\x1f"
 
@@ -95,9 +95,8 @@ class DenseGroup(Section):
     Attributes:
         columns: the columns' names.
         transform: `log` is sign(x) * log1p(|x|), for counts; `none` leaves x as it is.
-        standardize: then subtract the mean and divide by the deviation, both measured on the
-            first rows of the training file.
-            A missing value is 0 after all this.
+        standardize: after the transform, subtract the mean and divide by the deviation; both are
+            measured on the first rows of the training file. A missing value becomes 0 at the end.
     """
 
     columns: tuple[str, ...] = Field(min_length=1)
@@ -106,18 +105,19 @@ class DenseGroup(Section):
 
 
 class SparseGroup(Section):
-    """Columns of keys with one width and one way to make keys.
+    """Columns of keys with one width and one conversion to keys.
 
     Attributes:
         columns: the columns' names.
         dim: width D of the embedding.
         hash: values are strings, hashed to 64-bit keys; false: they are integers.
-        table: the table that all these columns share; None: a table a column, named like it.
+        table: the table that all these columns share; None: each column has a table with its name.
         combiner: `sum`, `mean`, `sqrtn` pool the rows of one example; `none`: one key each.
-        separator: what separates the values of a multi-valued column.
-        lists: the columns are stored as lists, which Parquet has; None: as the training file says.
-        buckets: boundaries that cut a numeric column into integer keys, or `log`: one bucket
-            each for < 0, 0, 1 and 2, then floor(log(x) ** 2).
+        separator: the separator between the values of a multi-valued column.
+        lists: the columns are stored as lists, as Parquet can; None: as the training file stores
+            them.
+        buckets: boundaries that cut a numeric column into integer keys, or `log`: one bucket each
+            for < 0, 0, 1 and 2, then floor(log(x) ** 2).
     """
 
     columns: tuple[str, ...] = Field(min_length=1)

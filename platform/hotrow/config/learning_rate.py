@@ -33,21 +33,21 @@ def _class_name(schedule: str) -> str:
 
 
 class ScheduleConfig(Section):
-    """A schedule of `keras.optimizers.schedules` and its arguments, unset where Keras' own hold.
+    """A schedule of `keras.optimizers.schedules`; unset arguments have Keras' defaults.
 
-    Each schedule takes some of the options; one that it does not take is refused.
+    Each schedule takes some of the options; it refuses the others.
 
     Attributes:
         schedule: Keras' class, in snake case.
-        initial_learning_rate: of the first step, or of the end of a warm-up's start.
+        initial_learning_rate: rate of the first step; with a warm-up, of its start.
         decay_steps: steps of the decay, or of one factor `decay_rate`.
         first_decay_steps: steps of the first period of `cosine_decay_restarts`.
         decay_rate: factor of `exponential_decay`, slope of `inverse_time_decay`.
         staircase: decay in jumps every `decay_steps`.
-        alpha: share of the initial rate that a cosine ends at.
+        alpha: final rate of a cosine, as a share of the initial rate.
         warmup_target: rate at the end of a linear warm-up. warmup_steps: its length.
         t_mul: factor of the length of each next period. m_mul: factor of its initial rate.
-        end_learning_rate: where `polynomial_decay` ends. power: of its polynomial. cycle: start
+        end_learning_rate: final rate of `polynomial_decay`. power: of its polynomial. cycle: start
             again beyond `decay_steps`.
         boundaries: steps at which `piecewise_constant_decay` takes its next value.
         values: its rates, one more than boundaries.
@@ -103,7 +103,7 @@ class ScheduleConfig(Section):
         return {name: value for name, value in fields if name != "schedule" and value is not None}
 
     def as_spec(self) -> Schedule:
-        """Returns the schedule as the tables take it."""
+        """Returns the schedule in the form of the tables."""
         return Schedule(_class_name(self.schedule), self.options())
 
 
@@ -111,7 +111,7 @@ def _kind(value: Any) -> str:
     return "<schedule>" if isinstance(value, Mapping | ScheduleConfig) else "<number>"
 
 
-# Errors leave tags in angle brackets out of their path.
+# Errors omit tags in angle brackets from their path.
 LearningRate = Annotated[
     Annotated[float, Field(gt=0), Tag("<number>")] | Annotated[ScheduleConfig, Tag("<schedule>")],
     Discriminator(_kind),
@@ -119,5 +119,5 @@ LearningRate = Annotated[
 
 
 def learning_rate_as_spec(value: float | ScheduleConfig) -> float | Schedule:
-    """Returns a learning rate as tables and `hotrow.ops.learning_rates` take it."""
+    """Returns a learning rate in the form of tables and `hotrow.ops.learning_rates`."""
     return value.as_spec() if isinstance(value, ScheduleConfig) else value

@@ -22,18 +22,18 @@ _PATH_KEYS = ("train", "valid")
 def load_config(path: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
     """Returns the validated configuration of a YAML file.
 
-    Relative paths of data files are resolved against the directory of the file, those in
-    `overrides` against the working directory. A missing `name` is the file's name.
+    Relative paths of data files are resolved against the file's directory; in `overrides`, against
+    the working directory. The default `name` is the file's name.
 
     Args:
         path: the YAML file.
-        overrides: texts `a.b=value`, the value in YAML; later ones win. A list's entry is named
-            by its number (`features.sparse.0.dim=8`).
+        overrides: texts `a.b=value` with values in YAML; later ones win. A number selects an entry
+            of a list (`features.sparse.0.dim=8`).
 
     Raises:
         NotFoundError: the file does not exist.
-        InvalidArgumentError: it cannot be read, is not YAML, or a value is not legal; one line
-            with the value's path.
+        InvalidArgumentError: the file cannot be read or is not YAML, or a value is not legal; the
+            message is one line with the value's path.
     """
     path = Path(path)
     raw = _read_mapping(path)
@@ -50,7 +50,7 @@ def parse_config(raw: Mapping[str, Any], source: str = "configuration") -> RunCo
 
     Args:
         raw: sections by name.
-        source: what an error names as the origin.
+        source: name of the origin in errors.
 
     Raises:
         InvalidArgumentError: a value is not legal.
@@ -90,7 +90,7 @@ def _resolve_paths(raw: dict[str, Any], base: Path) -> None:
 
 
 def _resolved(path: Any, base: Path) -> Any:
-    """Returns a path, or each of a list, below a directory unless it is absolute."""
+    """Returns a path, or each path of a list, relative to a directory unless it is absolute."""
     if isinstance(path, list | tuple):
         return [_resolved(one, base) for one in path]
     return str(base / Path(path).expanduser()) if isinstance(path, str) and path else path

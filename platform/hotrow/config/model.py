@@ -1,4 +1,4 @@
-"""The `model` section: architecture and sizes of the dense network."""
+"""The `model` section: architecture and sizes of the network."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ class OnlineConfig(Section):
     """Publishing updates to running servers.
 
     Attributes:
-        source: where examples come from; None: no online training.
+        source: source of the examples; None: no online training.
         publish_seconds: time between two published cuts.
     """
 

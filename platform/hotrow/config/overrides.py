@@ -11,11 +11,11 @@ from hotrow.errors import InvalidArgumentError
 
 
 def apply_override(raw: dict[str, Any], override: str) -> None:
-    """Sets one value in `raw`, making the sections on its path.
+    """Sets one value in `raw`; creates the missing sections on its path.
 
     Args:
         raw: the configuration as plain dicts and lists; changed in place.
-        override: `a.b=value`; the value is YAML, an empty one unsets.
+        override: `a.b=value`; the value is YAML; an empty one unsets the setting.
 
     Raises:
         InvalidArgumentError: no `=`, an empty part of the path, a value that is not YAML, or a

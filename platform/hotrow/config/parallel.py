@@ -12,20 +12,19 @@ ShardingName = Literal["auto", "row", "column", "row_broadcast", "table", "repli
 
 
 class ParallelConfig(Section):
-    """Training by several processes, the ranks, as if they were one.
+    """Training by several processes, the ranks, with the result of one process.
 
     Attributes:
         workers: number of ranks.
-        sharding: how tables are split over them, if their own settings do not say: `row` and
-            `row_broadcast` by rows, `column` by columns, `table` as a whole to one rank each,
-            `replicated` not at all; `auto` chooses.
+        sharding: default sharding of tables: `row` and `row_broadcast` split by rows, `column` by
+            columns, `table` gives a whole table to one rank, `replicated` does not split; `auto`
+            chooses.
         staleness: updates by which a rank's replicas of others' rows may lag behind their owners,
             beside its own pending ones; 0: no replicas, and training is that of one process.
-        replica_ratio: share of the expected rows of all tables for which a rank has replicas.
+        replica_ratio: replicas of a rank, as a share of the expected rows of all tables.
         timeout_seconds: how long a rank waits for the others before the run ends.
-        device_collectives: how ranks exchange keys, rows and gradients that are on GPUs: `nccl`
-            from GPU to GPU, which needs one for each rank; `host` by way of RAM; `auto`: NCCL
-            where it can be.
+        device_collectives: how ranks exchange keys, rows and gradients on GPUs: `nccl` from GPU to
+            GPU, which needs a GPU for each rank; `host` through RAM; `auto`: NCCL where possible.
     """
 
     workers: int = Field(default=1, ge=1)

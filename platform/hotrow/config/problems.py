@@ -1,4 +1,4 @@
-"""Turns pydantic's validation errors into one line: path, value, what is expected."""
+"""Turns pydantic's validation errors into one line: path, value, legal values."""
 
 from __future__ import annotations
 
@@ -33,16 +33,15 @@ _BOUNDS = {
 
 
 def describe(err: ValidationError, raw: Any) -> str:
-    """Returns one line for the first problem of `err`, and how many more there are.
+    """Returns one line for the first problem of `err`, and the number of further problems.
 
     Args:
-        err: what the validation raised.
-        raw: the value that was validated; it separates a list's numbers from those that only the
-            schema has.
+        err: the error of the validation.
+        raw: the validated value; it distinguishes the numbers of a list from those of the schema.
     """
     problems = err.errors(include_url=False)
     line = _describe_one(problems[0], raw)
-    # A setting that others inherit is wrong in all of them; it counts once.
+    # An error in an inherited setting occurs in all heirs; it counts once.
     more = len({(problem["loc"][-1:], problem["msg"]) for problem in problems}) - 1
     return line if more == 0 else f"{line} (and {more} more)"
 
@@ -61,7 +60,7 @@ def _path(loc: Sequence[int | str], raw: Any) -> str:
             continue  # a tag of a union
         if isinstance(node, Mapping):
             if key not in node and (isinstance(key, int) or node.get("arch") == key):
-                continue  # a single group stands for a list of one; a tag of the union of models
+                continue  # a single group is a list of one; a tag of the union of models
             node = node.get(key)
         elif isinstance(node, Sequence) and not isinstance(node, str) and isinstance(key, int):
             node = node[key] if key < len(node) else None

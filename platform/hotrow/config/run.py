@@ -25,13 +25,13 @@ from hotrow.errors import nearest
 
 
 class RunConfig(Section):
-    """Everything that decides a run; made by `load_config`, never changed afterwards.
+    """The full configuration of a run; made by `load_config` and immutable.
 
     Attributes:
         name: names run directories; letters, digits, `.`, `_` and `-`.
-        seed: of initial values, shuffling and dropout.
-        tables: settings by table name; `default` and `wide` are always there. Use
-            `table_settings` to read them.
+        seed: seed of initial values, shuffling and dropout.
+        tables: settings by table name; `default` and `wide` always exist. Read them with
+            `table_settings`.
     """
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
@@ -172,7 +172,7 @@ class RunConfig(Section):
         return self
 
     def table_settings(self, table: str) -> TableSection:
-        """Returns the settings of a table: its own, else those of `wide` or `default`."""
+        """Returns the settings of a table: its own, or else those of `wide` or `default`."""
         general = WIDE if table.endswith(f"/{WIDE}") else DEFAULT_TABLE
         return self.tables.get(table, self.tables[general])
 

@@ -14,12 +14,12 @@ Spec = TypeVar("Spec")
 
 
 def problem(message: str) -> PydanticCustomError:
-    """Returns the exception a validator raises; its text reaches the user as it is."""
+    """Returns the exception for a validator to raise; its text reaches the user unchanged."""
     return PydanticCustomError("hotrow", "{message}", {"message": message})
 
 
 def from_spec(kind: type[Spec], options: Mapping[str, Any]) -> Spec:
-    """Returns `kind(**options)` of `hotrow.spec`; what it refuses is the validator's problem."""
+    """Returns `kind(**options)` of `hotrow.spec`; its errors become the validator's problems."""
     try:
         return kind(**options)
     except InvalidArgumentError as err:
@@ -36,8 +36,8 @@ def tuples_from_lists(value: Any) -> Any:
 class Section(BaseModel):
     """A part of the configuration.
 
-    Types are strict ("3" is not 3, 1 is not true), an unknown key is refused with the nearest
-    legal one, sequences become tuples, and nobody changes an instance once it is made.
+    Types are strict ("3" is not 3, 1 is not true). Unknown keys are refused with the nearest legal
+    one. Sequences become tuples. Instances are immutable.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)

@@ -27,11 +27,11 @@ from hotrow.spec import (
 
 
 class InitializerConfig(Section):
-    """How a new row starts: exactly one of these.
+    """Initial values of a new row: exactly one of these.
 
     Attributes:
         uniform: a for values in [-a, a).
-        normal: the deviation of values around 0.
+        normal: standard deviation of values around 0.
         constant: the value itself; the text `zeros` is `{constant: 0}`.
     """
 
@@ -92,7 +92,7 @@ _OF_SOME = (
 
 
 def options_of(optimizer: str) -> tuple[str, ...]:
-    """Returns the keys of `TableSection` that an optimizer takes."""
+    """Returns the keys of `TableSection` that an optimizer accepts."""
     fields = {field.name for field in dataclasses.fields(_OPTIMIZERS[optimizer])}
     return tuple(key for key in (*_OF_ALL, *_OF_SOME) if _SPEC_NAMES.get(key, key) in fields)
 
@@ -100,27 +100,27 @@ def options_of(optimizer: str) -> tuple[str, ...]:
 class TableSection(Section):
     """Settings of one table.
 
-    Each optimizer takes some of the options; one that it does not take is refused. The meaning
-    of each is in `hotrow.spec.optimizers`.
+    Each optimizer takes some of the options, and refuses the others. `hotrow.spec.optimizers`
+    describes each.
 
     Attributes:
         optimizer: the table's own optimizer.
-        learning_rate: its step size; unset, that of `hotrow`'s optimizer of this name.
-        l2: factor of the weights that is added to the gradient; for `ftrl` its own.
-        weight_decay: share of the weights, times the learning rate, taken away by a step.
+        learning_rate: its step size; unset: the default of `hotrow`'s optimizer of this name.
+        l2: factor of the weights that is added to the gradient; `ftrl` has its own meaning.
+        weight_decay: share of the weights, times the learning rate, that a step subtracts.
         clip_row_norm: largest norm of a row's gradient.
-        initial_accumulator: where Adagrad's and FTRL's sums of squares start; see `SMALL_START`.
-        epsilon: Adagrad's and Adam's (Keras' default).
+        initial_accumulator: initial sum of squares of Adagrad and FTRL; see `SMALL_START`.
+        epsilon: that of Adagrad and Adam (Keras' default).
         momentum, nesterov: of `momentum`.
         beta_1, beta_2, bias_correction: of `adam`.
         l1, l2_shrinkage, beta: of `ftrl`.
-        dtype: of the weights in memory. state_dtype: of the optimizer's state.
-        initializer: how a new row starts.
+        dtype: type of the weights in memory. state_dtype: type of the optimizer's state.
+        initializer: initial values of a new row.
         default_value: every weight of the row that an unknown key reads outside training.
         vocabulary_size: keys lie in [0, vocabulary_size); None: any 64-bit key.
-        admission: which keys get a row; None: all that training looks up.
-        expiry: when a row is given up; None: never.
-        sharding: how the table is split over several ranks; None: as `parallel.sharding` says.
+        admission: which keys get a row; None: every key that training looks up.
+        expiry: when a row is removed; None: never.
+        sharding: how the table is split over several ranks; None: as `parallel.sharding`.
     """
 
     optimizer: OptimizerName = _DEFAULT_OPTIMIZER
@@ -172,7 +172,7 @@ class TableSection(Section):
         return {key: value for key, value in handler(self).items() if key not in others}
 
     def optimizer_as_spec(self) -> TableOptimizer:
-        """Returns the optimizer as the tables take it."""
+        """Returns the optimizer in the form of the tables."""
         options = {key: getattr(self, key) for key in options_of(self.optimizer)}
         options["learning_rate"] = learning_rate_as_spec(options["learning_rate"])
         return from_spec(
@@ -184,9 +184,9 @@ class TableSection(Section):
 def inherit_settings(tables: Mapping[str, Any]) -> dict[str, Any]:
     """Returns raw `tables` with every entry completed from the more general ones.
 
-    `default` gives what a table leaves out. Linear tables (`<column>/wide`) start at zero and
-    take what they leave out from `wide`, then from `default`. An optimizer is inherited with its
-    options, or not at all. Entries that are no mappings are left for the validation to refuse.
+    `default` provides settings that a table omits. Linear tables (`<column>/wide`) start at zero
+    and take omitted settings from `wide`, then from `default`. An optimizer is inherited with its
+    options, or not at all. The validation refuses entries that are no mappings.
     """
     default = tables.get(DEFAULT_TABLE, {})
     if not isinstance(default, Mapping):

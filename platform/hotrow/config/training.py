@@ -1,4 +1,4 @@
-"""The sections `optimizer`, `embeddings`, `train` and `checkpoint`: how the run proceeds."""
+"""The sections `optimizer`, `embeddings`, `train` and `checkpoint`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class OptimizerConfig(Section):
 
 
 class EmbeddingsConfig(Section):
-    """What all tables have in common.
+    """Settings of all tables together.
 
     Attributes:
         global_clipnorm: largest norm of the gradients of all rows of a step together.
@@ -51,8 +51,8 @@ class EarlyStoppingConfig(Section):
     """When a run ends before its last epoch.
 
     Attributes:
-        metric: of the validation file.
-        patience: the run ends after so many validations in a row without a better one.
+        metric: a metric of the validation file.
+        patience: the run ends after this many validations in a row without a better one.
         min_delta: a validation is better if the metric improves by more than this.
     """
 
@@ -66,17 +66,17 @@ class TrainConfig(Section):
 
     Attributes:
         epochs: passes over the training file.
-        max_steps: stop after so many steps, whatever the epochs; None: no such bound. Of a run that
-            starts from another one only its own steps count.
-        eval_every_steps: validate after every so many steps, besides the end of each epoch.
-        shuffle: mix the rows, by the run's seed, differently in each epoch.
-        shuffle_buffer: how many rows are mixed at once, held in memory.
+        max_steps: stop after this many steps, whatever the epochs; None: no bound. A run that
+            starts from another one counts only its own steps.
+        eval_every_steps: validate after every this many steps, besides the end of each epoch.
+        shuffle: shuffle the rows by the run's seed, differently in each epoch.
+        shuffle_buffer: number of rows shuffled at once, held in memory.
         deterministic: refuse TensorFlow ops whose result may differ between two runs, so that a
-            resumed run equals one that was not interrupted. On by default: on a CPU it costs
-            nothing that can be measured.
-        class_weight: factor of the loss of the rows of a label; one that is left out is 1. Metrics
-            do not change. None: both are 1.
-        early_stopping: end the run when validations no longer get better; None: never.
+            resumed run equals an uninterrupted one. On by default: on a CPU it has no measurable
+            cost.
+        class_weight: factor of the loss for the rows of a label; a missing label has factor 1.
+            Metrics do not change. None: both are 1.
+        early_stopping: end the run when validations no longer improve; None: never.
     """
 
     epochs: int = Field(default=1, ge=1)
@@ -93,24 +93,24 @@ class TrainConfig(Section):
     def _labels_as_numbers(cls, value: Any) -> Any:
         if not isinstance(value, Mapping):
             return value
-        # `--set train.class_weight.1=5` makes a text of the label.
+        # `--set train.class_weight.1=5` gives the label as a text.
         names = {"0": 0, "1": 1}
         return {names.get(label, label): weight for label, weight in value.items()}
 
 
 class CheckpointConfig(Section):
-    """When checkpoints are written, besides at the end of the run, and how.
+    """When and how checkpoints are written, besides the one at the end of the run.
 
     Attributes:
-        every_steps: one after every so many steps.
-        every_seconds: also one when so much time has passed since the last; None: no such bound.
-        keep: how many of the newest stay on disk, with those that they build on.
-        best: metric of the validation file by which the best one stays, too; None: that of
-            `train.early_stopping`, or none stays.
-        full_every: each so-manieth is full, the others hold what changed since the one before. 1:
-            all are full. By default no two build on the same files.
-        asynchronous: write while training goes on, at the price of memory for the rows that
-            change meanwhile (at most 15 % of a table, at least 64 MiB). False: training waits.
+        every_steps: number of steps between two checkpoints.
+        every_seconds: also write one when this much time has passed since the last; None: no bound.
+        keep: number of newest checkpoints that stay on disk, with those that they build on.
+        best: metric of the validation file whose best checkpoint also stays; None: the metric of
+            `train.early_stopping`, or none.
+        full_every: every n-th checkpoint is full, the others hold changes since the previous one. 1
+            (default): all are full, so no two checkpoints share files.
+        asynchronous: write while training continues. This needs memory for the rows that change
+            meanwhile (at most 15 % of a table, at least 64 MiB). False: training waits.
     """
 
     every_steps: int = Field(default=5000, ge=1)

@@ -1,4 +1,4 @@
-"""What is legal but not built yet: the section `online`."""
+"""Settings that are legal but not built yet: the section `online`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def unbuilt_values(config: RunConfig) -> Iterator[tuple[str, object]]:
 
 
 def refuse_unbuilt(config: RunConfig) -> None:
-    """Checks that everything `config` asks for is built.
+    """Checks that all settings of `config` are built.
 
     Raises:
-        UnimplementedError: for the first value that is not; the message has its path.
+        UnimplementedError: for the first setting that is not; the message has its path.
     """
     for path, value in unbuilt_values(config):
         raise UnimplementedError(

@@ -11,7 +11,7 @@ _SCIENTIFIC = re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$")
 
 
 class _Loader(yaml.SafeLoader):
-    """A safe loader whose mappings refuse a repeated key (PyYAML keeps the last in silence)."""
+    """A safe loader that refuses a repeated key in a mapping; PyYAML silently keeps the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
@@ -25,7 +25,7 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
 
-# YAML 1.1, which PyYAML speaks, reads 1e-3 as text; people and YAML 1.2 mean the number.
+# PyYAML follows YAML 1.1, which reads 1e-3 as text; YAML 1.2 reads a number, as users expect.
 _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _SCIENTIFIC, list("-+0123456789"))
 
 

@@ -1,4 +1,4 @@
-"""What a table and a feature are: frozen descriptions that the layer, export and server share.
+"""Frozen descriptions of tables and features, which the layer, export and server share.
 
 The names are those of keras-rs. A feature points at its table; features that point at one table
 share its rows.

@@ -1,4 +1,4 @@
-"""Which keys get a row, and which rows are given up again."""
+"""Which keys get a row, and when rows are removed."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ _UINT32 = 2**32 - 1
 
 @dataclass(frozen=True)
 class Admission:
-    """A key gets a row with its n-th occurrence in training.
+    """A key gets a row at its n-th occurrence in training.
 
-    A occurrence is an occurrence of the key in a lookup with `training=True`; a key that is in a
-    batch three times is seen three times. Until then it reads the table's default row and its
-    gradients are dropped.
+    An occurrence is one appearance of the key in a lookup with `training=True`; a key that appears
+    three times in a batch counts three times. Until it has a row, the key reads the table's default
+    row and its gradients are dropped.
 
     Attributes:
         occurrences: n; 1 admits every key at once.
-        filter: "counter" keeps an exact count of each key that waits (about 24 bytes). "bloom" is
-            a counting Bloom filter of fixed size: a key is never admitted late, but may be
-            admitted early.
-        expected_keys: of "bloom": keys that wait, for which the filter is sized.
-        error_rate: of "bloom": at `expected_keys` keys, the probability that a new key is admitted
+        filter: "counter" keeps an exact count for each waiting key (about 24 bytes). "bloom" is a
+            counting Bloom filter of fixed size: it never admits a key late, but may admit one
             early.
+        expected_keys: for "bloom": number of waiting keys for which the filter is sized.
+        error_rate: for "bloom": probability that a new key is admitted early, at `expected_keys`
+            keys.
     """
 
     occurrences: int
@@ -63,18 +63,18 @@ class Admission:
 
 @dataclass(frozen=True)
 class Expiry:
-    """When a row is given up: by age, by rarity, or both.
+    """When a row is removed: by age, by rarity, or both.
 
-    A row's age is the number of the table's steps since its last update; its count is the number
-    of its key's occurrences in the steps that updated it. Expired keys are remembered as
-    tombstones until something publishes them; a key that gets a row again loses its tombstone.
+    A row's age is the number of the table's steps since its last update. Its count is the number of
+    its key's occurrences in the steps that updated it. Tombstones record expired keys until an
+    export publishes them; a key that gets a row again loses its tombstone.
 
     Attributes:
-        after_steps: a row expires when it is older than this; None: age alone is no reason.
+        after_steps: a row expires when it is older than this; None: no expiry by age alone.
         rare_count: a row with a smaller count expires when it is older than `rare_after_steps`.
-        rare_after_steps: the two go together.
-        sweep_steps: every step looks at 1/sweep_steps of the rows, so a row goes at most so many
-            steps after it expired.
+        rare_after_steps: set it together with `rare_count`.
+        sweep_steps: every step checks 1/sweep_steps of the rows, so a row is removed at most this
+            many steps after it expires.
     """
 
     after_steps: int | None = None

@@ -34,7 +34,7 @@ def table_to_dict(table: TableConfig) -> dict[str, Any]:
 
 
 def table_from_dict(values: dict[str, Any]) -> TableConfig:
-    """Returns the table that `table_to_dict` wrote; what an older one left out is default."""
+    """Returns the table that `table_to_dict` wrote; fields that it lacks have their defaults."""
     values = dict(values)
     for name in ("initializer", "optimizer"):
         options = dict(values[name])

@@ -1,4 +1,4 @@
-"""The device tier of a table: which of its rows are near."""
+"""The device tier of a table: a cache of its hot rows."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _DEVICE = re.compile(r"cpu|gpu(:(0|[1-9][0-9]{0,3}))?")
 class Cache:
     """A bounded cache of row lines (weights and optimizer state) before the table's other rows.
 
-    The rows come out the same, bit for bit, with any cache. Exactly one of the sizes is given. A
-    batch may have more distinct rows than the cache.
+    With any cache the rows are the same, bit for bit. Give exactly one of the sizes. A batch may
+    have more distinct rows than the cache.
 
     Attributes:
         rows: rows in the cache; rounded up to whole sets of 16 ways in 32 partitions.
-        bytes: memory of the cache: lines, and 28 bytes a row that describe them.
+        bytes: memory of the cache: lines, and 28 bytes of metadata a row.
         ratio: share of the table's `vocabulary_size`, in (0, 1].
-        policy: the eviction policy: "lfu", the least frequently used row, by counts that decay,
-            and only for a row that was used more; "lru", the row not used for longest.
-        disk: directory for the lines of the rows that are not in the cache, for tables larger than
-            memory, which then holds 28 bytes a row beside the cache. Its file has no name, and is
-            gone when the process ends; checkpoints go where they always go. None: in memory.
-        device: where the cache is. "gpu" or "gpu:N": in the memory of TensorFlow's GPU N, where
-            the table's lookups and updates run, too; its other rows are in RAM. "cpu": in RAM.
+        policy: the eviction policy. "lfu" evicts the least frequently used row, by counts that
+            decay, and only for a row with a higher count; "lru" evicts the least recently used row.
+        disk: directory for the lines of rows outside the cache, for tables larger than memory;
+            memory then holds 28 bytes a row besides the cache. The file has no name and disappears
+            when the process ends; checkpoints are stored as usual. None: lines are in memory.
+        device: location of the cache. "gpu" or "gpu:N": the memory of TensorFlow's GPU N, where the
+            table's lookups and updates run, too; its other rows are in RAM. "cpu": RAM.
     """
 
     rows: int | None = None

@@ -1,4 +1,4 @@
-"""Checks of descriptions: one line that names the field, its value and what is legal."""
+"""Checks of descriptions, with one-line errors: the field, its value and the legal values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from hotrow.errors import InvalidArgumentError, nearest
 
 _Described = TypeVar("_Described")
-# Names of other libraries for ours.
+# Our names for arguments of other libraries.
 _ALIASES = dict.fromkeys(("dim", "dimension", "output_dim", "width"), "embedding_dim")
 
 
@@ -37,10 +37,10 @@ def named_arguments(described: type[_Described]) -> type[_Described]:
 
 
 def require(condition: bool, what: str, value: object, legal: str) -> None:
-    """Checks a condition of a value.
+    """Checks a condition on a value.
 
     Raises:
-        InvalidArgumentError: it does not hold.
+        InvalidArgumentError: the condition is false.
     """
     if not condition:
         raise InvalidArgumentError(f"{what} is {value!r}; must be {legal}")
@@ -50,7 +50,7 @@ def require_one_of(what: str, value: object, legal: tuple[str | None, ...]) -> N
     """Checks that a value is one of the legal texts (or None).
 
     Raises:
-        InvalidArgumentError: it is not; the message has the nearest one.
+        InvalidArgumentError: it is not; the message suggests the nearest one.
     """
     if value not in legal:
         raise InvalidArgumentError(
@@ -65,7 +65,7 @@ def is_integer(value: object, least: int, most: int = 2**63 - 1) -> bool:
 
 
 def float32(value: object) -> float:
-    """Returns a number as the float32 that the native core will hold; NaN for all else."""
+    """Returns a number as float32, as the native core will store it; NaN for other values."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return math.nan
     try:

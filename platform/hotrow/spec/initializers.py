@@ -1,4 +1,4 @@
-"""How the weights of a new row start."""
+"""Initial weights of a new row."""
 
 from __future__ import annotations
 

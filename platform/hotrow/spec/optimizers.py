@@ -1,18 +1,18 @@
-"""Optimizers of tables: what happens to a row in a step.
+"""Optimizers of tables: the update of a row in a step.
 
-A step sums the gradients of a key in the batch to g, [D], in float32, and then, in this order:
+A step sums the gradients of a key in the batch to g, [D], in float32. Then, in this order:
 
     g *= clip_row_norm / |g|                  if clip_row_norm is set and |g| is larger
     g += l2 * w
     w -= learning_rate * weight_decay * w     decoupled from the gradient, as in AdamW
     the optimizer's own rule, with the semantics of Keras' optimizer of that name
 
-Rows that are not in the batch stay as they are, state included. What is the same for all
-optimizers is given by name:
+Rows that are not in the batch do not change, nor does their state. All optimizers take these
+keyword arguments:
 
     learning_rate: a number, a `Schedule` or a schedule object of Keras.
     l2: factor of the row's weights that is added to its gradient (`Ftrl` has an `l2` of its own).
-    weight_decay: share of the weights, times the learning rate, that a step takes away.
+    weight_decay: share of the weights, times the learning rate, that a step subtracts.
     clip_row_norm: largest norm of a row's gradient; None: no bound.
 """
 
@@ -53,7 +53,7 @@ _LEGAL = {
 
 @dataclass(frozen=True)
 class TableOptimizer:
-    """What the optimizers of tables have in common; see the module."""
+    """The common arguments of table optimizers; see the module."""
 
     learning_rate: LearningRate = 0.01
     weight_decay: float = field(default=0.0, kw_only=True)
@@ -135,12 +135,13 @@ class Adam(TableOptimizer):
 
     m += (1 - beta_1) (g - m); v += (1 - beta_2) (g^2 - v);
     w -= learning_rate * sqrt(1 - beta_2^t) / (1 - beta_1^t) * m / (sqrt(v) + epsilon).
-    State: m, v, [D] each, and t with bias_correction "row". With `weight_decay` it is AdamW.
+    State: m and v, [D] each; t with bias_correction "row". With `weight_decay` it is AdamW.
 
     Attributes:
-        bias_correction: what t counts. "row": the row's own updates, so that a rare row takes
-            steps of full size from its first on. "global": the table's steps, as in Keras; the
-            m of a row that appears late starts at 0 and is no longer corrected.
+        bias_correction: the steps that t counts. "row": the row's own updates, so a rare row takes
+            steps of full size from the first one on. "global": the table's steps, as in Keras; the
+            m of a row that appears late starts at 0, and the correction no longer compensates for
+            that.
     """
 
     learning_rate: LearningRate = 0.001
@@ -161,8 +162,8 @@ class Ftrl(TableOptimizer):
 
     n' = n + g^2; z += g + 2 l2_shrinkage w - (sqrt(n') - sqrt(n)) / learning_rate * w;
     w = (clip(z, -l1, l1) - z) / ((sqrt(n') + beta) / learning_rate + 2 l2); n = n'.
-    State: n and z, [D] each. z starts at 0, so that a row's first value counts up to its first
-    update only; start rows at zero (`Constant(0.0)`) where that matters.
+    State: n and z, [D] each. z starts at 0, so a row's initial value only counts until its first
+    update; where that matters, initialise rows with zero (`Constant(0.0)`).
     """
 
     learning_rate: LearningRate = 0.05

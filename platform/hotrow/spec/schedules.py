@@ -30,19 +30,19 @@ KERAS_SCHEDULES: dict[str, tuple[frozenset[str], frozenset[str]]] = {
 
 @dataclass(frozen=True)
 class Schedule:
-    """A learning rate that changes with the step: a schedule of Keras by name.
+    """A learning rate that changes with the step: a Keras schedule by name.
 
-    A step of a table is a commit of its optimizer: under gradient accumulation it is one for all
-    micro-steps. The first step uses the schedule's value at 0.
+    A step of a table is a commit of its optimizer: under gradient accumulation, all micro-steps are
+    one step. The first step uses the schedule's value at 0.
 
     Attributes:
-        name: a class of `keras.optimizers.schedules`, or the name under which a class of your own
-            is registered (`keras.saving.register_keras_serializable`).
-        options: its arguments by name, as JSON types. Nobody changes them.
+        name: a class of `keras.optimizers.schedules`, or the registered name of your own class
+            (`keras.saving.register_keras_serializable`).
+        options: its arguments by name, as JSON types. Do not change them.
 
     Raises:
-        InvalidArgumentError: an option that Keras' schedule of this name does not have, one that
-            it needs is missing, or a value that is no JSON type.
+        InvalidArgumentError: an option that Keras' schedule of this name does not have, a missing
+            required option, or a value that is no JSON type.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Schedule:
         options = {str(k): _plain(v, f"{self.name}.{k}") for k, v in self.options.items()}
         object.__setattr__(self, "options", options)
         if self.name not in KERAS_SCHEDULES:
-            return  # known where Keras is: hotrow.ops.learning_rates
+            return  # checked where Keras is imported: hotrow.ops.learning_rates
         needed, more = KERAS_SCHEDULES[self.name]
         for option in options:
             if option not in needed | more:
@@ -70,15 +70,15 @@ LearningRate = float | Schedule
 
 
 def learning_rate_of(value: object, what: str) -> LearningRate:
-    """Returns a learning rate as the core keeps it.
+    """Returns a learning rate in the form of the core.
 
     Args:
         value: a number, a `Schedule`, or a schedule object of Keras (any callable with
             `get_config`), which becomes a `Schedule` with the name of its class.
-        what: the field, for the error.
+        what: name of the field, for the error.
 
     Raises:
-        InvalidArgumentError: it is something else, or not positive.
+        InvalidArgumentError: another type, or a number that is not positive.
     """
     if isinstance(value, Schedule):
         return value

@@ -1,4 +1,4 @@
-"""How far the replicas that a rank caches of others' rows may lag behind."""
+"""How far a rank's replicas of other ranks' rows may lag behind."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from hotrow.spec.checks import is_integer, require
 
 @dataclass(frozen=True)
 class Staleness:
-    """Replicas of other ranks' hot rows in each rank: bounded staleness after HET (VLDB 2022).
+    """Replicas of other ranks' hot rows on each rank: bounded staleness after HET (VLDB 2022).
 
-    A rank may use a replica until other ranks' updates at its owner, since the replica came,
-    exceed the rank's own pending ones by more than `updates`. Its own updates it sees at once. A
-    rank sends the owner the sum of its gradients when they are `updates` + 1; the owner's
-    optimizer takes it as one gradient. While an owner counted less than twice `updates`, half of
-    its count stands for them.
+    A rank may use a replica until the updates of other ranks at its owner, since the replica was
+    fetched, exceed the rank's own pending updates by more than `updates`. A rank's own updates
+    apply to its replica at once. A rank sends the sum of its gradients to the owner once it has
+    `updates` + 1; the owner's optimizer takes the sum as one gradient. While the owner has counted
+    less than twice `updates`, half of its count stands for the updates of other ranks.
 
     Attributes:
-        updates: s; a rank's step that has a gradient for the row is one update.
-        rows: replicas in each rank, for one table. Tables of a layer whose rows have as many
-            weights and state values share theirs: the hottest rows of all.
+        updates: s; a rank's step with a gradient for the row is one update.
+        rows: replicas on each rank, for one table. Tables of a layer whose rows have the same
+            number of weights and state values share theirs, for the hottest rows of all.
     """
 
     updates: int

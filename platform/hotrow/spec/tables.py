@@ -35,26 +35,25 @@ class TableConfig:
         name: unique inside a layer. A row's initial value depends on it.
         embedding_dim: weights of a row, D.
         vocabulary_size: keys must lie in [0, vocabulary_size); None: every int64 is a key.
-        initializer: of the weights; a row's first value is a pure function of the layer's seed,
+        initializer: initial weights; a row's initial value is a pure function of the layer's seed,
             the table's name and the key.
         optimizer: updates the rows; the optimizer of the model updates dense weights only.
-        combiner: how the rows of a sample are pooled; None leaves one row a key.
-        default_value: of every weight of the row that an unknown key reads outside training.
-        shards: pieces that the table is kept in; a key's piece is key mod shards.
-        hash_owner: mix the key before the modulus, of shards and of ranks.
+        combiner: how the rows of a sample are pooled; None: no pooling, one row a key.
+        default_value: value of every weight in the row that an unknown key reads outside training.
+        shards: number of shards of the table in memory; a key's shard is key mod shards.
+        hash_owner: mix the key before the modulus, for shards and for ranks.
         sharding: how the table is split over the ranks of a run, if there are several. "row": a
-            rank has the rows of key mod ranks; "column": some columns of every row;
-            "row_broadcast": as "row", but keys go to all and sums come back; "table": one rank has
-            all rows; "replicated": every rank has all rows.
-        owner: of "table", the rank; None: the table's number in the layer, mod ranks.
-        staleness: of "row" and "table": each rank keeps hot rows of others, which may lag behind;
-            None: every rank reads what the owner has.
-        dtype: of the weights in memory. Arithmetic is float32 always; an update rounds its result
-            to a 16-bit type stochastically, so that small steps are not lost on average.
-        state_dtype: the same for the optimizer's state of D values (a row's single values are
-            float32).
+            rank has the rows whose key mod ranks is its number; "column": some columns of every
+            row; "row_broadcast": as "row", but keys go to all ranks and sums come back; "table":
+            one rank has all rows; "replicated": every rank has all rows.
+        owner: for "table", the rank that has it; None: the table's number in the layer, mod ranks.
+        staleness: for "row" and "table": each rank keeps replicas of hot rows, which may lag
+            behind; None: every rank reads rows from their owner.
+        dtype: type of the weights in memory. Arithmetic is always float32; an update rounds its
+            result to a 16-bit type stochastically, so that small steps are preserved on average.
+        state_dtype: the same for the optimizer's state of D values (a row's scalars are float32).
         admission: which keys get a row; None: every key that training looks up.
-        expiry: when a row is given up; None: never.
+        expiry: when a row is removed; None: never.
         cache: the device tier; None: none.
     """
 
@@ -134,9 +133,9 @@ class FeatureConfig:
 
     Attributes:
         name: unique inside a layer; the key of the layer's input and output dictionaries.
-        table: where its rows are.
+        table: the table that has its rows.
         combiner: replaces the table's; "table" keeps it.
-        mask_value: a key that pads samples of fixed length: it reads no row, gets none, and does
+        mask_value: the key that pads samples of fixed length: it reads no row, gets none, and does
             not count in the mean. An integer, or a string where keys are strings; None: no key.
     """
 

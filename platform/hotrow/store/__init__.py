@@ -1,7 +1,7 @@
 """Stores of exported rows: one contract over LMDB and Redis (docs/design/0007-stores.md).
 
-`open_store` is imported when it is first asked for: a process that needs a store's URL or access
-alone, such as the supervisor of `platform serve`, does without numpy.
+`open_store` is imported on first use. A process that needs only a store's URL or access, such as
+the supervisor of `platform serve`, does not import numpy.
 """
 
 from __future__ import annotations

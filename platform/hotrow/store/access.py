@@ -1,4 +1,4 @@
-"""How a store lets a client in: user, password, certificates; never in a URL, never shown."""
+"""Credentials for a store: user, password, certificates; never in a URL, never printed."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ PASSWORD_VARIABLE = "HOTROW_STORE_PASSWORD"
 
 @dataclass(frozen=True)
 class StoreAccess:
-    """What a store asks of its clients; its repr shows no password.
+    """Credentials of a store's client; its repr shows no password.
 
     Attributes:
-        username: before the one of the URL; "": that one.
+        username: overrides the user of the URL; "": the URL's user.
         password: "" for none.
-        ca_file: PEM file of the authorities that a server's certificate is checked with; "": those
-            of the system.
+        ca_file: PEM file of the authorities that verify a server's certificate; "": the system's.
         cert_file, key_file: PEM files of the client's own certificate; "": none.
     """
 
@@ -31,7 +30,7 @@ class StoreAccess:
     key_file: str = ""
 
     def __post_init__(self) -> None:
-        """Refuses half a certificate, and files that are not there."""
+        """Refuses a certificate without its key or the reverse, and missing files."""
         if bool(self.cert_file) != bool(self.key_file):
             given, other = ("cert", "key") if self.cert_file else ("key", "cert")
             raise InvalidArgumentError(f"--store_{given} without --store_{other}: give both")
@@ -50,19 +49,19 @@ def read_access(
     key_file: str = "",
     environment: Mapping[str, str] = os.environ,
 ) -> StoreAccess:
-    """Returns the access that options and environment give.
+    """Returns the credentials from options and environment.
 
     Args:
         username: see `StoreAccess`.
-        password_file: holds the password, and a line end at most; "": the password is that of
-            the environment.
+        password_file: file with the password and at most one line end; "": use the password in the
+            environment.
         ca_file: see `StoreAccess`.
         cert_file: see `StoreAccess`.
         key_file: see `StoreAccess`.
-        environment: of the process.
+        environment: environment of the process.
 
     Raises:
-        NotFoundError, PermissionDeniedError: a file that cannot be read.
+        NotFoundError, PermissionDeniedError: a file cannot be read.
         InvalidArgumentError: an empty password file; a certificate without its key.
     """
     if password_file:

@@ -1,4 +1,4 @@
-"""The rows of an exported version as native lookups read them: leased, their nodes known."""
+"""An exported version's rows for native lookups: holds a lease and the store's topology."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hotrow.store.redis.tls_relay import TlsRelay
 
 _LEASE_SECONDS = 30.0
-# Who closes does not want to wait for a store that is gone; a load that fails is tried again.
+# A close should not wait for a store that is down; a failed load is tried again.
 _PATIENCE_SECONDS = 5.0
 
 
@@ -37,19 +37,20 @@ class RowsPlace(TypedDict, total=False):
 
 
 class BoundRows:
-    """A generation in an open store, which is not deleted until this is closed.
+    """A generation in an open store, which is not deleted until this object is closed.
 
     Args:
-        url: of the store.
+        url: URL of the store.
         generation: its name.
-        access: how the store lets us in.
-        folder: private; sockets of native readers are made in it. None: that of temporary files.
-        option: what the user wrote the URL behind, for messages.
+        access: credentials for the store.
+        folder: private; native readers' sockets are made in it. None: the folder for temporary
+            files.
+        option: the option that had the URL, for messages.
         follows_cuts: whether the reader takes newer cuts, so that exporters wait for it.
 
     Raises:
         NotFoundError, DataLossError, FailedPreconditionError: the store does not have the rows.
-        UnavailableError, PermissionDeniedError: it does not answer, or does not let us in.
+        UnavailableError, PermissionDeniedError: the store does not answer, or refuses access.
     """
 
     def __init__(
@@ -68,7 +69,8 @@ class BoundRows:
         self._lease: ReaderLease | None = None
         self._store = open_store(url, access, option=option, patience_seconds=_PATIENCE_SECONDS)
         try:
-            # Before the state is looked at: deletion changes it before it looks for leases.
+            # Take the lease before reading the state: deletion changes the state, then looks for
+            # leases.
             self._lease = self._leased(generation)
             self._generation = Generations(self._store.records).get(generation)
             if self._generation.state is not State.COMPLETE:
@@ -91,7 +93,7 @@ class BoundRows:
             raise
 
     def _leased(self, generation: str) -> ReaderLease | None:
-        """Returns a lease; None where files can only be read: nobody deletes there."""
+        """Returns a lease; None if files are read-only: no process can delete them then."""
         holder = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         try:
             return use(self._store.records, generation, holder, _LEASE_SECONDS, self._follows_cuts)
@@ -102,7 +104,7 @@ class BoundRows:
 
     @property
     def store(self) -> RowStore:
-        """Where the rows are; open as long as this is."""
+        """The store of the rows; open as long as this object."""
         return self._store
 
     @property
@@ -111,7 +113,7 @@ class BoundRows:
         return self._generation
 
     def note_cut(self, version: int) -> None:
-        """Notes in the lease that its holder answers by a cut, and by none before it any more.
+        """Records in the lease that its holder answers by a cut, and no longer by earlier ones.
 
         Raises:
             FailedPreconditionError: the lease was lost, and the generation with it.
@@ -122,14 +124,14 @@ class BoundRows:
 
     @property
     def has_nodes(self) -> bool:
-        """Whether it is read from nodes, not from files."""
+        """Whether the rows are read from nodes, not from files."""
         return self._url.kind is not StoreKind.FILE
 
     def topology(self) -> str:
-        """Returns which nodes the store has now, as native readers take it.
+        """Returns the store's current nodes, in the form of native readers.
 
         Raises:
-            HotrowError: nobody answers.
+            HotrowError: no node answers.
         """
         topology = self._store.topology()
         if self._relay is not None:
@@ -137,10 +139,10 @@ class BoundRows:
         return json.dumps(topology, sort_keys=True)
 
     def place(self) -> RowsPlace:
-        """Returns what native lookups need to find the rows.
+        """Returns the options that native lookups need to find the rows.
 
         Raises:
-            HotrowError: nobody answers.
+            HotrowError: no node answers.
         """
         if not self.has_nodes:
             return {}
@@ -153,7 +155,7 @@ class BoundRows:
         }
 
     def close(self) -> None:
-        """Gives the lease and the store back, and ends the relay of its readers."""
+        """Releases the lease, closes the store, and stops the relay of its readers."""
         if self._lease is not None:
             self._lease.release()
         if self._relay is not None:

@@ -32,12 +32,12 @@ class Block:
     """A block that was read.
 
     Attributes:
-        version: of the cut.
-        table: its number, or DENSE.
-        shard: that the rows belong to.
-        keys: int64 [N]; of dense weights none.
-        rows: uint8 [N, B]; of dense weights [bytes, 1].
-        versions: uint64 [N]; the highest bit is set in a tombstone.
+        version: version of the cut.
+        table: the table's number, or DENSE.
+        shard: the shard of the rows.
+        keys: int64 [N]; empty for dense weights.
+        rows: uint8 [N, B]; for dense weights [bytes, 1].
+        versions: uint64 [N]; the highest bit marks a tombstone.
     """
 
     version: int
@@ -60,13 +60,13 @@ def row_blocks(
     """Yields the blocks of a table's changes, with their places.
 
     Args:
-        generation: that the cut changes.
-        version: of the cut.
-        table: its number.
+        generation: the generation that the cut changes.
+        version: version of the cut.
+        table: the table's number.
         keys: int64 [N], distinct.
         rows: uint8 [N, B].
-        removed: int64 [M], keys without a row from now on; none of `keys`.
-        first_numbers: the next free number of each shard; is changed.
+        removed: int64 [M], keys that lose their row; none of `keys`.
+        first_numbers: the next free number of each shard; updated in place.
     """
     width = generation.tables[table].row_bytes
     all_keys = np.concatenate([keys, removed])
@@ -92,12 +92,12 @@ def row_blocks(
 def dense_blocks(
     generation: Generation, version: int, content: bytes, first_numbers: dict[int, int]
 ) -> Iterator[tuple[Place, bytes]]:
-    """Yields the blocks of the dense weights, spread over the shards; in their order.
+    """Yields the blocks of the dense weights in their order, spread over the shards.
 
     Args:
-        generation: that the cut changes.
-        version: of the cut.
-        content: bytes that only their reader understands.
+        generation: the generation that the cut changes.
+        version: version of the cut.
+        content: opaque bytes.
         first_numbers: as for `row_blocks`.
     """
     for part, first in enumerate(range(0, len(content), _BLOCK_BYTES)):
@@ -112,7 +112,7 @@ def read_block(block: bytes, generation: Generation, version: int, place: Place)
     """Returns what a block holds.
 
     Raises:
-        DataLossError: it is damaged, or another one than that of the place.
+        DataLossError: the block is damaged, or belongs to another place.
     """
     where = f"block {place[1]} of shard {place[0]} of cut {version:016x}"
     if len(block) < _HEAD.size:
@@ -144,6 +144,6 @@ def _sealed(version: int, table: int, shard: int, count: int, width: int, body: 
 
 
 def _checksum(table: int, block: bytes) -> int:
-    """Returns FarmHash Fingerprint64 of the table's number and all behind the checksum."""
+    """Returns FarmHash Fingerprint64 of the table's number and all bytes after the checksum."""
     (found,) = _native.fingerprint64([struct.pack("<I", table) + block[16:]]).tolist()
     return int(found)

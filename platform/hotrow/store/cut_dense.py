@@ -18,7 +18,7 @@ def pack(prefix: Path) -> bytes:
     """Returns a checkpoint of one shard as a tar archive; equal checkpoints give equal bytes.
 
     Args:
-        prefix: of its files `<prefix>.index` and `<prefix>.data-00000-of-00001`.
+        prefix: prefix of its files `<prefix>.index` and `<prefix>.data-00000-of-00001`.
 
     Raises:
         OSError: a file cannot be read.
@@ -34,14 +34,14 @@ def pack(prefix: Path) -> bytes:
 
 
 def unpack(blob: bytes, folder: Path) -> Path:
-    """Writes what `pack` returned; returns the prefix of the checkpoint.
+    """Writes the files of a blob that `pack` returned; returns the prefix of the checkpoint.
 
     Args:
-        blob: not empty: that of a model without dense weights is, and has no checkpoint.
-        folder: gets the two files.
+        blob: not empty; an empty blob means a model without dense weights, and has no checkpoint.
+        folder: where to write the two files.
 
     Raises:
-        DataLossError: it is anything else than the two files.
+        DataLossError: the blob has other contents than the two files.
         OSError: the disk is full or refuses.
     """
     try:
@@ -56,7 +56,7 @@ def unpack(blob: bytes, folder: Path) -> Path:
             for entry in entries:
                 content = tar.extractfile(entry)
                 assert content is not None  # it is a plain file
-                # Not `extract`, which may make links, owners and paths of the archive's choice.
+                # Not `extract`, which may create links, owners and paths that the archive chooses.
                 (folder / entry.name).write_bytes(content.read())
     except tarfile.TarError as err:
         raise DataLossError(f"dense weights of a cut are no tar archive: {err}") from err

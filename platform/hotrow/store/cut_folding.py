@@ -1,4 +1,4 @@
-"""Folding: the rows of a cut become those of its generation (docs/design/0008-cuts.md)."""
+"""Folding: merges the rows of a cut into those of its generation (docs/design/0008-cuts.md)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hotrow.store.cuts import BLOCKS_AT_ONCE, CutRecord, mark_folded, read_block
 from hotrow.store.row_store import Place, RowStore
 from hotrow.store.spec import Generation
 
-# A failover loses rows once; who loses them again and again is no accident.
+# A failover loses rows once; repeated losses have another cause.
 _MOST_FOLDINGS = 6
 
 
@@ -22,24 +22,26 @@ def fold(
     cut: CutRecord,
     report: Callable[[int, int], None] = lambda done, of: None,
 ) -> CutRecord:
-    """Writes the rows of a cut into those of its generation; idempotent.
+    """Writes the rows of a cut over those of its generation; idempotent.
 
-    No server may need the rows as they were before. Rows are put, then watermarks are set, then the
-    same rows are put again: a failover between the first two loses rows and no watermark, and only
-    that all of them are still there behind the watermarks proves these.
+    No server may still need the earlier rows. The function puts the rows, sets the watermarks, then
+    puts the same rows again. A failover between the first two steps loses rows and no watermark.
+    Only the second put, which finds all rows behind the watermarks, proves that the watermarks are
+    true.
 
     Args:
-        store: where.
-        generation: that the cut changes.
-        cut: those before it are folded.
-        report: gets (done, of), in blocks put or put again; what it raises ends the folding.
+        store: the store.
+        generation: the generation that the cut changes.
+        cut: the cut; earlier cuts are folded already.
+        report: called with (done, of), in blocks put or put again; an exception that it raises ends
+            the folding.
 
     Raises:
         NotFoundError: the generation has lost rows.
-        DataLossError: the cut has lost blocks, or the store keeps losing what is written.
-        FailedPreconditionError: another export changed or forgot it.
+        DataLossError: the cut has lost blocks, or the store keeps losing written rows.
+        FailedPreconditionError: another export changed or deleted the cut.
     """
-    # One that says that it is folded was proven: only what went back since is to be looked at.
+    # A cut recorded as folded was proven: only shards whose watermark went back are checked.
     unproven = set() if cut.folded else set(range(generation.shards))
     for _ in range(_MOST_FOLDINGS):
         marks = store.watermarks(generation)
@@ -66,7 +68,7 @@ def _put_shards(
     shards: set[int],
     report: Callable[[int, int], None],
 ) -> set[int]:
-    """Puts the rows of a cut in some shards; returns those of them that may have lacked some."""
+    """Puts the rows of a cut in some shards; returns the shards that may have lacked some rows."""
     places = [place for place in cut.places if place[0] in shards]
     lacked: set[int] = set()
     for first in range(0, len(places), BLOCKS_AT_ONCE):
@@ -80,7 +82,7 @@ def _put_shards(
 def _put_blocks(
     store: RowStore, generation: Generation, cut: CutRecord, places: Sequence[Place]
 ) -> int:
-    """Puts the rows of some blocks, those of a table together; returns how many were missing."""
+    """Puts the rows of some blocks, grouped by table; returns the number of missing rows."""
     of_table: dict[int, list[Block]] = {}
     for block in read_blocks(store, generation, cut, places):
         of_table.setdefault(block.table, []).append(block)

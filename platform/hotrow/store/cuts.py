@@ -29,12 +29,12 @@ _Record = TypeVar("_Record", bound=pydantic.BaseModel)
 
 @dataclass(frozen=True)
 class TableChanges:
-    """What changed in a table.
+    """The changes of a table.
 
     Attributes:
-        keys: int64 [N], distinct, of rows that are new or other ones than before.
+        keys: int64 [N], distinct, keys of new or changed rows.
         rows: uint8 [N, B].
-        removed: int64 [M], keys that have no row any more; none of `keys`.
+        removed: int64 [M], keys that no longer have a row; none of `keys`.
     """
 
     keys: Keys
@@ -43,22 +43,22 @@ class TableChanges:
 
 
 class CutRecord(pydantic.BaseModel):
-    """A committed cut, as its control record has it.
+    """The control record of a committed cut.
 
     Attributes:
-        generation: that it changes.
+        generation: the generation that it changes.
         epoch, seq: its number.
-        step: of the training that it shows.
-        clocks: of the tables at that step; the next cut begins behind them.
+        step: training step that it shows.
+        clocks: clocks of the tables at that step; the next cut starts after them.
         lineage: id of the last start of training behind it.
-        dense_sha256: of its dense weights, in hex.
-        rows, removed: of all tables.
-        previous: version of the generation's cut before it; 0: it is the first one. Who has another
-            one than this needs more than this cut, or, when there is none between any more, has
-            to read rows anew.
-        places: of its blocks of rows.
-        dense_places: of its blocks of dense weights, in their order.
-        folded: whether all of its rows lie in the generation's own.
+        dense_sha256: SHA-256 of its dense weights, in hex.
+        rows, removed: numbers of rows, over all tables.
+        previous: version of the generation's cut before it; 0: it is the first one. A reader at
+            another version needs earlier cuts, too; if they no longer exist, it must read rows
+            again.
+        places: places of its blocks of rows.
+        dense_places: places of its blocks of dense weights, in their order.
+        folded: whether all of its rows are merged into the generation's own.
     """
 
     model_config = pydantic.ConfigDict(frozen=True, extra="ignore")
@@ -79,21 +79,21 @@ class CutRecord(pydantic.BaseModel):
 
     @property
     def version(self) -> int:
-        """Of its rows."""
+        """The version of its rows."""
         return row_version(self.epoch, self.seq)
 
     @property
     def all_places(self) -> tuple[Place, ...]:
-        """Of all of its blocks."""
+        """The places of all of its blocks."""
         return self.places + self.dense_places
 
 
 class Withdrawn(pydantic.BaseModel):
-    """The newest cut that a generation lost blocks of; servers that read it before may show it.
+    """The newest withdrawn cut: it or an earlier one lost blocks; servers may show it still.
 
     Attributes:
-        version: of its rows.
-        step: of the training that it showed.
+        version: version of its rows.
+        step: training step that it showed.
         lineage: id of the last start of training behind it.
     """
 
@@ -115,16 +115,16 @@ def write_cut(
     clocks: Sequence[int],
     lineage: str = "",
 ) -> CutRecord:
-    """Stages and commits a cut; nothing that a server reads changes before it is whole.
+    """Stages and commits a cut; servers read nothing of it before it is whole.
 
     Args:
-        store: where.
-        generation: complete.
+        store: the store.
+        generation: a complete generation.
         lock: the exporter's lease of the model.
-        changes: (number of the table, changes); a table may come several times.
-        dense: the weights that are no rows, for who restores them.
-        step: of the training.
-        clocks: of the tables.
+        changes: (number of the table, changes); a table may occur several times.
+        dense: the dense weights as opaque bytes.
+        step: the training step.
+        clocks: clocks of the tables.
         lineage: id of the last start of that training.
 
     Raises:
@@ -149,14 +149,14 @@ def write_cut(
             return
         if lock.lost.is_set():
             raise FailedPreconditionError("another export of the model took over")
-        # Before the blocks, so that who finds it knows where they may lie.
+        # Written before the blocks, so that a later exporter finds the places of unfinished ones.
         note = json.dumps(numbers)
         if not store.records.swap(staging, noted, note):
             raise FailedPreconditionError("another export of the model took over")
         noted = note
         store.stage(generation, version, blocks)
         if store.records.get(staging) != note:
-            # It slept before it staged them, and another exporter has discarded what it had noted.
+            # This exporter paused before it staged them; another one has deleted its record since.
             store.unstage(generation, version, list(blocks))
             raise FailedPreconditionError("another export of the model took over")
         blocks.clear()
@@ -189,7 +189,7 @@ def write_cut(
         places=tuple(places),
         dense_places=tuple(dense_places),
     )
-    # Read back: who acknowledged a block may have lost it since.
+    # Read back, because a failover may have lost a block after its acknowledgement.
     for _ in read_blocks(store, generation, cut):
         pass
     records: list[Change] = [(_name(_CUT, generation, version), None, cut.model_dump_json())]
@@ -207,7 +207,7 @@ def cuts_of(records: Records, generation: Generation) -> list[CutRecord]:
     found = []
     for name in records.names(f"{_CUT}{generation.generation}/"):
         text = records.get(name)
-        if text is not None:  # it was forgotten meanwhile
+        if text is not None:  # it was deleted meanwhile
             found.append(_parse(CutRecord, text, name))
     return sorted(found, key=lambda cut: cut.version)
 
@@ -221,10 +221,10 @@ def read_blocks(
     """Yields the blocks of a cut in the order of their places.
 
     Args:
-        store: where.
-        generation: that it changes.
-        cut: not forgotten.
-        places: some of the cut's; None: all.
+        store: the store.
+        generation: the generation that the cut changes.
+        cut: a cut whose blocks are not deleted.
+        places: some of the cut's places; None: all.
 
     Raises:
         DataLossError: a block is missing or damaged.
@@ -234,7 +234,7 @@ def read_blocks(
 
 
 def row_block_bytes(store: RowStore, generation: Generation, cut: CutRecord) -> Iterator[bytes]:
-    """Yields the blocks of rows of a cut as they lie in the store, each one checked.
+    """Yields the blocks of rows of a cut as stored, after a check of each.
 
     Raises:
         DataLossError: a block is missing or damaged.
@@ -269,10 +269,10 @@ def dense_of(store: RowStore, generation: Generation, cut: CutRecord) -> bytes:
 
 
 def mark_folded(records: Records, generation: Generation, cut: CutRecord) -> CutRecord:
-    """Notes that the rows of a cut are those of its generation; returns its record.
+    """Records that a cut's rows are merged into its generation; returns the cut's record.
 
     Raises:
-        FailedPreconditionError: another export changed or forgot it.
+        FailedPreconditionError: another export changed or deleted it.
     """
     name = _name(_CUT, generation, cut.version)
     folded = cut.model_copy(update={"folded": True})
@@ -285,8 +285,8 @@ def mark_folded(records: Records, generation: Generation, cut: CutRecord) -> Cut
 def forget_cut(store: RowStore, generation: Generation, cut: CutRecord) -> None:
     """Deletes the record of a cut and its blocks; no server may need them any more.
 
-    Who is killed meanwhile leaves blocks like an export that was not finished, never a cut without
-    blocks.
+    If the process is killed meanwhile, blocks remain as after an unfinished export, but never a cut
+    without blocks.
     """
     numbers: dict[int, int] = {}
     for shard, number in cut.all_places:
@@ -299,33 +299,33 @@ def forget_cut(store: RowStore, generation: Generation, cut: CutRecord) -> None:
 
 
 def note_withdrawn(records: Records, generation: Generation, cut: CutRecord) -> None:
-    """Notes that a cut is withdrawn, for good: what is committed later goes on from it, too."""
+    """Records that a cut is withdrawn, permanently: later cuts continue from it, too."""
     name = _WITHDRAWN + generation.generation
     note = Withdrawn(version=cut.version, step=cut.step, lineage=cut.lineage)
     records.swap(name, records.get(name), note.model_dump_json())
 
 
 def withdrawn_from(records: Records, generation: Generation) -> Withdrawn | None:
-    """Returns the newest cut that was withdrawn from a generation; None: none was."""
+    """Returns the newest cut withdrawn from a generation, or None."""
     name = _WITHDRAWN + generation.generation
     text = records.get(name)
     return None if text is None else _parse(Withdrawn, text, name)
 
 
 def forget_withdrawn(records: Records, generation: Generation) -> None:
-    """Removes that note, of a generation that is deleted."""
+    """Removes that record, for a generation that is being deleted."""
     name = _WITHDRAWN + generation.generation
     records.swap(name, records.get(name), None)
 
 
 def discard_unfinished(store: RowStore, generation: Generation) -> None:
-    """Deletes what exports that were killed have staged. The caller holds the exporter's lease."""
+    """Deletes what killed exports have staged. The caller holds the exporter's lease."""
     for name in store.records.names(f"{_STAGING}{generation.generation}/"):
         _discard(store, generation, name)
 
 
 def _discard(store: RowStore, generation: Generation, staging: str) -> None:
-    """Deletes a record of a cut that is not committed, and the blocks that it names."""
+    """Deletes the record of an uncommitted cut, and the blocks that it names."""
     text = store.records.get(staging)
     numbers = json.loads(text or "{}")
     places = [(int(shard), n) for shard, count in numbers.items() for n in range(count)]

@@ -1,4 +1,4 @@
-"""Deletes generations that nobody needs any more."""
+"""Deletes generations that no server needs any more."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def delete_generation(
     generation: Generation,
     report: Callable[[int, int], None] = lambda done, of: None,
 ) -> None:
-    """Deletes a generation with its rows, in small steps. One that was begun is gone on with.
+    """Deletes a generation with its rows, in small steps; continues an interrupted deletion.
 
     Args:
-        store: where.
-        generation: which.
-        report: gets (done, of), in shards times tables.
+        store: the store.
+        generation: the generation.
+        report: called with (done, of), in shards times tables.
 
     Raises:
         FailedPreconditionError: it is live, or a server uses it.
@@ -31,7 +31,7 @@ def delete_generation(
     """
     generations = Generations(store.records)
     deleting = generations.begin_deleting(generation)
-    # Readers take their lease before they look at the state.
+    # Readers take their lease before they read the state.
     if generation.state is State.COMPLETE:
         try:
             _check_unused(store, generation)
@@ -57,14 +57,15 @@ def delete_model(
     """Deletes all generations of a model, also the live one. The caller holds the export lease.
 
     Args:
-        store: where.
-        model: whose.
-        deleted: gets each generation that is gone.
-        report: gets lines of progress.
+        store: the store.
+        model: the model's name.
+        deleted: called with each deleted generation.
+        report: called with lines of progress.
 
     Raises:
-        NotFoundError: there are none.
-        FailedPreconditionError: a server uses one of them; if it did so before, nothing is deleted.
+        NotFoundError: the model has no generation.
+        FailedPreconditionError: a server uses one of them; if it did so at the start, nothing is
+            deleted.
         UnavailableError: the store does not answer; call it again.
     """
     generations = Generations(store.records)
@@ -101,20 +102,20 @@ def delete_unneeded(
 ) -> list[Generation]:
     """Deletes generations of a model; returns those deleted. The caller holds the export lease.
 
-    What stays: the live and the previous one, what a server holds a lease on, and of the other
-    complete ones the newest, until `keep` complete ones stay. Unfinished ones go.
+    It keeps the live and the previous generation, and generations with a server's lease. It fills
+    up to `keep` complete generations with the newest others. It deletes unfinished ones.
 
     Args:
-        store: where.
-        model: whose.
-        keep: complete generations.
-        resumable: unfinished ones with this source stay, too.
-        report: gets a line for each that cannot be deleted.
+        store: the store.
+        model: the model's name.
+        keep: number of complete generations.
+        resumable: unfinished generations with this source are kept, too.
+        report: called with a line for each generation that cannot be deleted.
     """
     generations = Generations(store.records)
     record = generations.model(model)
     found = generations.all(model)
-    # The previous one may have been deleted by hand.
+    # The previous generation may have been deleted by hand.
     needed = {record.live, record.previous} & {generation.generation for generation in found}
     deleted = []
     left = keep - len(needed)
@@ -132,7 +133,7 @@ def delete_unneeded(
         try:
             delete_generation(store, generation)
         except HotrowError as err:
-            # Others must not wait for it.
+            # A failure must not keep the others from deletion.
             report(f"generation {generation.generation} cannot be deleted: {err}")
             continue
         deleted.append(generation)

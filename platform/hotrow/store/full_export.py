@@ -1,4 +1,4 @@
-"""Writes a generation: streamed beside the live one, verified, resumed after a crash.
+"""Writes a generation: streams it beside the live one, verifies it, resumes after a crash.
 
 V virtual shards, N rows, B bytes of a stored row.
 """
@@ -30,7 +30,7 @@ from hotrow.store.spec import (
 from hotrow.store.whole_pages import whole_pages
 
 _PROGRESS = "progress/"
-# A shard that differs is written again; one that still does after this is no accident.
+# A shard that differs is written again; a difference after this many writes is no accident.
 _MOST_REPAIRS = 5
 
 
@@ -38,15 +38,15 @@ class TableSource(Protocol):
     """The rows of one table, to be exported.
 
     Attributes:
-        table: what they are; `rows` is how many will come.
+        table: description of the rows; `rows` is their expected number.
     """
 
     @property
     def table(self) -> StoredTable:
-        """What the rows are."""
+        """Description of the rows."""
 
     def pieces(self) -> Iterator[tuple[Keys, Rows]]:
-        """Yields keys int64 [N] and rows uint8 [N, B], the same ones at every call.
+        """Yields keys int64 [N] and rows uint8 [N, B]; every call yields the same.
 
         Each piece has all rows of a range of mixed keys, and the ranges ascend.
         """
@@ -54,13 +54,13 @@ class TableSource(Protocol):
 
 @dataclass(frozen=True)
 class Exported:
-    """What a generation is of.
+    """The origin of a generation's rows.
 
     Attributes:
-        model, version, step: of the version.
+        model, version, step: those of the version.
         source: equal for exports of the same rows in the same form; an unfinished one is resumed.
-        schema_hash: of the manifest.
-        origin: what an incremental export goes on from; None: nothing can.
+        schema_hash: that of the manifest.
+        origin: the state from which an incremental export continues; None: none can.
     """
 
     model: str
@@ -82,25 +82,25 @@ def write_generation(
 ) -> Generation:
     """Writes and verifies a generation; returns it, complete and not yet live.
 
-    One of the same rows for the same version is resumed; one that is complete, whose version was
-    never finished, is taken if it is whole.
+    It resumes an unfinished generation with the same rows for the same version. It takes over a
+    complete one whose version was never finished, if that one is whole.
 
-    Rows are verified by count and digest of every virtual shard, read back from the store; a shard
-    that differs (a failover lost acknowledged writes, say) is written again.
+    It verifies rows by count and digest of every virtual shard, read back from the store, and
+    writes a shard that differs again (for example when a failover lost acknowledged writes).
 
     Args:
-        store: where.
-        exported: what.
+        store: the store.
+        exported: the origin of the rows.
         sources: the tables.
         lock: the exporter's lease of the model (`leases.lock_exports`).
         shards: virtual shards, V.
-        report: gets lines of progress.
+        report: called with lines of progress.
 
     Raises:
-        FailedPreconditionError: the store may drop rows by itself, or the lease was lost.
-        ResourceExhaustedError: the store is full. What was written stays, to be resumed.
-        UnavailableError: the store does not answer; likewise.
-        DataLossError: the store keeps holding something else than was written.
+        FailedPreconditionError: the store may evict rows, or the lease was lost.
+        ResourceExhaustedError: the store is full. Rows written so far stay, and can be resumed.
+        UnavailableError: the store does not answer. Rows written so far stay, and can be resumed.
+        DataLossError: the store keeps returning other rows than were written.
     """
     store.check_safe_for_rows()
     generation, written = _resume_or_begin(store, exported, sources, shards)
@@ -116,8 +116,8 @@ def write_generation(
         if exported.origin is None:
             return generation
         return Generations(store.records).note_origin(generation, exported.origin)
-    # Markers first: one that is there after its rows were read proves them, since a failover that
-    # loses rows loses what came behind them, too.
+    # Markers first: a marker that exists after its rows were read proves them, since a failover
+    # that loses rows also loses later writes.
     for _ in range(_MOST_REPAIRS):
         lock.check()
         store.set_markers(generation, expected)
@@ -139,13 +139,13 @@ def write_generation(
 
 
 def forget_progress(records: Records, generation: Generation) -> None:
-    """Removes the record of how far a generation was written."""
+    """Removes the record of an export's progress."""
     name = _PROGRESS + generation.generation
     records.swap(name, records.get(name), None)
 
 
 class _Progress:
-    """Pieces that the store has acknowledged, counted over all tables."""
+    """The pieces that the store has acknowledged, counted over all tables."""
 
     def __init__(self, records: Records, generation: Generation, written: int, lock: Lease) -> None:
         self._records = records
@@ -155,13 +155,13 @@ class _Progress:
         self._piece = 0
 
     def next_is_written(self) -> bool:
-        """Steps to the next piece; returns whether an export before wrote it."""
+        """Advances to the next piece; returns whether an earlier export wrote it."""
         self._lock.check()
         self._piece += 1
         return self._piece <= self._written
 
     def note(self) -> None:
-        """Notes that the store has the piece."""
+        """Records that the store has the piece."""
         text = json.dumps({"pieces": self._piece})
         self._records.swap(self._name, self._records.get(self._name), text)
 
@@ -200,11 +200,11 @@ def _resume_or_begin(
 
 
 def _is_whole(store: RowStore, generation: Generation) -> bool:
-    """Returns whether a complete generation holds what was exported, and nothing newer."""
+    """Returns whether a complete generation holds exactly the exported rows, and nothing newer."""
     if store.missing_markers(generation) or cuts_of(store.records, generation):
         return False
     if withdrawn_from(store.records, generation) is not None:
-        return False  # servers may show more than it holds
+        return False  # servers may show newer rows than it holds
     for number, table in enumerate(generation.tables):
         if _finished(table, store.digests(generation, number)) != table:
             return False
@@ -219,7 +219,7 @@ def _write_table(
     progress: _Progress,
     report: Callable[[str], None],
 ) -> ShardDigests:
-    """Writes what is not written yet; returns the digests uint64 [V, 3] of all rows."""
+    """Writes the remaining rows; returns the digests uint64 [V, 3] of all rows."""
     expected = np.zeros((generation.shards, 3), np.uint64)
     done = 0
     for keys, rows in _pieces(generation, number, source):
@@ -247,7 +247,7 @@ def _verify(
     lock: Lease,
     report: Callable[[str], None],
 ) -> None:
-    """Compares every shard with what was written, and writes those again that differ."""
+    """Compares every shard with the written rows, and writes those that differ again."""
     there = store.digests(generation, number)
     for _ in range(_MOST_REPAIRS):
         wrong = np.flatnonzero((there != expected).any(axis=1)).tolist()

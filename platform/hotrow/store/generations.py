@@ -1,4 +1,4 @@
-"""The life of generations: begun, complete, live, deleted; over the records of any store."""
+"""The life cycle of generations (begun, complete, live, deleted) in the records of any store."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from hotrow.store.spec import (
 _GENERATION = "generation/"
 _MODEL = "model/"
 _Record = TypeVar("_Record", bound=pydantic.BaseModel)
-# Of a record that others change at the same time.
+# Tries to change a record that other processes change at the same time.
 _MOST_TRIES = 100
 
 
 class ModelRecord(pydantic.BaseModel):
-    """What a store knows of a model.
+    """A store's record of a model.
 
     Attributes:
         live: the generation that servers should use; "" before the first one is complete.
-        previous: the one that was live before; "" if there was none.
+        previous: the generation that was live before; "" if there was none.
         epoch: fencing number; each writer of the model takes the next one.
-        seq: number of the last committed cut.
+        seq: sequence number of the last committed cut.
     """
 
     model_config = pydantic.ConfigDict(frozen=True, extra="ignore")
@@ -53,8 +53,8 @@ class ModelRecord(pydantic.BaseModel):
 class Generations:
     """The generations of a store.
 
-    Methods raise UnavailableError when the store does not answer, DataLossError when a record is
-    damaged.
+    All methods raise UnavailableError when the store does not answer, and DataLossError when a
+    record is damaged.
     """
 
     def __init__(self, records: Records) -> None:
@@ -74,7 +74,7 @@ class Generations:
         """Writes the record of a new generation, with the next epoch of its model.
 
         Raises:
-            InvalidArgumentError: shards that cannot be, or too many tables.
+            InvalidArgumentError: an illegal number of shards, or too many tables.
         """
         check_shards("shards", shards)
         if len(tables) > MOST_TABLES:
@@ -104,7 +104,7 @@ class Generations:
         """Returns a generation.
 
         Raises:
-            NotFoundError: there is none of that name.
+            NotFoundError: no generation has this name.
         """
         text = self._records.get(_GENERATION + generation)
         if text is None:
@@ -116,7 +116,7 @@ class Generations:
         found = []
         for name in self._records.names(_GENERATION):
             text = self._records.get(name)
-            if text is not None:  # deleted meanwhile
+            if text is not None:  # else deleted meanwhile
                 found.append(_parse(Generation, text, name))
         found.sort(key=lambda generation: generation.number)
         return [g for g in found if model is None or g.model == model]
@@ -127,7 +127,7 @@ class Generations:
         tables: Sequence[StoredTable],
         origin: Origin | None = None,
     ) -> Generation:
-        """Notes that all rows are there and verified; `tables` with their rows and digests."""
+        """Records that all rows are written and verified; `tables` have their rows and digests."""
         return self._change(
             generation,
             State.WRITING,
@@ -137,11 +137,11 @@ class Generations:
         )
 
     def note_origin(self, generation: Generation, origin: Origin) -> Generation:
-        """Notes another state of training that a complete generation shows bit for bit."""
+        """Records another state of training that a complete generation equals, bit for bit."""
         return self._change(generation, State.COMPLETE, origin=origin)
 
     def begin_deleting(self, generation: Generation) -> Generation:
-        """Notes that rows are being deleted: it can be neither read nor resumed from now on.
+        """Records that rows are being deleted: from now on it can be neither read nor resumed.
 
         Raises:
             FailedPreconditionError: it is live.
@@ -156,7 +156,7 @@ class Generations:
         return self._change(generation, generation.state, state=State.DELETING)
 
     def keep(self, generation: Generation) -> Generation:
-        """Takes back that a complete generation was to be deleted; no row of it was yet."""
+        """Reverts the deletion of a complete generation; none of its rows may be deleted yet."""
         return self._change(generation, State.DELETING, state=State.COMPLETE)
 
     def forget(self, generation: Generation) -> None:
@@ -165,7 +165,7 @@ class Generations:
         self._records.swap(name, self._records.get(name), None)
 
     def model(self, model: str) -> ModelRecord:
-        """Returns what is known of a model; of an unknown one, defaults."""
+        """Returns the record of a model; defaults for an unknown one."""
         text = self._records.get(_MODEL + model)
         return ModelRecord() if text is None else _parse(ModelRecord, text, f"model {model}")
 
@@ -174,7 +174,7 @@ class Generations:
         return [name.removeprefix(_MODEL) for name in self._records.names(_MODEL)]
 
     def make_live(self, generation: Generation) -> ModelRecord:
-        """Points its model to a complete generation; the one before becomes `previous`.
+        """Makes a complete generation its model's live one; the former one becomes `previous`.
 
         Raises:
             FailedPreconditionError: it is not complete.
@@ -192,19 +192,20 @@ class Generations:
         return self._change_model(generation.model, point)
 
     def next_epoch(self, model: str) -> ModelRecord:
-        """Takes the next epoch of a model, so that commits of earlier ones are refused."""
+        """Takes the next epoch of a model, so that the store refuses commits of earlier ones."""
         return self._change_model(model, lambda record: {"epoch": record.epoch + 1})
 
     def commit(self, model: str, taken: ModelRecord, changes: Sequence[Change]) -> bool:
-        """Makes changes of records together with the next seq of a model.
+        """Changes records together with an increment of a model's seq, atomically.
 
         Args:
-            model: whose.
-            taken: what `next_epoch` returned.
-            changes: of other records.
+            model: the model's name.
+            taken: the result of `next_epoch`.
+            changes: changes of other records.
 
         Returns:
-            Whether it was done; else somebody took a later epoch, or a record was not as expected.
+            True if done; False if another writer took a later epoch, or a record was not as
+            expected.
         """
         name = _MODEL + model
         for _ in range(_MOST_TRIES):
@@ -222,7 +223,7 @@ class Generations:
         raise FailedPreconditionError(f"{name} keeps changing")
 
     def retire(self, model: str) -> ModelRecord:
-        """Points a model to no generation any more; its numbers go on from where they are."""
+        """Removes a model's live generation; its numbers continue from their values."""
         return self._change_model(model, lambda _: {"live": "", "previous": ""})
 
     def _change(self, generation: Generation, expected: State, **changes: Any) -> Generation:

@@ -1,7 +1,7 @@
-"""Exports what training changed: a cut is committed, servers take it, then it is folded.
+"""Exports changes of training: commits a cut, waits until servers take it, then folds it.
 
-Docs/design/0008-cuts.md. Whoever is killed anywhere in it leaves what servers read as it was; the
-next export goes on with what is left.
+Docs/design/0008-cuts.md. An exporter that is killed at any point does not change what servers read;
+the next export continues from the remains.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ _FULL = "make a full export"
 
 @dataclass(frozen=True)
 class Changes:
-    """A state of training, and what changed up to it.
+    """A state of training, and the changes up to it.
 
     Attributes:
-        step: of the training.
-        lineage: of it.
-        clocks: of the tables, in the order of the generation.
-        dense: all weights that are no rows, for who restores them.
+        step: training step.
+        lineage: lineage of the training.
+        clocks: clocks of the tables, in the order of the generation.
+        dense: the dense weights as opaque bytes.
         dense_as_exported: whether they are those of the full export.
-        of_tables: gets clocks of the tables; returns (number of a table, what changed in it since).
+        of_tables: called with clocks of the tables; returns (number of a table, its changes since).
     """
 
     step: int
@@ -65,13 +65,13 @@ class Changes:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of an incremental export.
+    """The outcome of an incremental export.
 
     Attributes:
-        cut: the newest one now; None: nothing has changed since the full export.
-        committed: whether it is new; else nothing had changed.
-        waiting_for: who has not taken it in time; folding is then left to the next export.
-        held_by: who takes no cuts and reads rows as they were before it; likewise.
+        cut: the newest cut now; None: no changes since the full export.
+        committed: whether the cut is new; otherwise nothing had changed.
+        waiting_for: readers that have not taken the cut in time; the next export folds it.
+        held_by: readers that take no cuts and read earlier rows; the next export folds it.
     """
 
     cut: CutRecord | None
@@ -90,22 +90,22 @@ def export_changes(
     report: Callable[[str], None] = lambda line: None,
     committed: Callable[[CutRecord], None] = lambda cut: None,
 ) -> Outcome:
-    """Brings what changed since the last export of a generation to its servers.
+    """Exports the changes since the last export of a generation to its servers.
 
     Args:
-        store: where.
-        generation: as its record is now.
+        store: the store.
+        generation: with its current record.
         lock: the exporter's lease of the model.
-        changes: up to the state of training that servers shall show.
+        changes: changes up to the state of training that servers should show.
         wait_seconds: how long to wait until all servers have taken the cut.
-        report: gets lines of progress.
-        committed: gets the cut once servers can see it.
+        report: called with lines of progress.
+        committed: called with the cut once servers can read it.
 
     Raises:
-        FailedPreconditionError: the changes do not go on from what was exported, or the lease was
-            lost.
-        DataLossError: the store has lost rows. UnavailableError, ResourceExhaustedError: it does
-            not answer, or is full.
+        FailedPreconditionError: the changes do not continue from the exported state, or the lease
+            was lost.
+        DataLossError: the store has lost rows.
+        UnavailableError, ResourceExhaustedError: the store does not answer, or is full.
     """
     if generation.state is not State.COMPLETE:
         raise FailedPreconditionError(
@@ -119,7 +119,7 @@ def export_changes(
             f"{generation.shards} shards; {_FULL}"
         )
     store.check_safe_for_rows()
-    # What an export before has left, as far as that needs no waiting.
+    # Finishes what an earlier export left, as far as that needs no waiting.
     discard_unfinished(store, generation)
     _forget_broken(store, generation, lock, report)
     fold_taken(store, generation, lock, report)
@@ -138,7 +138,7 @@ def export_changes(
                 lineage=changes.lineage.id,
             )
         except ResourceExhaustedError:
-            # Nothing resumes it, and others may need the room.
+            # No export resumes it, and other data may need the room.
             with contextlib.suppress(HotrowError):
                 lock.check()
                 discard_unfinished(store, generation)
@@ -160,10 +160,10 @@ def export_changes(
 
 
 def _check_goes_on(store: RowStore, generation: Generation, changes: Changes) -> tuple[int, ...]:
-    """Returns the clocks of the tables in the last export, which the changes go on from.
+    """Returns the clocks of the tables in the last export, from which the changes continue.
 
     Raises:
-        FailedPreconditionError: they do not.
+        FailedPreconditionError: they do not continue from it.
     """
     cuts = cuts_of(store.records, generation)
     origin = generation.origin
@@ -182,7 +182,7 @@ def _check_goes_on(store: RowStore, generation: Generation, changes: Changes) ->
     shown = [(last.lineage, step, "")]
     withdrawn = withdrawn_from(store.records, generation)
     if withdrawn is not None:
-        # Servers that show it keep its rows until a later cut brings newer ones.
+        # Servers that show the cut keep its rows until a later cut replaces them.
         what = " (in a cut that lost blocks since, and that servers may show)"
         shown.append((withdrawn.lineage, withdrawn.step, what))
     for lineage, of_step, what in shown:
@@ -212,12 +212,12 @@ def fold_taken(
     lock: Lease,
     report: Callable[[str], None] = lambda line: None,
 ) -> None:
-    """Folds the cuts that all servers have taken, and forgets those before the last of them.
+    """Folds the cuts that all servers have taken, and deletes those before the last of them.
 
-    One that a server has begun with meanwhile stays until the next call.
+    A cut that a server has started to read meanwhile stays until the next call.
 
     Raises:
-        DataLossError: rows of a cut that was forgotten are not there any more.
+        DataLossError: rows of a deleted cut no longer exist.
     """
     cuts = cuts_of(store.records, generation)
     if not cuts:
@@ -232,12 +232,12 @@ def fold_taken(
         )
 
     def somebody_before(version: int) -> bool:
-        # Asked anew each time: folding takes long, and servers begin meanwhile.
+        # Read again each time: folding takes long, and servers start meanwhile.
         return any(r.cut < version for r in readers(store.records, generation.generation))
 
     done: list[CutRecord] = []
     for cut in cuts:
-        # Also one that was folded, and in a failover came undone.
+        # Also for a folded cut that a failover has undone.
         if not cut.folded or bool((marks < np.uint64(cut.version)).any()):
             if somebody_before(cut.version):
                 break
@@ -251,22 +251,23 @@ def fold_taken(
     for cut, following in itertools.pairwise(done):
         lock.check()
         if somebody_before(following.version):
-            break  # who may be reading blocks of this one; the next export forgets it
+            break  # it may be reading this cut's blocks; the next export deletes it
         forget_cut(store, generation, cut)
 
 
 def _forget_broken(
     store: RowStore, generation: Generation, lock: Lease, report: Callable[[str], None]
 ) -> None:
-    """Forgets cuts with blocks that are lost or damaged, and those behind them.
+    """Deletes cuts with lost or damaged blocks, and later ones.
 
-    A failover may lose blocks that were read back before the commit. What these cuts brought comes
-    again with the next one, which goes on from the cut before them.
+    A failover may lose blocks that were read back before the commit. The next cut contains the
+    changes of these cuts again, because it continues from the cut before them.
     """
     cuts = cuts_of(store.records, generation)
     for i, cut in enumerate(cuts):
         try:
-            # Also of one that was folded: a server that has not taken it yet lays it over its rows.
+            # Also for a folded cut: a server that has not taken it yet lays its blocks over the
+            # rows.
             for _ in read_blocks(store, generation, cut):
                 pass
         except DataLossError as err:
@@ -280,7 +281,7 @@ def _forget_broken(
 
 
 def _is_new(generation: Generation, cuts: Sequence[CutRecord], changes: Changes) -> bool:
-    """Returns whether servers would answer differently."""
+    """Returns whether servers would answer differently with the changes."""
     origin = generation.origin
     assert origin is not None  # it was checked
     if not cuts:
@@ -299,7 +300,7 @@ def _wait_until_taken(
     seconds: float,
     report: Callable[[str], None],
 ) -> list[Reader]:
-    """Returns the readers without a cut after so many seconds, or when none of them takes any."""
+    """Returns the readers behind a cut, after `seconds` or once all that take cuts have it."""
     end = time.monotonic() + seconds
     while True:
         lock.check()

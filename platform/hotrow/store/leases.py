@@ -1,10 +1,10 @@
-"""Leases: who uses a generation, and who writes to a model, until when.
+"""Leases of readers on a generation, and of a writer on a model.
 
-A lease that is not renewed ends by the store's clock, so a process that dies gives it back.
+A lease that is not renewed ends by the store's clock, so a process that dies releases it.
 
-An exporter that lost its lease must stop: another one may write. A reader that lost its own does no
-harm, since versions show it which rows are too new for it (docs/design/0008-cuts.md), and would
-not be waited for any more: so it takes its lease anew as soon as the store answers.
+An exporter that lost its lease must stop: another one may write. A reader that lost its lease does
+no harm, because row versions show which rows are too new for it (docs/design/0008-cuts.md). But
+exporters would no longer wait for it, so it takes its lease again as soon as the store answers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from hotrow.store.spec import State
 
 _READERS = "lease/"
 _EXPORTER = "export/"
-_RENEWALS = 3.0  # in the time of a lease
+_RENEWALS = 3.0  # per duration of a lease
 _RELEASE_SECONDS = 2.0
 
 
@@ -32,11 +32,11 @@ class Lease:
     """A lease that a thread renews until it is released. Use it in a `with` statement.
 
     Attributes:
-        lost: set when it ended although it was not released: the store was away for too long, or
-            somebody else took it.
+        lost: set when it ended without a release: the store did not answer for too long, or another
+            holder took it.
     """
 
-    _comes_back = False  # whether it is still renewed after it was lost
+    _comes_back = False  # whether to renew it after it was lost
 
     def __init__(self, records: Records, name: str, seconds: float, holder: str) -> None:
         """Takes the lease `name`.
@@ -58,10 +58,10 @@ class Lease:
         self._thread.start()
 
     def check(self) -> None:
-        """Fails when it is not held any more.
+        """Raises an error when it is not held any more.
 
         Raises:
-            FailedPreconditionError: it was lost.
+            FailedPreconditionError: the lease was lost.
         """
         if self.lost.is_set():
             raise FailedPreconditionError(
@@ -70,7 +70,7 @@ class Lease:
             )
 
     def release(self) -> None:
-        """Gives it back; idempotent. Leaves it to its end when the store does not answer soon."""
+        """Releases it; idempotent. If the store does not answer soon, the lease expires instead."""
         if self._released.is_set():
             return
         self._released.set()
@@ -104,7 +104,7 @@ class Lease:
             raise FailedPreconditionError(f"{self._name} was just taken by somebody else")
 
     def _renew(self) -> bool:
-        """Makes it last longer; returns whether it was still held."""
+        """Extends it; returns whether it was still held."""
         text = self._records.get(self._name)
         if text is None or json.loads(text)["holder"] != self._holder:
             return False
@@ -114,7 +114,7 @@ class Lease:
         return json.dumps({"holder": self._holder, "until": now + self._millis, **self._facts()})
 
     def _facts(self) -> dict[str, Any]:
-        """Returns what the record says beside holder and end."""
+        """Returns the record's values besides holder and end."""
         return {}
 
     def _renew_until_released(self) -> None:
@@ -124,10 +124,10 @@ class Lease:
                 with self._lock:
                     held = self._renew()
             except HotrowError:
-                continue  # the store is away: the next renewal shows whether it is still ours
+                continue  # the store is down: the next renewal shows whether it is still held
             except Exception:
                 if self._released.is_set():
-                    return  # who released it did not wait for the store, and closed it
+                    return  # `release` did not wait for the store, and its owner closed it
                 raise
             if held:
                 self.lost.clear()
@@ -145,14 +145,14 @@ class Lease:
 
 
 class ReaderLease(Lease):
-    """A lease on a generation, for who reads it: it is not deleted meanwhile.
+    """A reader's lease on a generation, which is not deleted meanwhile.
 
-    When the store was away for longer than the lease lasts, or lost its record in a failover, it
-    has ended, and nobody waits for this reader; it is taken again by the first renewal that the
-    store answers, with the same cut, if the generation is there.
+    The lease ends when the store is down for longer than it lasts, or loses its record in a
+    failover. Exporters then do not wait for this reader. The first renewal that the store answers
+    takes it again, with the same cut, if the generation exists.
 
     Attributes:
-        lost: set while the generation is not there any more, or is being deleted.
+        lost: set while the generation does not exist, or is being deleted.
     """
 
     _comes_back = True
@@ -165,7 +165,7 @@ class ReaderLease(Lease):
         seconds: float,
         follows_cuts: bool = True,
     ) -> None:
-        """Takes it; no cut is noted yet.
+        """Takes the lease; no cut is recorded yet.
 
         Raises:
             FailedPreconditionError: records cannot be written.
@@ -176,13 +176,13 @@ class ReaderLease(Lease):
         super().__init__(records, f"{_READERS}{generation}/{holder}", seconds, holder)
 
     def note_cut(self, version: int) -> None:
-        """Notes that the reader answers by a cut, and by none before it any more.
+        """Records that the reader answers by a cut, and no longer by earlier ones.
 
-        The record has it at once, and all renewals keep it. If the store does not answer, the next
-        renewal writes it, too.
+        The record has the cut at once, and all renewals keep it. If the store does not answer, the
+        next renewal writes it.
 
         Args:
-            version: of the cut's rows; 0: rows as exported.
+            version: version of the cut's rows; 0: rows as exported.
 
         Raises:
             FailedPreconditionError: the lease was lost or released.
@@ -206,22 +206,22 @@ class ReaderLease(Lease):
         now = self._records.now_ms()
         if text is not None and json.loads(text)["until"] > now:
             if self._state() is None:
-                return False  # deleted, whoever overlooked this lease
+                return False  # deleted in spite of this lease
             return self._records.swap(self._name, text, self._text(now)) or self._take_again()
         return self._take_again()
 
     def _take_again(self) -> bool:
-        """Takes it after it ended; returns whether the generation can be read."""
+        """Takes it after it ended; returns whether the generation is readable."""
         if self._state() is not State.COMPLETE:
             return False
         text = self._records.get(self._name)
         taken = self._text(self._records.now_ms())
         if not self._records.swap(self._name, text, taken):
             return False
-        # Once more: deletion changes the state before it looks for leases.
+        # Check again: deletion changes the state before it looks for leases.
         if self._state() is State.COMPLETE:
             return True
-        self._records.swap(self._name, taken, None)  # or the next renewal would find it held
+        self._records.swap(self._name, taken, None)  # otherwise the next renewal would find it held
         return False
 
     def _state(self) -> State | None:
@@ -233,14 +233,15 @@ class ReaderLease(Lease):
 
 @dataclass(frozen=True)
 class Reader:
-    """Who has an unexpired lease on a generation.
+    """A holder of an unexpired lease on a generation.
 
     Attributes:
-        holder: who.
+        holder: its name.
         cut: version of the rows of the newest cut that it answers by; 0: it answers by rows as
-            exported, or has not looked at cuts yet.
-        follows_cuts: whether it takes newer ones; else rows stay as they are until it has ended.
-        until_ms: when it ends by the store's clock, unless it is renewed.
+            exported, or has not read cuts yet.
+        follows_cuts: whether it takes newer cuts; otherwise rows must not change until it has
+            ended.
+        until_ms: when the lease ends by the store's clock, unless it is renewed.
     """
 
     holder: str
@@ -258,13 +259,13 @@ def use(
 ) -> ReaderLease:
     """Takes a lease on a generation for a reader; it is not deleted meanwhile.
 
-    A reader takes it before it looks at the generation's state and cuts.
+    A reader takes it before it reads the generation's state and cuts.
 
     Args:
-        records: of the store.
+        records: records of the store.
         generation: its name.
-        holder: no other reader has this name.
-        seconds: it lasts, unless it is renewed.
+        holder: a name that no other reader has.
+        seconds: duration of the lease, unless it is renewed.
         follows_cuts: whether the reader takes cuts, so that exporters wait for it.
     """
     return ReaderLease(records, generation, holder, seconds, follows_cuts)
@@ -296,7 +297,7 @@ def users(records: Records, generation: str) -> list[str]:
 
 
 def forget_users(records: Records, generation: str) -> None:
-    """Removes what ended leases on a generation left behind."""
+    """Removes expired leases on a generation."""
     for name in records.names(f"{_READERS}{generation}/"):
         records.swap(name, records.get(name), None)
 

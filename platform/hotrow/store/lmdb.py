@@ -23,7 +23,7 @@ from hotrow.store.row_store import (
 )
 from hotrow.store.spec import Generation
 
-# Says that all rows of a generation were written: the watermark of each shard.
+# A watermark on each shard: all rows of a generation were written.
 _WHOLE = "whole/"
 
 
@@ -42,7 +42,7 @@ class LmdbRecords:
         return self._native.swap_all([(name, expected, text)])
 
     def swap_all(self, changes: Sequence[Change]) -> bool:
-        """Does so with several records: all of them, or none."""
+        """Does the same with several records: all of them, or none."""
         return self._native.swap_all(changes)
 
     def names(self, prefix: str) -> list[str]:
@@ -54,11 +54,11 @@ class LmdbRecords:
         return self._native.next_number()
 
     def now_ms(self) -> int:
-        """Returns the machine's clock."""
+        """Returns the machine's clock, in milliseconds."""
         return time.time_ns() // 1_000_000
 
     def close(self) -> None:
-        """Gives the files back."""
+        """Closes the files."""
         self._native.close()
 
 
@@ -66,11 +66,11 @@ class LmdbStore:
     """Generations in a directory; see `RowStore`.
 
     Args:
-        directory: of the store.
-        create: make it when there is none.
+        directory: the store's directory.
+        create: create the store if it does not exist.
 
     Raises:
-        NotFoundError: there is none.
+        NotFoundError: the store does not exist.
         UnavailableError, DataLossError: it cannot be opened.
     """
 
@@ -81,7 +81,7 @@ class LmdbStore:
         self._writers: dict[tuple[str, int], _native.LmdbWriter] = {}
 
     def close(self) -> None:
-        """Gives the files back."""
+        """Closes the files."""
         self._close_writers()
         self.records.close()
 
@@ -90,10 +90,10 @@ class LmdbStore:
         return {"cluster": False, "nodes": []}
 
     def statistics(self, generation: Generation) -> None:
-        """Returns None: LMDB does not say."""
+        """Returns None: LMDB has no such statistics."""
 
     def check_safe_for_rows(self) -> None:
-        """Does nothing: LMDB drops no rows."""
+        """Does nothing: LMDB evicts no rows."""
 
     def pages_of(self, record_bytes: int, rows: int, shards: int) -> int:
         """Returns 0: there are no pages."""
@@ -101,7 +101,7 @@ class LmdbStore:
         return 0
 
     def begin(self, generation: Generation) -> None:
-        """Makes the tables of a generation, so that those without rows can be read, too."""
+        """Creates the tables of a generation, so that empty ones can be read, too."""
         for table in range(len(generation.tables)):
             self._writer(generation, table)
 
@@ -133,7 +133,7 @@ class LmdbStore:
     def digests(
         self, generation: Generation, table: int, shards: Collection[int] | None = None
     ) -> ShardDigests:
-        """Returns uint64 [V, 3] of what lies in each shard; see `RowStore`."""
+        """Returns uint64 [V, 3]: digests of each shard; see `RowStore`."""
         reader = self._reader(generation)
         digests = reader.digests(table)
         reader.close()
@@ -150,7 +150,7 @@ class LmdbStore:
         self.records.swap(name, self.records.get(name), json.dumps(marks))
 
     def missing_markers(self, generation: Generation) -> list[int]:
-        """Returns no shard, or all of them."""
+        """Returns no shard, or all shards."""
         if self.records.get(_WHOLE + generation.generation) is not None:
             return []
         return list(range(generation.shards))
@@ -182,7 +182,7 @@ class LmdbStore:
         return np.array(marks, np.uint64)
 
     def set_watermarks(self, generation: Generation, version: int, shards: Sequence[int]) -> None:
-        """Notes that a cut was folded into shards; see `RowStore`."""
+        """Records that a cut was folded into shards; see `RowStore`."""
         name = _WHOLE + generation.generation
         while (text := self.records.get(name)) is not None:
             marks = json.loads(text)
@@ -233,7 +233,7 @@ class LmdbStore:
 
 
 def _cut_name(version: int) -> str:
-    """Returns the name of the table of a cut's blocks; no table of a model has such a one."""
+    """Returns the name of the table of a cut's blocks; tables of models have no such names."""
     return f"\x01cut-{version:016x}"
 
 

@@ -1,4 +1,4 @@
-"""Opens the store of a URL."""
+"""Opens a store by its URL."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ def open_store(
     option: str = "--store",
     patience_seconds: float = 30.0,
 ) -> RowStore:
-    """Returns a store; close it.
+    """Returns an open store; close it after use.
 
     Args:
         url: see `StoreUrl`.
-        access: how it lets us in; None: without a password.
-        create: make an embedded one when there is none.
-        option: what the user wrote the URL behind, for messages.
-        patience_seconds: how long a call goes on when nobody answers; the default outlives a
-            failover.
+        access: credentials; None: no password.
+        create: create an embedded store if it does not exist.
+        option: the option that had the URL, for messages.
+        patience_seconds: how long a call retries while no server answers; the default is longer
+            than a failover.
 
     Raises:
-        InvalidArgumentError: no URL of a store.
-        NotFoundError: there is no embedded store there.
-        UnavailableError, PermissionDeniedError: it does not answer, or does not let us in.
+        InvalidArgumentError: not the URL of a store.
+        NotFoundError: the embedded store does not exist.
+        UnavailableError, PermissionDeniedError: the store does not answer, or refuses access.
     """
     parsed = parse_store_url(option, url)
     if parsed.kind is StoreKind.FILE:

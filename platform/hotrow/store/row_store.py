@@ -1,4 +1,4 @@
-"""The contract of a store: what LMDB and Redis give, and everything else is written over.
+"""The interface of a store: LMDB and Redis implement it, all other code uses it.
 
 V virtual shards, N rows, B bytes of a stored row (docs/formats.md, "Stored rows").
 """
@@ -39,17 +39,17 @@ class Records(Protocol):
     """
 
     def get(self, name: str) -> str | None:
-        """Returns the text of a record; None: there is none."""
+        """Returns the text of a record; None: no such record."""
 
     def swap(self, name: str, expected: str | None, text: str | None) -> bool:
         """Writes a record if it is as expected (None: absent); `text` None removes it.
 
         Returns:
-            Whether it was as expected; else nothing was changed.
+            True if it was as expected; otherwise nothing changed.
         """
 
     def swap_all(self, changes: Sequence[Change]) -> bool:
-        """Does the same with several records at once: all of them, or none.
+        """Does the same with several records atomically: all of them, or none.
 
         Args:
             changes: (name, expected, text) of each; no name twice.
@@ -66,41 +66,41 @@ class Records(Protocol):
 
 
 class RowStore(Protocol):
-    """A place where generations lie."""
+    """A store of generations."""
 
     @property
     def url(self) -> str:
-        """Of the store, without a password."""
+        """URL of the store, without a password."""
 
     @property
     def records(self) -> Records:
         """Its control records."""
 
     def close(self) -> None:
-        """Gives connections and files back."""
+        """Closes connections and files."""
 
     def topology(self) -> dict[str, Any]:
-        """Returns which node holds what, as JSON types for the native reader of Redis.
+        """Returns the nodes and their slots, as JSON types for the native reader of Redis.
 
         `{"cluster": bool, "nodes": [{"address": "host:port" or "unix:/path", "slots":
         [[first, last], ...]}, ...]}`; an embedded store has no nodes.
         """
 
     def statistics(self, generation: Generation) -> StoreStatistics | None:
-        """Returns the memory that a generation takes; None: the store does not say."""
+        """Returns the memory of a generation; None: the store has no such statistics."""
 
     def check_safe_for_rows(self) -> None:
-        """Checks that the store never drops a row by itself.
+        """Checks that the store never evicts a row.
 
         Raises:
             FailedPreconditionError: it may (`maxmemory-policy` of Redis).
         """
 
     def pages_of(self, record_bytes: int, rows: int, shards: int) -> int:
-        """Returns P for a table of so many rows of so many bytes; 0: the store has no pages."""
+        """Returns P for a table of this many rows and this size of a record; 0: no pages."""
 
     def begin(self, generation: Generation) -> None:
-        """Prepares a generation for its first rows; idempotent. Its record was written."""
+        """Prepares a generation for its first rows; idempotent. Its record exists."""
 
     def write(
         self,
@@ -110,17 +110,17 @@ class RowStore(Protocol):
         rows: Rows,
         shards: Collection[int] | None = None,
     ) -> None:
-        """Writes rows of a generation that nobody reads yet, with its `row_version`.
+        """Writes rows of a generation that no server reads yet, with its `row_version`.
 
-        Whatever lay in the pages before is replaced, so a call brings all rows of each page that
-        it touches: those of a range of mixed keys (`Table.export_hash_range`).
+        A call replaces all earlier contents of the pages that it touches. So it must contain all
+        rows of these pages: the rows of a range of mixed keys (`Table.export_hash_ranges`).
 
         Args:
-            generation: which.
-            table: number of the table in it.
+            generation: the generation.
+            table: the table's number in it.
             keys: int64 [N], distinct.
             rows: uint8 [N, B].
-            shards: write only the rows of these; None: all.
+            shards: write only the rows of these shards; None: all.
 
         Raises:
             ResourceExhaustedError: the store is full. UnavailableError: it does not answer.
@@ -129,17 +129,17 @@ class RowStore(Protocol):
     def put(
         self, generation: Generation, table: int, keys: Keys, rows: Rows, versions: Versions
     ) -> int:
-        """Writes rows of a generation that is read, each only over an older version.
+        """Writes rows of a generation that servers read, each only over an older version.
 
         Args:
-            generation: which.
-            table: number of the table in it.
+            generation: the generation.
+            table: the table's number in it.
             keys: int64 [N], distinct.
             rows: uint8 [N, B]; ignored for tombstones.
-            versions: uint64 [N]; the highest bit makes a tombstone.
+            versions: uint64 [N]; the highest bit marks a tombstone.
 
         Returns:
-            How many were newer than what lay there, and were written.
+            How many rows were newer than the stored ones, and were written.
 
         Raises:
             NotFoundError: a marker of the generation is missing: the store lost its rows.
@@ -149,7 +149,7 @@ class RowStore(Protocol):
     def digests(
         self, generation: Generation, table: int, shards: Collection[int] | None = None
     ) -> ShardDigests:
-        """Returns what lies in each shard: uint64 [V, 3]; zeros for shards not asked for.
+        """Returns the digests of each shard: uint64 [V, 3]; zeros for shards not in `shards`.
 
         A damaged shard has `DAMAGED_ROWS`, and sums of 0.
         """
@@ -163,40 +163,40 @@ class RowStore(Protocol):
     def delete_rows(
         self, generation: Generation, report: Callable[[int, int], None] = lambda done, of: None
     ) -> None:
-        """Deletes rows and markers in small steps that others hardly notice; idempotent.
+        """Deletes rows and markers in small steps with little effect on other clients; idempotent.
 
         Args:
-            generation: which.
-            report: gets (done, of), in shards times tables.
+            generation: the generation.
+            report: called with (done, of), in shards times tables.
         """
 
     def stage(self, generation: Generation, version: int, blocks: Mapping[Place, bytes]) -> None:
-        """Writes blocks of a cut that is not committed yet, each up to some MiB; idempotent.
+        """Writes blocks of an uncommitted cut, each of up to a few MiB; idempotent.
 
         Args:
-            generation: that the cut changes.
-            version: of its rows.
+            generation: the generation that the cut changes.
+            version: version of its rows.
             blocks: by their places.
         """
 
     def staged(
         self, generation: Generation, version: int, places: Sequence[Place]
     ) -> list[bytes | None]:
-        """Returns blocks of a cut; None: it is not there."""
+        """Returns blocks of a cut; None for a missing one."""
 
     def unstage(self, generation: Generation, version: int, places: Sequence[Place]) -> None:
-        """Deletes all blocks of a cut, which lie at these places; idempotent."""
+        """Deletes all blocks of a cut; they lie at these places. Idempotent."""
 
     def watermarks(self, generation: Generation) -> Versions:
-        """Returns of each shard the last version folded into it: uint64 [V].
+        """Returns, for each shard, the last version folded into it: uint64 [V].
 
-        0 stands for a shard without a marker.
+        It is 0 for a shard without a marker.
         """
 
     def set_watermarks(self, generation: Generation, version: int, shards: Sequence[int]) -> None:
-        """Notes that a cut was folded into shards, unless a newer one was.
+        """Records that a cut was folded into shards, unless a newer one was.
 
-        Where a shard has lost its marker, nothing happens.
+        A shard that has lost its marker does not change.
         """
 
     def read(self, generation: Generation, table: int, keys: Keys) -> tuple[Rows, Versions, States]:

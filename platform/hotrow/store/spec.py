@@ -1,4 +1,4 @@
-"""What a generation is: its control record (docs/formats.md, "Control records")."""
+"""The control record of a generation (docs/formats.md, "Control records")."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class StoredTable(_Part):
     """A table of a generation.
 
     Attributes:
-        name: in the graph and in the manifest.
+        name: the table's name in the graph and in the manifest.
         dim: weights of a row, D.
-        row_type: how they are stored.
-        default_value: of every weight of the row that an unknown key reads.
-        rows: how many there are.
-        pages: in each virtual shard, P; 0 in a store without pages.
-        digest: of all its records: 32 hex digits; "" while it is being written.
+        row_type: how weights are stored.
+        default_value: value of every weight in the row that an unknown key reads.
+        rows: number of rows.
+        pages: pages in each virtual shard, P; 0 in a store without pages.
+        digest: digest of all its records: 32 hex digits; "" while it is being written.
     """
 
     name: str
@@ -63,13 +63,13 @@ class StoredTable(_Part):
 
 
 class Origin(_Part):
-    """Which state of training rows show, so that a later export may bring what changed since.
+    """The training state that rows show, so that a later export can add the changes since.
 
     Attributes:
-        lineage: id of the last start of training behind it; "": not known.
-        clocks: of the tables, in the order of their numbers; rows that changed later have larger
-            ones.
-        top: the rows are only so many of each table, the most frequent ones; None: all.
+        lineage: id of the last start of training behind it; "": unknown.
+        clocks: clocks of the tables, in the order of their numbers; rows that changed later have
+            larger ones.
+        top: the rows are at most this many of each table, the most frequent ones; None: all.
     """
 
     lineage: str
@@ -78,7 +78,7 @@ class Origin(_Part):
 
 
 class State(StrEnum):
-    """Where a generation is in its life."""
+    """The state of a generation in its life cycle."""
 
     WRITING = "writing"
     COMPLETE = "complete"
@@ -89,15 +89,15 @@ class Generation(_Part):
     """The control record of a generation.
 
     Attributes:
-        generation: its name, 32 hex digits. number: its short one in the store.
-        model, version, step: what it is of.
-        source: what was exported; an export of the same source resumes it.
+        generation: its name, 32 hex digits. number: its short number in the store.
+        model, version, step: the model, version and training step of its rows.
+        source: text that identifies the exported rows; an export of the same source resumes it.
         shards: virtual shards, V.
-        schema_hash: of the manifest.
-        created_ms: of the store's clock.
-        epoch, seq: of its rows as exported.
+        schema_hash: that of the manifest.
+        created_ms: time of its creation by the store's clock.
+        epoch, seq: epoch and sequence number of its rows as exported.
         tables: in the order of their numbers.
-        origin: of its rows as exported; None: an older version of Hotrow wrote it.
+        origin: origin of its rows as exported; None: an older version of Hotrow wrote it.
     """
 
     format: Literal[1] = 1
@@ -126,7 +126,7 @@ def check_shards(option: str, shards: int) -> None:
     """Checks a number of virtual shards.
 
     Raises:
-        InvalidArgumentError: it is no power of two from 1 to 4096.
+        InvalidArgumentError: the number is not a power of two from 1 to 4096.
     """
     if not 1 <= shards <= MOST_SHARDS or shards & (shards - 1):
         raise InvalidArgumentError(
@@ -143,7 +143,7 @@ def row_version(epoch: int, seq: int) -> int:
     """Returns the version of a row that the cut (epoch, seq) wrote.
 
     Raises:
-        OverflowError: one of them has too many bits.
+        OverflowError: `epoch` or `seq` has too many bits.
     """
     if not 0 <= epoch < 1 << EPOCH_BITS or not 0 <= seq < 1 << SEQ_BITS:
         raise OverflowError(f"epoch {epoch}, seq {seq}: at most 23 and 40 bits")

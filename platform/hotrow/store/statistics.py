@@ -1,4 +1,4 @@
-"""What a generation takes in a store: memory, and how evenly it lies on the nodes."""
+"""Statistics of a generation in a store: memory, and its distribution over the nodes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ class NodeStatistics:
 
     Attributes:
         address: `host:port` or `unix:/path`.
-        used_bytes: of all that it holds.
-        limit_bytes: `maxmemory`; None: there is none.
-        shards: of the generation's, how many it holds.
+        used_bytes: memory of all its data.
+        limit_bytes: `maxmemory`; None: no limit.
+        shards: number of the generation's shards on it.
     """
 
     address: str
@@ -28,8 +28,8 @@ class TableStatistics:
 
     Attributes:
         name: of the table.
-        bytes_a_row: with all that Redis keeps about it, from a sample of pages; None: the sample
-            has no rows.
+        bytes_a_row: memory of a row with all overhead of Redis, from a sample of pages; None: the
+            sample has no rows.
     """
 
     name: str

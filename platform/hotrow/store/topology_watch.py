@@ -7,18 +7,18 @@ from collections.abc import Callable
 
 from hotrow.errors import HotrowError
 
-# Between two looks at which nodes a store has.
+# Time between two reads of a store's topology.
 _LOOK_SECONDS = 1.0
 
 
 class TopologyWatch:
-    """A thread that looks for other nodes until it is closed.
+    """A thread that reads the topology repeatedly until it is closed.
 
     Args:
-        ask: returns the topology of now. While it raises a `HotrowError`, readers go on with the
-            nodes that they know.
-        notify: called with each topology that is another than before.
-        known: what the readers have.
+        ask: returns the current topology. While it raises a `HotrowError`, readers continue with
+            the known nodes.
+        notify: called with each topology that differs from the previous one.
+        known: the readers' current topology.
     """
 
     def __init__(self, ask: Callable[[], str], notify: Callable[[str], None], known: str) -> None:
@@ -30,7 +30,7 @@ class TopologyWatch:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends it."""
+        """Stops the thread."""
         self._closed.set()
         self._thread.join()
 

@@ -1,4 +1,4 @@
-"""URLs of stores, as commands and manifests take them."""
+"""URLs of stores, in the form of commands and manifests."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _DATABASE = re.compile(r"db=\d+")
 
 
 class StoreKind(StrEnum):
-    """How many servers there are, and who says which one to ask."""
+    """The kind of a store: its number of servers, and how to find the one for a key."""
 
     FILE = "file"
     STANDALONE = "standalone"
@@ -40,17 +40,17 @@ class StoreKind(StrEnum):
 
 @dataclass(frozen=True)
 class StoreUrl:
-    """A URL in parts. Its text has no password: there is none in it.
+    """A parsed URL. It contains no password.
 
     Attributes:
-        text: as it was given.
-        kind: what it leads to.
-        path: of the folder (file) or of the Unix socket; else "".
-        tls: with Redis.
-        username: of Redis; "" is its default user.
-        hosts: (host, port) of servers, nodes or sentinels; some of them are enough.
-        database: number.
-        service: of Sentinel.
+        text: the URL as given.
+        kind: the kind of store.
+        path: path of the folder (file) or of the Unix socket; else "".
+        tls: whether Redis is reached over TLS.
+        username: user of Redis; "" is its default user.
+        hosts: (host, port) of servers, nodes or sentinels; not all need be given.
+        database: number of the database.
+        service: name of the service at Sentinel.
     """
 
     text: str
@@ -67,20 +67,20 @@ class StoreUrl:
 
 
 def parse_store_url(option: str, text: str) -> StoreUrl:
-    """Returns a URL in parts.
+    """Returns a parsed URL.
 
     Args:
-        option: what the user wrote it behind, for messages.
+        option: the option that had the URL, for messages.
         text: the URL.
 
     Raises:
-        InvalidArgumentError: it is none, or has a password in it.
+        InvalidArgumentError: the text is no such URL, or contains a password.
     """
     scheme, separator, rest = text.partition("://")
     scheme = scheme.lower()
     if not separator or scheme not in _FORMS:
         hint = nearest(scheme, _FORMS) if separator else ""
-        # Only behind an @ there is no password.
+        # Everything after the last @ is free of passwords.
         shown = f"{scheme}://..." if separator else repr(text.rpartition("@")[2])
         legal = ", ".join(_FORMS.values())
         raise InvalidArgumentError(f"{option} {shown}: no URL of a store{hint}; legal: {legal}")
@@ -88,18 +88,18 @@ def parse_store_url(option: str, text: str) -> StoreUrl:
 
 
 class _Parser:
-    """One URL on its way; a class so that messages need not be handed around."""
+    """The parser of one URL; a class so that all methods can raise its messages."""
 
     def __init__(self, option: str, scheme: str, rest: str) -> None:
         self._option = option
         self._scheme = scheme
-        # Up to the last @, as an unquoted password may hold any other sign; a path may hold one,
-        # too, where no host goes before it.
+        # Splits at the last @, because an unquoted password may contain any character. A path may
+        # contain an @, too, but only without a host before it.
         user, at, rest = ("", "", rest) if rest.startswith("/") else rest.rpartition("@")
         self._user, colon, _ = user.partition(":")
         shown_user = f"{self._user}@" if self._user else ""
         rest, _, self._query = rest.partition("?")
-        # redis-py takes passwords there.
+        # The query is hidden: redis-py accepts passwords there.
         harmless = f"?{self._query}" if _DATABASE.fullmatch(self._query) else ""
         self._shown = f"{scheme}://{shown_user}{rest}{harmless}"
         self._hosts, slash, path = rest.partition("/")

@@ -1,4 +1,4 @@
-"""Pieces of a table, cut so that no page of the store lies in two of them."""
+"""Regroups the pieces of a table so that no page of the store is in two of them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from hotrow.store.row_store import Keys, Rows
 def whole_pages(
     pieces: Iterable[tuple[Keys, Rows]], shards: int, pages: int
 ) -> Iterator[tuple[Keys, Rows]]:
-    """Yields the same rows, those of a page in one piece.
+    """Yields the same rows, with all rows of a page in one piece.
 
-    The page that a range of mixed keys ends in goes on in the next range, so its rows wait for it:
-    a page of every shard, some thousand rows.
+    A page at the end of a range of mixed keys continues in the next range, so its rows wait for
+    that one: at most one page of every shard, some thousand rows.
 
     Args:
         pieces: keys int64 [N] and rows uint8 [N, B] of ranges of mixed keys, ascending.
         shards: V of the generation.
-        pages: P of the table; 0: the store has no pages, and pieces stay as they are.
+        pages: P of the table; 0: the store has no pages, and pieces do not change.
     """
     if pages == 0:
         yield from pieces

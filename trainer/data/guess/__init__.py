@@ -1,1 +1,1 @@
-"""What a data file is, from its first lines: format, delimiter, header, label, configuration."""
+"""Guesses from a file's first lines: format, delimiter, header, label, configuration."""

@@ -1,7 +1,7 @@
 """The delimiter of delimited text, and whether its first line is a header.
 
-`csv.Sniffer` is not used: it takes the first character that repeats, so that a text with commas
-between semicolons, or one column of dates, gets a wrong delimiter.
+`csv.Sniffer` is not used: it takes the first character that repeats. So it returns a wrong
+delimiter for a text with commas between semicolons, or for one column of dates.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class Dialect:
     """How to read a file of delimited text.
 
     Attributes:
-        delimiter: between two values.
-        names: of the columns: those of the header, or c1, c2 and so on.
-        header: the first line holds the names.
+        delimiter: the character between two values.
+        names: names of the columns: from the header, or c1, c2 and so on.
+        header: whether the first line is a header.
     """
 
     delimiter: str
@@ -35,7 +35,7 @@ class Dialect:
 
 
 def sample_lines(path: Path) -> list[str]:
-    """Returns the first lines of a file that are not blank.
+    """Returns the first non-blank lines of a file.
 
     Raises:
         NotFoundError, DataError: as `line_blocks`.
@@ -50,8 +50,8 @@ def guess_dialect(lines: Sequence[str], delimiter: str | None = None) -> Dialect
     """Returns how to read lines of delimited text.
 
     Args:
-        lines: the first ones of the file; at least one.
-        delimiter: if it is known.
+        lines: the first lines of the file; at least one.
+        delimiter: the delimiter, if it is known.
     """
     delimiter = delimiter or guess_delimiter(lines) or ","
     rows = [fields_of(line, delimiter) for line in lines]
@@ -62,9 +62,9 @@ def guess_dialect(lines: Sequence[str], delimiter: str | None = None) -> Dialect
 
 
 def guess_delimiter(lines: Sequence[str]) -> str | None:
-    """Returns the character that cuts most lines into as many fields as the first one.
+    """Returns the character that cuts most lines into as many fields as the first line.
 
-    Of several the one that gives more fields; None if none cuts the first line.
+    Among several, it prefers the character with more fields; None if none cuts the first line.
     """
     best: tuple[float, int, str] | None = None
     for delimiter in DELIMITERS:
@@ -79,10 +79,10 @@ def guess_delimiter(lines: Sequence[str]) -> str | None:
 
 
 def refuse_wrong_delimiter(path: Path, lines: Sequence[str], delimiter: str) -> None:
-    """Refuses a delimiter that leaves line 1 whole where another one cuts the lines.
+    """Refuses a delimiter that does not cut line 1, if another character cuts the lines.
 
     Raises:
-        DataError: there is such another one.
+        DataError: another character does.
     """
     better = guess_delimiter(lines)
     if better is not None and len(fields_of(lines[0], delimiter)) == 1:
@@ -100,10 +100,10 @@ def fields_of(line: str, delimiter: str) -> list[str]:
 
 
 def _has_header(rows: Sequence[Sequence[str]]) -> bool:
-    """Returns whether the first row holds names.
+    """Returns whether the first row is a header.
 
-    It does where no field is a number, empty or there twice, and either a column below holds
-    numbers, or no value of the first row comes again in its column.
+    It is one if none of its fields is a number, empty or repeated; and a column below has numbers,
+    or no value of the first row occurs again in its column.
     """
     first, below = rows[0], rows[1:]
     if any(not name or _is_number(name) for name in first) or len(set(first)) < len(first):

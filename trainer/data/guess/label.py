@@ -1,4 +1,4 @@
-"""The column of labels, and the text in it that means 1."""
+"""Guesses the column of labels, and the text in it that means 1."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _NEGATIVE = {"0", "0.0", "-1", "no", "n", "false", "f", "negative", "neg", "low"
 
 
 class Guess(NamedTuple):
-    """A value, and why it was taken."""
+    """A guessed value, and the reason for it."""
 
     value: str
     reason: str
 
 
 def two_valued(batches: Iterable[pa.RecordBatch]) -> dict[str, dict[str, int]]:
-    """Returns the columns of exactly two texts, with how often each comes; empty ones are none.
+    """Returns the columns with exactly two texts, and the count of each; empty texts do not count.
 
     Args:
         batches: string columns, of one schema.
@@ -45,11 +45,11 @@ def two_valued(batches: Iterable[pa.RecordBatch]) -> dict[str, dict[str, int]]:
 
 
 def guess_label(names: Sequence[str], candidates: Mapping[str, object]) -> Guess | None:
-    """Returns the column of labels among columns of two values, None if there is none.
+    """Returns the column of labels among columns of two values; None if there is none.
 
     Args:
         names: all columns, in order.
-        candidates: those of two values.
+        candidates: the columns of two values.
     """
     named = {name.casefold(): name for name in reversed(names) if name in candidates}
     for wanted in NAMES:
@@ -64,10 +64,10 @@ def guess_label(names: Sequence[str], candidates: Mapping[str, object]) -> Guess
 
 
 def guess_positive(counts: Mapping[str, int]) -> Guess | None:
-    """Returns which of two labels means 1, None where they are 0 and 1.
+    """Returns which of two labels means 1; None if they are 0 and 1.
 
     Args:
-        counts: how often each of the two comes.
+        counts: how often each of the two occurs.
     """
     if _NUMBERS.issuperset(counts):
         return None

@@ -24,17 +24,17 @@ _MANY_KEYS = 10_000
 
 
 def write_proposal(path: Path, summary: Summary, reading: Reading) -> None:
-    """Writes a configuration that `platform train` takes.
+    """Writes a configuration for `platform train`.
 
     Args:
         path: the file to write; it must not exist.
-        summary: what the data file holds.
-        reading: how it is read.
+        summary: summary of the data file.
+        reading: how to read it.
 
     Raises:
         AlreadyExistsError: `path` exists.
-        InvalidArgumentError: the data have no labels or no column to learn from, or the file
-            cannot be written.
+        InvalidArgumentError: the data have no labels or no column to learn from, or the file cannot
+            be written.
     """
     require_new(path)
     text = "\n".join(_lines(path, summary, reading)) + "\n"
@@ -48,10 +48,10 @@ def write_proposal(path: Path, summary: Summary, reading: Reading) -> None:
 
 
 def require_new(path: Path) -> None:
-    """Checks that there is no file yet.
+    """Checks that a file does not exist yet.
 
     Raises:
-        AlreadyExistsError: there is one, which someone may have edited.
+        AlreadyExistsError: it exists; the user may have edited it.
     """
     if path.exists():
         raise AlreadyExistsError(f"--write-config {path} exists; remove it or name another file")

@@ -1,4 +1,4 @@
-"""How to read a data file of which nothing is known but its path."""
+"""Guesses how to read a data file from the file alone."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _CRITEO_FIELDS = len(CRITEO_DENSE) + len(CRITEO_SPARSE)
 
 @dataclass(frozen=True)
 class Given:
-    """What a user says about a file; None: it is to be guessed."""
+    """The user's settings for a file; None: guess the setting."""
 
     format: Format | None = None
     columns: tuple[str, ...] | None = None
@@ -47,9 +47,9 @@ class Reading:
     """How to read a file.
 
     Attributes:
-        data: format and options; its label may not be in the file.
+        data: format and options; the file may lack the label column that it names.
         has_label: whether the file has a column of labels.
-        reasons: why each guessed key of `data` has its value.
+        reasons: the reason for each guessed key of `data`.
     """
 
     data: DataConfig
@@ -65,11 +65,11 @@ class Reading:
 
 
 def guess_reading(path: Path, given: Given) -> Reading:
-    """Returns how to read a file: what is given, and the rest from its beginning.
+    """Returns how to read a file: the given settings, and guesses from its beginning for the rest.
 
     Raises:
         NotFoundError, DataError: the file is missing, empty or damaged.
-        InvalidArgumentError: what is given does not fit the format.
+        InvalidArgumentError: a given setting does not fit the format.
     """
     if is_parquet(path):
         names = tuple(parquet_schema(path).names)
@@ -116,7 +116,7 @@ def _labelled(
     options: dict[str, Any],
     reasons: dict[str, str],
 ) -> Reading:
-    """Returns the reading of a file with named columns: the label and its positive text, too."""
+    """Returns the reading of a file with named columns, with its label and positive text."""
     options = {**options, "weights": given.weights, "positive": given.positive}
     if given.label is not None and given.label not in names:
         raise InvalidArgumentError(
@@ -168,7 +168,7 @@ def _is_criteo(line: str) -> bool:
 
 
 def _texts(path: Path, names: Sequence[str], data: DataConfig) -> Iterator[pa.RecordBatch]:
-    """Yields the first rows of a file, every column that has one value a row as text."""
+    """Yields the first rows of a file; every column with one value a row is read as text."""
     if is_parquet(path):
         with pq.ParquetFile(path) as file:
             flat = [f.name for f in file.schema_arrow if not pa.types.is_nested(f.type)]

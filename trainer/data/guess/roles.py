@@ -1,7 +1,6 @@
-"""What each column of a summary should be in a model: a number, a key, a list of keys, or nothing.
+"""The role of each column of a summary in a model: a number, a key, a list of keys, or none.
 
-The rules are guesses by name, type and number of distinct values; whoever takes a proposal checks
-them.
+The rules guess from name, type and number of distinct values; the user must check a proposal.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _CODE = re.compile(r"C\d+")  # as Criteo and Avazu name categories
 
 
 class Role(Enum):
-    """What becomes of a column."""
+    """The role of a column."""
 
     LEFT_OUT = "left out"
     NUMBER = "number"
@@ -50,8 +49,8 @@ class ColumnRole:
 
     Attributes:
         column: its statistics.
-        role: what becomes of it.
-        reason: why it is left out, or what to check; "" where nothing needs a word.
+        role: its role in the model.
+        reason: why it is left out, or what to check; "" if there is nothing to note.
     """
 
     column: ColumnSummary
@@ -60,11 +59,11 @@ class ColumnRole:
 
 
 def role_of(column: ColumnSummary, counted_rows: int) -> ColumnRole:
-    """Returns what a column should be.
+    """Returns the proposed role of a column.
 
     Args:
         column: its statistics.
-        counted_rows: rows in which distinct values were counted.
+        counted_rows: number of rows whose distinct values were counted.
     """
     if column.distinct < 2 and not (column.distinct and column.missing_share):
         values = "no value" if not column.distinct else "one value"

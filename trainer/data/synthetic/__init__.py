@@ -1,4 +1,4 @@
-"""Click data of Criteo's format, drawn from a model that is known.
+"""Click data in Criteo's format, drawn from a known model.
 
 Symbols: `B` rows, `K` = 26 columns of keys, `M` = 13 columns of counts.
 """

@@ -1,4 +1,4 @@
-"""Writes generated rows as files of Criteo's format, and what is true about them beside."""
+"""Writes generated rows as files of Criteo's format, and the true model's quality beside them."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ class GeneratedFile:
 
     Attributes:
         path: the file.
-        rows: how many.
+        rows: number of rows.
         label_rate: share of label 1.
-        true_auc: the AUC that no model can beat but by luck; None unless both labels occur.
-        true_logloss: likewise.
+        true_auc: the AUC of the true probabilities, which a model exceeds only by chance; None
+            unless both labels occur.
+        true_logloss: likewise, the logloss.
     """
 
     path: str
@@ -47,7 +48,7 @@ class GeneratedFile:
 
 @dataclass(frozen=True)
 class Generation:
-    """All files of a call of `generate`; the quality is that over all their rows."""
+    """All files of a call of `generate`; the quality is over all their rows."""
 
     true_auc: float | None
     true_logloss: float
@@ -66,8 +67,8 @@ def generate(
 ) -> Generation:
     """Writes files of rows drawn from one model, and `<first file>.truth.json`.
 
-    A file appears when it is whole.  The same parameters give the same bytes; a file with more
-    rows starts with those of one with fewer.
+    A file becomes visible when it is whole. The same parameters give the same bytes; a file with
+    more rows starts with the rows of one with fewer.
 
     Args:
         files: path -> rows, at least 1; a name ending in `.gz` or `.zst` is compressed.
@@ -106,7 +107,7 @@ def generate(
 
 
 def truth_path(path: Path) -> Path:
-    """Returns where the truth about a generated file is written."""
+    """Returns the path of the file with the true model's quality for a generated file."""
     return path.with_name(path.name + ".truth.json")
 
 
@@ -119,7 +120,7 @@ def _tsv(table: pa.RecordBatch) -> bytes:
 
 @contextmanager
 def _appearing(path: Path) -> Iterator[BinaryIO]:
-    """Opens a file that takes its name, and what had it, when all is written."""
+    """Opens a temporary file that replaces the named one when all is written."""
     partial = path.with_name(f".{path.name}.partial")
     try:
         with partial.open("wb") as raw, _packing(raw, path.suffix) as file:
@@ -134,7 +135,7 @@ def _appearing(path: Path) -> Iterator[BinaryIO]:
 
 
 def _packing(raw: BinaryIO, suffix: str) -> AbstractContextManager[Any]:
-    """Returns a context with a file that compresses into `raw` as the suffix says."""
+    """Returns a context with a file that compresses into `raw` as the suffix requires."""
     if suffix == ".gz":
         return gzip.GzipFile("", "wb", GZIP_LEVEL, raw, mtime=0)
     if suffix == ".zst":

@@ -1,4 +1,4 @@
-"""What decides the rows, besides their number."""
+"""The parameters that determine the generated rows, besides their number."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Parameters:
     """The parameters of the true model; the defaults give it an AUC of about 0.78.
 
     Attributes:
-        seed: of the model and of every row.
-        keys: distinct keys of the largest column; the others have from `keys ** 0.2` on.
+        seed: seed of the model and of every row.
+        keys: distinct keys of the largest column; other columns have `keys ** 0.2` or more.
         skew: exponent of the keys' popularity: the key of rank r has odds r ** -skew.
         noise: share of the rows whose label ignores the features.
     """
@@ -30,7 +30,7 @@ class Parameters:
         """Checks the ranges.
 
         Raises:
-            InvalidArgumentError: a value is outside of its range.
+            InvalidArgumentError: a value is out of its range.
         """
         for name, legal, allowed in (
             ("seed", self.seed >= 0, "at least 0"),

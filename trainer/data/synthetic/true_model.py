@@ -26,7 +26,7 @@ VARIANCE_OF_KEYS = 0.73
 VARIANCE_OF_PAIRS = 0.02
 VARIANCE_OF_COUNTS = 0.25
 HEAD_RANKS = 64
-SHRINK_RANKS = 16  # a key of this rank weighs about 0.7 of what the first one does
+SHRINK_RANKS = 16  # this rank's key has about 0.7 of the first one's weight
 PAIRS = 4
 PAIR_RANKS = 32
 PAIR_WIDTH = 2
@@ -158,7 +158,7 @@ class TrueModel:
 
 
 def _head(ranks: Ints, size: int) -> Ints:
-    """Returns int64 [B]: the rank where it is below `size`, else `size`; -1 becomes `size` too."""
+    """Returns int64 [B]: the rank if it is below `size`; else `size`, also for -1."""
     return np.minimum(ranks.view(np.uint64), np.uint64(size)).view(np.int64)
 
 
@@ -167,7 +167,7 @@ def _standardized(raw: Array, probability: Array) -> Array:
 
     Args:
         raw: values of the head's ranks.
-        probability: [N] of these ranks; what is left to 1 has the value 0.
+        probability: [N] of these ranks; the rest up to 1 has the value 0.
     """
     centred = raw - probability @ raw / probability.sum()
     deviation = np.sqrt(probability @ np.square(centred))

@@ -1,1 +1,1 @@
-"""Rows in Redis: alone, behind Sentinel, or a cluster (docs/formats.md, "In Redis")."""
+"""Rows in Redis: standalone, with Sentinel, or a cluster (docs/formats.md, "In Redis")."""

@@ -1,8 +1,8 @@
-"""Commands to the primaries of a store, wherever they are: redirections, failovers, patience.
+"""Commands to the primaries of a store: follows redirections and failovers, and retries.
 
-Bulk data goes out as bytes that the native core packed, many commands at once and to all nodes
-side by side. redis-py's own cluster client sends one command after the other through its encoder,
-so only its connections are used here, and the slot map is kept beside them.
+The native core packs bulk data into bytes, with many commands at once, for all nodes in parallel.
+redis-py's own cluster client sends one command after the other through its encoder, so this module
+uses only its connections and keeps its own slot map.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _MOST_NODES_AT_ONCE = 32
 
 
 class RedisClient:
-    """Sends commands to the holders of slots. Safe from threads.
+    """Sends commands to the primaries of slots. Thread-safe.
 
     Attributes:
-        url: of the store.
-        connections: to its servers.
+        url: URL of the store.
+        connections: connections to its servers.
         workers: threads for work on several servers at once.
     """
 
@@ -46,8 +46,9 @@ class RedisClient:
         """Connects.
 
         Raises:
-            UnavailableError: nobody answers; no second try. PermissionDeniedError: the user is
-                refused. InvalidArgumentError: the URL does not fit what is there.
+            UnavailableError: no server answers; it does not retry.
+            PermissionDeniedError: the user is refused.
+            InvalidArgumentError: the URL does not fit the server.
         """
         self.url = url
         self.connections = Connections(url, access)
@@ -71,14 +72,14 @@ class RedisClient:
 
     @property
     def topology(self) -> Topology:
-        """The latest one known."""
+        """The latest known topology."""
         return self._topology
 
     def refresh(self) -> Topology:
-        """Asks for the topology and returns it.
+        """Reads the topology again and returns it.
 
         Raises:
-            HotrowError: nobody answers.
+            HotrowError: no server answers.
         """
         try:
             self._refresh()
@@ -90,14 +91,14 @@ class RedisClient:
         """Returns the answer to a command about keys of a slot; it may be sent twice.
 
         Raises:
-            UnavailableError: nobody answered for long.
-            HotrowError: the server refused it; see `refusal`.
+            UnavailableError: no server answered in time.
+            HotrowError: the server refused the command; see `refusal`.
         """
         answer, _ = self.call_once_or_more(slot, *command)
         return answer
 
     def call_once_or_more(self, slot: int, *command: bytes | str | int) -> tuple[Any, bool]:
-        """The same; returns also whether an earlier try may have been carried out.
+        """As `call`; also returns whether an earlier try may have taken effect.
 
         Raises:
             HotrowError: as for `call`.
@@ -134,31 +135,32 @@ class RedisClient:
         return {address: self.call(slot, *command) for address, slot in first_slots.items()}
 
     def deliver(self, parcels: Sequence[Parcel], take: Take = lambda number, answers: None) -> None:
-        """Sends parcels, to all nodes side by side, until each is answered.
+        """Sends parcels to all nodes in parallel, until each is answered.
 
         Args:
-            parcels: in any order; parcels to one node go in their order.
-            take: gets the number of a parcel and its answers, from several threads; once each.
+            parcels: in any order; parcels to one node keep their order.
+            take: called with the number of a parcel and its answers, from several threads; once
+                each.
 
         Raises:
-            UnavailableError: nobody answered for long.
-            HotrowError: a server refused one, or `take` raised.
+            UnavailableError: no server answered in time.
+            HotrowError: a server refused a parcel, or `take` raised.
         """
         Delivery(self, parcels, take).run()
 
     def waiting(self) -> Waiting:
-        """Returns the patience for one call."""
+        """Returns the retry state of one call."""
         return Waiting(self.url, self._patience_seconds)
 
     def overcome(self, err: Exception, address: Address | None) -> bool:
-        """Does what makes the next try better, or raises what the user is to know.
+        """Handles an error so that a retry may succeed, or raises Hotrow's error.
 
         Args:
-            err: of redis-py.
-            address: of the server that it came from.
+            err: an error of redis-py.
+            address: the server that returned it.
 
         Returns:
-            Whether the next try should wait a little.
+            Whether to wait before the next try.
         """
         if is_missing(err) and address is not None:
             try:
@@ -194,10 +196,10 @@ class RedisClient:
 
 
 def _target_of_ask(err: Exception, address: Address | None) -> Address | None:
-    """Returns where a slot that moves says that its key went; None: it says nothing."""
+    """Returns the target of an ASK redirection; None: the error is not one."""
     if not is_on_the_move(err) or not isinstance(err, redis.exceptions.AskError):
         return None
-    assert address is not None  # that answered
+    assert address is not None  # of the server that answered
     return err.host or address[0], int(err.port)
 
 

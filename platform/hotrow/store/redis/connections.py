@@ -30,10 +30,10 @@ def address_text(address: Address) -> str:
 
 
 def parse_address(text: str) -> Address:
-    """Returns the address that `address_text` wrote as `host:port` or `[ipv6]:port`.
+    """Returns the address of a text `host:port` or `[ipv6]:port` from `address_text`.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is no address.
     """
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
@@ -43,7 +43,7 @@ def parse_address(text: str) -> Address:
 
 
 class Connections:
-    """Pools of redis-py connections, which never try again by themselves. Safe from threads."""
+    """Pools of redis-py connections, which never retry by themselves. Thread-safe."""
 
     def __init__(self, url: StoreUrl, access: StoreAccess) -> None:
         self._url = url
@@ -53,7 +53,7 @@ class Connections:
 
     @contextlib.contextmanager
     def to(self, address: Address) -> Iterator[Any]:
-        """Lends a connection; one that raised a `ConnectionError` is opened anew."""
+        """Lends a connection; a connection that raised a `ConnectionError` is opened again."""
         with self._lock:
             pool = self._pools.get(address)
             if pool is None:
@@ -63,7 +63,7 @@ class Connections:
 
     @contextlib.contextmanager
     def to_sentinel(self, address: Address, *, with_password: bool) -> Iterator[Any]:
-        """Lends a new connection to a sentinel, which may have no passwords."""
+        """Lends a new connection to a sentinel, which may have no password."""
         pool = self._pool(address, with_password=with_password, database=0)
         try:
             with lent(pool) as connection:
@@ -108,7 +108,7 @@ class Connections:
 
 @contextlib.contextmanager
 def lent(pool: redis.ConnectionPool) -> Iterator[Any]:
-    """Lends a connection of a pool. What raises leaves answers unread, so it is closed then."""
+    """Lends a connection of a pool; closes it on an error, because answers may be unread."""
     connection: Any = pool.get_connection()
     try:
         yield connection

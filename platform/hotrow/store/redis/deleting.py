@@ -1,4 +1,4 @@
-"""Deletion of a generation, so slowly that Redis' other clients hardly notice."""
+"""Deletes a generation slowly, with little effect on Redis' other clients."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hotrow.store.redis.layout import PagedTable, markers_of
 from hotrow.store.redis.parcel import Parcel, packed
 from hotrow.store.spec import Generation
 
-# Some 0.05 ms of a server that does nothing else meanwhile; then it rests.
+# About 0.05 ms, in which the server does nothing else; then it rests.
 _PAGES_AT_ONCE = 128
 _SHORTEST_REST_SECONDS = 0.001
 
@@ -19,18 +19,18 @@ _SHORTEST_REST_SECONDS = 0.001
 def delete_rows(
     client: RedisClient, generation: Generation, report: Callable[[int, int], None]
 ) -> None:
-    """Deletes markers, then rows; nothing of it is left when it returns.
+    """Deletes markers, then rows; returns when all are deleted.
 
     Args:
-        client: of the store.
-        generation: which.
-        report: gets (done, of), in shards times tables.
+        client: client of the store.
+        generation: the generation.
+        report: called with (done, of), in shards times tables.
 
     Raises:
         UnavailableError: a node does not answer; call it again.
     """
     markers, slots = markers_of(generation)
-    # At first, so that a reader takes what is missing for lost and not for unknown.
+    # Markers first, so that a reader takes missing rows for lost ones and not for unknown keys.
     client.deliver(
         [Parcel(slots[s], 1, packed("UNLINK", marker)) for s, marker in enumerate(markers)]
     )

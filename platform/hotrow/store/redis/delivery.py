@@ -24,7 +24,7 @@ Trouble = tuple[int, Address | None, Exception]
 
 
 class Sender(Protocol):
-    """What a delivery needs of `RedisClient`."""
+    """The part of `RedisClient` that a delivery needs."""
 
     url: StoreUrl
     workers: ThreadPoolExecutor
@@ -32,13 +32,13 @@ class Sender(Protocol):
 
     @property
     def topology(self) -> Topology:
-        """The nodes and their slots, as far as they are known."""
+        """The known nodes and their slots."""
 
     def waiting(self) -> Waiting:
-        """Returns how long, and between which pauses, something is tried again."""
+        """Returns the retry state of one call."""
 
     def overcome(self, error: Exception, address: Address | None) -> bool:
-        """Does something about a passing error; returns whether to wait before the next try."""
+        """Handles a transient error; returns whether to wait before the next try."""
 
     def call(self, slot: int, *command: bytes | str | int) -> Any:
         """Returns the answer to one command."""
@@ -54,7 +54,7 @@ class Delivery:
         self._waiting = client.waiting()
 
     def run(self) -> None:
-        """Returns when all are answered.
+        """Returns when all parcels are answered.
 
         Raises:
             HotrowError: see `RedisClient.deliver`.
@@ -67,7 +67,7 @@ class Delivery:
             pending = self._overcome(troubles)
 
     def _round(self, pending: Iterable[int]) -> list[Trouble]:
-        """Sends each parcel once; returns those that must be sent again."""
+        """Sends each parcel once; returns the parcels to send again."""
         by_holder: dict[Address | None, list[int]] = {}
         topology = self._client.topology
         for number in pending:
@@ -79,18 +79,18 @@ class Delivery:
             for address, numbers in by_holder.items()
             if address is not None
         ]
-        # All are waited for, so that nothing is on its way when an error is raised.
+        # Waits for all, so that no parcel is in flight when an error is raised.
         failures = [run.exception() for run in runs]
         for failure in filter(None, failures):
             raise failure
         return [*troubles, *(trouble for run in runs for trouble in run.result())]
 
     def _overcome(self, troubles: list[Trouble]) -> list[int]:
-        """Does something about each kind of trouble; returns the parcels to be sent again."""
+        """Handles each kind of trouble; returns the parcels to send again."""
         again = []
         others: dict[tuple[Address | None, type[Exception]], Exception] = {}
         for number, address, error in troubles:
-            # A slot on the move: some keys of the parcel may be here, and others there.
+            # A migrating slot: some keys of the parcel may be on this node, others on the target.
             if is_on_the_move(error):
                 self._take(number, self._one_by_one(self._parcels[number]))
                 self._waiting.begin_anew()
@@ -105,7 +105,7 @@ class Delivery:
         return again
 
     def _one_by_one(self, parcel: Parcel) -> list[Any]:
-        """Returns the answers of a parcel whose keys are sent each by itself."""
+        """Returns the answers of a parcel whose keys are sent one by one."""
         call, slot = self._client.call, parcel.slot
         answers: list[Any] = []
         for name, *parts in unpacked(parcel.payload):
@@ -148,7 +148,7 @@ class Delivery:
         unanswered: list[list[int]],
         troubles: list[Trouble],
     ) -> None:
-        """Takes the answers of the oldest window, and removes it."""
+        """Receives the answers of the oldest window, and removes it."""
         window = unanswered[0]
         while window:
             answers, error = _answers(connection, self._parcels[window[0]].commands)
@@ -175,7 +175,7 @@ class Delivery:
 
 
 def _answers(connection: Any, count: int) -> tuple[list[Any], Exception | None]:
-    """Returns the answers of a parcel, and the first that is an error."""
+    """Returns the answers of a parcel, and the first error among them."""
     answers = []
     error: Exception | None = None
     for _ in range(count):

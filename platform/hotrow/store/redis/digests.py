@@ -1,4 +1,4 @@
-"""Digests of what lies in Redis, by reading all of it."""
+"""Digests of the rows in Redis, by reading all of them."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from hotrow.store.redis.layout import PagedTable, markers_of
 from hotrow.store.redis.parcel import Parcel, packed
 from hotrow.store.row_store import DAMAGED_ROWS, ShardDigests
 
-# Of one MGET: 0.1 ms of Redis.
+# Pages in one MGET: 0.1 ms of Redis.
 _PAGES_AT_ONCE = 256
 _COMMANDS_AT_ONCE = 512
 _PAGE_BYTES = 600
-# Neighbours lie on the same node; shards so far apart keep all nodes busy.
+# Adjacent shards are on the same node; shards this far apart keep all nodes busy.
 _STRIDE = 16
 
 
 def read_digests(client: RedisClient, table: PagedTable, shards: Sequence[int]) -> ShardDigests:
-    """Returns uint64 [V, 3] of the shards asked for; a damaged one has `DAMAGED_ROWS`.
+    """Returns uint64 [V, 3] for the given shards; a damaged one has `DAMAGED_ROWS`.
 
     Raises:
         UnavailableError: a node does not answer.

@@ -1,7 +1,7 @@
 """The functions that run inside Redis (`functions.lua`).
 
-Their library is named by what is in it, so two versions of Hotrow do not fight over one name. It
-is loaded when a server says that it lacks it: the first time, and on a primary that is new.
+A hash of the content names their library, so two versions of Hotrow do not compete for one name. A
+server without it gets it on demand: at the first use, and on a new primary.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ def is_missing(err: Exception) -> bool:
 
 
 def load_functions(connection: Any) -> None:
-    """Loads the functions into a primary; its replicas get them from it.
+    """Loads the functions into a primary; its replicas receive them from it.
 
     Raises:
-        redis.RedisError: it refused, or did not answer.
+        redis.RedisError: the server refused, or did not answer.
     """
     connection.send_command("FUNCTION", "LOAD", "REPLACE", _SOURCE.replace("NAME", LIBRARY))
     connection.read_response()

@@ -1,4 +1,4 @@
-"""Where the rows of a generation's table lie: names of keys, slots, and how many pages."""
+"""The layout of a generation's table in Redis: names of keys, slots, number of pages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DIGITS = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_"
 
 
 def base64_digits(number: int) -> bytes:
-    """Returns a number as names of keys have it, without leading zeros."""
+    """Returns a number in the form of key names, without leading zeros."""
     digits = b""
     while number or not digits:
         number, digit = divmod(number, len(_DIGITS))
@@ -22,12 +22,12 @@ def base64_digits(number: int) -> bytes:
 
 
 def mean_rows_of_page(record_bytes: int) -> float:
-    """Returns how many records of so many bytes a page should hold on average, at least 1.
+    """Returns how many records of a size a page should hold on average, at least 1.
 
-    A page costs some 70 bytes whatever is in it, so small records want many in one; but a lookup
-    of one row reads its whole page, and the larger a page is, the further apart are the sizes of
-    jemalloc's classes. `benchmarks/redis_reads.py` finds 6 best at 80 bytes and 3.5 at 272; the
-    power through both serves all sizes.
+    A page costs about 70 bytes besides its contents, so small records need many in a page. But a
+    lookup of one row reads its whole page, and the classes of jemalloc are further apart for larger
+    pages. `benchmarks/redis_reads.py` finds 6 best at 80 bytes and 3.5 at 272; the power law
+    through both gives the other sizes.
     """
     return max(1.0, 6.0 * math.pow(80 / record_bytes, 0.44))
 
@@ -42,8 +42,8 @@ class PagedTable:
     """The pages of a table of a generation.
 
     Attributes:
-        generation: that it belongs to.
-        number: of the table in it.
+        generation: the generation.
+        number: the table's number in it.
     """
 
     generation: Generation
@@ -51,17 +51,17 @@ class PagedTable:
 
     @property
     def pages(self) -> int:
-        """Of each shard, P."""
+        """Pages in each shard, P."""
         return self.generation.tables[self.number].pages
 
     @property
     def row_bytes(self) -> int:
-        """B."""
+        """Bytes of a stored row, B."""
         return self.generation.tables[self.number].row_bytes
 
     @property
     def record_bytes(self) -> int:
-        """Of key, version and row."""
+        """Bytes of key, version and row."""
         return RECORD_HEAD_BYTES + self.row_bytes
 
     def name(self, marker: bytes, page: int) -> bytes:
@@ -76,7 +76,7 @@ class PagedTable:
         return _native.page_names(*place, first, min(count, self.pages - first))
 
     def pieces(self, shard: int, pages: int) -> Iterator[tuple[int, list[bytes]]]:
-        """Yields (first page, names) of a shard's pages, so many at a time."""
+        """Yields (first page, names) of a shard's pages, at most `pages` at a time."""
         for first in range(0, self.pages, pages):
             yield first, self.names(shard, first, pages)
 

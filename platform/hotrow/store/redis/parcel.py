@@ -1,4 +1,4 @@
-"""Commands on their way to one slot."""
+"""Commands to send to one slot."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Parcel:
-    """Commands for keys of one slot, as they go over the wire.
+    """Commands for keys of one slot, in the wire format.
 
     They may be sent again after a lost connection, so each must be idempotent.
 
     Attributes:
-        slot: of their keys.
-        commands: how many answers come.
+        slot: slot of their keys.
+        commands: number of commands, and so of answers.
         payload: RESP arrays, one after the other.
-        answer_bytes: about how long the answers are.
+        answer_bytes: approximate size of the answers.
     """
 
     slot: int
@@ -26,7 +26,7 @@ class Parcel:
 
     @property
     def weight(self) -> int:
-        """Bytes that it keeps in the server's and the sockets' buffers."""
+        """Bytes that it occupies in the server's and the sockets' buffers."""
         return max(len(self.payload), self.answer_bytes)
 
 

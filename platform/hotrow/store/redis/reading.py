@@ -1,4 +1,4 @@
-"""Rows of some keys, for tools and tests; servers read natively."""
+"""Reads rows by key, for tools and tests; servers read natively."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def read_rows(client: RedisClient, table: PagedTable, keys: Keys) -> tuple[Rows,
 
 
 def _records_of(client: RedisClient, table: PagedTable, keys: Keys) -> NDArray[np.uint8]:
-    """Returns the records, uint8 [_, 16 + B], of all pages that these keys belong to."""
+    """Returns the records uint8 [_, 16 + B] of all pages with these keys."""
     generation = table.generation
     markers, slots = markers_of(generation)
     shard_of, page_of = _native.page_of_keys(keys, generation.shards, table.pages)
@@ -73,7 +73,7 @@ def _records_of(client: RedisClient, table: PagedTable, keys: Keys) -> NDArray[n
                 found.append(page)
 
     client.deliver([Parcel(slots[s], 1, packed("MGET", *names)) for s, names in asked], take)
-    # A page that is not there is empty only where the shard is whole.
+    # A missing page is empty only where the shard is whole.
     for shard in sorted(incomplete):
         if not client.call(slots[shard], "EXISTS", markers[shard]):
             raise UnavailableError(

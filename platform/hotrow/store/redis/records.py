@@ -13,7 +13,7 @@ from hotrow.store.row_store import Change
 
 KEY = "hotrow:{hr}"
 _COUNTER = "number"
-# Two digits in names of keys (base 64), and room for the next ones.
+# Two digits in names of keys (base 64), with room for later numbers.
 _FIRST_NUMBERS = 4000
 _WRITTEN, _ALREADY = 1, 2
 
@@ -42,7 +42,7 @@ class RedisRecords:
         answer, uncertain = self._client.call_once_or_more(
             self._slot, "FCALL", SWAP, 1, KEY, *arguments
         )
-        # After a lost answer, "already so" is what the earlier try did.
+        # After a lost answer, "already so" may be the result of the earlier try.
         return answer == _WRITTEN or (answer == _ALREADY and uncertain)
 
     def names(self, prefix: str) -> list[str]:
@@ -53,8 +53,8 @@ class RedisRecords:
     def next_number(self) -> int:
         """Returns a number that this store never returned before.
 
-        The first one is anywhere below 4,000: a store that lost everything, for which servers still
-        run, should not give the numbers of their generations to others.
+        The first number is random below 4,000. A store that lost everything while servers still run
+        should not give the numbers of their generations to others.
         """
         first = secrets.randbelow(_FIRST_NUMBERS)
         self._client.call(self._slot, "HSETNX", KEY, _COUNTER, first)

@@ -1,4 +1,4 @@
-"""What Redis answers when it cannot or will not, in Hotrow's errors."""
+"""Errors of Redis as errors of Hotrow."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from hotrow.errors import (
 from hotrow.store.redis.functions import LOST
 from hotrow.store.url import StoreUrl
 
-# Of these the next try may be answered: a server that starts, a failover, a slot that moves.
+# For these a retry may succeed: a server that starts, a failover, a slot that migrates.
 _PASSING = ("LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "READONLY", "BUSY", "NOREPLICAS")
 _REFUSED_USER = ("WRONGPASS", "NOAUTH", "invalid username-password", "invalid password")
 
 
 def is_passing(err: Exception) -> bool:
-    """Returns whether the same call may succeed a little later, or at another node."""
+    """Returns whether the same call may succeed later, or at another node."""
     if isinstance(err, redis.AuthenticationError | redis.exceptions.AuthorizationError):
         return False
     if isinstance(err, redis.exceptions.MaxConnectionsError):
@@ -36,7 +36,7 @@ def is_passing(err: Exception) -> bool:
 
 
 def is_on_the_move(err: Exception) -> bool:
-    """Returns whether a slot is being moved: keys are partly here, partly there."""
+    """Returns whether a slot is migrating, so that its keys are split between two nodes."""
     # MovedError is a kind of AskError.
     return isinstance(err, redis.exceptions.TryAgainError) or (
         isinstance(err, redis.exceptions.AskError)
@@ -45,7 +45,7 @@ def is_on_the_move(err: Exception) -> bool:
 
 
 def refusal(url: StoreUrl, err: Exception) -> HotrowError:
-    """Returns Hotrow's error for one of redis-py, in one line that names the store."""
+    """Returns Hotrow's error for an error of redis-py: one line that names the store."""
     text = " ".join(str(err).split()) or type(err).__name__
     if isinstance(err, redis.exceptions.AskError):
         text = f"{'MOVED' if isinstance(err, redis.exceptions.MovedError) else 'ASK'} {text}"

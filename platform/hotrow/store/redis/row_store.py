@@ -40,9 +40,9 @@ class RedisStore:
     """A `RowStore` in Redis.
 
     Attributes:
-        url: of the store, without a password.
+        url: URL of the store, without a password.
         records: its control records.
-        client: to the servers.
+        client: client of the servers.
     """
 
     def __init__(
@@ -51,8 +51,8 @@ class RedisStore:
         """Connects.
 
         Args:
-            url: of Redis.
-            access: to it.
+            url: URL of Redis.
+            access: credentials.
             patience_seconds: how long a call waits for a failover.
 
         Raises:
@@ -63,22 +63,22 @@ class RedisStore:
         self.records: Records = RedisRecords(self.client)
 
     def close(self) -> None:
-        """Gives connections back."""
+        """Closes the connections."""
         self.client.close()
 
     def topology(self) -> dict[str, Any]:
-        """Returns which server holds which slots now, as JSON types, for the native reader.
+        """Returns the current server of each slot, as JSON types, for the native reader.
 
         `{"cluster": bool, "nodes": [{"address": "host:port" | "unix:/path",
         "slots": [[first, last], ...]}]}`
 
         Raises:
-            HotrowError: nobody answers.
+            HotrowError: no server answers.
         """
         return self.client.refresh().as_json()
 
     def statistics(self, generation: Generation) -> StoreStatistics:
-        """Returns the memory that a generation takes, and how it lies on the nodes.
+        """Returns the memory of a generation, and its distribution over the nodes.
 
         Raises:
             UnavailableError: a node does not answer.
@@ -86,7 +86,7 @@ class RedisStore:
         return read_statistics(self.client, generation)
 
     def check_safe_for_rows(self) -> None:
-        """Checks that no server drops rows when it is full; see the contract."""
+        """Checks that no server evicts rows when it is full; see the contract."""
         for address, info in self.client.call_everywhere("INFO", "memory").items():
             facts = memory_facts(info)
             policy = facts.get("maxmemory_policy", "noeviction")
@@ -98,11 +98,11 @@ class RedisStore:
                 )
 
     def pages_of(self, record_bytes: int, rows: int, shards: int) -> int:
-        """Returns P for a table of so many rows of so many bytes."""
+        """Returns P for a table of this many rows and this size of a record."""
         return pages_of(record_bytes, rows, shards)
 
     def begin(self, generation: Generation) -> None:
-        """Does nothing: pages come with their first rows."""
+        """Does nothing: the first rows create the pages."""
 
     def write(
         self,
@@ -112,7 +112,7 @@ class RedisStore:
         rows: Rows,
         shards: Collection[int] | None = None,
     ) -> None:
-        """Writes rows of a generation that nobody reads yet; see the contract."""
+        """Writes rows of a generation that no server reads yet; see the contract."""
         _, slots = markers_of(generation)
         place = generation.shards, generation.number, table, generation.tables[table].pages
         only = None if shards is None else sorted(shards)
@@ -122,16 +122,16 @@ class RedisStore:
     def put(
         self, generation: Generation, table: int, keys: Keys, rows: Rows, versions: Versions
     ) -> int:
-        """Writes rows of a generation that is read, each only over an older version.
+        """Writes rows of a generation that servers read, each only over an older version.
 
-        What was written before a connection broke is not counted a second time.
+        Rows written before a connection broke are not counted a second time.
         """
         return put_rows(self.client, PagedTable(generation, table), keys, rows, versions)
 
     def digests(
         self, generation: Generation, table: int, shards: Collection[int] | None = None
     ) -> ShardDigests:
-        """Returns what lies in each shard; see the contract."""
+        """Returns the digests of each shard; see the contract."""
         chosen = range(generation.shards) if shards is None else sorted(shards)
         return read_digests(self.client, PagedTable(generation, table), chosen)
 
@@ -182,11 +182,11 @@ class RedisStore:
         staging.unstage(self.client, generation, version, places)
 
     def watermarks(self, generation: Generation) -> Versions:
-        """Returns of each shard the last version folded into it; see the contract."""
+        """Returns, for each shard, the last version folded into it; see the contract."""
         return staging.watermarks(self.client, generation)
 
     def set_watermarks(self, generation: Generation, version: int, shards: Sequence[int]) -> None:
-        """Notes that a cut was folded into shards; see the contract."""
+        """Records that a cut was folded into shards; see the contract."""
         staging.set_watermarks(self.client, generation, version, shards)
 
     def read(self, generation: Generation, table: int, keys: Keys) -> tuple[Rows, Versions, States]:

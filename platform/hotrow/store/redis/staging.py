@@ -16,7 +16,7 @@ from hotrow.store.row_store import Place, Versions
 from hotrow.store.spec import Generation
 
 _VERSION = struct.Struct("<Q")
-# About how long a block is.
+# Approximate size of a block.
 _BLOCK_BYTES = 1 << 20
 
 
@@ -73,7 +73,7 @@ def watermarks(client: RedisClient, generation: Generation) -> Versions:
 def set_watermarks(
     client: RedisClient, generation: Generation, version: int, shards: Sequence[int]
 ) -> None:
-    """Moves watermarks of shards up; see `RowStore.set_watermarks`."""
+    """Raises the watermarks of shards; see `RowStore.set_watermarks`."""
     markers, slots = markers_of(generation)
     value = _VERSION.pack(version)
     client.deliver(

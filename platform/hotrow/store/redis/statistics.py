@@ -1,4 +1,4 @@
-"""What a generation takes in Redis: memory, and how evenly it lies on the nodes."""
+"""Statistics of a generation in Redis: memory, and its distribution over the nodes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from hotrow.store.spec import Generation
 from hotrow.store.statistics import NodeStatistics, StoreStatistics, TableStatistics
 
 _SAMPLED_SHARDS = 16
-_SAMPLED_PAGES = 16  # of each of them
+_SAMPLED_PAGES = 16  # of each sampled shard
 
 
 def memory_facts(info: bytes) -> dict[str, str]:
-    """Returns the facts of an answer to `INFO memory`."""
+    """Returns the values in an answer to `INFO memory`."""
     return dict(line.split(":", 1) for line in info.decode().splitlines() if ":" in line)
 
 
@@ -44,7 +44,7 @@ def read_statistics(client: RedisClient, generation: Generation) -> StoreStatist
 
 
 def _bytes_a_row(client: RedisClient, table: PagedTable, slots: list[int]) -> float | None:
-    """Returns how much memory a row takes in some pages."""
+    """Returns the bytes of memory a row, from a sample of pages; None without rows."""
     step = max(1, len(slots) // _SAMPLED_SHARDS)
     parcels = []
     for shard in range(0, len(slots), step):

@@ -1,4 +1,4 @@
-"""How clients of a store check its certificates and show theirs."""
+"""TLS of a store's clients: how they verify servers and present their own certificate."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from hotrow.store.access import StoreAccess
 
 
 def tls_context(access: StoreAccess) -> ssl.SSLContext:
-    """Returns what redis-py's `SSLConnection` makes of the same files.
+    """Returns the context that redis-py's `SSLConnection` makes of the same files.
 
-    A certificate must be valid, of the system's authorities or the given ones, and must name the
-    host that was asked for.
+    A server's certificate must be valid, be signed by the system's or the given authorities, and
+    name the host of the connection.
 
     Raises:
         OSError, ssl.SSLError: a file cannot be read, or is no PEM.

@@ -1,9 +1,9 @@
 r"""TLS for the native reader, which has none: bytes between a Unix socket and the nodes.
 
-A connection to the socket begins with the line `host:port\r\n`. When the node is reached and its
-certificate is right, the answer is `+OK\r\n`, and from then on bytes are passed on; else it is an
-error of Redis' form, and the connection ends. So one socket leads to every node, also to those
-that only a redirection names.
+A connection to the socket begins with the line `host:port\r\n`. When the node is connected and its
+certificate is valid, the relay answers `+OK\r\n` and then passes bytes in both directions.
+Otherwise it answers with an error in Redis' form and closes the connection. So one socket leads to
+every node, also to nodes that only a redirection names.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ from hotrow.store.access import StoreAccess
 from hotrow.store.redis.connections import CONNECT_SECONDS, parse_address
 from hotrow.store.redis.tls import tls_context
 
-# sockaddr_un holds so many bytes, with the zero.
+# Size of the path in sockaddr_un, including the zero.
 _LONGEST_PATH = 107
-# Of a line that names a node: a host has 253 characters at most.
+# Limit of a line that names a node: a host has at most 253 characters.
 _LONGEST_LINE = 300
-# What a client may send before its node is reached.
+# Limit of a client's bytes before its node is connected.
 _MOST_WAITING_BYTES = 1 << 20
 _BACKLOG = 1024
 
 
 class TlsRelay:
-    """Takes connections on a Unix socket of a private folder until it is closed.
+    """Accepts connections on a Unix socket in a private folder until it is closed.
 
     Attributes:
-        path: of the socket.
+        path: path of the socket.
     """
 
     def __init__(self, access: StoreAccess, folder: Path | None = None) -> None:
-        """Begins.
+        """Starts the relay.
 
         Args:
             access: certificates.
-            folder: that the socket's own folder is made in; None: that of temporary files.
+            folder: where to make the socket's own folder; None: the folder for temporary files.
 
         Raises:
-            InvalidArgumentError: a certificate cannot be used; the folder's path is too long.
+            InvalidArgumentError: a certificate cannot be used, or the folder's path is too long.
         """
         try:
             context = tls_context(access)
@@ -54,7 +54,7 @@ class TlsRelay:
             raise InvalidArgumentError(
                 f"the certificates of the store cannot be used: {err}; give PEM files"
             ) from err
-        # Whoever may connect has the client's certificate: nobody else may look in.
+        # A process that can connect acts with the client's certificate: only this user may enter.
         self._folder = tempfile.mkdtemp(prefix="tls-", dir=folder)
         self.path = f"{self._folder}/s"
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -79,14 +79,14 @@ class TlsRelay:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends all connections and removes the socket; idempotent."""
+        """Closes all connections and removes the socket; idempotent."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._closing.set)
             self._thread.join()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _run(self) -> None:
-        # Whatever goes wrong ends a connection, and its client notices that.
+        # Any error ends a connection, and its client gets that.
         self._loop.set_exception_handler(lambda loop, context: None)
         with self._runner:
             self._runner.run(self._serve())
@@ -96,7 +96,7 @@ class TlsRelay:
             lambda: _Client(self._ends, self._context), sock=self._listener, backlog=_BACKLOG
         )
         await self._closing.wait()
-        # asyncio loses a connection that was accepted just before its server is closed.
+        # asyncio loses a connection that it accepts just before its server is closed.
         self._loop.remove_reader(self._listener)
         while self._ends or len(asyncio.all_tasks()) > 1:
             for end in list(self._ends):
@@ -106,10 +106,10 @@ class TlsRelay:
 
 
 class _End(asyncio.Protocol):
-    """One side of a connection that is passed on to the other side.
+    """One side of a connection that is relayed to the other side.
 
     Args:
-        ends: of all connections; this one is there while it is open.
+        ends: the open sides of all connections; a side adds itself while it is open.
     """
 
     transport: asyncio.Transport
@@ -130,7 +130,7 @@ class _End(asyncio.Protocol):
         assert self.other is not None
         self.other.transport.write(data)
 
-    # The other side waits while this one takes no more.
+    # Stop reading from the other side while this side's buffer is full.
     def pause_writing(self) -> None:
         if self.other is not None:
             self.other.transport.pause_reading()
@@ -141,7 +141,7 @@ class _End(asyncio.Protocol):
 
 
 class _Node(_End):
-    """The side of a node; the client's is closed with it, when it has got what was sent."""
+    """The side of a node; when it closes, the client's side sends the rest and closes."""
 
     def __init__(self, ends: set[_End], client: _Client) -> None:
         super().__init__(ends)
@@ -154,12 +154,12 @@ class _Node(_End):
 
 
 class _Client(_End):
-    """The side of a client; the node's ends with it, as Redis does when a client is gone."""
+    """The side of a client; when it closes, the node's side closes, as Redis does."""
 
     def __init__(self, ends: set[_End], context: ssl.SSLContext) -> None:
         super().__init__(ends)
         self._context = context
-        self._waiting = b""  # until the node is reached
+        self._waiting = b""  # until the node is connected
         self._reaching: asyncio.Task[None] | None = None
 
     def data_received(self, data: bytes) -> None:
@@ -199,8 +199,8 @@ class _Client(_End):
             return
         finally:
             if self.transport.is_closing() and node in self._ends:
-                node.transport.abort()  # too late
-        # A node that vanished while nobody reads is noticed.
+                node.transport.abort()  # the node connected too late
+        # Keepalive detects a node that vanishes while no data is sent.
         peer = node.transport.get_extra_info("socket")
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self.other = node
@@ -214,5 +214,5 @@ def _reason(err: Exception) -> str:
     if isinstance(err, TimeoutError) and not err.errno:
         return f"no answer in {CONNECT_SECONDS:g} s"
     if isinstance(err, OSError) and not isinstance(err, ssl.SSLError) and err.errno:
-        return os.strerror(err.errno) if err.errno > 0 else str(err.strerror)  # of a name: below 0
+        return os.strerror(err.errno) if err.errno > 0 else str(err.strerror)  # DNS: below 0
     return " ".join(str(err).split())

@@ -1,4 +1,4 @@
-"""Which server holds which slots."""
+"""The server of each slot."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SLOTS = 16384
 
 @dataclass(frozen=True)
 class SlotRange:
-    """Slots `first` to `last` lie at `address`."""
+    """The server at `address` holds slots `first` to `last`."""
 
     first: int
     last: int
@@ -32,8 +32,8 @@ class Topology:
     """The primaries of a store.
 
     Attributes:
-        cluster: more than one may be there.
-        ranges: sorted, without overlap; slots that nobody holds are in none.
+        cluster: whether there may be more than one.
+        ranges: sorted, without overlap; slots without a server are in none.
     """
 
     cluster: bool
@@ -41,16 +41,16 @@ class Topology:
 
     @property
     def primaries(self) -> tuple[Address, ...]:
-        """Each once, by their first slots."""
+        """Each primary once, in the order of their first slots."""
         return tuple(dict.fromkeys(part.address for part in self.ranges))
 
     def holder_of(self, slot: int) -> Address | None:
-        """Returns the primary of a slot; None: nobody is known to hold it."""
+        """Returns the primary of a slot; None: no known primary has it."""
         i = bisect.bisect_right(self.ranges, slot, key=lambda part: part.first) - 1
         return self.ranges[i].address if i >= 0 and slot <= self.ranges[i].last else None
 
     def as_json(self) -> dict[str, Any]:
-        """Returns what the native reader takes."""
+        """Returns the topology in the form of the native reader."""
         nodes: dict[Address, list[list[int]]] = {}
         for part in self.ranges:
             nodes.setdefault(part.address, []).append([part.first, part.last])
@@ -63,17 +63,17 @@ class Topology:
 def find_topology(
     url: StoreUrl, connections: Connections, known: Sequence[Address] = ()
 ) -> Topology:
-    """Asks for the topology.
+    """Reads the topology from the store.
 
     Args:
-        url: of the store.
-        connections: to it.
-        known: primaries of before, to be asked besides the hosts of the URL.
+        url: URL of the store.
+        connections: connections to it.
+        known: earlier primaries, queried besides the hosts of the URL.
 
     Raises:
-        redis.RedisError: nobody answers.
-        NotFoundError: the sentinels do not know the service.
-        InvalidArgumentError: a cluster is no cluster, or the other way round.
+        redis.RedisError: no server answers.
+        NotFoundError: the sentinels have no such service.
+        InvalidArgumentError: the URL names a cluster and the server is none, or the reverse.
     """
     if url.kind == StoreKind.SENTINEL:
         return _alone(_primary_by_sentinels(url, connections))
@@ -99,7 +99,7 @@ def _alone(address: Address) -> Topology:
 
 def _cluster(url: StoreUrl, connections: Connections, known: Iterable[Address]) -> Topology:
     addresses = list(dict.fromkeys((*known, *url.hosts)))
-    # Not always the same: a node that is cut off has an old map.
+    # Not always from the same node: an isolated node has an old map.
     random.shuffle(addresses)
     error: Exception | None = None
     for address in addresses:
@@ -115,7 +115,7 @@ def _cluster(url: StoreUrl, connections: Connections, known: Iterable[Address]) 
             error = err
             continue
         ranges = [
-            # A node that does not know its own name gives none: it is the one that was asked.
+            # A node without a known name of its own sends none: it is the node that was queried.
             SlotRange(first, last, (_text(primary[0]) or address[0], primary[1]))
             for first, last, primary, *_ in answer
         ]
@@ -139,7 +139,7 @@ def _primary_by_sentinels(url: StoreUrl, connections: Connections) -> Address:
             unknown += 1
             continue
         primary = _text(answer[0]), int(answer[1])
-        # A sentinel that was away for a while may name the primary of before.
+        # A sentinel that was down for a while may return a former primary.
         try:
             with connections.to(primary) as connection:
                 role = _text(ask(connection, "ROLE")[0])

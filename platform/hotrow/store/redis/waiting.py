@@ -1,4 +1,4 @@
-"""Pauses between tries, which grow, and an end to them."""
+"""Growing pauses between retries, with a time limit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LONGEST_SECONDS = 0.5
 
 
 class Waiting:
-    """How long one call goes on trying."""
+    """The retry state of one call."""
 
     def __init__(self, url: StoreUrl, patience_seconds: float) -> None:
         self._url = url
@@ -20,17 +20,17 @@ class Waiting:
         self.begin_anew()
 
     def begin_anew(self) -> None:
-        """Notes that something succeeded."""
+        """Restarts the time limit after a success."""
         self._end = time.monotonic() + self._patience_seconds
         self._next = _FIRST_SECONDS
 
     def check(self, err: Exception) -> None:
-        """Raises Hotrow's error for what went wrong last, if the time is over."""
+        """Raises Hotrow's error for the last failure if the time limit has passed."""
         if time.monotonic() >= self._end:
             raise refusal(self._url, err) from err
 
     def pause(self, err: Exception) -> None:
-        """Waits, or raises as `check` does."""
+        """Waits before a retry, or raises as `check` does."""
         self.check(err)
         time.sleep(self._next)
         self._next = min(2 * self._next, _LONGEST_SECONDS)
