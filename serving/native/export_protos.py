@@ -1,7 +1,7 @@
 """Writes the descriptors of TF Serving's API, out of the installed wheels, for protoc.
 
-Messages that a server does not read (whole graphs) are left out, and files that only they need;
-nodes and functions are there.
+Messages that a server does not read (whole graphs) are left out, and so are files that only they
+need; nodes and functions stay.
 
     python export_protos.py DESCRIPTORS [MODULE ...]
 
@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 
-# TensorFlow itself takes seconds to import: a package that has its folders and nothing else.
+# Importing TensorFlow takes seconds: this package has its folders and nothing else.
 _found = importlib.util.find_spec("tensorflow")
 if _found is None or _found.submodule_search_locations is None:
     sys.exit("TensorFlow is not installed; pip install tensorflow")
@@ -49,7 +49,7 @@ COLD = (
     "tensorflow_serving/config/logging_config.proto",
     "tensorflow_serving/config/model_server_config.proto",
 )
-# Of a file, the messages that are left out.
+# The messages to leave out, by file.
 LEFT_OUT = {"tensorflow/core/protobuf/meta_graph.proto": {"MetaGraphDef", "CollectionDef"}}
 
 
@@ -110,7 +110,7 @@ def main(path: str, modules: Iterable[str]) -> None:
     collect(prediction_service_pb2.DESCRIPTOR, files)
     # Answered by the control process; reflection lists it.
     collect(model_service_pb2.DESCRIPTOR, files)
-    # Looked through for what could change something.
+    # The server searches functions for ops that change state.
     collect(function_pb2.DESCRIPTOR, files)
     # How a SavedModel's variables are restored.
     collect(saver_pb2.DESCRIPTOR, files)

@@ -1,11 +1,12 @@
-// hotrow-server: the data plane of `platform serve`. The control process starts it and sends it
-// what to load and where to listen.
+// hotrow-server: the data plane of `platform serve`. The control process starts it, and sends it
+// the models to load and the addresses to listen on.
 //
 //     hotrow-server CONTROL_SOCKET OPS_LIBRARY LOG LIFELINE
 //
-// LOG: the descriptor of what is to become its standard error, after TensorFlow's greetings.
-// LIFELINE: a descriptor; the process ends when that is readable. It outlives the control process
-// that started it, for the next one, and ends with their supervisor, who holds the other end.
+// LOG: a descriptor that becomes its standard error after TensorFlow's startup messages. LIFELINE:
+// a descriptor; the process ends when it is readable. The process outlives the control process that
+// started it, so that the next one can use it. It ends with the supervisor, which holds the other
+// end.
 #include <absl/synchronization/mutex.h>
 #include <unistd.h>
 
@@ -32,13 +33,13 @@ int main(int argc, char** argv) {
     while (read(lifeline, &byte, 1) < 0 && errno == EINTR) continue;
     std::_Exit(1);
   }).detach();
-  // The control process decides when it ends; a terminal's interrupt reaches that one, too.
+  // The control process ends this process; a terminal's interrupt reaches the control process, too.
   std::signal(SIGINT, SIG_IGN);
   std::signal(SIGTERM, SIG_IGN);
   std::signal(SIGPIPE, SIG_IGN);
-  // A file at the limit of its length is a full disk to what writes it.
+  // A write beyond the file size limit then fails with an error, like a full disk.
   std::signal(SIGXFSZ, SIG_IGN);
-  // Debian builds Abseil with its search for deadlocks, in every lock that is taken.
+  // Debian builds Abseil with deadlock detection, which slows every lock.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   hotrow_server::open_devices();
   const int log = std::atoi(argv[3]);
@@ -53,7 +54,7 @@ int main(int argc, char** argv) {
     return 1;
   }
   control.wait_until_ended();
-  // Nothing is left to be written. Threads of TensorFlow and gRPC may be at work, and what they use
-  // is not to be taken apart beneath them.
+  // Nothing is left to write. Threads of TensorFlow and gRPC may still run, so the objects that
+  // they use must not be destroyed.
   std::_Exit(0);
 }

@@ -1,11 +1,11 @@
-// What a call fails with, for CHECK(error_code([] { ... }) == Code::kDataLoss).
+// The error code of a call, for CHECK(error_code([] { ... }) == Code::kDataLoss).
 #pragma once
 
 #include "core/base/status.h"
 
 namespace hotrow {
 
-// The code of the Error that `call` throws; kOk if it throws none.
+// The code of the Error that `call` throws; kOk if it throws nothing.
 template <typename Call>
 Code error_code(Call&& call) {
   try {

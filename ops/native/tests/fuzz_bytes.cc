@@ -1,6 +1,6 @@
 // Random bytes for everything in the core that reads bytes: admission filters, the state of a
-// table, a manifest. The first byte chooses; with checksums made right, what lies behind them is
-// reached.
+// table, a manifest. The first byte chooses the target; corrected checksums let the fuzzer reach
+// the code behind them.
 #include <farmhash.h>
 #include <unistd.h>
 
@@ -21,7 +21,7 @@ void expect(bool holds, const char* what) {
   std::abort();
 }
 
-// Fails unless `call` succeeds or refuses the bytes by one of these codes. True: it succeeded.
+// Fails unless `call` succeeds or refuses the bytes with one of these codes. True: it succeeded.
 template <typename Call>
 bool accepted(Call&& call) {
   try {
@@ -71,7 +71,7 @@ void fuzz_admission(AdmissionKind kind, bool over, const uint8_t* data, size_t s
     expect(filter->save() == before, "refused bytes changed an admission filter");
     return;
   }
-  // What was accepted is a whole filter.
+  // An accepted state is a complete filter.
   expect(filter->save() == bytes, "an admission filter saves other bytes than it restored");
   for (int64_t key = -50; key < 50; ++key) {
     for (uint32_t i = 0; i < options.occurrences && !filter->count_occurrences(key, 1); ++i) {
@@ -115,7 +115,7 @@ void fuzz_state(bool over, const uint8_t* data, size_t size) {
   std::vector<uint8_t> bytes =
       over ? overwritten(before, data, size) : std::vector<uint8_t>(data, data + size);
   if (over) fix_checksum(&bytes);
-  // Up to the memory of the machine a state gets the places that it claims, and that takes time.
+  // Up to the memory of the machine, a state gets the places that it claims, which takes time.
   const uint64_t places = places_of(bytes);
   if (places > 5000 && places <= machine_memory()) return;
   if (!accepted([&] { table.set_state(bytes.data(), bytes.size()); })) {

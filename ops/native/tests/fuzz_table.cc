@@ -36,7 +36,7 @@ class Choices {
     return *data_++;
   }
   uint32_t below(uint32_t limit) { return byte() % limit; }
-  // 48 keys of both signs and all magnitudes; or as many that share a set of the device tier.
+  // 48 keys of both signs and all magnitudes; or 48 keys that share a set of the device tier.
   int64_t key() {
     const uint32_t choice = below(48);
     if (crowded) return crowd()[choice];
@@ -115,7 +115,7 @@ struct Model {
       if (!admits()) {
         insert(key);
       } else if (occurrences[key] + count >= options.admission.occurrences) {
-        // A filter cannot forget: the key comes back with its old count.
+        // A filter cannot drop a count: the key comes back with its old count.
         if (options.admission.kind == AdmissionKind::kCounter) occurrences.erase(key);
         insert(key);
       } else {
@@ -269,7 +269,7 @@ class Session {
     }
     return Code::kOk;
   }
-  // Runs what an open snapshot forbids; false: it was refused.
+  // Runs a call that an open snapshot forbids; false: it was refused.
   template <typename Call>
   bool unless_open(Call&& call) {
     const Code code = code_of(call);
@@ -382,7 +382,7 @@ class Session {
     return all;
   }
 
-  // The table goes on in a copy of it.
+  // The test continues with a restored copy of the table.
   void restore() {
     auto copy = new_table();
     if (choices_.below(2) == 0) train(*copy, choices_.keys(), 1.0f), copy->clear();
@@ -399,7 +399,7 @@ class Session {
     EXPECT(other.step() == model_.step);
     if (snapshot_ != nullptr) return;
     table_ = std::move(copy);
-    based_ = false;  // nothing was kept in this one
+    based_ = false;  // the copy has no kept snapshot
   }
 
   void open() {
@@ -455,7 +455,7 @@ class Session {
     model_.options = options;
   }
 
-  // Bytes of a state with some changed are refused and change nothing.
+  // A state with some changed bytes is refused and changes nothing.
   void damage() {
     std::vector<uint8_t> state = table_->state();
     const std::vector<uint8_t> before = state;
@@ -501,7 +501,7 @@ class Session {
   int32_t shards_ = 1;
   bool hashed_ = false;
   std::unique_ptr<Table> table_;
-  // What the chain of kept snapshots holds; the open one.
+  // The rows of the chain of kept snapshots, and the open snapshot.
   bool based_ = false;
   ModelRows stored_;
   ModelRows snapshot_rows_;

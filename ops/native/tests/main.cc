@@ -1,4 +1,4 @@
-// Runs the core's own tests; doctest's options select some: -tc="*admission*". `--whole`: every
+// Runs the core's own tests; doctest's options select tests: -tc="*admission*". `--whole`: every
 // combination of the matrices.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>

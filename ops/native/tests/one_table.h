@@ -33,7 +33,7 @@ inline Rows sorted(Rows rows) {
   return rows;
 }
 
-// Room for rows of a table, and what was written there.
+// Memory for rows of a table, and the rows written to it.
 class RowRoom {
  public:
   RowRoom(const Table& table, size_t count)
@@ -93,7 +93,7 @@ inline void import_all(Table& table, const Rows& rows, bool with_places) {
                     with_places ? places.data() : nullptr);
 }
 
-// Runs tasks on threads of their own.
+// Runs each task on its own thread.
 class ManyThreads {
  public:
   explicit ManyThreads(size_t threads) : pool_{this, threads, &ManyThreads::run} {}

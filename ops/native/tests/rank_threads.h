@@ -10,7 +10,7 @@
 
 namespace hotrow {
 
-// What a rank's body threw: kOk and "" if nothing.
+// The failure of a rank's body; kOk and "" if none.
 struct Outcome {
   Code code = Code::kOk;
   std::string message;
@@ -26,7 +26,7 @@ Outcome outcome_of(Body&& body) {
   return {};
 }
 
-// body(r): on a thread of its own. Returns when all ended, by rank.
+// Runs body(r) on a thread for each rank r. Returns the outcomes by rank when all ended.
 template <typename Body>
 std::vector<Outcome> on_ranks(int ranks, Body&& body) {
   std::vector<Outcome> outcomes(static_cast<size_t>(ranks));
@@ -39,7 +39,7 @@ std::vector<Outcome> on_ranks(int ranks, Body&& body) {
   return outcomes;
 }
 
-// body(communicator): on each rank, whose communicator is gone when its body ends.
+// Runs body(communicator) on each rank; destroys the communicator when the body ends.
 template <typename Body>
 std::vector<Outcome> with_communicators(int ranks, double timeout_seconds, Body&& body) {
   auto all = thread_communicators(ranks, timeout_seconds);

@@ -42,7 +42,7 @@ inline std::vector<std::byte> stored_row(const StoredTable& table, size_t number
   return row;
 }
 
-// What a reader gives: stored and read.
+// The row that a reader returns: encoded and decoded.
 inline std::vector<float> served_row(const StoredTable& table, size_t number, int64_t key,
                                      RowVersion version) {
   std::vector<float> weights(table.width);

@@ -1,4 +1,4 @@
-// A directory of its own for the length of a test.
+// A directory that exists during a test.
 #pragma once
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-// How much tests with large matrices do.
+// The size of tests with large matrices.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +19,8 @@ constexpr bool kSanitized = true;
 constexpr bool kSanitized = false;
 #endif
 
-// Whether each value of a matrix once is enough, and fewer steps: without a GPU, unless `--whole`
-// asks for all. Under sanitizers it always is.
+// Whether to test each value of a matrix only once, and run fewer steps: without a GPU, unless
+// `--whole` is given; always under sanitizers.
 #if defined(HOTROW_GPU)
 inline bool kLess = kSanitized;
 #else

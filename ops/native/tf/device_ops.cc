@@ -1,5 +1,5 @@
-// The kernels of layer_ops.h and device_ops.h on TensorFlow's GPUs. Without CUDA's headers: a core
-// that was built without CUDA refuses the calls.
+// The kernels of layer_ops.h and device_ops.h on TensorFlow's GPUs. This file needs no CUDA
+// headers: a core that was built without CUDA refuses the calls.
 #include "tf/device_ops.h"
 
 #include "tensorflow/core/framework/common_shape_fns.h"
@@ -19,8 +19,8 @@ REGISTER_OP("HotrowDevice")
 
 namespace {
 
-// TensorFlow's own stream for kernels. It frees and reuses tensors in that stream's order, so
-// nobody waits.
+// TensorFlow's own stream for kernels. It frees and reuses tensors in that stream's order, so no
+// thread waits.
 class GpuStream {
  public:
   explicit GpuStream(tf::OpKernelContext* ctx)

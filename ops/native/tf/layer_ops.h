@@ -1,9 +1,9 @@
-// The kernels of the training ops. `Place` says where an op's work goes:
+// The kernels of the training ops. `Place` is where an op's work runs:
 //
 //   explicit Place(OpKernelContext*);  // when the op begins, before its first work
 //   const hr_stream* stream() const;   // null: the tables are in RAM
 //
-// It is destroyed when the op has put all its work there.
+// The op destroys it when it has enqueued all its work there.
 #pragma once
 
 #include <string>

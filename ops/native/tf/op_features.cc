@@ -13,7 +13,7 @@ absl::Status to_status(int code) {
 absl::Status to_status(int code, const std::string& message) {
   if (code == 0) return absl::OkStatus();
   auto status = static_cast<absl::StatusCode>(code);
-  // Keras and tf.data take OutOfRange for the end of the data and stop without a word.
+  // Keras and tf.data take OutOfRange for the end of the data and stop without an error.
   if (status == absl::StatusCode::kOutOfRange) status = absl::StatusCode::kInvalidArgument;
   return absl::Status(status, message);
 }
@@ -102,7 +102,7 @@ absl::Status set_pooled_shapes(tf::shape_inference::InferenceContext* c) {
 Threads::Threads(tf::OpKernelContext* ctx) {
   auto* workers = ctx->device()->tensorflow_cpu_worker_threads();
   executor_.context = workers->workers;
-  // The caller's thread works, too, but TensorFlow counts it in.
+  // The caller's thread works, too; TensorFlow's number includes it.
   executor_.threads = static_cast<size_t>(workers->num_threads);
   executor_.run = [](void* context, size_t tasks, void (*task)(void*, size_t), void* argument) {
     const auto each = tsl::thread::ThreadPool::SchedulingParams::Fixed(/*block_size=*/1);

@@ -1,4 +1,4 @@
-// How the features of a fused call lie in the inputs of an op. F features, T tables.
+// The layout of a fused call's features in the inputs of an op. F features, T tables.
 #pragma once
 
 #include <string>

@@ -1,6 +1,7 @@
-// HotrowAllReduceStart, HotrowAllReduceWait: sums of dense gradients over ranks, which travel while
-// the backward pass goes on. Whoever makes the ops orders the starts by control edges: the queue of
-// collectives runs them in the order in which they come, which must be the same on all ranks.
+// HotrowAllReduceStart, HotrowAllReduceWait: pending all-reduces of dense gradients over ranks,
+// while the backward pass continues. The code that creates the ops must order the starts by control
+// edges: the queue of collectives runs them in order of arrival, which must be the same on all
+// ranks.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -71,7 +72,7 @@ REGISTER_OP("HotrowAllReduceWait")
     })
     .Doc("Waits for the sums. values: those that were given to the start, for their shapes.");
 
-// Asynchronous: the starts of others need the thread.
+// Asynchronous: the start ops of other sums need the thread.
 class AllReduceWaitOp : public tf::AsyncOpKernel {
  public:
   explicit AllReduceWaitOp(tf::OpKernelConstruction* ctx) : AsyncOpKernel(ctx) {}
@@ -87,7 +88,7 @@ class AllReduceWaitOp : public tf::AsyncOpKernel {
     const int code =
         hr_ranks_sum_finish(ctx->input(0).scalar<int64_t>()(), count, waiting.get(), &finish);
     if (code == 0) {
-      waiting.release();  // finish has it, or had it
+      waiting.release();  // `finish` owns it, or owned it
       return;
     }
     OP_REQUIRES_OK_ASYNC(ctx, to_status(code), done);
@@ -99,8 +100,8 @@ class AllReduceWaitOp : public tf::AsyncOpKernel {
     DoneCallback done;
   };
 
-  // On the thread that runs collectives, which must go on at once: what may take time, and
-  // whatever the executor does when the op is done, gets another thread.
+  // Runs on the thread of collectives, which must continue at once: slow work, and the executor's
+  // work after the op, run on another thread.
   static void finish(void* context, int code, const char* message, hr_sums* sums) {
     const auto* waiting = static_cast<Waiting*>(context);
     tf::OpKernelContext* ctx = waiting->ctx;

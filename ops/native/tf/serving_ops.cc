@@ -28,7 +28,7 @@ REGISTER_OP("HotrowServingLookup")
     .Attr("combiners: list(int)")
     .Attr("widths: list(int)")
     .SetIsStateful()
-    // Else TensorFlow makes an internal error of Unavailable: a store may be in the network.
+    // Else TensorFlow turns Unavailable into an internal error: a store may be on the network.
     .SetIsDistributedCommunication()
     .SetShapeFn([](tf::shape_inference::InferenceContext* c) {
       TF_RETURN_IF_ERROR(set_pooled_shapes(c));
@@ -45,7 +45,7 @@ REGISTER_OP("HotrowServingLookup")
         "are those that a server bound to the (name, version) of the session, else those of "
         "the manifest file.");
 
-// The numbers of an op's tables in those of a version.
+// The numbers of an op's tables among a version's tables.
 struct Resolved {
   uint64_t tables;  // hr_serving_id
   std::vector<size_t> numbers;
@@ -83,7 +83,7 @@ class ServingLookupOp : public tf::OpKernel {
       features[f].table = resolved->numbers[features[f].table];
     }
     tf::Tensor *defaulted = nullptr, *stale = nullptr;
-    // A feature that is pooled has an output for each sample.
+    // A pooled feature has an output for each sample.
     size_t counted = 0;
     while (counted + 1 < features.size() && features[counted].combiner == 0) ++counted;
     const int64_t samples = pooled_shape(layout_, features, counted).dim_size(0);
@@ -99,7 +99,7 @@ class ServingLookupOp : public tf::OpKernel {
   }
 
  private:
-  // Names are looked up when the version's tables are others than in the call before.
+  // Looks the names up when the version's tables differ from the previous call's.
   absl::Status resolve(const hr_serving* tables, std::shared_ptr<const Resolved>* resolved) {
     const uint64_t id = hr_serving_id(tables);
     *resolved = std::atomic_load(&resolved_);

@@ -20,7 +20,7 @@ bool is_number(monitoring::ValueType type) {
          type == monitoring::ValueType::kHistogram;
 }
 
-// The values of the labels by the order of their names; one that is missing is empty.
+// The values of the labels in the order of their names; a missing value is empty.
 std::vector<const char*> labels_of(const monitoring::Point& point,
                                    const std::vector<std::string>& names) {
   std::vector<const char*> found;

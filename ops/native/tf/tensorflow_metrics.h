@@ -1,4 +1,5 @@
-// TensorFlow's own metrics behind a C ABI, for who has another protobuf and Abseil than TensorFlow.
+// TensorFlow's own metrics behind a C ABI, for callers with another protobuf and Abseil than
+// TensorFlow's.
 #pragma once
 
 #include <cstddef>
@@ -6,10 +7,10 @@
 
 extern "C" {
 
-// A metric; all that it points to is TensorFlow's until the call ends.
+// A metric; its pointers are TensorFlow's, and valid until the call ends.
 struct hr_metric {
   const char* name;  // "/tensorflow/core/graph_runs"
-  int gauge;         // not 0: its values may go down
+  int gauge;         // not 0: its values may decrease
   size_t labels;
   const char* const* label_names;  // [labels]
 };

@@ -1,4 +1,4 @@
-// What the training ops have in common, wherever their tables are. F features, T tables.
+// Inputs and outputs that all training ops share, wherever their tables are. F features, T tables.
 #pragma once
 
 #include <string>
@@ -24,15 +24,15 @@ class Tables {
   std::vector<hr_table*> raw_;
 };
 
-// It points to what it is made of.
+// The call points into its arguments.
 hr_layer_call call_of(const Tables& tables, const Layout& layout,
                       const std::vector<hr_feature>& features, const Threads& threads);
 
-// The first F outputs; where their memory is, the op's device says.
+// Allocates the first F outputs, in the memory of the op's device.
 absl::Status allocate_pooled(tensorflow::OpKernelContext* ctx, const Layout& layout,
                              const std::vector<hr_feature>& features, std::vector<float*>* pooled);
 
-// The inputs `gradients`, F, of the shapes of the pooled values.
+// Reads the F inputs `gradients`, which have the shapes of the pooled values.
 absl::Status read_gradients(tensorflow::OpKernelContext* ctx, const Layout& layout,
                             const std::vector<hr_feature>& features,
                             std::vector<const float*>* gradients);
@@ -42,10 +42,10 @@ absl::Status check_learning_rates(const tensorflow::Tensor& rates, size_t tables
 absl::Status check_ticket(const tensorflow::Tensor& ticket);
 // (HR_SLOTS).
 absl::Status check_commit_token(const tensorflow::Tensor& commit_token);
-// The anchor never changes: whoever writes to it goes past the tables.
+// The anchor never changes: code that writes to it bypasses the tables.
 absl::Status check_anchor(const tensorflow::Tensor& anchor);
 
-// The unit in its slot, 0 elsewhere.
+// Writes the unit in its slot, 0 elsewhere.
 void write_commit_token(size_t slot, tensorflow::Tensor* commit_token);
 
 }  // namespace hotrow_tf

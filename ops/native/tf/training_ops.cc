@@ -1,6 +1,6 @@
 // HotrowLookup, HotrowBackward, HotrowCommit, HotrowTableStep: the training ops, and their kernels
 // for tables in RAM. A table is a handle in an attribute, resolved in the registry of the core when
-// the op runs. Those for tables on a GPU: device_ops.cc.
+// the op runs. device_ops.cc has the kernels for tables on a GPU.
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -22,8 +22,8 @@ class InRam {
 
 }  // namespace
 
-// All three are stateful: with constant keys TensorFlow would else fold a lookup into its first
-// result, and reorder lookup and commit.
+// All three are stateful: else TensorFlow would constant-fold a lookup of constant keys, and
+// reorder lookup and commit.
 REGISTER_OP("HotrowLookup")
     .Input("anchor: float")
     .Input("learning_rates: float")

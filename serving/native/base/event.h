@@ -1,4 +1,4 @@
-// What happens on a completion queue: every tag is one of these.
+// An event on a completion queue: every tag is an Event.
 #pragma once
 
 namespace hotrow_server {
@@ -6,7 +6,7 @@ namespace hotrow_server {
 class Event {
  public:
   virtual ~Event() = default;
-  // ok: as the queue says. May delete the event.
+  // ok: as the queue reports. May delete the event.
   virtual void happen(bool ok) = 0;
 };
 

@@ -9,7 +9,7 @@ namespace hotrow_server {
 enum class Level : char { kInfo = 'I', kWarning = 'W', kError = 'E' };
 
 // Writes it in one piece.
-//   file: of the source, as "request_log/log_file.cc".
+//   file: the source file, such as "request_log/log_file.cc".
 void log_line(Level level, const char* file, const std::string& message);
 
 }  // namespace hotrow_server

@@ -13,7 +13,7 @@ namespace hotrow_server {
 namespace {
 
 constexpr int kNice = 19;
-// What sched_setattr(2) takes; the kernel's own header cannot be included beside the C library's.
+// The argument of sched_setattr(2); the kernel's own header conflicts with the C library's.
 struct SchedulingAttributes {
   uint32_t size = sizeof(SchedulingAttributes);
   uint32_t policy;
@@ -22,13 +22,13 @@ struct SchedulingAttributes {
   uint32_t priority;
   uint64_t turn_nanos, deadline_nanos, period_nanos;
 };
-// Linux from 6.12 on lets a thread that wakes wait for the turn of the one that runs, 3 ms, unless
-// its own turns are shorter than that one's.
+// Since Linux 6.12 a waking thread waits for the running thread's time slice, 3 ms, unless its own
+// slices are shorter. Long slices here let request threads preempt.
 constexpr uint64_t kTurnNanos = 100'000'000;
-// A kernel without preemption does nothing else on its CPU until a call of `pread` ends, not even
-// what has a higher priority: TensorFlow reads a tensor by one call, and into memory that it never
-// touched, of which each page is another fault. 500 MB took 120 ms in which half of all requests
-// waited; pieces of this size take 0.1.
+// A kernel without preemption runs nothing else on its CPU until a `pread` ends, not even threads
+// of higher priority. TensorFlow reads a tensor in one call into untouched memory, where each page
+// faults. 500 MB took 120 ms, in which half of all requests waited; a piece of this size takes 0.1
+// ms.
 constexpr size_t kReadBytes = 32 << 10;
 
 }  // namespace
@@ -39,13 +39,13 @@ void lower_priority() {
   attributes.nice = kNice;
   attributes.turn_nanos = kTurnNanos;
   if (syscall(SYS_sched_setattr, 0, &attributes, 0u) == 0) return;
-  // A sandbox may not know that call.
+  // A sandbox may not support that call.
   (void)setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), kNice);
 }
 
 }  // namespace hotrow_server
 
-// In place of the C library's, for TensorFlow's libraries, too.
+// These replace the C library's functions, for TensorFlow's libraries, too.
 extern "C" {
 
 __attribute__((visibility("default"))) ssize_t pread64(int file, void* to, size_t bytes,

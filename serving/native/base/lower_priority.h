@@ -1,10 +1,10 @@
-// Work beside requests: loading, warming up and freeing models.
+// Background work: loading, warming up and freeing models.
 #pragma once
 
 namespace hotrow_server {
 
-// From here on this thread, and those that it starts, run at a lower priority than requests. For
-// good.
+// From now on this thread, and threads that it starts, run at a lower priority than requests. It
+// cannot be undone.
 void lower_priority();
 
 }  // namespace hotrow_server

@@ -8,7 +8,7 @@
 namespace hotrow_server {
 namespace {
 
-// Families register while static objects are made, in no known order.
+// Families register during static initialization, in unspecified order.
 std::vector<const Family*>& families() {
   static std::vector<const Family*> all;
   return all;
@@ -21,7 +21,7 @@ void Counter::write(hotrow::StatsReply::Cell* cell) const {
 }
 
 void Histogram::add(double value) {
-  // A bucket ends before its bound, as TensorFlow's do.
+  // A bucket's upper bound is exclusive, as TensorFlow's is.
   const auto bound = std::upper_bound(bounds_->begin(), bounds_->end(), value);
   counts_[bound - bounds_->begin()].fetch_add(1, std::memory_order_relaxed);
   sum_.fetch_add(value, std::memory_order_relaxed);

@@ -1,6 +1,6 @@
-// What the process counts, for Prometheus: counters and histograms by the values of their labels.
+// The process's metrics for Prometheus: counters and histograms by the values of their labels.
 //
-// A family is a static object of the file that counts; it is reported by itself (rpc Stats):
+// A family is a static object of the file that counts; rpc Stats reports all families:
 //
 //     Counters requests(":tensorflow:serving:request_count", {"model_name", "status"});
 //     Histograms latency("hotrow_latency", {"model_name"}, exponential_buckets(10, 1.8, 33));
@@ -39,18 +39,19 @@ class Histogram {
   void write(hotrow::StatsReply::Cell* cell) const;
 
  private:
-  const std::vector<double>* bounds_;         // upper ones, of the family
+  const std::vector<double>* bounds_;         // upper bounds, of the family
   std::vector<std::atomic<int64_t>> counts_;  // [bounds + 1]
   std::atomic<double> sum_{0};
 };
 
-// scale * growth^i for i below count, as TensorFlow's Buckets::Exponential; one more has no bound.
+// scale * growth^i for i < count, as TensorFlow's Buckets::Exponential; one more bucket has no
+// bound.
 std::vector<double> exponential_buckets(double scale, double growth, int count);
 
-// Of latencies in microseconds: 10 * 1.8^i, as TF Serving's.
+// Buckets of latencies in microseconds: 10 * 1.8^i, as TF Serving's.
 std::vector<double> latency_buckets();
 
-// What all families have.
+// The base of all families.
 class Family {
  public:
   using Labels = std::initializer_list<std::string_view>;
@@ -65,9 +66,9 @@ class Family {
   std::vector<std::string> label_names_;
 };
 
-// Cells by the values of the labels, in the order of their names. A cell is made when it is first
-// asked for and stays where it is, so its reference may be kept. Some labels come from clients:
-// beyond kMostCells, further values share one cell, whose labels are all "other".
+// Cells by the values of the labels, in the order of their names. The first access creates a cell,
+// which never moves, so callers may keep references. Some labels come from clients: beyond
+// kMostCells, further values share one cell, whose labels are all "other".
 template <typename Cell>
 class Cells {
  public:
@@ -78,7 +79,7 @@ class Cells {
  private:
   static constexpr size_t kMostCells = 4096;
 
-  // Compares without making strings.
+  // Compares without creating strings.
   struct Less {
     using is_transparent = void;
     template <typename Left, typename Right>
@@ -112,7 +113,7 @@ class Histograms final : public Family {
   Cells<Histogram> cells_;
 };
 
-// All families of the process.
+// Writes all families of the process.
 void write_stats(hotrow::StatsReply* reply);
 
 }  // namespace hotrow_server

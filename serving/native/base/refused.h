@@ -1,4 +1,4 @@
-// Why a request is not answered.
+// The error of a refused request.
 #pragma once
 
 #include <grpcpp/support/status.h>

@@ -11,26 +11,27 @@
 namespace hotrow_server {
 namespace {
 
-// More idle threads than this end.
+// Idle threads beyond this number end.
 constexpr int kMostIdle = 64;
-// Events without a pause, about four requests, after which another thread helps.
+// After this many events without a pause, about four requests, another thread helps.
 constexpr int kBusyEvents = 12;
-// So does it when a thread, between so many events, computes for this share of the time: gRPC looks
-// at one connection at a time, and says that there is no event while others have some.
+// Another thread also helps when a thread computes for kBusyShare of the time over this many
+// events: gRPC polls one connection at a time, and reports no event while other connections have
+// some.
 constexpr int kSampledEvents = 32;
 constexpr double kBusyShare = 0.85;
-// A thread that helps and had to wait so often, never busy in between, helps no more.
+// A helping thread that waited this often, and was never busy in between, stops helping.
 constexpr int kIdleWaits = 16;
-// Nor does one that waits longer than this.
+// So does a thread that waits longer than this.
 constexpr auto kHelps = std::chrono::milliseconds(100);
 
-// Between two looks at threads, and how long an event is brief.
+// The interval between checks of threads; also the longest time of a brief event.
 constexpr auto kWatch = std::chrono::milliseconds(20);
 
 using Clock = std::chrono::system_clock;
 using Steady = std::chrono::steady_clock;
 
-// How much this thread computes.
+// The CPU load of this thread.
 class Load {
  public:
   // The share of the time since the last call.

@@ -2,9 +2,9 @@
 //
 // One thread waits for events and handles them, one after the other, as long as they are brief:
 // another thread is woken only when there is work for it, since waking costs more than a small
-// model's run. Before something long a thread hands the queue over; while events keep coming
-// without a pause more threads take them. A thread that is taken long by what was thought to be
-// brief is noticed, and its part given to another one.
+// model's run. Before long work a thread hands the queue over; while events keep coming without a
+// pause, more threads take them. When an event takes longer than expected, a watcher replaces the
+// thread.
 #pragma once
 
 #include <grpcpp/completion_queue.h>
@@ -19,12 +19,12 @@ namespace hotrow_server {
 
 class Workers {
  public:
-  // Begins. The threads go on until the process ends.
+  // Starts the threads. They run until the process ends.
   explicit Workers(grpc::CompletionQueue* queue);
   Workers(const Workers&) = delete;
 
-  // Called while an event is handled: what comes now may take long or wait. In other threads
-  // nothing happens.
+  // Called while an event is handled, before work that may take long or wait. Does nothing in other
+  // threads.
   static void hand_over();
 
  private:
@@ -33,24 +33,25 @@ class Workers {
   // A thread that takes events.
   struct Taker {
     Workers* workers;
-    // Whether it handles an event that the next ones wait for; who sets it to false answers for
-    // that: the thread itself, or another one that takes its part.
+    // Whether it handles an event that the next events wait for. Only the thread that sets it to
+    // false takes the next events: this thread, or a thread that replaces it.
     std::atomic<bool> in_charge{false};
     std::atomic<Time> since{};
   };
 
   void work();
-  // Handles events until this thread is not to wait for them any more.
+  // Handles events until this thread should stop waiting for them.
   void take_events(Taker* taker);
-  // Whether others take the events, so that this thread need not.
+  // Whether other threads take the events, so that this thread need not.
   bool leave();
-  // Whether it waits for events again.
+  // Whether this thread waits for events again.
   bool come_back();
-  // Has one more thread wait for events. With the lock.
+  // Makes one more thread wait for events. The caller holds the lock.
   void add_taker();
-  // Gives the part of a thread to another one, if it has it. With the lock.
+  // Lets another thread take a thread's place, if that thread is in charge. The caller holds the
+  // lock.
   void replace(Taker* taker);
-  // Notices threads that are taken long.
+  // Detects threads whose event takes long.
   void watch();
 
   static thread_local Taker* own_taker_;
@@ -60,7 +61,7 @@ class Workers {
   std::condition_variable called_;
   int takers_ = 0;  // threads that wait for events, or handle a brief one
   int idle_ = 0;    // threads that wait to be called
-  int calls_ = 0;   // of idle threads, not yet answered
+  int calls_ = 0;   // to idle threads, not yet answered
   std::list<Taker*> all_;
 };
 

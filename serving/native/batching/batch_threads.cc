@@ -135,7 +135,7 @@ void BatchThreads::work() {
     SteadyTime due;
     if (BatchQueue* const queue = next(&batch, &due)) {
       lock.unlock();
-      // The queue lives as long as a task that has not ended.
+      // The queue lives as long as any task that has not ended.
       queue->process_(batch);
       batch.clear();
       lock.lock();
@@ -146,7 +146,7 @@ void BatchThreads::work() {
     }
   }
   --threads_;
-  // It may have been the one notified of a batch.
+  // This thread may have received the notification of a batch.
   changed_.notify_one();
 }
 

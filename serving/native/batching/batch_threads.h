@@ -1,6 +1,7 @@
-// Batches in the making, and the threads that run them; with the rules of TensorFlow's shared batch
-// scheduler: queues take turns, a batch goes when it is full or its first task has waited long
-// enough, and a full queue refuses. A thread that is free forms the next batch while others run.
+// Queues of batches, and the threads that run them, with the rules of TensorFlow's shared batch
+// scheduler: queues take turns, a batch runs when it is full or its first task has waited long
+// enough, and a full queue refuses tasks. A free thread forms the next batch while other threads
+// run theirs.
 #pragma once
 
 #include <condition_variable>
@@ -18,30 +19,30 @@ namespace hotrow_server {
 
 using SteadyTime = std::chrono::steady_clock::time_point;
 
-// A request in a queue. Split ones are in several batches.
+// A request in a queue. A split request is in several batches.
 struct BatchTask {
   Run run;  // with feeds and fetches in the queue's order
   Ended ended;
   int64_t rows;  // of every input: their 0th dimension
   SteadyTime enqueued;
-  std::vector<size_t> places;  // of what the request fetches among the queue's fetches
+  std::vector<size_t> places;  // of the request's fetches among the queue's fetches
 
-  // The results of its parts in the order of its rows; of whom the last one finishes the task.
+  // The results of its parts, in the order of its rows; the last part to end finishes the task.
   struct Part {
     std::shared_ptr<const Results> results;  // of the whole batch
     int64_t first;                           // row of the batch
     int64_t rows;
   };
   std::vector<Part> parts;
-  std::mutex mutex;            // of what follows
-  int missing = 0;             // parts that are not there yet
+  std::mutex mutex;            // guards what follows
+  int missing = 0;             // parts that have not ended
   std::exception_ptr failure;  // of a part
 };
 
 // Rows of a task.
 struct Slice {
   std::shared_ptr<BatchTask> task;
-  size_t part;  // which one of the task's
+  size_t part;  // its number in the task
   int64_t first;
   int64_t rows;
 };
@@ -50,17 +51,18 @@ class BatchThreads;
 
 class BatchQueue {
  public:
-  // process: runs a batch, in one of the threads.
+  // process: runs a batch, on one of the threads.
   using Process = std::function<void(const std::vector<Slice>&)>;
 
-  // Both outlive it; it is empty when it goes.
+  // Both must outlive it; it must be empty when it is destroyed.
   BatchQueue(BatchThreads* threads, const hotrow::Batching& options, Process process);
   ~BatchQueue();
   BatchQueue(const BatchQueue&) = delete;
 
-  // Fails with INVALID_ARGUMENT for more rows than a request may have, UNAVAILABLE when it is full.
+  // Fails with INVALID_ARGUMENT for more rows than a request may have, and with UNAVAILABLE when
+  // the queue is full.
   void add(std::shared_ptr<BatchTask> task);
-  // For tasks to come.
+  // Applies to later tasks.
   void set_options(const hotrow::Batching& options);
 
  private:
@@ -71,11 +73,11 @@ class BatchQueue {
     SteadyTime opened;
   };
 
-  // All with the lock of the threads.
+  // The caller holds the threads' lock for all of these.
   void check_room(int64_t rows) const;
   void append(Slice slice);
   int64_t most_rows() const;
-  // When its next batch goes; max: there is none.
+  // When its next batch is due; max: there is none.
   SteadyTime due() const;
 
   BatchThreads* const threads_;
@@ -89,13 +91,13 @@ class BatchThreads {
   BatchThreads() = default;
   BatchThreads(const BatchThreads&) = delete;
 
-  // Threads end when they have run their batch. They go on until the process ends.
+  // Surplus threads end when they have run their batch; the others run until the process ends.
   void resize(int threads);
 
  private:
   friend class BatchQueue;
   void work();
-  // The next batch that is due, and its queue; null: none is before *due.
+  // The next batch that is due, and its queue; null: no batch is due before *due.
   BatchQueue* next(std::vector<Slice>* batch, SteadyTime* due);
 
   std::mutex mutex_;
@@ -103,7 +105,7 @@ class BatchThreads {
   int wanted_ = 0;
   int threads_ = 0;
   std::vector<BatchQueue*> queues_;
-  size_t turn_ = 0;  // of the queue to be asked first
+  size_t turn_ = 0;  // of the queue that is checked first
 };
 
 }  // namespace hotrow_server

@@ -29,7 +29,7 @@ void append_key(const TF_Output& output, std::string* key) {
   key->append(reinterpret_cast<const char*>(&output.index), sizeof(output.index));
 }
 
-// The rows that all inputs have.
+// The number of rows that all inputs have.
 int64_t rows_of(const Run& run) {
   if (run.inputs.empty()) refuse("Batching Run() must have at least one input tensor");
   for (const TF_Tensor* input : run.inputs) {
@@ -43,7 +43,7 @@ int64_t rows_of(const Run& run) {
   return TF_Dim(run.inputs[0], 0);
 }
 
-// Puts feeds and inputs in an order that does not depend on the request.
+// Sorts feeds and inputs, so that their order does not depend on the request.
 void sort_feeds(Run* run) {
   std::vector<size_t> order(run->feeds.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -59,7 +59,7 @@ void sort_feeds(Run* run) {
   run->inputs = std::move(inputs);
 }
 
-// Sorts what is fetched, each once; returns where the request finds it.
+// Sorts the fetches without duplicates; returns the place of each of the request's fetches.
 std::vector<size_t> sort_fetches(Run* run) {
   const std::vector<TF_Output> asked = run->fetches;
   auto& fetches = run->fetches;
@@ -73,7 +73,7 @@ std::vector<size_t> sort_fetches(Run* run) {
   return places;
 }
 
-// The smallest allowed size that holds the rows.
+// The smallest allowed batch size that holds the rows.
 int64_t padded_size(const hotrow::Batching& options, int64_t rows) {
   for (const int64_t allowed : options.allowed_batch_sizes()) {
     if (allowed >= rows) return allowed;
@@ -81,8 +81,8 @@ int64_t padded_size(const hotrow::Batching& options, int64_t rows) {
   return rows;
 }
 
-// When the batch's run must end: when the last of its requests must. Fails with RESOURCE_EXHAUSTED
-// when all should have.
+// The deadline of the batch's run is its requests' latest deadline. Fails with RESOURCE_EXHAUSTED
+// when all deadlines have passed.
 Deadline deadline_of(const std::vector<Slice>& batch) {
   const auto now = Clock::now();
   Deadline latest = Clock::time_point::min();
@@ -106,7 +106,7 @@ Run merged_run(const std::vector<Slice>& batch, int64_t rows, const hotrow::Batc
   run.feeds = batch[0].task->run.feeds;
   run.fetches = batch[0].task->run.fetches;
   const int64_t size = padded_size(options, rows);
-  // Without a row there is none to pad with.
+  // Without a row there is nothing to pad with.
   const int64_t more = batch.back().rows > 0 ? size - rows : 0;
   padding_sizes.at({std::to_string(size)}).add(static_cast<double>(more));
   processed_sizes.at({}).add(static_cast<double>(size));
@@ -158,7 +158,7 @@ Results own_results(const BatchTask& task) {
   return {std::move(owned), task.places};
 }
 
-// A part of a task has ended; the last one ends the task.
+// Ends a part of a task; the last part ends the task.
 void end_part(const Slice& slice, BatchTask::Part part, std::exception_ptr failure) {
   BatchTask& task = *slice.task;
   {

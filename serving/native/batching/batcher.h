@@ -1,5 +1,5 @@
-// Requests of a servable that run together. One queue for each set of inputs and outputs; the rules
-// and texts are those of TF Serving's batching_session.cc.
+// Batches requests of a servable. One queue for each set of inputs and outputs; the rules and texts
+// are those of TF Serving's batching_session.cc.
 #pragma once
 
 #include <map>
@@ -14,14 +14,14 @@ namespace hotrow_server {
 
 class Batcher {
  public:
-  // Both outlive it.
+  // Both must outlive it.
   Batcher(const Session* session, BatchThreads* threads, const hotrow::Batching& options)
       : session_(session), threads_(threads), options_(options) {}
 
-  // Calls `ended` once, from one of the threads. Fails at once, without that, when the run cannot
-  // be part of a batch or its queue is full.
+  // Calls `ended` once, from one of the threads. Throws at once, without calling `ended`, when the
+  // run cannot be part of a batch or its queue is full.
   void run(Run run, Ended ended);
-  // For requests to come.
+  // Applies to later requests.
   void set_options(const hotrow::Batching& options);
 
  private:

@@ -20,11 +20,11 @@
 namespace hotrow_server {
 namespace {
 
-// Between two looks at who still uses a servable.
+// The interval between checks of whether a servable is still used.
 constexpr auto kRetry = std::chrono::milliseconds(1);
-// For requests to a servable that no route leads to.
+// How long to wait for requests to a servable that has no route.
 constexpr auto kRest = std::chrono::seconds(30);
-// For the records of the last requests, after the end of those.
+// How long to wait for the records of the last requests, after they ended.
 constexpr auto kWriting = std::chrono::seconds(2);
 
 [[noreturn]] void refuse_state(const std::string& message) {
@@ -88,7 +88,7 @@ void ControlService::add_tensorflow_stats(hotrow::StatsReply* reply) {
   try {
     write_tensorflow_stats(ops_, reply);
   } catch (const Refused& error) {
-    // Our own are sent without them.
+    // The reply then has only our own metrics.
     static std::once_flag said;
     std::call_once(said, [&] {
       log_line(Level::kWarning, "control/service.cc",
@@ -101,7 +101,7 @@ hotrow::LoadReply ControlService::load(const hotrow::LoadRequest& request) {
   const std::string number = std::to_string(request.servable());
   {
     const std::lock_guard lock(mutex_);
-    // A place for it, so that nobody loads it twice.
+    // Reserves its number, so that no other request loads it twice.
     if (!servables_.emplace(request.servable(), nullptr).second) {
       refuse_state("servable " + number + " was loaded before");
     }
@@ -155,7 +155,8 @@ void ControlService::unload(const hotrow::UnloadRequest& request) {
     servables_.erase(request.servable());
   }
   lower_priority();
-  // Old tables of routes go with the requests that hold them. Freed here, not in a request.
+  // Requests still hold old tables of routes. Waits for them, so that the servable is freed here
+  // and not in a request.
   while (servable.use_count() > 1) std::this_thread::sleep_for(kRetry);
   servable.reset();
   malloc_trim(0);
@@ -191,7 +192,7 @@ void ControlService::set_stale(const hotrow::SetStale& request) {
 void ControlService::show(const hotrow::Show& request) {
   lower_priority();
   wait_for_rest(request);
-  // One after the other: a control process that died may have asked for the same.
+  // One at a time: a control process that died may have sent the same request.
   const std::lock_guard showing(showing_);
   std::shared_ptr<Servable> servable;
   {
@@ -204,9 +205,10 @@ void ControlService::show(const hotrow::Show& request) {
   servable->note_shown(request.cut());
 }
 
-// Returns when no request uses a servable that is to show a cut, unless it can do so meanwhile.
+// Waits until no request uses a servable that will show a cut, unless it can show the cut while
+// requests run.
 void ControlService::wait_for_rest(const hotrow::Show& request) {
-  std::weak_ptr<Servable> servable;  // so that several may wait
+  std::weak_ptr<Servable> servable;  // so that several threads may wait
   {
     const std::lock_guard lock(mutex_);
     servable = loaded(request.servable());
@@ -214,7 +216,7 @@ void ControlService::wait_for_rest(const hotrow::Show& request) {
     refuse_routed(request.servable());
   }
   const auto patience = std::chrono::steady_clock::now() + kRest;
-  // One is in the list of servables.
+  // One reference is in the list of servables.
   while (servable.use_count() > 1) {
     if (std::chrono::steady_clock::now() > patience) {
       throw Refused(grpc::StatusCode::DEADLINE_EXCEEDED,

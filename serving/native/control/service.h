@@ -1,4 +1,4 @@
-// What the control process asks for: versions come and go, routes change, ports open.
+// The requests of the control process: load and unload versions, change routes, open ports.
 #pragma once
 
 #include <condition_variable>
@@ -12,7 +12,7 @@
 
 namespace hotrow_server {
 
-// The server on the public ports, with what it needs.
+// The server on the public ports and its dependencies.
 class PublicServer;
 
 class ControlService {
@@ -24,7 +24,7 @@ class ControlService {
   // Safe from several threads.
   hotrow::Reply answer(const hotrow::Request& request);
 
-  // After it was drained, and who asked for it has been answered.
+  // Called after the drain, when its caller has been answered.
   void end();
   void wait_until_ended();
 
@@ -44,7 +44,7 @@ class ControlService {
   void add_row_stats(hotrow::StatsReply* reply);
   void add_tensorflow_stats(hotrow::StatsReply* reply);
 
-  // With the lock. Fails with NOT_FOUND.
+  // The caller holds the lock. Fails with NOT_FOUND.
   std::shared_ptr<Servable>& loaded(uint64_t servable);
   void refuse_routed(uint64_t servable);
 

@@ -54,7 +54,7 @@ void answer_one(int connection, ControlService* control) {
     if (read_all(connection, bytes.data(), size) && request.ParseFromString(bytes)) {
       const hotrow::Reply reply = control->answer(request);
       if (!send_reply(connection, reply) && request.has_load() && reply.code() == 0) {
-        // Who asked for it has ended, and nobody else knows of it.
+        // The requesting process has ended, and no other process knows of this servable.
         hotrow::Request unload;
         unload.mutable_unload()->set_servable(request.load().servable());
         control->answer(unload);

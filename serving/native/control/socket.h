@@ -1,4 +1,4 @@
-// The Unix socket of the control process: lengths and messages, as protos/control.proto says.
+// The Unix socket of the control process: lengths and messages, as in protos/control.proto.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace hotrow_server {
 
-// Answers on the socket in threads of its own, until the process ends. Fails with
-// std::system_error when it cannot listen.
+// Answers on the socket in its own threads, until the process ends. Fails with std::system_error
+// when it cannot listen.
 void serve_control(const std::string& path, ControlService* control);
 
 }  // namespace hotrow_server

@@ -69,7 +69,8 @@ void LogFile::write(std::string_view records, const LogFileLimits& limits) {
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) {
       const int error = errno;
-      // Without what came before the failure; or another file is begun next time.
+      // Removes the bytes written before the failure; if that fails, the next write begins another
+      // file.
       if (ftruncate(descriptor_, bytes_) != 0) close_file();
       errno = error;
       fail();
@@ -96,7 +97,7 @@ bool LogFile::is_over(size_t more_bytes, const LogFileLimits& limits) const {
   if (bytes_ > 0 && bytes_ + static_cast<int64_t>(more_bytes) > limits.bytes) return true;
   const auto age = std::chrono::duration_cast<std::chrono::seconds>(Steady::now() - begun_);
   if (age.count() >= limits.seconds) return true;
-  // Somebody has removed it.
+  // Checks whether the file was removed.
   struct stat status;
   return fstat(descriptor_, &status) == 0 && status.st_nlink == 0;
 }

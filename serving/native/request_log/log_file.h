@@ -2,8 +2,8 @@
 //
 //     PREFIX-20261122T075320Z-0000.tfrecord
 //
-// the time when it was begun, and a number among those of that second. No file is ever written
-// over, and at any time each ends with a whole record.
+// The name has the file's start time and a number within that second. No file is ever overwritten,
+// and each always ends with a whole record.
 #pragma once
 
 #include <chrono>
@@ -15,7 +15,7 @@ namespace hotrow_server {
 
 struct LogFileLimits {
   int64_t bytes;    // a file that would be longer is followed by another one
-  int64_t seconds;  // likewise one that is older
+  int64_t seconds;  // likewise a file that is older
 };
 
 // Used by one thread at a time.
@@ -25,8 +25,8 @@ class LogFile {
   ~LogFile();
   LogFile(const LogFile&) = delete;
 
-  // Whether all of these records are in a file now; none of them is otherwise. The first failure is
-  // said on standard error, and the end of failures; while they last, one try a second is made.
+  // Appends all of these records, or none; returns whether it did. Logs the first failure and the
+  // end of failures on standard error; while writes fail, it tries once a second.
   bool append(std::string_view records, int64_t count, const LogFileLimits& limits);
 
  private:
@@ -45,7 +45,7 @@ class LogFile {
   int64_t bytes_ = 0;    // in the file
   Time begun_;
   bool failing_ = false;
-  int64_t lost_ = 0;  // records since it fails
+  int64_t lost_ = 0;  // records since writes fail
   Time next_try_;
 };
 

@@ -1,4 +1,4 @@
-// Logged requests, as TF Serving counts them, and those that were dropped.
+// Counts of logged requests, as TF Serving counts them, and of dropped ones.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 namespace hotrow_server {
 
 enum class Dropped {
-  kQueueFull,   // it would not fit among those that wait to be written
+  kQueueFull,   // it does not fit in the queue
   kNotWritten,  // the file could not be written
 };
 

@@ -10,11 +10,12 @@
 namespace hotrow_server {
 namespace {
 
-// From a first record on, for more of them: waking a thread for each one costs requests time.
+// How long the writer collects records after the first: waking a thread for each one costs requests
+// time.
 constexpr auto kGather = std::chrono::milliseconds(20);
-// Between two looks for files that nobody has any more.
+// The interval between checks for files without users.
 constexpr auto kWakeEvery = std::chrono::seconds(1);
-// Records go to a file in pieces of at most this many bytes, but for longer records.
+// Records go to a file in pieces of at most this many bytes, except for longer records.
 constexpr int64_t kPiece = 1 << 20;
 
 using Models = std::map<std::string_view, int64_t>;
@@ -29,7 +30,7 @@ void count(const Models& models, bool written) {
   }
 }
 
-// Records of one file, in pieces of several: each is a call of the system.
+// Records of one file, in pieces of several records: each piece is one system call.
 class Pieces {
  public:
   Pieces(LogFile* file, const LogFileLimits& limits)
@@ -131,7 +132,7 @@ void RecordWriter::work() {
 std::vector<std::shared_ptr<LogFile>> RecordWriter::take_unused_files() {
   std::vector<std::shared_ptr<LogFile>> unused;
   for (auto file = files_.begin(); file != files_.end();) {
-    // Others get theirs from here, with the lock.
+    // Other users get the file from this map, under the lock.
     if (file->second.use_count() == 1) {
       unused.push_back(std::move(file->second));
       file = files_.erase(file);

@@ -1,5 +1,5 @@
-// Writes records to files in a thread of its own: who has one never waits for a disk. What waits to
-// be written is bounded; more is refused.
+// Writes records to files in its own thread, so that callers never wait for a disk. The queue is
+// bounded; more records are refused.
 #pragma once
 
 #include <atomic>
@@ -32,23 +32,23 @@ class RecordWriter {
   RecordWriter(const RecordWriter&) = delete;
 
   void set_limits(const Limits& limits);
-  // The files at a prefix; the one that is open is closed when nobody has this any more. The thread
-  // begins with the first one, and goes on until the process ends.
+  // The files at a prefix; the open one is closed when no user holds this any more. The first call
+  // starts the thread, which runs until the process ends.
   std::shared_ptr<LogFile> file(const std::string& prefix);
-  // Takes room for a record of so many bytes; false: there is none.
+  // Reserves room for a record of `bytes`; false: there is none.
   bool reserve(size_t bytes);
-  // Gives it back.
+  // Releases the room.
   void release(size_t bytes) { bytes_.fetch_sub(static_cast<int64_t>(bytes)); }
-  // A record that has its room.
+  // Adds a record whose room was reserved.
   void add(Record record);
-  // Returns when the records of now are written, or the time is up.
+  // Returns when the current records are written, or the time is up.
   void flush(std::chrono::milliseconds most);
 
  private:
   using Records = std::vector<Record>;
 
   void work();
-  // With the lock.
+  // The caller holds the lock.
   std::vector<std::shared_ptr<LogFile>> take_unused_files();
   static void write(Records* records, const LogFileLimits& limits);
 

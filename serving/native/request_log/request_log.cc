@@ -92,7 +92,7 @@ void RequestLog::add(int field, const LoggedAnswer& answer, const grpc::ByteBuff
       return;
     }
   } catch (const std::bad_alloc&) {
-    // Counted like one for which the queue has no room.
+    // Counted as a record for which the queue has no room.
   }
   count_dropped(model_, Dropped::kQueueFull, 1);
 }

@@ -1,5 +1,5 @@
-// Which requests of a model are logged: a sample of those that were answered, each as a
-// tensorflow.serving.PredictionLog. Its request and reply are the bytes of the wire.
+// Logs a sample of a model's answered requests, each as a tensorflow.serving.PredictionLog. Its
+// request and reply are the bytes of the wire.
 #pragma once
 
 #include <google/protobuf/repeated_field.h>
@@ -15,7 +15,7 @@
 
 namespace hotrow_server {
 
-// What answered a request.
+// The servable and signature that answered a request.
 struct LoggedAnswer {
   int64_t version;
   std::string signature;                                        // empty: it has none, or several
@@ -24,12 +24,12 @@ struct LoggedAnswer {
 
 class RequestLog {
  public:
-  // writer: outlives it.
+  // writer: must outlive it.
   RequestLog(std::string model, const tensorflow::serving::LoggingConfig& config,
              RecordWriter* writer);
 
-  // Logs a request, if it is one of the sample and its record fits; else that is counted.
-  // field: of the PredictionLog, for the method.
+  // Logs a request if it is in the sample; counts it as dropped if its record does not fit. field:
+  // the PredictionLog's field for the method.
   void add(int field, const LoggedAnswer& answer, const grpc::ByteBuffer& request,
            const grpc::ByteBuffer& reply) const noexcept;
 
@@ -46,7 +46,7 @@ class RequestLog {
 // By model.
 using RequestLogs = std::map<std::string, std::shared_ptr<const RequestLog>>;
 
-// Those of the models whose requests are to be logged. Sets the writer's limits.
+// The logs of models whose requests are logged. Sets the writer's limits.
 RequestLogs request_logs(const hotrow::Routes& routes, RecordWriter* writer);
 
 }  // namespace hotrow_server

@@ -58,7 +58,7 @@ void Call::forward() {
   asked_ = std::make_unique<Asked>();
   asked_->context.set_deadline(context_.raw_deadline());
   for (const auto& [key, value] : context_.client_metadata()) {
-    // Ours alone: those of the transport are made anew.
+    // Copies only our own metadata: the transport creates its own.
     if (key.starts_with("x-hotrow-")) {
       asked_->context.AddMetadata({key.data(), key.size()}, {value.data(), value.size()});
     }

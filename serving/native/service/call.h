@@ -1,5 +1,5 @@
-// A call on the public ports. PredictionService is answered here; every other service by the
-// control process, with its message and its reply passed on as they are.
+// A call on the public ports. PredictionService is answered here. Calls of other services are
+// forwarded to the control process; message and reply pass unchanged.
 #pragma once
 
 #include <grpcpp/generic/async_generic_service.h>
@@ -18,9 +18,10 @@
 
 namespace hotrow_server {
 
-// What all calls of a server share.
+// The state that all calls of a server share.
 struct Reception {
-  // most_calls: of PredictionService, answered at a time; more are refused (RESOURCE_EXHAUSTED).
+  // most_calls: how many calls of PredictionService run at a time; more are refused
+  // (RESOURCE_EXHAUSTED).
   Reception(const Inference& inference, std::unique_ptr<grpc::GenericStub> to_backend, int most)
       : prediction(inference), backend(std::move(to_backend)), most_calls(most) {}
 
@@ -36,7 +37,7 @@ struct Reception {
 
 class Call final : public Event {
  public:
-  // Waits for a call; it deletes itself when that has ended.
+  // Waits for a call; deletes itself when the call has ended.
   explicit Call(Reception* reception);
 
  private:
@@ -56,7 +57,7 @@ class Call final : public Event {
   bool counted_ = false;
   std::optional<RequestFacts> facts_;  // of PredictionService
 
-  // Of a call that is passed on.
+  // Of a forwarded call.
   struct Asked {
     grpc::ClientContext context;
     std::unique_ptr<grpc::GenericClientAsyncResponseReader> reader;

@@ -27,7 +27,7 @@ void name_version(const serving::ModelSpec& asked, int64_t version, const std::s
   if (!signature.empty()) spec->set_signature_name(signature);
 }
 
-// For Classify and Regress; Predict answers otherwise.
+// For Classify and Regress; Predict has other errors.
 const Signature& signature_of(const Servable& servable, const std::string& name) {
   const Signature* const signature = servable.signature(resolved(name));
   if (signature == nullptr) {
@@ -64,7 +64,7 @@ Run run_examples(const Signature& signature, const ExamplePlan& plan, Examples* 
   return run;
 }
 
-// The way of a spec.
+// The route of a spec.
 Routes::Route find(const CurrentRoutes& routes, const serving::ModelSpec& spec,
                    RequestFacts* facts) {
   facts->model = spec.name();
@@ -73,7 +73,7 @@ Routes::Route find(const CurrentRoutes& routes, const serving::ModelSpec& spec,
   return way;
 }
 
-// The way of a request's spec.
+// The route of a request's spec.
 template <typename Request>
 Routes::Route route(const CurrentRoutes& routes, const Request& request, RequestFacts* facts) {
   if (!request.has_model_spec()) refuse("Missing ModelSpec");

@@ -1,4 +1,4 @@
-// What the server answers: requests and replies are TF Serving's messages.
+// The server's methods: requests and replies are TF Serving's messages.
 #pragma once
 
 #include <grpcpp/support/byte_buffer.h>
@@ -17,24 +17,24 @@ namespace hotrow_server {
 
 struct InferenceOptions {
   bool tensor_content = false;     // outputs in one piece of bytes
-  bool check_method_name = false;  // of signatures, as --enable_signature_method_name_check
+  bool check_method_name = false;  // of signatures, as with --enable_signature_method_name_check
 };
 
-// What a request has to run, and what makes its reply.
+// The run of a request, and the function that makes its reply.
 struct Plan {
   Routes::Route way;
   Run run;                                    // without its deadline
-  std::function<void(const Results&)> reply;  // of the first results; others may follow
+  std::function<void(const Results&)> reply;  // from the first results; other results may follow
 };
 
-// Every method, and the making of every reply, fails with Refused: TF Serving's code and text.
+// Every method and every reply function fails with Refused: TF Serving's code and text.
 class Inference {
  public:
   Inference(const CurrentRoutes& routes, InferenceOptions options)
       : routes_(&routes), options_(options) {}
 
-  // Bytes of a PredictRequest to those of a PredictResponse. facts: are filled in as they become
-  // known, also by the others.
+  // From the bytes of a PredictRequest to the bytes of a PredictResponse. This and the other
+  // methods fill `facts` in as they become known.
   Plan predict(grpc::ByteBuffer* request, RequestFacts* facts, grpc::ByteBuffer* reply) const;
   Plan classify(const tensorflow::serving::ClassificationRequest& request, RequestFacts* facts,
                 tensorflow::serving::ClassificationResponse* response) const;

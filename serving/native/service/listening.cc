@@ -43,7 +43,7 @@ void Listening::prepare(grpc::ServerBuilder* builder) {
                               credentials_of(request_), &port_);
   }
   for (int i = 0; i < request_.socket_paths_size(); ++i) {
-    // Who may open a socket is the file system's decision.
+    // The file system's permissions decide which processes may open a socket.
     builder->AddListeningPort("unix:" + request_.socket_paths(i), grpc::InsecureServerCredentials(),
                               &sockets_[i]);
   }
@@ -51,7 +51,7 @@ void Listening::prepare(grpc::ServerBuilder* builder) {
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   for (const auto& argument : request_.channel_arguments()) add_argument(argument, builder);
   listed_ = prepare_reflection(request_.reflection(), builder);
-  // Of the process, as gRPC has it; read when a server starts.
+  // gRPC keeps this for the whole process, and reads it when a server starts.
   grpc::EnableDefaultHealthCheckService(request_.health());
 }
 

@@ -1,5 +1,4 @@
-// Where and how the public server listens: addresses, TLS, gRPC's own arguments, health and
-// reflection.
+// How the public server listens: addresses, TLS, gRPC's own arguments, health and reflection.
 #pragma once
 
 #include <grpcpp/server.h>
@@ -16,9 +15,9 @@ class Listening {
  public:
   explicit Listening(const hotrow::ListenRequest& request)
       : request_(request), sockets_(request.socket_paths_size()) {}
-  // Before the server is built, and until then this stays where it is.
+  // Call it before the server is built; this object must not move until then.
   void prepare(grpc::ServerBuilder* builder);
-  // server: what was built, or null. Fails with UNAVAILABLE, and says which address it cannot
+  // server: the built server, or null. Fails with UNAVAILABLE and names the address that it cannot
   // listen on.
   void check(grpc::Server* server) const;
   int port() const { return port_; }
@@ -26,7 +25,7 @@ class Listening {
  private:
   const hotrow::ListenRequest& request_;
   ListedServices listed_;
-  // What gRPC listens on: 0 where it does not.
+  // The port on which gRPC listens; 0: none.
   int port_ = 0;
   std::vector<int> sockets_;
 };

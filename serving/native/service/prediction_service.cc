@@ -22,16 +22,16 @@ constexpr std::string_view kService = "/tensorflow.serving.PredictionService/";
 constexpr std::array<const char*, 5> kMethods = {"Predict", "Classify", "Regress", "MultiInference",
                                                  "GetModelMetadata"};
 
-// Of a PredictionLog, for the methods before GetModelMetadata.
+// The fields of a PredictionLog, for the methods before GetModelMetadata.
 constexpr std::array<int, 4> kLogFields = {6, 2, 3, 4};
 
-// Trailing metadata: how many lookups of the request got default rows, since the store could not
-// be read, and how many got rows that may be old, since it cannot be followed.
+// Trailing metadata: how many lookups of the request got default rows because the store could not
+// be read, and how many got rows that may be old because the store cannot be followed.
 constexpr char kDefaultRows[] = "x-hotrow-default-rows";
 constexpr char kStaleRows[] = "x-hotrow-stale-rows";
 
-// Metadata of the REST gateway: how long the run may take. Its call waits a little longer, for what
-// TensorFlow says then.
+// Metadata of the REST gateway: how long the run may take. Its call waits a little longer, to
+// receive TensorFlow's error.
 constexpr char kRunMillis[] = "x-hotrow-run-millis";
 
 Deadline deadline_of(const grpc::ServerContext& context) {
@@ -56,7 +56,7 @@ void log_request(PredictionService::Method method, const Routes::Route& way,
                request, reply);
 }
 
-// What a run of a signature fetches for the answer's metadata: names of metadata and tensors.
+// The fetches of a run for the answer's metadata: names of metadata, and tensors.
 using Counts = std::vector<std::pair<const char*, TF_Output>>;
 
 Counts counts_of(const Servable& servable, const std::string& name) {
@@ -73,7 +73,7 @@ Counts counts_of(const Servable& servable, const std::string& name) {
   return fetched;
 }
 
-// results: of a run that fetched the counts last, int32, of each sample.
+// results: of a run whose last fetches are the counts, int32, of each sample.
 void add_metadata(const Counts& fetched, const Results& results, grpc::ServerContext* context) {
   for (size_t i = 0; i < fetched.size(); ++i) {
     const TF_Tensor* const counts = results[results.size() - fetched.size() + i];
@@ -100,8 +100,8 @@ void serialize(const google::protobuf::Message& message, grpc::ByteBuffer* buffe
   if (!status.ok()) throw Refused(status.error_code(), status.error_message());
 }
 
-// The results of a run. The words of an op that refused an input say neither which one nor what the
-// model takes: undeclared, of plan_predict, does.
+// The results of a run. The message of an op that refused an input names neither the input nor the
+// model's shape: `undeclared`, of plan_predict, names both.
 const Results& results_of(const Outcome& outcome, const std::string& undeclared) {
   if (undeclared.empty()) return outcome.get();
   try {
@@ -109,12 +109,12 @@ const Results& results_of(const Outcome& outcome, const std::string& undeclared)
   } catch (const Refused& refused) {
     if (refused.code() != grpc::StatusCode::INVALID_ARGUMENT) throw;
     const std::string message = refused.what();
-    if (message.find("{{node ") == std::string::npos) throw;  // of the batcher, say
+    if (message.find("{{node ") == std::string::npos) throw;  // an error of the batcher, say
     throw Refused(refused.code(), message + "\n\t (" + undeclared + ")");
   }
 }
 
-// What is to be run, and what becomes of its results.
+// A run, and the function that handles its results.
 template <typename Request, typename Response>
 Plan plan(const Inference& inference,
           Plan (Inference::*method)(const Request&, RequestFacts*, Response*) const,
@@ -177,7 +177,7 @@ void PredictionService::answer(Method method, grpc::ServerContext* context,
   for (const auto& [metadata, counts] : fetched) to_run.run.fetches.push_back(counts);
   servable->run(
       std::move(to_run.run),
-      // The way, too: it holds the servable.
+      // Keeps the route, too: it holds the servable.
       [context, fetched = std::move(fetched), done = std::move(done), way = std::move(to_run.way),
        make_reply = std::move(to_run.reply), method, request, reply, facts,
        undeclared = std::move(undeclared), started = Stopwatch::now()](const Outcome& outcome) {

@@ -1,4 +1,4 @@
-// PredictionService: from the bytes of a request to those of its reply.
+// PredictionService: from the bytes of a request to the bytes of its reply.
 #pragma once
 
 #include <grpcpp/generic/async_generic_service.h>
@@ -20,12 +20,12 @@ class PredictionService {
 
   explicit PredictionService(const Inference& inference) : inference_(inference) {}
 
-  // Of a path "/tensorflow.serving.PredictionService/Predict".
+  // The method of a path such as "/tensorflow.serving.PredictionService/Predict".
   static std::optional<Method> method(const std::string& path);
   static const char* name(Method method);
 
-  // Calls `done` once, at once or later from another thread; until then request and reply stay
-  // where they are. facts: are filled in.
+  // Calls `done` once, at once or later from another thread; until then request and reply must not
+  // move. Fills `facts` in.
   void answer(Method method, grpc::ServerContext* context, grpc::ByteBuffer* request,
               grpc::ByteBuffer* reply, RequestFacts* facts, Done done) const;
 

@@ -15,8 +15,8 @@ namespace {
 constexpr int kMostCalls = 1024;
 // Calls that can arrive at the same time without waiting for a thread.
 constexpr int kArriving = 32;
-// Without an open call after which a drain has ended: replies are on their way for a while, and
-// calls may have come just before the end.
+// A drain ends after this time without an open call: replies are still being sent, and calls may
+// have arrived just before the end.
 constexpr auto kQuiet = std::chrono::milliseconds(200);
 constexpr auto kLook = std::chrono::milliseconds(2);
 

@@ -18,9 +18,9 @@ class PublicServer {
   PublicServer(const hotrow::ListenRequest& request, const CurrentRoutes& routes);
   const hotrow::ListenRequest& request() const { return request_; }
   int port() const { return listening_.port(); }
-  // Takes no new call; returns when the running ones have ended, or were broken off at the
-  // deadline. Those who watch health are notified, and not waited for: they never end. The process
-  // ends then: nothing here is taken apart beneath its threads.
+  // Takes no new call; returns when running calls have ended, or were cancelled at the deadline.
+  // Health watchers are notified but not waited for: they never end. The process ends then, and
+  // nothing is destroyed while threads use it.
   void drain(Clock::time_point deadline);
 
  private:

@@ -11,7 +11,7 @@
 namespace hotrow_server {
 namespace {
 
-// Each stream of it has a thread.
+// Each reflection stream has a thread.
 constexpr int kMostThreads = 64;
 
 class Plugins final : public grpc::ServerBuilderOption {
@@ -19,7 +19,7 @@ class Plugins final : public grpc::ServerBuilderOption {
   explicit Plugins(bool reflection) : reflection_(reflection) {}
   void UpdateArguments(grpc::ChannelArguments* /*arguments*/) override {}
   void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>* plugins) override {
-    // Linked code has registered it for every server, unless a linker left that out.
+    // Linked code has registered the plugin for every server, unless the linker dropped it.
     plugins->clear();
     if (reflection_) {
       plugins->push_back(std::make_unique<grpc::reflection::ProtoServerReflectionPlugin>());
@@ -30,8 +30,8 @@ class Plugins final : public grpc::ServerBuilderOption {
   bool reflection_;
 };
 
-// Reflection lists services by their methods, and ours are answered without any. This one's only
-// method is unknown, as it would be without it.
+// Reflection lists the services that are registered, and ours are answered without registration.
+// This placeholder's only method is unimplemented, as it would be without the placeholder.
 class Listed final : public grpc::Service {
  public:
   explicit Listed(const std::string& service) : path_("/" + service + "/-") {

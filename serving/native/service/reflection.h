@@ -1,5 +1,4 @@
-// Server reflection: clients such as grpcurl ask which services there are and what their messages
-// look like.
+// Server reflection: clients such as grpcurl list services and the schemas of their messages.
 #pragma once
 
 #include <grpcpp/impl/service_type.h>
@@ -10,10 +9,11 @@
 
 namespace hotrow_server {
 
-// To be kept until the server has ended.
+// Keep it until the server has ended.
 using ListedServices = std::vector<std::unique_ptr<grpc::Service>>;
 
-// Before the server is built. on: else there is none, though gRPC would bring it by itself.
+// Call it before the server is built. on: false disables reflection, which gRPC would enable by
+// itself.
 ListedServices prepare_reflection(bool on, grpc::ServerBuilder* builder);
 
 }  // namespace hotrow_server

@@ -14,14 +14,14 @@ Histograms example_counts(":tensorflow:serving:request_example_counts", {"model"
                           exponential_buckets(1, 2, 15));
 Counters example_count_total(":tensorflow:serving:request_example_count_total", {"model"});
 
-// Ours: which version and which signature.
+// Our own: by version and signature.
 Counters requests("hotrow_requests_total",
                   {"model_name", "version", "signature_name", "API", "entrypoint", "status"});
 Histograms latency("hotrow_request_latency_microseconds",
                    {"model_name", "version", "signature_name", "API", "entrypoint"},
                    latency_buckets());
 
-// Not MultiInference and GetModelMetadata.
+// True except for MultiInference and GetModelMetadata.
 bool counted_by_tf_serving(std::string_view api) {
   return api == "Predict" || api == "Classify" || api == "Regress";
 }

@@ -1,4 +1,4 @@
-// Requests as TF Serving counts them, and beside that by version and signature.
+// Counts requests as TF Serving does, and also by version and signature.
 #pragma once
 
 #include <grpcpp/support/status.h>
@@ -14,12 +14,13 @@ inline int64_t micros_since(Stopwatch::time_point started) {
   return std::chrono::duration_cast<std::chrono::microseconds>(Stopwatch::now() - started).count();
 }
 
-// What the metrics have to know of a request; filled in as it becomes known.
+// The facts of a request that metrics need; filled in as they become known.
 struct RequestFacts {
   const char* api;  // "Predict", ...
-  bool rest;        // it came by the gateway, which counts for itself what TF Serving counts
+  bool rest;        // it came through the gateway, which itself counts TF Serving's metrics
   std::string model;
-  // Of what answers, empty while there is none: names that clients make up are no labels.
+  // Of the servable that answers; empty while there is none: names from clients must not become
+  // labels.
   std::string version, signature;
   int64_t examples = -1;  // tf.Examples in it; -1: it has none
   Stopwatch::time_point started = Stopwatch::now();
@@ -30,10 +31,10 @@ struct RequestFacts {
 // As in labels: "OK", "INVALID_ARGUMENT", ...
 const char* code_name(grpc::StatusCode code);
 
-// A request has ended.
+// Counts a request that has ended.
 void count_request(const RequestFacts& request, grpc::StatusCode code);
 
-// A run of TensorFlow for a request.
+// Counts a run of TensorFlow for a request.
 void count_run(const RequestFacts& request, int64_t micros);
 
 }  // namespace hotrow_server

@@ -1,4 +1,4 @@
-// Which servable answers a request: a table that is swapped as a whole and never changed.
+// The routes from requests to servables: an immutable table that is swapped as a whole.
 #pragma once
 
 #include <map>
@@ -17,8 +17,8 @@ class Routes {
   using Servables = std::map<uint64_t, std::shared_ptr<Servable>>;
 
   Routes() = default;
-  // logs: of the models whose requests are logged. Fails with NOT_FOUND when a servable is not
-  // among them.
+  // logs: of the models whose requests are logged. Fails with NOT_FOUND when a route's servable is
+  // not in `servables`.
   Routes(const hotrow::Routes& routes, const Servables& servables, const RequestLogs& logs = {});
 
   // A route to a version. It holds the servable.

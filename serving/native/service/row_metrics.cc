@@ -9,7 +9,7 @@
 namespace hotrow_server {
 namespace {
 
-// What the core counts of a store's nodes begins so.
+// The prefix of the core's counters for a store's nodes.
 constexpr std::string_view kOfNodes = "store_";
 
 struct Report {
@@ -48,7 +48,7 @@ void write_row_stats(const std::vector<std::shared_ptr<const Servable>>& servabl
   for (const auto& servable : servables) {
     if (!servable->has_own_tables()) continue;
     report.servable = servable.get();
-    // One that is being unloaded has no more counts.
+    // A servable that is being unloaded has no counts.
     hr_serving_counts(servable->request().model().c_str(), servable->request().version(), add,
                       &report);
   }

@@ -1,4 +1,4 @@
-// What the lookups of loaded versions have counted, for Prometheus.
+// The lookup counters of loaded versions, for Prometheus.
 #pragma once
 
 #include <memory>

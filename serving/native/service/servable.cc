@@ -11,7 +11,7 @@ void check(int code) {
   if (code != 0) throw Refused(static_cast<grpc::StatusCode>(code), hr_last_error());
 }
 
-// TensorFlow's own, below the path of a SavedModel.
+// TensorFlow's path of the variables in a SavedModel.
 constexpr char kVariables[] = "/variables/variables";
 
 void bind_rows(const hotrow::LoadRequest& request, const std::string& name) {
@@ -63,7 +63,7 @@ Servable::Servable(const hotrow::LoadRequest& request, const std::string& ops,
     tensorflow::serving::SignatureDefMap all;
     for (const auto& [name, def] : session_->signatures()) {
       (*all.mutable_signature_def())[name] = def;
-      // Those of initialisation are no client's.
+      // Clients cannot call the signature of initialisation.
       if (name == "__saved_model_init_op") continue;
       signatures_[name] = std::make_unique<Signature>(name, def, *session_);
     }
@@ -106,7 +106,7 @@ void Servable::set_batching(const hotrow::Batching& options) {
 
 void Servable::set_topology(const std::string& topology) {
   check(hr_serving_set_topology(rows_.c_str(), request_.version(), topology.c_str()));
-  // A process that is started again begins with it.
+  // A restarted process begins with this topology.
   request_.mutable_rows()->set_topology(topology);
 }
 
@@ -125,7 +125,7 @@ void Servable::show(const hotrow::ShownCut& cut, bool forget_cached) {
   if (!same_weights) {
     session_->restore(cut.dense().empty() ? request_.path() + kVariables : cut.dense());
   }
-  // At last: the servable that answers meanwhile finds the rows of its own cut there alone.
+  // Last: until then, the servable that answers finds the rows of its cut only in the cache.
   if (forget_cached) check(hr_serving_forget_cached(rows_.c_str(), request_.version()));
 }
 

@@ -12,17 +12,17 @@ namespace {
 
 namespace serving = tensorflow::serving;
 
-// Of files of requests; zeros are not counted.
+// The latency of requests from files; requests of zeros are not counted.
 Histograms warm_up_latency(":tensorflow:serving:model_warmup_latency", {"model_path", "status"},
                            latency_buckets());
 Counters records_read(":tensorflow:serving:model_warmup_records_read", {"model_path"});
 
-// Of a run with zeros: a model that takes longer is not waited for.
+// The deadline of a run with zeros: the server does not wait longer for a slow model.
 constexpr std::chrono::milliseconds kZerosTime(1000);
-// The first run prepares, the second one shows how long later ones take.
+// The first run initializes, the second shows how long later runs take.
 constexpr int kZerosRuns = 2;
 
-// With a reply that nobody reads.
+// Answers a request and drops the reply.
 template <typename Request, typename Response>
 Plan planned(const Inference& inference,
              Plan (Inference::*method)(const Request&, RequestFacts*, Response*) const,
@@ -39,7 +39,7 @@ Plan planned(const Inference& inference,
 
 Plan plan_of(const hotrow::WarmUp::Request& request, const Inference& inference,
              grpc::ByteBuffer* reply) {
-  RequestFacts facts("", false);  // nobody counts it
+  RequestFacts facts("", false);  // not counted
   switch (request.method()) {
     case hotrow::WarmUp::CLASSIFY:
       return planned(inference, &Inference::classify, request.request(), &facts);
@@ -63,7 +63,7 @@ void answer_once(const hotrow::WarmUp::Request& request, const Inference& infere
   plan.reply(plan.way.servable->run_alone(plan.run));
 }
 
-// Zeros or empty strings for all inputs: one row, and one of all that is not declared.
+// Zeros or empty strings for all inputs: one row, and size 1 for undeclared dimensions.
 hotrow::WarmUp::Request zeros(const std::string& model, const Signature& signature) {
   serving::PredictRequest request;
   request.mutable_model_spec()->set_name(model);
@@ -107,7 +107,7 @@ void answer_zeros(const std::string& model, const Servable& servable, const Infe
         answer_once(request, inference, Clock::now() + kZerosTime);
       }
     } catch (const Refused&) {
-      // It is no more than a courtesy to the first clients.
+      // Ignored: it only saves the first clients time.
     }
   }
 }

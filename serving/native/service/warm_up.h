@@ -9,8 +9,8 @@
 
 namespace hotrow_server {
 
-// Answers the warm-up requests of a load, and fails as the first one does; then those of zeros, if
-// it wants them, of which none fails it.
+// Answers the warm-up requests of a load, and fails as the first failing one does. Then it runs
+// requests of zeros, if the load wants them; their failures are ignored.
 void warm_up(const hotrow::LoadRequest& load, const std::shared_ptr<Servable>& servable);
 
 }  // namespace hotrow_server

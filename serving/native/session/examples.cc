@@ -77,7 +77,7 @@ Tensor serialized_examples(const tensorflow::serving::Input& input) {
     examples = &input.example_list_with_context().examples();
   }
   if (examples->empty()) refuse("Input is empty.");
-  // Concatenated messages are one merged message: that is how protobuf parses them.
+  // Protobuf parses concatenated messages as one merged message.
   std::vector<std::string> rows;
   rows.reserve(static_cast<size_t>(examples->size()));
   for (const auto& example : *examples) rows.push_back(context + example.SerializeAsString());

@@ -1,5 +1,5 @@
-// Classify and Regress: serialized tf.Examples in, classes or values out. The checks and their
-// texts are those of TF Serving's classifier.cc and regressor.cc.
+// Classify and Regress: serialized tf.Examples in, classes or values out. The checks and messages
+// match TF Serving's classifier.cc and regressor.cc.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@
 
 namespace hotrow_server {
 
-// What a run fetches, its input's tensor apart.
+// The fetches of a run, and its input's tensor.
 struct ExamplePlan {
   const Signature::Feed* input;
   std::vector<const Signature::Fetch*> fetches;
@@ -21,11 +21,11 @@ struct ExamplePlan {
 ExamplePlan plan_classify(const Signature& signature);
 ExamplePlan plan_regress(const Signature& signature);
 
-// The examples as a tensor of strings [N]; a context is put before each one. Fails when there are
-// none.
+// The examples as a tensor of strings [N]; a context is prepended to each. Fails when there are no
+// examples.
 Tensor serialized_examples(const tensorflow::serving::Input& input);
 
-// results: from `first` on, of the plan's fetches. rows: N.
+// results: of the plan's fetches, starting at `first`. rows: N.
 void classify(const ExamplePlan& plan, const Results& results, size_t first, int64_t rows,
               tensorflow::serving::ClassificationResult* result);
 void regress(const Results& results, size_t first, int64_t rows,

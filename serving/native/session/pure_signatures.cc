@@ -16,21 +16,21 @@ using tensorflow::FunctionDef;
 using tensorflow::NodeDef;
 using tensorflow::OpDef;
 
-// Called "stateful" by TensorFlow, and yet they only read: variables, tables, what is called.
+// TensorFlow marks these ops stateful, but they only read variables and tables, or call functions.
 const std::set<std::string_view> kReading = {
     "VarHandleOp", "ReadVariableOp", "VariableV2", "Variable", "IsVariableInitialized",
     "ResourceGather", "ResourceGatherNd", "VarIsInitializedOp", "HashTable", "HashTableV2",
     "LookupTableFind", "LookupTableFindV2", "LookupTableSize", "LookupTableSizeV2",
     "MutableHashTableV2", "StatefulPartitionedCall", "PartitionedCall", "If", "While", "Case",
     "RandomUniform", "RandomStandardNormal", "Assert",
-    // Of our exports.
+    // From our exports.
     "HotrowServingLookup"};
 
 using Buffer = std::unique_ptr<TF_Buffer, void (*)(TF_Buffer*)>;
 using Status = std::unique_ptr<TF_Status, void (*)(TF_Status*)>;
 using Function = std::unique_ptr<TF_Function, void (*)(TF_Function*)>;
 
-// Fills a message with what `write(TF_Buffer*, TF_Status*)` gives; false when it gives nothing.
+// Parses the output of `write(TF_Buffer*, TF_Status*)` into a message; false when it fails.
 template <typename Message, typename Write>
 bool read(Message* message, Write write) {
   const Buffer buffer(TF_NewBuffer(), TF_DeleteBuffer);
@@ -48,7 +48,7 @@ class Look {
     std::vector<TF_Function*> functions(static_cast<size_t>(TF_GraphNumFunctions(graph)));
     const Status status(TF_NewStatus(), TF_DeleteStatus);
     TF_GraphGetFunctions(graph, functions.data(), static_cast<int>(functions.size()), status.get());
-    if (TF_GetCode(status.get()) != TF_OK) return;  // what calls one changes something, then
+    if (TF_GetCode(status.get()) != TF_OK) return;  // then its callers count as impure
     for (TF_Function* function : functions) {
       functions_.emplace(TF_FunctionName(function), Function(function, TF_DeleteFunction));
     }
@@ -77,7 +77,7 @@ class Look {
   }
 
  private:
-  // Of the registry, what counts here.
+  // The facts of a registered op that matter here.
   struct Op {
     bool reads_only = false;
     bool calls = false;  // functions, by its attributes
@@ -89,7 +89,7 @@ class Look {
 
   bool is_pure(TF_Operation* operation) {
     const std::string type = TF_OperationOpType(operation);
-    // Nodes that call nothing are not read: the value of a constant may be large.
+    // Nodes that call no function are not parsed: the value of a constant may be large.
     if (functions_.count(type) == 0 && !op_of(type).calls) return op_of(type).reads_only;
     NodeDef node;
     return read(&node,
@@ -112,7 +112,8 @@ class Look {
   }
 
   bool is_pure_function(const std::string& name) {
-    // While it is looked into: a function that calls itself is not waited for.
+    // False while the function is being checked: a function that calls itself counts as changing
+    // something.
     const auto [known, is_new] = known_.emplace(name, false);
     if (!is_new) return known->second;
     const auto found = functions_.find(name);
@@ -136,7 +137,7 @@ class Look {
         })) {
       return op;
     }
-    // Ops that write to TensorFlow 1's variables are not called stateful.
+    // Ops that write to TensorFlow 1's variables are not marked stateful.
     const bool writes =
         def.is_stateful() || std::any_of(def.input_arg().begin(), def.input_arg().end(),
                                          [](const auto& argument) { return argument.is_ref(); });

@@ -1,4 +1,4 @@
-// Which signatures of a graph may run without anybody's asking: those that change nothing.
+// Which signatures of a graph may run without a client's request: those that change nothing.
 #pragma once
 
 #include <tensorflow/c/c_api.h>
@@ -12,7 +12,8 @@
 namespace hotrow_server {
 
 // Returns the names of signatures whose outputs depend on no op that could change something: a
-// variable, a table, a file, the log. What cannot be looked into counts as such.
+// variable, a table, a file, the log. Ops and functions that cannot be inspected count as changing
+// something.
 std::set<std::string> pure_signatures(
     TF_Graph* graph, const std::map<std::string, tensorflow::SignatureDef>& signatures);
 

@@ -25,17 +25,17 @@ inline bool same(const TF_Output& a, const TF_Output& b) {
 
 struct Run {
   std::vector<TF_Output> feeds;
-  std::vector<TF_Tensor*> inputs;  // for the feeds; of `owned`, or of the signature's defaults
+  std::vector<TF_Tensor*> inputs;  // for the feeds; from `owned`, or from the signature's defaults
   std::vector<Tensor> owned;
-  std::vector<TF_Output> fetches;  // one may come twice
+  std::vector<TF_Output> fetches;  // one may occur twice
   Deadline deadline;
-  // How long such runs take, or 0; kept up to date.
+  // How long runs of this kind take, or 0; kept up to date.
   std::atomic<int64_t>* typical_nanos = nullptr;
   // Inputs of another shape than their signature declares, as text.
   std::string undeclared;
 };
 
-// What a run fetched, in the order of the fetches.
+// The results of a run, in the order of the fetches.
 class Results {
  public:
   Results() = default;
@@ -43,7 +43,7 @@ class Results {
   Results(std::vector<Tensor> owned, const std::vector<size_t>& places) : owned_(std::move(owned)) {
     for (const size_t place : places) values_.push_back(owned_[place].get());
   }
-  // Those of others, which it keeps.
+  // Uses the results of another run, which it keeps alive.
   Results(std::shared_ptr<const Results> others, const std::vector<size_t>& places)
       : others_(std::move(others)) {
     for (const size_t place : places) values_.push_back((*others_)[place]);
@@ -61,7 +61,7 @@ class Outcome {
  public:
   explicit Outcome(Results results) : results_(std::move(results)) {}
   explicit Outcome(std::exception_ptr failure) : failure_(std::move(failure)) {}
-  // Throws what the run failed with.
+  // Throws the run's failure.
   const Results& get() const {
     if (failure_ != nullptr) std::rethrow_exception(failure_);
     return results_;
@@ -72,7 +72,7 @@ class Outcome {
   std::exception_ptr failure_;
 };
 
-// How work that returns results, or throws, ended.
+// Runs work and catches its results or its exception.
 template <typename Work>
 Outcome outcome_of(Work&& work) {
   try {
@@ -82,7 +82,7 @@ Outcome outcome_of(Work&& work) {
   }
 }
 
-// Takes it once, in some thread.
+// Called once with the outcome, in any thread.
 using Ended = std::function<void(const Outcome&)>;
 
 }  // namespace hotrow_server

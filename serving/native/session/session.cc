@@ -20,21 +20,21 @@ using std::chrono::duration_cast;
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
-// Runs that take longer go to TensorFlow's threads: several of them may then share a run, and a
-// deadline ends it. That costs 0.1 ms; shorter runs stay in the thread of their request.
+// Longer runs use TensorFlow's threads: several threads may then share a run, and a deadline ends
+// it. That costs 0.1 ms; shorter runs stay in the thread of their request.
 constexpr int64_t kLongNanos = 2'000'000;
-// Before runs that take longer another thread is woken for the next request, which costs 20 us.
+// Before a longer run, another thread is woken for the next request, which costs 20 us.
 constexpr int64_t kBriefNanos = 1'000'000;
-// Instead of how long runs take, of which there was one.
+// In place of the typical time, after one run.
 constexpr int64_t kRanOnce = 1;
-// Of our exports; see ops/export/signatures.py.
+// A prefix in our exports; see ops/export/signatures.py.
 constexpr std::string_view kReport = "hotrow/report/";
 // Of MetaGraphDef.
 constexpr int kSaverDef = 3;
 constexpr int kSignatureDef = 5;
 
-// What TensorFlow appends, in a line of its own, to what an op failed with, when it makes an
-// INTERNAL error of an UNAVAILABLE one for the sake of its own clusters.
+// The line that TensorFlow appends to an op's message when it replaces an UNAVAILABLE error by
+// INTERNAL, for its own clusters.
 constexpr const char* kReplaced =
     "originally returned UnavailableError, and was replaced by InternalError";
 
@@ -79,14 +79,14 @@ class RunOptions {
   TF_Buffer buffer_;
 };
 
-// The first run prepares what later ones use, and shows nothing of them.
+// The first run also initializes, so its time is not typical.
 int64_t next_typical(int64_t typical, int64_t taken) {
   if (typical == 0) return kRanOnce;
   if (typical == kRanOnce) return std::max(taken, kRanOnce + 1);
   return typical + (taken - typical) / 8;
 }
 
-// Whether a serialized graph has a loop, whose runs may take any time: a NodeDef with such an `op`,
+// Whether a serialized graph has a loop, whose runs may take any time: a NodeDef with a loop `op`,
 // its field 2.
 bool has_loop(std::string_view graph) {
   using namespace std::string_view_literals;
@@ -113,7 +113,7 @@ Session::Session(const std::string& path, const std::vector<std::string>& tags,
   const std::unique_ptr<TF_Buffer, void (*)(TF_Buffer*)> meta_graph(TF_NewBuffer(),
                                                                     TF_DeleteBuffer);
   graph_ = TF_NewGraph();
-  // Restored in this thread, which may have a lower priority; not in those of the requests.
+  // Restores in this thread, which may have a lower priority, not in the threads of requests.
   const RunOptions in_this_thread(0, true);
   session_ = TF_LoadSessionFromSavedModel(options.get(), in_this_thread.get(), path.c_str(),
                                           tag_list.data(), static_cast<int>(tag_list.size()),
@@ -140,8 +140,8 @@ void Session::close() {
 }
 
 void Session::read_meta_graph(const TF_Buffer* meta_graph) {
-  // Of a MetaGraphDef its signatures and how it is restored, by hand: the rest is the graph, which
-  // TensorFlow has.
+  // Parses only the signatures and the SaverDef of a MetaGraphDef, by hand: the rest is the graph,
+  // which TensorFlow has loaded.
   using google::protobuf::internal::WireFormatLite;
   constexpr auto kDelimited = WireFormatLite::WIRETYPE_LENGTH_DELIMITED;
   google::protobuf::io::CodedInputStream in(static_cast<const uint8_t*>(meta_graph->data),
@@ -163,7 +163,7 @@ void Session::read_meta_graph(const TF_Buffer* meta_graph) {
   }
 }
 
-// entry: of the map, name and SignatureDef.
+// entry: of the map: name and SignatureDef.
 void Session::read_signature(const std::string& entry) {
   using google::protobuf::internal::WireFormatLite;
   google::protobuf::io::CodedInputStream fields(reinterpret_cast<const uint8_t*>(entry.data()),
@@ -181,7 +181,7 @@ void Session::read_signature(const std::string& entry) {
   if (!signatures_[name].ParseFromString(value)) {
     throw Refused(grpc::StatusCode::DATA_LOSS, "the signature " + name + " cannot be read");
   }
-  // Not a client's: outputs that ops/export keeps apart from those of a signature.
+  // Not for clients: outputs that ops/export keeps apart from a signature's outputs.
   if (name.starts_with(kReport)) {
     for (const auto& [output, info] : signatures_[name].outputs()) {
       reports_[{name.substr(kReport.size()), output}] = info.name();
@@ -201,7 +201,7 @@ void Session::restore(const std::string& prefix) const {
   TF_TString_Copy(static_cast<TF_TString*>(TF_TensorData(name.get())), prefix.data(),
                   prefix.size());
   TF_Tensor* const value = name.get();
-  // In this thread, which has a lower priority.
+  // Runs in this thread, which has a lower priority.
   const RunOptions options(0, true);
   const StatusOf status;
   TF_SessionRun(session_, options.get(), &file, &value, 1, nullptr, nullptr, 0, &restoring, 1,
@@ -237,7 +237,7 @@ Results Session::run(const Run& run) const {
     }
     timeout = std::max<int64_t>(timeout, 1);
   }
-  // A session takes each fetch once.
+  // A session accepts each fetch only once.
   std::vector<TF_Output> once;
   std::vector<size_t> places;
   for (const TF_Output& fetch : run.fetches) {
@@ -247,7 +247,7 @@ Results Session::run(const Run& run) const {
     places.push_back(place);
   }
   const int64_t typical = run.typical_nanos->load(std::memory_order_relaxed);
-  // In this thread nothing could end the run.
+  // Nothing could end such a run in this thread.
   const bool endless = may_loop_ && run.deadline.has_value();
   const bool in_this_thread = typical > kRanOnce && typical < kLongNanos && !endless;
   if (typical <= kRanOnce || typical > kBriefNanos) Workers::hand_over();

@@ -1,5 +1,5 @@
-// A SavedModel in a TensorFlow session. With `pure_signatures`, which looks into its graph, the
-// only part of the server that talks to TensorFlow.
+// A SavedModel in a TensorFlow session. With `pure_signatures`, which reads its graph, the only
+// part of the server that calls TensorFlow.
 #pragma once
 
 #include <tensorflow/c/c_api.h>
@@ -27,21 +27,21 @@ class Session {
   Session(const Session&) = delete;
 
   const Signatures& signatures() const { return signatures_; }
-  // A tensor with counts of a signature's samples, which clients do not see, by the name that our
-  // exports give it; without an operation when there is none.
+  // A tensor with counts of a signature's samples, by the name in our exports; clients cannot fetch
+  // it. Without an operation when there is none.
   TF_Output report(const std::string& signature, const std::string& name) const;
-  // Names of those that may run without anybody's asking.
+  // Names of the signatures that may run without a client's request.
   std::set<std::string> pure_signatures() const;
 
-  // The tensor "x:0" or "x" of the graph; without an operation when it has none.
+  // The tensor "x:0" or "x" of the graph; without an operation when the graph has none.
   TF_Output tensor(const std::string& name) const;
 
   // Safe from several threads.
   Results run(const Run& run) const;
 
-  // Gives the variables the values of a checkpoint with the keys of the SavedModel's own; nothing
-  // may run meanwhile. prefix: of its files. Fails with the code and the message of TensorFlow;
-  // some variables may then have changed.
+  // Restores the variables from a checkpoint with the same keys as the SavedModel's own; no run may
+  // be in flight. prefix: of its files. Fails with TensorFlow's code and message; some variables
+  // may then have changed.
   void restore(const std::string& prefix) const;
 
  private:
@@ -58,7 +58,7 @@ class Session {
   bool may_loop_ = false;  // a run may take any time
 };
 
-// Has TensorFlow look for its devices, about which it says much.
+// Makes TensorFlow search for devices, about which it logs much.
 void open_devices();
 
 // Loads a library of ops into the process, once.

@@ -13,7 +13,7 @@ namespace {
 
 using Families = google::protobuf::RepeatedPtrField<hotrow::StatsReply::Family>;
 
-// As TF Serving writes a metric's path.
+// TF Serving's form of a metric's path.
 std::string prometheus_name(std::string path) {
   for (char& c : path) {
     if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '_') c = ':';

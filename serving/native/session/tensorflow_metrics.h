@@ -1,4 +1,4 @@
-// What TensorFlow counts itself (`/tensorflow/core/...`), under the names of TF Serving's page.
+// TensorFlow's own metrics (`/tensorflow/core/...`), under TF Serving's names.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace hotrow_server {
 
-// Adds TensorFlow's metrics. ops: the library of our ops, which has TensorFlow's C++ and reads
-// them. Fails with FAILED_PRECONDITION when it cannot be loaded.
+// Adds TensorFlow's metrics. ops: the library of our ops, which links TensorFlow's C++ and reads
+// the metrics. Fails with FAILED_PRECONDITION when it cannot be loaded.
 void write_tensorflow_stats(const std::string& ops, hotrow::StatsReply* reply);
 
 }  // namespace hotrow_server

@@ -1,4 +1,4 @@
-// What tests of the wire share: byte buffers, and TensorProtos of every type.
+// Shared by the tests of the wire: byte buffers, and TensorProtos of every type.
 #pragma once
 
 #include <grpcpp/support/byte_buffer.h>
@@ -13,7 +13,7 @@
 
 namespace hotrow_server {
 
-// One slice; or slices of `piece` bytes, as they come from a socket.
+// A buffer of one slice, or of slices of `piece` bytes, as from a socket.
 inline grpc::ByteBuffer buffer_of(const std::string& bytes, size_t piece = 0) {
   std::vector<grpc::Slice> slices;
   if (piece == 0) piece = std::max<size_t>(bytes.size(), 1);
@@ -42,12 +42,12 @@ inline tensorflow::TensorProto head_of(tensorflow::DataType type,
   return proto;
 }
 
-// A type with three values, their typed field, and how they lie in memory.
+// A type with three values, their typed field, and their bytes in memory.
 struct Kind {
   tensorflow::DataType type;
   tensorflow::TensorProto values;  // the field alone
   std::string memory;              // of numbers
-  int entries;                     // of the field for one value
+  int entries;                     // entries of the field for one value
 };
 
 template <typename Value, typename Add>

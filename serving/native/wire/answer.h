@@ -1,4 +1,4 @@
-// From what a call throws to the status that its client gets.
+// Converts a call's exception to the status that its client gets.
 #pragma once
 
 #include <google/protobuf/stubs/common.h>
@@ -18,7 +18,7 @@ inline bool is_utf8(const std::string& text) {
                                                              static_cast<int>(text.size()));
 }
 
-// What TensorFlow says may quote bytes of a request; clients expect text.
+// TensorFlow's messages may quote bytes of a request; clients expect text.
 inline std::string as_text(std::string message) {
   if (is_utf8(message)) return message;
   for (char& byte : message) {

@@ -24,7 +24,7 @@ constexpr int kOutputs = 1, kUsedSpec = 2;
 // Of an entry of a map.
 constexpr int kKey = 1, kValue = 2;
 
-// As protobuf's: text that is no UTF-8 is refused.
+// As in protobuf: text that is not UTF-8 is refused.
 bool read_string(CodedInputStream* in, std::string* value) {
   uint32_t bytes;
   return in->ReadVarint32(&bytes) && in->ReadString(value, static_cast<int>(bytes)) &&
@@ -49,7 +49,7 @@ bool read_input(CodedInputStream* in, grpc::ByteBuffer* buffer, PredictRequest* 
   }
   if (!in->ConsumedEntireMessage() || in->BytesUntilLimit() != 0) return false;
   in->PopLimit(limit);
-  // Of entries with the same key the last one counts.
+  // Of entries with the same key, the last one wins.
   request->inputs[std::move(alias)] = std::move(tensor);
   return true;
 }

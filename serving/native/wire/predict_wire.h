@@ -17,11 +17,11 @@ namespace hotrow_server {
 // A tensorflow.serving.PredictRequest.
 struct PredictRequest {
   std::optional<tensorflow::serving::ModelSpec> spec;
-  std::map<std::string, Tensor> inputs;  // null: what was sent is no tensor
+  std::map<std::string, Tensor> inputs;  // null: not a valid tensor
   std::vector<std::string> output_filter;
 };
 
-// Fails with INTERNAL for bytes that are no such message.
+// Fails with INTERNAL for bytes that are not such a message.
 PredictRequest read_predict_request(grpc::ByteBuffer* buffer);
 
 struct NamedOutput {

@@ -18,7 +18,7 @@ using tensorflow::TensorProto;
 // TensorFlow's own bound.
 constexpr int kMostDimensions = 254;
 
-// The shape, and how many values it has; false: it is none.
+// Reads the shape and its number of values; false: the shape is illegal.
 bool read_shape(const tensorflow::TensorShapeProto& proto, std::vector<int64_t>* shape,
                 size_t* count) {
   if (proto.unknown_rank() || proto.dim_size() > kMostDimensions) return false;
@@ -27,8 +27,8 @@ bool read_shape(const tensorflow::TensorShapeProto& proto, std::vector<int64_t>*
   for (const auto& dim : proto.dim()) {
     if (dim.size() < 0) return false;
     shape->push_back(dim.size());
-    // After each one, as TensorFlow counts: a 0 that follows makes no difference, and there it
-    // would end the process.
+    // Checked after each dimension, as in TensorFlow: a later 0 makes no difference there, and an
+    // overflow would end the process.
     if (__builtin_mul_overflow(product, dim.size(), &product)) return false;
   }
   *count = static_cast<size_t>(product);
@@ -47,7 +47,7 @@ size_t copy_field(const pb::RepeatedField<Entry>& field, size_t count, Value* to
   return given;
 }
 
-// Two entries a value.
+// Two entries for each value.
 template <typename Part>
 size_t copy_field(const pb::RepeatedField<Part>& field, size_t count, std::complex<Part>* to) {
   const size_t given = std::min(static_cast<size_t>(field.size()) / 2, count);
@@ -74,13 +74,14 @@ bool split_content(const std::string& content, size_t count, std::vector<std::st
   return static_cast<size_t>(in.CurrentPosition()) == content.size();
 }
 
-// A few bytes must not ask for terabytes: a tensor is small, or not much larger than what was sent.
+// A few bytes must not allocate terabytes: a tensor must be small, or not much larger than the sent
+// bytes.
 bool is_plausible(size_t bytes, size_t sent) {
   constexpr size_t kLarge = size_t{1} << 28, kMostRatio = 16;
   return bytes <= kLarge || bytes / kMostRatio <= sent;
 }
 
-// The strings go with their tensor; TensorFlow only frees what they lie in.
+// Destroys the strings with their tensor; TensorFlow frees only their array.
 void delete_strings(void* data, size_t bytes, void* /*unused*/) {
   auto* const strings = static_cast<TF_TString*>(data);
   for (size_t i = 0; i < bytes / sizeof(TF_TString); ++i) TF_TString_Dealloc(&strings[i]);

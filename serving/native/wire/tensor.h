@@ -1,4 +1,4 @@
-// TensorProto to TensorFlow's tensors and back, with the rules of Tensor::FromProto.
+// Converts TensorProtos to TensorFlow's tensors and back, with the rules of Tensor::FromProto.
 #pragma once
 
 #include <tensorflow/c/tf_tensor.h>
@@ -22,12 +22,13 @@ using Tensor = std::unique_ptr<TF_Tensor, DeleteTensor>;
 int value_field(TF_DataType type);
 
 // A tensor given as typed fields or as tensor_content. A short list of values repeats its last one,
-// an empty one means zeros or empty strings, surplus values are ignored. Null: it cannot be one
-// (an unknown type, an illegal shape, content of another size).
+// an empty one means zeros or empty strings, surplus values are ignored. Null: it is not a valid
+// tensor (an unknown type, an illegal shape, content of another size).
 Tensor decode(const tensorflow::TensorProto& proto);
 
 // A tensor of a message's type and shape, its *count values not set (strings: empty). Null: an
-// unknown type, an illegal shape, or one that is not plausible for the `sent` bytes of its values.
+// unknown type, an illegal shape, or a shape that is not plausible for the `sent` bytes of its
+// values.
 Tensor allocate(const tensorflow::TensorProto& head, size_t sent, size_t* count);
 
 // Its values are not set (strings: empty).

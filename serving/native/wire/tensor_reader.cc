@@ -14,7 +14,7 @@ using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 using tensorflow::TensorProto;
 
-// Values that lie in the bytes as they lie in memory. The last one repeats.
+// Values whose bytes on the wire equal those in memory. The last one repeats.
 template <typename Value>
 bool copy_values(CodedInputStream* in, size_t bytes, size_t count, Value* to) {
   const size_t given = std::min(bytes / sizeof(Value), count);
@@ -42,7 +42,8 @@ bool read_content(CodedInputStream* in, size_t bytes, TF_Tensor* to) {
   return bytes == TF_TensorByteSize(to) && in->ReadRaw(TF_TensorData(to), static_cast<int>(bytes));
 }
 
-// All values of a tensor, in the field `tag` of `bytes` bytes; false when they come in another way.
+// Reads all values of a tensor from the field `tag` of `bytes` bytes; false when they are encoded
+// in another way.
 bool read_values(CodedInputStream* in, uint32_t tag, size_t bytes, size_t count, TF_Tensor* to) {
   if (tag == delimited(TensorProto::kTensorContentFieldNumber)) return read_content(in, bytes, to);
   void* const data = TF_TensorData(to);
@@ -64,14 +65,14 @@ bool read_values(CodedInputStream* in, uint32_t tag, size_t bytes, size_t count,
   }
 }
 
-// One string, of the field's length.
+// Reads one string, of the field's length.
 bool read_string_value(CodedInputStream* in, uint32_t bytes, TF_TString* to) {
-  // What was not sent is not made room for.
+  // Allocates nothing for bytes that were not sent.
   if (in->BytesUntilLimit() < static_cast<int>(bytes)) return false;
   return in->ReadRaw(TF_TString_ResizeUninitialized(to, bytes), static_cast<int>(bytes));
 }
 
-// The strings from the field whose length is read on; the last one repeats.
+// Reads the strings, starting after the first field's length; the last one repeats.
 bool read_strings(CodedInputStream* in, uint32_t bytes, size_t count, TF_Tensor* tensor) {
   auto* const to = static_cast<TF_TString*>(TF_TensorData(tensor));
   size_t given = 0;
@@ -89,7 +90,7 @@ bool read_strings(CodedInputStream* in, uint32_t bytes, size_t count, TF_Tensor*
   return true;
 }
 
-// Null: it comes in another way.
+// Null: the tensor is encoded in another way.
 Tensor read_directly(CodedInputStream* in) {
   TensorProto head;
   for (uint32_t tag; (tag = in->ReadTag()) != 0;) {

@@ -8,7 +8,7 @@
 namespace hotrow_server {
 namespace {
 
-// Of what TensorFlow pads.
+// The highest rank that TensorFlow pads.
 constexpr size_t kMostPaddedRank = 6;
 
 size_t value_bytes(TF_DataType type) {
@@ -107,7 +107,7 @@ int64_t count_rows(const std::vector<Rows>& parts) {
   return count;
 }
 
-// The largest of each dimension.
+// The largest size of each dimension.
 std::vector<int64_t> padded_shape(const std::vector<Rows>& parts, const std::string& name) {
   std::vector<int64_t> inner = inner_shape(parts[0].tensor);
   for (const Rows& rows : parts) {

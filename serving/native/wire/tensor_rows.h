@@ -1,4 +1,4 @@
-// Rows of tensors, along their 0th dimension: batches made of requests, and taken apart again.
+// Rows of tensors, along their 0th dimension: merges requests into batches, and splits batches.
 #pragma once
 
 #include <string>
@@ -14,13 +14,13 @@ struct Rows {
   int64_t count;
 };
 
-// One below the other. Their other dimensions are equal.
+// Concatenates along the 0th dimension. The other dimensions must be equal.
 Tensor concatenate(const std::vector<Rows>& parts);
 
 // As TF Serving merges the inputs of a batch: `more` copies of the last part's first row follow.
 // pad: dimensions after the 0th grow to the largest of the parts, filled with the part's own first
-// value. Fails with FAILED_PRECONDITION when they differ and are not padded, INVALID_ARGUMENT when
-// they cannot be. name: of the input, for messages.
+// value. Fails with FAILED_PRECONDITION when dimensions differ without `pad`, and with
+// INVALID_ARGUMENT when they cannot be padded. name: of the input, for messages.
 Tensor merge(const std::vector<Rows>& parts, int64_t more, bool pad, const std::string& name);
 
 }  // namespace hotrow_server

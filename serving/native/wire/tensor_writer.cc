@@ -28,7 +28,7 @@ size_t dim_size(int64_t size) {
   return size == 0 ? 0 : 1 + varint_size(static_cast<uint64_t>(size));
 }
 
-// The values as memory, a copy of which the field holds; else varints.
+// Whether the field holds the values as they lie in memory; else it holds varints.
 bool lie_in_memory(TF_DataType type) {
   return type == TF_FLOAT || type == TF_DOUBLE || type == TF_COMPLEX64 || type == TF_COMPLEX128 ||
          type == TF_BOOL;
@@ -38,7 +38,7 @@ template <typename Value, typename Take>
 void each(const TF_Tensor* tensor, Take&& take) {
   const auto* const values = static_cast<const Value*>(TF_TensorData(tensor));
   const int64_t count = TF_TensorElementCount(tensor);
-  // As int32 of the wire: negative ones are extended to 64 bits.
+  // As int32 on the wire: negative values are sign-extended to 64 bits.
   for (int64_t i = 0; i < count; ++i) take(static_cast<uint64_t>(values[i]));
 }
 

@@ -10,11 +10,11 @@ namespace hotrow_server {
 
 class TensorWriter {
  public:
-  // The tensor stays where it is. as_content: numbers go into tensor_content.
+  // The tensor must outlive this. as_content: numbers go into tensor_content.
   TensorWriter(const TF_Tensor* tensor, bool as_content);
 
   bool has_wire_form() const { return field_ != 0; }
-  // How many `write` will write.
+  // How many bytes `write` writes.
   size_t bytes() const { return bytes_; }
   // Returns the end of what it wrote.
   uint8_t* write(uint8_t* to) const;

@@ -1,8 +1,7 @@
-/* The C ABI of libhotrow_core.so: what the TensorFlow ops, the Python binding and the server call.
- *
- * Every call returns 0, or a status code with gRPC's numbers; hr_last_error() then has the reason,
- * for the calling thread. Nothing here throws. Arrays belong to the caller. N keys, D weights a
- * row, S floats of optimizer state a row, B samples. */
+/* The C ABI of libhotrow_core.so, for the TensorFlow ops, the Python binding and the server. Every
+ * call returns 0, or a status code with gRPC's numbers; hr_last_error() then has the reason, for
+ * the calling thread. Nothing here throws. Arrays belong to the caller. N keys, D weights a row, S
+ * floats of optimizer state a row, B samples. */
 #pragma once
 
 #include <stddef.h>
@@ -20,7 +19,7 @@
 extern "C" {
 #endif
 
-/* The message of the last call of this thread that failed; valid until its next call. */
+/* The message of this thread's last failed call; valid until its next call. */
 HR_API const char* hr_last_error(void);
 
 /* --- keys and dispatch ------------------------------------------------------------------------ */
@@ -34,9 +33,8 @@ HR_API int hr_unique(const int64_t* keys, size_t count, int64_t* unique, int32_t
 HR_API int hr_group_by_owner(const int64_t* keys, size_t count, int32_t shards, int hashed,
                              int64_t* grouped, int32_t* order, int64_t* counts);
 
-/* --- tables ------------------------------------------------------------------------------------
- */
-typedef struct hr_table hr_table; /* a reference; give it back with hr_table_release */
+/* --- tables ----------------------------------------------------------------------------------- */
+typedef struct hr_table hr_table; /* a reference; release it with hr_table_release */
 
 typedef struct {
   int kind; /* 0 SGD, 1 Momentum, 2 Adagrad, 3 RowwiseAdagrad, 4 Adam, 5 FTRL; see
@@ -69,16 +67,16 @@ typedef struct { /* in steps of the table; 0: never */
   uint32_t after_steps;
   uint32_t rare_count;
   uint32_t rare_after_steps;
-  uint32_t sweep_steps; /* every row is looked at once in so many steps */
+  uint32_t sweep_steps; /* every row is checked once in this many steps */
 } hr_expiry;
 
-typedef struct { /* the device tier: rows or bytes of it; both 0: none */
+typedef struct { /* the device tier, in rows or bytes; both 0: none */
   uint64_t rows;
   uint64_t bytes;
   int policy;       /* 0 LFU, 1 LRU */
-  const char* disk; /* directory of the lines that are not in it; null or "": they are in memory */
+  const char* disk; /* directory of the lines outside it; null or "": they are in memory */
   int device;       /* HR_RAM, or HR_GPU: then steps need a stream, hr_stream */
-  int gpu;          /* HR_GPU: CUDA's number of the device */
+  int gpu;          /* HR_GPU: its CUDA device number */
 } hr_cache;
 #define HR_RAM 0
 #define HR_GPU 1
@@ -86,7 +84,7 @@ typedef struct { /* the device tier: rows or bytes of it; both 0: none */
 typedef struct {
   size_t width;            /* D */
   int64_t vocabulary_size; /* keys in [0, vocabulary_size); -1: every key */
-  float default_value;     /* of the row an unknown key reads */
+  float default_value;     /* of the row that an unknown key reads */
   int init_kind;           /* 0 constant, 1 uniform, 2 normal */
   float init_scale;
   uint64_t seed;
@@ -99,9 +97,9 @@ typedef struct {
   hr_cache cache;
   int32_t shards; /* in this process */
   int hashed;     /* owner from the mixed key */
-  /* Of a table that is split over ranks: the name of their collectives (abi/ranks.h); null or "":
-   * the table is whole. Then this is one rank's part, and lookups and updates are made by all ranks
-   * together. */
+  /* For a table that is split over ranks: the name of their collectives (abi/ranks.h). Then this is
+   * one rank's part, and all ranks call lookups and updates together. Null or "": the table is
+   * whole. */
   const char* ranks;
   int scheme;    /* 0 row, 1 column, 2 row_broadcast, 3 table, 4 replicated; see table/sharding.h */
   int32_t owner; /* 3: the rank that has the table */
@@ -134,13 +132,13 @@ typedef struct {
   /* The device tier, in distinct keys of training batches. */
   uint64_t cache_slots;        /* 0: there is none */
   uint64_t cache_hits;         /* rows that were there */
-  uint64_t cache_hit_lookups;  /* lookups of them, each key as often as it appeared */
-  uint64_t cache_misses;       /* keys that were not */
+  uint64_t cache_hit_lookups;  /* lookups of these rows, each key as often as it occurred */
+  uint64_t cache_misses;       /* keys whose rows were not there */
   uint64_t cache_inserted;     /* of these: rows that came in */
   uint64_t cache_evicted;      /* rows evicted for them */
   uint64_t cache_written_back; /* rows brought up to date in the host tier */
   uint64_t cache_prefetched;   /* rows that came in by prefetching */
-  uint64_t cache_stall_ns;     /* time of lookups that went into bringing rows in */
+  uint64_t cache_stall_ns;     /* time that lookups spent on bringing rows in */
   uint64_t disk_bytes;         /* of the file; 0 when lines are in memory */
   uint64_t disk_lines_read;
   uint64_t disk_lines_written;
@@ -158,16 +156,16 @@ typedef struct {
 HR_API int hr_table_create(const char* handle, const hr_table_options* options, hr_table** table);
 HR_API int hr_table_open(const char* handle, hr_table** table);
 HR_API void hr_table_release(hr_table* table);
-/* Takes the name out of the registry; the table goes with its last reference. */
+/* Removes the name from the registry; the last reference frees the table. */
 HR_API void hr_table_drop(const char* handle);
 
-/* Of the rows of this rank's part. */
+/* The layout of the rows of this rank's part. */
 HR_API void hr_table_layout(const hr_table* table, hr_layout* layout);
-/* The columns of the rows of this rank's part, of all D. */
+/* The columns of this rank's part: the first one and their count; all: D. */
 HR_API void hr_table_columns(const hr_table* table, size_t* first, size_t* count, size_t* all);
 /* owned[i]: whether this rank's part has the row of keys[i]; (count). */
 HR_API void hr_table_owns(const hr_table* table, const int64_t* keys, size_t count, uint8_t* owned);
-/* What an unknown key reads, as the weights' type has it. */
+/* The value that an unknown key reads, rounded to the weights' type. */
 HR_API float hr_table_default_value(const hr_table* table);
 HR_API size_t hr_table_size(const hr_table* table);
 HR_API size_t hr_table_bytes(const hr_table* table);
@@ -179,34 +177,34 @@ HR_API void hr_table_statistics(const hr_table* table, hr_statistics* statistics
  * read the default row. */
 HR_API int hr_table_lookup(hr_table* table, const int64_t* keys, size_t count, int insert,
                            float* rows, size_t* unknown, const hr_executor* executor);
-/* Applies the optimizer once to each distinct key: gradients: (N, D). learning_rate: NaN takes
- * the table's own. */
+/* Applies the optimizer once to each distinct key. gradients: (N, D). learning_rate: NaN uses the
+ * table's own. */
 HR_API int hr_table_update(hr_table* table, const int64_t* keys, size_t count,
                            const float* gradients, float learning_rate,
                            const hr_executor* executor);
-/* Tables with staleness: sends the owners all pending gradients. All ranks
- * call it; a step of those tables. learning_rates: (T), or null: the tables' own. */
+/* For tables with staleness: sends all pending gradients to their owners, as a step of those
+ * tables. All ranks call it. learning_rates: (T), or null: the tables' own. */
 HR_API int hr_tables_push_all(hr_table* const* tables, size_t table_count,
                               const float* learning_rates);
 HR_API size_t hr_table_shard_count(const hr_table* table);
-/* Copies up to `count` rows from a cursor on: 0 starts, *next is UINT64_MAX at the end. */
+/* Copies up to `count` rows from a cursor on; 0 starts. *next is UINT64_MAX at the end. */
 HR_API int hr_table_export(const hr_table* table, uint64_t cursor, size_t count,
                            const hr_rows* rows, size_t* written, uint64_t* next);
-/* An existing key's row is replaced. rows->places may be null: any place. */
+/* Inserts rows; replaces an existing key's row. places may be null: any place. */
 HR_API int hr_table_import(hr_table* table, const int64_t* keys, size_t count, const uint8_t* lines,
                            const uint32_t* clocks, const uint32_t* counts, const uint32_t* places);
 HR_API int hr_table_remove(hr_table* table, const int64_t* keys, size_t count, size_t* removed);
 HR_API int hr_table_digest(const hr_table* table, int weights_only, uint64_t digest[2]);
 HR_API int hr_table_clear(hr_table* table);
 
-/* Hands over the keys of a window of batches, when the first batch of the window before it begins:
- * their rows come into the device tier meanwhile. Copies the keys. */
+/* Takes the keys of a window of batches and brings their rows into the device tier. Call it when
+ * the first batch of the window before begins. Copies the keys. */
 HR_API int hr_table_prefetch(hr_table* table, const int64_t* keys, size_t count);
 /* Waits until the rows of all windows are there. */
 HR_API int hr_table_wait_for_prefetch(hr_table* table);
 /* keys: (count), distinct, with how often each appeared in a sample. Fills up to `share` of the
- * device tier with the most frequent of those that have a row, and prefers them from now on.
- * warmed: how many rows came in. */
+ * device tier with the most frequent keys that have a row, and prefers them from now on. warmed:
+ * how many rows came in. */
 HR_API int hr_table_warm_up(hr_table* table, const int64_t* keys, const uint32_t* counts,
                             size_t count, double share, size_t* warmed);
 
@@ -217,23 +215,21 @@ typedef struct {
 } hr_bytes;
 HR_API void hr_bytes_free(hr_bytes* bytes);
 
-/* keys: int64, steps: uint32, both of *count; in the order of the keys. */
+/* keys: int64, steps: uint32, one of each per tombstone, in the order of the keys. */
 HR_API int hr_table_tombstones(const hr_table* table, hr_bytes* keys, hr_bytes* steps);
 HR_API int hr_table_forget_tombstones(hr_table* table, uint32_t up_to_step);
-/* Everything of a table that is not rows. */
+/* All state of a table besides its rows. */
 HR_API int hr_table_state(const hr_table* table, hr_bytes* state);
 HR_API int hr_table_set_state(hr_table* table, const uint8_t* data, size_t size);
-/* The states of other ranks, or of another number of them; data, sizes, counts: (count). counts[i]:
- * whether this rank goes on with the totals of the i-th. */
+/* Restores from states of other ranks, or of another number of ranks. data, sizes, counts: (count).
+ * counts[i]: whether this rank continues the totals of the i-th. */
 HR_API int hr_table_merge_states(hr_table* table, const uint8_t* const* data, const size_t* sizes,
                                  const uint8_t* counts, size_t count);
 
-/* --- snapshots: rows as they were, while training goes on; see table/snapshot.h
- * -----------------------
- */
+/* --- snapshots: rows as they were, while training goes on; see table/snapshot.h --------------- */
 typedef struct hr_snapshot hr_snapshot;
 
-/* due_only: rows written since the last kept snapshot. */
+/* due_only: only rows written since the last kept snapshot. */
 HR_API int hr_snapshot_open(hr_table* table, int due_only, hr_snapshot** snapshot);
 HR_API size_t hr_snapshot_rows(const hr_snapshot* snapshot); /* at most */
 HR_API uint32_t hr_snapshot_step(const hr_snapshot* snapshot);
@@ -246,8 +242,7 @@ HR_API int hr_snapshot_read(hr_snapshot* snapshot, size_t count, const hr_rows* 
 HR_API int hr_snapshot_close(hr_snapshot* snapshot, int keep);
 HR_API void hr_snapshot_free(hr_snapshot* snapshot); /* closes it, not kept */
 
-/* --- steps of a layer, for the ops --------------------------------------------------------------
- */
+/* --- steps of a layer, for the ops ------------------------------------------------------------ */
 typedef struct {
   const char* name;
   const int64_t* keys; /* (N) */
@@ -287,8 +282,8 @@ HR_API int hr_forward(const hr_layer_call* call, int insert, float* const* poole
                       size_t* unknown, const hr_stream* on);
 /* The slot of the next backward pass, in [0, HR_SLOTS). */
 HR_API size_t hr_next_slot(hr_table* table);
-/* What becomes of gradients: they wait in a slot for hr_commit; or are applied at once, and the
- * commit that follows only checks; or are applied at once, outside of any step. */
+/* What happens to gradients: they wait in a slot for hr_commit; or they are applied at once, and
+ * the following commit only checks; or they are applied at once, outside of any step. */
 #define HR_WAIT 0
 #define HR_APPLY 1
 #define HR_UPDATE 2
@@ -302,38 +297,37 @@ typedef struct {
 /* gradients[f]: as pooled[f]. */
 HR_API int hr_backward(const hr_layer_call* call, const float* const* gradients,
                        const hr_backward_options* options, const hr_stream* on);
-/* Tables on ranks: prefetches a batch; its keys go to their owners while the batch before it
- * is trained. Copies the features. Batches must then be trained in this order. */
+/* For tables on ranks: prefetches a batch. Its keys go to their owners while the batch before it is
+ * trained. Copies the features. Batches must then be trained in this order. */
 HR_API int hr_rank_prefetch(const hr_layer_call* call);
 /* commit_token: (HR_SLOTS), in RAM; see GradientPasses::end_step. learning_rates: (T). */
 HR_API int hr_commit(hr_table* const* tables, size_t table_count, const float* commit_token,
                      const float* learning_rates, float global_clip_norm,
                      const hr_executor* executor, const hr_stream* on);
 
-/* Memory of CUDA's device `device` that the core takes from now on comes from it; null: from CUDA.
- * The allocator is copied. Taking memory and giving it back waits for the device: at the creation
- * of a table, and in steps only while their batches are larger than any before. */
+/* From now on the core allocates memory of CUDA device `device` from this allocator; null: from
+ * CUDA. The allocator is copied. Allocating and freeing memory waits for the device: at the
+ * creation of a table, and in steps only for batches larger than any before. */
 HR_API int hr_device_set_allocator(int device, const hr_device_allocator* allocator);
 
-/* --- serving ------------------------------------------------------------------------------------
- */
+/* --- serving ---------------------------------------------------------------------------------- */
 typedef struct hr_serving hr_serving; /* a reference to the tables of a version */
 
-typedef struct {     /* where rows are and how they are read */
-  const char* store; /* URL; "" takes the manifest's own */
-  /* Of Redis: the generation's control record, the nodes as JSON (core/redis/topology.h), and how
-   * they let us in. "": the store is embedded. */
+typedef struct {     /* where rows are, and how they are read */
+  const char* store; /* URL; "" uses the manifest's own */
+  /* For Redis: the generation's control record, the nodes as JSON (core/redis/topology.h), and the
+   * credentials. "": the store is embedded. */
   const char* generation;
   const char* topology;
   const char* username;
   const char* password;
   int database;
-  int64_t timeout_millis; /* of all reads of a lookup; 0: none */
+  int64_t timeout_millis; /* for all reads of a lookup; 0: none */
   int default_on_failure; /* default rows for keys that could not be read; else the lookup fails */
   uint64_t cache_rows;    /* of the cache of hot rows; both 0: none */
   uint64_t cache_bytes;
   int cache_lru;  /* else the least frequently used row is evicted */
-  uint64_t shown; /* as of hr_serving_show, without layers; 0: rows as exported */
+  uint64_t shown; /* as in hr_serving_show, without layers; 0: rows as exported */
 } hr_serving_options;
 HR_API int hr_serving_bind(const char* model, int64_t version, const char* manifest_path,
                            const hr_serving_options* options);
@@ -345,14 +339,14 @@ typedef struct {
   const char* blocks; /* a file of a cut's blocks with rows */
   uint64_t version;   /* of its rows */
 } hr_cut_layer;
-/* From now on lookups see these cuts over the rows of the store, the newest first; what they began
- * before keeps what it saw. shown: rows of the store that are newer fail; 0: none do. Layers that
- * are left out have become the store's own. */
+/* From now on lookups read these cuts over the rows of the store, the newest first; lookups in
+ * flight keep the earlier ones. shown: newer rows of the store fail; 0: no row fails. Layers that
+ * are not listed have been folded into the store. */
 HR_API int hr_serving_show(const char* model, int64_t version, uint64_t shown,
                            const hr_cut_layer* layers, size_t count);
-/* Rows that were cached may be older than those of the store: they are read anew. */
+/* Drops cached rows, which may be older than the store's: they are read anew. */
 HR_API int hr_serving_forget_cached(const char* model, int64_t version);
-/* Whether rows in memory may be old, since the store cannot be followed. */
+/* Sets whether rows in memory may be old because the store cannot be followed. */
 HR_API int hr_serving_set_stale(const char* model, int64_t version, int stale);
 /* The same for a SavedModel that no server manages, by the path of its manifest. */
 HR_API int hr_serving_attach(const char* manifest_path, const hr_serving_options* options);
@@ -360,27 +354,27 @@ HR_API void hr_serving_detach(const char* manifest_path);
 HR_API int hr_serving_set_attached_topology(const char* manifest_path, const char* topology);
 HR_API int hr_serving_show_attached(const char* manifest_path, uint64_t shown,
                                     const hr_cut_layer* layers, size_t count);
-/* The nodes of a bound version's store are others now. */
+/* Sets the new nodes of a bound version's store. */
 HR_API int hr_serving_set_topology(const char* model, int64_t version, const char* topology);
-/* Calls visit for everything counted of a bound version: a value by name and, of some, by table or
- * node. gauge: it may go down. */
+/* Calls visit for each metric of a bound version: a value by name and, for some, by table or node.
+ * gauge: the value may decrease. */
 typedef void (*hr_visit_count)(void* context, const char* name, const char* of, double value,
                                int gauge);
 HR_API int hr_serving_counts(const char* model, int64_t version, hr_visit_count visit,
                              void* context);
-/* The tables of (model, version) when a server has bound them; else those of the manifest.
- * model may be null. */
+/* The tables of (model, version) if a server has bound them; else the manifest's. model may be
+ * null. */
 HR_API int hr_serving_open(const char* model, int64_t version, const char* manifest_path,
                            hr_serving** tables);
 HR_API void hr_serving_release(hr_serving* tables);
-/* Not that of any other tables of this process. */
+/* Unique in this process. */
 HR_API uint64_t hr_serving_id(const hr_serving* tables);
-/* The number of a table, for hr_feature.table. width must be that of the store. */
+/* The number of a table, for hr_feature.table. width must equal the store's. */
 HR_API int hr_serving_table(const hr_serving* tables, const char* table, size_t width,
                             size_t* number);
 typedef struct { /* how many keys of each sample; those of features with another number of outputs
                   * count for the first one */
-  int32_t* defaulted; /* (samples): got default rows, because they could not be read */
+  int32_t* defaulted; /* (samples): got default rows, since reads failed */
   int32_t* stale;     /* (samples): got rows that may be old (hr_serving_set_stale) */
   size_t samples;
 } hr_sample_counts;

@@ -17,7 +17,7 @@ inline std::string& last_error() {
   return message;
 }
 
-// Runs `body` and turns what it throws into a code and a message.
+// Runs `body` and converts an exception into a code and a message.
 template <typename Body>
 int guarded(Body&& body) {
   try {

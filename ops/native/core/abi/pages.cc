@@ -1,4 +1,4 @@
-// The part of the C ABI that is about stored rows and their pages.
+// The part of the C ABI for stored rows and their pages.
 #include "core/abi/pages.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-/* The part of the C ABI about stored rows and their pages (docs/formats.md, "Stored rows"). N rows
- * of D weights and B bytes, V virtual shards, P pages in each. Calls return what those of
- * abi/c_api.h return. */
+/* The part of the C ABI for stored rows and their pages (docs/formats.md, "Stored rows"). N rows of
+ * D weights and B bytes, V virtual shards, P pages in each. Calls return a status as in
+ * abi/c_api.h. */
 #pragma once
 
 #include "core/abi/c_api.h"
@@ -17,7 +17,7 @@ HR_API int hr_encode_rows(const char* type, const float* weights, size_t count, 
 HR_API int hr_decode_rows(const char* type, const uint8_t* rows, size_t count, size_t width,
                           float* weights);
 
-typedef struct { /* where a table's pages lie */
+typedef struct { /* the place of a table's pages in the store */
   size_t shards;
   uint64_t number; /* of the generation */
   size_t table;    /* its number in the generation */
@@ -29,9 +29,9 @@ typedef struct {
   hr_bytes offsets; /* uint64 */
 } hr_names;
 HR_API void hr_names_free(hr_names* names);
-/* markers: of V shards; slots: (V), may be null. */
+/* markers: of all V shards; slots: (V), may be null. */
 HR_API int hr_store_markers(size_t shards, uint64_t number, hr_names* markers, uint32_t* slots);
-/* The pages of one shard, from `first` on, `count` of them. */
+/* The names of `count` pages of one shard, from `first` on. */
 HR_API int hr_store_page_names(const hr_page_place* place, size_t shard, uint64_t first,
                                size_t count, hr_names* names);
 /* shard, page: (N). */
@@ -39,8 +39,8 @@ HR_API int hr_store_pages_of(const int64_t* keys, size_t count, size_t shards, u
                              int32_t* shard, int64_t* page);
 
 typedef struct hr_packed_pages hr_packed_pages;
-/* Groups rows into pages; see PackedPages. keys: (N); rows: (N, B): both live until the pages are
- * freed. only: (only_count) shards; 0 of them: all. */
+/* Groups rows into pages; see PackedPages. keys: (N); rows: (N, B). Both must live until the pages
+ * are freed. only: (only_count) shards; only_count 0: all. */
 HR_API int hr_pages_pack(const hr_page_place* place, const int64_t* keys, const uint8_t* rows,
                          size_t count, size_t row_bytes, uint64_t version, const uint32_t* only,
                          size_t only_count, hr_packed_pages** pages);

@@ -1,4 +1,4 @@
-// The part of the C ABI about reading stored rows from Redis.
+// The part of the C ABI that reads stored rows from Redis.
 #include "core/abi/redis.h"
 
 #include <cmath>

@@ -1,5 +1,4 @@
-/* The part of the C ABI about reading stored rows from Redis. Readers are those of abi/store.h.
- */
+/* The part of the C ABI that reads stored rows from Redis. Readers are those of abi/store.h. */
 #pragma once
 
 #include "core/abi/store.h"
@@ -13,14 +12,14 @@ typedef struct {
   const char* password; /* "": no AUTH */
   int database;
   double connect_seconds; /* to connect */
-  double silence_seconds; /* after which a node that was asked counts as gone */
+  double silence_seconds; /* after this, a silent node counts as failed */
   size_t most_reads;      /* at a time, each with up to one connection a node */
 } hr_redis_access;
 
 /* record: the generation's control record. topology: see parse_redis_topology. */
 HR_API int hr_redis_reader_open(const char* record, const char* topology,
                                 const hr_redis_access* access, hr_reader** reader);
-/* Of readers of Redis alone; may be called while others read. */
+/* For readers of Redis only; may be called while other threads read. */
 HR_API int hr_redis_reader_set_topology(const hr_reader* reader, const char* topology);
 /* JSON: see RedisReader::statistics. */
 HR_API int hr_redis_reader_statistics(const hr_reader* reader, hr_take_text take, void* context);

@@ -25,7 +25,7 @@ struct hr_lookup {
 
 namespace {
 
-// Longer than anybody waits; clocks overflow soon after.
+// Longer than any caller waits; clocks overflow soon after.
 constexpr double kLongestSeconds = 1e9;
 
 hotrow::Deadline deadline_after(double seconds) {

@@ -1,6 +1,6 @@
-/* The part of the C ABI about served lookups: rows in memory, the cache of hot rows, and lookups of
- * all features of a request. N keys, D weights and B bytes of a stored row. Calls return what those
- * of abi/c_api.h return, and are safe from several threads. */
+/* The part of the C ABI for served lookups: rows in memory, the cache of hot rows, and lookups of
+ * all features of a request. N keys, D weights and B bytes of a stored row. Calls return a status
+ * as in abi/c_api.h, and are safe from several threads. */
 #pragma once
 
 #include "core/abi/store.h"
@@ -12,7 +12,7 @@ extern "C" {
 /* --- rows in memory --------------------------------------------------------------------------- */
 /* tables: row_bytes is ignored. */
 HR_API int hr_memory_reader_create(const hr_stored_table* tables, size_t count, hr_reader** reader);
-/* rows: (N, B). versions: (N), or null: all 0; only over versions that are not newer. */
+/* rows: (N, B). versions: (N), or null: all 0. A row replaces only rows that are not newer. */
 HR_API int hr_memory_reader_put(hr_reader* reader, size_t table, const int64_t* keys, size_t count,
                                 const uint8_t* rows, const uint64_t* versions);
 
@@ -24,18 +24,18 @@ typedef struct {
   uint64_t misses;   /* lookups, duplicates too */
   uint64_t inserted; /* rows that came in */
   uint64_t evicted;  /* rows evicted for them */
-  uint64_t refused;  /* rows that were fetched and not taken */
+  uint64_t refused;  /* rows that were fetched but not cached */
   uint64_t updated;  /* cached rows that changed */
-  uint64_t removed;  /* cached rows that left: tombstones, invalidation */
+  uint64_t removed;  /* cached rows that were removed: tombstones, invalidation */
   uint64_t rows;     /* cached now */
 } hr_hot_counts;
 
-/* Of the reader's tables. One of rows and bytes is 0. policy: 0 LFU, 1 LRU. */
+/* A cache of the reader's tables. Either rows or bytes is 0. policy: 0 LFU, 1 LRU. */
 HR_API int hr_hot_rows_create(const hr_reader* reader, uint64_t rows, uint64_t bytes, int policy,
                               hr_hot_rows** cache);
 HR_API void hr_hot_rows_release(hr_hot_rows* cache);
-/* Rows that changed in the store, which has them already. keys: (N), distinct; rows: (N, B);
- * versions: (N), with tombstones. */
+/* Updates rows that changed in the store, which has them already. keys: (N), distinct; rows: (N,
+ * B); versions: (N), with tombstones. */
 HR_API int hr_hot_rows_update(hr_hot_rows* cache, size_t table, const int64_t* keys, size_t count,
                               const uint8_t* rows, const uint64_t* versions);
 HR_API int hr_hot_rows_invalidate_shard(hr_hot_rows* cache, size_t shard, size_t shards);
@@ -49,10 +49,10 @@ typedef struct hr_lookup hr_lookup;
 typedef struct {
   uint64_t keys;    /* of all features, duplicates too */
   uint64_t hits;    /* of these: cached */
-  uint64_t fetched; /* distinct keys that were not */
+  uint64_t fetched; /* distinct keys that were not cached */
   uint64_t unknown; /* of these: the store has no row */
-  uint64_t failed;  /* of these: nobody knows */
-  int failure;      /* the code of why, whose message hr_last_error() has then; or 0 */
+  uint64_t failed;  /* of these: could not be read */
+  int failure;      /* the error code, with its message in hr_last_error(); or 0 */
 } hr_lookup_report;
 
 typedef struct { /* of a table, since the start */
@@ -62,8 +62,8 @@ typedef struct { /* of a table, since the start */
   uint64_t defaulted; /* keys, duplicates too, that read the default row because of a failure */
 } hr_lookup_counts;
 
-/* cache: null: all rows are read. It and the reader live as long as the lookup. on_store_failure: 0
- * fails with Unavailable, 1 gives default rows. share_fetches: concurrent lookups fetch a row
+/* cache: null: all rows are read. Cache and reader must outlive the lookup. on_store_failure: 0
+ * fails with Unavailable, 1 returns default rows. share_fetches: concurrent lookups fetch a row
  * once. */
 HR_API int hr_lookup_create(const hr_reader* reader, hr_hot_rows* cache, int on_store_failure,
                             int share_fetches, hr_lookup** lookup);

@@ -1,5 +1,5 @@
-/* The part of the C ABI about stores of exported rows (docs/formats.md, "Stored rows"). N keys,
- * B bytes of a stored row, V virtual shards. Calls return what those of abi/c_api.h return. */
+/* The part of the C ABI for stores of exported rows (docs/formats.md, "Stored rows"). N keys, B
+ * bytes of a stored row, V virtual shards. Calls return a status as in abi/c_api.h. */
 #pragma once
 
 #include "core/abi/c_api.h"
@@ -8,11 +8,11 @@
 extern "C" {
 #endif
 
-/* --- readers of a generation ----------------------------------------------------------------- */
+/* --- readers of a generation ------------------------------------------------------------------ */
 typedef struct hr_reader hr_reader;
 
 typedef struct {
-  const char* name; /* as long as the reader */
+  const char* name; /* lives as long as the reader */
   size_t width;
   const char* row_type;
   size_t row_bytes; /* B */
@@ -29,19 +29,20 @@ typedef struct {
   uint8_t* states;    /* (N): 0 unknown, 1 found, 2 failed */
 } hr_read_request;
 
-/* complete: 0 takes a generation that is being written, too. */
+/* complete: 0 also accepts a generation that is being written. */
 HR_API int hr_lmdb_reader_open(const char* directory, const char* generation, int complete,
                                hr_reader** reader);
 HR_API void hr_reader_close(hr_reader* reader);
 HR_API size_t hr_reader_table_count(const hr_reader* reader);
 HR_API void hr_reader_table(const hr_reader* reader, size_t number, hr_stored_table* table);
-/* failure: the code of why keys failed, whose message hr_last_error() has then; or 0. */
+/* failure: the error code of keys that failed, with its message in hr_last_error(); or 0. */
 HR_API int hr_reader_read(const hr_reader* reader, const hr_read_request* requests, size_t count,
                           double timeout_seconds, int* failure);
 
-/* Of readers of LMDB alone. Entries: tombstones too. */
+/* For readers of LMDB only. entries: tombstones too. */
 HR_API int hr_lmdb_reader_size(const hr_reader* reader, size_t table, size_t* entries);
-/* Up to `count` entries after the key `after` in the store's order; from_start: from the first. */
+/* Reads up to `count` entries after the key `after` in the store's order; from_start: from the
+ * first. */
 HR_API int hr_lmdb_reader_scan(const hr_reader* reader, size_t table, int from_start, int64_t after,
                                size_t count, int64_t* keys, uint8_t* rows, uint64_t* versions,
                                size_t* written);
@@ -56,14 +57,13 @@ HR_API int hr_lmdb_writer_open(const char* directory, const char* generation, co
                                size_t row_bytes, hr_lmdb_writer** writer);
 HR_API int hr_lmdb_writer_write(hr_lmdb_writer* writer, const int64_t* keys, size_t count,
                                 const uint8_t* rows, uint64_t version);
-/* Only over older versions; *written: how many. */
+/* Replaces only older versions; *written: how many rows were written. */
 HR_API int hr_lmdb_writer_put(hr_lmdb_writer* writer, const int64_t* keys, size_t count,
                               const uint8_t* rows, const uint64_t* versions, size_t* written);
 HR_API void hr_lmdb_writer_close(hr_lmdb_writer* writer);
 HR_API int hr_lmdb_drop_table(const char* directory, const char* generation, const char* table);
 
-/* --- blocks of cuts in the embedded store ------------------------------------------------------
- */
+/* --- blocks of cuts in the embedded store ----------------------------------------------------- */
 typedef struct hr_lmdb_blocks hr_lmdb_blocks;
 
 HR_API int hr_lmdb_blocks_open(const char* directory, const char* generation, const char* name,
@@ -85,7 +85,7 @@ HR_API void hr_lmdb_records_close(hr_lmdb_records* records);
 typedef void (*hr_take_text)(void* context, const char* text, size_t bytes);
 HR_API int hr_lmdb_records_get(const hr_lmdb_records* records, const char* name, hr_take_text take,
                                void* context);
-/* All `count` changes, or none. expected, text: null means absent. */
+/* Makes all `count` changes, or none. expected, texts: null means absent. */
 HR_API int hr_lmdb_records_swap(hr_lmdb_records* records, const char* const* names,
                                 const char* const* expected, const char* const* texts, size_t count,
                                 int* swapped);

@@ -1,4 +1,4 @@
-// The part of the C ABI that is about training tables.
+// The part of the C ABI for training tables.
 #include "core/table/table.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// How long to leave the processor to others between two looks at what must come.
+// How long to yield the CPU between two polls.
 #pragma once
 
 #include <sched.h>
@@ -9,16 +9,16 @@
 
 namespace hotrow {
 
-// What comes soon is seen at once; who waits long lets others work: a machine may have more ranks
-// than cores, and each has threads that compute.
+// A short wait ends at once; a long wait lets other threads run: a machine may have more ranks than
+// cores, and each rank has threads that compute.
 class BackOff {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Since the wait began, as of the last pause.
+  // Time since the wait began, as of the last pause.
   Clock::duration waited() const { return waited_; }
 
-  // Whether the next pause gives the processor away for a while.
+  // Whether the next pause sleeps.
   bool sleeps() const { return waited_ >= kYield; }
 
   void pause() {
@@ -28,7 +28,7 @@ class BackOff {
       ::sched_yield();
       return;
     }
-    // By a part of the time that it has taken so far, which is what it costs at most.
+    // Sleeps for a fraction of the time waited so far, which bounds the added delay.
     std::this_thread::sleep_for(std::clamp<Clock::duration>(waited_ / 16, kShortest, kLongest));
   }
 

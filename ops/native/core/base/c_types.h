@@ -1,4 +1,4 @@
-/* Types of the C ABI (abi/c_api.h) that rooms below it take: functions of the caller. */
+/* Types of the C ABI (abi/c_api.h) that lower rooms use: functions of the caller. */
 #pragma once
 
 #include <stddef.h>
@@ -7,17 +7,17 @@
 extern "C" {
 #endif
 
-/* Threads of somebody else: run calls task(argument, i) once for each i < tasks, on several
- * threads, the caller's among them, and returns when all are done. */
+/* The caller's threads. run calls task(argument, i) once for each i < tasks, on several threads
+ * including the calling one, and returns when all are done. */
 typedef struct {
   void* context;
   size_t threads;
   void (*run)(void* context, size_t tasks, void (*task)(void* argument, size_t i), void* argument);
 } hr_executor;
 
-/* Memory of a GPU, of somebody else, for instance of a framework that has taken all of it.
- * allocate: aligned to 256 bytes; null: there is none, and the call fails with ResourceExhausted.
- * Both may be called by any thread, as long as there are tables that took memory here. */
+/* The caller's allocator of GPU memory, for instance a framework's that has taken all of it.
+ * allocate: returns memory aligned to 256 bytes; null: there is none, and the call fails with
+ * ResourceExhausted. Any thread may call both, as long as there are tables with memory from it. */
 typedef struct {
   void* context;
   void* (*allocate)(void* context, size_t bytes);

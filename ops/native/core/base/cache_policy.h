@@ -1,4 +1,4 @@
-// Which rows of a cache are evicted for new ones.
+// The eviction policy: which rows of a cache are evicted for new ones.
 #pragma once
 
 namespace hotrow {

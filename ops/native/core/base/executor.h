@@ -1,4 +1,4 @@
-// Threads that somebody else owns: TensorFlow's pool, or none.
+// Threads that the caller owns: TensorFlow's pool, or none.
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,7 @@
 
 namespace hotrow {
 
-// Runs tasks 0, 1, ... on the caller's thread and those of the pool. Results never depend on the
+// Runs tasks 0, 1, ... on the caller's thread and the pool's threads. Results never depend on the
 // number of threads.
 class Executor {
  public:
@@ -19,7 +19,7 @@ class Executor {
 
   size_t threads() const { return pool_ == nullptr ? 1 : pool_->threads; }
 
-  // Calls task(i) once for every i < tasks; throws what the first one that failed threw.
+  // Calls task(i) once for every i < tasks; throws the exception of the first task that failed.
   template <typename Task>
   void run(size_t tasks, Task&& task) const {
     if (tasks <= 1 || threads() <= 1) {

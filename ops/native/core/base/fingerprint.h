@@ -1,4 +1,4 @@
-// Strings to keys: FarmHash Fingerprint64, the function of tf.fingerprint.
+// Hashes strings to keys: FarmHash Fingerprint64, the function of tf.fingerprint.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
-// How often keys were used lately, in little memory: a count-min sketch with two counters a key and
-// conservative updates, whose counts are halved now and then (G. Einziger et al., TinyLFU, 2017).
-// A cache's set has one for the keys that it does not hold.
+// Estimates how often keys were used lately, in little memory: a count-min sketch with two counters
+// for each key and conservative updates. Counts are halved now and then (G. Einziger et al.,
+// TinyLFU, 2017). Each set of a cache has a sketch for the keys that it does not hold.
 #pragma once
 
 #include <cstdint>
@@ -25,14 +25,14 @@ HOTROW_HD inline uint64_t with_counter(uint64_t word, uint32_t counter, uint64_t
   const uint32_t shift = counter % 16 * 4;
   return (word & ~(uint64_t{kMostCount} << shift)) | count << shift;
 }
-// All sixteen counters halved.
+// Halves all sixteen counters.
 HOTROW_HD inline uint64_t decayed(uint64_t word) { return (word >> 1) & 0x7777777777777777u; }
 
 template <uint32_t kWords>
 struct FrequencySketch {
   uint64_t words[kWords];
 
-  // As far as the sketch knows: at least the key's own, up to kMostCount.
+  // The estimate: at least the key's own count, up to kMostCount.
   uint32_t frequency(uint64_t hash) const {
     const uint64_t mixed = mix64(hash);
     uint32_t least = kMostCount;

@@ -1,4 +1,4 @@
-// An array that grows beside its readers: elements never move, and nothing is copied.
+// An array that grows while it is read: elements never move, and nothing is copied.
 #pragma once
 
 #include <array>
@@ -10,16 +10,16 @@
 
 namespace hotrow {
 
-// Elements lie in blocks: 16 of 256, then 16 of twice as many, and so on, each made when one of
-// its elements is; so at most a 16th of the memory is not in use. T: a type for which zero bytes
-// are a value, such as an atomic number.
+// Elements lie in blocks: 16 of 256, then 16 of twice as many, and so on. A block is allocated with
+// its first element, so at most a 16th of the memory is unused. T: a type for which zero bytes are
+// a value, such as an atomic number.
 template <typename T>
 class GrowingArray {
  public:
   GrowingArray() = default;
   GrowingArray(const GrowingArray&) = delete;
 
-  // The element, or null where none was made nearby. Safe beside `make`.
+  // The element, or null where its block is not allocated. Safe while another thread calls `make`.
   T* find(uint32_t index) const {
     const Spot spot = spot_of(index);
     T* block = blocks_[spot.block].load(std::memory_order_acquire);
@@ -40,7 +40,7 @@ class GrowingArray {
     }
     return block[spot.row];
   }
-  // Forgets all elements; their memory is the caller's to clear. Nobody may read.
+  // Drops all elements; the caller clears their memory. No thread may read meanwhile.
   void clear() {
     for (auto& block : blocks_) block.store(nullptr, std::memory_order_relaxed);
   }

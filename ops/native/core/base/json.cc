@@ -11,7 +11,7 @@ std::string as_text(const Library& value) {
   return value.dump(-1, ' ', true, Library::error_handler_t::replace);
 }
 
-// What `read` returns; the library's exceptions become DataLoss.
+// Returns what `read` returns; turns the library's exceptions into DataLoss.
 template <class Read>
 auto reading(const Read& read) -> decltype(read()) {
   try {

@@ -1,5 +1,5 @@
-// JSON that others may have written, and JSON that the core writes. The library behind it takes
-// seconds to compile, so base/json.cc alone includes it.
+// Reads JSON, which other programs may have written, and writes JSON. The JSON library takes
+// seconds to compile, so only base/json.cc includes it.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ class Json {
 
   bool boolean() const;
   double number() const;
-  // A whole number in [least, most]; the library would round, wrap or cut others.
+  // A whole number in [least, most]; the library would round, wrap or truncate other numbers.
   uint64_t whole(uint64_t least, uint64_t most) const;
   std::string text() const;
   std::string written() const;  // as JSON
@@ -42,7 +42,7 @@ class Json {
   std::shared_ptr<const Value> value_;
 };
 
-// An object that is written: its names in alphabetical order, bytes that are no UTF-8 replaced.
+// Writes an object: names in alphabetical order; bytes that are not UTF-8 are replaced.
 class JsonObject {
  public:
   JsonObject();

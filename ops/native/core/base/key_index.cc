@@ -64,7 +64,7 @@ void KeyIndex::grow(uint32_t number) {
   if (segments_[number].depth == kDeepest) {
     fail(Code::kResourceExhausted, "the keys of a table are not spread: too many share a hash");
   }
-  // Split: the next bit of the hash chooses the half. Each gets half of the units.
+  // Split: the next bit of the hash chooses the half. Each half gets half of the units.
   if (segments_[number].depth == depth_) {
     std::vector<uint32_t> doubled(directory_.size() * 2);
     for (size_t i = 0; i < doubled.size(); ++i) doubled[i] = directory_[i / 2];
@@ -85,7 +85,7 @@ void KeyIndex::grow(uint32_t number) {
   size_t to_other = 0;
   const unsigned bit = 59 - segment.depth;
   for (uint64_t hash : hashes_) to_other += (hash >> bit) & 1;
-  // A hash puts about half in each; whatever it does, rows must fit.
+  // The hash puts about half of the rows in each; in any case, all rows must fit.
   while (other.limit() <= to_other && other.buckets < kUnits * kUnitBuckets) {
     other.units[other.buckets / kUnitBuckets] = new_unit();
     other.buckets += kUnitBuckets;

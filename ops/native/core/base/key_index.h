@@ -27,35 +27,35 @@ class KeyIndex {
     return tag == 0 ? 1 : tag;
   }
 
-  // memory: outlives the index.
+  // memory: must outlive the index.
   explicit KeyIndex(SlabMemory& memory) : memory_(&memory) { clear(); }
 
   size_t size() const { return size_; }
 
   struct alignas(64) Bucket {
     uint8_t tags[kSlots];  // 0: free
-    // Rows whose walk from their home passes this full bucket; 65535 is never counted down.
+    // Rows whose probe sequence passes this full bucket; 65535 is never decremented.
     uint16_t overflowed;
     uint16_t unused;
     uint32_t rows[kSlots];
 
-    // The 16 bytes go on into the counters, which are masked out.
+    // The 16 bytes include the counters, which are masked out.
     uint32_t match(uint8_t tag) const { return match_tags(tags, tag) & ((1u << kSlots) - 1); }
-    // The first row whose tag fits, very likely the one; else any row, or 0. Without a branch: a
-    // wrong guess of the processor would keep it from asking for the rows that follow.
+    // The first row whose tag matches, very likely the key's; else any row, or 0. Branch-free: a
+    // misprediction would keep the CPU from prefetching the following rows.
     uint32_t candidate(uint64_t hash) const {
       return rows[__builtin_ctz(match(tag_of(hash)) | 1u << (kSlots - 1))];
     }
   };
   static_assert(sizeof(Bucket) == 64);
 
-  // What a lookup of `hash` reads first.
+  // The bucket that a lookup of `hash` reads first.
   const Bucket* home(uint64_t hash) const {
     const Segment& segment = segment_of(hash);
     return &segment.bucket(segment.place(hash));
   }
 
-  // What a lookup reads next when the key is not at its home. visit(bucket), of both.
+  // Calls visit(bucket) for both buckets that a lookup reads next when the key is not at its home.
   template <typename Visit>
   __attribute__((always_inline)) void each_near(uint64_t hash, Visit&& visit) const {
     const Segment& segment = segment_of(hash);
@@ -78,7 +78,7 @@ class KeyIndex {
     }
   }
 
-  // The row of the key, or kAbsent. is_key(row): whether a row's key is the one sought.
+  // The row of the key, or kAbsent. is_key(row): whether the row has the key.
   template <typename IsKey>
   uint32_t find(uint64_t hash, IsKey&& is_key) const {
     const Segment& segment = segment_of(hash);
@@ -93,8 +93,8 @@ class KeyIndex {
     }
   }
 
-  // Adds a row whose key is not in the index. hash_of(row) gives the hash of any row in it;
-  // fetch(row) says that it will be asked for soon.
+  // Adds a row whose key is not in the index. hash_of(row) returns the hash of any row in the
+  // index; fetch(row) prefetches what hash_of(row) reads.
   template <typename HashOf, typename Fetch>
   void insert(uint64_t hash, uint32_t row, HashOf&& hash_of, Fetch&& fetch) {
     for (;;) {
@@ -116,10 +116,10 @@ class KeyIndex {
     }
   }
 
-  // Takes a row out.
+  // Removes a row.
   void erase(uint64_t hash, uint32_t row);
 
-  // Forgets everything; the units come from `memory` anew.
+  // Removes everything; units are allocated from `memory` anew.
   void clear();
 
  private:
@@ -133,7 +133,7 @@ class KeyIndex {
     uint32_t depth = 0;  // bits of the hash, after the partition's, that all its keys share
     Bucket* units[kUnits] = {};
 
-    // At most 86 % full: beyond, walks get long.
+    // At most 86 % full: beyond that, probe sequences get long.
     uint32_t limit() const { return buckets * kSlots * 86 / 100; }
     uint32_t place(uint64_t hash) const {
       return static_cast<uint32_t>(((hash & 0xffffffffu) * buckets) >> 32);

@@ -33,7 +33,7 @@ Mapping::Mapping(size_t bytes, const char* what) {
   if (!huge) return;
   const size_t start = reinterpret_cast<uintptr_t>(mapped);
   data_ += round_up(start, kHugePage) - start;
-  // Refused on some systems; then pages are small.
+  // Some systems refuse it; then pages are small.
   (void)madvise(data_, bytes_, MADV_HUGEPAGE);
 }
 

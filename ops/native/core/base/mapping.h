@@ -1,12 +1,13 @@
-// Anonymous memory of the process, zeroed: untouched pages cost nothing, freeing returns them.
+// Anonymous memory of the process, zeroed: untouched pages cost nothing, and freeing returns pages
+// to the system.
 #pragma once
 
 #include <cstddef>
 
 namespace hotrow {
 
-// Of 2 MiB and more, in huge pages where the system gives them: rows lie all over a table, and with
-// small pages each costs a walk through the page tables.
+// Mappings of 2 MiB and more use huge pages where the system allows: accesses to rows are random,
+// and with small pages each costs a page-table walk.
 class Mapping {
  public:
   Mapping() = default;

@@ -1,5 +1,5 @@
-// State as bytes with a checksum at the end: written piece by piece, read with every length
-// checked. Little-endian, as this machine is.
+// State as bytes with a checksum at the end. It is written piece by piece, and every length is
+// checked when it is read. Little-endian, as this machine is.
 #pragma once
 
 #include <farmhash.h>
@@ -39,10 +39,10 @@ class SealedBytesWriter {
   std::vector<uint8_t> bytes_;
 };
 
-// Every method fails with DataLoss when the bytes do not hold what is asked for.
+// Every method fails with DataLoss when the bytes do not hold the requested values.
 class SealedBytesReader {
  public:
-  // data: (size), as the writer sealed it; it outlives the reader. what: names it in errors.
+  // data: (size), as the writer sealed it; must outlive the reader. what: its name in errors.
   SealedBytesReader(const char* what, const uint8_t* data, size_t size) : what_(what), data_(data) {
     uint64_t checksum = 0;
     if (size < sizeof checksum) damaged("is too short");

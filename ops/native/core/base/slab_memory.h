@@ -1,4 +1,4 @@
-// Memory of a table: pieces that never move, carved out of large mappings with huge pages.
+// Memory of a table: pieces of large mappings with huge pages. Pieces never move.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace hotrow {
 // Bytes of memory that this machine has.
 size_t machine_memory();
 
-// Pieces are given back all at once. Safe from several threads.
+// All pieces are freed at once. Safe from several threads.
 class SlabMemory {
  public:
   SlabMemory() = default;

@@ -24,7 +24,7 @@ enum class Code : int {
   kDataLoss = 15,
 };
 
-// Thrown inside the core only; the C ABI turns it into a code and a thread-local message.
+// Thrown only inside the core; the C ABI converts it to a code and a thread-local message.
 class Error : public std::exception {
  public:
   Error(Code code, std::string message) : code_(code), message_(std::move(message)) {}

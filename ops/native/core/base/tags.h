@@ -1,4 +1,4 @@
-// Sixteen tags of 8 bits, compared at once: what buckets and sets of hashed rows look at first.
+// Sixteen tags of 8 bits, compared at once: lookups in buckets and sets compare tags first.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,8 @@ inline uint32_t match_tags(const uint8_t* tags, uint8_t tag) {
 #endif
 }
 
-// The same of 16 bytes in two words, which others may change meanwhile: read one by one.
+// The same for 16 bytes in two words that the caller has read one by one, since other threads may
+// change them.
 inline uint32_t match_tags(uint64_t low, uint64_t high, uint8_t tag) {
 #if defined(__SSE2__)
   const __m128i all = _mm_set_epi64x(static_cast<int64_t>(high), static_cast<int64_t>(low));

@@ -33,7 +33,7 @@ void Unique::run(const int64_t* keys, size_t count) {
   int64_t* const unique = keys_.data();
   uint32_t* const counts = counts_.data();
   int32_t size = 0;
-  // In blocks: the slots of a block are fetched while those of the one before are read.
+  // In blocks: a block's slots are prefetched while the previous block's slots are read.
   uint64_t mixed[2][kMixedKeys];
   const auto fetch = [&](size_t first) {
     const size_t last = std::min(count, first + kMixedKeys);
@@ -52,8 +52,8 @@ void Unique::run(const int64_t* keys, size_t count) {
     for (size_t i = first; i < last; ++i) {
       const int64_t key = keys[i];
       size_t slot = block[i - first] & mask;
-      // Without a branch on what cannot be guessed: whether a key is new. What an old one writes is
-      // there already.
+      // No branch on whether a key is new, which is unpredictable. A known key writes values that
+      // are there already.
       int32_t found = slots[slot];
       int32_t place = found + ((size - found) & (found >> 31));
       while (__builtin_expect(~(found >> 31) & static_cast<int32_t>(unique[place] != key), 0)) {

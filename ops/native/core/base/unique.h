@@ -7,8 +7,8 @@
 
 namespace hotrow {
 
-// N keys in, U <= N distinct keys out: keys[i] == unique[inverse[i]].
-// Holds its scratch memory, so that it makes no allocation in steady state.
+// N keys in, U <= N distinct keys out: keys[i] == unique[inverse[i]]. Keeps its scratch memory, so
+// that it allocates nothing in steady state.
 class Unique {
  public:
   // keys: (count). Every int64 value is legal. Fails for more than 2^31 - 1 keys.
@@ -22,7 +22,7 @@ class Unique {
 
  private:
   size_t size_ = 0;
-  // Larger than they need to be: a vector that shrinks and grows writes zeros each time.
+  // Never shrunk: a vector that shrinks and grows writes zeros each time.
   std::vector<int64_t> keys_;
   std::vector<uint64_t> hashes_;
   std::vector<uint32_t> counts_;

@@ -1,4 +1,4 @@
-// Windows of prefetching that wait, and the thread that brings one after the other in.
+// The queue of prefetch windows, and the thread that brings them in one after the other.
 #pragma once
 
 #include <condition_variable>
@@ -18,14 +18,14 @@ class WindowQueue {
   explicit WindowQueue(std::function<void(const std::vector<int64_t>&)> bring_in);
   ~WindowQueue() { stop(); }
 
-  // Copies the keys. Of more than two windows that wait, the oldest is left out. Fails with the
-  // error of an earlier window.
+  // Copies the keys. When more than two windows wait, the oldest is skipped. Fails with the error
+  // of an earlier window.
   void add(const int64_t* keys, size_t count);
-  // Waits until every window was brought in. Fails with the error of one.
+  // Waits until every window was brought in. Fails with the error of a window.
   void wait();
-  // Whether bring_in is to leave the rest of its window.
+  // Whether bring_in must skip the rest of its window.
   bool stopping();
-  // Leaves out what waits, and returns when bring_in has returned for good.
+  // Drops waiting windows, and returns after the last call of bring_in has returned.
   void stop();
 
  private:

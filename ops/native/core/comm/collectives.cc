@@ -22,7 +22,7 @@ struct Collectives::State {
   struct Result {
     bool ready = false;
     std::exception_ptr error;
-    Done done;  // null: nobody, or one who waits
+    Done done;  // null: no callback; a thread may be waiting
   };
 
   explicit State(std::unique_ptr<Communicator> c) : communicator(std::move(c)) {}
@@ -38,7 +38,7 @@ struct Collectives::State {
       const bool run = !stopping;
       lock.unlock();
       std::exception_ptr error = run ? run_one(entry) : dropped(entry);
-      entry.work = nullptr;  // what it holds is freed before anybody learns of it
+      entry.work = nullptr;  // frees what it holds before any waiter is notified
       lock.lock();
       finish(entry.ticket, std::move(error), lock);
     }
@@ -59,8 +59,8 @@ struct Collectives::State {
     }
     return nullptr;
   }
-  // Reports to all ranks. Returns what the first of them failed with: work goes wrong, too, with
-  // what came from a rank that had failed.
+  // Reports the failure to all ranks. Returns the first rank's failure: data from a failed rank
+  // make this rank's work fail, too.
   std::exception_ptr failed(Code code, const std::string& message) {
     try {
       communicator->fail(code, message);
@@ -75,7 +75,7 @@ struct Collectives::State {
         Error(Code::kAborted, "\"" + entry.what + "\" did not run: its ranks were closed"));
   }
 
-  // With the lock, which is open while somebody is called.
+  // The caller holds the lock; it is released during the callback.
   void finish(uint64_t ticket, std::exception_ptr error, std::unique_lock<std::mutex>& lock) {
     const auto found = results.find(ticket);
     if (found->second.done != nullptr) {
@@ -91,7 +91,7 @@ struct Collectives::State {
     finished.notify_all();
   }
 
-  // With the lock. Fails with InvalidArgument.
+  // The caller holds the lock. Fails with InvalidArgument.
   std::unordered_map<uint64_t, Result>::iterator result_of(uint64_t ticket) {
     const auto found = results.find(ticket);
     if (found == results.end() || found->second.done != nullptr) {
@@ -102,7 +102,7 @@ struct Collectives::State {
   }
 
   const std::unique_ptr<Communicator> communicator;
-  DeviceRanks device;  // goes before the communicator
+  DeviceRanks device;  // destroyed before the communicator
   std::mutex mutex;
   std::condition_variable changed, finished;
   std::deque<Entry> queue;
@@ -126,7 +126,7 @@ Collectives::~Collectives() {
     state_->stopping = true;
   }
   state_->changed.notify_all();
-  // The last to hold it may be the one notified that work is done.
+  // The callback of finished work may drop the last reference, in the queue's own thread.
   if (std::this_thread::get_id() == state_->thread.get_id()) {
     state_->thread.detach();
   } else {
@@ -153,11 +153,11 @@ void Collectives::wait(uint64_t ticket) {
   if (std::this_thread::get_id() == state_->thread.get_id()) {
     hotrow::fail(Code::kInternal, "work on the queue of collectives waits for other work on it");
   }
-  // Stays while this one waits, whoever drops the ranks meanwhile.
+  // Keeps the state alive while this thread waits, even if another thread drops the ranks.
   const std::shared_ptr<State> state = state_;
   std::unique_lock lock(state->mutex);
   state->result_of(ticket);
-  // By its ticket each time: others come and go meanwhile.
+  // Looks the ticket up each time: other entries come and go meanwhile.
   state->finished.wait(lock, [&] { return state->results.at(ticket).ready; });
   const auto found = state->results.find(ticket);
   const std::exception_ptr error = std::move(found->second.error);
@@ -248,7 +248,7 @@ std::shared_ptr<Collectives> find_collectives(const std::string& name) {
 }
 
 void drop_collectives(const std::string& name) {
-  // Ended outside the lock: what is in flight may take long.
+  // Destroyed outside the lock: work in flight may take long.
   std::shared_ptr<Collectives> last;
   std::lock_guard lock(names().mutex);
   const auto found = names().collectives.find(name);

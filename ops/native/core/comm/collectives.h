@@ -1,4 +1,4 @@
-// The ordered queue of collectives of a rank, and what is counted of them.
+// The ordered queue of collectives of a rank, and their counters.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@
 
 namespace hotrow {
 
-// Of a stage of dispatch, of all calls so far. Bytes to and from other ranks, not to oneself.
+// The counts of a stage of dispatch over all calls. Bytes are to and from other ranks only.
 struct StageCount {
   std::string stage;
   uint64_t calls = 0;
@@ -26,12 +26,12 @@ struct StageCount {
 class DeviceCommunicator;
 
 enum class DeviceCollectives : int {
-  kAuto = 0,  // NCCL where each rank has a GPU of its own, else the host's
+  kAuto = 0,  // NCCL where each rank has its own GPU, else through the host
   kNccl = 1,
-  kHost = 2,  // by way of the host's memory
+  kHost = 2,  // through the host's memory
 };
 
-// How ranks exchange what is in memory of GPUs: gpu/comm/ranks.h.
+// How ranks exchange data in the memory of GPUs: gpu/comm/ranks.h.
 struct DeviceRanks {
   DeviceCollectives wanted = DeviceCollectives::kAuto;
   std::string nccl_library;  // path, if it is not found by its own name
@@ -40,33 +40,35 @@ struct DeviceRanks {
   std::shared_ptr<DeviceCommunicator> communicator;  // used on the queue
 };
 
-// One thread of its own runs what is put on the queue, one after the other, so two ranks that put
-// the same work on their queues in the same order never wait for each other in a circle.
+// A separate thread runs the queue's work in order. So ranks that put the same work on their queues
+// in the same order never deadlock.
 class Collectives {
  public:
   using Work = std::function<void(Communicator&)>;
 
   explicit Collectives(std::unique_ptr<Communicator> communicator);
-  // Waits for what is in flight; what has not begun does not run and its `wait` fails with Aborted.
+  // Waits for work in flight. Work that has not begun does not run, and its `wait` fails with
+  // Aborted.
   ~Collectives();
 
   int rank() const;
   int size() const;
 
-  // Puts work on the queue. what: Communicator::begin. The ticket must be waited for, once. Work
-  // that throws anything but an AgreedError ends all ranks: they would wait for it.
+  // Puts work on the queue. what: Communicator::begin. Call `wait` for the ticket exactly once.
+  // Work that throws anything but an AgreedError fails all ranks: else they would wait for it.
   uint64_t submit(std::string what, Work work);
-  // Returns when that work is done; throws what it threw. Not from work.
+  // Returns when that work is done; throws its exception. Not from work on the queue.
   void wait(uint64_t ticket);
-  // As wait, for who must not block: `done` is called once, by the queue's thread or at once, with
-  // what the work threw, or null. It must not throw or wait.
+  // As wait, for callers that must not block. Calls `done` once, in the queue's thread or at once,
+  // with the work's exception or null. It must not throw or wait.
   void when_done(uint64_t ticket, std::function<void(std::exception_ptr)> done);
-  // Both submit and wait.
+  // Submits and waits.
   void run(std::string what, Work work);
 
   // Communicator::fail.
   void fail(Code code, const std::string& message);
-  // The same; then throws what the first rank failed with: "rank 1: <message>". Not from work.
+  // The same; then throws the first rank's failure: "rank 1: <message>". Not from work on the
+  // queue.
   [[noreturn]] void fail_and_throw(Code code, const std::string& message);
 
   DeviceRanks& device();
@@ -78,12 +80,12 @@ class Collectives {
 
  private:
   struct State;
-  // Shared with those that wait.
+  // Shared with waiting threads.
   std::shared_ptr<State> state_;
 };
 
-// By name, for tables and ops: as tables (table/registry.h). Fails with AlreadyExists, NotFound.
-// Who drops a name that is not there changes nothing.
+// The collectives by name, for tables and ops, as tables are (table/registry.h). Fails with
+// AlreadyExists, NotFound. Dropping an unknown name does nothing.
 void add_collectives(const std::string& name, std::shared_ptr<Collectives> collectives);
 std::shared_ptr<Collectives> find_collectives(const std::string& name);
 void drop_collectives(const std::string& name);

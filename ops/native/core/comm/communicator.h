@@ -9,21 +9,22 @@
 
 namespace hotrow {
 
-// Thrown by work that failed on all ranks alike, after they agreed on it: they go on together.
+// Thrown by work that failed on all ranks alike, after they agreed on the failure: they can
+// continue together.
 class AgreedError : public Error {
   using Error::Error;
 };
 
-// All ranks call the same collectives in the same order; Collectives (comm/collectives.h) sees to
-// that. R ranks. A call returns when this rank's part is done, and its memory is the caller's
-// again. It fails
+// All ranks call the same collectives in the same order; Collectives (comm/collectives.h) ensures
+// that. R ranks. A call returns when this rank's part is done; then the caller may reuse its
+// memory. It fails
 // - with the code given and "rank 1: <message>" on every rank, once a rank called `fail`;
-// - with DeadlineExceeded on every rank, naming one that waited longer than the timeout, the
+// - with DeadlineExceeded on every rank, naming a rank that waited longer than the timeout, the
 //   collective and the ranks that did not come;
 // - with Aborted, naming a rank that has ended and will not come;
-// - with Internal, where it shows that the ranks are in different collectives, or of other sizes;
-// after which every further collective fails at once with the same. Not safe for several threads,
-// except for `fail`.
+// - with Internal, when it shows that the ranks are in different collectives, or of other sizes;
+// after which every further collective fails at once with the same error. Not safe for several
+// threads, except for `fail`.
 class Communicator {
  public:
   Communicator(int rank, int size) : rank_(rank), size_(size) {}
@@ -34,15 +35,15 @@ class Communicator {
   int rank() const { return rank_; }
   int size() const { return size_; }
 
-  // What the next collectives are for, in messages: "rows of step 12". The same on all ranks. Fails
-  // as the collectives do.
+  // Sets the purpose of the next collectives for messages: "rows of step 12". The same on all
+  // ranks. Fails as the collectives do.
   virtual void begin(const std::string& what) = 0;
 
   // send: send_bytes[r] bytes for each rank r, one after the other; receive: receive_bytes[r] from
-  // each. Both (R). What a rank has for itself is copied. The ranks must agree about sizes.
+  // each. Both (R). A rank's data for itself are copied. The ranks must agree about sizes.
   virtual void all_to_all(const std::byte* send, const size_t* send_bytes, std::byte* receive,
                           const size_t* receive_bytes) = 0;
-  // receive: what each rank sent, bytes[r] of rank r, one after the other. bytes: (R).
+  // receive: bytes[r] from each rank r, one after the other. bytes: (R).
   virtual void all_gather(const std::byte* send, std::byte* receive, const size_t* bytes) = 0;
   // Sums of floating-point values are the same bits on every rank.
   // send: (sum of counts); receive: the sums of this rank's part, (counts[rank]). counts: (R).
@@ -50,11 +51,11 @@ class Communicator {
   // values: (count), replaced by their sums.
   virtual void all_reduce(float* values, size_t count) = 0;
   virtual void all_reduce(double* values, size_t count) = 0;
-  // data: (bytes), of rank `root` for all.
+  // data: (bytes); all ranks receive rank `root`'s.
   virtual void broadcast(std::byte* data, size_t bytes, int root) = 0;
   virtual void barrier() = 0;
 
-  // Reports to all ranks that this one cannot go on. From any thread; the first message stays. No
+  // Reports to all ranks that this rank failed. From any thread; the first message stays. Does not
   // throw.
   virtual void fail(Code code, const std::string& message) = 0;
 

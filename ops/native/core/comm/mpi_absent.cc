@@ -1,4 +1,4 @@
-// In place of comm/mpi_communicator.cc where there is no mpi.h.
+// Replaces comm/mpi_communicator.cc where there is no mpi.h.
 #include "core/comm/mpi_communicator.h"
 
 namespace hotrow {

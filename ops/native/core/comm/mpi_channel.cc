@@ -13,9 +13,9 @@ using Clock = std::chrono::steady_clock;
 constexpr int kFailure = 1;  // a code, then the message
 constexpr int kWaits = 2;    // a number and a kind, then what it is for
 
-// Short enough to leave at once, without the receiver.
+// Short enough to be sent eagerly, before the receiver posts a receive.
 constexpr size_t kLongestText = 2000;
-// What a message may take to leave for other machines.
+// How long sending a message to other machines may take.
 constexpr std::chrono::seconds kToLeave{1};
 
 template <typename Value>
@@ -46,7 +46,7 @@ MpiChannel::~MpiChannel() {
       mpi_.comm_free(&comm_);
     }
   } catch (const std::exception&) {
-    // Nobody is left to receive it.
+    // No rank is left to receive a message.
   }
   // MPI may read them until the process ends.
   for (auto& sent : sent_) sent.release();
@@ -56,7 +56,8 @@ void MpiChannel::fail(Code code, const std::string& message) {
   std::lock_guard lock(mutex_);
   if (failed_) return;
   try {
-    // Another one may have failed before. The first look may only bring in what the second finds.
+    // Another rank may have failed before. The first probe may only make progress; the second then
+    // finds the message.
     int from, tag;
     std::string first;
     for (int looks = 0; looks < 3; ++looks) {
@@ -65,7 +66,7 @@ void MpiChannel::fail(Code code, const std::string& message) {
       return;
     }
   } catch (const Error&) {
-    // So it is this one.
+    // No failure can be received, so this rank's failure is the first.
   }
   code_ = code == Code::kOk ? Code::kInternal : code;
   message_ = of_rank(rank_, message).substr(0, kLongestText);
@@ -79,7 +80,7 @@ void MpiChannel::fail(Code code, const std::string& message) {
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
   } catch (const std::exception&) {
-    // They will find that this rank does not come.
+    // The other ranks find out when this rank does not come.
   }
   failed_.store(true, std::memory_order_release);
 }

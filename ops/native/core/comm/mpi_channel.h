@@ -1,4 +1,4 @@
-// Beside the collectives of MPI: what ranks report when something takes long or fails.
+// Messages beside the collectives of MPI: ranks report slow collectives and failures.
 #pragma once
 
 #include <atomic>
@@ -13,17 +13,17 @@
 
 namespace hotrow {
 
-// Safe for several threads. Whoever reads does so between looks at a collective of its own, so
-// nothing here waits for others, except that `fail` gives its message a second to leave.
+// Safe for several threads. Threads call it while they poll a collective, so nothing here waits for
+// other ranks, except that `fail` waits up to a second for its message to be sent.
 class MpiChannel {
  public:
-  // comm: its own; freed unless something failed.
+  // comm: a communicator of its own; freed unless a rank failed.
   MpiChannel(const MpiLibrary& mpi, MPI_Comm comm);
   ~MpiChannel();
   MpiChannel(const MpiChannel&) = delete;
 
-  // Throws what was reported by `fail`, here or on another rank. After that nobody here may call
-  // MPI.
+  // Throws the failure that `fail` reported, here or on another rank. After that no thread of this
+  // process may call MPI.
   void check() {
     if (failed_.load(std::memory_order_acquire)) throw_failure();
   }
@@ -32,10 +32,10 @@ class MpiChannel {
 
   // Announces that this rank waits in its collective `number`.
   void announce(uint64_t number, const RankCall& call);
-  // Receives what others sent. Throws as `check` does.
+  // Receives messages of other ranks. Throws as `check` does.
   void look();
-  // The last collective in which a rank said that it waits; number 0: none. Of the thread that
-  // looks.
+  // The last collective in which a rank announced that it waits; number 0: none. For the thread
+  // that calls `look`.
   struct Waiting {
     uint64_t number = 0;
     RankCall call;
@@ -49,7 +49,7 @@ class MpiChannel {
   };
   void send_to_others(int tag, const std::string& bytes);
   bool all_left();
-  // Receives a message of a tag, if one is there; with the lock.
+  // Receives a message of a tag, if there is one. The caller holds the lock.
   bool receive(int tag, int* from, int* found_tag, std::string* bytes);
   [[noreturn]] void throw_failure();
   void take_failure(const std::string& bytes);

@@ -17,15 +17,15 @@ namespace {
 
 using Seconds = std::chrono::duration<double>;
 
-// A rank that waits so long announces in which collective: a quarter of the timeout, or less.
+// A rank that waits this long announces its collective: a quarter of the timeout, or less.
 constexpr double kPatienceSeconds = 2;
-// Sums of so few bytes are exchanged once, and taken everywhere.
+// Values of at most this many bytes are exchanged once, and every rank sums all of them.
 constexpr size_t kSmallSumBytes = 4096;
 
 // Once a rank failed, MPI may write into memory that is free, if it is called again.
 std::atomic<bool> over{false};
 
-// Communicators of MPI's of one's own, of all processes.
+// MPI communicators for this core alone, with all processes.
 std::vector<MPI_Comm> own_worlds(const MpiLibrary& mpi, size_t count, double timeout_seconds) {
   std::vector<MPI_Comm> comms(count);
   std::vector<MPI_Request> requests(count);
@@ -93,8 +93,8 @@ class MpiCommunicator final : public Communicator {
     exchange(CollectiveKind::kAllToAll, send, to, starts(to), receive, from);
   }
 
-  // To each its copy: a collective of MPI's for it would pass on in several rounds, between which
-  // ranks sleep.
+  // Sends a copy to each rank: MPI's own collective would forward data in several rounds, between
+  // which ranks sleep.
   void all_gather(const std::byte* send, std::byte* receive, const size_t* bytes) override {
     gather(CollectiveKind::kAllGather, send, receive, bytes);
   }
@@ -145,7 +145,7 @@ class MpiCommunicator final : public Communicator {
     ++number_;
   }
 
-  // Throws after it reported to the others.
+  // Reports the failure to the other ranks, then throws.
   void check(int code, const char* what) {
     try {
       mpi_->check(code, what);
@@ -155,14 +155,14 @@ class MpiCommunicator final : public Communicator {
     }
   }
 
-  // to: (R) bytes for each rank, of `send` from to_begin[r] on; from: (R), one after the other.
+  // to: (R) bytes for each rank, at to_begin[r] in `send`; from: (R), one after the other.
   void exchange(CollectiveKind kind, const std::byte* send, std::vector<MPI_Count>& to,
                 const std::vector<MPI_Aint>& to_begin, std::byte* receive,
                 std::vector<MPI_Count>& from) {
     start(kind);
     const std::vector<MPI_Aint> from_begin = starts(from);
     MPI_Request request;
-    // What stays here needs no MPI.
+    // A rank's data for itself need no MPI.
     const size_t me = static_cast<size_t>(rank());
     const size_t own = static_cast<size_t>(std::min(to[me], from[me]));
     if (own > 0) std::memcpy(receive + from_begin[me], send + to_begin[me], own);
@@ -179,7 +179,7 @@ class MpiCommunicator final : public Communicator {
     exchange(kind, send, to, std::vector<MPI_Aint>(n, 0), receive, from);
   }
 
-  // sums: (counts[rank]), each by its owner in the order of the ranks: MPI's own sums promise no
+  // sums: (counts[rank]). Each owner adds in the order of the ranks: MPI's own sums guarantee no
   // order.
   template <typename Value>
   void scatter_sums(CollectiveKind kind, const Value* send, const size_t* counts, Value* sums) {
@@ -222,7 +222,7 @@ class MpiCommunicator final : public Communicator {
   static const std::byte* bytes_of(const Value* values) {
     return reinterpret_cast<const std::byte*>(values);
   }
-  // For what the ranks sent; of the next call when this one ends.
+  // Memory for what the ranks sent; the next call reuses it.
   template <typename Value>
   Value* room(size_t count) {
     const size_t doubles = (count * sizeof(Value) + sizeof(double) - 1) / sizeof(double);
@@ -236,7 +236,7 @@ class MpiCommunicator final : public Communicator {
       int done = 0;
       check(mpi_->test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
       if (done) {
-        // What came from a rank that failed meanwhile may not be what it sent.
+        // Data from a rank that failed meanwhile may be damaged.
         channel_.look();
         return;
       }
@@ -255,7 +255,7 @@ class MpiCommunicator final : public Communicator {
     }
   }
 
-  // Whether one of them waits in this collective. Fails where it is another one.
+  // Whether another rank waits in this collective. Fails when that rank is in a different one.
   bool compare_with_others() {
     bool waits = false;
     for (int r = 0; r < size(); ++r) {
@@ -278,8 +278,8 @@ class MpiCommunicator final : public Communicator {
 
   const std::unique_ptr<MpiLibrary> mpi_;
   const double seconds_, patience_;
-  // Of each kind its own, so that ranks in different kinds do not take each other's bytes; that of
-  // no kind is the channel's.
+  // One for each kind, so that ranks in different kinds do not receive each other's bytes. The
+  // channel uses the one of no kind.
   std::vector<MPI_Comm> comms_;
   MpiChannel channel_;
   MPI_Comm comm_ = MPI_COMM_NULL;  // of the call

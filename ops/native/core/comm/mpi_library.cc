@@ -10,11 +10,11 @@
 namespace hotrow {
 namespace {
 
-// Of MPICH and of what has its binary interface: Intel MPI, MVAPICH, Cray MPICH.
+// MPICH, and libraries with its binary interface: Intel MPI, MVAPICH, Cray MPICH.
 constexpr const char* kOwnName = "libmpi.so.12";
 
 void* open_library(const std::string& path) {
-  // The one that is in use: another copy would be another MPI.
+  // Use the loaded library: another copy would be another MPI.
   if (void* library = ::dlopen(kOwnName, RTLD_NOW | RTLD_NOLOAD)) return library;
   if (void* library = ::dlopen(path.c_str(), RTLD_NOW)) return library;
   fail(Code::kFailedPrecondition, "no MPI of MPICH's binary interface here (%s): pip install mpich",
@@ -79,7 +79,7 @@ void MpiLibrary::remove_shared_memory_names() const {
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {
     const size_t path = line.find("/dev/shm/mpich_shm_");
-    // Of several processes one removes it, and the others find none.
+    // One of several processes removes the file; the others find none.
     if (path != std::string::npos) ::unlink(line.c_str() + path);
   }
 }

@@ -11,8 +11,8 @@
 
 namespace hotrow {
 
-// Fails with FailedPrecondition where MPI is not initialised in this library, or not for several
-// threads, and with Unimplemented where it is older than MPI 4.
+// Fails with FailedPrecondition when MPI is not initialised in this library, or not for several
+// threads, and with Unimplemented when it is older than MPI 4.
 struct MpiLibrary {
   // path: of the library when none is loaded under its own name.
   explicit MpiLibrary(const std::string& path);
@@ -21,7 +21,8 @@ struct MpiLibrary {
   void check(int code, const char* what) const;
   bool is_finalized() const;
   // Removes the names of the memory that MPICH shares among the processes of a machine, once all
-  // have it. It would do so when it is finalised, which a process that fails, or is killed, is not.
+  // have it. MPICH removes them when it is finalised, which a process that fails or is killed does
+  // not do.
   void remove_shared_memory_names() const;
 
   decltype(&MPI_Initialized) initialized;

@@ -13,7 +13,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Memory of sums that ended, for the next step's: a fresh page costs more than a sum of it.
+// Memory of finished sums that the next step reuses: a fresh page costs more than summing it.
 constexpr size_t kSpare = 64;
 
 struct Sum {
@@ -35,7 +35,7 @@ Sums& sums() {
   return *all;
 }
 
-// (count); comes back when nobody holds it.
+// (count); returned for reuse when no reference is left.
 std::shared_ptr<std::vector<float>> take_values(size_t count) {
   std::unique_ptr<std::vector<float>> values;
   {
@@ -65,14 +65,16 @@ void reduce(Communicator& ranks, const std::weak_ptr<Collectives>& counted,
   ranks.all_reduce(values.data(), values.size());
   const auto took =
       std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin).count();
-  // What a ring, or an exchange of slices, sends: all but one's own slice, as values and as sums.
+  // The bytes that a ring, or an exchange of slices, sends: all but the rank's own slice, as values
+  // and as sums.
   const uint64_t n = static_cast<uint64_t>(ranks.size());
   const uint64_t bytes = 2 * values.size() * sizeof(float) * (n - 1) / n;
   if (const auto all = counted.lock())
     all->count("dense", bytes, bytes, static_cast<uint64_t>(took));
 }
 
-// Those that nobody will finish, whose ranks are gone; their memory goes without the lock.
+// Takes the sums whose ranks are gone, which will not be finished; their memory is freed outside
+// the lock.
 std::vector<Sum> take_ended() {
   std::vector<Sum> ended;
   std::lock_guard lock(sums().mutex);

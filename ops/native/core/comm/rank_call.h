@@ -1,4 +1,4 @@
-// What a rank is in while it waits for others, and what is said when they do not come.
+// The collective in which a rank waits for other ranks, and the messages when they do not come.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ struct RankCall {
   std::string text() const;
 };
 
-// Messages of the rank that found it; Communicator::fail puts "rank 0: " before them.
+// Messages of the rank that detects the problem; Communicator::fail puts "rank 0: " before them.
 std::string late_text(const RankCall& call, double seconds, const std::vector<int>& late);
 std::string ended_text(const RankCall& call, int rank);
 std::string mismatch_text(const RankCall& own, int rank, const RankCall& theirs);

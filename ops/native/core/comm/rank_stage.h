@@ -1,4 +1,4 @@
-// What is counted of the stages of dispatch (Collectives::count).
+// The counts of the stages of dispatch (Collectives::count).
 #pragma once
 
 #include <chrono>
@@ -9,7 +9,7 @@
 
 namespace hotrow {
 
-// Counts the time until it goes as a call of a stage.
+// Counts the time from construction to destruction as a call of a stage.
 class RankStage {
  public:
   RankStage(Collectives& ranks, const char* name)

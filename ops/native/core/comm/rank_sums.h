@@ -1,4 +1,4 @@
-// Sums over ranks in the order of the ranks: the same bits wherever they are taken.
+// Sums over ranks in the order of the ranks: the same bits on every rank.
 #pragma once
 
 #include <algorithm>
@@ -6,8 +6,8 @@
 
 namespace hotrow {
 
-// sum[i] = part(0)[i] + part(1)[i] + ..., left to right. part(r): (count) of rank r; sum: (count),
-// no part of which is one of them.
+// sum[i] = part(0)[i] + part(1)[i] + ..., left to right. part(r): (count) of rank r; sum: (count);
+// it must not overlap a part.
 template <typename Value, typename Part>
 void sum_in_rank_order(Value* sum, size_t count, int ranks, Part&& part) {
   const Value* first = part(0);

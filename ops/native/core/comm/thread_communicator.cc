@@ -15,10 +15,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Longer than anybody waits; clocks overflow soon after.
+// Longer than any caller waits; clocks overflow soon after.
 constexpr double kLongestSeconds = 1e9;
 
-// What a rank shows the others: its call, and its memory until all have left.
+// What a rank shows the other ranks: its call, and its memory until all have left.
 struct Shown {
   RankCall call;
   const std::byte* send = nullptr;
@@ -29,8 +29,8 @@ struct Shown {
   const std::byte* sums = nullptr;  // of this rank's slice
 };
 
-// Ranks meet twice in a call: before the first meeting each shows its memory, and until the second
-// it stays there. The second, of ranks that all came to the first, cannot fail.
+// Ranks meet twice in a call. Each shows its memory before the first meeting, and keeps it until
+// the second. The second meeting cannot fail, since all ranks came to the first.
 class Group {
  public:
   Group(int size, double timeout_seconds)
@@ -54,7 +54,7 @@ class Group {
     throw_if_failed();
     const uint64_t mine = arrive(rank);
     const auto until = deadline();
-    // The last to come notifies the others, so all come or none.
+    // The last rank to come notifies the others, so either all come or none.
     while (!all_came(mine) && !failed()) {
       if (const int gone = who_ended(mine); gone >= 0) {
         set_failure(rank, Code::kAborted, ended_text(shown(rank).call, gone));
@@ -97,7 +97,7 @@ class Group {
     return Clock::now() +
            std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds_));
   }
-  // Whether it is too late.
+  // Whether `until` has passed.
   bool wait(std::unique_lock<std::mutex>& lock, Clock::time_point until) {
     if (until == Clock::time_point::max()) {
       changed_.wait(lock);
@@ -212,7 +212,7 @@ class ThreadCommunicator final : public Communicator {
     return to + bytes;
   }
 
-  // Nobody looks at it before the first meeting, nor after the last one of the call before.
+  // No rank reads it before the first meeting, nor after the last meeting of the previous call.
   Shown& show(CollectiveKind kind) {
     Shown& mine = group_->shown(rank());
     mine = Shown();
@@ -258,8 +258,8 @@ class ThreadCommunicator final : public Communicator {
     });
   }
 
-  // What does not fit together, the same question on all ranks: "" or why. Sizes are looked at when
-  // all are in the same call: those of other calls are not there.
+  // How the ranks' calls disagree, or ""; the same on all ranks. Sizes are compared only when all
+  // are in the same call: other calls do not have them.
   std::string disagreement() const {
     const Shown& mine = group_->shown(rank());
     const Shown& first = group_->shown(0);

@@ -8,8 +8,8 @@
 
 namespace hotrow {
 
-// The communicators of ranks 0 to count - 1 of one group. A rank whose communicator is gone has
-// ended. Fails with InvalidArgument.
+// The communicators of ranks 0 to count - 1 of one group. Destroying its communicator ends a rank.
+// Fails with InvalidArgument.
 std::vector<std::unique_ptr<Communicator>> thread_communicators(int count, double timeout_seconds);
 
 }  // namespace hotrow

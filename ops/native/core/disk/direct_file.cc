@@ -42,7 +42,7 @@ Code code_of(int error) {
 
 int open_unnamed(const std::string& directory, int flags) {
   const int file = ::open(directory.c_str(), O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC | flags, 0600);
-  // What a file system or kernel says that knows no files without a name.
+  // The errors of a file system or kernel without support for unnamed files.
   if (file >= 0 || (errno != EOPNOTSUPP && errno != EISDIR)) return file;
   std::string name = directory + "/hotrow-lines-XXXXXX";
   const int named = ::mkostemp(name.data(), O_CLOEXEC | flags);
@@ -109,7 +109,7 @@ void DirectFile::write(uint64_t offset, const std::byte* data, size_t bytes) {
     if (n >= 0) {
       const size_t before = written;
       written += static_cast<size_t>(n);
-      // Direct writes go on where a page begins.
+      // Direct writes continue at the start of a page.
       if (direct_ && written < bytes) written = written / kPage * kPage;
       if (written == before) error = ENOSPC;
     }
@@ -157,7 +157,7 @@ ReadQueue::ReadQueue(const DirectFile& file, size_t depth, bool asynchronous)
     : file_(&file), slots_(depth), events_(depth) {
   added_.reserve(depth);
   done_.reserve(depth);
-  // Buffered files are read when they are submitted, so that AIO gains nothing.
+  // Reads of buffered files run at submission, so AIO gains nothing.
   if (!asynchronous || !file.direct()) return;
   if (::syscall(SYS_io_setup, depth, &context_) != 0) context_ = 0;
 }

@@ -1,4 +1,4 @@
-// Scratch space on a disk, past the page cache: a file without a name, and many reads in flight.
+// Scratch space on a disk that bypasses the page cache: an unnamed file, and many reads in flight.
 #pragma once
 
 #include <linux/aio_abi.h>
@@ -10,21 +10,20 @@
 
 namespace hotrow {
 
-// Vanishes when it is closed, also by a crash. Safe from several threads.
+// The file vanishes when it is closed, also by a crash. Safe from several threads.
 class DirectFile {
  public:
-  // What offsets, sizes and addresses of memory may always be multiples of.
+  // Multiples of this are always valid offsets, sizes and addresses.
   static constexpr size_t kPage = 4096;
 
-  // directory: where the file is made. direct: past the page cache (O_DIRECT), where the file
-  // system can; else through it. Fails with NotFound, PermissionDenied, ResourceExhausted or
-  // Unavailable.
+  // directory: where the file is created. direct: bypasses the page cache (O_DIRECT) if the file
+  // system supports it. Fails with NotFound, PermissionDenied, ResourceExhausted or Unavailable.
   explicit DirectFile(std::string directory, bool direct = true);
   ~DirectFile();
   DirectFile(const DirectFile&) = delete;
 
   bool direct() const { return direct_; }
-  // What offsets, sizes and addresses must be multiples of; at most kPage.
+  // Offsets, sizes and addresses must be multiples of this; at most kPage.
   size_t alignment() const { return alignment_; }
   int descriptor() const { return descriptor_; }
 
@@ -35,7 +34,8 @@ class DirectFile {
   void read(uint64_t offset, std::byte* data, size_t bytes) const;
   // Makes the file empty.
   void clear();
-  // Throws what a read that gave `result` (bytes, or an errno below 0) instead of `bytes` means.
+  // Throws the error of a read that returned `result` (bytes, or an errno below 0) instead of
+  // `bytes`.
   [[noreturn]] void fail_read(uint64_t offset, size_t bytes, int64_t result) const;
 
  private:
@@ -49,9 +49,9 @@ class DirectFile {
   size_t alignment_ = 1;
 };
 
-// Reads of one thread at a file, many in flight at once: Linux AIO, by its system calls, because
-// glibc's is made of threads, and containers forbid io_uring. Where the kernel has none, reads are
-// done one after the other.
+// One thread's reads of a file, many in flight at once. It uses Linux AIO through system calls:
+// glibc's AIO uses threads, and containers forbid io_uring. Without AIO in the kernel, reads run
+// one after the other.
 class ReadQueue {
  public:
   // depth: reads at most in flight. asynchronous: false never uses AIO.
@@ -63,11 +63,11 @@ class ReadQueue {
     size_t slot;
     int64_t result;  // bytes read, or an errno below 0
   };
-  // A read of the slot, a number below depth that has none yet; it starts with the next `wait`.
-  // data: (bytes) out. Everything a multiple of the file's alignment.
+  // Adds a read in a slot, a number below depth without a read; it starts with the next `wait`.
+  // data: (bytes) out. All arguments are multiples of the file's alignment.
   void add(size_t slot, uint64_t offset, std::byte* data, size_t bytes);
-  // Waits until `at_least` of the reads are done, or all of them. Returns those done; the list is
-  // good until the next call.
+  // Waits until `at_least` of the reads are done, or all of them. Returns the finished reads; the
+  // list is valid until the next call.
   const std::vector<Done>& wait(size_t at_least);
   // Reads that were added and not yet returned by `wait`.
   size_t pending() const { return pending_; }
@@ -79,7 +79,7 @@ class ReadQueue {
   const DirectFile* file_;
   aio_context_t context_ = 0;  // 0: no AIO
   size_t pending_ = 0;
-  size_t submitted_ = 0;  // those that the kernel has
+  size_t submitted_ = 0;  // reads submitted to the kernel
   std::vector<iocb> slots_;
   std::vector<iocb*> added_;
   std::vector<io_event> events_;

@@ -11,13 +11,13 @@ namespace hotrow {
 namespace {
 
 constexpr uint32_t kLeastLines = 8;  // of a segment
-// Free segments that are looked at for one that nobody reads.
+// How many free segments are checked for one without readers.
 constexpr size_t kSegmentTries = 16;
-// Segments that writers leave to the cleaner, when the file holds as many lines as it may.
+// Segments that writers leave to the cleaner when the file holds as many lines as it may.
 constexpr uint32_t kReserve = 2;
-// Bytes used for each byte of lines. Above the first, a segment that is written pays for cleaning:
-// for as much as it takes itself at kEvenRatio, where the file stops to grow. At the last, writers
-// wait. Higher numbers take more disk, lower ones copy lines more often.
+// Bytes used for each byte of lines. Above kCleanRatio, each written segment pays for cleaning; at
+// kEvenRatio it pays for as much as it takes, and the file stops growing. At kWaitRatio, writers
+// wait. Higher numbers take more disk, lower numbers copy lines more often.
 constexpr double kCleanRatio = 1.35, kEvenRatio = 1.55, kWaitRatio = 1.8;
 constexpr uint64_t kMostSegments = 64;  // paid for and not yet cleaned
 
@@ -69,7 +69,7 @@ void LineLog::stop(std::thread& thread) {
 // --- lines ---------------------------------------------------------------------------------------
 
 void LineLog::write(uint32_t partition, uint32_t place, const std::byte* line) {
-  // Fetches what the lock's holder would wait for.
+  // Prefetches memory before the lock is taken.
   if (auto* entry = map_[partition].find(place)) __builtin_prefetch(entry, 1);
   std::unique_lock lock(mutex_);
   throw_background_error();
@@ -110,7 +110,7 @@ void LineLog::append(Stream& stream, std::atomic<uint32_t>& entry, Owner owner,
   }
 }
 
-// A line is garbage from now on.
+// Marks a line as garbage.
 void LineLog::let_go(Location location) {
   const uint32_t number = segment_of(location);
   Segment& segment = segments_[number];
@@ -127,14 +127,15 @@ void LineLog::make_free(uint32_t number) {
   (holds_ > 0 ? held_ : free_).push_back(number);
 }
 
-// reserve: segments to leave to others.
+// reserve: segments to leave to other threads.
 bool LineLog::may_take_segment(uint32_t reserve) const {
   return free_.size() > reserve ||
          (uint64_t{segment_count_} + 1 + reserve) * segment_lines_ <= options_.line_limit;
 }
 
-// A free segment, or one at the end of the file. A free one that is read is not touched: a reader
-// pins it before it looks whether the line is still there (both sequentially consistent).
+// Takes a free segment, or a new one at the end of the file. It does not take a free segment with
+// readers: a reader pins the segment before it checks whether the line is still there (both
+// sequentially consistent).
 uint32_t LineLog::take_segment() {
   uint32_t number = kNone;
   for (size_t tries = std::min(free_.size(), kSegmentTries); tries > 0; --tries) {
@@ -163,7 +164,7 @@ void LineLog::start_segment(Stream& stream, uint32_t number, uint32_t buffer) {
   stream = {number, 0};
 }
 
-// Returns with room for a line in written_, or after another thread made and filled it.
+// Returns with room for a line in written_, or after another thread opened and filled a segment.
 void LineLog::open_segment(std::unique_lock<std::mutex>& lock) {
   stuck_ = false;
   pay_for_cleaning();
@@ -197,7 +198,7 @@ void LineLog::open_segment(std::unique_lock<std::mutex>& lock) {
   start_segment(written_, number, buffer);
 }
 
-// Bytes used for each byte of lines, but for what small tables need.
+// Bytes used for each byte of lines, without the minimum that small tables need.
 double LineLog::used_ratio() const {
   const uint64_t live = live_lines_ + uint64_t{slack_segments_} * segment_lines_;
   return static_cast<double>(uint64_t{used_segments_} * segment_lines_) / static_cast<double>(live);
@@ -208,14 +209,14 @@ bool LineLog::may_clean() const { return holds_ == 0 && !paused_; }
 // Whether the file is as large as it may be.
 bool LineLog::is_late() const { return used_ratio() > kWaitRatio || !may_take_segment(kReserve); }
 
-// Whether the cleaner goes on: only for what writers paid, so that it takes no more of the disk
-// from readers than it must.
+// Whether the cleaner continues: only for what writers paid, so that it takes no more disk
+// bandwidth from readers than it must.
 bool LineLog::should_clean() const {
   return may_clean() && (is_late() || (lines_to_free_ > 0 && used_ratio() > kCleanRatio));
 }
 
-// Whether a writer must wait for the cleaner: not while there are segments that were freed, since
-// then the file does not grow, and never for a cleaner that can do nothing.
+// Whether a writer must wait for the cleaner. It need not while there are freed segments, since
+// then the file does not grow, nor when the cleaner has nothing to do.
 bool LineLog::must_wait() const {
   return !stuck_ && may_clean() && free_.size() <= kReserve && is_late();
 }
@@ -235,7 +236,7 @@ void LineLog::throw_background_error() {
   throw error;
 }
 
-// A segment is on the disk: its buffer is another's.
+// A segment is on the disk: frees its buffer.
 void LineLog::take_written(uint32_t number) {
   Segment& segment = segments_[number];
   ++segments_written_;

@@ -1,4 +1,4 @@
-// Lines of a table's rows on disk: a log of segments, cleaned as rows are written anew.
+// The lines of a table's rows on disk: a log of segments, cleaned while rows are rewritten.
 #pragma once
 
 #include <atomic>
@@ -25,7 +25,7 @@ namespace hotrow {
 class ReadRoom;
 
 struct LineLogOptions {
-  size_t buffer_bytes = size_t{8} << 20;   // of lines that wait to be written; at least 2 segments
+  size_t buffer_bytes = size_t{8} << 20;   // for lines that wait to be written; at least 2 segments
   size_t segment_bytes = size_t{1} << 20;  // written at once; made to hold 8 lines at least
   uint32_t line_limit = 0xfffffffe;        // lines that the file may hold, old versions too
   bool direct = true;                      // past the page cache, where the file system can
@@ -33,24 +33,24 @@ struct LineLogOptions {
 };
 
 // The log of Rosenblum and Ousterhout ("The Design and Implementation of a Log-Structured File
-// System", 1992). A line is appended to a segment, a buffer in memory that is written at once when
-// it is full; the row's older version is garbage from then on. When the segments take 1.35 times
-// what the lines do, a thread begins to copy the lines of those with the fewest together, so that
-// they can be written anew, the more for each segment written the more they take; at 1.55 times it
-// keeps up with random writes, at 1.8 times writers wait for it. A segment ends with the owners of
-// its lines; memory holds 4 bytes a row, its line's number in the file.
+// System", 1992). A line is appended to a segment, a buffer in memory that is written in one piece
+// when it is full; the row's older line is then garbage. When segments take 1.35 times the bytes of
+// lines, a thread starts cleaning: it copies the lines of the emptiest segments together and frees
+// these segments. It cleans more for each written segment as the ratio grows: at 1.55 it keeps up
+// with random writes, at 1.8 writers wait for it. A segment ends with the owners of its lines.
+// Memory holds 4 bytes for each row: its line's number in the file.
 //
-// Scratch space: nothing survives the process. Safe from several threads, but nothing else may be
-// in flight during `clear`. A row that is read while it is written gives one version or the other,
-// whole. An error of a thread in the background is thrown by the next `write`; the lines of a
-// segment that could not be written stay in memory and are tried again.
+// Scratch space: nothing survives the process. Safe from several threads, but no other call may be
+// in flight during `clear`. A read during a write returns the old or the new line, never a mix. The
+// next `write` throws the error of a background thread. Lines of a segment that could not be
+// written stay in memory, and the write is retried.
 class LineLog {
  public:
   using Options = LineLogOptions;
 
-  // directory: where the file is made. line_bytes: a multiple of 4. Partitions are numbered below
-  // `partitions`. Fails with InvalidArgument, NotFound, PermissionDenied, ResourceExhausted or
-  // Unavailable.
+  // directory: where the file is created. line_bytes: a multiple of 4. Partitions are numbered
+  // below `partitions`. Fails with InvalidArgument, NotFound, PermissionDenied, ResourceExhausted
+  // or Unavailable.
   LineLog(const std::string& directory, size_t line_bytes, size_t partitions,
           const Options& options = Options());
   ~LineLog();
@@ -61,13 +61,13 @@ class LineLog {
   // --- lines ------------------------------------------------------------------------------------
   // Replaces the line of a row. It is readable when this returns. Waits while the buffers are full.
   // line: (line_bytes). Fails with ResourceExhausted when the disk is full or the file holds as
-  // many lines as it may, and as DirectFile::write; then this line was not taken, all others are
-  // still there.
+  // many lines as it may, and as DirectFile::write; then this line was not stored, and all others
+  // are still there.
   void write(uint32_t partition, uint32_t place, const std::byte* line);
   bool has(uint32_t partition, uint32_t place) const {
     return location(partition, place) != kNowhere;
   }
-  // The row has no line from now on.
+  // Removes the row's line.
   void forget(uint32_t partition, uint32_t place);
   struct Read {
     uint32_t partition;
@@ -76,11 +76,11 @@ class LineLog {
   };
   // Called with n when the first n reads of a request are complete.
   using Progress = std::function<void(size_t)>;
-  // Reads lines, many at once; returns when all are there. Those that follow each other on the
-  // disk as they do in the request are read together. Fails with NotFound for a row that has
-  // none, and as DirectFile::read; then any of the others may have been read.
+  // Reads many lines at once; returns when all are there. Lines that are adjacent on disk and in
+  // the request are read together. Fails with NotFound for a row without a line, and as
+  // DirectFile::read; then any of the other lines may have been read.
   void read(const Read* reads, size_t count, const Progress& done = nullptr) const;
-  // Forgets all lines and empties the file. Fails with FailedPrecondition while held.
+  // Removes all lines and empties the file. Fails with FailedPrecondition while held.
   void clear();
 
   // --- old versions, for snapshots --------------------------------------------------------------
@@ -88,8 +88,8 @@ class LineLog {
   using Location = uint32_t;
   static constexpr Location kNowhere = 0xffffffff;
 
-  // Until as many releases, every line that was or becomes current stays readable at its location.
-  // The file grows meanwhile, since nothing is cleaned.
+  // Until the matching `release`, every line that was or becomes current stays readable at its
+  // location. The file grows meanwhile, since nothing is cleaned.
   void hold();
   void release_hold();
   // kNowhere: the row has no line.
@@ -101,7 +101,7 @@ class LineLog {
     Location location;
     std::byte* line;  // (line_bytes) out
   };
-  // As `read`, for lines that were current at some moment of the hold.
+  // As `read`, for lines that were current at some time during the hold.
   void read_at(const ReadAt* reads, size_t count, const Progress& done = nullptr) const;
 
   // --- facts ------------------------------------------------------------------------------------
@@ -110,12 +110,12 @@ class LineLog {
     uint64_t live_bytes;        // of these
     uint64_t file_bytes;        // of all segments
     uint64_t segments;          // in the file
-    uint64_t free_segments;     // of these, those that can be written anew
+    uint64_t free_segments;     // of these, segments that can be reused
     uint64_t segments_waiting;  // to be written, in memory
     uint64_t lines_written;     // by `write`
     uint64_t lines_cleaned;     // copied by the cleaner
     uint64_t segments_cleaned;
-    uint64_t lines_owed;     // garbage that the cleaner is to free by now
+    uint64_t lines_owed;     // garbage that the cleaner should have freed by now
     uint64_t bytes_written;  // to the disk, by both
     uint64_t lines_read;     // by `read` and `read_at`
     uint64_t reads;          // of the disk for them; a cleaner's are segments_cleaned
@@ -124,17 +124,17 @@ class LineLog {
   };
   Statistics statistics() const;
   bool direct() const { return file_.direct(); }
-  // Of memory: the map, segments and buffers.
+  // Bytes of memory: the map, segments and buffers.
   size_t bytes() const;
 
  private:
   static constexpr uint32_t kNone = 0xffffffff;
   enum State : uint32_t { kFree, kInMemory, kOnDisk, kDamaged };  // damaged: never cleaned
 
-  // Written under mutex_, but for pins.
+  // Written under mutex_, except pins.
   struct Segment {
     std::atomic<uint32_t> live;  // lines that are current
-    std::atomic<uint32_t> pins;  // who reads its file; it is not written anew meanwhile
+    std::atomic<uint32_t> pins;  // readers of its file; it is not reused meanwhile
     std::atomic<uint32_t> state;
     uint32_t buffer;  // while kInMemory
   };
@@ -142,7 +142,7 @@ class LineLog {
     uint32_t partition;
     uint32_t place;
   };
-  // What lines are appended to: a segment that is not full.
+  // The segment that lines are appended to; it is not full.
   struct Stream {
     uint32_t segment = kNone;
     uint32_t filled = 0;  // lines
@@ -159,7 +159,7 @@ class LineLog {
     return segment + segment_lines_ * line_bytes_ + i * sizeof(Owner);
   }
 
-  // All of these in mutex_.
+  // The caller holds mutex_ for all of these.
   void append(Stream& stream, std::atomic<uint32_t>& entry, Owner owner, const std::byte* line);
   void let_go(Location location);
   void make_free(uint32_t segment);
@@ -178,7 +178,7 @@ class LineLog {
   void start_cleaned();
   void write_cleaned(std::unique_lock<std::mutex>& lock);  // opens it meanwhile
 
-  // Without it.
+  // The caller does not hold it.
   void stop(std::thread& thread);
   void run_writer();
   void run_cleaner();
@@ -212,13 +212,13 @@ class LineLog {
   SlabMemory memory_;               // of both
   uint32_t segment_count_ = 0;
   uint32_t used_segments_ = 0;  // not free
-  std::deque<uint32_t> free_;   // can be written anew, once nobody reads them
-  std::deque<uint32_t> held_;   // can be, once nothing is held
+  std::deque<uint32_t> free_;   // can be reused, once they have no readers
+  std::deque<uint32_t> held_;   // can be reused, once nothing is held
   uint64_t live_lines_ = 0;
   uint64_t lines_to_free_ = 0;  // by the cleaner, as writers go on
   size_t holds_ = 0;
 
-  // Buffers are numbered: those of writers, made when they are needed, then the cleaner's.
+  // Buffers are numbered: the writers', allocated when they are needed, then the cleaner's.
   std::vector<AnonymousArray<std::byte>> buffers_;
   std::vector<uint32_t> free_buffers_;
   Stream written_, cleaned_;
@@ -227,7 +227,7 @@ class LineLog {
 
   std::optional<Error> error_;  // of a thread in the background
   bool retry_ = true;           // the writing thread may try
-  bool stuck_ = false;          // the cleaner found nothing to do; until a segment is opened
+  bool stuck_ = false;          // the cleaner found no work; reset when a segment is opened
   bool paused_ = false;         // by clear
   bool stopping_ = false;
   bool writing_ = false, cleaning_ = false;

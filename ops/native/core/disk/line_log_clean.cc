@@ -1,4 +1,4 @@
-// Cleaning of a log of lines: what is current in the emptiest segments is appended to others.
+// Cleaning of a log of lines: appends the current lines of the emptiest segments to other segments.
 #include <algorithm>
 #include <cstring>
 #include <queue>
@@ -9,7 +9,7 @@
 namespace hotrow {
 namespace {
 
-constexpr size_t kSegmentsFound = 16;  // segments found by one look at all
+constexpr size_t kSegmentsFound = 16;  // segments found by one scan of all
 constexpr uint32_t kPiece = 32;        // lines moved in one lock
 
 }  // namespace
@@ -39,7 +39,7 @@ void LineLog::run_cleaner() {
   }
 }
 
-// Returns whether there was something to do.
+// Returns whether there was work.
 bool LineLog::clean_some() {
   {
     // A segment whose writing failed.
@@ -58,7 +58,8 @@ bool LineLog::clean_some() {
   return !victims.empty();
 }
 
-// The segments on disk with the fewest lines, those first. Without a lock: a look at all of them.
+// The segments on disk with the fewest lines, in ascending order. Scans all segments without a
+// lock.
 std::vector<uint32_t> LineLog::emptiest_segments() const {
   uint32_t count;
   {
@@ -90,7 +91,7 @@ void LineLog::clean_segment(uint32_t number) {
     if (victim_.size() == 0) victim_ = AnonymousArray<std::byte>(segment_bytes_);
     const uint32_t lines = segment.live.load(std::memory_order_relaxed);
     lines_to_free_ -= std::min<uint64_t>(lines_to_free_, segment_lines_ - lines);
-    // What was copied from here must not be taken for what is written here next.
+    // Readers must not mistake the next lines written here for the lines that were copied away.
     segment.pins.fetch_add(1);
   }
   std::optional<Error> unreadable, error;
@@ -111,14 +112,14 @@ void LineLog::clean_segment(uint32_t number) {
   if (error) throw *error;
   ++segments_cleaned_;
   if (segment.state.load(std::memory_order_relaxed) == kFree) return;
-  // It would be the emptiest for ever.
+  // Else it would stay the emptiest for ever.
   segment.state.store(kDamaged, std::memory_order_relaxed);
   if (unreadable) throw *unreadable;
   fail(Code::kDataLoss, "the owners of %u lines of segment %u in %s are damaged",
        segment.live.load(std::memory_order_relaxed), number, directory_.c_str());
 }
 
-// Appends those of the victim's lines [first, last) that are current.
+// Appends the current ones of the victim's lines [first, last).
 void LineLog::move_lines(uint32_t number, uint32_t first, uint32_t last) {
   struct Candidate {
     std::atomic<uint32_t>* entry;

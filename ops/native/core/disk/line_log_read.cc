@@ -1,4 +1,4 @@
-// Reads of a log of lines: where they lie, and many in flight at once.
+// Reads of a log of lines: finds the lines, and keeps many reads in flight.
 #include <algorithm>
 #include <cstring>
 #include <exception>
@@ -9,13 +9,14 @@
 namespace hotrow {
 namespace {
 
-// Bytes between two lines that are read and thrown away rather than read twice: a disk of 2 GB/s
-// and 90,000 reads a second moves 22 KB in the time of a read.
+// A gap of at most this many bytes between two lines is read and dropped rather than split into two
+// reads: a disk of 2 GB/s and 90,000 reads a second moves 22 KB in the time of a read.
 constexpr uint64_t kGapBytes = 8 << 10;
 
 }  // namespace
 
-// One request. A line's segment is pinned from when its location is known until it is copied.
+// One request. A line's segment is pinned from the time when its location is known until it is
+// copied.
 template <typename Entry>
 class LineLog::Reading {
  public:
@@ -53,7 +54,7 @@ class LineLog::Reading {
     }
   }
 
-  // Collects lines that lie together on the disk in span_; copies those that lie in memory.
+  // Collects lines that are close on disk in span_; copies lines that are in memory.
   void gather() {
     const uint64_t unit = log_.file_.alignment();
     while (next_ < count_ && next_ - complete_ < ReadRoom::kLines) {
@@ -96,7 +97,7 @@ class LineLog::Reading {
     if (problem) std::rethrow_exception(problem);
   }
 
-  // data: (span.bytes), or null when there is nothing to copy. The lines' segments are free again.
+  // data: (span.bytes), or null when there is nothing to copy. Unpins the lines' segments.
   void copy(const ReadSpan& span, const std::byte* data) {
     for (size_t i = span.first; i < span.last; ++i) {
       const Location location = room_->location(i);
@@ -115,7 +116,7 @@ class LineLog::Reading {
     if (done_ && complete_ > before) done_(complete_);
   }
 
-  // Waits for what is in flight, and unpins everything.
+  // Waits for reads in flight, and unpins all segments.
   void give_up() {
     if (carried_ != kNowhere) log_.unpin(carried_);
     copy(span_, nullptr);
@@ -135,7 +136,7 @@ class LineLog::Reading {
   ReadSpan span_;                // collected, not started
   Location carried_ = kNowhere;  // of reads_[next_], when it did not fit the span
   size_t next_ = 0;              // the first that no span has
-  size_t complete_ = 0;          // of the first so many
+  size_t complete_ = 0;          // how many of the first reads are complete
   uint64_t read_count_ = 0, read_bytes_ = 0;
 };
 
@@ -147,7 +148,8 @@ void LineLog::read_at(const ReadAt* reads, size_t count, const Progress& done) c
   Reading<ReadAt>(*this, reads, count, done).run();
 }
 
-// Where a line is on the disk, its segment pinned; or copies it from memory: kNowhere.
+// The line's location on disk, with its segment pinned; or copies it from memory and returns
+// kNowhere.
 LineLog::Location LineLog::resolve(const Read& read) const {
   while (true) {
     const Location found = location(read.partition, read.place);
@@ -156,7 +158,7 @@ LineLog::Location LineLog::resolve(const Read& read) const {
            read.partition);
     }
     segments_[segment_of(found)].pins.fetch_add(1);
-    // The cleaner may have moved the line before the pin was seen.
+    // The cleaner may have moved the line before the pin was visible.
     if (location(read.partition, read.place) == found) {
       if (!copy_from_memory(found, read.line)) return found;
       unpin(found);

@@ -5,7 +5,7 @@
 namespace hotrow {
 namespace {
 
-// The stretch of whole pages around a line of this size.
+// The bytes of the whole pages around a line of this size.
 size_t small_bytes(size_t line_bytes, size_t alignment) {
   const size_t most = line_bytes + 2 * alignment;
   return (most + DirectFile::kPage - 1) / DirectFile::kPage * DirectFile::kPage;

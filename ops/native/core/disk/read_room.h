@@ -1,4 +1,4 @@
-// Room for the reads of one request: buffers, and a queue of those in flight.
+// Buffers for the reads of one request, and a queue of reads in flight.
 #pragma once
 
 #include <array>
@@ -11,14 +11,14 @@
 
 namespace hotrow {
 
-// A stretch of a file that holds lines [first, last) of a request, or some of them.
+// A range of a file that holds lines [first, last) of a request, or some of them.
 struct ReadSpan {
   uint64_t offset = 0;
   size_t bytes = 0;  // 0: nothing
   size_t first = 0, last = 0;
 };
 
-// 64 small buffers, for stretches around a single line, and 8 large ones.
+// 64 small buffers, for ranges around a single line, and 8 large ones.
 class ReadRoom {
  public:
   static constexpr size_t kSmallCount = 64, kLargeCount = 8;
@@ -36,11 +36,11 @@ class ReadRoom {
   size_t pending() const { return queue_.pending(); }
   const ReadSpan& span(size_t slot) const { return spans_[slot]; }
   const std::byte* data(size_t slot) const { return memory_.data() + offset(slot); }
-  // Gives the buffer of a read back that is done.
+  // Frees the buffer of a finished read.
   void finish(size_t slot);
   // The first line of a read that was started and not finished, or `none`.
   size_t oldest(size_t none) const;
-  // Where the i-th line of the request lies; a ring.
+  // The location of the request's i-th line; a ring.
   uint32_t& location(size_t i) { return locations_[i % kLines]; }
   size_t bytes() const { return memory_.bytes() + kLines * sizeof(uint32_t); }
 
@@ -55,7 +55,7 @@ class ReadRoom {
   std::array<ReadSpan, kSlots> spans_;
   std::vector<size_t> free_small_, free_large_;
   std::vector<uint32_t> locations_;
-  ReadQueue queue_;  // last: it ends its reads before their buffers go
+  ReadQueue queue_;  // last: it ends its reads before their buffers are freed
 };
 
 }  // namespace hotrow

@@ -1,4 +1,4 @@
-// A feature of a fused call: its keys and how they make samples.
+// A feature of a fused call: its keys and how they form samples.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,8 @@ struct Feature {
   const char* name = "";  // for messages
   const int64_t* keys = nullptr;
   Segments segments;
-  // (N) how many lookups each key stands for: keys that another rank made distinct. Null: one each.
+  // (N) how many lookups each key stands for, when another rank made the keys distinct. Null: one
+  // each.
   const uint32_t* counts = nullptr;
 };
 

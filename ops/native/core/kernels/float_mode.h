@@ -1,4 +1,4 @@
-// Arithmetic as IEEE says, whoever calls: TensorFlow's threads flush denormals to zero, and rows
+// IEEE arithmetic in every calling thread: TensorFlow's threads flush denormals to zero, and rows
 // must not depend on the thread that updates them.
 #pragma once
 
@@ -11,7 +11,8 @@
 namespace hotrow {
 namespace {
 
-// While it lives: round to nearest even, denormals kept. Elsewhere than on x86-64: the caller's.
+// During its lifetime: round to nearest even, denormals kept. On CPUs other than x86-64 the
+// caller's mode stays.
 class IeeeFloatMode {
  public:
 #if defined(__x86_64__)
@@ -27,7 +28,7 @@ class IeeeFloatMode {
 #if defined(__x86_64__)
   static constexpr uint32_t kIeee = 0x1f80;  // the value of a new process
   static constexpr uint32_t kFlags = 0x3f;   // exceptions seen so far
-  // Setting it takes longer than looking.
+  // Writing it takes longer than reading it.
   static void set(uint32_t mode) {
     if ((_mm_getcsr() & ~kFlags) != (mode & ~kFlags)) _mm_setcsr(mode);
   }

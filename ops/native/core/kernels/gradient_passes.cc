@@ -13,7 +13,7 @@ void GradientPasses::begin_forward() {
          "layer's trainable_variables to optimizer.apply_gradients",
          table_.c_str(), static_cast<long long>(since_commit_));
   }
-  // A step that was interrupted after its backward pass is over.
+  // An earlier step that was interrupted after its backward pass has ended.
   immediate_slot_ = kSlots;
 }
 

@@ -1,4 +1,4 @@
-// The gradients of backward passes that wait for the optimizer's word.
+// The gradients of backward passes that wait for the optimizer's commit.
 #pragma once
 
 #include <cstddef>
@@ -27,19 +27,19 @@ struct SummedGradients {
 };
 
 // A backward pass leaves its gradients in a slot and sends kUnit in its slot of a commit_token
-// along with the dense gradients. What the optimizer or the loop does to gradients, any linear
-// combination, it does to the commit token too; what comes back, divided by kUnit, is the factor of
-// that pass. A pass whose factor is 0 was not taken and waits; the oldest pass is dropped when its
-// slot is needed.
+// along with the dense gradients. The optimizer or the training loop applies the same linear
+// combination to the commit token as to all gradients. The returned token, divided by kUnit, is the
+// factor of that pass. A pass whose factor is 0 was not taken and waits; the oldest pass is dropped
+// when its slot is needed.
 class GradientPasses {
  public:
   static constexpr size_t kSlots = 256;
-  // Small, so that a norm over all gradients does not see the commit token; a power of two, so that
-  // factors are exact.
+  // Small, so that the commit token does not change a norm over all gradients; a power of two, so
+  // that factors are exact.
   static constexpr float kUnit = 0x1p-20f;
-  // What the optimizer assigns when it leaves the anchor as it is: a micro-step.
-  // Tiny, so that a small learning rate times kUnit still shows when it is subtracted; negative,
-  // so that a gradient of 0 differs.
+  // The token's value when the optimizer leaves the anchor unchanged: a micro-step. Tiny, so that
+  // subtracting a small learning rate times kUnit still changes it; negative, so that it differs
+  // from a gradient of 0.
   static constexpr float kUnchanged = -0x1p-60f;
   // Backward passes without a commit before a lookup is refused: the optimizer does not apply
   // the anchor, and the table would never learn.
@@ -47,21 +47,22 @@ class GradientPasses {
 
   explicit GradientPasses(std::string table) : table_(std::move(table)), slots_(kSlots) {}
 
-  // The slot of the next backward pass; tables of one layer use that of the first.
+  // The slot of the next backward pass; tables of one layer use the slot of the first table.
   size_t next_slot() { return next_slot_++ % kSlots; }
-  // Before a lookup that trains. Fails when too many passes wait.
+  // Called before a lookup that trains. Fails when too many passes wait.
   void begin_forward();
   // The gradients to fill for a pass in `slot`.
   SummedGradients& begin_pass(size_t slot);
-  // A pass whose gradients are applied at once. Fails when there was one in this step already.
+  // Begins a pass whose gradients are applied at once. Fails when this step had one already.
   void begin_immediate(size_t slot);
 
   // A pass that was taken, and the factor of its gradients.
   using Taken = std::vector<std::pair<SummedGradients*, float>>;
-  // Ends a step, or a micro-step of one. commit_token: (kSlots), what the optimizer assigned.
-  // All kUnchanged: a micro-step; the passes since the last commit will be averaged.
-  // All negative: a hand-written update subtracted something where it is not kUnchanged; the
-  // factor is 1. Otherwise the factors times kUnit; 0 and what is not finite: not taken.
+  // Ends a step, or a micro-step. commit_token: (kSlots), as the optimizer assigned it:
+  // - all kUnchanged: a micro-step; the passes since the last commit will be averaged;
+  // - all negative: a hand-written update subtracted something where it is not kUnchanged; the
+  //   factor is 1;
+  // - otherwise the factors times kUnit; 0 and values that are not finite: not taken.
   // Returns the passes to apply, oldest first; empty: none. They live until the next pass begins.
   const Taken& end_step(const float* commit_token);
   void forget();
@@ -73,7 +74,7 @@ class GradientPasses {
   };
   std::string table_;  // for messages
   std::vector<Pass> slots_;
-  // Memory of passes that were applied, for the next: a step's gradients are large, and 256 slots
+  // Memory of applied passes, for the next passes: a step's gradients are large, and 256 slots
   // would keep 256 of them.
   std::vector<std::unique_ptr<SummedGradients>> spare_;
   Taken taken_;

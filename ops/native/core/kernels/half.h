@@ -50,7 +50,7 @@ HOTROW_HD inline float float_of_float16(uint16_t half) {
   return float_of_bits(sign | bits);
 }
 
-// `step` is what is added below the last kept bit before the rest is cut off.
+// `step` is added below the last kept bit before the rest is truncated.
 HOTROW_HD inline uint16_t bfloat16_with_step(uint32_t bits, uint32_t step) {
   const uint32_t sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7fffffffu;
   uint32_t half = (magnitude + step) >> 16;

@@ -13,14 +13,14 @@ namespace hotrow {
 namespace HOTROW_ISA {
 namespace {
 
-// Rows and gradient rows that are asked for before they are needed; measured on Zen 4.
+// How many rows and gradient rows are prefetched ahead; measured on Zen 4.
 constexpr size_t kRowsAhead = 16;
 constexpr size_t kGradientsAhead = 24;
 constexpr size_t kCacheLine = 64;
-// Columns whose summed gradient lies on the stack: wider rows are updated in pieces.
+// How many columns of a summed gradient fit on the stack: wider rows are updated in pieces.
 constexpr size_t kKeptWidth = 1024;
 
-// Into the second cache: more of these may be in flight than loads into the first.
+// Prefetches into the L2 cache: it can have more misses in flight than L1.
 HOTROW_INLINE void prefetch_byte(const void* at) { __builtin_prefetch(at, 0, 2); }
 
 HOTROW_INLINE void prefetch(const void* from, size_t bytes) {
@@ -30,9 +30,9 @@ HOTROW_INLINE void prefetch(const void* from, size_t bytes) {
   prefetch_byte(at + bytes - 1);
 }
 
-// Calls ask(i) for each i < last once, kRowsAhead to 2 * kRowsAhead of them ahead of u; to be
-// called for u = first, first + 1, ... One short loop for many rows: so their page walks are under
-// way together, which arithmetic in between would keep apart.
+// Calls ask(i) once for each i < last, kRowsAhead to 2 * kRowsAhead ahead of u; call it for u =
+// first, first + 1, ... One short loop handles many rows, so that their page walks overlap;
+// arithmetic in between would serialize them.
 template <class Ask>
 HOTROW_INLINE void ask_ahead(size_t u, size_t first, size_t last, const Ask& ask) {
   if ((u - first) % kRowsAhead != 0) return;
@@ -96,7 +96,7 @@ HOTROW_INLINE void sum_columns(const Gradient& gradient, size_t column, Extent e
   }
 }
 
-// kWidth: 0, or the width when there are no shares, which the compiler then knows.
+// kWidth: 0, or the compile-time width when there are no shares.
 template <size_t kWidth>
 void sum_rows(const RowGradients& gradients, size_t any_width, size_t first, size_t last,
               float* out) {
@@ -158,7 +158,7 @@ HOTROW_INLINE const std::byte* weights_of(const std::byte* line) {
   return line + sizeof(RowHeader);
 }
 
-// kWidth: 0, or the width, which the compiler then knows.
+// kWidth: 0, or the compile-time width.
 template <RowType kType, size_t kWidth>
 void gather_rows(size_t any_width, const std::byte* const* lines, size_t count, float* out) {
   const size_t width = kWidth != 0 ? kWidth : any_width;
@@ -291,7 +291,7 @@ void initialize(const LineLayout& layout, const Optimizer& optimizer, const floa
       write<RowType::kFloat16>(values, width, weights);
       break;
   }
-  // All else is zero, the gap before the scalars too, but for the first vector and scalar.
+  // All is zero, the gap before the scalars too, except the first vector and scalar.
   memset(values + layout.state_offset(), 0, layout.bytes() - layout.state_offset());
   if (first == 0.0f) return;
   if (layout.vectors > 0) {

@@ -58,7 +58,7 @@ HOTROW_INLINE void apply(const UpdateNumbers& n, const Row& row, size_t column, 
   if constexpr (kVectors > 1) write(1, b);
 }
 
-// Where the gradient of a row comes from: sums of gradient rows, or such a sum that was kept.
+// The source of a row's gradient: sums of gradient rows, or a kept sum.
 struct Kept {
   const float* sums;
 };
@@ -113,7 +113,8 @@ __attribute__((noinline)) void keep(const Gradient& gradient, size_t first, size
   });
 }
 
-// Sum of squares of the finished gradient; its pieces go through kept. whole: kept has all of it.
+// Sum of squares of the finished gradient, which goes through `kept` in pieces. whole: kept holds
+// all of it.
 __attribute__((noinline)) float measure(const UpdateNumbers& n, Row row, const Gradient& gradient,
                                         float* kept, bool whole) {
   Floats total = all(0.0f);
@@ -126,14 +127,13 @@ __attribute__((noinline)) float measure(const UpdateNumbers& n, Row row, const G
   return sum_of(total);
 }
 
-// kWidth: 0, or the width of float32 rows without clip, L2, decay and shares, which the compiler
-// then knows.
+// kWidth: 0, or the compile-time width of float32 rows without clip, L2, decay and shares.
 template <OptimizerKind kKind, size_t kWidth>
 void update_rows(const UpdateStep& step, const RowGradients& gradients, const uint32_t* counts,
                  size_t first, size_t last, std::byte* const* lines) {
   const IeeeFloatMode mode;
   const UpdateNumbers n = update_numbers(step, kWidth != 0);
-  UpdateNumbers without_l2 = n;  // what the clip measures
+  UpdateNumbers without_l2 = n;  // the clip measures these
   without_l2.l2 = 0.0f;
   const size_t width = kWidth != 0 ? kWidth : step.layout.width;
   const size_t state_offset = kWidth != 0 ? kWidth * 4 : step.layout.state_offset();
@@ -246,7 +246,7 @@ void update_rows(const UpdateStep& step, const RowGradients& gradients, const ui
 
 using Update = decltype(Kernels::update);
 
-// Null unless there is one for this width.
+// Null unless there is an update for this width.
 template <OptimizerKind kKind>
 Update update_of_width(size_t width) {
   switch (width) {

@@ -1,7 +1,7 @@
-// The inner loops over row lines, one table of functions an instruction set; chosen at run time.
-// Every instruction set gives the same bits: element-wise arithmetic is IEEE float32 without
-// fused multiply-add, and sums across a row run in 16 interleaved lanes, then pairwise.
-// D width of a row, U rows, N gradient rows.
+// The inner loops over row lines: one table of functions for each instruction set, chosen at run
+// time. Every instruction set gives the same bits: element-wise arithmetic is IEEE float32 without
+// fused multiply-add, and sums across a row run in 16 interleaved lanes, then pairwise. D width of
+// a row, U rows, N gradient rows.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@
 
 namespace hotrow {
 
-// The gradients of U rows: that of row u is the sum, in this order, of
-// shares[i] * rows[i], i in [begins[u], begins[u + 1]). A row without any has gradient 0.
+// The gradients of U rows. The gradient of row u is the sum, in this order, of shares[i] * rows[i],
+// i in [begins[u], begins[u + 1]). A row without gradient rows has gradient 0.
 struct RowGradients {
   const float* const* rows = nullptr;  // (N) pointers to (D)
   const float* shares = nullptr;       // (N), or null: all 1
@@ -31,7 +31,7 @@ struct UpdateStep {
   // Adam's sqrt(1 - beta_2^t) / (1 - beta_1^t) for t in [0, corrections_count); 1 for larger t.
   const float* corrections = nullptr;
   size_t corrections_count = 0;
-  // When lines have some columns of longer rows: the first of them, and the width of a whole row.
+  // When lines hold some columns of longer rows: their first column, and the width of a whole row.
   size_t first_column = 0;
   size_t whole_width = 0;  // 0: lines are whole rows
   // (U) by `measure`, summed over the parts of a row; null: lines are whole rows.
@@ -45,7 +45,7 @@ struct Kernels {
   // out[i, :] = weights of lines[i] as float32, i < count. lines: (count) pointers to headers.
   // out: (count, D). Prefetches ahead.
   void (*gather)(const LineLayout& layout, const std::byte* const* lines, size_t count, float* out);
-  // out (D) += factor * weights; line: a header. With factor 1 nothing is multiplied.
+  // out (D) += factor * weights; line: a header. Factor 1 adds without multiplication.
   void (*add)(const LineLayout& layout, const std::byte* line, float factor, float* out);
   // out (D) = out / divisor.
   void (*divide)(size_t width, float divisor, float* out);
@@ -58,8 +58,8 @@ struct Kernels {
   // lines: (U) pointers to headers, distinct; prefetched ahead. Lines that are null are skipped.
   void (*update)(const UpdateStep& step, const RowGradients& gradients, const uint32_t* counts,
                  size_t first, size_t last, std::byte* const* lines);
-  // out[u], first <= u < last: the sum of squares of the gradient that `update` would use of row u,
-  // before (finished: after) the clip and L2. Of lines that are null: 0.
+  // out[u], first <= u < last: the sum of squares of the gradient that `update` would use for row
+  // u, before (finished: after) the clip and L2. 0 for null lines.
   void (*measure)(const UpdateStep& step, const RowGradients& gradients, bool finished,
                   size_t first, size_t last, const std::byte* const* lines, float* out);
   // Writes the state of a new line. weights: (D) float32, rounded to nearest even.
@@ -67,8 +67,8 @@ struct Kernels {
                      std::byte* line);
 };
 
-// The fastest set that this CPU has; HOTROW's tests ask for others by name. Null: no such set
-// here.
+// The kernels of the fastest instruction set of this CPU; tests select others by name. Null: the
+// CPU lacks that set.
 const Kernels& kernels();
 const Kernels* kernels_named(const char* name);
 

@@ -50,23 +50,23 @@ class KeyGradients {
   std::vector<float> shares_;       // (N) unless plain
 };
 
-// Some keys of a batch and which distinct key each is.
+// Some keys of a batch, each with its distinct key.
 struct KeysInBatch {
-  // Of the keys in the batch, ascending; null: key i has position i.
+  // Positions of the keys in the batch, ascending; null: key i has position i.
   const uint32_t* positions = nullptr;  // (n)
   size_t count = 0;                     // n
   const int32_t* inverse = nullptr;     // (n) number of the distinct key
   size_t distinct = 0;                  // U
-  const uint32_t* counts = nullptr;     // (U) how many of the keys it is
+  const uint32_t* counts = nullptr;     // (U) how often each distinct key occurs
 };
 
-// Gradient rows in the order of distinct keys, those of one in the order of the keys: memory of a
-// thread.
+// Gradient rows ordered by distinct key, then by the order of the keys; each thread has its own
+// memory.
 class OrderedGradients {
  public:
-  // Holds until the next call.
+  // The result is valid until the next call.
   RowGradients order(const KeysInBatch& keys, const KeyGradients& gradients);
-  // Gradients that are summed already: that of distinct key u lies at sums + u * width. For rows
+  // For gradients that are summed already: distinct key u's is at sums + u * width. For rows
   // [first, last).
   RowGradients of_sums(const float* sums, size_t width, size_t first, size_t last);
 
@@ -77,7 +77,7 @@ class OrderedGradients {
   std::vector<uint32_t> next_;      // (U)
 };
 
-// The calling thread's.
+// The calling thread's OrderedGradients.
 OrderedGradients& ordered_gradients();
 
 }  // namespace hotrow

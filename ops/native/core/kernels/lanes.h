@@ -1,7 +1,7 @@
 // Sixteen float32 or uint32 values side by side, for kernels/impl.h: the same operations from one,
-// two or four native vectors. Included once per instruction set, in a file of its own compiler
-// flags; all names are local to it (HOTROW_ISA), so that no function compiled for one instruction
-// set is linked in the place of another's.
+// two or four native vectors. Included once per instruction set, in a file with its own compiler
+// flags. All names are local to it (HOTROW_ISA), so that the linker cannot use one instruction
+// set's function for another's.
 #pragma once
 
 #include <cstddef>
@@ -40,7 +40,7 @@ struct Words {
   NativeWords part[kParts];
 };
 
-// How many of the 16 columns exist: all, or the first `count`. Values past them read as zero.
+// Which of the 16 columns exist: all, or the first `count`. Values past them read as zero.
 struct Whole {
   static constexpr size_t count = kLanes;
 };

@@ -1,4 +1,4 @@
-// Optimizers of embedding rows: what they are. `kernels/kernels.h` applies them.
+// The optimizers of embedding rows. `kernels/kernels.h` applies them.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ enum class OptimizerKind : int {
   kFtrl = 5,
 };
 
-// What happens to a row of weights w in a step, in float32, for the summed gradient g of its key:
+// The step of a row of weights w, in float32, for the summed gradient g of its key:
 //   g *= clip_row_norm / |g|          if clip_row_norm > 0 and |g| is larger
 //   g += l2 * w
 //   w -= learning_rate * weight_decay * w                            (decoupled, as in AdamW)

@@ -1,7 +1,7 @@
-// What each optimizer does to weights, once for lanes of a CPU (kernels/impl_update.h) and for CUDA
+// The update rule of each optimizer, shared by lanes of a CPU (kernels/impl_update.h) and CUDA
 // threads (gpu/kernels/update.cu). Lanes: a type `Value` and the operations that it has no operator
-// for. All of this is inlined where it is used, so that nothing that was compiled for one
-// instruction set is linked in the place of another's.
+// for. All of this is inlined, so that the linker cannot use one instruction set's code for
+// another's.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace hotrow {
 
 #define HOTROW_RULE HOTROW_HD inline __attribute__((always_inline))
 
-// The numbers of an UpdateStep as the inner loops want them.
+// The numbers of an UpdateStep in the form that the inner loops need.
 struct UpdateNumbers {
   float rate, inverse_rate, scale, clip, l2, decay;
   float momentum, epsilon;
@@ -47,7 +47,7 @@ inline __attribute__((always_inline)) UpdateNumbers update_numbers(const UpdateS
   return n;
 }
 
-// Optimizer::state_vectors and the most that state_scalars is, for the compiler.
+// Optimizer::state_vectors and the maximum of state_scalars, at compile time.
 HOTROW_HD constexpr int vectors_of(OptimizerKind kind) {
   if (kind == OptimizerKind::kAdam || kind == OptimizerKind::kFtrl) return 2;
   return kind == OptimizerKind::kMomentum || kind == OptimizerKind::kAdagrad ? 1 : 0;
@@ -56,7 +56,7 @@ HOTROW_HD constexpr int scalars_of(OptimizerKind kind) {
   return kind == OptimizerKind::kAdam || kind == OptimizerKind::kRowwiseAdagrad ? 1 : 0;
 }
 
-// The gradient as the optimizer sees it, from the sum g and the weights w. clip: a factor; 1: none.
+// The gradient that the optimizer uses, from the sum g and the weights w. clip: a factor; 1: none.
 template <class Lanes>
 HOTROW_RULE typename Lanes::Value finished_gradient(float scale, float clip, float l2,
                                                     typename Lanes::Value g,
@@ -67,8 +67,8 @@ HOTROW_RULE typename Lanes::Value finished_gradient(float scale, float clip, flo
   return g;
 }
 
-// kernels/optimizer.h for weights w with state a, b, as far as the optimizer has some. rate: the
-// row's, for RowwiseAdagrad and Adam.
+// Applies kernels/optimizer.h to weights w with state a, b, as far as the optimizer has state.
+// rate: the row's, for RowwiseAdagrad and Adam.
 template <OptimizerKind kKind, class Lanes>
 HOTROW_RULE void apply_rule(const UpdateNumbers& n, float rate, const typename Lanes::Value& g,
                             typename Lanes::Value& w, typename Lanes::Value& a,
@@ -97,7 +97,7 @@ HOTROW_RULE void apply_rule(const UpdateNumbers& n, float rate, const typename L
     const Value clipped = Lanes::select_less(Lanes::all(n.l1), low, Lanes::all(n.l1), low);
     const Value divisor =
         (root + Lanes::all(n.beta)) * Lanes::all(n.inverse_rate) + Lanes::all(n.twice_l2);
-    // A weight that never had a gradient, with n = 0, stays.
+    // A weight that never had a gradient, with n = 0, does not change.
     w = Lanes::select_equal(divisor, Lanes::all(0.0f), w, (clipped - b) / divisor);
     a = new_n;
   }

@@ -34,7 +34,7 @@ struct Segments {
 // Fails unless row_splits ascend from 0 to N.
 void check_segments(const Segments& segments, const char* feature);
 
-// What the weighted sum of sample b is divided by; 0 stands for "gives zeros".
+// The divisor of sample b's weighted sum; 0: the sample's output is zeros.
 float divisor_of(const Segments& segments, size_t b);
 
 // pooled[b, :] for samples [first, last) of segments that are not plain.
@@ -53,13 +53,14 @@ void pool(const Segments& segments, size_t first, size_t last, size_t width, flo
   }
 }
 
-// The same of rows (U, width) float32; position: (N), the row of each key. Plain ones, too.
+// The same for rows (U, width) float32; position: (N), the row of each key. For plain segments,
+// too.
 void pool_rows(const Segments& segments, const float* rows, const int32_t* position, size_t width,
                float* pooled);
-// The same of outputs [first, last) alone; rows: (U) pointers to (width); pooled: that of output 0.
+// The same for outputs [first, last); rows: (U) pointers to (width); pooled: output 0's.
 void pool_rows(const Segments& segments, size_t first, size_t last, const float* const* rows,
                const int32_t* position, size_t width, float* pooled);
-// The same of rows (N, width), one a key.
+// The same for rows (N, width), one for each key.
 void pool_rows(const Segments& segments, const float* rows, size_t width, float* pooled);
 
 }  // namespace hotrow

@@ -1,5 +1,5 @@
-// A row's first value: a pure function of (seed, table, key), so that it does not
-// depend on order, ranks or eviction.
+// A row's initial value: a pure function of (seed, table, key), so that it does not depend on
+// order, ranks or eviction.
 #pragma once
 
 #include <cstddef>

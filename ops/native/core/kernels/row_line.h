@@ -1,4 +1,4 @@
-// A row line: what moves together through every tier, with its header.
+// A row line: the bytes of a row that move together through every tier, with its header.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace hotrow {
 
-// How weights or state lie in memory. Arithmetic is float32 always.
+// The type of weights or state in memory. Arithmetic is always float32.
 enum class RowType : int { kFloat32 = 0, kBfloat16 = 1, kFloat16 = 2 };
 
 HOTROW_HD inline size_t bytes_of(RowType type) { return type == RowType::kFloat32 ? 4 : 2; }
@@ -21,8 +21,8 @@ struct RowHeader {
 };
 static_assert(sizeof(RowHeader) == 16);
 
-// Where the parts of a line lie:
-// [weights: D of `weights` | vectors x D of `state` | pad to 4 bytes | scalars x float32].
+// The parts of a line:
+//   [weights: D of `weights` | vectors x D of `state` | pad to 4 bytes | scalars x float32]
 struct LineLayout {
   size_t width = 0;  // D
   RowType weights = RowType::kFloat32;

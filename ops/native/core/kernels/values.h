@@ -118,8 +118,8 @@ HOTROW_INLINE void store_stochastic(std::byte* values, size_t column, const Floa
   }
 }
 
-// The same for a type that is known at run time. 16-bit values are converted by functions that are
-// compiled once: only float32 is inlined, so that one kernel serves every type.
+// The same for a type that is known at run time. Functions that are compiled once convert 16-bit
+// values: only float32 is inlined, so that one kernel serves every type.
 template <class Extent>
 __attribute__((noinline)) Floats load_halves_as_floats(RowType type, const std::byte* values,
                                                        size_t column, Extent extent) {

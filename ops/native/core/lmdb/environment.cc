@@ -15,14 +15,14 @@
 namespace hotrow {
 namespace {
 
-// Beside it lie tables, whose names have a slash.
+// The other databases are tables, whose names have a slash.
 constexpr const char* kRecords = "hotrow";
 constexpr size_t kMapHeadroomBytes = size_t{64} << 20;
-// A transaction allocates 50 bytes a table that could be open.
+// A transaction allocates 50 bytes for each table that could be open.
 constexpr unsigned kMaxOpenTables = 2048;
 constexpr unsigned kMaxReaders = 1024;
 
-// Recursive: an environment may close, by its last user, while another is being opened.
+// Recursive: the last user of an environment may close it while another is being opened.
 std::recursive_mutex& open_mutex() {
   static auto* mutex = new std::recursive_mutex();
   return *mutex;
@@ -72,7 +72,7 @@ std::shared_ptr<LmdbEnvironment> LmdbEnvironment::open(const std::string& direct
   auto found = open_environments().find(path);
   if (found != open_environments().end()) {
     auto env = found->second.lock();
-    // Files that were replaced under an open environment are another store.
+    // If its files were replaced, an open environment is another store.
     if (env != nullptr && env->is_current()) {
       if (create && !env->writable_) {
         fail(Code::kFailedPrecondition,
@@ -91,8 +91,8 @@ std::shared_ptr<LmdbEnvironment> LmdbEnvironment::open(const std::string& direct
   });
   env->directory_ = path;
   // Writable even for a reader: a later writer of this process must share the environment. On a
-  // disk that cannot be written, read-only; and where not even the lock file can be, without it:
-  // such a store does not change under us.
+  // read-only disk, open read-only; where the lock file cannot be written either, open without it:
+  // such a store does not change.
   for (const unsigned mode : {0U, unsigned{MDB_RDONLY}, unsigned{MDB_RDONLY | MDB_NOLOCK}}) {
     const int rc = env->open_with(mode);
     if (rc == MDB_SUCCESS) break;
@@ -106,7 +106,7 @@ std::shared_ptr<LmdbEnvironment> LmdbEnvironment::open(const std::string& direct
   return env;
 }
 
-// Bytes that data.mdb has, and that its pages need.
+// The size of data.mdb, and the bytes that its pages need.
 std::pair<size_t, size_t> LmdbEnvironment::sizes() const {
   MDB_envinfo info;
   MDB_stat facts;
@@ -120,7 +120,7 @@ std::pair<size_t, size_t> LmdbEnvironment::sizes() const {
   return {static_cast<size_t>(there.st_size), (info.me_last_pgno + 1) * facts.ms_psize};
 }
 
-// LMDB reads its file as memory: a page that is not there would end the process.
+// LMDB maps its file: reading a missing page would end the process.
 void LmdbEnvironment::check_size() const {
   // A writer of another process may be between its commit and complete_file.
   for (int attempt = 0;; ++attempt) {
@@ -134,8 +134,8 @@ void LmdbEnvironment::check_size() const {
   }
 }
 
-// LMDB leaves a page unwritten that was freed in the transaction that took it; makes it a hole,
-// so that check_size may be strict.
+// LMDB does not write a page that its own transaction allocated and freed. Extends the file with a
+// hole for it, so that check_size may be strict.
 void LmdbEnvironment::complete_file() {
   const auto [there, needed] = sizes();
   if (there >= needed) return;
@@ -176,7 +176,7 @@ std::shared_lock<std::shared_mutex> LmdbEnvironment::lock_map() {
   return std::shared_lock(map_mutex_);
 }
 
-// bytes: the new size; 0 takes over what another process has set.
+// bytes: the new size; 0 uses the size that another process set.
 void LmdbEnvironment::remap(size_t bytes) {
   std::lock_guard gate(gate_);
   gate_closed_.store(true, std::memory_order_release);

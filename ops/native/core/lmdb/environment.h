@@ -1,5 +1,4 @@
-// An LMDB environment, the file of the embedded store. This library is the only one in the process
-// that opens it.
+// An LMDB environment: the file of the embedded store. Only this library opens it in a process.
 #pragma once
 
 #include <lmdb.h>
@@ -16,11 +15,12 @@
 
 namespace hotrow {
 
-// An LMDB environment. LMDB forbids a process to open one twice, so open() hands out the one
-// that is open already; it closes with its last user.
+// An LMDB environment. LMDB forbids a process to open one twice, so open() returns the environment
+// that is already open; it closes with its last user.
 class LmdbEnvironment {
  public:
-  // directory: made when `create` and absent, else NotFound. Reading works on read-only disks.
+  // directory: created if it is absent and `create` is set, else fails with NotFound. Reading works
+  // on read-only disks.
   static std::shared_ptr<LmdbEnvironment> open(const std::string& directory, bool create);
   ~LmdbEnvironment();
   LmdbEnvironment(const LmdbEnvironment&) = delete;
@@ -29,11 +29,12 @@ class LmdbEnvironment {
   MDB_env* get() const { return env_; }
   const std::string& directory() const { return directory_; }
 
-  // The handle of a table of a generation; give it back with close_table. NotFound unless
+  // The handle of a table of a generation; release it with close_table. Fails with NotFound unless
   // `create`.
   MDB_dbi open_table(const std::string& generation, const std::string& table, bool create);
   void close_table(const std::string& generation, const std::string& table);
-  // Removes a table with its rows, at once. FailedPrecondition while this process has it open.
+  // Removes a table with its rows, at once. Fails with FailedPrecondition while this process has it
+  // open.
   void drop_table(const std::string& generation, const std::string& table);
   // The database of control records; false: there is none yet.
   bool open_records(bool create, MDB_dbi* records);
@@ -41,7 +42,7 @@ class LmdbEnvironment {
   // Makes the map hold `bytes` more than are used; at least doubles it when `full`.
   void reserve(size_t bytes, bool full);
 
-  // A read-only transaction for the length of a scope.
+  // A read-only transaction for a scope.
   class Read {
    public:
     explicit Read(LmdbEnvironment& env);
@@ -72,12 +73,12 @@ class LmdbEnvironment {
   MDB_env* env_ = nullptr;
   std::string directory_;
   bool writable_ = false;
-  // Held shared by every transaction: LMDB forbids to remap under one. Whoever remaps closes the
-  // gate first, so that readers that come one after the other cannot keep it out.
+  // Every transaction holds it shared: LMDB forbids remapping during a transaction. A thread that
+  // remaps closes the gate first, so that a stream of readers cannot starve it.
   std::shared_mutex map_mutex_;
   std::mutex gate_;
   std::atomic<bool> gate_closed_{false};
-  // Reset transactions, to be renewed: beginning one allocates.
+  // Reset transactions for reuse: beginning a new one allocates.
   std::mutex idle_mutex_;
   std::vector<MDB_txn*> idle_;
   // Open table handles and how many users each has.
@@ -87,7 +88,7 @@ class LmdbEnvironment {
   MDB_dbi records_ = 0;
 };
 
-// A table handle for the length of a scope.
+// A table handle for a scope.
 class LmdbTable {
  public:
   LmdbTable(std::shared_ptr<LmdbEnvironment> env, std::string generation, std::string table,

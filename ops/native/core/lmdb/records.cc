@@ -7,7 +7,7 @@ namespace {
 
 const std::string kNumber = "number";
 
-// As long as the text lives.
+// The value is valid as long as the text lives.
 MDB_val value_of(const std::string& text) { return {text.size(), const_cast<char*>(text.data())}; }
 
 std::string text_of(const MDB_val& value) {

@@ -13,21 +13,21 @@ namespace hotrow {
 
 class LmdbRecords {
  public:
-  // create: make the store when there is none; else it fails with NotFound.
+  // create: creates an absent store; else it fails with NotFound.
   LmdbRecords(const std::string& directory, bool create)
       : env_(LmdbEnvironment::open(directory, create)) {}
 
   std::optional<std::string> get(const std::string& name) const;
-  // A record, the text that it should have, and the new one; none: absent.
+  // A record, its expected text and its new text; none: absent.
   struct Change {
     std::string name;
     std::optional<std::string> expected, text;
   };
-  // Makes all changes if all records are as expected. Returns whether they were.
+  // Makes all changes if all records have their expected texts, else none. Returns whether it did.
   bool swap(const std::vector<Change>& changes);
   // Calls visit for each name with the prefix, in order.
   void list(const std::string& prefix, const std::function<void(const std::string&)>& visit) const;
-  // 1 more than the call before, of any process.
+  // 1 more than the previous call, in any process, returned.
   uint64_t next_number();
 
  private:

@@ -13,7 +13,7 @@ namespace hotrow {
 namespace {
 
 constexpr size_t kVersionBytes = sizeof(RowVersion);
-// LMDB's own, beside an entry's key and value.
+// LMDB's overhead for each entry.
 constexpr size_t kEntryBytes = 32;
 
 // The order of the B-tree, so that pages are written once.
@@ -75,7 +75,7 @@ size_t LmdbWriter::put(const int64_t* keys, size_t count, const std::byte* rows,
   const std::vector<size_t> order = order_of(keys, count);
   size_t written = 0;
   table_.env().write(table_.place(), [&](MDB_txn* txn) {
-    written = 0;  // of a transaction that starts over
+    written = 0;  // reset when the transaction starts over
     for (size_t i : order) {
       int64_t key = keys[i];
       MDB_val k{sizeof(key), &key}, v;
@@ -185,7 +185,7 @@ ReadFailure LmdbReader::read(const ReadRequest* requests, size_t count, Deadline
       RowVersion version = 0;
       request.states[i] = ReadState::kUnknown;
       if (rc == MDB_NOTFOUND && complete_ && !whole && !(whole = is_whole(txn.get()))) {
-        // Deleted under this reader: nobody knows whether there was a row.
+        // The generation was deleted under this reader: it is unknown whether there was a row.
         request.states[i] = ReadState::kFailed;
         failure = {Code::kDataLoss, "store " + directory_ + ": generation " + generation_.name +
                                         " was deleted; export the model again"};

@@ -17,13 +17,13 @@ namespace hotrow {
 // Writes the rows of one table of one generation.
 class LmdbWriter {
  public:
-  // Makes the store and the table when they are absent.
+  // Creates the store and the table if they are absent.
   LmdbWriter(const std::string& directory, const std::string& generation, const std::string& table,
              size_t row_bytes);
   size_t row_bytes() const { return row_bytes_; }
-  // keys: (count), distinct; rows: (count, B). Replaces what is there. One transaction.
+  // keys: (count), distinct; rows: (count, B). Replaces existing rows. One transaction.
   void write(const int64_t* keys, size_t count, const std::byte* rows, RowVersion version);
-  // The same where what is there is older. versions: (count); a tombstone's row is ignored.
+  // The same, but replaces only older rows. versions: (count); a tombstone's row is ignored.
   // Returns how many were written.
   size_t put(const int64_t* keys, size_t count, const std::byte* rows, const RowVersion* versions);
 
@@ -32,14 +32,14 @@ class LmdbWriter {
   size_t row_bytes_;
 };
 
-// Bytes by number, beside the rows of a generation: what waits for a commit.
+// Blocks of bytes by number, beside the rows of a generation: blocks that wait for a commit.
 class LmdbBlocks {
  public:
   // name: of a table that no model has. Makes the store and the table when they are absent.
   LmdbBlocks(const std::string& directory, const std::string& generation, const std::string& name);
   // bytes[i]: at numbers[i]. One transaction.
   void put(const std::vector<int64_t>& numbers, const std::vector<std::string_view>& bytes);
-  // None: it is not there.
+  // None: the number is absent.
   std::optional<std::string> get(int64_t number) const;
 
  private:
@@ -49,13 +49,13 @@ class LmdbBlocks {
 // Reads the rows of a generation.
 class LmdbReader : public RowReader {
  public:
-  // Fails with NotFound when the store has no such generation, or it is not complete and `complete`
-  // is asked for; with DataLoss when a table has fewer rows than were exported.
+  // Fails with NotFound when the store has no such generation, or when `complete` is set and it is
+  // not complete; with DataLoss when a table has fewer rows than were exported.
   LmdbReader(const std::string& directory, const std::string& generation, bool complete);
 
   const std::vector<StoredTable>& tables() const override { return generation_.tables; }
   RowVersion exported() const { return generation_.row_version; }
-  // A read of LMDB does not wait, so the deadline is not looked at.
+  // A read of LMDB does not wait, so it ignores the deadline.
   ReadFailure read(const ReadRequest* requests, size_t count, Deadline deadline) const override;
 
   // Entries of a table, tombstones too.
@@ -69,7 +69,7 @@ class LmdbReader : public RowReader {
   size_t shards() const { return generation_.shards; }
 
  private:
-  // Whether all rows of the generation are there, in a transaction.
+  // Whether all rows of the generation are present, in a transaction.
   bool is_whole(MDB_txn* txn) const;
   void check_entry(size_t table, const MDB_val& value, int64_t key) const;
 

@@ -9,20 +9,20 @@
 
 namespace hotrow {
 
-// Of each feature [keys: N x int64 | row splits: (B + 1) x int64, if any | weights: N x float32, if
-// any, padded to 8].
+// For each feature: [keys: N x int64 | row splits: (B + 1) x int64, if any | weights: N x float32,
+// if any, padded to 8].
 class BatchMessage {
  public:
   static constexpr size_t kFacts = 3;  // of a feature
 
-  // At home: the features, which must live until they are written.
+  // At home: takes the features, which must live until they are written.
   void collect(const std::vector<const Feature*>& features);
   void write_facts(int64_t* facts) const;  // (F x kFacts)
   void write(std::byte* message) const;
 
-  // From another rank, of as many features; names and combiners are those of `like`.
+  // Reads another rank's facts of as many features; names and combiners come from `like`.
   void read_facts(const std::vector<Feature>& like, const int64_t* facts);
-  // The features then point into the message.
+  // Takes the message; the features then point into it.
   void take(const std::byte* message);
 
   size_t bytes() const;

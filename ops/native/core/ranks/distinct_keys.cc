@@ -60,7 +60,7 @@ RowGradients DistinctKeys::order_gradients(const std::vector<const Feature*>& fe
                                            size_t width) const {
   thread_local KeyGradients of_keys;
   of_keys.collect(features, gradients, width);
-  // How many of the batch's keys each distinct one is.
+  // How often each distinct key occurs in the batch.
   thread_local std::vector<uint32_t> counts;
   counts.assign(size(), 0);
   for (int32_t place : place_of_) ++counts[static_cast<size_t>(place)];

@@ -9,36 +9,34 @@
 
 namespace hotrow {
 
-// R ranks, T tables, F features. The calls of a step come in the order of this class, the same on
-// all ranks. What one rank finds wrong in `collect` all throw in `send_keys`, as AgreedError; then
-// nothing has changed.
+// R ranks, T tables, F features. A step calls the functions in the order of this class, the same on
+// all ranks. When `collect` fails on one rank, all ranks throw its failure in `send_keys` as
+// AgreedError; then nothing has changed.
 class RankExchange {
  public:
-  // call and pass must outlive this. queued: that of the queue, when this runs in its thread;
-  // else collectives are put on it.
+  // call and pass must outlive this. queued: the queue's communicator, when this runs in the
+  // queue's thread; else collectives are put on the queue.
   RankExchange(const LayerCall& call, RankPass* pass, Communicator* queued = nullptr);
 
-  // --- input dispatcher
-  // --------------------------------------------------------------------------- Makes this rank's
-  // keys distinct and groups them by owner.
+  // --- input dispatcher --------------------------------------------------------------------------
+  // Makes this rank's keys distinct and groups them by owner.
   void collect(bool insert);
-  // Keys go to their owners.
+  // Sends keys to their owners.
   void send_keys(bool insert);
 
-  // --- lookup at the owner, and output dispatcher
-  // ------------------------------------------------- What is to be looked up here.
+  // --- lookup at the owner, and output dispatcher ------------------------------------------------
+  // Prepares the lookup of the received keys.
   void prepare_owner();
-  // Looks it up, and brings rows home.
+  // Looks the rows up, and sends them home.
   void look_up(bool insert, size_t* missing);
   void pool(const std::vector<float*>& pooled);
 
-  // --- the same way back for gradients
-  // ------------------------------------------------------------
+  // --- the same way back for gradients -----------------------------------------------------------
   void backward(const std::vector<const float*>& gradients, const BackwardOptions& options);
-  // With staleness: the next backward pass sends owners all pending gradients.
+  // With staleness: the next backward pass sends all pending gradients to their owners.
   void push_all();
 
-  // After send_keys: has the tables bring the rows that ranks want into their device tiers.
+  // Call it after send_keys: the tables bring the requested rows into their device tiers.
   void prefetch();
 
  private:
@@ -55,13 +53,13 @@ class RankExchange {
   template <typename Do>
   void each_table(Do&& what);
   void lay_out_sent(Leg leg);
-  // write(table) fills the parts of a table; of rows they are there already.
+  // write(table) fills the parts of a table; parts of rows are written already.
   template <typename Write>
   void exchange(Leg leg, Write&& write);
   void run(const char* what, const Collectives::Work& work);
-  // What all must know before keys can be exchanged; also, that somebody failed.
+  // Exchanges what all ranks need before they exchange keys, failures of a rank included.
   void exchange_facts(bool insert);
-  // Versions and states go with the rows.
+  // Answers lookups; versions and states go with the rows.
   void answer_lookups(bool insert);
   void exchange_pushes(const std::vector<const float*>& gradients, const BackwardOptions& options);
 

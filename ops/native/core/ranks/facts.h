@@ -1,5 +1,4 @@
-// What all ranks of a call must know of each other before keys can be exchanged; also, that one of
-// them failed. R ranks.
+// Facts that the ranks of a call exchange before keys, including whether a rank failed. R ranks.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +13,12 @@
 
 namespace hotrow {
 
-// What a rank found wrong with its part of a batch.
+// A rank's failure in its part of a batch.
 struct RankFailure {
   Code code = Code::kOk;
   std::string message;
 
-  // Runs what may fail and keeps what it failed with.
+  // Runs a part that may fail and keeps its failure.
   template <typename Part>
   static RankFailure of(Part&& part) {
     try {
@@ -33,8 +32,8 @@ struct RankFailure {
   }
 };
 
-// Runs a part of a step. What fails here ends the collectives of all ranks, unless all know. Throws
-// what the first of them failed with.
+// Runs a part of a step. A failure here ends the collectives of all ranks, unless all ranks agreed
+// on it. Throws the failure of the first rank that failed.
 template <typename Part>
 void for_all_ranks(Collectives& ranks, Part&& part) {
   try {
@@ -62,8 +61,8 @@ class RankFacts {
   const int64_t* from(size_t rank) const {
     return received_.data() + rank * (kHead + count_) + kHead;
   }
-  // Throws, on all ranks alike, what the first failed with: an AgreedError, "rank 1: ...". Fails
-  // when they are in other calls. features: how many of the call each table has, (T); how:
+  // Throws the first rank's failure on all ranks alike: an AgreedError, "rank 1: ...". Fails when
+  // the ranks are in different calls. features: how many of the call each table has, (T); how:
   // "insert".
   void exchange(const Run& run, const RankFailure& failure, const LayerCall& call,
                 const std::vector<size_t>& features, const char* how);

@@ -1,4 +1,4 @@
-// Rows that one rank has: schemes kRow and kTable.
+// Rows that one rank owns: schemes kRow and kTable.
 #pragma once
 
 #include <vector>
@@ -8,8 +8,8 @@
 
 namespace hotrow {
 
-// Keys are made distinct and sent to their owners; rows come back and are pooled at home, where
-// gradients are summed per distinct key before they go the same way.
+// Sends distinct keys to their owners. Rows come back and are pooled at home. There gradients are
+// summed per distinct key before they go the same way.
 class OwnedExchange : public TableExchange {
  public:
   OwnedExchange(Table& table, size_t number);

@@ -11,7 +11,7 @@ namespace {
 template <typename T>
 bool same(const std::vector<T>& own, const T* other, size_t count) {
   if (other == nullptr) return own.empty();
-  // By their bits: a weight may be NaN.
+  // Compares bits: a weight may be NaN.
   return own.size() == count &&
          (count == 0 || std::memcmp(own.data(), other, count * sizeof(T)) == 0);
 }
@@ -39,7 +39,7 @@ PrefetchedBatch::PrefetchedBatch(const LayerCall& call, HeldPass pass,
       values.weights.assign(segments.weights, segments.weights + segments.keys);
       segments.weights = values.weights.data();
     }
-    feature.name = call_.tables[call_.table_of[f]]->name().c_str();  // lives as long
+    feature.name = call_.tables[call_.table_of[f]]->name().c_str();  // the table lives as long
   }
   collected_ =
       std::async(std::launch::async, [this] { RankExchange(call_, pass_.get()).collect(true); });
@@ -48,7 +48,7 @@ PrefetchedBatch::PrefetchedBatch(const LayerCall& call, HeldPass pass,
 PrefetchedBatch::~PrefetchedBatch() {
   try {
     if (sent_) call_.tables[0]->sharding().ranks->wait(ticket_);
-  } catch (const std::exception&) {  // nobody wants it any more
+  } catch (const std::exception&) {  // no caller needs the batch any more
   }
   if (collected_.valid()) collected_.wait();
 }
@@ -67,7 +67,7 @@ void PrefetchedBatch::send_keys() {
 
 HeldPass PrefetchedBatch::wait() {
   send_keys();
-  sent_ = false;  // a ticket is waited for once
+  sent_ = false;  // a ticket may be waited for only once
   call_.tables[0]->sharding().ranks->wait(ticket_);
   return std::move(pass_);
 }

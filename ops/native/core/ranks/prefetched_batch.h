@@ -11,8 +11,8 @@
 
 namespace hotrow {
 
-// Copies the keys. They are made distinct in a thread of their own; the exchange of sizes and keys
-// is put on the queue when the batch before it has its rows, so it delays nobody.
+// Copies the keys. A separate thread makes them distinct. The exchange of sizes and keys is put on
+// the queue when the batch before it has its rows, so it delays no other exchange.
 class PrefetchedBatch {
  public:
   // others: kept alive as long as this.
@@ -22,9 +22,9 @@ class PrefetchedBatch {
 
   // Puts the exchange on the queue, once.
   void send_keys();
-  // Waits until the keys are where they belong, and gives the pass away. Throws what failed.
+  // Waits until the keys are at their owners, and returns the pass. Throws the failure, if any.
   HeldPass wait();
-  // Whether these are the tables and features, value by value.
+  // Whether the call has the same tables and features, value by value.
   bool is(const LayerCall& call) const;
 
  private:
@@ -41,9 +41,9 @@ class PrefetchedBatch {
   bool sent_ = false;
 };
 
-// Of the layer whose first table it is: the prefetched batch that is due, or null.
+// The prefetched batch that is next for the layer with this first table, or null.
 std::unique_ptr<PrefetchedBatch> next_prefetched(Table& first);
-// The batch after that one is sent, if there is one.
+// Sends the keys of the batch after it, if there is one.
 void send_keys_of_next(Table& first);
 
 }  // namespace hotrow

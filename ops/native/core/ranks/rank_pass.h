@@ -1,4 +1,4 @@
-// What a forward pass on several ranks dispatched, so that its backward pass goes the same way.
+// What a forward pass on several ranks dispatched; its backward pass reuses it.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@ namespace hotrow {
 // Memory that is not cleared when it grows.
 class MessageBytes {
  public:
-  std::byte* room(size_t bytes);  // what it held before is gone
+  std::byte* room(size_t bytes);  // its old contents are lost
 
  private:
   std::unique_ptr<std::byte[]> data_;
@@ -59,8 +59,8 @@ struct MessagesIn {
 using Messages = MessagesIn<MessageBytes, 8>;
 
 struct RankPass {
-  static constexpr int64_t kHeld = -1;  // somebody uses it
-  std::atomic<int64_t> ticket{0};       // of the forward pass; 0: nobody waits for it
+  static constexpr int64_t kHeld = -1;  // a call uses it
+  std::atomic<int64_t> ticket{0};       // of the forward pass; 0: no backward pass waits for it
   RankFailure failure;                  // of this rank, in `collect`
   std::vector<std::unique_ptr<TableExchange>> tables;
   std::array<Messages, kLegs> sent, received;
@@ -69,7 +69,7 @@ struct RankPass {
   int64_t owner_ticket = 0;          // of the local forward pass
 };
 
-// A pass that nobody else gets meanwhile; free when this goes.
+// A pass for exclusive use; the destructor frees it.
 class HeldPass {
  public:
   HeldPass() = default;
@@ -85,7 +85,7 @@ class HeldPass {
 
   RankPass* get() const { return pass_; }
   RankPass* operator->() const { return pass_; }
-  // Leaves it to the backward pass of this ticket.
+  // Keeps the pass for the backward pass with this ticket.
   void leave_to(int64_t ticket) { std::exchange(pass_, nullptr)->ticket = ticket; }
 
  private:

@@ -76,7 +76,7 @@ void ReplicatedExchange::take_keys(int from, const std::byte* message) {
 }
 
 size_t ReplicatedExchange::slice_of(int32_t row) const {
-  // slice(r) <= row < slice(r + 1), slices being as equal as they can be.
+  // slice(r) <= row < slice(r + 1); slices are as equal as possible.
   size_t r = static_cast<size_t>(row) * ranks() / union_.size();
   while (slice(r + 1) <= static_cast<size_t>(row)) ++r;
   while (slice(r) > static_cast<size_t>(row)) --r;

@@ -1,4 +1,4 @@
-// Rows that every rank has: scheme kReplicated.
+// Rows that every rank holds: scheme kReplicated.
 #pragma once
 
 #include <vector>
@@ -8,9 +8,10 @@
 
 namespace hotrow {
 
-// All ranks look up the union of their distinct keys, so that all insert and admit the same; the
-// union has the same order on all. Each rank sums the gradients of a slice of it, and hands the
-// sums to all: a reduce-scatter that sends only rows that a rank has, and an all-gather.
+// All ranks look up the union of their distinct keys, so that all insert and admit the same keys;
+// the union has the same order on all ranks. Each rank sums the gradients of a slice of the union
+// and sends the sums to all. This is a reduce-scatter that sends only rows of a rank's own keys,
+// then an all-gather.
 class ReplicatedExchange : public TableExchange {
  public:
   ReplicatedExchange(Table& table, size_t number);

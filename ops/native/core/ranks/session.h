@@ -19,7 +19,7 @@ struct RankSession : LayerSession {
       prefetched;  // in the order in which they are trained
 };
 
-// The session of the layer whose first table it is. Made at the first call.
+// The session of the layer with this first table; the first call makes it.
 RankSession& session_of(Table& first);
 
 }  // namespace hotrow

@@ -68,7 +68,8 @@ void SharedBatchExchange::take_gradients(const std::byte* const* messages) {
 }
 
 void SharedBatchExchange::add_gradients(OwnerCall* call) {
-  // As the features of `look_up`: by feature, then by rank, which is the order of one process.
+  // In the order of the features of `look_up`: by feature, then by rank. One process has the same
+  // order.
   std::vector<const float*> next = gradients_;
   for (size_t f = 0; f < own_.features().size(); ++f) {
     for (size_t r = 0; r < ranks(); ++r) {

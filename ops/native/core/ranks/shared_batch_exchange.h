@@ -1,4 +1,4 @@
-// Schemes of which every rank sees all samples: kColumn and kRowBroadcast.
+// Schemes in which every rank receives all samples: kColumn and kRowBroadcast.
 #pragma once
 
 #include <vector>
@@ -26,7 +26,7 @@ class SharedBatchExchange : public TableExchange {
   void add_gradients(OwnerCall* call) override;
 
  protected:
-  // Columns of the values that a rank pools.
+  // The number of columns that a rank pools.
   virtual size_t columns(size_t rank) const = 0;
 
   BatchMessage own_;
@@ -36,7 +36,7 @@ class SharedBatchExchange : public TableExchange {
   std::vector<const float*> gradients_;  // (R) of each rank's batch
 };
 
-// A rank has some columns of all rows. It pools them of all samples.
+// A rank holds some columns of all rows, and pools them for all samples.
 class ColumnExchange : public SharedBatchExchange {
  public:
   using SharedBatchExchange::SharedBatchExchange;
@@ -51,7 +51,7 @@ class ColumnExchange : public SharedBatchExchange {
   size_t columns(size_t rank) const override { return sharding().columns(static_cast<int>(rank)); }
 };
 
-// A rank has whole rows of some keys. It pools those of all samples; partial sums are added at
+// A rank holds whole rows of some keys, and pools them for all samples. Partial sums are added at
 // home, in the order of the ranks.
 class PartialSumExchange : public SharedBatchExchange {
  public:
@@ -67,8 +67,8 @@ class PartialSumExchange : public SharedBatchExchange {
   size_t columns(size_t) const override { return width(); }
 
  private:
-  // The keys of a feature of a rank's batch that this rank owns; values are their weighted sums,
-  // with weights that are divided already.
+  // The keys that this rank owns of a feature of another rank's batch. Values are their weighted
+  // sums; the weights are already divided.
   struct OwnedPart {
     std::vector<int64_t> keys;
     std::vector<int64_t> row_splits;

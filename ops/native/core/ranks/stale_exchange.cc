@@ -8,7 +8,8 @@
 namespace hotrow {
 namespace {
 
-// A row's state comes again when it had so many updates more than when it came, and this share.
+// A row's state is sent again after at least kLeastGrowth more updates, and 1 / kGrowth of its
+// count.
 constexpr uint32_t kLeastGrowth = 16, kGrowth = 2;
 
 }  // namespace
@@ -63,7 +64,7 @@ void StaleExchange::collect(const std::vector<const Feature*>& features) {
   }
 }
 
-// After what is there was found, so that no row of the batch evicts another one.
+// Runs after all kept rows were found, so that no row of the batch evicts another.
 void StaleExchange::take_kept() {
   if (!training_) return;
   ReplicaCache& kept = this->kept();
@@ -137,8 +138,8 @@ void StaleExchange::keep(uint32_t slot, const float* row, uint32_t version, cons
     facts.state_version = version;
   }
   if (facts.updates == 0) return;
-  // What the owner does not know yet is done again, in one step. A state that stayed has it
-  // already.
+  // Applies the updates that the owner has not received again, in one step. A state that was not
+  // replaced includes them already.
   if (state == nullptr) state_.assign(kept.state(slot), kept.state(slot) + state_floats());
   const float* sum = kept.sum(slot);
   const uint32_t begins[2] = {0, 1};
@@ -224,7 +225,7 @@ void StaleExchange::prepare_gradients(const std::vector<const Feature*>& feature
       facts.updates += 1;
       facts.lookups += keys_.lookups()[place];
       const uint32_t most = sharding().staleness.most_behind(UpdateVersion::age(facts.version));
-      // A row that is kept since a later forward pass than this one: its owner expects no counts.
+      // The row was first kept in a later forward pass: its owner expects no counts.
       if (facts.updates <= most || !StaleWord::is_kept(words_[place])) continue;
       pushed_[r].choose(i, words_[place]);
       std::memcpy(push, sum, width() * sizeof(float));

@@ -1,4 +1,4 @@
-// Rows that one rank has, of which others keep hot ones for a while: bounded staleness.
+// Rows that one rank owns while other ranks keep replicas of hot ones: bounded staleness.
 #pragma once
 
 #include <vector>
@@ -9,15 +9,15 @@
 
 namespace hotrow {
 
-// After HET. A replica is read as it is while its owner has counted at most s updates since it
-// came (fewer while it is young: StalenessOptions::most_behind), not counting the own; the owner
-// looks at that for each batch and sends those rows alone that lag further. Own gradients are
-// applied to the replica at once and summed; the owner gets the sum after one more update than
-// that, or when a hotter row evicts it. A step of a rank is an update. Everything of a
-// row that nobody keeps goes as without staleness.
+// After HET. A rank reads a replica as it is while its owner has counted at most s updates by other
+// ranks since it came (fewer for a young row: StalenessOptions::most_behind). The owner checks this
+// for each batch and sends only the rows that lag further. A rank applies its own gradients to the
+// replica at once and sums them. It sends the sum to the owner after one more update than that
+// bound, or when a hotter row evicts the replica. A step of a rank is an update. Rows that no rank
+// keeps are exchanged as without staleness.
 //
-// The state of a replica comes with it, and again with a row that is sent anew when the row had
-// half as many updates more since: what others did to it is in the owner's alone.
+// The state of a replica comes with it. It comes again with a later copy of the row, once the row
+// has half as many updates more: only the owner's state has the other ranks' updates.
 //
 // Messages to each rank beside those of OwnedExchange; n keys, m of them chosen, k of these kept, s
 // with their state:
@@ -51,7 +51,7 @@ class StaleExchange : public OwnedExchange {
                        std::byte* const* messages) override;
   void take_gradients(const std::byte* const* messages) override;
   void add_gradients(OwnerCall* call) override;
-  // Without replicas, for lookups that do not train: they read what the owners have.
+  // Lookups that do not train use no replicas: they read the owners' rows.
   void set_training(bool training) override { training_ = training; }
   void push_all() override;
 
@@ -66,12 +66,12 @@ class StaleExchange : public OwnedExchange {
   StaleState& stale() { return *table_->stale(); }
   ReplicaCache& kept() { return *stale().kept; }
   UpdateStep step_of_kept();
-  // A row came, and its state, unless null.
+  // Stores a row that came, and its state, unless null.
   void keep(uint32_t slot, const float* row, uint32_t version, const float* state);
 
   bool training_ = true;
   bool push_all_ = false;
-  // At home, by place.
+  // At home, in the order of places.
   std::vector<uint32_t> words_, slots_;
   std::vector<std::vector<PendingGradient*>> evicted_to_;  // (R)
   std::vector<ChosenKeys> coming_, pushed_;                // (R)

@@ -1,4 +1,4 @@
-// What the owner of rows answers (ranks/stale_exchange.h).
+// The owner's part of ranks/stale_exchange.h.
 #include <cstring>
 
 #include "core/kernels/half.h"

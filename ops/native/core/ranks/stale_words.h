@@ -1,4 +1,4 @@
-// What a rank says of a row with its key when rows may lag behind their owners
+// The word that a rank sends with each key when rows may lag behind their owners
 // (ranks/stale_exchange.h).
 #pragma once
 
@@ -9,10 +9,10 @@
 
 namespace hotrow {
 
-// 32 bits: kOnly, kNew, or the version of the replica with the rank's own updates, sent or not,
-// and whether its state is asked for, too, if it comes.
+// 32 bits: kOnly, kNew, or the replica's version including the rank's own updates, sent or not. A
+// flag requests the row's state, too, if the row comes.
 struct StaleWord {
-  static constexpr uint32_t kOnly = 0x80000000u;  // once
+  static constexpr uint32_t kOnly = 0x80000000u;  // needed once, not kept
   static constexpr uint32_t kNew = 0x80000001u;   // to be kept, with its state
 
   static uint32_t of(uint32_t version, bool wants_state) {
@@ -22,10 +22,10 @@ struct StaleWord {
   static bool wants_state(uint32_t word) {
     return word == kNew || (word & (kFlag | kState)) == kState;
   }
-  // Of an array of words, or of counts, in a message.
+  // Bytes of an array of words, or of counts, in a message.
   static size_t bytes(size_t count) { return (count * sizeof(uint32_t) + 7) / 8 * 8; }
-  // How far a replica is behind the owner's; negative: the owner has not received so many more
-  // of the rank's updates than the rank of others', or they do not belong together.
+  // How many updates a replica lags behind its owner's row. Negative: the rank has more updates
+  // unsent than it lacks from other ranks, or the two versions do not belong together.
   static int32_t behind(uint32_t word, uint32_t now) {
     return static_cast<int32_t>((now - (word & kVersion)) << 2) >> 2;
   }
@@ -34,7 +34,7 @@ struct StaleWord {
   static constexpr uint32_t kFlag = 0x80000000u, kState = 0x40000000u, kVersion = 0x3fffffffu;
 };
 
-// Some of the keys of a message, by a bit each.
+// A subset of a message's keys, one bit each.
 struct ChosenKeys {
   std::vector<uint8_t> bits;
   size_t count = 0;   // of them

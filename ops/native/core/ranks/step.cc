@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kMostPasses = 64;
 
-// Exchanges are made for the tables of a call; a pass of another layer is of no use.
+// A pass's exchanges are made for the tables of one call; a pass of another layer cannot be reused.
 void fit(RankPass* pass, const LayerCall& call) {
   bool same = pass->tables.size() == call.tables.size();
   for (size_t t = 0; same && t < call.tables.size(); ++t) {
@@ -22,7 +22,7 @@ void fit(RankPass* pass, const LayerCall& call) {
   if (!same) pass->tables.clear();
 }
 
-// The pass that a forward pass left to its backward pass; empty when it is gone.
+// The pass that a forward pass kept for its backward pass; empty when it was reused.
 HeldPass find_pass(const LayerCall& call, int64_t ticket) {
   RankSession& session = session_of(*call.tables[0]);
   std::lock_guard lock(session.mutex);
@@ -35,8 +35,7 @@ HeldPass find_pass(const LayerCall& call, int64_t ticket) {
   return {};
 }
 
-// A pass that nobody waits for; when there are too many, the oldest one whose backward pass
-// has not come.
+// A pass that no backward pass waits for; when too many wait, the oldest of them.
 RankPass* free_pass(std::vector<std::unique_ptr<RankPass>>& waiting) {
   for (const auto& pass : waiting) {
     if (pass->ticket == 0) return pass.get();
@@ -68,7 +67,7 @@ HeldPass new_pass(const LayerCall& call) {
   return HeldPass(pass);
 }
 
-// The pass of a batch that was prefetched; its keys are at their owners.
+// The pass of a prefetched batch; its keys are at their owners.
 HeldPass pass_of(const LayerCall& call, PrefetchedBatch* prefetched) {
   if (!prefetched->is(call)) {
     fail(Code::kFailedPrecondition,
@@ -105,7 +104,7 @@ class StepInMemory {
   void leave_to(int64_t ticket) { pass_.leave_to(ticket); }
 
  private:
-  // found: empty unless its keys are at their owners.
+  // found: a pass whose keys are at their owners, or empty.
   StepInMemory(const LayerCall& call, HeldPass found)
       : dispatched_(found.get() != nullptr),
         pass_(dispatched_ ? std::move(found) : new_pass(call)),
@@ -147,7 +146,7 @@ void backward(const LayerCall& call, const std::vector<const float*>& gradients,
 
 void rank_prefetch(const LayerCall& call, std::vector<std::shared_ptr<Table>> others) {
   for (const Table* table : call.tables) {
-    if (table->stale() != nullptr) return;  // what is kept is not known before the batch before it
+    if (table->stale() != nullptr) return;  // the kept rows are not known before the previous batch
   }
   Table& first = *call.tables[0];
   for_all_ranks(*first.sharding().ranks, [&] {

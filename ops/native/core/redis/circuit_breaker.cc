@@ -38,7 +38,7 @@ void CircuitBreaker::fail(Time now, Code code, const std::string& message, bool 
   code_ = code;
   message_ = message;
   if (failures_++ == 0) first_failure_ = now;
-  if (state_ == State::kOpen) return;  // of a call that began before
+  if (state_ == State::kOpen) return;  // the failed call began before the breaker opened
   if (certain || state_ == State::kHalfOpen || failures_ >= options_.failures ||
       now - first_failure_ >= options_.row_length) {
     open(now);
@@ -54,7 +54,7 @@ void CircuitBreaker::open(Time now) {
 
 void CircuitBreaker::give_up() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (state_ == State::kHalfOpen) state_ = State::kOpen;  // its time is over: the next one probes
+  if (state_ == State::kHalfOpen) state_ = State::kOpen;  // its pause is over: the next call probes
 }
 
 CircuitBreaker::State CircuitBreaker::state() const {

@@ -11,14 +11,14 @@
 
 namespace hotrow {
 
-// Closed: everybody may ask. Open: nobody, for a while that doubles with every failed probe.
-// Half open: one asks for all, the probe. Safe from several threads.
+// Closed: all calls pass. Open: no call passes, for a pause that doubles with every failed probe.
+// Half open: one call passes, the probe. Safe from several threads.
 class CircuitBreaker {
  public:
   using Time = std::chrono::steady_clock::time_point;
   struct Options {
-    int failures = 5;                            // in a row open it,
-    std::chrono::milliseconds row_length{500};   // or two of them so far apart
+    int failures = 5;                            // consecutive failures open it,
+    std::chrono::milliseconds row_length{500};   // or a row of failures that lasts this long
     std::chrono::milliseconds first_pause{100};  // a random half to whole of it
     std::chrono::milliseconds longest_pause{5000};
   };
@@ -32,11 +32,11 @@ class CircuitBreaker {
   void succeed();
   // certain: opens at once.
   void fail(Time now, Code code, const std::string& message, bool certain);
-  // The probe ended and nobody knows how the node is: the next one probes.
+  // The probe ended without a result: the next call probes.
   void give_up();
 
   State state() const;
-  // Of the last failure.
+  // The last failure.
   Error last_failure() const;
   uint64_t openings() const { return openings_.load(std::memory_order_relaxed); }
 
@@ -48,7 +48,7 @@ class CircuitBreaker {
   std::atomic<bool> untroubled_{true};  // closed, and the last call succeeded
   std::atomic<uint64_t> openings_{0};
   State state_ = State::kClosed;
-  int failures_ = 0;  // in a row
+  int failures_ = 0;  // consecutive
   Time first_failure_;
   Time open_until_;
   std::chrono::milliseconds pause_{0};

@@ -33,7 +33,8 @@ RedisConnection::RedisConnection(const RedisAddress& address, const std::string&
   if (context_->err != 0) fail(Code::kUnavailable, "%s", context_->errstr);
   fcntl(context_->fd, F_SETFD, FD_CLOEXEC);
   if (address.path.empty()) {
-    // A peer that vanished is noticed between reads; its absence is an error then, not here.
+    // TCP keepalive detects a vanished peer between reads; the next read reports it, so failures
+    // here are ignored.
     const int on = 1;
     setsockopt(context_->fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
   }

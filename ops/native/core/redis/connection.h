@@ -13,7 +13,8 @@ namespace hotrow {
 
 class RedisConnection {
  public:
-  // Begins to connect. ip: of address.host; ignored for a Unix socket. Fails with Unavailable.
+  // Starts connecting. ip: the address of address.host; ignored for a Unix socket. Fails with
+  // Unavailable.
   RedisConnection(const RedisAddress& address, const std::string& ip);
   ~RedisConnection();
   RedisConnection(const RedisConnection&) = delete;
@@ -21,16 +22,16 @@ class RedisConnection {
 
   int fd() const;
   bool is_connecting() const { return connecting_; }
-  // What is to be sent. While it is not all sent, the socket is to be polled for writing.
+  // Bytes to send. While some are left, poll the socket for writing.
   std::string* output() { return &output_; }
   bool has_output() const { return sent_ < output_.size(); }
   RedisReplies* replies() { return &replies_; }
 
-  // Both return "" or what went wrong; then the connection is of no use any more.
-  // Sends what the socket takes, after the end of connecting when it was ready.
+  // Both return "" or an error message; after an error the connection cannot be used. `flush` sends
+  // what the socket takes; it first finishes connecting if the socket is ready.
   std::string flush();
-  // Reads what has arrived, up to some size, and hands it to replies(). *bytes: how many; 0: none
-  // were there. *full: there may be more.
+  // Reads the bytes that have arrived, up to some size, and passes them to replies(). *bytes: how
+  // many; 0: none were there. *full: there may be more.
   std::string receive(size_t* bytes, bool* full);
 
  private:

@@ -97,7 +97,7 @@ RedisReplies::Next RedisLane::next(RedisCommand* command, std::string* error) {
   return next;
 }
 
-// The command that is being answered, if this may stand in its answer.
+// The command that is being answered, if its answer may contain this part.
 const RedisCommand* RedisLane::asked(int index, Kind kind) noexcept {
   const bool fits = answered_ < sent_.size() && sent_[answered_].kind == kind &&
                     (kind == Kind::kPages ? index >= 0 && has_array_ : index < 0);

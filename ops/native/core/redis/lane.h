@@ -1,4 +1,4 @@
-// The conversation of one read with one node.
+// The commands and replies between one read and one node.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,7 @@
 
 namespace hotrow {
 
-// What a node is asked for by a read.
+// A command that a read sends to a node.
 struct RedisCommand {
   enum class Kind : uint8_t {
     kGreeting,  // AUTH, SELECT
@@ -48,11 +48,11 @@ class RedisLane final : public RedisReplySink {
   const std::shared_ptr<RedisNode>& shared_node() const { return node_; }
   RedisConnection* connection() const { return connection_.get(); }
   bool is_open() const { return connection_ != nullptr; }
-  // fresh: connected for this read, its greetings are awaited.
+  // greetings: how many replies to AUTH and SELECT are awaited.
   void open(std::unique_ptr<RedisConnection> connection, size_t greetings, Time now);
   // Ends the connection. Returns the commands that were not answered, in their order.
   std::vector<RedisCommand> close();
-  // Gives the connection back to the node, unless something is awaited or left.
+  // Returns the connection to the node's idle ones, unless replies are awaited or bytes are left.
   void give_back();
 
   void send(const RedisCommand& command, Time now);
@@ -60,9 +60,9 @@ class RedisLane final : public RedisReplySink {
   Time replied() const { return replied_; }
   void set_replied(Time now) { replied_ = now; }
 
-  // Parses the next reply. Its command is answered: *command, and *error if Redis refused it.
+  // Parses the next reply. Sets *command to the answered command, and *error if Redis refused it.
   RedisReplies::Next next(RedisCommand* command, std::string* error);
-  // Of a marker: it is there.
+  // Of a marker: it exists.
   bool has_marker() const { return integer_ != 0; }
   // Why a page could not be taken; "" if all could.
   const std::string& damage() const { return damage_; }
@@ -75,7 +75,7 @@ class RedisLane final : public RedisReplySink {
   void on_array(size_t elements) noexcept override;
   void on_surprise() noexcept override { surprised_ = true; }
 
-  // What the read knows about this lane.
+  // The read's state of this lane.
   bool is_probe = false;
   bool has_reconnected = false;
   bool is_dead = false;  // in this read
@@ -90,7 +90,7 @@ class RedisLane final : public RedisReplySink {
   std::vector<RedisCommand> sent_;
   size_t answered_ = 0;
   Time replied_;
-  // Of the reply that is being parsed.
+  // State of the reply that is being parsed.
   bool surprised_ = false;
   bool has_array_ = false;
   long long integer_ = 0;

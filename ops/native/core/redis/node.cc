@@ -62,7 +62,7 @@ std::unique_ptr<RedisConnection> RedisNode::connect(Time deadline, size_t* greet
   } else {
     connection = std::make_unique<RedisConnection>(address_, ip);
   }
-  if (!options_.username.empty()) {  // who may have no password
+  if (!options_.username.empty()) {  // the user may have no password
     append_command({"AUTH", options_.username, options_.password}, connection->output());
     ++*greetings;
   } else if (!options_.password.empty()) {

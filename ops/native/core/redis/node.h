@@ -15,11 +15,11 @@
 namespace hotrow {
 
 struct RedisOptions {
-  std::string username;  // with an empty one, AUTH names the password alone
+  std::string username;  // empty: AUTH sends the password alone
   std::string password;  // empty: no AUTH
   int database = 0;
-  std::chrono::milliseconds connect_timeout{500};  // also of a probe's answer
-  std::chrono::milliseconds silence{800};          // after which a node counts as gone
+  std::chrono::milliseconds connect_timeout{500};  // also for a probe's answer
+  std::chrono::milliseconds silence{800};          // after this, a node counts as failed
   size_t most_reads = 32;  // at a time, each with a connection a node; others wait
   CircuitBreaker::Options breaker;
 };
@@ -40,14 +40,14 @@ class RedisNode {
   const RedisAddress& address() const { return address_; }
   CircuitBreaker* breaker() { return &breaker_; }
 
-  // The connection that was given back last; null: there is none.
+  // The connection that was returned last; null: there is none.
   std::unique_ptr<RedisConnection> take_idle();
-  // One without awaited replies.
+  // Takes a connection without awaited replies.
   void give_back(std::unique_ptr<RedisConnection> connection);
   void drop_idle();
   size_t idle() const;
-  // Begins to connect, with the relay's line, AUTH and SELECT to be sent first; *greetings: how
-  // many replies they get. Fails with Unavailable.
+  // Starts connecting; the relay's line, AUTH and SELECT are sent first. *greetings: how many
+  // replies they get. Fails with Unavailable.
   std::unique_ptr<RedisConnection> connect(Time deadline, size_t* greetings);
 
   std::atomic<uint64_t> connects{0}, failures{0}, commands{0}, bytes_in{0};
@@ -58,7 +58,7 @@ class RedisNode {
   CircuitBreaker breaker_;
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<RedisConnection>> idle_;
-  size_t attempts_ = 0;  // to connect: each tries the host's next address
+  size_t attempts_ = 0;  // connections made: each tries the host's next address
 };
 
 // Writes a command to `out`: parts become bulk strings.

@@ -14,16 +14,17 @@ using Kind = RedisCommand::Kind;
 using PageState = PageRequests::PageState;
 using std::chrono::milliseconds;
 
-// Redis answers nobody else during a command, so pieces are not larger.
+// Redis serves no other client during a command, so pieces are not larger.
 constexpr uint32_t kMostPages = 512;
-// What is written meanwhile goes out in pieces: nodes begin while the rest is written.
+// Commands are sent in pieces while they are written, so that nodes start before the rest is
+// written.
 constexpr size_t kFlushedBytes = 16 << 10;
 constexpr uint8_t kMostRedirects = 5;
 constexpr milliseconds kShortestPause{2}, kLongestPause{50};
 
 bool begins_with(const std::string& text, const char* word) { return text.rfind(word, 0) == 0; }
 
-// Is over after a while: the same node is asked again.
+// Whether the error passes after a while, so that the command is sent to the same node again.
 bool is_passing(const std::string& error) {
   for (const char* word : {"TRYAGAIN", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "BUSY "}) {
     if (begins_with(error, word)) return true;
@@ -67,13 +68,13 @@ ReadFailure RedisRead::run() {
 }
 
 RedisRead::~RedisRead() {
-  // Whatever happened: a node that waits for a probe without end would never be asked again.
+  // End every probe: a node whose probe never ends would never be used again.
   for (const auto& lane : lanes_) {
     if (lane->is_probe) lane->node()->breaker()->give_up();
   }
 }
 
-// Puts the pages in order and asks for all of them.
+// Orders the pages and requests all of them.
 void RedisRead::job() {
   const auto pages = static_cast<uint32_t>(pages_->size());
   for (uint32_t p = 0; p < pages; ++p) ++open_pages_[pages_->shard(p)];
@@ -88,7 +89,7 @@ void RedisRead::job() {
     }
     return;
   }
-  // A command of a cluster has keys of one slot.
+  // In a cluster, the keys of a command have one slot.
   std::vector<uint32_t> ends(open_pages_.size());
   uint32_t end = 0;
   for (size_t s = 0; s < ends.size(); ++s) {
@@ -251,11 +252,11 @@ void RedisRead::refused(RedisLane* lane, RedisCommand command, const std::string
   give_up(command, code_of(error), "Redis node " + place + ": " + error);
 }
 
-// The same node will do, in a moment.
+// Sends the command to the same node again, after a pause.
 void RedisRead::pause(RedisLane* lane, RedisCommand command, const std::string& error) {
   command.asking = false;
   if (begins_with(error, "TRYAGAIN") && command.count > 1) {
-    // The slot is on its way, some pages are here, some there: single ones can always be read.
+    // The slot is migrating, so its pages are on two nodes: commands of a single page always work.
     RedisCommand one = command;
     one.count = 1;
     for (uint32_t i = 0; i < command.count; ++i, ++one.first) ask_owner(one);
@@ -278,7 +279,7 @@ void RedisRead::redirect(RedisLane* lane, RedisCommand command, const std::strin
     return;
   }
   std::string to = error.substr(error.rfind(' ') + 1);
-  // An empty host: that of the node which says so.
+  // An empty host means the host of the node that replied.
   if (!to.empty() && to[0] == ':') to = lane->node()->address().host + to;
   try {
     const std::shared_ptr<RedisNode> node = shared_.routes->node(parse_redis_address(to));
@@ -294,7 +295,7 @@ void RedisRead::redirect(RedisLane* lane, RedisCommand command, const std::strin
   }
 }
 
-// The connection is lost: what was not answered is asked for once more, over a new one.
+// The connection is lost: sends unanswered commands once more, over a new connection.
 void RedisRead::disconnected(RedisLane* lane, const std::string& why) {
   lane->node()->drop_idle();
   if (lane->has_reconnected || lane->is_probe || now_ >= deadline_) {
@@ -308,7 +309,7 @@ void RedisRead::disconnected(RedisLane* lane, const std::string& why) {
   for (const RedisCommand& command : left) ask(command, lane->shared_node());
 }
 
-// The node is not asked any more in this read.
+// Stops using the node in this read.
 void RedisRead::abandon(RedisLane* lane, Code code, const std::string& why, bool certain) {
   lane->is_dead = true;
   lane->is_probe = false;
@@ -320,7 +321,7 @@ void RedisRead::abandon(RedisLane* lane, Code code, const std::string& why, bool
   }
 }
 
-// Its keys failed.
+// Marks the command's keys as failed.
 void RedisRead::give_up(const RedisCommand& command, Code code, const std::string& why) {
   note(code, why);
   if (command.kind == Kind::kMarker) {
@@ -329,13 +330,14 @@ void RedisRead::give_up(const RedisCommand& command, Code code, const std::strin
   }
   for (uint32_t i = command.first; i < command.first + command.count; ++i) {
     const size_t page = job_.order[i];
-    // A command may be lost after a part of its answer.
+    // The connection may be lost after a part of the answer.
     if (pages_->state(page) == PageState::kMissing) pages_->settle(page, ReadState::kFailed);
     end_page(pages_->shard(page));
   }
 }
 
-// When no page of a shard is awaited any more and some are absent, its marker says why.
+// When no page of a shard is awaited any more and some are missing, requests its marker: it shows
+// whether the store lost rows.
 void RedisRead::end_page(uint32_t shard) {
   if (--open_pages_[shard] != 0 || missing_pages_[shard] == 0) return;
   RedisCommand command;
@@ -359,13 +361,13 @@ void RedisRead::note(Code code, const std::string& why) {
   failure_.message = why;
 }
 
-// Until when a node may be silent.
+// The time until which a node may be silent.
 Deadline RedisRead::patience(const RedisLane& lane) const {
   const bool is_new = lane.is_probe || lane.connection()->is_connecting();
   return lane.replied() + (is_new ? shared_.options->connect_timeout : shared_.options->silence);
 }
 
-// Waits for the next event and does what it asks for.
+// Waits for the next events and handles them.
 void RedisRead::wait() {
   std::vector<pollfd> polled;
   std::vector<RedisLane*> lanes;
@@ -419,7 +421,7 @@ void RedisRead::wait() {
   }
 }
 
-// The deadline has come.
+// Fails what is left at the deadline.
 void RedisRead::expire() {
   for (size_t i = 0; i < lanes_.size(); ++i) {
     if (lanes_[i]->awaited() == 0) continue;

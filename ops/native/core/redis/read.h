@@ -1,4 +1,4 @@
-// One read of a RedisReader: asks all nodes at once and follows what they answer.
+// One read of a RedisReader: sends commands to all nodes at once and handles their replies.
 #pragma once
 
 #include <memory>
@@ -25,14 +25,14 @@ class RedisRead {
  public:
   RedisRead(const RedisReading& shared, PageRequests* pages, Deadline deadline);
   ~RedisRead();
-  // Answers the keys of all pages; at the deadline those that are left are failed.
+  // Reads the keys of all pages; at the deadline the keys that are left fail.
   ReadFailure run();
 
  private:
   struct Later {
     Deadline at;
     RedisCommand command;
-    std::shared_ptr<RedisNode> node;  // that wants it later
+    std::shared_ptr<RedisNode> node;  // that gets it later
     std::string why;
   };
 
@@ -63,9 +63,9 @@ class RedisRead {
   Deadline now_;
   std::shared_ptr<const RedisRouteMap> map_;
   RedisReadJob job_;
-  std::vector<uint32_t> open_pages_;     // of each shard: not answered
-  std::vector<uint32_t> missing_pages_;  // of each shard: absent, its marker is to be asked for
-  std::vector<uint32_t> missing_;        // those pages
+  std::vector<uint32_t> open_pages_;     // of each shard: not answered yet
+  std::vector<uint32_t> missing_pages_;  // of each shard: absent; its marker must be read
+  std::vector<uint32_t> missing_;        // the absent pages
   std::vector<std::unique_ptr<RedisLane>> lanes_;
   std::vector<Later> later_;
   ReadFailure failure_;

@@ -15,7 +15,7 @@ namespace hotrow {
 
 class RedisReader : public RowReader {
  public:
-  // topology: as parse_redis_topology takes it. Asks no node. Fails with DataLoss or
+  // topology: as parse_redis_topology takes it. Connects to no node. Fails with DataLoss or
   // InvalidArgument.
   RedisReader(StoredGeneration generation, const std::string& topology, RedisOptions options);
 
@@ -23,10 +23,10 @@ class RedisReader : public RowReader {
   RowVersion exported() const { return generation_.row_version; }
   // Failures: Unavailable (a node cannot be reached, or is too slow), PermissionDenied, DataLoss
   // (the store lost rows, or a page is damaged), ResourceExhausted (too many reads at a time),
-  // FailedPrecondition (a node of a cluster, which the topology does not know).
+  // FailedPrecondition (the node belongs to a cluster, but the topology is not one).
   ReadFailure read(const ReadRequest* requests, size_t count, Deadline deadline) const override;
 
-  // May be called while others read.
+  // May be called while other threads read.
   void set_topology(const std::string& topology) const;
   // Calls visit(name, count) for each counter of RedisStatistics.
   using Visit = std::function<void(const char*, uint64_t)>;

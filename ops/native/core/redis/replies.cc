@@ -7,10 +7,10 @@
 namespace hotrow {
 namespace {
 
-// A buffer that grew beyond this is given back when it is empty.
+// A buffer that grew beyond this is freed when it is empty.
 constexpr size_t kKeptBytes = size_t{1} << 20;
 
-// hiredis takes null for "out of memory"; nobody looks at this.
+// hiredis takes null for "out of memory"; no code reads this value.
 void* const kParsed = reinterpret_cast<void*>(1);
 
 RedisReplySink* sink_of(const redisReadTask* task) {
@@ -82,7 +82,7 @@ bool RedisReplies::feed(const char* data, size_t bytes) {
 
 RedisReplies::Next RedisReplies::next(RedisReplySink* sink) {
   reader_->privdata = sink;
-  // A task that waits for its bytes has the sink of the call that began it.
+  // A task that waits for its bytes still has the sink of an earlier call.
   for (int i = 0; i <= reader_->ridx; ++i) reader_->rstack[i].privdata = sink;
   void* reply = nullptr;
   if (redisReaderGetReply(reader_, &reply) != REDIS_OK) return Next::kBroken;
@@ -92,7 +92,7 @@ RedisReplies::Next RedisReplies::next(RedisReplySink* sink) {
 const char* RedisReplies::error() const { return reader_->errstr; }
 
 bool RedisReplies::is_empty() const {
-  // hiredis begins a reply before it looks whether there is one.
+  // hiredis begins a reply before it checks whether there is one.
   const bool between = reader_->ridx == -1 || (reader_->ridx == 0 && reader_->rstack[0].type == -1);
   return between && reader_->pos == reader_->len;
 }

@@ -9,17 +9,17 @@ struct redisReader;
 
 namespace hotrow {
 
-// Gets the parts of replies. Called from C: nothing may be thrown.
+// Receives the parts of replies. Called from C: it must not throw.
 class RedisReplySink {
  public:
-  // What stands in a reply: index is its place in an array, or -1 when it is the whole reply.
+  // The parts of a reply. index: the part's place in an array, or -1 for the whole reply.
   virtual void on_string(int index, const char* data, size_t bytes) noexcept = 0;
   virtual void on_nil(int index) noexcept = 0;
   virtual void on_integer(int index, long long value) noexcept = 0;
   virtual void on_status(int index) noexcept = 0;
   virtual void on_error(int index, std::string_view message) noexcept = 0;
   virtual void on_array(size_t elements) noexcept = 0;
-  // Something that no command of ours is answered with.
+  // A part that no reply to our commands has.
   virtual void on_surprise() noexcept = 0;
 
  protected:
@@ -35,13 +35,13 @@ class RedisReplies {
   RedisReplies& operator=(const RedisReplies&) = delete;
 
   enum class Next { kReply, kNeedsMore, kBroken };
-  // Hands over bytes. False: they are no replies, or memory is short; see error().
+  // Takes bytes. False: they are no replies, or memory is short; see error().
   bool feed(const char* data, size_t bytes);
-  // Parses up to the end of a reply, calling `sink` for its parts; parts of one that is not
-  // complete yet are handed over, too.
+  // Parses up to the end of a reply and calls `sink` for its parts, also for parts of an incomplete
+  // reply.
   Next next(RedisReplySink* sink);
   const char* error() const;
-  // Nothing was handed over that is not parsed.
+  // Whether all bytes were parsed.
   bool is_empty() const;
 
  private:

@@ -16,7 +16,7 @@
 namespace hotrow {
 namespace {
 
-// Shared with the thread that asks, which may end after everybody stopped waiting.
+// Shared with the resolving thread, which may end after all callers stopped waiting.
 struct Answer {
   std::mutex mutex;
   std::condition_variable came;
@@ -61,7 +61,7 @@ std::vector<std::string> resolve_host(const std::string& host,
   if (is_address(host)) return {host};
   const auto answer = std::make_shared<Answer>();
   try {
-    // getaddrinfo knows no deadline.
+    // getaddrinfo has no deadline.
     std::thread([host, answer] { ask(host, answer.get()); }).detach();
   } catch (const std::system_error& error) {
     fail(Code::kUnavailable, "host %s: no thread to look it up: %s", host.c_str(), error.what());

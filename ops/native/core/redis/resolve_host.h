@@ -7,8 +7,8 @@
 
 namespace hotrow {
 
-// The IP addresses of a host, those of IPv4 first; an IP address is its own. Fails with
-// Unavailable when there are none, or when nobody knows at the deadline.
+// The IP addresses of a host, IPv4 first; an IP address returns itself. Fails with Unavailable when
+// there are none, or when the lookup has not ended at the deadline.
 std::vector<std::string> resolve_host(const std::string& host,
                                       std::chrono::steady_clock::time_point deadline);
 

@@ -1,4 +1,4 @@
-// Which node has which virtual shard, as far as this process knows.
+// The node of each virtual shard, as far as this process knows.
 #pragma once
 
 #include <map>
@@ -13,10 +13,10 @@
 
 namespace hotrow {
 
-// What a read works with: it does not change under it.
+// A read's map; it does not change during the read.
 struct RedisRouteMap {
   bool cluster = false;
-  std::vector<std::shared_ptr<RedisNode>> of_shard;  // (V); null: nobody has it
+  std::vector<std::shared_ptr<RedisNode>> of_shard;  // (V); null: no node has the shard
 };
 
 // Safe from several threads.
@@ -26,12 +26,12 @@ class RedisRoutes {
   RedisRoutes(const StoreNames& names, const RedisOptions& options)
       : names_(names), options_(options) {}
 
-  // Nodes that stay, and are reached as before, keep their connections.
+  // Nodes that stay keep their connections if they are reached as before.
   void set_topology(const RedisTopology& topology);
   std::shared_ptr<const RedisRouteMap> map() const;
-  // The node of an address, made if it is new; reached as the topology says.
+  // The node of an address, created if it is new; the topology sets whether a relay reaches it.
   std::shared_ptr<RedisNode> node(const RedisAddress& address);
-  // A node said that a shard moved.
+  // A node replied that a shard moved.
   void move(size_t shard, const std::shared_ptr<RedisNode>& to);
   std::vector<std::shared_ptr<RedisNode>> nodes() const;
 

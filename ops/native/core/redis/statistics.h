@@ -10,8 +10,8 @@ namespace hotrow {
 struct RedisStatistics {
   using Counter = std::atomic<uint64_t>;
   Counter reads{0}, keys_found{0}, keys_unknown{0}, keys_failed{0};
-  Counter pages{0}, markers{0};  // asked for
-  Counter trips{0};              // times that a node was asked and all was answered
+  Counter pages{0}, markers{0};  // requested
+  Counter trips{0};              // exchanges in which a node answered all commands
   Counter reconnects{0}, moved{0}, asked{0}, retried{0};
   Counter microseconds{0};               // of all reads
   std::array<Counter, 24> read_times{};  // [i]: of reads that took below 2^i microseconds

@@ -10,7 +10,7 @@ namespace hotrow {
 namespace {
 
 constexpr char kUnix[] = "unix:";
-// sockaddr_un holds so many bytes, with the zero.
+// sockaddr_un holds this many bytes and the terminating zero.
 constexpr size_t kLongestPath = 107;
 
 }  // namespace
@@ -39,7 +39,7 @@ RedisAddress parse_redis_address(const std::string& text) {
   if (address.host.empty() || address.port < 1 || address.port > 65535) {
     fail(Code::kInvalidArgument, "Redis node %s; legal are host:port and unix:/path", text.c_str());
   }
-  // MOVED has IPv6 without brackets: a node has one name.
+  // MOVED has IPv6 addresses without brackets: normalize, so that a node has one name.
   if (address.host.find(':') != std::string::npos) {
     address.text = "[" + address.host + "]:" + std::to_string(address.port);
   }

@@ -1,4 +1,4 @@
-// Which Redis nodes there are, and how they are reached.
+// The Redis nodes, and how they are reached.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ struct RedisTopology {
   };
   bool cluster = false;  // else one node has everything
   std::vector<Node> nodes;
-  // A Unix socket behind which somebody connects to any node (redis/node.h); empty: they are
-  // reached directly.
+  // A Unix socket of a relay that connects to any node (redis/node.h); empty: nodes are reached
+  // directly.
   RedisAddress relay;
 };
 

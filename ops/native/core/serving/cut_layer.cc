@@ -14,8 +14,7 @@ namespace {
 
 constexpr char kLayerMagic[] = "HRCB";
 constexpr size_t kLayerHead = 40;
-constexpr size_t kChecked =
-    16;  // bytes before those that the checksum is of, but the table's number
+constexpr size_t kChecked = 16;  // bytes before the checksummed ones, except the table's number
 constexpr size_t kTable = 4, kChecksum = 8, kVersion = 16, kCount = 28, kWidth = 32;
 constexpr size_t kKeysAhead = 8;  // keys
 constexpr size_t kUpdateRows = 1024;
@@ -76,7 +75,7 @@ CutLayer::CutLayer(const std::string& path, RowVersion version,
       }
       size_t at = index.home(key);
       while (index.slots[at].record != 0 && index.slots[at].key != key) at = (at + 1) & index.mask;
-      // Of a key that comes twice the first row stays, as in the store.
+      // For a key that occurs twice, the first row stays, as in the store.
       if (index.slots[at].record != 0) continue;
       index.slots[at] = {key, record};
       ++rows_;

@@ -1,5 +1,5 @@
-// Rows that cuts have changed, in memory: what a server lays over the rows of its store until they
-// are folded into these (docs/design/0008-cuts.md).
+// Rows that cuts have changed, in memory. A server lays them over the rows of its store until they
+// are folded into the store (docs/design/0008-cuts.md).
 #pragma once
 
 #include <cstddef>
@@ -18,17 +18,17 @@ namespace hotrow {
 // The rows of one cut. Immutable.
 class CutLayer {
  public:
-  // path: of a file of whole blocks, one after the other (docs/formats.md, "Cuts"). version: of
-  // the cut. tables: of its generation. Fails with NotFound without the file, and with DataLoss for
-  // blocks that are damaged or of another cut, and for dense weights.
+  // path: of a file of whole blocks, one after the other (docs/formats.md, "Cuts"). version: of the
+  // cut. tables: of its generation. Fails with NotFound without the file, and with DataLoss for
+  // blocks that are damaged or belong to another cut, and for dense weights.
   CutLayer(const std::string& path, RowVersion version, const std::vector<StoredTable>& tables);
 
   RowVersion version() const { return version_; }
   size_t rows() const { return rows_; }  // tombstones, too
 
-  // A row as stored, or that there is none any more.
+  // A row as stored, or a tombstone.
   struct Row {
-    bool known = false;                 // else the cut says nothing of the key
+    bool known = false;                 // else the cut does not have the key
     const std::byte* stored = nullptr;  // null: a tombstone
   };
   Row find(size_t table, int64_t key) const {
@@ -40,12 +40,12 @@ class CutLayer {
       if (slot.key == key) return row_of(slot.record);
     }
   }
-  // Asks for what `find` reads first.
+  // Prefetches what `find` reads first.
   void approach(size_t table, int64_t key) const {
     const Index& index = indexes_[table];
     if (!index.slots.empty()) __builtin_prefetch(&index.slots[index.home(key)]);
   }
-  // Updates a cache of the same tables, whose store has these rows by now.
+  // Updates a cache of the same tables; their store has these rows already.
   void update(HotRows* cache) const;
 
  private:
@@ -76,20 +76,20 @@ class CutLayer {
   std::vector<Index> indexes_;  // by table
 };
 
-// What a servable shows: the store's rows with the layers of cuts over them. Immutable.
+// The layers of cuts that a servable lays over the store's rows. Immutable.
 struct Overlay {
-  // Of the newest cut, or of the rows as exported: rows that are newer belong to a cut that was not
-  // taken. 0: any row is taken.
+  // The version of the newest cut, or of the rows as exported: newer rows belong to a cut that was
+  // not taken. 0: rows of any version are taken.
   RowVersion version = 0;
   std::vector<std::shared_ptr<const CutLayer>> layers;  // the newest first
 
-  // Writes the rows of keys that a layer has to where the probes want them, and takes them out of
-  // the misses. tables: of the probes. misses: of these probes, in their order. Calls
+  // Writes the rows of keys that a layer has to the outputs of the probes, and removes these keys
+  // from the misses. tables: of the probes. misses: of these probes, in their order. Calls
   // counted(table, keys) for each probe with such keys.
   using Counted = std::function<void(size_t table, size_t keys)>;
   void lay_over(const std::vector<StoredTable>& tables, const HotRows::Probe* probes, size_t count,
                 std::vector<HotRows::Miss>* misses, const Counted& counted) const;
-  // Rows that are too new become such that could not be read. Returns whether there were any.
+  // Marks rows that are too new as failed. Returns whether there were any.
   bool refuse_new(const ReadRequest& read) const;
 
  private:

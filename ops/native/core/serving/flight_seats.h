@@ -1,4 +1,4 @@
-// Who fetches which key now: a hash table of what is in flight, small and always changing.
+// The fetches in flight: a small hash table from key to fetch that changes all the time.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace hotrow {
 
-// Open addressing without graves. Not synchronized.
+// Open addressing without tombstones. Not synchronized.
 template <typename Flight>
 class FlightSeats {
  public:
@@ -25,23 +25,23 @@ class FlightSeats {
     return combine64(table, static_cast<uint64_t>(key));
   }
 
-  // The seat of a key, or a free one to be taken at once. hash: hash_of(table, key).
+  // The seat of a key, or a free one that the caller takes at once. hash: hash_of(table, key).
   Seat& find(uint64_t hash, size_t table, int64_t key) {
     if (2 * (taken_ + 1) > seats_.size()) grow();
     return seats_[place_of(hash, table, key)];
   }
-  // A free seat becomes that of a key.
+  // Gives a free seat to a key.
   void take(Seat& seat, const Seat& by) {
     taken_ += seat.flight == nullptr;
     seat = by;
   }
-  // Frees the seat of a key, if it is this flight's.
+  // Frees the seat of a key, if it belongs to this flight.
   void free(uint64_t hash, size_t table, int64_t key, const Flight* flight) {
     if (seats_.empty()) return;
     const size_t mask = seats_.size() - 1;
     size_t hole = place_of(hash, table, key);
     if (flight == nullptr || seats_[hole].flight != flight) return;
-    // Those behind it move up if their way from home goes past the hole.
+    // Later entries move up if their probe sequence passes the hole.
     for (size_t next = (hole + 1) & mask; seats_[next].flight != nullptr;
          next = (next + 1) & mask) {
       const size_t home = hash_of(seats_[next].table, seats_[next].key) & mask;

@@ -1,4 +1,4 @@
-// The most used keys of a version, in order: what a cache is filled with before the version serves
+// The most used keys of a version, in order; they fill a cache before the version serves
 // (docs/formats.md, "Hot rows of a version").
 #pragma once
 

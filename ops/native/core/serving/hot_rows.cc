@@ -14,19 +14,19 @@ namespace {
 
 constexpr uint32_t kWays = HotSet::kWays;
 constexpr size_t kTablesOfPool = 256;  // numbers of 8 bits
-constexpr size_t kThreads = 16;        // that count apart
-constexpr int kReadTries = 4;          // of a reader whose set keeps changing
-constexpr int kSpins = 64;             // of a writer, before it gives its core away
+constexpr size_t kThreads = 16;        // with counters of their own
+constexpr int kReadTries = 4;          // tries of a reader whose set keeps changing
+constexpr int kSpins = 64;             // spins of a writer, before it yields its core
 constexpr size_t kStageKeys = 16;      // keys of a stage of a lookup
 constexpr size_t kLine = 64;
 constexpr size_t kMostLinesAhead = 8;  // of a row; the processor fetches the rest by itself
 constexpr size_t kSmallRow = 2048;     // bytes that are decoded from the stack
 constexpr size_t kChangesAhead = 8;    // keys, of changes
 constexpr size_t kRoomOverStored = 2;
-// A set's frequencies are halved every so many newcomers.
+// A set's frequencies are halved after this many new rows.
 constexpr uint32_t kNewcomersToDecay = 12 * kWays;
 constexpr uint8_t kNewcomersToTick = kWays / 4;
-// Apart from all hashes that keys may be.
+// Makes the salts of tables differ from hashes of keys.
 constexpr uint64_t kSalt = 0x5851f42d4c957f2d;
 // Uses are counted one by one up to this.
 constexpr uint8_t kCountedUses = 8;
@@ -40,7 +40,7 @@ uint8_t tag_of(uint64_t hash) {
 
 size_t words_of(size_t bytes) { return (bytes + sizeof(Word) - 1) / sizeof(Word); }
 
-// Word by word, each whole.
+// Copies word by word; no word is torn.
 void read_words(const Word* from, size_t bytes, std::byte* to) {
   size_t at = 0;
 #pragma GCC unroll 8
@@ -62,7 +62,7 @@ void write_words(const std::byte* from, size_t bytes, Word* to) {
   }
 }
 
-// Waits: who has a set works on it for less than a microsecond, unless it lost its core.
+// Waits: a writer holds a set for less than a microsecond, unless its thread was descheduled.
 void lock(HotSet& set) {
   for (int spins = 0; !set.try_lock(); ++spins) {
     if (spins < kSpins) {
@@ -87,7 +87,7 @@ struct HotRows::Pool {
   std::vector<size_t> tables;  // by number in the pool
   std::vector<uint64_t> salts;
   uint64_t stored = 0;  // rows of its tables
-  bool bounded = true;  // all tables say how many
+  bool bounded = true;  // all tables state their numbers of rows
   AnonymousArray<HotSet> sets;
   AnonymousArray<Word> rows;  // (slots, words)
 
@@ -98,7 +98,7 @@ struct HotRows::Pool {
   Word* rows_of(size_t set) { return rows.data() + set * kWays * words; }
 };
 
-// A key on its way through a lookup.
+// A key during a lookup.
 struct HotRows::Step {
   HotSet* set;
   const Word* rows;  // of the set
@@ -115,7 +115,7 @@ class HotRows::Steps {
   Steps(const HotRows& rows, const Probe* probes, size_t count)
       : rows_(rows), probes_(probes), count_(count) {}
 
-  // Writes up to kStageKeys steps, asks for their sets, and returns how many.
+  // Writes up to kStageKeys steps, prefetches their sets, and returns how many.
   size_t next(Step* steps) {
     size_t n = 0;
     for (; probe_ < count_; ++probe_, position_ = 0) {
@@ -140,7 +140,7 @@ class HotRows::Steps {
     return n;
   }
 
-  // Asks for what the steps will read if their keys are cached.
+  // Prefetches what the steps read if their keys are cached.
   static void approach(const Step* steps, size_t n) {
     for (const Step* step = steps; step < steps + n; ++step) {
       const uint32_t fits = step->set->match(step->tag, step->place->number);
@@ -228,16 +228,16 @@ const HotRows::Place& HotRows::place(size_t table) const {
 }
 
 HotRows::Counters& HotRows::counters(size_t table) const {
-  // The array is atomic all through; only its owner is const.
+  // All elements of the array are atomic; only its owner is const.
   auto* all = const_cast<Counters*>(counters_.data());
   return all[number_of_thread() * tables_.size() + table];
 }
 
 // --- lookups -------------------------------------------------------------------------------------
 
-// Counts that rise ever more rarely, by ever more (R. Morris, Counting large numbers of events in
-// small registers, 1978), and end: what is read most is written least, or it would travel between
-// the caches of the cores that read it.
+// Approximate counters (R. Morris, Counting large numbers of events in small registers, 1978): they
+// rise ever more rarely, by ever more, and saturate. So the most read rows are written least; else
+// their cache lines would move between the cores that read them.
 void HotRows::note_use(HotSet& set, uint32_t way, uint32_t* random) const {
   const uint8_t use = set.uses[way].load(std::memory_order_relaxed);
   if (policy_ == CachePolicy::kLru) {
@@ -255,8 +255,8 @@ void HotRows::note_use(HotSet& set, uint32_t way, uint32_t* random) const {
   set.uses[way].store(static_cast<uint8_t>(std::min(use + more, 0xffu)), std::memory_order_relaxed);
 }
 
-// Copies a cached row to the probe's output, by way of `encoded` if it must be decoded. False: it
-// is not cached, or keeps changing.
+// Copies a cached row to the probe's output, through `encoded` if it must be decoded. False: the
+// row is not cached, or its set keeps changing.
 __attribute__((always_inline)) inline bool HotRows::copy(const Step& step, const Probe& probe,
                                                          std::byte* encoded,
                                                          uint32_t* random) const {
@@ -279,7 +279,7 @@ __attribute__((always_inline)) inline bool HotRows::copy(const Step& step, const
     if (way != HotSet::kNone) read_words(step.rows + way * place.words, place.row_bytes, to);
     if (set.sequence.load(std::memory_order_relaxed) != before) continue;
     if (way == HotSet::kNone) return false;
-    // Of a row that has left meanwhile it does no harm.
+    // Noting a use does no harm if the row has left meanwhile.
     note_use(set, way, random);
     if (decode) {
       decode_row(place.type, to, place.width, probe.rows + size_t{step.position} * place.width);
@@ -357,7 +357,7 @@ void HotRows::fill(const ReadRequest& read, Ticket ticket) {
   }
 }
 
-// What came of it; kCounts: nothing, it is there already.
+// Returns the result as a counter; kCounts: nothing to count, the row is there already.
 HotRows::Count HotRows::fill_one(const Place& place, int64_t key, const std::byte* row,
                                  RowVersion version, Ticket ticket) {
   Pool& pool = *place.pool;
@@ -375,14 +375,14 @@ HotRows::Count HotRows::fill_one(const Place& place, int64_t key, const std::byt
       set.versions[present] = version;
       result = kUpdated;
     } else if (version == set.versions[present]) {
-      result = kCounts;  // somebody else was faster
+      result = kCounts;  // another fill was faster
     }
   } else if (!old) {
     const uint32_t way = choose(set, hash);
     if (way != HotSet::kNone) {
       if (set.taken(way)) {
         const uint8_t victim = set.table(way);
-        // What is known of it stays, should it come again.
+        // The key's frequency stays in the sketch, in case the key occurs again.
         const int64_t left = set.keys[way].load(std::memory_order_relaxed);
         if (policy_ == CachePolicy::kLfu) {
           set.sketch.raise(mix64(static_cast<uint64_t>(left) ^ pool.salts[victim]),
@@ -405,8 +405,8 @@ HotRows::Count HotRows::fill_one(const Place& place, int64_t key, const std::byt
   return result;
 }
 
-// The way of a newcomer: a free one, else that of the row that is worth least, if the newcomer is
-// worth more; or kNone. The caller holds the set.
+// The way of a new row: a free one, else the way of the row that is worth least, if the new row is
+// worth more; else kNone. The caller holds the set.
 uint32_t HotRows::choose(HotSet& set, uint64_t hash) const {
   const bool lru = policy_ == CachePolicy::kLru;
   if (lru) {
@@ -426,7 +426,7 @@ uint32_t HotRows::choose(HotSet& set, uint64_t hash) const {
   if (open != 0) return static_cast<uint32_t>(__builtin_ctz(open));
   uint32_t victim = HotSet::kNone, least = 0;
   for (uint32_t i = 0; i < kWays; ++i) {
-    // Of equals, another one each time.
+    // Ties are broken by a different way each time.
     const uint32_t way = (i + set.since_decay) % kWays;
     const uint8_t use = set.uses[way].load(std::memory_order_relaxed);
     const uint32_t worth =
@@ -442,7 +442,7 @@ void HotRows::update(size_t table, const int64_t* keys, size_t count, const std:
                      const RowVersion* versions) {
   const Place& place = this->place(table);
   Pool& pool = *place.pool;
-  // Before any set is looked at: a fetch with this ticket or a newer one began after the store had
+  // Taken before any set is read: a fetch with this ticket or a newer one began after the store had
   // these rows.
   const Ticket now = clock_.fetch_add(1, std::memory_order_seq_cst) + 1;
   for (size_t i = 0; i < count; ++i) {

@@ -1,10 +1,10 @@
-// A set of cached rows that threads read while others change it: 16 ways behind a seqlock.
+// A set of cached rows that threads read while other threads change it: 16 ways behind a seqlock.
 //
 // A writer makes the sequence odd, changes the set and its rows, and makes it even; a reader copies
-// what it wants and looks at the sequence again (H. Boehm, Can seqlocks get along with programming
-// language memory models?, 2012). All that readers see is atomic: written with release and read
-// with acquire, which costs nothing on x86-64 and needs no fences, which ThreadSanitizer does not
-// know.
+// what it needs and checks the sequence again (H. Boehm, Can seqlocks get along with programming
+// language memory models?, 2012). All that readers read is atomic: written with release and read
+// with acquire. This costs nothing on x86-64 and needs no fences, which ThreadSanitizer does not
+// support.
 #pragma once
 
 #include <algorithm>
@@ -28,35 +28,36 @@ inline void pause_briefly() {
 #endif
 }
 
-// Six cache lines. A lookup reads the first, that of a key, and those of the row.
+// Six cache lines. A lookup reads the first one, the one with the key, and the row's.
 struct alignas(64) HotSet {
   static constexpr uint32_t kWays = 16;
   static constexpr uint32_t kNone = kWays;
 
-  // --- read by everybody ---
-  std::atomic<uint32_t> sequence;  // odd: somebody writes
+  // --- read by all threads ---
+  std::atomic<uint32_t> sequence;  // odd: a writer holds the set
   std::atomic<uint8_t> now;        // LRU's clock; ticks every few insertions
   uint8_t since_tick;
-  uint16_t since_decay;             // newcomers since all frequencies were halved
-  uint64_t updated_at;              // ticket of the last update or invalidation that met the set
+  uint16_t since_decay;             // new rows since all frequencies were halved
+  uint64_t updated_at;              // ticket of the set's last update or invalidation
   std::atomic<uint64_t> tags[2];    // 16 bytes; 0: free
   std::atomic<uint64_t> tables[2];  // 16 bytes: numbers of tables in the pool
   // LFU: how often the row was used lately. LRU: when last.
   std::atomic<uint8_t> uses[kWays];
   std::atomic<int64_t> keys[kWays];
-  // --- only by who holds the set ---
+  // --- only for the holder of the set ---
   FrequencySketch<7> sketch;  // of keys that are not here
   uint64_t unused;
   uint64_t versions[kWays];
 
-  // Ways whose tag and table fit.
+  // The ways whose tag and table match.
   uint32_t match(uint8_t tag, uint8_t table) const {
     return match_tags(tags[0].load(std::memory_order_acquire),
                       tags[1].load(std::memory_order_acquire), tag) &
            match_tags(tables[0].load(std::memory_order_acquire),
                       tables[1].load(std::memory_order_acquire), table);
   }
-  // The way of a key, or kNone. Readers: true only if the sequence says so afterwards.
+  // The way of a key, or kNone. For readers it is valid only if the sequence has not changed
+  // afterwards.
   uint32_t find(uint8_t tag, uint8_t table, int64_t key) const {
     for (uint32_t fits = match(tag, table); fits != 0; fits &= fits - 1) {
       const uint32_t way = static_cast<uint32_t>(__builtin_ctz(fits));
@@ -73,7 +74,7 @@ struct alignas(64) HotSet {
   void set_tag(uint32_t way, uint8_t tag) { set_byte(tags, way, tag); }
   void set_table(uint32_t way, uint8_t table) { set_byte(tables, way, table); }
 
-  // Takes the set; false when another writer has it.
+  // Takes the set; false when another writer holds it.
   bool try_lock() {
     uint32_t was = sequence.load(std::memory_order_relaxed);
     return was % 2 == 0 && sequence.compare_exchange_strong(was, was + 1, std::memory_order_acquire,

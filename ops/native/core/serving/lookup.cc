@@ -12,7 +12,7 @@
 namespace hotrow {
 namespace {
 
-// Keys of a piece that a thread probes. Smaller lookups are not worth a second thread.
+// The keys that a thread probes in one piece. Smaller lookups are not worth a second thread.
 constexpr size_t kProbeKeys = 4096;
 // Scratch memory that a thread keeps between lookups, in bytes.
 constexpr size_t kMostKept = size_t{64} << 20;
@@ -54,7 +54,7 @@ struct ServingLookup::Scratch {
     std::vector<ReadState> states;
   };
 
-  // Where a probe's keys are in the request.
+  // The place of a probe's keys in the request.
   struct Origin {
     size_t feature;
     size_t begin;
@@ -73,7 +73,7 @@ struct ServingLookup::Scratch {
 
   static constexpr size_t kPlain = std::numeric_limits<size_t>::max();
 
-  // Of what grows with the keys of a request.
+  // Bytes of all that grows with the keys of a request.
   size_t bytes() const {
     size_t bytes = bytes_of(rows) + bytes_of(misses) + bytes_of(sorted);
     for (const auto& task : misses_of) bytes += bytes_of(task);
@@ -84,15 +84,15 @@ struct ServingLookup::Scratch {
   }
 };
 
-// The scratch memory of a thread for the length of a call. A call inside another one (a thread of
-// an executor that helps out) gets its own.
+// The scratch memory of a thread during a call. A call nested in another call (in a thread that
+// helps an executor) gets its own.
 class ServingLookup::Lease {
  public:
   Lease() : scratch_(std::move(kept())) {
     if (scratch_ == nullptr) scratch_ = std::make_unique<Scratch>();
   }
   ~Lease() {
-    // After a rare huge request a thread would keep its memory for ever.
+    // Else a thread would keep the memory of a rare huge request for ever.
     if (scratch_->bytes() <= kMostKept) kept() = std::move(scratch_);
   }
   Lease(const Lease&) = delete;
@@ -145,8 +145,8 @@ LookupCounts ServingLookup::counts(size_t table) const {
   return counts;
 }
 
-// Checks the features and writes the probes: rows of plain features go to the output, those of the
-// others to the scratch memory. Returns the number of keys.
+// Checks the features and writes the probes. Rows of plain features go to the output, rows of other
+// features to the scratch memory. Returns the number of keys.
 uint64_t ServingLookup::prepare(const ServingFeature* features, size_t count, float* const* outputs,
                                 Scratch& scratch) const {
   const std::vector<StoredTable>& tables = reader_->tables();
@@ -253,7 +253,7 @@ void ServingLookup::count_from_memory(const ServingFeature* features, const Scra
   }
 }
 
-// Brings the misses of a table together, and finds its distinct keys.
+// Groups the misses by table, and finds each table's distinct keys.
 void ServingLookup::sort_misses(Scratch& scratch) const {
   const std::vector<HotRows::Probe>& probes = scratch.probes;
   const size_t tables = reader_->tables().size();
@@ -310,7 +310,7 @@ void ServingLookup::fetch(Scratch& scratch, const Overlay& overlay, Deadline dea
     for (size_t r = 0; r < count; ++r) too_new |= overlay.refuse_new(requests[r]);
   };
   const auto landed = [&](const ReadRequest* requests, size_t count) {
-    // Before the cache has them: who hits them there would not know.
+    // Before the cache takes them: a later hit could not detect that they are too new.
     refuse_new(requests, count);
     if (cache_ == nullptr) return;
     for (size_t r = 0; r < count; ++r) cache_->fill(requests[r], ticket);
@@ -322,14 +322,14 @@ void ServingLookup::fetch(Scratch& scratch, const Overlay& overlay, Deadline dea
     report.failure = reader_->read(requests, scratch.requests.size(), deadline);
     landed(requests, scratch.requests.size());
   }
-  // Also what others have read, who show another cut.
+  // Also check rows that other lookups read: they may show another cut.
   refuse_new(requests, scratch.requests.size());
   if (too_new && report.failure.code == Code::kOk) {
     report.failure = {Code::kUnavailable, "the store has rows of a cut that is not taken yet"};
   }
 }
 
-// Counts what became of the keys, and fails if some could not be read and that is the policy.
+// Counts the results of the keys. Fails if some could not be read and the policy is to fail.
 void ServingLookup::judge(Scratch& scratch, LookupReport& report) const {
   const Scratch::Missing* first_failed = nullptr;
   uint64_t of_first = 0;
@@ -360,7 +360,7 @@ void ServingLookup::judge(Scratch& scratch, LookupReport& report) const {
                                         : report.failure.message.c_str());
 }
 
-// Writes what was fetched to all places that want it.
+// Writes the fetched rows to all places that need them.
 void ServingLookup::place_rows(const ServingFeature* features, Scratch& scratch,
                                SampleCounts counts) const {
   for (size_t m = 0; m < scratch.missing_tables; ++m) {

@@ -1,5 +1,5 @@
-// The lookup of a server: all features of all tables of a request in one call. Cached rows go
-// straight to where they are wanted, the others are read together, once each.
+// The lookup of a server: all features of all tables of a request in one call. Cached rows are
+// copied straight to the outputs; the others are read together, once each.
 #pragma once
 
 #include <atomic>
@@ -17,21 +17,21 @@
 
 namespace hotrow {
 
-// What a lookup gives for keys that the store could not be asked about.
+// The result of a lookup for keys that the store could not read.
 enum class OnStoreFailure : int {
-  kFail = 0,     // nothing: it fails with Unavailable
-  kDefault = 1,  // default rows, and says so
+  kFail = 0,     // none: the lookup fails with Unavailable
+  kDefault = 1,  // default rows, which the report counts
 };
 
 struct ServingLookupOptions {
   OnStoreFailure on_store_failure = OnStoreFailure::kFail;
-  // Concurrent lookups fetch a row once. A lookup may then get a row as it was when another one,
-  // still in flight, asked for it, unless HotRows::update reported a change between. Not worth it
-  // in front of rows in memory.
+  // Concurrent lookups fetch a row once. A lookup may then get a row as of the request of another
+  // lookup still in flight, unless HotRows::update reported a change in between. Not worth it for
+  // rows in memory.
   bool share_fetches = true;
 };
 
-// A feature of a request: its keys (N) and how they make samples.
+// A feature of a request: its keys (N) and how they form samples.
 struct ServingFeature {
   const char* name = "";  // for messages
   size_t table = 0;       // index into RowReader::tables()
@@ -39,25 +39,25 @@ struct ServingFeature {
   Segments segments;
 };
 
-// What is counted for each sample. A key of a feature with another number of outputs than `samples`
-// counts for the first one. Lookup sets all values of what is not null.
+// Counts for each sample. A key of a feature with another number of outputs than `samples` counts
+// for the first sample. `lookup` sets all values of the arrays that are not null.
 struct SampleCounts {
-  int32_t* defaulted = nullptr;    // (samples): keys with default rows, as the store did not answer
-  int32_t* from_memory = nullptr;  // (samples): keys whose rows were cached or of a cut
+  int32_t* defaulted = nullptr;    // (samples): keys with default rows because the store failed
+  int32_t* from_memory = nullptr;  // (samples): keys whose rows were cached or in a layer of a cut
   size_t samples = 0;
 };
 
-// What a lookup met.
+// The counts and failure of a lookup.
 struct LookupReport {
   uint64_t keys = 0;     // of all features, duplicates too
   uint64_t hits = 0;     // of these: cached, or in a layer of a cut
-  uint64_t fetched = 0;  // distinct keys that were asked of the reader, or of who fetched them
+  uint64_t fetched = 0;  // distinct keys read from the reader, or by another lookup's fetch
   uint64_t unknown = 0;  // of these: the store has no row; they read the default row
-  uint64_t failed = 0;   // of these: nobody knows; they read the default row, too
-  ReadFailure failure;   // why, if any failed
+  uint64_t failed = 0;   // of these: could not be read; they read the default row, too
+  ReadFailure failure;   // the reason, if any failed
 };
 
-// Sums of a table's lookups since the start. Hits of the cache are those of HotRows.
+// Sums of a table's lookups since the start. HotRows counts the hits of the cache.
 struct LookupCounts {
   uint64_t of_cuts = 0;  // keys, duplicates too, whose rows were in a layer of a cut
   uint64_t fetched = 0;
@@ -69,19 +69,19 @@ struct LookupCounts {
 // Safe from several threads.
 class ServingLookup {
  public:
-  // cache: of the reader's tables, or null: all rows are read. Fails with InvalidArgument when the
-  // cache is of other tables.
+  // cache: of the reader's tables; null: all rows are read. Fails with InvalidArgument when the
+  // cache has other tables.
   ServingLookup(std::shared_ptr<const RowReader> reader, std::shared_ptr<HotRows> cache,
                 const ServingLookupOptions& options);
   ~ServingLookup();
   ServingLookup(const ServingLookup&) = delete;
   ServingLookup& operator=(const ServingLookup&) = delete;
 
-  // outputs[f]: (B_f, width of its table), or (N_f, width) without a combiner. Sums are made in the
-  // order of the keys, with the same bits whatever is cached. Large lookups use the executor's
-  // threads. overlay: what lies over the rows of store and cache. Fails with InvalidArgument for
-  // wrong segments, and with Unavailable, naming the table and the reason, as OnStoreFailure says;
-  // a row that is too new for the overlay is one that could not be read.
+  // outputs[f]: (B_f, width of its table), or (N_f, width) without a combiner. Sums are taken in
+  // the order of the keys, with the same bits whatever is cached. Large lookups use the executor's
+  // threads. overlay: the layers over the rows of store and cache. Fails with InvalidArgument for
+  // wrong segments. With OnStoreFailure::kFail it fails with Unavailable, naming the table and the
+  // reason. A row that is too new for the overlay counts as a row that could not be read.
   LookupReport lookup(const ServingFeature* features, size_t count, float* const* outputs,
                       Deadline deadline, const Executor& executor = Executor(),
                       SampleCounts counts = {}, const Overlay& overlay = Overlay()) const;

@@ -16,8 +16,8 @@ constexpr int kRounds = 2;
 
 SingleFlight::Shard& SingleFlight::shard_of(uint64_t hash) { return shards_[hash >> kShardShift]; }
 
-// One fetch: its keys, those of a request together, and what came of them. Written by its lookup
-// until it has landed, then only read.
+// One fetch: its keys, grouped by request, and their results. Its lookup writes it until it has
+// landed; then it is only read.
 class SingleFlight::Flight : public std::enable_shared_from_this<SingleFlight::Flight> {
  public:
   // The keys of a request of the lookup.
@@ -29,7 +29,8 @@ class SingleFlight::Flight : public std::enable_shared_from_this<SingleFlight::F
   };
 
   Flight(uint64_t ticket, size_t requests, size_t most_keys) : ticket(ticket), parts(requests) {
-    // All memory before the first seat: a seat whose key is not in the list would stay.
+    // Allocates all memory before the first seat: a seat whose key is not in the list would never
+    // be freed.
     keys.reserve(most_keys);
     places.reserve(most_keys);
   }
@@ -58,7 +59,7 @@ class SingleFlight::Flight : public std::enable_shared_from_this<SingleFlight::F
     }
     failure = reader.read(reads.data(), reads.size(), deadline);
   }
-  // Of key `index`, which is of part `part`.
+  // The row of key `index`, which belongs to part `part`.
   const std::byte* row(uint32_t part, uint32_t index) const {
     const Part& p = parts[part];
     return rows.data() + p.first_byte + (index - p.first) * p.row_bytes;
@@ -91,7 +92,7 @@ class SingleFlight::Flight : public std::enable_shared_from_this<SingleFlight::F
   bool landed_ = false;
 };
 
-// A key that somebody else fetches.
+// A key that another lookup fetches.
 struct SingleFlight::Wait {
   Place place;
   std::shared_ptr<Flight> flight;
@@ -99,7 +100,7 @@ struct SingleFlight::Wait {
   uint32_t index;
 };
 
-// Takes the flight's seats back and lets all go who wait, however the fetch ends.
+// Frees the flight's seats and wakes all waiting lookups, however the fetch ends.
 class SingleFlight::Departure {
  public:
   Departure(SingleFlight& all, Flight& flight) : all_(all), flight_(flight) {}
@@ -110,7 +111,7 @@ class SingleFlight::Departure {
         const uint64_t hash = FlightSeats<Flight>::hash_of(part.table, key);
         Shard& shard = all_.shard_of(hash);
         std::lock_guard lock(shard.mutex);
-        // Another flight may have taken the seat: one of a newer ticket.
+        // Another flight with a newer ticket may have taken the seat.
         shard.seats.free(hash, part.table, key, &flight_);
       }
     }
@@ -187,7 +188,7 @@ ReadFailure SingleFlight::read(const ReadRequest* requests, size_t count, uint64
     for (uint32_t i = 0; i < flight->keys.size(); ++i) {
       put(flight->places[i], *flight, flight->places[i].request, i);
     }
-    // Only now: what others fetch may wait for what this call has fetched.
+    // Only now: the lookups that this call waits for may themselves wait for this call's fetch.
     waited_.fetch_add(waits.size(), std::memory_order_relaxed);
     again.clear();
     ReadFailure of_others;

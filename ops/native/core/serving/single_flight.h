@@ -16,8 +16,8 @@
 
 namespace hotrow {
 
-// Safe from several threads. What a fetch found is gone once all who waited for it have it; so are
-// its failures.
+// Safe from several threads. The results and failures of a fetch are dropped once all waiting
+// lookups have them.
 class SingleFlight {
  public:
   // reader outlives it.
@@ -26,13 +26,13 @@ class SingleFlight {
   SingleFlight(const SingleFlight&) = delete;
   SingleFlight& operator=(const SingleFlight&) = delete;
 
-  // Called with what this call has read itself, before others stop to find its fetch.
+  // Called with the rows that this call has read itself, while other lookups still find its fetch.
   using Landed = std::function<void(const ReadRequest* requests, size_t count)>;
 
-  // As RowReader::read; returns at `deadline` at the latest, if the reader does. No fetch older
-  // than `ticket` is waited for: one that began before an update which the caller has to see
-  // (HotRows::ticket). A key whose fetch by somebody else failed, perhaps at an earlier deadline,
-  // is asked for once more. Fails as the reader does; then those who waited get kFailed.
+  // As RowReader::read; returns at `deadline` at the latest, if the reader does. It does not wait
+  // for a fetch older than `ticket`: such a fetch began before an update that the caller must read
+  // (HotRows::ticket). A key whose fetch by another lookup failed, perhaps at an earlier deadline,
+  // is read once more. Fails as the reader does; then waiting lookups get kFailed.
   ReadFailure read(const ReadRequest* requests, size_t count, uint64_t ticket, Deadline deadline,
                    const Landed& landed);
 

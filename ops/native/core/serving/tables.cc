@@ -55,7 +55,7 @@ ServingTables::ServingTables(const std::string& manifest_path, const ServingOpti
   }
   ServingLookupOptions lookup;
   lookup.on_store_failure = options.on_store_failure;
-  // A read of LMDB costs less than to find out that somebody else reads it.
+  // A read of LMDB costs less than finding another lookup's fetch.
   lookup.share_fetches = redis_ != nullptr;
   lookup_ = std::make_unique<ServingLookup>(reader_, cache_, lookup);
   if (cache_ != nullptr) warm_up();
@@ -98,7 +98,7 @@ void ServingTables::warm_up() {
         warmed_rows_ += request.states[i] == ReadState::kFound;
       }
     }
-    // A store that does not answer now: the version serves cold rather than not at all.
+    // The store does not answer: the version serves with a cold cache rather than not at all.
     if (failure.code != Code::kOk) return;
   }
 }
@@ -142,7 +142,7 @@ std::shared_ptr<const CutLayer> ServingTables::layer(const std::string& path,
       layers_.erase(found);
     }
   }
-  // Outside the lock: a large cut takes a while.
+  // Read outside the lock: a large cut takes a while.
   auto read = std::make_shared<const CutLayer>(path, version, tables());
   const std::lock_guard lock(layers_mutex_);
   for (auto known = layers_.begin(); known != layers_.end();) {

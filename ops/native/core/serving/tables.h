@@ -21,15 +21,15 @@ namespace hotrow {
 
 // Where rows are and how they are read.
 struct ServingOptions {
-  std::string store;  // URL; "" takes the manifest's own
-  // Of Redis: the generation's control record, the nodes, and how they let us in. Empty: the store
-  // is embedded.
+  std::string store;  // URL; "" uses the manifest's own
+  // For Redis: the generation's control record, the nodes, and the credentials. Empty: the store is
+  // embedded.
   std::string generation;
   std::string topology;
   RedisOptions redis;
-  std::chrono::milliseconds timeout{0};  // of all reads of a lookup; 0: none
+  std::chrono::milliseconds timeout{0};  // for all reads of a lookup; 0: none
   OnStoreFailure on_store_failure = OnStoreFailure::kFail;
-  HotRowsOptions cache;  // neither rows nor bytes: none
+  HotRowsOptions cache;  // neither rows nor bytes: no cache
   RowVersion shown = 0;  // of the first overlay; 0: rows as exported
 };
 
@@ -39,33 +39,34 @@ class ServingTables {
   // than the manifest.
   ServingTables(const std::string& manifest_path, const ServingOptions& options);
 
-  // Not that of any other one of this process.
+  // Unique in this process.
   uint64_t id() const { return id_; }
   const std::vector<StoredTable>& tables() const { return reader_->tables(); }
-  // What lies over the rows at first: nothing, but rows that are newer than the options say fail.
+  // The first overlay: it has no layers, but rows newer than ServingOptions::shown fail.
   std::shared_ptr<const Overlay> first_overlay() const;
-  // Of a table in `tables`. Fails with NotFound.
+  // The index of a table in `tables`. Fails with NotFound.
   size_t number_of(const std::string& name) const;
-  // As ServingLookup::lookup, within the options' timeout. Rows from memory are counted as long as
+  // As ServingLookup::lookup, within the options' timeout. Rows from memory are counted only while
   // they may be stale.
   LookupReport lookup(const ServingFeature* features, size_t count, float* const* outputs,
                       const Executor& executor, SampleCounts counts, const Overlay& overlay) const;
 
-  // The rows of a cut; read once, as long as somebody has them. Fails as CutLayer does.
+  // The rows of a cut; shared while any caller holds them. Fails as CutLayer does.
   std::shared_ptr<const CutLayer> layer(const std::string& path, RowVersion version) const;
-  // The store has the rows of these by now: the cache learns of them.
+  // Updates the cache with the layer's rows, which the store has now.
   void folded(const CutLayer& layer) const;
-  // Cached rows may be older than those of the store by now.
+  // Drops cached rows, which may be older than the store's now.
   void forget_cached() const;
-  // Rows that are newer are not cached: not all who share these tables may see them. 0: all may.
+  // Newer rows are not cached: some versions that share these tables must not read them. 0: all
+  // rows may be cached.
   void cache_up_to(RowVersion newest) const;
-  // Whether the store cannot be followed now, so that rows in memory may be old.
+  // Sets whether updates of the store cannot be followed now, so that rows in memory may be old.
   void set_stale(bool stale) const { stale_.store(stale, std::memory_order_relaxed); }
 
-  // Of a store in Redis; fails with FailedPrecondition for another one.
+  // For a store in Redis; fails with FailedPrecondition for another store.
   void set_topology(const std::string& topology) const;
 
-  // Calls visit(name, table or node, value, whether it may go down) for everything counted.
+  // Calls visit(name, table or node, value, whether it may decrease) for each metric.
   using Visit = std::function<void(const char*, const std::string&, double, bool)>;
   void visit_counts(const Visit& visit) const;
 

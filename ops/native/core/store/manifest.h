@@ -1,4 +1,4 @@
-// What the lookup needs of a version's manifest (assets/hotrow_manifest.json).
+// The parts of a version's manifest (assets/hotrow_manifest.json) that lookups need.
 #pragma once
 
 #include <string>

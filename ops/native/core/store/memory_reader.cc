@@ -19,8 +19,8 @@ constexpr uint32_t kMostRows = std::numeric_limits<uint32_t>::max() - 1;
 
 }  // namespace
 
-// Records as stores have them (key | version | row), found by open addressing. Rows that were
-// removed leave their tombstones.
+// Records in the stores' form (key | version | row), indexed by open addressing. Removed rows leave
+// their tombstones.
 class MemoryReader::Records {
  public:
   explicit Records(size_t row_bytes) : row_bytes_(row_bytes), stride_(kRecordHead + row_bytes) {
@@ -49,7 +49,7 @@ class MemoryReader::Records {
   // Reads keys [first, last).
   void read(const ReadRequest& request, size_t first, size_t last) const {
     std::shared_lock lock(mutex_);
-    // Slots are asked for two blocks ahead, their records one.
+    // Slots are prefetched two blocks ahead, their records one block ahead.
     const size_t mask = slots_.size() - 1;
     for (size_t begin = first; begin < last + 2 * kPendingKeys; begin += kPendingKeys) {
       for (size_t i = begin; i < std::min(begin + kPendingKeys, last); ++i) {
@@ -90,7 +90,7 @@ class MemoryReader::Records {
     return version;
   }
 
-  // Where the key's slot is, or where it will be.
+  // The key's slot, or the free slot for it.
   size_t place_of(int64_t key) const {
     const size_t mask = slots_.size() - 1;
     size_t place = hash_of(key) & mask;

@@ -1,5 +1,5 @@
-// Rows of a generation in memory: stores that fit into RAM, and what other readers are compared
-// with.
+// Rows of a generation in memory: for stores that fit into RAM, and as the reference for other
+// readers.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace hotrow {
 
-// A reader whose rows are put in by hand. B bytes a row of its table.
+// A reader whose rows come from `put`. A row of a table has B bytes.
 class MemoryReader : public RowReader {
  public:
   // tables: with their names, widths and types. Fails with InvalidArgument for a width of 0.
@@ -21,14 +21,14 @@ class MemoryReader : public RowReader {
   const std::vector<StoredTable>& tables() const override { return tables_; }
   ReadFailure read(const ReadRequest* requests, size_t count, Deadline deadline) const override;
 
-  // Makes room for so many rows in all.
+  // Makes room for `rows` rows in total.
   void reserve(size_t table, size_t rows);
   // keys: (count). rows: (count, B); those of tombstones are not read. versions: (count), or null:
-  // all 0. A row older than what is there is passed over; of duplicate keys the newest wins.
+  // all 0. A row older than the present one is skipped; of duplicate keys the newest row wins.
   // Readers see each call's rows of a table together.
   void put(size_t table, const int64_t* keys, size_t count, const std::byte* rows,
            const RowVersion* versions);
-  // Rows that are found: without tombstones.
+  // The number of rows, without tombstones.
   size_t rows(size_t table) const;
 
  private:

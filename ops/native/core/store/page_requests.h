@@ -14,8 +14,8 @@ class PageRequests {
  public:
   enum class PageState : uint8_t { kAwaited, kMissing, kDone };
 
-  // All states become kFailed until something better is known. Fails with InvalidArgument for a
-  // table that does not exist.
+  // Sets all states to kFailed until their pages are read. Fails with InvalidArgument for a table
+  // that does not exist.
   PageRequests(const std::vector<StoredTable>& tables, size_t shards, const ReadRequest* requests,
                size_t count);
 
@@ -25,11 +25,11 @@ class PageRequests {
   uint64_t number(size_t page) const { return pages_[page].number; }
   PageState state(size_t page) const { return pages_[page].state; }
 
-  // The page's bytes: answers its keys. False: they are no whole number of records.
+  // Answers the page's keys from its bytes. False: they are not a whole number of records.
   bool fill(size_t page, const char* data, size_t bytes) noexcept;
-  // It is absent; its keys wait for `settle`.
+  // Marks the page as absent; its keys wait for `settle`.
   void miss(size_t page) noexcept { pages_[page].state = PageState::kMissing; }
-  // Ends a page that is absent: its keys are unknown, or failed.
+  // Ends an absent page: its keys become unknown, or failed.
   void settle(size_t page, ReadState state) noexcept;
 
   // Keys that were found.

@@ -11,7 +11,7 @@ namespace hotrow {
 namespace {
 
 constexpr size_t kRadixBits = 11;
-// Rows are gathered from anywhere: they are asked for this many ahead.
+// Rows are gathered at random: they are prefetched this many ahead.
 constexpr size_t kRecordsAhead = 12;
 
 // <mark><number>\r\n
@@ -21,8 +21,8 @@ size_t put_command_head(size_t pages, char* out) {
   return static_cast<size_t>(at + 10 - out);
 }
 
-// Sorts by page, equal ones stay in order: least significant digits first. The rows of a call are
-// mostly of a narrow range of pages, which takes one pass.
+// Sorts by page, stably: a radix sort, least significant digits first. The rows of a call mostly
+// have a narrow range of pages, which takes one pass.
 template <typename Row>
 void sort_by_page(Row* rows, size_t count, std::vector<Row>* scratch) {
   if (count < 2) return;
@@ -113,7 +113,7 @@ void PackedPages::visit_commands(const Part& part, Visit&& visit) const {
   }
 }
 
-// Writes what stands before the records [first, last) of a page; returns its length.
+// Writes the head of a page before its records [first, last); returns its length.
 size_t PackedPages::put_page_head(const Part& part, size_t first, size_t last, char* out) const {
   char name[StoreNames::kLongestPage];
   const size_t length = names_.page(part.shard, place_.table, ordered_[first].page, name);

@@ -1,5 +1,5 @@
-// Pages of records for Redis (docs/formats.md, "Stored rows"): made for bulk writes, and checked
-// when they are read back. N rows of B bytes, V virtual shards, P pages in each.
+// Pages of records for Redis (docs/formats.md, "Stored rows"): packs them for bulk writes, and
+// checks them when they are read back. N rows of B bytes, V virtual shards, P pages in each.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace hotrow {
 
-// Where a table's pages lie.
+// The place of a table's pages in the store.
 struct PagePlace {
   size_t shards = 0;    // V
   uint64_t number = 0;  // of the generation
@@ -23,19 +23,19 @@ struct PagePlace {
 // Rows grouped by shard and page, as commands for Redis.
 class PackedPages {
  public:
-  // A command ends with the page that brings it to one of these.
+  // A command ends with the page that reaches one of these limits.
   static constexpr size_t kMostPages = 256;
   static constexpr size_t kMostBytes = 256 << 10;
 
-  // keys: (count), distinct; rows: (count, row_bytes): both are read by write, too. only: the
-  // shards whose rows are packed; empty: all.
+  // keys: (count), distinct; rows: (count, row_bytes). Both must live until the last `write`, which
+  // reads them. only: the shards whose rows are packed; empty: all.
   PackedPages(const PagePlace& place, const int64_t* keys, const std::byte* rows, size_t count,
               size_t row_bytes, RowVersion version, const std::vector<uint32_t>& only);
 
   // The shards that have rows, ascending.
   size_t size() const { return parts_.size(); }
   uint32_t shard(size_t part) const { return parts_[part].shard; }
-  // MSET page value..., as bytes of the protocol; each is answered by one +OK.
+  // MSET page value..., as bytes of the protocol; Redis answers each command with one +OK.
   size_t commands(size_t part) const { return parts_[part].commands; }
   size_t bytes(size_t part) const { return parts_[part].bytes; }
   // out: (bytes(part)).
@@ -68,9 +68,9 @@ class PackedPages {
 };
 
 // Adds the records of a shard's pages to sums: rows, and the two sums of their digest; tombstones
-// are skipped. values: (count) pages from number `first_page` on; null: an absent one.
-// Fails with DataLoss for a page that is no whole number of records, and for records that belong
-// elsewhere or lie there twice.
+// are skipped. values: (count) pages from number `first_page` on; null: an absent one. Fails with
+// DataLoss for a page that is not a whole number of records, and for records that belong elsewhere
+// or occur twice.
 void add_page_digests(const PagePlace& place, uint32_t shard, uint64_t first_page,
                       const char* const* values, const size_t* lengths, size_t count,
                       size_t row_bytes, uint64_t sums[3]);

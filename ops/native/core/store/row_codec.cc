@@ -40,7 +40,7 @@ void encode_int8(const float* weights, size_t width, std::byte* row) {
     largest = std::max(largest, std::fabs(weights[j]));
   }
   float scale = largest / kMostInt8;
-  // What was rounded up could be read back as infinity.
+  // A scale that was rounded up could decode to infinity.
   if (!std::isfinite(scale * kMostInt8)) scale = std::nextafter(scale, 0.0f);
   std::memcpy(row, &scale, sizeof(scale));
   for (size_t j = 0; j < width; ++j) {

@@ -1,4 +1,4 @@
-// How a store keeps the weights of a row (docs/formats.md, "Stored rows"). D weights, B bytes.
+// The stored form of a row's weights (docs/formats.md, "Stored rows"). D weights, B bytes.
 #pragma once
 
 #include <cstddef>
@@ -12,11 +12,11 @@ enum class StoredType : int { kFloat32 = 0, kBfloat16 = 1, kFloat16 = 2, kInt8 =
 StoredType stored_type_of(const char* name);
 const char* name_of(StoredType type);
 
-// B of rows of width D.
+// B for rows of width D.
 size_t row_bytes(StoredType type, size_t width);
 
-// weights: (width). row: (B), any alignment. NaN and infinity stay what they are; int8 cannot hold
-// them and fails with InvalidArgument.
+// weights: (width). row: (B), any alignment. NaN and infinity are kept; int8 cannot hold them and
+// fails with InvalidArgument.
 void encode_row(StoredType type, const float* weights, size_t width, std::byte* row);
 void decode_row(StoredType type, const std::byte* row, size_t width, float* weights);
 

@@ -1,4 +1,4 @@
-// Where served rows are read from: memory, LMDB, Redis, or a cache in front of one of them.
+// The source of served rows: memory, LMDB, Redis, or a cache in front of one of them.
 #pragma once
 
 #include <chrono>
@@ -12,7 +12,7 @@
 
 namespace hotrow {
 
-// A table of a generation, as its readers see it.
+// A table of a generation, for its readers.
 struct StoredTable {
   std::string name;
   size_t width = 0;  // D
@@ -24,11 +24,11 @@ struct StoredTable {
   size_t row_bytes() const { return hotrow::row_bytes(type, width); }
 };
 
-// What became of a key.
+// The result of reading a key.
 enum class ReadState : uint8_t {
   kUnknown = 0,  // the store has no row of it
   kFound = 1,
-  kFailed = 2,  // nobody knows: its part of the store could not be read in time
+  kFailed = 2,  // not read: its part of the store could not be read in time
 };
 
 // epoch << 40 | seq of the cut that wrote a row.
@@ -36,21 +36,20 @@ using RowVersion = uint64_t;
 constexpr int kSeqBits = 40;
 constexpr RowVersion kTombstone = RowVersion{1} << 63;
 
-// What is asked of one table. Keys are distinct.
+// A read of keys of one table. Keys are distinct.
 struct ReadRequest {
   size_t table = 0;               // index into RowReader::tables()
   const int64_t* keys = nullptr;  // (count)
   size_t count = 0;
   // Filled by read.
-  std::byte* rows = nullptr;  // (count, row_bytes): of the keys found
-  RowVersion* versions =
-      nullptr;                  // (count), or null; of an unknown key that of its tombstone, or 0
-  ReadState* states = nullptr;  // (count)
+  std::byte* rows = nullptr;       // (count, row_bytes): of the keys found
+  RowVersion* versions = nullptr;  // (count), or null; of an unknown key its tombstone's, or 0
+  ReadState* states = nullptr;     // (count)
 };
 
 // Why keys failed.
 struct ReadFailure {
-  Code code = Code::kOk;  // kOk: none did
+  Code code = Code::kOk;  // kOk: no key failed
   std::string message;    // of the first
 };
 
@@ -61,8 +60,8 @@ class RowReader {
  public:
   virtual ~RowReader() = default;
   virtual const std::vector<StoredTable>& tables() const = 0;
-  // Answers all requests together: one round trip a part of the store. Returns at `deadline` at
-  // the latest, with what there is; keys that could not be read are kFailed.
+  // Answers all requests together, with one round trip for each part of the store. Returns at
+  // `deadline` at the latest, with the keys read so far; keys that could not be read are kFailed.
   virtual ReadFailure read(const ReadRequest* requests, size_t count, Deadline deadline) const = 0;
 };
 

@@ -37,7 +37,8 @@ size_t put_number(uint64_t number, size_t least, char* out) {
   return digits;
 }
 
-// The tag of every shard: the first string, by length and order, whose slot is in its range.
+// The tag of every shard: the first string, by length and order, whose slot is in the shard's
+// range.
 std::vector<std::string> make_tags(size_t shards) {
   std::vector<std::string> tags(shards);
   size_t missing = shards;

@@ -1,4 +1,4 @@
-// Where a row lies in a store: virtual shards, pages, and the names of Redis keys
+// The place of a row in a store: virtual shards, pages, and the names of Redis keys
 // (docs/formats.md, "Stored rows").
 #pragma once
 
@@ -17,7 +17,7 @@ constexpr size_t kMostStoreShards = 4096;
 constexpr uint64_t kWidestRow = uint64_t{1} << 24;
 constexpr size_t kSlots = 16384;  // of a Redis Cluster
 
-// Fails with InvalidArgument unless a store may have so many virtual shards.
+// Fails with InvalidArgument unless a store may have `shards` virtual shards.
 void check_shards(size_t shards);
 
 inline uint32_t store_shard_of(int64_t key, size_t shards) {
@@ -29,7 +29,7 @@ inline uint64_t page_of(int64_t key, uint64_t pages) {
       (static_cast<unsigned __int128>(mix64(static_cast<uint64_t>(key))) * pages) >> 64);
 }
 
-// The slot of a Redis key: CRC-16 of what is between the first braces.
+// The slot of a Redis key: CRC-16 of the text between the first braces.
 uint32_t slot_of(const char* key, size_t bytes);
 
 // The names of a generation's keys.

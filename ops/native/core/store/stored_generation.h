@@ -1,4 +1,5 @@
-// What readers need of a generation's control record (docs/formats.md, "Control records").
+// The parts of a generation's control record (docs/formats.md, "Control records") that readers
+// need.
 #pragma once
 
 #include <cstdint>

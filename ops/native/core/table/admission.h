@@ -1,4 +1,4 @@
-// Which keys get a row: a key is admitted when it was seen often enough.
+// Decides which keys get a row: a key is admitted after enough occurrences.
 #pragma once
 
 #include <cstddef>
@@ -25,14 +25,14 @@ struct AdmissionOptions {
 class AdmissionFilter {
  public:
   virtual ~AdmissionFilter() = default;
-  // Counts `times` occurrences of a key without a row. True: it is admitted now, and its count is
-  // forgotten (kCounter). 0 occurrences change nothing and admit nobody.
+  // Counts `times` occurrences of a key without a row. True: the key is admitted now, and kCounter
+  // drops its count. 0 occurrences change nothing and admit no key.
   virtual bool count_occurrences(int64_t key, uint32_t times) = 0;
   // Keys whose occurrences are counted: exact (kCounter) or estimated (kFilter).
   virtual uint64_t waiting() const = 0;
   virtual size_t bytes() const = 0;
-  // The state as bytes, the same for the same history. `restore` fails with DataLoss when they
-  // are damaged, with FailedPrecondition when they are of other options.
+  // The state as bytes, the same for the same history. `restore` fails with DataLoss when the bytes
+  // are damaged, and with FailedPrecondition when they belong to other options.
   virtual std::vector<uint8_t> save() const = 0;
   virtual void restore(const uint8_t* data, size_t size) = 0;
   virtual void clear() = 0;

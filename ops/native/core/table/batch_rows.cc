@@ -8,7 +8,7 @@
 namespace hotrow {
 namespace {
 
-// Keys a group should have at least: below, a thread does better without grouping.
+// The fewest keys that a group should have: with fewer, grouping costs a thread more than it saves.
 constexpr size_t kGroupKeys = 4096;
 constexpr size_t kChunkKeys = 16384;
 
@@ -158,7 +158,7 @@ void BatchRows::end_find(Find how) {
   if (table_->ram_tier() != nullptr && how != Find::kRead) {
     CacheCounts counts;
     for (size_t g = 0; g < groups_; ++g) counts += all_[g].cached;
-    // The groups stalled beside each other, on so many threads.
+    // The groups stalled in parallel, on this many threads.
     counts.stall_ns /= std::min(groups_, threads_);
     table_->note_cached(counts);
   }
@@ -171,8 +171,9 @@ void BatchRows::find_in_host(Group& group, Find how) {
   const uint64_t* hashes = group.unique.hashes();
   // Three short loops over blocks of keys, each ahead of the next by a block: fetch the bucket;
   // read the most likely place from it and fetch the row's header; compare the key. So the misses
-  // of a block are in flight together; the weights are asked for by those who read them. What is
-  // not there waits for the end: walking on at once would keep all others waiting for its misses.
+  // of a block are in flight together; the code that reads the weights fetches them. Keys that are
+  // not found there are searched at the end: searching on at once would make all other keys wait
+  // for their misses.
   uint32_t* const elsewhere = group.elsewhere.data();
   size_t missed = 0;
   std::byte* const nowhere = const_cast<std::byte*>(table_->default_line());

@@ -9,7 +9,7 @@
 namespace hotrow {
 namespace {
 
-// Takes the pins of a lookup back, also when it fails.
+// Unpins the slots of a lookup, also when it fails.
 class Pins {
  public:
   Pins(RowCache& cache, std::vector<uint32_t>* slots) : cache_(&cache), slots_(slots) {}
@@ -23,12 +23,12 @@ class Pins {
   std::vector<uint32_t>* slots_;
 };
 
-// Memory that was given to rows whose lines are not there yet: taken back when they do not come.
+// Memory assigned to rows whose lines have not been read yet; released if reading them fails.
 class Unfilled {
  public:
   explicit Unfilled(RowCache& cache) : cache_(&cache) {}
   ~Unfilled() {
-    // Their pins go with the slots; the caller's list of them must not outlive this.
+    // Releasing the slots removes their pins; the caller's list of pins must not outlive this.
     for (uint32_t slot : slots_) cache_->release(slot);
     for (const auto& [rows, place] : beside_) rows->remove(place);
   }
@@ -45,7 +45,7 @@ class Unfilled {
   std::vector<std::pair<BypassRows*, uint32_t>> beside_;
 };
 
-// Adds the time of its life.
+// Adds its own lifetime to a counter.
 class Stopwatch {
  public:
   explicit Stopwatch(uint64_t* nanoseconds)
@@ -75,7 +75,8 @@ void BatchRows::find_in_tiers(size_t g, Find how) {
   size_t missed = 0;
   uint64_t hit_lookups = 0;
   const Pins pins(cache, &group.pinned);
-  // First what the device tier has, pinned: so no row of the batch is another's victim.
+  // First find the rows in the device tier and pin them, so that no row of the batch evicts
+  // another.
   in_blocks(
       distinct,
       [&](size_t u) __attribute__((always_inline)) {
@@ -90,7 +91,7 @@ void BatchRows::find_in_tiers(size_t g, Find how) {
       [&](size_t u) {
         uint32_t slot = cache.find(hashes[u], keys[u]);
         if (slot != RowCache::kNone && cache.loading(slot)) {
-          // Until its line is there, the host tier's is as new; a reader takes that one.
+          // Until the line arrives, the host tier's line is as new; a read-only lookup uses it.
           const Stopwatch waited(&group.cached.stall_ns);
           if (!training || !table_->ram_tier()->wait_for(slot)) slot = RowCache::kNone;
         }
@@ -111,13 +112,13 @@ void BatchRows::find_in_tiers(size_t g, Find how) {
     group.cached.misses = missed;
   }
   const Stopwatch stalled(&group.cached.stall_ns);
-  // Then the host tier, in the order of the keys, as without a device tier.
+  // Then search the host tier, in the order of the keys, as without a device tier.
   find_elsewhere(group, missed, how);
   if (table_->shape().log != nullptr) {
     bring_in_from_disk(group, missed, training);
     if (!training) return;
     each_partition(g, [&](Partition& partition) {
-      // Before, since rows may have left when it fails.
+      // Count before the call: rows may have left even when it fails.
       group.cached.left += partition.bypass.size() > 0 ? 1 : 0;
       partition.leave_bypass(BypassRows::Keep::kUsed);
     });

@@ -10,20 +10,20 @@
 
 namespace hotrow {
 
-// Header and line of each, by place. A row that is here is newer than what the disk has. Not
+// The header and line of each row, by place. A row here is newer than its line on disk. Not
 // synchronized.
 class BypassRows {
  public:
   size_t size() const { return rows_.size(); }
   size_t bytes(size_t stride) const { return (rows_.size() + spare_.size()) * stride; }
 
-  // Null: the row is not here. The memory stays where it is until the row is removed.
+  // Null: the row is not here. The memory does not move until the row is removed.
   std::byte* find(uint32_t place) const {
     if (rows_.empty()) return nullptr;
     const auto found = rows_.find(place);
     return found == rows_.end() ? nullptr : found->second.row.get();
   }
-  // Memory for a row that is not here; the caller fills it. stride: bytes of a row, always the
+  // Adds memory for a row that is not here; the caller fills it. stride: bytes of a row, always the
   // same.
   std::byte* add(uint32_t place, size_t stride) {
     Entry& entry = rows_[place];
@@ -39,7 +39,7 @@ class BypassRows {
     const auto found = rows_.find(place);
     if (found != rows_.end()) rows_.erase(found);
   }
-  // The row is of the lookup in flight.
+  // Marks the row as used by the lookup in flight.
   void use(uint32_t place) { rows_.at(place).used = true; }
   enum class Keep { kUsed, kNone };
   // Calls leave(place, row) for all rows, or for those that were not used since the last call, and
@@ -55,7 +55,7 @@ class BypassRows {
       spare_.push_back(std::move(at->second.row));
       at = rows_.erase(at);
     }
-    // As many as the lookup that needed most of those in flight.
+    // Keep as much spare memory as there are rows now.
     if (spare_.size() > rows_.size()) spare_.resize(rows_.size());
   }
   void clear() {

@@ -26,7 +26,7 @@ class CopiedRows {
   const std::byte* at(uint32_t number, size_t stride) const {
     return pieces_[number >> kShift].get() + (number & kMask) * stride;
   }
-  // Memory that it holds.
+  // Bytes of memory held.
   size_t bytes() const { return bytes_ + pieces_.capacity() * sizeof(pieces_[0]); }
   void clear() {
     std::vector<std::unique_ptr<std::byte[]>>().swap(pieces_);

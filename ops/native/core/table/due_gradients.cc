@@ -13,7 +13,7 @@
 namespace hotrow {
 namespace {
 
-// Rows whose headers are looked at before they are written.
+// Rows whose headers are checked before they are written.
 constexpr size_t kWatchRows = 256;
 
 // A piece of work: a part of one of the tables.
@@ -39,7 +39,7 @@ double squared_norm(const Due& due) {
   return total * static_cast<double>(due.factor) * static_cast<double>(due.factor);
 }
 
-// What of the squares of tables this rank has alone, summed over all ranks.
+// The squares of tables that only this rank holds, summed over all ranks.
 double sum_over_ranks(const std::vector<Due>& dues, const std::vector<double>& squares) {
   double total = 0.0;
   for (size_t i = 0; i < dues.size(); ++i) {
@@ -54,11 +54,11 @@ double sum_over_ranks(const std::vector<Due>& dues, const std::vector<double>& s
   return total;
 }
 
-// Squares of the gradients of rows whose columns other ranks have, summed over all columns. The
-// ranks have the same keys, grouped by their own numbers of threads.
+// Squares of the gradients of rows that are split by column over ranks, summed over all columns.
+// The ranks have the same keys, grouped by their own numbers of threads.
 class WholeSquares {
  public:
-  // Leaves them in the step.
+  // Stores them in the step.
   void measure(const Due& due, UpdateStep* step) {
     const SummedGradients& sums = *due.sums;
     const size_t distinct = sums.keys.size();
@@ -220,7 +220,7 @@ void update_rows(Table& table, const UpdateStep& step, const RowGradients& gradi
       if (lines[u] == nullptr) continue;
       const uint64_t hash = mix64(static_cast<uint64_t>(keys[u]));
       Partition& partition = table.partition(table.partition_number(keys[u], hash));
-      // A row in the device tier is written to its place later.
+      // A row in the device tier is written to its place in the host tier later.
       if (lines[u] == partition.at(places[u])) partition.before_write(places[u]);
     }
     kernels.update(step, gradients, counts, block, end, lines);
@@ -239,7 +239,8 @@ void sweep_all(const std::vector<Table*>& tables, const Executor& executor) {
     for (size_t p = 0; p < Table::kPartitions; ++p) tasks.push_back({t, p});
   }
   if (tasks.empty()) return;
-  // The partitions of all shards whose keys share their top bits: they share sets of the cache.
+  // One task takes the partitions of all shards whose keys share their top bits: they share sets of
+  // the cache.
   executor.run(tasks.size(),
                [&](size_t i) { tables[tasks[i].table]->sweep(tasks[i].part, Table::kPartitions); });
   for (Table* table : tables) table->end_sweep();

@@ -1,6 +1,6 @@
-// Gradients of distinct keys that are due: those of one pass, or of several that a commit took.
-// They are clipped by the norm of all tables and applied to rows, in the tables' locks. U distinct
-// keys of a table.
+// Gradients of distinct keys that are due: from one pass, or from several that a commit took. They
+// are clipped by the norm of all tables and applied to rows. The caller holds the tables' locks. U
+// distinct keys of a table.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ namespace hotrow {
 // The gradients of a table.
 struct Due {
   Table* table;
-  size_t number;  // of the table in the call
+  size_t number;  // the table's number in the call
   const SummedGradients* sums;
   float factor;
 };
@@ -27,8 +27,8 @@ struct Due {
 void refresh(Table& table, SummedGradients* sums);
 // Sums several passes, in their order, into one.
 std::unique_ptr<SummedGradients> merge(const Table& table, const GradientPasses::Taken& taken);
-// Applies gradients, after clipping by the norm of all. learning_rates: of all tables of the call,
-// or null: those of their options.
+// Clips gradients by the norm of all of them, then applies them. learning_rates: of all tables of
+// the call; null uses the rates of their options.
 void apply(std::vector<Due>* dues, const float* learning_rates, float global_clip_norm,
            const Executor& executor);
 
@@ -36,7 +36,7 @@ void apply(std::vector<Due>* dues, const float* learning_rates, float global_cli
 void update_rows(Table& table, const UpdateStep& step, const RowGradients& gradients,
                  const int64_t* keys, const uint32_t* places, const uint32_t* counts,
                  std::byte* const* lines, size_t first, size_t last);
-// The learning rate of a table of the call; NaN: that of its options.
+// The learning rate of a table of the call; NaN: use its options' rate.
 float rate_of(const float* learning_rates, size_t table);
 // After the updates: removes rows that expired.
 void sweep_all(const std::vector<Table*>& tables, const Executor& executor);

@@ -4,8 +4,8 @@
 namespace hotrow {
 
 // kRead: they read the default row. kTrain: their lookups are counted, and those that are admitted
-// get a row. kTrainUncounted: the same uncounted, so that only a table without admission gives them
-// one.
+// get a row. kTrainUncounted: the same, but lookups are not counted, so only a table without
+// admission gives them a row.
 enum class Find { kRead, kTrain, kTrainUncounted };
 
 }  // namespace hotrow

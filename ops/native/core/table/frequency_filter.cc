@@ -76,7 +76,7 @@ bool FrequencyFilter::count_occurrences(int64_t key, uint32_t times) {
   }
   const uint32_t young = estimate(younger_, positions);
   const uint32_t old = older_.words.size() > 0 ? estimate(older_, positions) : 0;
-  // After a false hit in the younger generation the older one may know more.
+  // After a false hit in the younger generation, the older one may have the higher estimate.
   const uint64_t count = static_cast<uint64_t>(std::max(young, old)) + times;
   if (young == 0 && old > 0 && older_.waiting > 0) --older_.waiting;
   if (count >= occurrences_) {

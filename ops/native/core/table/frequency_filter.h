@@ -17,11 +17,11 @@ namespace hotrow {
 // 1 % that is 2 x 11 counters of log2(occurrences) bits a key (see below), rounded up to 1, 2, 4,
 // 8, 16 or 32 bits.
 //
-// Ageing. A Bloom filter cannot forget one key, neither an admitted one nor one that never comes
-// again. So there are two generations of m counters, each with half of the error rate: occurrences
-// go to the younger; a key new to it brings its estimate from the older; when n keys have entered
-// the younger one, the older is dropped and an empty one begins. The second generation takes no
-// memory until then. Hence with at most n keys nothing is forgotten, and beyond that
+// Ageing. A Bloom filter cannot remove a single key, whether it was admitted or never occurs again.
+// So there are two generations of m counters, each with half of the error rate: occurrences go to
+// the younger; a key new to it brings its estimate from the older; when n keys have entered the
+// younger one, the older is dropped and an empty one begins. The second generation takes no memory
+// until then. Hence with at most n keys no count is lost, and beyond that
 //   - a key is never late if fewer than n others occurred between each two of its occurrences;
 //   - a key whose occurrences fall into two generations is early with at most the error rate, and
 //     with half as much more for each further generation;
@@ -51,13 +51,13 @@ class FrequencyFilter final : public AdmissionFilter {
   // m counters of `bits` bits, packed into words.
   struct Generation {
     AnonymousArray<uint32_t> words;
-    uint64_t keys = 0;     // that entered
-    uint64_t waiting = 0;  // of them: neither admitted nor moved to the younger generation
+    uint64_t keys = 0;     // keys that entered
+    uint64_t waiting = 0;  // keys neither admitted nor moved to the younger generation
   };
 
   AnonymousArray<uint32_t> empty_words() const;
   uint32_t counter(const Generation& generation, uint64_t position) const;
-  // The smallest counter at the positions: 0 if the generation does not know the key.
+  // The smallest counter at the positions: 0 if the key is not in the generation.
   uint32_t estimate(const Generation& generation, const uint64_t* positions) const;
   void raise(uint64_t position, uint32_t count);
 

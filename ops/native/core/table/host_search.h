@@ -1,4 +1,4 @@
-// Loops over keys whose memory is fetched ahead, and the search for many keys in the host tier.
+// Loops over keys that prefetch memory ahead, and the search for many keys in the host tier.
 #pragma once
 
 #include <algorithm>
@@ -12,8 +12,8 @@ namespace hotrow {
 // Keys whose misses are in flight together.
 inline constexpr size_t kBlock = 32;
 
-// Into the second cache, which can wait for more lines at a time than the first. Always inline:
-// GCC takes a function that only prefetches for one without effect and leaves its calls out.
+// Prefetches into the L2 cache, which can have more misses in flight than L1. Always inline: GCC
+// considers a function that only prefetches free of effects and removes its calls.
 __attribute__((always_inline)) inline void fetch(const void* line) {
   __builtin_prefetch(line, 0, 2);
 }
@@ -35,8 +35,8 @@ __attribute__((always_inline)) inline void in_blocks(size_t count, First&& first
   }
 }
 
-// Calls visit(u, partition) for the keys numbered which[0 .. count), in this order, when all that
-// a search for the key in the host tier reads is on its way.
+// Calls visit(u, partition) for the keys numbered which[0 .. count), in this order. By then, all
+// memory that a search for the key in the host tier reads is being fetched.
 template <typename Visit>
 __attribute__((always_inline)) inline void search_host(Table& table, const int64_t* keys,
                                                        const uint64_t* hashes,

@@ -24,7 +24,7 @@ class Appender {
   Appender(AnonymousArray<uint64_t>& mixed, AnonymousArray<uint32_t>& counts,
            unsigned log2_capacity)
       : mixed_(mixed), counts_(counts), shift_(64 - log2_capacity) {}
-  // False: no room before the last slot.
+  // False: there is no room before the last slot.
   bool append(uint64_t mixed, uint32_t count) {
     const size_t slot = std::max<size_t>(mixed >> shift_, next_);
     if (slot + 1 >= counts_.size()) return false;

@@ -23,7 +23,7 @@ class OccurrenceCounter final : public AdmissionFilter {
 
  private:
   size_t home(uint64_t mixed) const { return mixed >> (64 - log2_capacity_); }
-  // The slot of the key, or the one before which it belongs.
+  // The slot of the key, or the slot before which it belongs.
   size_t lower_bound(uint64_t mixed) const;
   void insert(uint64_t mixed, uint32_t count);
   void erase(size_t slot);

@@ -62,7 +62,7 @@ uint32_t Partition::take_place() {
     std::pop_heap(free_.begin(), free_.end(), std::greater<>());
     const uint32_t place = free_.back();
     free_.pop_back();
-    // Rows that were put at a certain place left its number in the heap.
+    // `put` at a given place leaves the place's number in the heap.
     if (header(place).clock == kFree) return place;
   }
   return append_place();
@@ -158,7 +158,7 @@ void Partition::remove(uint32_t place) {
 }
 
 bool Partition::write_back(uint32_t place, const std::byte* row) {
-  // Looked up for training and not updated: no news for snapshots.
+  // The row was looked up for training but not updated: snapshots need no copy.
   if (shape_->log == nullptr) {
     const size_t bytes = sizeof(RowHeader) + shape_->line_bytes;
     if (std::memcmp(at(place), row, bytes) == 0) return false;
@@ -166,7 +166,7 @@ bool Partition::write_back(uint32_t place, const std::byte* row) {
     std::memcpy(at(place), row, bytes);
     return true;
   }
-  // An update changes clock or count, as long as counts do not stand still at their end.
+  // An update changes clock or count, unless the count is saturated.
   RowHeader newer;
   std::memcpy(&newer, row, sizeof(newer));
   const uint32_t number = static_cast<uint32_t>(number_);
@@ -259,7 +259,8 @@ void Partition::list_expired(uint32_t step, std::vector<uint32_t>* places) {
     if (sweep_place >= places_) sweep_place = 0;
     const uint32_t place = static_cast<uint32_t>(sweep_place++);
     const RowHeader row = newest_header(place);
-    // A clock ahead of the table's came with an import; in the device tier the row may be older.
+    // A clock ahead of the table's step comes from an import; in the device tier the row may be
+    // older.
     if (expired(row, step) || (row.clock > step && row.clock != kFree)) places->push_back(place);
   }
 }
@@ -336,7 +337,7 @@ bool Partition::wanted(size_t place) const {
 }
 
 void Partition::note_write(uint32_t place) {
-  // The clock does not show it: imported rows may be ahead of the table's step.
+  // The clock does not show that a row is due: imported rows may be ahead of the table's step.
   if (tracking_ && !bit(due_, place)) set_bit(due_, place);
   if (!open_ || !wanted(place) || copy_of_[place] != 0) return;
   if (shape_->log == nullptr) {
@@ -404,7 +405,7 @@ size_t Partition::read_snapshot(size_t count, const RowArrays& out,
     ++written;
   }
   if (snapshot_next_ == snapshot_places_ && snapshot_places_ != 0) {
-    // Nothing is read from here any more: writes need no copies.
+    // The snapshot reads no more rows from here: writes need no copies.
     snapshot_places_ = snapshot_next_ = 0;
     side_.clear();
     std::vector<uint32_t>().swap(copy_of_);

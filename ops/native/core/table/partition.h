@@ -45,11 +45,11 @@ struct RowShape {
   TableOptions options;
   LineLayout layout;
   size_t line_bytes;
-  size_t stride;       // header and line, a multiple of 8
-  size_t host_stride;  // of what the host tier has in memory: the same, or a header alone
+  size_t stride;       // header and line, in bytes; a multiple of 8
+  size_t host_stride;  // bytes that the host tier keeps in memory: the same, or a header alone
   unsigned first_shift;
   const Kernels* kernels;
-  // The lines on disk, or null: they lie behind their headers. A row has its line in the device
+  // The lines on disk; null: lines follow their headers in memory. A row's line is in the device
   // tier, in the bypass of its partition, or here.
   std::unique_ptr<LineLog> log;
 };
@@ -61,7 +61,8 @@ struct Totals {
   uint64_t expired = 0;   // rows that expired
 };
 
-// Rows in a piece of an export. Pointers may be null; room for the rows asked for.
+// The rows in a piece of an export. Pointers may be null; else they have room for the requested
+// rows.
 struct RowArrays {
   int64_t* keys = nullptr;
   std::byte* lines = nullptr;  // (N, line_bytes)
@@ -73,25 +74,25 @@ struct RowArrays {
 // Not synchronized, except that a snapshot's reader and the owner both hold `mutex` while a
 // snapshot is open. P partitions of a table.
 //
-// A row lives at a place, a number, and never moves; places of removed rows are used again, the
-// smallest first. A place without a row has the clock kFree.
+// A row lives at a place, which is a number, and never moves. Places of removed rows are reused,
+// the smallest first. A place without a row has the clock kFree.
 class Partition {
  public:
   static constexpr uint32_t kFree = 0xffffffffu;
   static constexpr uint32_t kAbsent = KeyIndex::kAbsent;
 
-  // number: of this one, below P.
+  // number: this partition's, below P.
   Partition(const RowShape& shape, SlabMemory& memory, size_t partitions, size_t number);
 
   std::mutex mutex;
 
   size_t size() const { return index_.size(); }
   size_t places() const { return places_; }
-  size_t bytes() const;  // beside what it took from the table's memory
+  size_t bytes() const;  // without what it took from the table's memory
 
   // --- rows -------------------------------------------------------------------------------------
   const KeyIndex& index() const { return index_; }
-  // A row's header, which its line follows unless lines are on disk.
+  // A row's header; its line follows unless lines are on disk.
   std::byte* at(uint32_t place) const {
     const RowShape::Spot spot = shape_->spot_of(place);
     return blocks_[spot.block] + spot.row * shape_->host_stride;
@@ -101,71 +102,71 @@ class Partition {
   uint32_t find(uint64_t hash, int64_t key) const {
     return index_.find(hash, [&](uint32_t place) { return header(place).key == key; });
   }
-  // As find; an unknown key is counted `times` times (0: not at all, so that only a table without
-  // admission gives it a row) and, when it is admitted, given a row with
-  // its first values and the clock. Else kAbsent.
+  // As find, but counts `times` occurrences of an unknown key. With 0 only a table without
+  // admission gives it a row. An admitted key gets a row with its initial values and the clock;
+  // else returns kAbsent.
   uint32_t find_or_insert(uint64_t hash, int64_t key, uint32_t times, uint32_t clock);
-  // Puts a row in; a row that the key has already is replaced. place: kAbsent picks one.
+  // Inserts a row, or replaces the key's row. place: kAbsent picks one.
   void put(int64_t key, const std::byte* line, uint32_t clock, uint32_t count, uint32_t place);
-  // Makes free places until there are `places` of them, free or not.
+  // Adds free places until there are `places` in total, free or used.
   void add_free_places(uint64_t places);
-  // Takes a row out. Its place becomes free.
+  // Removes a row. Its place becomes free.
   void remove(uint32_t place);
-  // Forgets everything but the last kept snapshot, to which all rows are removed. The memory is
-  // the caller's to clear.
+  // Drops everything but the last kept snapshot; relative to it, all rows count as removed. The
+  // caller clears the memory.
   void clear();
-  // Call before the line or header at a place is written by a step.
+  // Call before a step writes the line or header at a place.
   void before_write(uint32_t place) {
     if (watching_) note_write(place);
   }
   bool watching() const { return watching_; }
   // Brings a row up to date from its slot in the device tier. row: header and line. Returns whether
-  // it was behind.
+  // the row was out of date.
   bool write_back(uint32_t place, const std::byte* row);
 
   // --- lines on disk ----------------------------------------------------------------------------
   size_t number() const { return number_; }
   // Writes the first line of a row that has none yet. row: header and line.
   void make_line(int64_t key, std::byte* row) const;
-  // Rows in memory beside the device tier; they are written to disk when a later lookup of
+  // Rows in memory outside the device tier. They are written to disk when a later lookup of
   // training does not use them.
   BypassRows bypass;
-  // Writes them to disk: all, or those that the last lookup did not use.
+  // Writes these rows to disk: all, or those that the last lookup did not use.
   void leave_bypass(BypassRows::Keep keep);
-  // The row in memory, beside the device tier; read from disk if it was not there.
+  // The row in memory, outside the device tier; reads it from disk if needed.
   std::byte* bring_in(uint32_t place);
   // Copies headers and lines of rows that are up to date. rows: (count, stride).
   void copy_rows(const uint32_t* places, size_t count, std::byte* rows) const;
 
-  // Looks at the next share of the places for rows that look expired at this step, and lists where
-  // they are. Those that did in the device tier, too, are then to `expire`.
+  // Scans the next share of the places and lists those whose rows look expired at this step. The
+  // caller then calls `expire` for rows that are expired in the device tier, too.
   void list_expired(uint32_t step, std::vector<uint32_t>* places);
   bool expired(const RowHeader& row, uint32_t step) const;
   void expire(uint32_t place, uint32_t step);
-  // The header of a row where it is newest, but in the device tier.
+  // The newest header of a row outside the device tier.
   const RowHeader& newest_header(uint32_t place) const;
   // Copies the rows at places [first, ...) until `count` rows; returns how many, and the place
   // after them.
   size_t export_rows(size_t first, size_t count, const RowArrays& out, size_t* next) const;
   void add_digest(bool weights_only, uint64_t digest[2]) const;
 
-  // --- what is not rows -------------------------------------------------------------------------
+  // --- state besides rows -----------------------------------------------------------------------
   Totals totals;
   std::unordered_map<int64_t, uint32_t> tombstones;  // key -> step of expiry
   uint64_t sweep_place = 0;
   AdmissionFilter* admission() const { return admission_.get(); }
 
   // --- snapshots --------------------------------------------------------------------------------
-  // due_only: of the rows written or created since the last kept snapshot. Returns how many at
-  // most will be read.
+  // due_only: only the rows written or created since the last kept snapshot. Returns an upper bound
+  // of how many rows will be read.
   size_t begin_snapshot(bool due_only);
-  // Copies up to `count` rows as they were at begin_snapshot; 0 at the end. Frees the copies then.
-  // later: lines that the caller has to read from the log.
+  // Copies up to `count` rows as they were at begin_snapshot; returns 0 at the end and then frees
+  // the copies. later: lines that the caller has to read from the log.
   size_t read_snapshot(size_t count, const RowArrays& out, std::vector<LineLog::ReadAt>* later);
   // Keys removed since the last kept snapshot; in any order.
   const std::vector<int64_t>& removed() const { return old_removed_; }
   size_t side_bytes() const { return side_.bytes(); }
-  // keep: later snapshots that are due_only start from this one.
+  // keep: later due_only snapshots start from this one.
   void end_snapshot(bool keep);
 
  private:
@@ -206,7 +207,8 @@ class Partition {
   bool was_tracking_ = false;
   size_t snapshot_places_ = 0;
   size_t snapshot_next_ = 0;
-  // By place: 0 as it is; kNothing no row to read (any more); else 1 + number of its copy.
+  // By place: 0: read the row in place; kNothing: no row to read (any more); else 1 + the number of
+  // its copy.
   std::vector<uint32_t> copy_of_;
   CopiedRows side_;
 };

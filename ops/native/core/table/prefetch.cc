@@ -13,9 +13,9 @@
 namespace hotrow {
 namespace {
 
-// Keys looked up, or pins given back, in one hold of the table's lock: below a millisecond.
+// Keys looked up, or pins released, while the table's lock is held once: below a millisecond.
 constexpr size_t kPieceKeys = 8192;
-// Keys that are known as repetitions: their hashes fit the second cache.
+// Recent keys that are recognized as repetitions: their hashes fit the L2 cache.
 constexpr size_t kRecent = 32768;
 // Lines read in one request, and between two reports of progress.
 constexpr size_t kRequest = 16384, kReport = 256;
@@ -81,7 +81,7 @@ void Prefetch::bring_in(const std::vector<int64_t>& keys) {
 }
 
 void Prefetch::take_in(const std::vector<int64_t>& keys) {
-  // At first no hash is where it would be looked for.
+  // At first no hash is at the index that is searched for it.
   recent_.resize(kRecent);
   for (size_t i = 0; i < kRecent; ++i) recent_[i] = i ^ 1;
   keys_.resize(std::max(keys_.size(), keys.size()));
@@ -125,7 +125,7 @@ void Prefetch::look_up(size_t first, size_t last) {
       });
   CacheCounts counts;
   const LineLog* const log = table_->shape().log.get();
-  // Victims are written back, which a snapshot must know of.
+  // Evicted rows are written back, so an open snapshot must copy them first.
   const GroupLock lock(*table_, 0, 1);
   std::exception_ptr error;
   try {
@@ -136,8 +136,7 @@ void Prefetch::look_up(size_t first, size_t last) {
                   const uint32_t place = partition.find(hashes[u], keys[u]);
                   if (place == Partition::kAbsent) return;
                   const std::byte* const beside = partition.bypass.find(place);
-                  // Of a row that a lookup created and then failed to bring in, there is no line
-                  // yet.
+                  // A row that a lookup created and then failed to bring in has no line yet.
                   if (log != nullptr && beside == nullptr &&
                       !log->has(static_cast<uint32_t>(partition.number()), place)) {
                     return;
@@ -147,7 +146,7 @@ void Prefetch::look_up(size_t first, size_t last) {
                   if (cache.used(slot)) tier_->evict(slot, &counts);
                   ++counts.prefetched;
                   if (beside != nullptr) {
-                    // In memory for a lookup, and newer than on disk.
+                    // The row is in memory for a lookup, and newer than on disk.
                     cache.put(slot, hashes[u], keys[u], place);
                     std::memcpy(cache.line(slot), beside, table_->shape().stride);
                     cache.set_dirty(slot, true);
@@ -170,7 +169,7 @@ void Prefetch::look_up(size_t first, size_t last) {
     loads_.insert(loads_.end(), fresh_.begin(), fresh_.end());
   }
   progressed_.notify_all();
-  // What was given a slot is on its way all the same.
+  // Rows that got a slot are loaded all the same.
   if (error != nullptr) std::rethrow_exception(error);
 }
 
@@ -206,8 +205,8 @@ void Prefetch::run_reader() {
     }
     loaded_ = first + count;
     progressed_.notify_all();
-    // When nothing else is to be read, slots are opened here. Never waiting for the table's lock:
-    // whoever has it may wait for a line that is looked up meanwhile.
+    // When there is nothing to read, this thread opens slots. It never waits for the table's lock:
+    // the thread that holds it may wait for a line that is looked up meanwhile.
     const auto more = [&] { return loaded_ < looked_up() || stop_reading_; };
     while (!more() && first_ < loaded_) {
       lock.unlock();
@@ -246,7 +245,7 @@ void Prefetch::read(const std::vector<Load>& loads, Report&& report) const {
 // --- in the table's lock ------------------------------------------------------------------------
 
 bool Prefetch::wait_for(uint32_t slot) {
-  // Tickets are numbers of 32 bits; those of loads that are not open are near each other.
+  // Tickets are numbers of 32 bits; the tickets of loads that are not open are near each other.
   const uint32_t index = cache_->place(slot) - static_cast<uint32_t>(first_);
   {
     std::unique_lock lock(progress_);

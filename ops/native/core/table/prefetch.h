@@ -29,23 +29,24 @@ class Prefetch {
   Prefetch(Table& table, RamTier& tier);
   ~Prefetch();
 
-  // Takes the keys of the next window, those of its batches one after the other; copies them.
-  // Call it when the first batch of the window before begins: the rows of that window and of
-  // this one are pinned from now on, those of earlier ones may go. Of more than two windows that
-  // wait, the oldest is left out. Fails with the error of an earlier window.
+  // Takes the keys of the next window, those of its batches one after the other; copies them. Call
+  // it when the first batch of the window before begins: the rows of that window and of this one
+  // are pinned from now on; rows of earlier windows may be evicted. When more than two windows
+  // wait, the oldest is skipped. Fails with the error of an earlier window.
   void add(const int64_t* keys, size_t count) { queue_.add(keys, count); }
   // Waits until every window was brought in.
   void wait();
 
   // --- in the table's lock, alone ---------------------------------------------------------------
-  // Waits for the line of a loading slot and opens it. False: it could not be read, and the slot
-  // is free. Safe from several threads for slots of different partitions.
+  // Waits for the line of a loading slot and opens the slot. False: the line could not be read, and
+  // the slot is free. Safe from several threads for slots of different partitions.
   bool wait_for(uint32_t slot);
-  // Gives the pins of all windows back.
+  // Releases the pins of all windows.
   void let_go_of_all();
   // Waits for all lines on their way and opens their slots.
   void finish_loading();
-  // After finish_loading, when the device tier is emptied: what was pinned or looked up is void.
+  // Call it after finish_loading, when the device tier is emptied: all pins and lookups become
+  // void.
   void forget();
 
  private:
@@ -54,27 +55,27 @@ class Prefetch {
     uint32_t slot;
     uint32_t partition;
     uint32_t place;
-    bool open;              // by whoever holds the table's lock
+    bool open;              // by the thread that holds the table's lock
     bool failed;            // under progress_
     const std::byte* from;  // its line in the host tier, unless that is on disk
     std::byte* to;          // its line in the slot
   };
 
   void bring_in(const std::vector<int64_t>& keys);
-  // Leaves most repetitions of keys out, and mixes the others.
+  // Drops most repetitions of keys, and hashes the others.
   void take_in(const std::vector<int64_t>& keys);
   // Looks up the window's keys [first, last), in the table's lock.
   void look_up(size_t first, size_t last);
 
   void run_reader();
-  // Reads loads; report(n): the first n are there.
+  // Reads loads; calls report(n) when the first n are there.
   template <typename Report>
   void read(const std::vector<Load>& loads, Report&& report) const;
 
-  // In the table's lock: opens the slots whose lines were read, and forgets their loads.
+  // In the table's lock: opens the slots whose lines were read, and removes their loads.
   void open_loaded();
   bool open(Load* load);
-  // Gives back up to `most` pins of the oldest window, which ends with its last.
+  // Releases up to `most` pins of the oldest window; the window ends with its last pin.
   void let_go(size_t most);
   // In progress_.
   uint64_t looked_up() const { return first_ + loads_.size(); }
@@ -94,14 +95,14 @@ class Prefetch {
   // In the table's lock.
   struct Window {
     RowCache::Pin pin;
-    std::vector<uint32_t> slots;  // that it pins; some more than once
+    std::vector<uint32_t> slots;  // pinned by it; some more than once
   };
   std::deque<Window> windows_;  // the last two
   uint64_t next_window_ = 0;
   uint64_t voided_ = 0;  // how often forget was called
 
-  // Loads in the order in which they are read; numbers count from the start. Changed in the
-  // table's lock and progress_ both, so either is enough to look.
+  // Loads in the order in which they are read; numbers count from the start. Writers hold both the
+  // table's lock and progress_, so readers need only one of them.
   std::mutex progress_;
   std::condition_variable progressed_;
   std::deque<Load> loads_;

@@ -10,7 +10,7 @@ namespace {
 
 uint64_t hash_of(int64_t key) { return mix64(static_cast<uint64_t>(key)); }
 
-// The partition's lock, as far as a snapshot's reader may look at it.
+// The partition's lock, taken only while a snapshot's reader may use the partition.
 std::unique_lock<std::mutex> locked(const Table& table, Partition& partition) {
   std::unique_lock lock(partition.mutex, std::defer_lock);
   if (table.snapshot_open()) lock.lock();
@@ -22,7 +22,7 @@ std::unique_lock<std::mutex> locked(const Table& table, Partition& partition) {
 RamTier::RamTier(Table& table)
     : table_(&table),
       cache_(table.shape().stride, table.options().cache.rows, table.options().cache.policy) {
-  // On ranks from the start: a thread that others wait for must not wait for the lock.
+  // On ranks, create it at once: a thread that others wait for must not wait for the lock.
   if (table.sharding().ranks != nullptr) prefetch_ = std::make_unique<Prefetch>(table, *this);
 }
 

@@ -27,11 +27,10 @@ class RamTier final : public DeviceTier {
   void let_go_of_windows() override;
   void expect(const int64_t* keys, const uint32_t* uses, size_t count) override;
 
-  // --- for lookups, in the table's lock: from several threads for rows of different partitions
-  // ----
+  // --- for lookups, in the table's lock: from several threads for rows of different partitions ---
   RowCache& cache() { return cache_; }
-  // Waits for the line of a loading slot and opens it. False: it could not be read, and the slot is
-  // free.
+  // Waits for the line of a loading slot and opens the slot. False: the line could not be read, and
+  // the slot is free.
   bool wait_for(uint32_t slot) { return prefetch_->wait_for(slot); }
   // Frees a slot for another row; brings the host tier up to date first.
   void evict(uint32_t slot, CacheCounts* counts);
@@ -43,8 +42,8 @@ class RamTier final : public DeviceTier {
 
   Table* table_;
   RowCache cache_;
-  // Null as long as nobody prefetched, and then no slot is loading. The last: its threads use all
-  // above.
+  // Null until the first prefetch; until then no slot is loading. The last member: its threads use
+  // all above.
   std::unique_ptr<Prefetch> prefetch_;
 };
 

@@ -32,7 +32,8 @@ struct Registry {
   std::mutex mutex;
   std::unordered_map<std::string, std::shared_ptr<Table>> tables;
   std::map<std::pair<std::string, int64_t>, Served> bound;
-  // Bound once: a request that outlives its version must not fall back to the manifest.
+  // All that were ever bound: a request that outlives its version must not fall back to the
+  // manifest.
   std::set<std::pair<std::string, int64_t>> ever_bound;
   std::unordered_map<std::string, Opened> opened;  // by normal path
 };
@@ -43,7 +44,8 @@ Registry& registry() {
   return *r;
 }
 
-// However a path was written: who attaches a manifest and who loads its model may differ there.
+// The same however the path is written: attaching a manifest and loading its model may write it
+// differently.
 std::string normal_path(const std::string& path) {
   return std::filesystem::absolute(path).lexically_normal().string();
 }
@@ -90,7 +92,8 @@ void drop_table(const std::string& handle) {
 
 namespace {
 
-// Tables that several share cache what all of them may see. With the lock.
+// Tables that several versions share cache only rows that all of them may read. The caller holds
+// the lock.
 void bound_cache(const std::shared_ptr<const ServingTables>& tables) {
   RowVersion newest = ~RowVersion{0};
   for (const auto& [name, served] : registry().bound) {
@@ -125,7 +128,7 @@ void share_serving(const std::string& model, int64_t version, const std::string&
 
 namespace {
 
-// What lies over the tables after `before`; the cache knows of the rows of layers that go.
+// The overlay after `before`; updates the cache with the rows of layers that are removed.
 std::shared_ptr<const Overlay> overlay_after(const Served& before, RowVersion shown,
                                              const std::vector<LayerFile>& layers) {
   auto overlay = std::make_shared<Overlay>();
@@ -144,7 +147,8 @@ std::shared_ptr<const Overlay> overlay_after(const Served& before, RowVersion sh
 
 void show_serving(const std::string& model, int64_t version, RowVersion shown,
                   const std::vector<LayerFile>& layers) {
-  // What goes is freed outside the lock, in which every lookup looks for its tables.
+  // The old overlay is freed outside the lock, since every lookup takes the lock to find its
+  // tables.
   auto last = overlay_after(bound_serving(model, version), shown, layers);
   std::lock_guard lock(registry().mutex);
   const auto found = registry().bound.find(std::make_pair(model, version));
@@ -154,7 +158,7 @@ void show_serving(const std::string& model, int64_t version, RowVersion shown,
 }
 
 void unbind_serving(const std::string& model, int64_t version) {
-  // Freed outside the lock, in which every lookup looks for its tables.
+  // Freed outside the lock, since every lookup takes the lock to find its tables.
   Served last;
   std::lock_guard lock(registry().mutex);
   const auto found = registry().bound.find(std::make_pair(model, version));
@@ -208,7 +212,7 @@ void show_attached(const std::string& manifest_path, RowVersion shown,
     fail(Code::kNotFound, "manifest %s is not attached", manifest_path.c_str());
   }
   auto last = overlay_after(before, shown, layers);
-  // A cut may have been folded since these rows were read, which no layer shows.
+  // Since these rows were read, a cut that is in no layer may have been folded.
   before.tables->forget_cached();
   const std::string path = normal_path(manifest_path);
   std::lock_guard lock(registry().mutex);

@@ -17,38 +17,41 @@ namespace hotrow {
 std::shared_ptr<Table> create_table(const std::string& handle, const std::string& name,
                                     const TableOptions& options, int32_t shards, bool hashed,
                                     Sharding sharding = {});
-// Fails with NotFound: nothing here creates a table by looking it up.
+// Fails with NotFound; it never creates a table.
 std::shared_ptr<Table> find_table(const std::string& handle);
 void drop_table(const std::string& handle);
 
 // --- serving: the tables of a version --------------------------------------------------------
-// Tables and what is laid over their rows. A request keeps it to its end.
+// Tables and their overlay. A request keeps both to its end.
 struct Served {
-  std::shared_ptr<const ServingTables> tables;  // null: there are none
+  std::shared_ptr<const ServingTables> tables;  // null: no tables
   std::shared_ptr<const Overlay> overlay;
 };
 
-// What a server fills. Fails with AlreadyExists for a (model, version) that is bound.
+// Binds the tables of a version that a server loads. Fails with AlreadyExists for a (model,
+// version) that is bound.
 void bind_serving(const std::string& model, int64_t version, const std::string& manifest_path,
                   const ServingOptions& options);
-// Binds (name, version) to the tables of (model, version), with what is laid over these now. Fails
-// with AlreadyExists, and with NotFound or Unavailable when these are not bound.
+// Binds (name, version) to the tables of (model, version) with their current overlay. Fails with
+// AlreadyExists, and with NotFound or Unavailable when (model, version) is not bound.
 void share_serving(const std::string& model, int64_t version, const std::string& name);
 void unbind_serving(const std::string& model, int64_t version);
-// From now on requests see the rows of a cut. Layers that are left out were folded: the cache
-// learns of their rows before. Fails as CutLayer does, and then nothing has changed.
+// From now on requests read the rows of a cut. Layers that are not listed were folded: their rows
+// update the cache first. Fails as CutLayer does; then nothing has changed.
 struct LayerFile {
   std::string path;
   RowVersion version;
 };
 void show_serving(const std::string& model, int64_t version, RowVersion shown,
                   const std::vector<LayerFile>& layers);
-// No tables when (model, version) was never bound; fails with Unavailable when it is not any more.
+// Returns no tables when (model, version) was never bound; fails with Unavailable when it is no
+// longer bound.
 Served find_serving(const std::string& model, int64_t version);
-// Fails with NotFound where that finds none.
+// The same, but fails with NotFound instead of returning no tables.
 Served bound_serving(const std::string& model, int64_t version);
-// For a SavedModel that no server manages: opened from its manifest, and kept while the file at
-// this path is the same. attach_serving says how; else it is the manifest's own embedded store.
+// For a SavedModel that no server manages: its tables are opened from its manifest, and kept while
+// the file at this path is the same. attach_serving sets the options; without it the manifest's own
+// embedded store is used.
 std::shared_ptr<const ServingTables> attach_serving(const std::string& manifest_path,
                                                     const ServingOptions& options);
 void detach_serving(const std::string& manifest_path);

@@ -16,7 +16,7 @@ bool alike(const LineLayout& a, const LineLayout& b) {
   return a.width == b.width && a.vectors == b.vectors && a.scalars == b.scalars;
 }
 
-// Uses of a row's worth of all, after which frequencies are halved.
+// Frequencies are halved after this many uses for each row of the capacity.
 constexpr uint64_t kUsesToDecay = 64;
 constexpr int kVictims = 16;
 

@@ -1,4 +1,4 @@
-// Bounded staleness after HET (Miao et al., VLDB 2022): hot rows of other ranks that a rank keeps.
+// Bounded staleness after HET (Miao et al., VLDB 2022): a rank's replicas of other ranks' hot rows.
 // docs/design/0009-ranks.md.
 #pragma once
 
@@ -17,7 +17,7 @@ namespace hotrow {
 
 class Table;
 
-// What a rank did to a row that its owner does not know yet.
+// A rank's updates of a row that its owner has not received yet.
 struct PendingGradient {
   int64_t key;
   uint32_t updates;             // steps
@@ -25,19 +25,19 @@ struct PendingGradient {
   std::vector<float> gradient;  // (D) their sum
 };
 
-// Rows of other ranks, exactly so many at most, of all tables of a layer whose lines are alike: the
-// hottest of all are kept, whatever table they are of. A row comes in when its key was used more
-// often lately than that of the least used of some that are there (LFU with decaying counts).
-// Weights and state are float32 here whatever they are at the owner; the own updates are applied at
-// once, so that a rank reads what it wrote, and summed until they are sent to the owner. D width.
+// A bounded number of other ranks' rows, of all tables of a layer whose lines have one layout. The
+// hottest rows are kept, whatever their table. A new row replaces the least used of some sampled
+// rows when its key was used more often lately (LFU with decaying counts). Weights and state are
+// float32 here, whatever their type at the owner. The rank applies its own updates at once, so that
+// it reads what it wrote, and sums them until it sends them to the owner. D width.
 //
-// Tables may be served side by side, but by begin_batch, note_uses, take and clear: those are for
-// one thread, while no other is here.
+// Several threads may serve different tables at the same time. Only one thread may call
+// begin_batch, note_uses, take and clear, while no other thread uses the cache.
 class ReplicaCache {
  public:
   static constexpr uint32_t kNone = KeyIndex::kAbsent;
 
-  // layout: of the tables. rows: of all of them.
+  // layout: of the tables' lines. rows: capacity for all tables together.
   ReplicaCache(const LineLayout& layout, size_t rows, size_t tables);
 
   const LineLayout& layout() const { return layout_; }
@@ -48,36 +48,36 @@ class ReplicaCache {
 
   // A batch begins: slots that are found or taken from now on stay until the next one.
   void begin_batch() { ++batch_; }
-  // The slot of a key's row, or kNone. Once for each key of the batch.
+  // The slot of a key's row, or kNone; counts a use. Call it once for each key of the batch.
   uint32_t use(size_t table, int64_t key);
-  // So many keys were used.
+  // Notes that `count` keys were used.
   void note_uses(size_t count);
-  // Then, a slot for a key that has none, if its row is worth keeping; else kNone. What is pending
-  // of the row that was there is added to the evicted ones of its table.
+  // After use, a slot for a key that has none, if its row is worth keeping; else kNone. The pending
+  // gradient of an evicted row is appended to its table's `evicted`.
   uint32_t take(size_t table, int64_t key);
-  // The slot, or kNone, without a use.
+  // The slot, or kNone; counts no use.
   uint32_t find(size_t table, int64_t key) const;
 
-  // Of rows that were evicted; their owners do not know them yet.
+  // Pending gradients of evicted rows; their owners have not received them yet.
   std::vector<PendingGradient>& evicted(size_t table) { return evicted_[table]; }
 
   std::byte* line(uint32_t slot) { return lines_.data() + size_t{slot} * stride_; }
   float* weights(uint32_t slot);  // (D)
   float* state(uint32_t slot);    // (state_floats)
-  float* sum(uint32_t slot);      // (D) of gradients that the owner does not know
+  float* sum(uint32_t slot);      // (D) of gradients that the owner has not received
   struct Facts {
     uint32_t version;        // updates of the row at its owner when it came, and the own since that
                              // they were sent to the owner
     uint32_t state_version;  // the same when its state came
-    uint32_t updates;        // own steps that the owner does not know
+    uint32_t updates;        // own steps that the owner has not received
     uint32_t lookups;        // in them
     uint32_t filled;         // 0: the row has not come
   };
   Facts& facts(uint32_t slot);
 
-  // Adds what is pending of all rows of a table; they count as sent.
+  // Appends the pending gradients of all rows of a table; they count as sent.
   void push_all(size_t table, std::vector<PendingGradient>* pending);
-  // Forgets all of a table.
+  // Removes all rows of a table.
   void clear(size_t table);
 
  private:
@@ -86,8 +86,8 @@ class ReplicaCache {
 
   struct Slot {
     int64_t key;
-    uint32_t table = kFree;  // that: nobody's
-    uint32_t uses;           // lately
+    uint32_t table = kFree;  // kFree: no key's
+    uint32_t uses;           // recent uses
     uint64_t batch;          // the last that needs it
   };
 
@@ -95,11 +95,11 @@ class ReplicaCache {
   void insert(uint64_t hash, uint32_t slot);
   void erase(uint32_t slot);
   PendingGradient pending_of(uint32_t slot);
-  // Of keys that have no slot: at least their uses.
+  // Estimated uses of keys that have no slot: never too low.
   uint8_t& counter(uint64_t hash, size_t row);
   uint32_t uses_outside(uint64_t hash);
   void note_outside(uint64_t hash);
-  // The least used of some rows that the batch does not need; kNone: all that were looked at are.
+  // The least used of some sampled rows that the batch does not need; kNone: it needs all of them.
   uint32_t victim();
   // Halves all frequencies.
   void decay();
@@ -118,7 +118,7 @@ class ReplicaCache {
   uint64_t random_ = 1;
 };
 
-// What a table caches of others, and counts for them.
+// What a table caches of other ranks' rows, and the updates that it counts for other ranks.
 struct StaleState {
   StaleState(const LineLayout& layout, const StalenessOptions& options, int ranks)
       : kept(std::make_shared<ReplicaCache>(layout, options.replica_rows, 1)),
@@ -130,12 +130,12 @@ struct StaleState {
 
   std::shared_ptr<ReplicaCache> kept;
   size_t number = 0;           // of the table there
-  float learning_rate = 0.0f;  // of the last step of replicas; 0: the options' own
+  float learning_rate = 0.0f;  // of the last step of replicas; 0: use the options
   UpdateCounts counts;
 };
 
-// Tables of a layer keep their rows together from now on, those whose lines are alike; together
-// they keep as many as all of them would. Tables that keep something already stay as they are.
+// From now on, tables of a layer whose lines have one layout share one replica cache. Its capacity
+// is the sum of theirs. Tables that keep replicas already stay as they are.
 void keep_together(const std::vector<Table*>& tables);
 
 }  // namespace hotrow

@@ -58,7 +58,7 @@ uint32_t RowCache::choose(uint64_t hash, Admit admit) const {
   for (uint32_t way = 0; way < kWays; ++way) {
     if ((set.states[way] & (kPins | kLoading)) != 0) continue;
     const uint32_t worth = policy_ == CachePolicy::kLfu ? set.frequencies[way] : 0;
-    // Of equals, the one that was not used for longest.
+    // Of equals, the least recently used one.
     const uint32_t idle = static_cast<uint8_t>(time_of(set.uses) - set.used_at[way]);
     if (victim != kNone && (worth > least || (worth == least && idle <= longest))) continue;
     victim = first + way;
@@ -100,7 +100,7 @@ void RowCache::release(uint32_t slot) {
   Set& set = set_at(slot);
   const uint32_t way = slot % kWays;
   if (set.tags[way] == 0) return;
-  // What is known of the key stays, should it come again.
+  // The key's frequency stays in the sketch, in case the key occurs again.
   set.sketch.raise(mix64(static_cast<uint64_t>(header(slot).key)), set.frequencies[way]);
   set.tags[way] = 0;
   set.states[way] = 0;

@@ -1,8 +1,8 @@
 // The device tier of a table: a bounded cache of row lines, in RAM where there is no GPU.
 //
-// Slots of 16 ways; a row that is in a slot is that slot's line, and the host tier's copy may be
-// older. Nothing here grows with the table: 28 bytes a slot beside the line, its header included.
-// docs/design/0004-tiers.md has the whole.
+// Sets of 16 ways. The slot holds a row's newest line; the host tier's copy may be older. Nothing
+// here grows with the table: 28 bytes a slot in addition to the line, header included. See
+// docs/design/0004-tiers.md.
 #pragma once
 
 #include <cstddef>
@@ -20,12 +20,12 @@ namespace hotrow {
 struct CacheCounts {
   uint64_t hits = 0;          // rows that were there
   uint64_t hit_lookups = 0;   // lookups of them, each key as often as it appeared
-  uint64_t misses = 0;        // keys that were not
+  uint64_t misses = 0;        // keys whose rows were not there
   uint64_t inserted = 0;      // of these: rows that came in
   uint64_t evicted = 0;       // rows evicted for them
   uint64_t written_back = 0;  // rows brought up to date in the host tier
-  uint64_t prefetched = 0;    // rows that came in by prefetching, before a batch asked for them
-  uint64_t left = 0;          // partitions whose rows beside the slots may have left memory
+  uint64_t prefetched = 0;    // rows that came in by prefetching, before a batch needed them
+  uint64_t left = 0;          // partitions whose rows outside the slots may have left memory
   uint64_t stall_ns = 0;      // time that lookups spent on bringing rows in, or waiting for them
 
   CacheCounts& operator+=(const CacheCounts& other) {
@@ -55,7 +55,7 @@ class RowCache {
   RowCache(size_t stride, size_t rows, CachePolicy policy);
 
   size_t slots() const { return sets_.size() * kWays; }
-  // Bytes a slot beside the line: header, tag, state, place and frequencies.
+  // Bytes a slot in addition to the line: header, tag, state, place and frequencies.
   static constexpr size_t overhead() { return sizeof(RowHeader) + sizeof(Set) / kWays; }
   size_t bytes() const { return sets_.bytes() + lines_.bytes(); }
 
@@ -65,7 +65,7 @@ class RowCache {
     return *reinterpret_cast<const RowHeader*>(line(slot));
   }
 
-  // --- looking --------------------------------------------------------------------------------
+  // --- lookups --------------------------------------------------------------------------------
   // What find reads first.
   const void* home(uint64_t hash) const { return &sets_[set_of(hash)]; }
   // What note_use and place read.
@@ -89,27 +89,27 @@ class RowCache {
     if (fits == 0) return kNone;
     return static_cast<uint32_t>(number) * kWays + static_cast<uint32_t>(__builtin_ctz(fits));
   }
-  // Notes that a batch used the key, which is in `slot`, or kNone: nowhere. Frequencies decay:
-  // those of a set are halved every so many uses.
+  // Notes that a batch used the key. slot: the key's, or kNone. Frequencies decay: a set's are
+  // halved after every kUsesToDecay uses of a slot.
   void note_use(uint64_t hash, uint32_t slot);
 
-  // Of a key that is going to be used: as if it had been used so often lately.
+  // Raises the frequency of a key that will be used, as if it was used `uses` times lately.
   void expect(uint64_t hash, uint32_t uses);
-  // Uses of a slot after which the frequencies of its set are halved. More of them keep more of
-  // what is hot when nothing changes, and learn later when it does.
+  // Uses of a slot after which the frequencies of its set are halved. A larger number keeps more
+  // hot rows while the distribution is stable, and adapts more slowly when it changes.
   static constexpr uint32_t kUsesToDecay = 24;
 
   // --- which rows stay ------------------------------------------------------------------------
-  // A slot for a key that has none: a free one, else that of the row that is worth least and not
-  // pinned. With kLfu and kIfWorthMore, only if the newcomer is worth more. kNone: the key stays
-  // outside. The slot's row, if it has one, is the caller's to write back, and release.
+  // Chooses a slot for a key that has none: a free slot, else the slot of the unpinned row that is
+  // worth least. With kLfu and kIfWorthMore, only if the new row is worth more. kNone: the key gets
+  // no slot. The caller writes the slot's old row back, if any, and releases it.
   enum class Admit { kIfWorthMore, kAlways };
   uint32_t choose(uint64_t hash, Admit admit) const;
   // Puts a key's row in a free slot, clean. Its header's key is written at once, so that it is
-  // found; the rest of the line is the caller's to fill. place: of the row in the host tier.
+  // found; the caller fills the rest of the line. place: of the row in the host tier.
   void put(uint32_t slot, uint64_t hash, int64_t key, uint32_t place);
-  // The same for a row whose line is still on its way: until open, its place is `ticket`, and it is
-  // nobody's victim.
+  // The same for a row whose line is still on its way: until `open`, its place is `ticket`, and it
+  // is not evicted.
   void put_loading(uint32_t slot, uint64_t hash, const RowHeader& header, uint32_t ticket);
   bool loading(uint32_t slot) const { return (set_at(slot).states[slot % kWays] & kLoading) != 0; }
   void open(uint32_t slot, uint32_t place);
@@ -120,21 +120,22 @@ class RowCache {
 
   bool used(uint32_t slot) const { return set_at(slot).tags[slot % kWays] != 0; }
   uint32_t place(uint32_t slot) const { return set_at(slot).places[slot % kWays]; }
-  // Dirty: the host's copy is older.
+  // Dirty: the host tier's copy is older.
   bool dirty(uint32_t slot) const { return (set_at(slot).states[slot % kWays] & kDirty) != 0; }
   void set_dirty(uint32_t slot, bool dirty);
-  // A pinned row is nobody's victim. Each of those who pin does it once, however often it asks.
+  // A pinned row is not evicted. Each kind of pin counts once, however often it is set.
   enum Pin : uint8_t { kLookup = 1, kEvenWindow = 2, kOddWindow = 4 };
   bool pinned(uint32_t slot) const { return (set_at(slot).states[slot % kWays] & kPins) != 0; }
   void pin(uint32_t slot, Pin who) { set_at(slot).states[slot % kWays] |= who; }
-  // Takes the pins of all these slots back.
+  // Removes this pin from all these slots.
   void unpin(const uint32_t* slots, size_t count, Pin who);
 
  private:
   static constexpr uint8_t kDirty = 0x80, kLoading = 0x40;
   static constexpr uint8_t kPins = kLookup | kEvenWindow | kOddWindow;
 
-  // Three cache lines: which rows, how often keys of the set were used, places in the host tier.
+  // Three cache lines: which rows are in the set, how often its keys were used, places in the host
+  // tier.
   struct alignas(64) Set {
     uint8_t tags[kWays];  // 0: free
     uint8_t states[kWays];
@@ -149,7 +150,7 @@ class RowCache {
   };
   static_assert(sizeof(Set) == 192);
 
-  // The top bits of the hash, as partitions do; tags are bits that neither of them uses.
+  // Uses the top bits of the hash, as partitions do; tags use bits that neither uses.
   size_t set_of(uint64_t hash) const {
     return static_cast<size_t>((static_cast<unsigned __int128>(hash) * sets_.size()) >> 64);
   }

@@ -12,9 +12,9 @@
 namespace hotrow {
 
 enum class Scheme : int {
-  kRow = 0,           // a rank has whole rows: those of key mod ranks
+  kRow = 0,           // a rank has whole rows: key mod ranks is the owner
   kColumn = 1,        // a rank has some columns of every row
-  kRowBroadcast = 2,  // as kRow; keys go to all, partial sums come back
+  kRowBroadcast = 2,  // as kRow; keys go to all ranks, partial sums return
   kTable = 3,         // one rank has all rows
   kReplicated = 4,    // every rank has all rows
 };
@@ -28,8 +28,8 @@ inline const char* scheme_name(Scheme scheme) {
 struct Sharding {
   std::shared_ptr<Collectives> ranks;  // null: there are none
   Scheme scheme = Scheme::kRow;
-  int32_t owner = 0;           // kTable: who has it
-  bool hashed = false;         // the owner is that of the mixed key
+  int32_t owner = 0;           // kTable: the rank that has it
+  bool hashed = false;         // the mixed key determines the owner
   size_t width = 0;            // D: of whole rows
   StalenessOptions staleness;  // kRow, kTable
 
@@ -46,7 +46,7 @@ struct Sharding {
     const size_t r = static_cast<size_t>(rank), ranks = static_cast<size_t>(size());
     return width / ranks + (r < width % ranks ? 1 : 0);
   }
-  // Who has the row of a key, or this rank when all have (a part of) it.
+  // The rank that has the row of a key, or this rank when all ranks have (a part of) it.
   int32_t owner_of(int64_t key) const {
     switch (scheme) {
       case Scheme::kRow:

@@ -69,7 +69,7 @@ size_t Snapshot::read(size_t count, const RowArrays& out) {
         std::lock_guard partition_lock(partition.mutex);
         written = partition.read_snapshot(count, out, &later_);
       }
-      // The log keeps old versions: steps go on meanwhile.
+      // The log keeps old versions, so steps continue meanwhile.
       if (!later_.empty()) table_->shape().log->read_at(later_.data(), later_.size());
       if (written == 0) ++partition_;
     }

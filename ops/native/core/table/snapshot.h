@@ -13,10 +13,10 @@ namespace hotrow {
 
 class Table;
 
-// Until it is closed, a step that writes a row which was not read yet first copies it aside. The
+// Until it is closed, a step first copies a row that was not read yet before it writes the row. The
 // copies take at most 10 % of the table's memory, at least 64 MiB; then a step waits for the
-// reader. A reader that reads nothing for 120 seconds while a step waits loses its snapshot.
-// One thread reads; the table must live.
+// reader. A reader that reads nothing for 120 seconds while a step waits loses its snapshot. One
+// thread reads; the table must live.
 class Snapshot {
  public:
   // In the table's lock.
@@ -26,12 +26,14 @@ class Snapshot {
   size_t rows() const { return rows_; }  // to come at most
   uint32_t step() const { return step_; }
   const std::vector<uint8_t>& state() const { return state_; }  // Table::state at the moment
-  // Keys that had a row in the last kept snapshot and were removed since, unless they came back.
+  // Keys that had a row in the last kept snapshot and were removed since, unless they have a row
+  // again.
   const std::vector<int64_t>& removed() const { return removed_; }
   size_t side_bytes() const { return side_bytes_; }
-  // Copies up to `count` rows; 0 at the end. Fails with FailedPrecondition when it was lost.
+  // Copies up to `count` rows; returns 0 at the end. Fails with FailedPrecondition when the
+  // snapshot was lost.
   size_t read(size_t count, const RowArrays& out);
-  // Ends it. keep: it is the base of later due_only snapshots; else its rows stay due.
+  // Ends the snapshot. keep: it is the base of later due_only snapshots; else its rows stay due.
   void close(bool keep);
 
  private:
@@ -53,7 +55,7 @@ class Snapshot {
   bool open_ = true;
   bool lost_ = false;
   bool closing_ = false;
-  bool keep_ = false;  // what the closing thread wants
+  bool keep_ = false;  // `keep` of the closing thread
   size_t table_bytes_ = 0;
   std::mutex mutex_;  // of the condition
   std::condition_variable was_read_;

@@ -11,13 +11,14 @@ struct StalenessOptions {
   size_t replica_rows = 0;  // of other ranks, at each rank
 
   bool any() const { return updates > 0; }
-  // How far a row may lag, beside the rank's own unsent updates, that had `count` updates since it
-  // is kept: s, and less while it is young, when each of them changes it much.
+  // How far a row with `count` updates since it was kept may lag, besides the rank's own unsent
+  // updates. It is s, and less for a young row, since each update then changes it much.
   uint32_t most_behind(uint32_t count) const {
     constexpr uint32_t kShare = 2;
     return count / kShare < updates ? count / kShare : updates;
   }
-  // Whether a row that is so far behind its owner's, which had `count` updates, is read as it is.
+  // Whether a row that is `behind` updates older than its owner's, which had `count` updates, is
+  // read as it is.
   bool may_stay(int32_t behind, uint32_t count) const {
     return -static_cast<int32_t>(updates) <= behind &&
            behind <= static_cast<int32_t>(most_behind(count));

@@ -1,9 +1,9 @@
-// What forward, backward and commit of a layer's tables are in one process, over a backend: the
-// memory of the host (table/training.cc) or of a GPU (gpu/step/layer.cu). ranks/rank_step.h has the
-// shell of ranks around it.
+// Forward, backward and commit of a layer's tables in one process, over a backend: the memory of
+// the host (table/training.cc) or of a GPU (gpu/step/layer.cu). ranks/step_on_ranks.h has the steps
+// over several ranks around it.
 //
-// A backend is made for one call and holds the locks of its tables. What a lookup found is its
-// Batch, with the ticket of the forward pass; the gradients of distinct keys are its Gradients.
+// A backend is made for one call and holds the locks of its tables. Its Batch is what a lookup
+// found, with the ticket of the forward pass; its Gradients are the gradients of distinct keys.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +38,7 @@ int64_t step_forward(Backend& backend, bool insert, const std::vector<float*>& p
     }
   }
   auto& batch = insert ? backend.next_batch() : backend.own_batch();
-  batch.ticket = 0;  // nobody's, if this fails
+  batch.ticket = 0;  // no pass's, if this fails
   backend.find(insert ? Find::kTrain : Find::kRead, &batch);
   backend.pool(batch, pooled);
   if (missing != nullptr) *missing = backend.missing(batch);

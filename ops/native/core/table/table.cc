@@ -28,7 +28,7 @@ std::vector<float> adam_corrections(const Optimizer& optimizer) {
   if (optimizer.kind != OptimizerKind::kAdam) return corrections;
   constexpr size_t kMost = size_t{1} << 20;
   double power_1 = 1.0, power_2 = 1.0;
-  corrections.push_back(1.0f);  // t = 0 is not asked for
+  corrections.push_back(1.0f);  // t = 0 is not used
   while (corrections.size() < kMost) {
     power_1 *= optimizer.beta_1;
     power_2 *= optimizer.beta_2;
@@ -67,7 +67,7 @@ Table::Table(std::string name, const TableOptions& options, int32_t shards, bool
   default_line_.resize(shape_.stride);
   const std::vector<float> values(options.width, options.default_value);
   shape_.kernels->initialize(shape_.layout, options.optimizer, values.data(), default_line_.data());
-  // It is no key's row, not that of key 0 either.
+  // The header of no key's row, not of key 0 either.
   const RowHeader nobody{0, Partition::kFree, 0};
   std::memcpy(default_line_.data(), &nobody, sizeof(nobody));
   make_partitions();
@@ -78,7 +78,7 @@ Table::Table(std::string name, const TableOptions& options, int32_t shards, bool
 }
 
 Table::~Table() {
-  session.reset();  // waits for what is on its way, which uses all of this
+  session.reset();  // waits for rows on their way, which use all members
 }
 
 void Table::forget_old_rows() {
@@ -208,7 +208,7 @@ void Table::import_rows(const int64_t* keys, size_t count, const std::byte* line
       fail(Code::kInvalidArgument, "table %s: clock %u of key %lld; at most 4294967294",
            name_.c_str(), clocks[i], static_cast<long long>(keys[i]));
     }
-    // A place for which this machine has no memory is damage.
+    // A place beyond this machine's memory means that the data are damaged.
     if (places != nullptr && places[i] >= most_places()) {
       fail(Code::kInvalidArgument, "table %s: place %u of key %lld; below %llu on this machine",
            name_.c_str(), places[i], static_cast<long long>(keys[i]),
@@ -323,7 +323,7 @@ std::unique_ptr<Snapshot> Table::open_snapshot(bool due_only) {
 void Table::settle() const {
   if (tier_->slots() == 0) return;
   std::unique_lock lock(mutex_);
-  // What a table holds does not change; only where.
+  // The table's rows do not change; only their locations do.
   const_cast<Table*>(this)->settle_in_lock();
 }
 
@@ -331,7 +331,7 @@ void Table::settle_in_lock() {
   if (!unsettled_) return;
   cache_counts_.written_back += tier_->settle();
   unsettled_ = false;
-  // What was found thinks that their rows are marked as dirty.
+  // Passes that found rows assume that the rows are marked dirty.
   void_found();
 }
 
@@ -350,7 +350,7 @@ void Table::wait_for_prefetch() { tier_->wait_for_prefetch(); }
 size_t Table::warm_up(const int64_t* keys, const uint32_t* counts, size_t count, double share) {
   check_keys(keys, count);
   if (sharding_.ranks != nullptr) {
-    // Those of other ranks' rows would never be used here.
+    // Keys that other ranks own would never be used here.
     std::vector<int64_t> own;
     std::vector<uint32_t> own_counts;
     for (size_t i = 0; i < count; ++i) {
@@ -375,7 +375,7 @@ size_t Table::warm_up_own(const int64_t* keys, const uint32_t* counts, size_t co
   std::stable_sort(order.begin(), order.end(),
                    [&](uint32_t a, uint32_t b) { return counts[a] > counts[b]; });
   const double total = std::max(std::accumulate(counts, counts + count, 0.0), 1.0);
-  // So often would the key be used before its set decays.
+  // Scales a key's count to its expected uses before its set decays.
   const double scale = static_cast<double>(slots) * RowCache::kUsesToDecay / total;
   for (size_t i = 0; i < count; ++i) {
     uses[i] = static_cast<uint32_t>(std::clamp(counts[i] * scale, 1.0, 255.0));
@@ -397,7 +397,7 @@ size_t Table::warm_up_own(const int64_t* keys, const uint32_t* counts, size_t co
   prefetch(best.data(), best.size());
   wait_for_prefetch();
   {
-    // What it pinned is for no batch.
+    // No batch needs the rows that the warm-up pinned.
     std::unique_lock lock(mutex_);
     tier_->let_go_of_windows();
   }
@@ -405,7 +405,7 @@ size_t Table::warm_up_own(const int64_t* keys, const uint32_t* counts, size_t co
 }
 
 std::unique_lock<std::shared_mutex> Table::lock_beside_steps() {
-  // A mutex is not fair: without this, a step could wait until prefetching is through.
+  // A mutex is not fair: without this, a step could wait until prefetching has ended.
   for (;;) {
     while (steps_waiting.load() > 0) std::this_thread::yield();
     std::unique_lock lock(mutex_);
@@ -501,7 +501,7 @@ void Table::sweep(size_t first, size_t stride) {
 }
 
 void Table::end_sweep() {
-  // Cheap and always right: what was found is short-lived.
+  // Cheap and always right: found rows are short-lived.
   if (options().expiry.any()) ++epoch_;
 }
 

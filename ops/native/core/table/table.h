@@ -26,23 +26,23 @@ class Snapshot;
 struct FoundRows;
 struct StaleState;
 
-// What a layer on several ranks keeps between its passes; ranks/session.h says what.
+// What a layer on several ranks keeps between its passes; see ranks/session.h.
 class LayerSession {
  public:
   virtual ~LayerSession() = default;
 };
 
-// Safe from several threads: reads share the lock, everything else takes it alone. Inside the
-// lock a step may use several threads, each of which owns the partitions that it works on.
+// Safe from several threads: reads share the lock, everything else takes it exclusively. Inside the
+// lock a step may use several threads; each owns the partitions that it works on.
 //
-// The keys of shard s are those with owner_of(key) == s; a shard has kPartitions partitions by the
-// top bits of the hashed key. Where rows lie depends on the history of keys alone.
+// Shard s has the keys with owner_of(key) == s. A shard has kPartitions partitions by the top bits
+// of the hashed key. Only the history of keys determines where rows lie.
 class Table {
  public:
   static constexpr size_t kPartitions = 32;  // of a shard
   static constexpr unsigned kPartitionBits = 5;
 
-  // sharding: with ranks this is one rank's part of a table, and options those of the part.
+  // sharding: with ranks this is one rank's part of a table, and `options` describe the part.
   Table(std::string name, const TableOptions& options, int32_t shards, bool hashed,
         Sharding sharding = {});
   ~Table();
@@ -55,7 +55,7 @@ class Table {
   size_t shard_count() const { return shards_; }
   bool hashed() const { return hashed_; }
   const Sharding& sharding() const { return sharding_; }
-  // Whether an update of a row needs what other ranks know of it: squares of all its columns.
+  // Whether an update of a row needs values of other ranks: the squares of all its columns.
   bool measures_together() const {
     return sharding_.ranks != nullptr && sharding_.scheme == Scheme::kColumn &&
            (options().optimizer.kind == OptimizerKind::kRowwiseAdagrad ||
@@ -65,13 +65,13 @@ class Table {
   size_t bytes() const;
   uint32_t step() const;
   void set_step(uint32_t step);
-  // What is kept of other ranks' rows, and counted for them; null without staleness.
+  // Replicas of other ranks' rows, and the updates counted for other ranks; null without staleness.
   StaleState* stale() const { return stale_.get(); }
-  // What an unknown key reads, as stored.
+  // The value that an unknown key reads, as stored.
   float default_value() const;
 
   // --- rows outside of steps --------------------------------------------------------------------
-  // Copies rows in the order shard, partition, place, from a cursor on; 0 starts, kEnd is the end.
+  // Copies rows from a cursor on, ordered by shard, partition, place; 0 starts, kEnd is the end.
   static constexpr uint64_t kEnd = ~uint64_t{0};
   size_t export_rows(uint64_t cursor, size_t count, const RowArrays& out, uint64_t* next) const;
   // Writes rows; an existing key's row is replaced. places: (count) or null. Fails while a
@@ -81,50 +81,49 @@ class Table {
   size_t remove_rows(const int64_t* keys, size_t count);
   // The multiset hash of rows; it does not depend on their order.
   void digest(bool weights_only, uint64_t digest[2]) const;
-  // Forgets rows, state and gradients that wait. Fails while a snapshot is open.
+  // Drops rows, state and waiting gradients. Fails while a snapshot is open.
   void clear();
 
-  // Hands over the keys of the batches after the next ones; see Prefetch::add. Without a device
-  // tier nothing happens.
+  // Takes the keys of the next window of batches; see Prefetch::add. Does nothing without a device
+  // tier.
   void prefetch(const int64_t* keys, size_t count);
   // Waits until the rows of all windows are in the device tier.
   void wait_for_prefetch();
-  // keys: (count) distinct, counts: how often each appeared in a sample. Fills up to `share` of
-  // the device tier with the most frequent of those that have a row; from now on the policy
-  // prefers them. Returns how many rows came in. On ranks only keys count whose rows are here.
+  // keys: (count) distinct, counts: how often each appeared in a sample. Fills up to `share` of the
+  // device tier with the most frequent keys that have a row; from now on the policy prefers them.
+  // Returns how many rows came in. On ranks, only keys that this rank owns count.
   size_t warm_up(const int64_t* keys, const uint32_t* counts, size_t count, double share);
 
   struct Statistics {
     uint64_t rows, bytes, lookups, admitted, refused, waiting, expired, tombstones;
     uint64_t cache_slots;  // 0: there is no device tier
     CacheCounts cache;
-    uint64_t disk_bytes;  // of the file; 0 when lines are in memory
+    uint64_t disk_bytes;  // of the log's file; 0 when lines are in memory
     uint64_t disk_lines_read, disk_lines_written;
   };
   Statistics statistics() const;
   void tombstones(std::vector<int64_t>* keys, std::vector<uint32_t>* steps) const;
   void forget_tombstones(uint32_t up_to_step);
-  // All that is not rows: step, totals, tombstones, sweep, admission filters.
+  // All state besides rows: step, totals, tombstones, sweep, admission filters.
   std::vector<uint8_t> state() const;
-  // Fails with DataLoss when damaged, with FailedPrecondition when of other options; then nothing
-  // has changed.
+  // Fails with DataLoss for damaged data, and with FailedPrecondition for a state of other options;
+  // then nothing has changed.
   void set_state(const uint8_t* data, size_t size);
-  // What `state` returned on ranks that had the table before, however it was split then: the step,
-  // totals, and the tombstones of keys that are this rank's. Occurrences start anew. Fails with
-  // DataLoss when one is damaged; then nothing has changed.
+  // Restores the states of the ranks that had the table before, however it was split then: the
+  // step, totals, and the tombstones of keys that this rank owns. Occurrences start anew. Fails
+  // with DataLoss when a state is damaged; then nothing has changed.
   struct SavedState {
     const uint8_t* data;
     size_t size;
-    bool counts;  // whether this rank goes on with its totals
+    bool counts;  // whether this rank continues its totals
   };
   void merge_states(const std::vector<SavedState>& saved);
 
   // --- snapshots --------------------------------------------------------------------------------
-  // Rows as they are now; see Snapshot. Fails while one is open.
+  // Rows as they are now; see Snapshot. Fails while a snapshot is open.
   std::unique_ptr<Snapshot> open_snapshot(bool due_only);
 
-  // --- for the steps (table/training.h)
-  // ---------------------------------------------------------------
+  // --- for the steps (table/training.h) ----------------------------------------------------------
   std::shared_mutex& mutex() const { return mutex_; }
   size_t partition_number(int64_t key, uint64_t hash) const {
     const size_t part = hash >> (64 - kPartitionBits);
@@ -139,34 +138,34 @@ class Table {
   const std::byte* default_line() const { return default_line_.data(); }
   void check_keys(const int64_t* keys, size_t count) const;
   DeviceTier& tier() const { return *tier_; }
-  // The same if it is in RAM, which lookups on the CPU use; else null.
+  // The device tier if it is in RAM, where lookups on the CPU use it; else null.
   RamTier* ram_tier() const { return ram_tier_; }
   bool on_gpu() const {
     return options().cache.rows > 0 && options().cache.device == CacheDevice::kGpu;
   }
   // Brings the host tier up to date; rows stay in the device tier, clean.
   void settle() const;
-  // The lock, once no step waits for it.
+  // Takes the lock when no step waits for it.
   std::unique_lock<std::shared_mutex> lock_beside_steps();
   // How many steps wait for the lock.
   std::atomic<int> steps_waiting{0};
-  // Where the row of a key that has one is to be updated; marks it dirty. Null: it has none.
+  // The line of a key's row for an update; marks it dirty. Null: the key has no row.
   std::byte* line_to_update(int64_t key, uint64_t hash, uint32_t place);
-  // After rows moved in the device tier: by a batch of training or by prefetching.
+  // Call it after a batch of training or prefetching moved rows in the device tier.
   void note_cached(const CacheCounts& counts);
   // Rows moved between tiers.
   void void_found() {
     ++epoch_;
     ++moves_;
   }
-  // Changes whenever a row was removed, replaced or moved: places and lines from before are void.
+  // Changes whenever a row is removed, replaced or moved: earlier places and lines are then void.
   uint64_t epoch() const { return epoch_; }
-  // Of these, without those for which rows only moved between tiers.
+  // The same without the changes in which rows only moved between tiers.
   uint64_t host_epoch() const { return epoch_ - moves_; }
-  // Begins a commit and returns the settings of its kernels. learning_rate: NaN takes the
-  // options' own.
+  // Begins a commit and returns the settings of its kernels. learning_rate: NaN uses the options'
+  // rate.
   UpdateStep begin_update(float learning_rate, float scale);
-  // What they have in common.
+  // The settings that all commits share.
   UpdateStep step_settings() const;
   // Removes rows that expired, in partitions `first`, `first + stride` and so on; after the
   // commit's updates. In RAM several threads may sweep different partitions.
@@ -179,7 +178,7 @@ class Table {
   void add_lookups(uint64_t count) { lookups_.fetch_add(count, std::memory_order_relaxed); }
 
   GradientPasses passes;
-  // What the last forward passes found, those of the layer's first table.
+  // What the last forward passes found; in the layer's first table.
   static constexpr size_t kFoundBatches = 4;
   std::array<std::unique_ptr<FoundRows>, kFoundBatches> found_rows;
   size_t next_found = 0;
@@ -192,13 +191,13 @@ class Table {
   friend class Snapshot;
   void check_sharding() const;
   size_t warm_up_own(const int64_t* keys, const uint32_t* counts, size_t count, double share);
-  // After rows were replaced or removed by anything else than training; on ranks, on all.
+  // Call it after anything but training replaced or removed rows; on ranks, on all of them.
   void forget_old_rows();
   void check_no_snapshot(const char* what) const;
   void settle_in_lock();
   // The same, and empties the device tier.
   void empty_cache();
-  // Of a partition, if it had all of the machine's memory.
+  // The most places of a partition if it had all of the machine's memory.
   uint64_t most_places() const;
   std::vector<uint8_t> state_in_lock() const;
   void make_partitions();

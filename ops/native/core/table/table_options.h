@@ -13,25 +13,25 @@
 
 namespace hotrow {
 
-// When rows leave a table. 0: never for that reason. In steps of the table.
+// When rows expire, in steps of the table. 0: never for that reason.
 struct ExpiryOptions {
   uint32_t after_steps = 0;       // a row that was not updated for more steps
   uint32_t rare_count = 0;        // a row that was looked up fewer times and
   uint32_t rare_after_steps = 0;  // was not updated for more steps than this
-  uint32_t sweep_steps = 1000;    // every row is looked at once in so many steps
+  uint32_t sweep_steps = 1000;    // every row is checked once in this many steps
 
   bool any() const { return after_steps != 0 || rare_count != 0; }
 };
 
 enum class CacheDevice : int { kRam = 0, kGpu = 1 };
 
-// The device tier. Rows come out the same with any of it.
+// The device tier. Its options do not change the values of rows.
 struct CacheOptions {
   size_t rows = 0;  // 0: none
   CachePolicy policy = CachePolicy::kLfu;
   CacheDevice device = CacheDevice::kRam;  // kGpu: steps are those of gpu/step/layer.h
-  int gpu = 0;                             // kGpu: CUDA's number of it
-  size_t staging_bytes = size_t{8} << 20;  // kGpu: of rows that cross the bus together
+  int gpu = 0;                             // kGpu: its CUDA device number
+  size_t staging_bytes = size_t{8} << 20;  // kGpu: bytes of rows that cross the bus together
 };
 
 struct TableOptions {

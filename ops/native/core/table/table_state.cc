@@ -1,4 +1,4 @@
-// What of a table is not rows, as bytes: a header, the partitions, a fingerprint.
+// A table's state besides its rows, as bytes: a header, the partitions, a fingerprint.
 #include <farmhash.h>
 
 #include <algorithm>
@@ -69,7 +69,7 @@ struct TableState {
   std::vector<PartState> parts;
 };
 
-// Checks all that does not depend on the table that it shall be restored to.
+// Checks all that does not depend on the table to restore.
 TableState read_state(const std::string& table, const uint8_t* data, size_t size) {
   Reader r(table, data, size);
   if (size < sizeof(uint64_t)) r.damaged();
@@ -159,7 +159,7 @@ void Table::set_state(const uint8_t* data, size_t size) {
     }
   }
   if (same_shards && partitions_[0].admission() != nullptr) {
-    // All or none: what is there now comes back when one is refused.
+    // All or none: the current state is restored when one is refused.
     std::vector<std::vector<uint8_t>> before;
     for (Partition& partition : partitions_) before.push_back(partition.admission()->save());
     try {

@@ -59,7 +59,7 @@ void find_all(const LayerCall& call, const Executor& executor, Find how, FoundRo
   executor.run(chunks.size(),
                [&](size_t i) { found->tables[chunks[i].table]->scatter_chunk(chunks[i].part); });
   const auto groups = tasks_of(*found, [](const BatchRows& rows) { return rows.group_count(); });
-  // Rows that moved void what older passes found, whether all were found or one failed.
+  // Moved rows void what older passes found, whether this lookup succeeded or failed.
   struct End {
     FoundRows* found;
     Find how;
@@ -144,8 +144,8 @@ void sum_group(const BatchRows& rows, size_t g, const KeyGradients& gradients,
                                     sums->gradients.data() + first * width);
 }
 
-// Returns the tables. Rows of a table on a GPU are newer there, and steps of the CPU would not see
-// them.
+// Returns the tables. Rows of a table on a GPU are newer there: a read brings the host tier up to
+// date first, and a step on the CPU fails.
 const std::vector<Table*>& in_memory(const std::vector<Table*>& tables, bool reads_only) {
   for (const Table* table : tables) {
     if (!table->on_gpu()) continue;
@@ -177,7 +177,7 @@ class LayerInMemory {
   void pool(const FoundRows& found, const std::vector<float*>& pooled) {
     pool_all(call_, executor_, found, pooled);
   }
-  // (T), where their terms are: nothing is summed yet.
+  // (T), where the terms of the sums are; nothing is summed yet.
   const KeyGradients* sum(const FoundRows& found, const std::vector<const float*>& gradients);
   void keep(const FoundRows& found, const KeyGradients* gradients, size_t slot);
   void update(const FoundRows& found, const KeyGradients* gradients,
@@ -214,7 +214,7 @@ FoundRows& LayerInMemory::batch_of(int64_t ticket) {
   return own_batch();
 }
 
-// The batch of a ticket, if it still holds.
+// The batch of a ticket, if it is still valid.
 FoundRows* LayerInMemory::find_batch(int64_t ticket) {
   if (ticket == 0) return nullptr;
   for (const auto& found : call_.tables[0]->found_rows) {
@@ -301,7 +301,7 @@ void LayerInMemory::update(const FoundRows& found, const KeyGradients* gradients
   sweep_all(call_.tables, executor_);
 }
 
-// In one pass: sums are in the memory of a row at a time.
+// Sums and updates in one pass, with memory for the sum of one row at a time.
 void LayerInMemory::sum_and_update(const FoundRows& found, const KeyGradients* gradients,
                                    const BackwardOptions& options) {
   std::vector<UpdateStep> steps;

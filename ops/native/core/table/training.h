@@ -25,18 +25,18 @@ struct LayerCall {
   std::vector<std::vector<size_t>> features_by_table() const;
 };
 
-// Outputs of a feature that one task pools.
+// The outputs of a feature that one task pools.
 constexpr size_t kPoolOutputs = 2048;
 
-// The ticket of a forward pass; no other has it.
+// A unique ticket of a forward pass.
 int64_t next_ticket();
 
-// A step of one process's rows; ranks/step.h has the step of tables that are split over ranks, too.
+// A step of one process's rows; ranks/step.h also handles tables that are split over ranks.
 //
-// pooled[f]: (B_f, D), or (N_f, D) without a combiner; null: that feature is only inserted.
-// insert: unknown keys are counted and, when admitted, given a row; else nothing changes.
-// Returns a ticket for backward; 0 without insert. missing (may be null): how many distinct keys
-// read the default row.
+// pooled[f]: (B_f, D), or (N_f, D) without a combiner; null: the feature's keys are only inserted.
+// insert: unknown keys are counted and, when admitted, given a row; else nothing changes. Returns a
+// ticket for backward; 0 without insert. missing (may be null): how many distinct keys read the
+// default row.
 int64_t forward_local(const LayerCall& call, bool insert, const std::vector<float*>& pooled,
                       size_t* missing);
 
@@ -45,17 +45,17 @@ int64_t forward_local(const LayerCall& call, bool insert, const std::vector<floa
 void read_lines(const LayerCall& call, int64_t ticket,
                 const std::function<void(size_t, const std::byte* const*)>& visit);
 
-// What becomes of the gradients of a backward pass.
+// What happens to the gradients of a backward pass.
 enum class Backward {
-  kAccumulate,  // they wait in a slot for commit
-  kCommit,      // the optimizer is applied at once; the commit that follows only checks
-  kUpdate,      // the same outside of any step: nothing follows
+  kAccumulate,  // they wait in a slot until commit
+  kCommit,      // the optimizer is applied at once; the following commit only checks
+  kUpdate,      // the same outside of any step: no commit follows
 };
 
 struct BackwardOptions {
   Backward what = Backward::kAccumulate;
   size_t slot = 0;
-  int64_t ticket = 0;                     // of the forward pass; 0: look again
+  int64_t ticket = 0;                     // of the forward pass; 0: search again
   const float* learning_rates = nullptr;  // (T), or null: those of the options
   float global_clip_norm = 0.0f;          // 0: none
 };

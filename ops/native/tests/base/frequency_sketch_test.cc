@@ -1,4 +1,4 @@
-// The count-min sketch of caches: never less than the truth, exact without collisions, and halved.
+// The count-min sketch of caches: never below the true count, exact without collisions, and halved.
 #include "core/base/frequency_sketch.h"
 
 #include <doctest/doctest.h>

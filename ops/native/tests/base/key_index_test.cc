@@ -8,7 +8,7 @@
 namespace hotrow {
 namespace {
 
-// An index with the keys of its rows, as a partition has them.
+// An index with the keys of its rows, as in a partition.
 struct Index {
   SlabMemory memory;
   KeyIndex index{memory};
@@ -67,7 +67,8 @@ TEST_CASE("key index: agrees with std::unordered_map while keys come and go") {
   std::unordered_map<int64_t, uint32_t> model;
   std::vector<int64_t> known;
   std::mt19937_64 random(1);
-  // The share of insertions goes up and down: it grows to about 200,000 keys, empties, grows.
+  // The share of insertions varies: the index grows to about 200,000 keys, empties, and grows
+  // again.
   for (const unsigned inserts_of_100 : {90u, 50u, 10u, 95u}) {
     for (int i = 0; i < 150000; ++i) {
       if (random() % 100 < inserts_of_100 || known.empty()) {
@@ -112,7 +113,7 @@ TEST_CASE("key index: memory stays near 64 bytes for 12 keys while it grows") {
     it.insert(partition_key(random));
     if (size < 20000) continue;
     const double bytes = static_cast<double>(it.memory.bytes()) / static_cast<double>(size);
-    // 86 % full at most; a split halves a segment's load to 7/12 at the least for a moment.
+    // At most 86 % full; a split briefly lowers a segment's load to 7/12 at least.
     REQUIRE(bytes >= 64.0 / 12.0 / 0.86);
     REQUIRE(bytes <= 12.0);
   }

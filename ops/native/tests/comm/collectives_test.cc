@@ -70,7 +70,7 @@ TEST_CASE("collectives: work that throws ends all ranks with its code and words"
     CHECK(outcome.message == "rank 2: table users is gone");
     CHECK(outcome.code == Code::kNotFound);
   }
-  // Nothing runs from then on, not even what is only local.
+  // Nothing runs after that, not even local work.
   for (const auto& own : all) {
     bool ran = false;
     const Outcome later =
@@ -157,7 +157,7 @@ TEST_CASE("collectives: who must not block is called") {
                   });
     before.get_future().get();
     const uint64_t done = own.submit("b", [](Communicator& c) { c.barrier(); });
-    own.run("c", [](Communicator&) {});  // after which b is done
+    own.run("c", [](Communicator&) {});  // b is done before it
     own.when_done(done, [&](std::exception_ptr) { after.set_value(); });
     after.get_future().get();
     own.when_done(own.submit("d",

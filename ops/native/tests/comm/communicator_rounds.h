@@ -12,7 +12,7 @@
 
 namespace hotrow {
 
-// What rank r says to rank `to` in a round: `size` bytes that nobody else says.
+// What rank r sends to rank `to` in a round: `size` bytes that no other pair sends.
 inline std::vector<std::byte> said(int round, int r, int to, size_t size) {
   std::vector<std::byte> bytes(size);
   std::mt19937 random(static_cast<uint32_t>(round * 10007 + r * 101 + to));
@@ -27,7 +27,7 @@ inline size_t size_said(int round, int r, int to) {
   return kind == 1 ? random() % 9 : random() % 3000;
 }
 
-// Of wide range, so that sums in another order have other bits.
+// Values of wide range, so that sums in another order have other bits.
 template <typename Value>
 std::vector<Value> values_of(int round, int r, size_t count) {
   std::vector<Value> values(count);
@@ -65,7 +65,7 @@ bool right_all_reduce(Communicator& ranks, int round) {
   return same_bits(values, sum_of_ranks<Value>(round, ranks.size(), count));
 }
 
-// What a round got wrong on this rank, or "".
+// The error of a round on this rank, or "".
 inline std::string wrong_in_round(Communicator& ranks, int round) {
   const int me = ranks.rank(), n = ranks.size();
   ranks.begin("round " + std::to_string(round));

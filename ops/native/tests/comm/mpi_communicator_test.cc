@@ -1,4 +1,4 @@
-// Runs under mpiexec alone, with libmpi.so.12 on LD_LIBRARY_PATH: every process is a rank.
+// Runs only under mpiexec, with libmpi.so.12 on LD_LIBRARY_PATH: every process is a rank.
 #include "core/comm/mpi_communicator.h"
 
 #include <dlfcn.h>
@@ -67,14 +67,15 @@ TEST_CASE("mpi communicator: large sums are right, and the same with a queue" *
   }
 }
 
-// A process can fail once: these two run alone. The first of them to end, without having finalised
-// MPI, ends all, so each reports what it found and waits a little.
+// A process can fail only once, so each of these two tests runs alone. The first process that ends
+// without finalising MPI ends all, so each reports its result and waits a little.
 namespace {
 
 void fail_on_last_rank(bool while_others_wait) {
   start_mpi();
   failed = true;
-  // By this file, of the ranks' common parent, others learn without MPI that one has failed.
+  // This file, named by the ranks' common parent, shows the other ranks without MPI that a rank has
+  // failed.
   const auto sign = std::filesystem::temp_directory_path() /
                     ("hotrow-rank-failed-" + std::to_string(::getppid()));
   Outcome outcome;
@@ -82,7 +83,7 @@ void fail_on_last_rank(bool while_others_wait) {
     Collectives own(mpi_communicator("libmpi.so.12", kLong));
     const bool mine = own.rank() == own.size() - 1;
     const std::string wanted = "rank " + std::to_string(own.size() - 1) + ": the data is gone";
-    // As TensorFlow's threads may: not the one that runs collectives.
+    // In a thread other than the queue's, as TensorFlow's threads may.
     std::thread failing([&] {
       if (!mine) return;
       if (while_others_wait) std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -93,7 +94,7 @@ void fail_on_last_rank(bool while_others_wait) {
       while (!std::filesystem::exists(sign)) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
-      // What goes wrong after another rank failed has that rank's error.
+      // A failure after another rank's failure has that rank's error.
       const auto later = [&] { own.fail_and_throw(Code::kInternal, "no such row"); };
       CHECK(outcome_of(later).message == wanted);
     }

@@ -21,8 +21,8 @@ std::vector<std::shared_ptr<Collectives>> group(int ranks) {
   return all;
 }
 
-// Waits for a sum; throws what it ended with. The queue's thread keeps the exception itself: TSan
-// does not see how libstdc++ counts who has it.
+// Waits for a sum; throws its failure. The queue's thread keeps the exception itself: TSan does not
+// see libstdc++'s reference counts.
 std::vector<float> sum_of(int64_t ticket, size_t count) {
   struct End {
     Outcome outcome;

@@ -192,7 +192,7 @@ TEST_CASE("thread communicator: memory is free when a call ends, whoever fails m
     with_communicators(3, kLong, [&](Communicator& own) {
       for (int round = 0; round < 5; ++round) {
         if (own.rank() == 2 && round == 3) own.fail(Code::kUnavailable, "gone");
-        // Freed at once, also by who gets the failure.
+        // Freed at once, also by the rank that gets the failure.
         std::vector<float> values(1000, 1);
         own.all_reduce(values.data(), values.size());
       }

@@ -1,4 +1,4 @@
-// A log of lines when the disk is full, fails or lies, and after requests that failed.
+// A log of lines when the disk is full, fails or returns wrong data, and after failed requests.
 #include <doctest/doctest.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -62,7 +62,7 @@ TEST_CASE("line log: a full disk is an error that names the directory, and every
   CHECK(wrong == 0);
   CHECK(message.find(directory / "") != std::string::npos);
   CHECK(message.find("8192 bytes") != std::string::npos);
-  // There is room again: at most the error that was there before is still reported.
+  // There is room again: at most the earlier error is still reported.
   for (uint32_t i = 0; i < 3000; ++i) {
     if (error_code([&] { write(log, {0, i}, 2); }) != Code::kOk) {
       REQUIRE(i < 2);
@@ -89,14 +89,14 @@ TEST_CASE("line log: a disk that fails now and then loses nothing") {
     failures += code != Code::kOk;
     return code == Code::kOk;
   };
-  // The writing thread and the cleaner meet it at any moment.
+  // The writing thread and the cleaner may hit the error at any time.
   for (uint32_t version = 0; version < 20000; ++version) {
     if (version % 500 == 0) limits += ::setrlimit(RLIMIT_FSIZE, &nothing) != 0;
     if (version % 500 == 100) limits += ::setrlimit(RLIMIT_FSIZE, &before) != 0;
     try_write({0, static_cast<uint32_t>(random() % 700)}, version);
   }
   CHECK(failures > 100);
-  // The cleaner alone: it has much to do after a hold, and nobody else writes.
+  // Only the cleaner: it has much work after a hold, and no other thread writes.
   for (uint32_t round = 0; round < 5; ++round) {
     log.hold();
     for (uint32_t i = 0; i < 3000; ++i) {
@@ -201,7 +201,7 @@ TEST_CASE("line log: nothing stays pinned after reads, whether they fail or not"
     });
     REQUIRE((code != Code::kOk) == fails);
   }
-  // 18 segments of lines; each round would pin as many.
+  // The lines take 18 segments; without unpinning, each round would pin as many.
   CHECK(log.statistics().segments < 80);
 }
 

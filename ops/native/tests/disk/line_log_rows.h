@@ -1,4 +1,4 @@
-// Rows that say who they are, for the tests of LineLog.
+// Rows whose bytes identify them, for the tests of LineLog.
 #pragma once
 
 #include <algorithm>
@@ -51,7 +51,7 @@ inline void write(LineLog& log, Row row, uint32_t version) {
 
 using Model = std::map<Row, uint32_t>;  // versions
 
-// How many of the model's rows are not read as they should be.
+// How many of the model's rows read wrong values.
 inline size_t wrong_rows(const LineLog& log, const Model& model) {
   std::vector<Line> lines(model.size(), Line(log.line_bytes()));
   std::vector<LineLog::Read> reads;

@@ -15,7 +15,7 @@
 namespace hotrow {
 namespace {
 
-// Old versions that a snapshot wants: of every row, or of some hundreds.
+// Old versions that a snapshot needs: of every row, or of some hundreds.
 struct Held {
   std::vector<std::pair<Row, uint32_t>> rows;
   std::vector<LineLog::Location> locations;
@@ -148,7 +148,7 @@ TEST_CASE("line log: random writes, reads, holds and cleaning agree with a map a
     RandomSession(log, rows, seed++).run((kLess ? 50 : 150) * tiny_lines(line_bytes) / 10);
     cleaned += log.statistics().segments_cleaned;
   }
-  CHECK(cleaned > (kLess ? 20 : 200));  // by a thread beside: fewer on a busy machine
+  CHECK(cleaned > (kLess ? 20 : 200));  // by a background thread: fewer on a busy machine
   CHECK(std::filesystem::is_empty(directory / ""));
 }
 
@@ -165,7 +165,7 @@ TEST_CASE("line log: writers, readers and the cleaner at once") {
   LineLog log(directory / "", 100, 4, options);
   constexpr uint32_t kRows = 400;
   // Rows of the last partition are never written again, but the cleaner moves them all the time:
-  // they lie among rows that are.
+  // they lie among rows that are rewritten.
   Model still;
   for (uint32_t place = 0; place < kRows; ++place) {
     for (uint32_t p = 0; p < 4; ++p) write(log, {p, place}, 0);
@@ -282,7 +282,7 @@ TEST_CASE(
     model[{0, place}] = 1;
   }
   const LineLog::Statistics after = log.statistics();
-  // What the cleaner itself needs to begin.
+  // The segments that the cleaner itself needs to start.
   CHECK(after.segments <= before.segments + 4);
   CHECK(wrong_rows(log, model) == 0);
 }
@@ -304,7 +304,7 @@ TEST_CASE("line log: writers that take their time leave the file at 1.55 times i
   std::mt19937 random(4);
   for (uint32_t i = 0; i < 10 * kRows; ++i) {
     write(log, {0, static_cast<uint32_t>(random() % kRows)}, i);
-    // Until the cleaner did what it owes, or leaves it since there is little garbage.
+    // Until the cleaner has done the work that it owes, or stops because there is little garbage.
     uint64_t cleaned = 0;
     for (int idle = 0; i % 100 == 0 && idle < 5 && log.statistics().lines_owed > 0; ++idle) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -1,4 +1,4 @@
-// What gpu/kernels/cache.h promises, on the CPU and in the plainest way: batch after batch.
+// A model of gpu/kernels/cache.h on the CPU, as plain as possible: batch after batch.
 #pragma once
 
 #include <algorithm>

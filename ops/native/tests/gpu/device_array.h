@@ -1,4 +1,4 @@
-// Memory of the device for tests, which run on a GPU, or on the CPU by tests/simt.
+// Device memory for tests, which run on a GPU, or on the CPU with tests/simt.
 #pragma once
 
 #if defined(HOTROW_SIMT)
@@ -87,7 +87,7 @@ std::vector<T> read_device(const T* at, size_t count) {
   return values;
 }
 
-// Scratch memory of the size that was asked for.
+// Scratch memory of the requested size.
 class Scratch {
  public:
   explicit Scratch(size_t bytes) : memory_(bytes) {}

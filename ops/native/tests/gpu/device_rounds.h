@@ -12,7 +12,7 @@
 
 namespace hotrow {
 
-// Memory of the device that a stream fills, so that what is sent is there only in its order.
+// Device memory that a stream fills, so that the data to send are there only in stream order.
 template <typename Value>
 struct OnStream {
   OnStream(const std::vector<Value>& values, DeviceStream stream)
@@ -32,7 +32,7 @@ std::vector<Value> read_on(const Value* at, size_t count, DeviceStream stream) {
   return values;
 }
 
-// What a round got wrong on this rank, or "".
+// The error of a round on this rank, or "".
 inline std::string wrong_on_device(DeviceCommunicator& ranks, int round, DeviceStream stream) {
   const int n = ranks.size();
   const size_t me = static_cast<size_t>(ranks.rank());
@@ -54,7 +54,7 @@ inline std::string wrong_on_device(DeviceCommunicator& ranks, int round, DeviceS
     const OnStream<std::byte> sent(send, stream);
     const OnStream<std::byte> got(std::vector<std::byte>(wanted.size()), stream);
     ranks.all_to_all(sent.memory.data(), to.data(), got.memory.data(), from.data(), stream);
-    // What comes later on the stream may write to what was sent.
+    // Later work on the stream may overwrite the sent data.
     must(cudaMemsetAsync(sent.memory.data(), 0, send.size(), stream));
     if (read_on(got.memory.data(), wanted.size(), stream) != wanted) return "all_to_all";
   }

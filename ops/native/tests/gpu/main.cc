@@ -1,4 +1,4 @@
-// Runs the tests of the device's kernels on a GPU; without one it says so and ends with 77.
+// Runs the tests of the device's kernels on a GPU; without a GPU it prints so and exits with 77.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <cuda_runtime.h>
 #include <doctest/doctest.h>

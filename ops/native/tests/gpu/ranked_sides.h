@@ -84,8 +84,8 @@ inline void check_ranks(const Ranked& ranked) {
   }
 }
 
-// act(side, next): what a rank does with two batches, for both sides of all ranks. Afterwards the
-// values of the first are compared.
+// Calls act(side, next), a rank's work on two batches, for both sides of all ranks; then compares
+// the values of the first batch.
 class Steps {
  public:
   Steps(const std::vector<Split>& splits, int ranks,

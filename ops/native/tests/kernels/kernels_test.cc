@@ -35,7 +35,7 @@ double quantum(RowType type, double value) {
   return std::max(std::abs(value) * 0x1p-10, 0x1p-24);
 }
 
-// What a line says, in float64.
+// The values of a line, in float64.
 struct Model {
   std::vector<double> weights, state[2];
   double scalar = 0;

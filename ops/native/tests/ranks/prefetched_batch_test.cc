@@ -1,5 +1,5 @@
-// Batches that ranks prefetch unevenly: all ranks get the error, nobody waits for long, nothing
-// crashes.
+// Batches that ranks prefetch unevenly: all ranks get the error, no rank waits for long, and
+// nothing crashes.
 #include "core/ranks/prefetched_batch.h"
 
 #include <doctest/doctest.h>
@@ -69,7 +69,7 @@ class Layer {
   }
 
  private:
-  // What a rank has of the batch of a number: always the same.
+  // A rank's part of batch `number`: always the same.
   struct Batch {
     Batch(int rank, int number) {
       std::mt19937_64 random(static_cast<uint64_t>(number * 10 + rank));
@@ -112,7 +112,8 @@ class Layer {
   std::vector<std::shared_ptr<Table>> tables_;
 };
 
-// body(layer, ranks): of each rank, whose layer and collectives go when it ends or throws.
+// Runs body(layer, ranks) on each rank; destroys the rank's layer and collectives when it ends or
+// throws.
 template <typename Body>
 std::vector<Outcome> with_layers(int ranks, Scheme scheme, double seconds, Body&& body) {
   auto all = thread_communicators(ranks, seconds);

@@ -11,7 +11,7 @@
 
 namespace hotrow {
 
-// Runs what each rank does on a thread of its own; what fails on one is thrown here.
+// Runs each rank's work on its own thread; throws the failure of a rank.
 template <typename Do>
 void on_each(int ranks, Do&& what) {
   std::vector<std::thread> threads;

@@ -1,4 +1,4 @@
-// Rows of other ranks that a rank keeps, and what owners count of them.
+// Replicas of other ranks' rows, and the updates that owners count.
 #include "core/table/replica_cache.h"
 
 #include <doctest/doctest.h>
@@ -48,7 +48,7 @@ TEST_CASE("replica cache: a row is found while it is cached, and what is evicted
       uint32_t& slot = used[{table, key}];
       if (slot == ReplicaCache::kNone) slot = kept.take(table, key);
       if (slot == ReplicaCache::kNone) continue;
-      // Whoever had this slot before has none now.
+      // The key that had this slot before has none now.
       for (auto other = there.begin(); other != there.end();) {
         other = other->second == slot ? there.erase(other) : std::next(other);
       }
@@ -170,7 +170,7 @@ TEST_CASE("update counts: a row that was forgotten is counted anew, far from wha
   for (int i = 0; i < 500; ++i) ++*counts.find(-1, false);
   const uint32_t word = StaleWord::of(*counts.find(-1, true), false);
   CHECK(UpdateVersion::age(*counts.find(-1, false)) == 500);
-  // Others come and go; one is asked for all the time, and is not forgotten.
+  // Other keys come and go; one key is requested all the time, and is not dropped.
   counts.watch(-2);
   *counts.find(-2, true) += 7;
   size_t most = 0;

@@ -1,4 +1,4 @@
-// Replicas of other ranks' rows that may lag behind: ranks are threads.
+// Replicas of other ranks' rows that may lag behind their owners; ranks are threads.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -76,8 +76,8 @@ TEST_CASE("staleness: a rank reads its own updates at once and those of others w
       const float updates = -read[static_cast<size_t>(r)][0];
       CHECK(updates >= static_cast<float>(step));  // the own ones, all
       CHECK(updates <= static_cast<float>(3 * step));
-      // Of the two others, the owner knows all but the bound of each, and so does a reader but for
-      // the bound itself.
+      // The owner has all updates of the two other ranks, except up to the bound of each. A reader
+      // lags the owner by at most the bound, too.
       CHECK(3.0f * static_cast<float>(step) - updates <= static_cast<float>(3 * kBound + 3));
     }
   }
@@ -157,7 +157,7 @@ TEST_CASE("staleness: every optimizer works on replicas") {
 
 TEST_CASE("staleness: a young row is renewed, and its gradients sent, long before the bound") {
   Replicas model(4, 1000, 64);
-  float least = 1.0f;  // share of all updates that a rank sees
+  float least = 1.0f;  // share of all updates that a rank reads
   for (int step = 0; step < 60; ++step) {
     for (const auto& read : model.step({0}, 1.0f)) {
       if (step > 0) least = std::min(least, -read[0] / static_cast<float>(4 * step));

@@ -1,4 +1,4 @@
-// Tables on several ranks against the same tables on one: ranks are threads.
+// Tables on several ranks against the same tables on one rank; ranks are threads.
 #include "core/ranks/step.h"
 
 #include <doctest/doctest.h>
@@ -179,7 +179,7 @@ Model model_on(std::shared_ptr<Collectives> ranks, Scheme scheme, OptimizerKind 
   return model;
 }
 
-// By key: weights, then what a header says.
+// By key: weights, then the values of its header.
 struct Whole {
   std::vector<float> weights;
   uint32_t clock, count;
@@ -280,7 +280,7 @@ void compare(int ranks, Scheme scheme, const Setting& setting) {
   }
   std::vector<Batch> batches;
   for (int step = 0; step < setting.steps; ++step) {
-    // Some ranks have no sample; once nobody has.
+    // Some ranks have no sample; in one step no rank has any.
     const size_t samples = step == 3 ? 0 : step == 5 ? 1 : 40 + random() % 7;
     batches.push_back(some_batch(random, samples, 60));
   }
@@ -314,11 +314,11 @@ void compare(int ranks, Scheme scheme, const Setting& setting) {
       for (size_t i = 0; i < together.size(); ++i) {
         worst = std::max(worst, apart(expected[f][i], together[i]));
       }
-      // Before any sums over ranks all bits are the same, but for partial sums.
+      // Before any sums over ranks all bits are the same, except with partial sums.
       const float exact = scheme == Scheme::kRowBroadcast ? 2e-7f : 0.0f;
       CHECK(worst <= (step == 0 ? exact : 1e-5f));
     }
-    // Nothing is summed over ranks, unless the update looks at whole rows.
+    // Nothing is summed over ranks, unless the update needs whole rows.
     const bool whole = setting.kind == OptimizerKind::kRowwiseAdagrad ||
                        setting.change != nullptr || setting.global_clip_norm > 0.0f;
     const bool alone = ranks == 1 ? scheme != Scheme::kRowBroadcast : scheme == Scheme::kColumn;
@@ -407,7 +407,7 @@ TEST_CASE("rank step: a key that one rank may not have fails on all, and changes
     }
     CHECK(model.tables[2]->size() == 0);
     batch.columns[3].keys = {1, 2, 3, 4};
-    model.train(batch);  // the next step goes on
+    model.train(batch);  // the next step works
   });
   for (const std::string& message : messages) {
     CHECK(message == "rank 1: table t2: key 100; its vocabulary_size allows [0, 100)");

@@ -1,4 +1,4 @@
-// A Redis node that answers what a test wants, on a Unix socket.
+// A Redis node on a Unix socket that sends the answers of a test.
 #pragma once
 
 #include <poll.h>
@@ -20,8 +20,8 @@ namespace hotrow {
 
 class FakeRedis {
  public:
-  // Gets the arguments of a command, or the line that a relay gets; returns the bytes of the
-  // answer; "" closes the connection.
+  // Receives the arguments of a command, or the line to a relay; returns the bytes of the answer.
+  // "" closes the connection.
   using Answer = std::function<std::string(const std::vector<std::string>&)>;
 
   // piece: bytes that are sent at a time.

@@ -228,7 +228,7 @@ TEST_CASE("redis_reader: behind a relay are all nodes, also those that only a re
   CHECK(read(reader, 5000).count(ReadState::kFound) == 50);
   CHECK(reached.size() == 3);
   CHECK(reader.statistics().find("[::2]:7002") != std::string::npos);
-  // Another relay: the old connections are not used any more.
+  // Another relay: the old connections are no longer used.
   FakeRedis other([&](const Command& command) { return honest(command); });
   reader.set_topology(R"({"cluster": false, "nodes": [{"address": "z:7000"}], "relay": "unix:)" +
                       other.path() + "\"}");

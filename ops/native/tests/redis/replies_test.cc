@@ -9,7 +9,7 @@
 namespace hotrow {
 namespace {
 
-// What was handed over, as text.
+// Records the parts of replies as text.
 struct Recorder final : RedisReplySink {
   std::string seen;
   void note(char mark, int index, std::string_view text) {
@@ -30,7 +30,7 @@ struct Recorder final : RedisReplySink {
   void on_surprise() noexcept override { note('!', -1, ""); }
 };
 
-// Feeds pieces of `size` bytes; returns the replies, or "broken" behind them.
+// Feeds pieces of `size` bytes; returns the replies, followed by "broken" after an error.
 std::string parse(const std::string& bytes, size_t size) {
   RedisReplies replies;
   std::string seen;

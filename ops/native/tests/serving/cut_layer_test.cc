@@ -174,11 +174,11 @@ TEST_CASE("overlay: rows of a cut that was not taken fail the lookup and are not
       CHECK(run(lenient).failed == 1);
       CHECK(row == std::vector<float>(tables[0].width, tables[0].default_value));
       CHECK(cache->counts(0).inserted == before);
-      // Who has taken the cut reads it.
+      // A lookup that has taken the cut reads it.
       overlay.version = 5;
       if (key == 11) {
         CHECK(run(strict).unknown == 1);
-      } else if (share) {  // then it is cached, for whoever looks next
+      } else if (share) {  // then it is cached, for the next lookup
         CHECK(run(strict).failed == 0);
         CHECK(row == served_row(tables[0], 0, 10, 5));
       }

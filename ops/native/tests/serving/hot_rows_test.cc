@@ -289,7 +289,7 @@ TEST_CASE("hot rows: LRU takes every newcomer, in the place of what was not used
 }
 
 TEST_CASE("hot rows: no lookup sees a torn row or an older one than an update that had returned") {
-  // Each row says which version it is, in all of its words.
+  // Each row holds its version in all of its words.
   constexpr size_t kWidth = 17;
   constexpr int64_t kKeys = 200;
   for (const CachePolicy policy : {CachePolicy::kLfu, CachePolicy::kLru}) {

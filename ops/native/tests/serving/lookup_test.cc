@@ -171,7 +171,7 @@ TEST_CASE("serving lookup: keys that cannot be read fail the lookup, or read the
       CHECK(message.find("table a: 2 of 3 rows") != std::string::npos);
       CHECK(message.find("shard 3 is away") != std::string::npos);
     }
-    // What could be read was cached, what could not be was not.
+    // Rows that were read are cached; rows that failed are not.
     slow->set_failing({});
     CHECK(Plain(strict, {5, 2}, never()).report.hits == 1);
     slow->set_open(false);

@@ -1,4 +1,4 @@
-// The lookup of one table as simple as it can be: unique -> read -> decode -> pool.
+// The simplest lookup of one table: unique -> read -> decode -> pool.
 #pragma once
 
 #include <algorithm>

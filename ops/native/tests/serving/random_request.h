@@ -51,7 +51,7 @@ struct Request {
       if (bags) segments.row_splits = splits[f].data();
       for (size_t i = 0; i < segments.keys; ++i) {
         const uint64_t r = random();
-        // Hot ones, others, and a few that the store does not know.
+        // Hot keys, other keys, and a few that are not in the store.
         keys[f].push_back(
             static_cast<int64_t>(r % 3 == 0 ? (r >> 8) % (kStored + 20) : (r >> 8) % 40));
         weights[f].push_back(static_cast<float>(r >> 60) / 8.0f);
@@ -70,7 +70,7 @@ struct Request {
                          overlay);
   }
 
-  // The same by the lookup of one table.
+  // The expected outputs, from plain_lookup of one table after the other.
   std::vector<std::vector<float>> expected(const RowReader& reader) const {
     std::vector<std::vector<float>> all;
     for (size_t f = 0; f < features.size(); ++f) {

@@ -12,7 +12,7 @@
 namespace hotrow {
 namespace {
 
-// A read of one table, with what came of it.
+// A read of one table, with its results.
 struct Fetch {
   Fetch(std::vector<int64_t> keys, size_t width)
       : keys(std::move(keys)),
@@ -116,10 +116,10 @@ TEST_CASE("single flight: a fetch older than the ticket is not waited for") {
   put_rows(store.memory, 0, 5, 6, 9);
   std::thread second([&] { fresh.run(flights, 2, never()); });
   store.slow.await_reads(2);
-  // One that need not see the update may take the newer fetch.
+  // A lookup that need not read the update may take the newer fetch.
   std::thread third([&] { late.run(flights, 1, never()); });
   store.await_waiting(flights, 1);
-  // The older fetch ends, and leaves the newer one where it is found.
+  // The older fetch ends, and lookups still find the newer one.
   leader.join();
   std::thread fourth([&] { later.run(flights, 2, never()); });
   store.await_waiting(flights, 2);

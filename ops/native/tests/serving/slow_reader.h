@@ -1,4 +1,4 @@
-// A reader in front of another one, for tests: it counts, waits at a gate, and fails.
+// A reader in front of another reader, for tests: it counts, waits at a gate, and fails.
 #pragma once
 
 #include <condition_variable>
@@ -18,7 +18,7 @@ class SlowReader : public RowReader {
   const std::vector<StoredTable>& tables() const override { return reader_.tables(); }
 
   ReadFailure read(const ReadRequest* requests, size_t count, Deadline deadline) const override {
-    // What was read is old by the time the gate opens.
+    // The rows read here are old by the time the gate opens.
     ReadFailure failure = reader_.read(requests, count, deadline);
     std::unique_lock lock(mutex_);
     ++reads_;

@@ -1,5 +1,6 @@
-// The SIMT machine of simt.h. Not instrumented under TSan (CMakeLists.txt), which then sees two
-// threads of a block as unordered but for what the machine annotates: a race checker for kernels.
+// The SIMT machine of simt.h. Not instrumented under TSan (CMakeLists.txt): TSan then treats two
+// threads of a block as unordered, except where the machine annotates an order. So it checks
+// kernels for races.
 #undef _FORTIFY_SOURCE  // its longjmp takes a jump to another stack for an error
 #include "tests/simt/simt.h"
 
@@ -35,8 +36,8 @@ constexpr size_t kStack = 128 << 10;
   std::abort();
 }
 
-// Where lanes of a warp meet; found by their lowest lane and their number, since some may wait for
-// the whole warp while others meet in a part of it.
+// A meeting of a warp's lanes. Its key is the lowest lane and the number of lanes, since some lanes
+// may wait for the whole warp while others meet in a part of it.
 struct Meeting {
   unsigned mask = 0, arrived = 0;
   bool ordered = false;
@@ -54,7 +55,7 @@ struct Fiber {
 // The threads of a block, on one host thread.
 class Machine {
  public:
-  // Between blocks all fibers wait in live(), where nothing is left to be undone.
+  // Between blocks all fibers wait in live(), where no cleanup is needed.
   ~Machine() {
     for (Fiber& fiber : fibers_) {
       if (!fiber.made) continue;
@@ -152,8 +153,8 @@ class Machine {
   }
   void make_ready(unsigned thread) { ready_[ready_count_++] = thread; }
 
-  // Goes to any thread that can go on, or back to run_block when there is none. Returns when `from`
-  // is chosen again.
+  // Switches to any thread that can continue, or back to run_block when there is none. Returns when
+  // `from` is chosen again.
   void leave(Fiber* from) {
     Fiber* to = &main_;
     if (ready_count_ > 0) {
@@ -175,7 +176,7 @@ class Machine {
 #elif defined(__SANITIZE_ADDRESS__)
     swapcontext(&from->context, &to->context);
 #else
-    // swapcontext asks the kernel about signals each time; once is enough.
+    // swapcontext calls the kernel for the signal mask each time; once is enough.
     if (_setjmp(from->at) != 0) return;
     from->left = true;
     if (to->left) _longjmp(to->at, 1);

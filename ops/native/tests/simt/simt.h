@@ -1,8 +1,8 @@
 // A small SIMT machine for tests: g++ compiles the kernels of core/gpu against this header, and
 // they run on the CPU, one fiber a CUDA thread (simt.cc). Threads take turns at random wherever
-// they meet (barriers, shuffles, atomics), so a barrier that is missing shows as a wrong result;
-// blocks run on two host threads, in random order. It knows what our kernels use and no more:
-// grids and blocks of one dimension, static shared memory.
+// they meet (barriers, shuffles, atomics), so a missing barrier shows as a wrong result; blocks run
+// on two host threads, in random order. It supports only what our kernels use: grids and blocks of
+// one dimension, static shared memory.
 #pragma once
 
 #include <cmath>
@@ -16,7 +16,8 @@
 #define __host__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
-// Of a host thread: it runs one block at a time. As on a device, nothing clears it.
+// Shared memory belongs to a host thread, which runs one block at a time. As on a device, nothing
+// clears it.
 #define __shared__ static thread_local
 
 struct alignas(16) float4 {
@@ -42,8 +43,8 @@ void set_seed(uint64_t seed);
 // Runs body once for each thread of each block.
 void run(unsigned blocks, unsigned threads, const std::function<void()>& body);
 
-// Waits for the other lanes of mask; returns what each lane gave. ordered: their earlier writes are
-// seen afterwards, as after __syncwarp, and not after a shuffle. The array is good until the
+// Waits for the other lanes of mask; returns each lane's value. ordered: their earlier writes are
+// visible afterwards, as after __syncwarp but not after a shuffle. The array is valid until the
 // second-next meeting of these lanes.
 const uint64_t* meet(unsigned mask, uint64_t value, bool ordered);
 void meet_block();

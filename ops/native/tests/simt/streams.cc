@@ -18,7 +18,7 @@ struct Work {
   Done waits_for;  // may be null
   Done ends;       // may be null
 };
-// The calling thread's device.
+// The device that is current in the calling thread.
 static thread_local int current_device = 0;
 
 struct CUstream_st {
@@ -54,7 +54,7 @@ class Device {
     end(work);
   }
 
-  // Does work in any order until `done`.
+  // Runs work in any allowed order until `done`.
   template <typename Until>
   void finish(Until&& done) {
     std::lock_guard lock(mutex);

@@ -1,9 +1,9 @@
-// CUDA's runtime on the CPU, as far as our core uses it: memory, streams and events.
+// CUDA's runtime on the CPU, as far as the core uses it: memory, streams and events.
 //
-// There are two devices; a stream takes work only from threads that have its device. Work on the
-// null stream is done at once. Work on other streams waits until somebody waits for it,
-// and is then done in a random order that streams and events allow: so a wait that is missing shows
-// as a wrong result. New memory is full of 0xa5.
+// There are two devices; a stream takes work only from threads whose current device is its own.
+// Work on the null stream runs at once. Work on other streams is delayed until a thread waits for
+// it; it then runs in a random order that streams and events allow. So a missing wait shows as a
+// wrong result. New memory is filled with 0xa5.
 #pragma once
 
 #include <cstddef>
@@ -23,14 +23,14 @@ constexpr unsigned cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2;
 namespace simt {
 
 void enqueue(cudaStream_t stream, std::function<void()> work);
-// What was asked for and not done yet, of all streams.
+// The work of all streams that has not run yet.
 size_t waiting();
-// How often new memory of the device was taken.
+// How often device memory was allocated.
 size_t allocations();
 
 }  // namespace simt
 
-// How often the device's memory was taken by cudaMalloc; for programs that load the emulator.
+// How often cudaMalloc allocated device memory; for programs that load the emulator.
 extern "C" size_t simt_device_allocations();
 
 inline const char* cudaGetErrorString(cudaError_t) { return "no error"; }

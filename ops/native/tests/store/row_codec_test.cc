@@ -17,7 +17,7 @@ namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-// What is read back of weights.
+// The weights after encoding and decoding.
 std::vector<float> round_trip(StoredType type, const std::vector<float>& weights) {
   // At an odd address.
   std::vector<std::byte> row(row_bytes(type, weights.size()) + 1);

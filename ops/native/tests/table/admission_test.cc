@@ -31,7 +31,7 @@ AdmissionOptions filter(uint32_t occurrences, uint64_t expected_keys, double err
   return options;
 }
 
-// A key of partition 7 of 32, as the table makes them.
+// A key of partition 7 of 32, as in a table.
 int64_t partition_key(std::mt19937_64& random) {
   for (;;) {
     const uint64_t key = random();
@@ -46,8 +46,8 @@ std::vector<int64_t> partition_keys(size_t count, uint64_t seed) {
   return keys;
 }
 
-// Share of new keys that are admitted before their last occurrence, when `keys_of_others` others
-// each occurred as often as possible without being admitted.
+// Share of new keys that are admitted too early, when `others` other keys each occurred as often as
+// possible without being admitted.
 double early_share(const AdmissionOptions& options, size_t others, size_t probes) {
   const auto admission = make_admission_filter(options, 1);
   for (const int64_t key : partition_keys(others, 1)) {
@@ -112,7 +112,7 @@ TEST_CASE("admission counter: agrees with a map over random occurrences, growing
     std::map<int64_t, uint64_t> model;
     std::mt19937_64 random(occurrences);
     const std::vector<int64_t> keys = partition_keys(20000, 3);
-    // First many keys, then few again and again: the waiting ones come and go.
+    // First many keys, then few, again and again: waiting keys come and go.
     for (size_t phase = 0; phase < 6; ++phase) {
       const size_t range = phase % 2 == 0 ? keys.size() : 50;
       for (size_t i = 0; i < 30000; ++i) {

@@ -1,4 +1,4 @@
-// Prefetching: the three hazards that others had (FBGEMM #1883, #1893), and the rest.
+// Prefetching: three known hazards (FBGEMM #1883, #1893), and other cases.
 #include "core/table/prefetch.h"
 
 #include <doctest/doctest.h>
@@ -88,7 +88,7 @@ TEST_CASE("prefetching, hazard 1: the rows of a running pass are evicted without
 }
 
 TEST_CASE("prefetching, hazard 2: a row that was written back a moment ago is fetched as it is") {
-  // Three parts of which two have room: each pushes another out, which is dirty; few pauses.
+  // Three parts, of which two fit: each evicts another, which is dirty; few pauses.
   const TemporaryDirectory directory;
   Table table("t", on_each_host(directory, 512), 1, false);
   const std::vector<std::vector<int64_t>> parts = {range(0, 250), range(1000, 250),
@@ -159,10 +159,10 @@ TEST_CASE("prefetching: the pins of windows before last are given back") {
   Table table("t", on_each_host(directory, 512), 1, false);
   const auto rows = range(0, 5000);
   train(table, rows, 1.0f);
-  // Windows of 300 rows each would fill the 512 slots after two, were they all kept.
+  // Two windows of 300 rows would fill the 512 slots if all windows stayed pinned.
   for (int64_t w = 0; w < 10; ++w) {
     const auto keys = range(w * 300, 300);
-    ahead_and_wait(table, range(w * 300, 1));  // the window before the last is let go
+    ahead_and_wait(table, range(w * 300, 1));  // the window before the last is released
     ahead_and_wait(table, keys);
     const CacheCounts before = counts_of(table);
     train(table, keys, 1.0f);

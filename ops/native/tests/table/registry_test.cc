@@ -94,12 +94,12 @@ TEST_CASE("registry: servables that share tables show cuts of their own, in turn
     CHECK(served("other", 5) == row(5, 4));
     CHECK(served("other", 15) == row(15, kExported));
   }
-  // A request keeps what it began with.
+  // A request keeps the tables that it began with.
   const Served before = find_serving("m", 1);
   show_serving("m", 1, 4, {{blocks, 4}});
   CHECK(served(before, 5) == row(5, kExported));
   CHECK(served("m", 5) == row(5, 4));
-  // Folded: the layer goes, and the cache has learned of its rows.
+  // Folded: the layer is removed, and the cache has its rows.
   version.put(0, 10, 4);
   show_serving("m", 1, 4, {});
   show_serving("other", 1, 4, {});
@@ -112,7 +112,7 @@ TEST_CASE("registry: servables that share tables show cuts of their own, in turn
 TEST_CASE("registry: rows that one of two servables must not see are read by the other alone") {
   const Version version;
   share_serving("m", 1, "other");
-  version.put(0, 10, 4);  // of a cut that none has taken
+  version.put(0, 10, 4);  // of a cut that no version has taken
   for (const char* name : {"m", "other"}) {
     CHECK(error_code([&] { served(name, 5); }) == Code::kUnavailable);
   }
@@ -121,7 +121,7 @@ TEST_CASE("registry: rows that one of two servables must not see are read by the
     CHECK(served("other", 5) == row(5, 4));
     CHECK(error_code([] { served("m", 5); }) == Code::kUnavailable);
   }
-  // The one that lags behind is gone: what is left may be cached.
+  // The version that lagged behind is gone: the remaining rows may be cached.
   unbind_serving("m", 1);
   CHECK(served("other", 5) == row(5, 4));
   CHECK(error_code([] { served("m", 5); }) == Code::kUnavailable);

@@ -19,8 +19,8 @@ constexpr size_t kStride = 32;
 
 uint64_t hash_of(int64_t key) { return mix64(static_cast<uint64_t>(key)); }
 
-// Looks a key up as a step does: counts the use, and puts the row in when it may. Returns whether
-// it was there.
+// Looks a key up as a step does: counts the use, and inserts the row if it may. Returns whether it
+// was there.
 bool use(RowCache& cache, int64_t key) {
   const uint32_t found = cache.find(hash_of(key), key);
   cache.note_use(hash_of(key), found);
@@ -175,7 +175,7 @@ TEST_CASE("row cache: a row that somebody pins is nobody's victim") {
   cache.unpin(&slots[3], 1, RowCache::kEvenWindow);
   CHECK(!cache.pinned(slots[3]));
   CHECK(victim() == slots[3]);
-  // Pins and dirt do not touch each other.
+  // Pins and dirty marks do not affect each other.
   cache.set_dirty(slots[7], true);
   cache.unpin(slots.data(), slots.size(), RowCache::kLookup);
   CHECK(cache.dirty(slots[7]));

@@ -22,7 +22,7 @@ std::vector<int64_t> random_keys(std::mt19937_64& random, size_t count, int64_t 
   return keys;
 }
 
-// What a chain of snapshots leaves: rows by key.
+// The rows that a chain of snapshots stores, by key.
 using Stored = std::map<int64_t, Row>;
 
 void apply(Stored* stored, const Rows& rows, const std::vector<int64_t>& removed) {
@@ -163,7 +163,7 @@ TEST_CASE(
 }
 
 TEST_CASE("snapshot: rows with clocks ahead of the table's step are not lost to increments") {
-  // A table warmed up by the rows of another one.
+  // A table with the rows of another table.
   Table table("t", plain_options(kWidth), 1, false);
   train(table, {1, 2, 3}, 1.0f);
   Rows rows = exported(table);
@@ -207,7 +207,7 @@ TEST_CASE("snapshot: one at a time, and nothing but training meanwhile") {
   CHECK(error_code([&] { table.remove_rows(&key, 1); }) == Code::kFailedPrecondition);
   CHECK(digest_of(table).size() == 2);
   snapshot->close(false);
-  snapshot->close(true);  // nothing any more
+  snapshot->close(true);  // closing again does nothing
   RowRoom room(table, 4);
   CHECK(error_code([&] { snapshot->read(4, room.arrays()); }) == Code::kFailedPrecondition);
   snapshot.reset();

@@ -25,7 +25,7 @@ TableOptions adagrad_options() {
   return options;
 }
 
-// Steps of random keys in [0, range): rows come, and in between a few are taken out.
+// Steps of random keys in [0, range): rows come in, and a few are removed in between.
 void random_steps(Table& table, uint64_t seed, int steps, int64_t range_of_keys) {
   std::mt19937_64 random(seed);
   for (int step = 0; step < steps; ++step) {
@@ -60,7 +60,7 @@ TEST_CASE("table: gradients of a key are summed, and its clock and count move") 
   Table table("t", plain_options(2), 1, false);
   look_up(table, {1, 2, 1, 3}, true);
   for (const Row& row : exported(table)) {
-    CHECK(row.clock == 1);  // the step that is to come
+    CHECK(row.clock == 1);  // the next step
     CHECK(row.count == 0);
   }
   update(table, {1, 2, 1}, {1, 2, 10, 20, 4, 8});
@@ -172,7 +172,7 @@ TEST_CASE("table: an imported row replaces the key's own, at its place or elsewh
   import_all(table, {rows[7]}, false);
   CHECK(sorted(exported(table)).size() == 500);
 
-  // To a place that another key holds: that key's row is gone.
+  // To another key's place: that key's row is removed.
   Row moved = rows[0];
   const uint64_t hash = mix64(static_cast<uint64_t>(moved.key));
   const size_t partition = table.partition_number(moved.key, hash);
@@ -198,7 +198,7 @@ TEST_CASE("table: rows with clocks and places that no export gives are refused")
   row = exported(table)[0];
   row.place = 0xffffffffu;
   CHECK(error_code([&] { import_all(table, {row}, true); }) != Code::kOk);
-  // So many places take more memory than there is.
+  // This many places take more memory than the machine has.
   row.place = 0x7ffffff0u;
   CHECK(error_code([&] { import_all(table, {row}, true); }) != Code::kOk);
   CHECK(digest_of(table) == before);
@@ -279,8 +279,7 @@ TEST_CASE("table state: bytes of another admission are refused and change nothin
   }
 }
 
-// --- admission and expiry
-// -------------------------------------------------------------------------
+// --- admission and expiry ------------------------------------------------------------------------
 
 TEST_CASE(
     "table admission: a key gets a row with its n-th occurrence; before, gradients are dropped") {
@@ -323,7 +322,7 @@ TEST_CASE("table expiry: rows that were not updated for long leave and are remem
   CHECK(steps == std::vector<uint32_t>(90, 7));
   CHECK(table.statistics().expired == 90);
 
-  // A key that gets a row again loses its tombstone; the others are forgotten by step.
+  // A key that gets a row again loses its tombstone; the other tombstones are dropped by step.
   train(table, {50}, 1.0f);
   table.forget_tombstones(6);
   CHECK(table.statistics().tombstones == 89);

@@ -1,4 +1,4 @@
-// Several threads in one table: the same bits as one thread, and no row that is half of two.
+// Several threads in one table: the same bits as one thread, and no torn row.
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -120,7 +120,7 @@ TEST_CASE("threads: readers see rows of one step while others train, export and 
       const ManyThreads threads(2);
       for (; !done; ++reads) {
         const std::vector<float> rows = look_up(table, keys, false, threads.executor());
-        // A lookup is of one step: every key has had the same updates.
+        // A lookup reads one step: every key has had the same updates.
         for (size_t i = 0; i < kKeys; ++i) {
           torn += is_torn(rows.data() + i * 16) || rows[i * 16] != rows[0];
         }

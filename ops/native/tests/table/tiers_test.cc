@@ -1,4 +1,4 @@
-// A table with a device tier does what one without does, bit for bit.
+// A table with a device tier gives the same results as a table without one, bit for bit.
 #include <doctest/doctest.h>
 #include <sys/resource.h>
 
@@ -25,7 +25,7 @@ struct Case {
   size_t threads = 1;
   RowType type = RowType::kFloat32;
   bool expiry = false, admission = false;
-  size_t window = 0;  // batches of a prefetching; 0: none
+  size_t window = 0;  // batches of a prefetch window; 0: none
   std::string disk;   // directory of the lines; empty: in memory
 };
 
@@ -53,7 +53,7 @@ TableOptions options_of(const Case& c, bool cached) {
   return options;
 }
 
-// Keys of a batch, skewed: many of few, few of many.
+// Keys of a batch, skewed: a few keys occur often, many rarely.
 std::vector<int64_t> batch_of(std::mt19937_64& random, size_t count, size_t rows) {
   std::vector<int64_t> keys(count);
   for (int64_t& key : keys) {
@@ -103,7 +103,8 @@ struct StepKeys {
 std::vector<StepKeys> steps_of(std::mt19937_64& random, size_t count, size_t width) {
   std::vector<StepKeys> steps(count);
   for (size_t i = 0; i < count; ++i) {
-    // Batches of more distinct rows than the least cache, and of enough for several threads.
+    // Batches of more distinct rows than the smallest cache holds, and of enough keys for several
+    // threads.
     steps[i].keys = batch_of(random, i % 3 == 0 ? 9000 : 500, 20000);
     steps[i].others = batch_of(random, 200, 20000);
     steps[i].gradients = gradients_of(random, steps[i].keys.size() * width);
@@ -112,8 +113,8 @@ std::vector<StepKeys> steps_of(std::mt19937_64& random, size_t count, size_t wid
   return steps;
 }
 
-// Hands over the windows as a loader does, when a step begins: the first window and the one after
-// it at the start, and later the window after that which begins.
+// Prefetches windows as a loader does when a step begins: the first two at the start, and later the
+// window after the one that begins.
 void prefetch(Table& table, const std::vector<StepKeys>& steps, size_t step, size_t window) {
   if (window == 0 || step % window != 0) return;
   const auto hand = [&](size_t first) {
@@ -126,7 +127,7 @@ void prefetch(Table& table, const std::vector<StepKeys>& steps, size_t step, siz
   };
   if (step == 0) hand(0);
   hand(step + window);
-  // Races, and what comes after them, both.
+  // Tests both racing steps and steps after the prefetch has ended.
   if (step % (2 * window) == 0) table.wait_for_prefetch();
 }
 
@@ -323,7 +324,7 @@ TEST_CASE("tiers: while the disk is full steps fail, and nothing is lost") {
     look_up(table, keys.keys, true);
     update(table, keys.keys, keys.gradients);
   };
-  // Enough for the log's buffers to be written: steps of thousands of lines of 56 bytes.
+  // Steps of thousands of lines of 56 bytes, enough that the log writes its buffers.
   rlimit before;
   REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
   const auto old_action = std::signal(SIGXFSZ, SIG_IGN);

@@ -1,4 +1,4 @@
-// When batches go, what is in them, and what is refused.
+// When batches run, what they contain, and which tasks are refused.
 #include "batching/batch_threads.h"
 
 #include <doctest/doctest.h>
@@ -60,7 +60,7 @@ std::string refusal_of(BatchQueue* queue, int64_t rows, grpc::StatusCode code) {
   return "";
 }
 
-// A queue with a thread, which goes on until the process ends; so do they.
+// A queue with a thread. The thread runs until the process ends, so both live until then.
 struct Running {
   explicit Running(const hotrow::Batching& options)
       : ran(*new Ran),

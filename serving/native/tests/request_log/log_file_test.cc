@@ -1,4 +1,4 @@
-// Files of records: when the next one begins, and that failures leave whole records.
+// Files of records: when the next file begins, and that failures leave whole records.
 #include "request_log/log_file.h"
 
 #include <doctest/doctest.h>
@@ -57,7 +57,7 @@ TEST_CASE("a file that would be too long, or is too old, is followed by another 
   LogFile file(folder.prefix());
   for (const char* record : {"aaaa", "bbbb", "cccc"}) CHECK(file.append(record, 1, {8, 3600}));
   CHECK(folder.contents() == Contents{"aaaabbbb", "cccc"});
-  // Longer than any file may be: one of its own.
+  // Longer than a file may be: it gets its own file.
   CHECK(file.append("0123456789", 1, {8, 3600}));
   CHECK(folder.contents() == Contents{"aaaabbbb", "cccc", "0123456789"});
   CHECK(file.append("d", 1, {100, 0}));

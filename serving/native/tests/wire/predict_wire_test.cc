@@ -27,12 +27,12 @@ std::string field(int number, const std::string& bytes) {
   return static_cast<char>(number << 3 | 2) + varint(bytes.size()) + bytes;
 }
 
-// A request with a tensor "x" in these bytes, which may be none that a client would write.
+// A request with a tensor "x" in these bytes, which no client may ever write.
 std::string request_with(const std::string& tensor) {
   return field(2, field(1, "x") + field(2, tensor));
 }
 
-// What the server makes of the tensor "x", in its reply; an empty proto: it is none.
+// The tensor "x" in the server's reply; an empty proto: it is not a tensor.
 TensorProto answer_to(const std::string& tensor, bool as_content = false, size_t piece = 0) {
   grpc::ByteBuffer buffer = buffer_of(request_with(tensor), piece);
   const PredictRequest request = read_predict_request(&buffer);
@@ -204,7 +204,7 @@ TEST_CASE("a request has its spec, its inputs and its filter") {
   }
   sent.add_output_filter("y");
   sent.add_output_filter("z");
-  // An unknown field is left alone.
+  // An unknown field is ignored.
   grpc::ByteBuffer buffer = buffer_of(sent.SerializeAsString() + field(15, "new"), 3);
   const PredictRequest request = read_predict_request(&buffer);
   REQUIRE(request.spec.has_value());

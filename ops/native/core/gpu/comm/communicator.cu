@@ -110,7 +110,7 @@ void DeviceCommunicator::sum(const float* send, float* receive, const std::vecto
   const OnDevice here(device_);
   launch("sums over ranks", sum_ranks, blocks_for(mine), kBlockThreads, stream,
          reinterpret_cast<const float*>(memory_->parts.data()), mine, size(), receive);
-  // The next exchange may write to the parts.
+  // The next exchange may overwrite the parts, so it waits for these sums.
   memory_->asked.record(stream);
   memory_->asked.hold(memory_->own.get());
 }
@@ -125,7 +125,7 @@ void DeviceCommunicator::all_reduce(float* values, size_t count, DeviceStream st
   for (int r = 0; r < size(); ++r) {
     counts.push_back(slice_begin(count, size(), r + 1) - slice_begin(count, size(), r));
   }
-  // In its place among the values: what others need of them has been sent.
+  // The sums overwrite this rank's slice of the values: it was sent to the other ranks before.
   float* own = values + slice_begin(count, size(), rank());
   sum(values, own, counts, stream);
   all_gather(bytes_of(own), bytes_of(values), in_bytes(counts).data(), stream);
@@ -150,7 +150,7 @@ void DeviceCommunicator::finish() {
 
 namespace {
 
-// What a rank announces of an exchange; they read its memory.
+// What a rank announces for an exchange; the other ranks read its memory.
 struct Offer {
   const std::byte* send;
   const DeviceEvent* ready;
@@ -165,7 +165,7 @@ class ThreadDeviceCommunicator final : public DeviceCommunicator {
  private:
   void run(const Exchange& exchange, DeviceStream own) override {
     const size_t n = static_cast<size_t>(size()), me = static_cast<size_t>(rank());
-    // Own events, since the others wait for them, too.
+    // This rank's own events, since other ranks wait for them, too.
     ready_.record(own);
     const Offer mine = {exchange.send, &ready_, &done_};
     std::vector<size_t> bytes(n, sizeof(Offer));
@@ -183,13 +183,13 @@ class ThreadDeviceCommunicator final : public DeviceCommunicator {
       copy_async(to, from, exchange.receive_bytes[r], own);
     }
     done_.record(own);
-    // From here on all have asked for their copies, and done_ of each is that.
+    // Now all ranks have enqueued their copies, and done_ of each follows its copies.
     host().barrier();
   }
 
   void hold(DeviceStream stream) override {
     for (const Offer& offer : offers_) offer.done->hold(stream);
-    // Nobody records its events again, or ends, before all have asked.
+    // No rank records its events again, or ends, before all ranks have enqueued their waits.
     host().barrier();
   }
 

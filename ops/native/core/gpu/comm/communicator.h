@@ -1,5 +1,5 @@
-// Collectives among ranks in memory of a GPU: the sibling of comm/communicator.h. Its ranks are
-// those of a Communicator in host memory, which carries what must be agreed before.
+// Collectives among ranks in the memory of a GPU: the sibling of comm/communicator.h. Its ranks are
+// the ranks of a Communicator in host memory, through which they agree beforehand.
 #pragma once
 
 #include <memory>
@@ -12,11 +12,10 @@
 namespace hotrow {
 
 // All ranks make the same calls in the same order, each from the thread that may use its host
-// communicator. Pointers are to memory of the device, sizes to the host's. A call reads and writes
-// in the order of the stream that it is given: after what was put there before, and before what
-// comes later. It returns when that is asked for, so `finish` reports failures of the network.
-// Calls fail as those of a Communicator do. Ranks agree about sizes first, by the host's
-// collectives, where a rank that does not come is named.
+// communicator. Pointers are to device memory, sizes are in host memory. A call reads and writes in
+// stream order: after earlier work on the stream, and before later work. It returns when the work
+// is enqueued, so only `finish` reports failures of the network. Calls fail as a Communicator's do.
+// Ranks first agree about sizes through the host's collectives, whose errors name a missing rank.
 class DeviceCommunicator {
  public:
   virtual ~DeviceCommunicator();
@@ -24,7 +23,7 @@ class DeviceCommunicator {
 
   int rank() const { return host_.rank(); }
   int size() const { return host_.size(); }
-  // Memory and streams must be of it.
+  // Memory and streams must belong to it.
   int device() const { return device_; }
 
   // As Communicator::begin.
@@ -41,28 +40,29 @@ class DeviceCommunicator {
   void reduce_scatter(const float* send, float* receive, const size_t* counts, DeviceStream stream);
   // values: (count), replaced by their sums.
   void all_reduce(float* values, size_t count, DeviceStream stream);
-  // data: (bytes), of rank `root` for all.
+  // data: (bytes); all ranks receive rank `root`'s.
   void broadcast(std::byte* data, size_t bytes, int root, DeviceStream stream);
-  // Returns when all that was asked for is done.
+  // Returns when all enqueued work is done.
   void finish();
 
  protected:
-  // device: the calling thread's, for the call. The host communicator lives longer.
+  // device: current in the calling thread during the call. The host communicator must outlive this.
   DeviceCommunicator(Communicator& host, int device);
 
-  // A message for each rank, and one from each. All (R).
+  // A message to each rank, and one from each. All (R).
   struct Exchange {
     const std::byte* send;
     std::vector<size_t> send_begin, send_bytes;
     std::byte* receive;
     std::vector<size_t> receive_begin, receive_bytes;
   };
-  // Puts it on `own`, which waits for what was on the caller's stream; afterwards that waits for
-  // it.
+  // Enqueues it on `own`, which waits for earlier work on the caller's stream; the caller's stream
+  // then waits for it.
   virtual void run(const Exchange& exchange, DeviceStream own) = 0;
-  // Returns when what is on `own` is done.
+  // Returns when the work on `own` is done.
   virtual void wait(DeviceStream own) = 0;
-  // After the exchange, before later work on the caller's stream may write to what was sent.
+  // Called after the exchange: makes later work on the caller's stream, which may overwrite sent
+  // data, wait until the data are read.
   virtual void hold(DeviceStream stream) = 0;
 
   Communicator& host() const { return host_; }

@@ -1,4 +1,4 @@
-// In place of gpu/comm/nccl_communicator.cc where there is no nccl.h.
+// Replaces gpu/comm/nccl_communicator.cc where there is no nccl.h.
 #include "core/gpu/comm/nccl_communicator.h"
 
 namespace hotrow {

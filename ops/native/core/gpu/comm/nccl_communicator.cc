@@ -17,7 +17,7 @@ constexpr std::chrono::seconds kLongestEnd(5);
 
 class NcclCommunicator final : public DeviceCommunicator {
  public:
-  // Nothing of NCCL's blocks: this thread learns of other ranks' failures while it waits.
+  // Uses NCCL's non-blocking mode: this thread detects other ranks' failures while it waits.
   NcclCommunicator(Communicator& host, int device, const std::string& library,
                    double timeout_seconds)
       : DeviceCommunicator(host, device), nccl_(library), seconds_(timeout_seconds) {
@@ -40,7 +40,7 @@ class NcclCommunicator final : public DeviceCommunicator {
       const OnDevice here(device());
       if (comm_ != nullptr) {
         nccl_.check(nccl_.finalize(comm_), "ncclCommFinalize");
-        // Without a look at the host's ranks: at the end of a program MPI may have ended.
+        // Does not use the host's ranks: at the end of a program MPI may be finalised.
         const auto last = std::chrono::steady_clock::now() + kLongestEnd;
         ncclResult_t state = ncclInProgress;
         while (state == ncclInProgress && std::chrono::steady_clock::now() < last) {
@@ -53,7 +53,7 @@ class NcclCommunicator final : public DeviceCommunicator {
         }
       }
     } catch (const std::exception&) {
-      // Others are gone; nobody is left to receive it.
+      // Other ranks are gone; no rank is left to receive a message.
     }
     give_up();
   }
@@ -76,7 +76,7 @@ class NcclCommunicator final : public DeviceCommunicator {
       }
     }
     asked(nccl_.group_end(), "ncclGroupEnd");
-    // Until it is on the stream, which with the first message to a rank takes that rank.
+    // Waits until it is on the stream; for the first message to a rank, this needs that rank.
     await("an exchange", [this] { return is_idle(); });
   }
 
@@ -100,12 +100,12 @@ class NcclCommunicator final : public DeviceCommunicator {
     return state == ncclSuccess;
   }
 
-  // What waits on a stream for ranks that will not come, ends.
+  // Aborts work on a stream that waits for ranks which will not come.
   void give_up() {
     if (comm_ != nullptr) nccl_.abort(std::exchange(comm_, nullptr));
   }
 
-  // Fails on all ranks.
+  // Fails on all ranks if the call failed.
   void must(ncclResult_t result, const char* call) {
     try {
       nccl_.check(result, call);
@@ -124,7 +124,7 @@ class NcclCommunicator final : public DeviceCommunicator {
       if (!back_off.sleeps()) continue;
       const double waited = std::chrono::duration<double>(back_off.waited()).count();
       try {
-        host().begin(what());  // learns of failures
+        host().begin(what());  // detects failures
         if (waited < seconds_) continue;
         host().fail(Code::kDeadlineExceeded, "waited " + std::to_string(seconds_) + " s in " +
                                                  which + " of \"" + what() + "\" by NCCL");

@@ -8,10 +8,10 @@
 
 namespace hotrow {
 
-// All ranks of the host communicator call it, each with a GPU of its own; rank 0's identity of the
-// group travels by a broadcast of the host's. library: path of libnccl.so.2, if it is not found by
-// its own name. Fails as NcclLibrary does, with DeadlineExceeded when other ranks do not come, and
-// with Unimplemented where the core was built without nccl.h.
+// All ranks of the host communicator call it, each with its own GPU. A broadcast through the host
+// sends rank 0's NCCL id. library: path of libnccl.so.2, if it is not found by its own name. Fails
+// as NcclLibrary does, with DeadlineExceeded when other ranks do not come, and with Unimplemented
+// where the core was built without nccl.h.
 std::unique_ptr<DeviceCommunicator> nccl_communicator(Communicator& host, int device,
                                                       const std::string& library,
                                                       double timeout_seconds);

@@ -10,7 +10,7 @@ namespace {
 constexpr const char* kOwnName = "libnccl.so.2";
 
 void* open_library(const std::string& path) {
-  // The one that the process has, TensorFlow's say.
+  // Use the library that the process has loaded, for example TensorFlow's.
   if (void* library = ::dlopen(kOwnName, RTLD_NOW | RTLD_NOLOAD)) return library;
   if (!path.empty()) {
     if (void* library = ::dlopen(path.c_str(), RTLD_NOW)) return library;

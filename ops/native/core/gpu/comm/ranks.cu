@@ -14,7 +14,7 @@
 namespace hotrow {
 namespace {
 
-// Where a rank is.
+// The machine, process and GPU of a rank.
 struct Place {
   uint64_t machine = 0;
   int64_t process = 0;

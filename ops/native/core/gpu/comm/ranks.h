@@ -1,4 +1,4 @@
-// The ranks of a run in memory of their GPUs.
+// The communicator of a run's ranks in the memory of their GPUs.
 #pragma once
 
 #include "core/comm/collectives.h"
@@ -6,10 +6,10 @@
 
 namespace hotrow {
 
-// Made by the first call, which all ranks make at the same place of their queues: NCCL where each
-// has a GPU of its own; copies, where they are threads with one GPU; else by way of the host's
-// memory. Fails with InvalidArgument, on all ranks, when NCCL is wanted and two have one GPU, or
-// when a rank comes with another GPU than before. Not from work on the queue.
+// The first call makes it; all ranks make that call at the same place of their queues. It uses NCCL
+// when each rank has its own GPU, copies when the ranks are threads with one GPU, else the host's
+// memory. Fails with InvalidArgument, on all ranks, when NCCL is requested and two ranks share a
+// GPU, or when a rank's GPU differs from its earlier one. Not from work on the queue.
 DeviceCommunicator& device_communicator_of(Collectives& ranks, int device);
 
 }  // namespace hotrow

@@ -17,7 +17,7 @@ class StagedCommunicator final : public DeviceCommunicator {
  private:
   void run(const Exchange& exchange, DeviceStream own) override {
     const size_t me = static_cast<size_t>(rank());
-    // What a rank has for itself stays on the device.
+    // A rank's data for itself stay on the device.
     std::vector<size_t> sent = exchange.send_bytes, received = exchange.receive_bytes;
     sent[me] = received[me] = 0;
     const std::byte* const from = exchange.send + exchange.send_begin[me];
@@ -30,7 +30,7 @@ class StagedCommunicator final : public DeviceCommunicator {
       at += sent[r];
     }
     wait(own);
-    // The copies out of it, of the exchange before, are done, too.
+    // The previous exchange's copies out of it are done, too.
     in_.reserve(sum_of(received));
     host().all_to_all(out_.data(), sent.data(), in_.data(), received.data());
     const std::byte* next = in_.data();

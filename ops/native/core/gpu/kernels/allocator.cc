@@ -14,7 +14,7 @@ struct Allocators {
 };
 
 Allocators& allocators() {
-  // Never destroyed: tables may go while the process ends.
+  // Never destroyed: tables may be destroyed while the process ends.
   static Allocators* all = new Allocators();
   return *all;
 }

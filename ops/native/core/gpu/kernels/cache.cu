@@ -6,11 +6,11 @@
 namespace hotrow {
 namespace {
 
-// Keys of a warp whose sets, and then whose headers, are loaded together.
+// How many keys of a warp load their sets, and then their headers, together.
 constexpr uint32_t kTogether = 4;
 
-// A warp looks 32 keys up: its lanes compare the 32 tags of a set, then each lane takes what was
-// found for its own key. is_missing: (count + 1).
+// A warp looks 32 keys up: its lanes compare the 32 tags of a set, then each lane takes the result
+// of its own key. is_missing: (count + 1).
 __global__ void __launch_bounds__(kBlockThreads)
     probe(const DeviceCache* caches, uint32_t tables, DeviceUnique unique, uint32_t count,
           DeviceLookup how, DeviceProbed probed, uint32_t* is_missing) {
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kBlockThreads)
       }
 #pragma unroll
       for (uint32_t r = 0; r < kTogether; ++r) {
-        // Another tag that fits by chance is rare.
+        // A second tag that matches by chance is rare.
         while (fits[r] != 0 && found[r] != wanted[r]) {
           fits[r] &= fits[r] - 1;
           if (fits[r] == 0) break;
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     probed.slots[u] = set_number * kDeviceWays + way;
     probed.places[u] = set->places[way];
     if (how == DeviceLookup::kRead) continue;
-    // Distinct keys have distinct ways: nobody else touches these bytes now.
+    // Distinct keys have distinct ways: no other thread accesses these bytes now.
     uint8_t state = set->states[way];
     if ((state & kSlotPins) != kSlotPins) ++state;
     if (how == DeviceLookup::kTrain) {
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-// Adds a batch's uses to their sets, by whoever comes first, and decays frequencies.
+// Adds a batch's uses to their sets and decays frequencies; the first thread at a set does it.
 __global__ void end_uses(const DeviceCache* caches, uint32_t tables, DeviceUnique unique) {
   const uint32_t distinct = unique.table_first[tables];
   for (size_t u = thread_index(); u < distinct; u += thread_stride()) {
@@ -142,7 +142,7 @@ __global__ void unpin(const DeviceCache* caches, uint32_t tables, const uint32_t
     if (slots[u] == kNoSlot) continue;
     const DeviceCache& cache = caches[find_range(table_first, tables, u)];
     uint8_t& state = cache.sets[slots[u] / kDeviceWays].states[slots[u] % kDeviceWays];
-    // As on the CPU: 127 pins are never taken back.
+    // As on the CPU: a slot with 127 pins stays pinned.
     if ((state & kSlotPins) != 0 && (state & kSlotPins) != kSlotPins) --state;
   }
 }
@@ -154,7 +154,7 @@ __global__ void leave_out_free(DeviceCache cache, uint32_t* slots, uint32_t coun
   }
 }
 
-// Counters only grow here, so the order of threads leaves no trace.
+// Counters only grow here, so the order of threads does not change the result.
 __global__ void expect(DeviceCache cache, const int64_t* keys, const uint32_t* uses,
                        uint32_t count) {
   for (size_t i = thread_index(); i < count; i += thread_stride()) {

@@ -1,13 +1,13 @@
 // The device tier of tables in the memory of a device: a bounded cache of row lines, the sibling of
-// RowCache. docs/design/0004-tiers.md has the whole, 0005-cuda.md the steps of a batch.
+// RowCache. See docs/design/0004-tiers.md, and 0005-cuda.md for the steps of a batch.
 //
-// Sets of 32 ways, a warp a key; 28 bytes a slot beside the line, its header included, and nothing
-// that grows with the table. Decisions depend on the batch alone, not on the order of threads:
-// first all uses of a batch are counted, then its missing keys come in, in their order.
+// Sets of 32 ways, one warp for each key. A slot takes 28 bytes in addition to the line, header
+// included; nothing grows with the table. Decisions depend on the batch alone, not on the order of
+// threads: first all uses of a batch are counted, then its missing keys come in, in their order.
 //
 // All functions work on the tables of a layer together: T tables, U distinct keys
-// (gpu/kernels/unique.h), M of them missing. Pointers are to the device, but for arrays of caches.
-// Calls for one cache must be ordered by one stream, or by events.
+// (gpu/kernels/unique.h), M of them missing. Pointers are to the device, except for arrays of
+// caches. Calls for one cache must be ordered by one stream, or by events.
 #pragma once
 
 #include "core/gpu/kernels/memory.h"
@@ -21,7 +21,7 @@ constexpr uint32_t kDeviceWays = 32;
 constexpr uint32_t kNoSlot = 0xffffffffu;  // also: no place
 constexpr uint32_t kSketchWords = 14;      // of 16 counters of 4 bits each
 
-// As RowCache::Set. 256 bytes of slots, 128 of frequencies of keys without one.
+// As RowCache::Set. 256 bytes of slots, 128 bytes of frequencies of keys without a slot.
 struct alignas(128) DeviceSet {
   uint8_t tags[kDeviceWays];  // 0: free
   uint8_t states[kDeviceWays];
@@ -37,7 +37,7 @@ struct alignas(128) DeviceSet {
 static_assert(sizeof(DeviceSet) == 384);
 static_assert(sizeof(RowHeader) + sizeof(DeviceSet) / kDeviceWays <= 32, "bytes a slot");
 
-// One table's cache; its memory is the caller's.
+// One table's cache; the caller owns its memory.
 struct DeviceCache {
   DeviceSet* sets = nullptr;   // (set_count)
   std::byte* lines = nullptr;  // (slots, stride): headers and lines
@@ -46,11 +46,11 @@ struct DeviceCache {
   CachePolicy policy = CachePolicy::kLfu;
 
   size_t slots() const { return size_t{set_count} * kDeviceWays; }
-  // At least `rows` slots, for lines of line_bytes. Fails when their numbers have no 32 bits.
+  // At least `rows` slots, for lines of line_bytes. Fails when slot numbers do not fit 32 bits.
   static DeviceCache take(DeviceArena& arena, size_t rows, size_t line_bytes, CachePolicy policy);
 };
 
-// Frees all slots and forgets all uses. To be called once before anything else.
+// Frees all slots and clears all uses. Call it once before anything else.
 void device_cache_clear(const DeviceCache& cache, DeviceStream stream);
 
 // --- lookup ------------------------------------------------------------------------------------
@@ -80,24 +80,24 @@ void device_cache_probe(const DeviceCache* caches, size_t tables, const DeviceUn
                         size_t count, DeviceLookup how, const DeviceProbed& probed, void* scratch,
                         size_t bytes, DeviceStream stream);
 
-// Takes back a pin of each slot of a probe. A row that is pinned is nobody's victim.
+// Removes one pin of each slot of a probe. A pinned row is not evicted.
 void device_cache_unpin(const DeviceCache* caches, size_t tables, const uint32_t* table_first,
                         const uint32_t* slots, size_t count, void* scratch, size_t bytes,
                         DeviceStream stream);
 size_t device_cache_unpin_scratch(size_t tables);
 
-// Of a list of slots, (count), those that are free become kNoSlot.
+// Replaces the free slots of a list, (count), by kNoSlot.
 void device_cache_leave_out_free(const DeviceCache& cache, uint32_t* slots, size_t count,
                                  DeviceStream stream);
 
-// Of keys that are going to be used: as if they had been used so often lately. As
+// Raises the frequencies of keys that will be used, as if each was used uses[i] times lately. As
 // RowCache::expect. keys, uses: (count) of one table.
 void device_cache_expect(const DeviceCache& cache, const int64_t* keys, const uint32_t* uses,
                          size_t count, DeviceStream stream);
 
 // --- rows come in ------------------------------------------------------------------------------
 
-// Rows that have no slot during a batch: their lines lie in a buffer of the caller's.
+// Rows that have no slot during a batch: their lines lie in the caller's buffer.
 struct DeviceBypass {
   std::byte* lines = nullptr;  // (room for M, stride)
   size_t stride = 0;           // bytes; a multiple of 16
@@ -121,12 +121,10 @@ struct DeviceInserted {
 
 size_t device_cache_insert_scratch(size_t missing, size_t tables);
 // Gives slots to missing keys that have a row. With kLfu and kIfWorthMore a key must have been used
-// more often than the least used row of its set that is not pinned. Those without go through the
-// bypass.
-// New rows are pinned; kTrain counts the misses' uses and makes new rows dirty.
-// Afterwards: read the victims, then fill the targets (gpu/kernels/lines.h).
-// missing: M, which the caller has read from the probe. places: (M) in the host tier, kNoSlot: no
-// row.
+// more often than the least used unpinned row of its set. Keys without a slot go through the
+// bypass. New rows are pinned; kTrain counts the misses' uses and makes new rows dirty. Afterwards:
+// read the victims, then fill the targets (gpu/kernels/lines.h). missing: M, which the caller has
+// read from the probe. places: (M) in the host tier, kNoSlot: no row.
 void device_cache_insert(const DeviceCache* caches, size_t tables, const DeviceUnique& unique,
                          const DeviceProbed& probed, size_t missing, const uint32_t* places,
                          DeviceLookup how, RowCache::Admit admit, const DeviceBypass& bypass,

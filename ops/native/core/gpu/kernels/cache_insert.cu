@@ -1,4 +1,4 @@
-// Which missing keys of a batch get a slot, and whose.
+// Chooses which missing keys of a batch get a slot, and which rows they evict.
 #include <vector>
 
 #include "core/gpu/kernels/cache.h"
@@ -35,7 +35,8 @@ __global__ void number_sets(const DeviceCache* caches, const uint32_t* first_set
   }
 }
 
-// A warp works on the set of the missing key at i, if that is the set's first: nobody else does.
+// A warp works on the set of the missing key at i, if that key is the set's first. So one warp
+// works on each set.
 __global__ void __launch_bounds__(kBlockThreads)
     choose_slots(const DeviceCache* caches, const uint32_t* first_sets, uint32_t tables,
                  DeviceUnique unique, const uint32_t* missing_u, uint32_t count, Missing missing,
@@ -63,7 +64,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     for (size_t j = i; j < count && missing.sets[j] == set_number; ++j) {
       const uint32_t m = missing.numbers[j];
       const uint64_t hash = unique.hashes[missing_u[m]];
-      // All lanes meet in each of these, whatever becomes of the key.
+      // All lanes take part in each of these, whatever is decided for the key.
       uint32_t least = 0;
       uint32_t way = ways.choose(warp, cache.policy, now, &least);
       const uint32_t there = way % kDeviceWays;
@@ -78,7 +79,7 @@ __global__ void __launch_bounds__(kBlockThreads)
       if (way < kDeviceWays && full) {
         ++gone;
         const int64_t victim = key_of(line_of(cache, slot));
-        // What is known of the victim stays, should it come again.
+        // The victim's frequency stays in the sketch, in case its key occurs again.
         ways.raise(warp, mix64(static_cast<uint64_t>(victim)), frequency);
         if (lane == way && dirty) {
           out.victim_places[m] = ways.place;

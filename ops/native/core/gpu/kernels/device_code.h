@@ -1,5 +1,5 @@
-// What the kernels of core/gpu are written with. nvcc compiles them for the device; the tests
-// compile the same files with g++ for the CPU, where simt.h (tests/simt) stands in for CUDA.
+// Basics for the kernels of core/gpu. nvcc compiles them for the device; the tests compile the same
+// files with g++ for the CPU, where simt.h (tests/simt) replaces CUDA.
 #pragma once
 
 #include <cstddef>
@@ -20,9 +20,9 @@ namespace hotrow {
 
 constexpr unsigned kWarp = 32;
 constexpr unsigned kAllLanes = 0xffffffffu;
-// Threads of a block where nothing else is said.
+// Threads of a block by default.
 constexpr unsigned kBlockThreads = 256;
-// Blocks that fill any of the devices, for kernels whose blocks go on to the next piece of work.
+// Enough blocks to fill any device, for kernels whose blocks loop over pieces of work.
 constexpr unsigned kMostBlocks = 2112;  // 16 a multiprocessor of an H200
 
 // Starts kernel(arguments...) on the stream. blocks: at least 1. name: for messages.
@@ -42,7 +42,7 @@ void launch(const char* name, void (*kernel)(Parameters...), size_t blocks, unsi
 #endif
 }
 
-// Blocks that cover count, at least 1, at most `most`.
+// The number of blocks that cover count, at least 1, at most `most`.
 inline size_t blocks_for(size_t count, size_t each = kBlockThreads, size_t most = kMostBlocks) {
   const size_t blocks = (count + each - 1) / each;
   return blocks == 0 ? 1 : blocks < most ? blocks : most;
@@ -52,21 +52,21 @@ HOTROW_HD constexpr uint32_t least(size_t a, size_t b) {
   return static_cast<uint32_t>(a < b ? a : b);
 }
 
-// The bits that numbers in [0, count] have.
+// How many bits numbers in [0, count] have.
 inline int bits_for(uint64_t count) {
   int bits = 1;
   while (bits < 64 && count >> bits != 0) ++bits;
   return bits;
 }
 
-// --- in kernels
-// -----------------------------------------------------------------------------------
+// --- in kernels ----------------------------------------------------------------------------------
 
 // For i = thread_index(); i < count; i += thread_stride().
 __device__ inline size_t thread_index() { return size_t{blockIdx.x} * blockDim.x + threadIdx.x; }
 __device__ inline size_t thread_stride() { return size_t{gridDim.x} * blockDim.x; }
 
-// Of values that other threads change meanwhile: neither torn nor kept in a register.
+// Loads and stores of values that other threads change meanwhile: neither torn nor kept in a
+// register.
 template <typename T>
 __device__ inline T load_relaxed(const T* at) {
 #if defined(__CUDA_ARCH__)
@@ -83,7 +83,7 @@ __device__ inline void store_relaxed(T* at, T value) {
   __atomic_store_n(at, value, __ATOMIC_RELAXED);
 #endif
 }
-// Four words at once, each of them whole. at: a multiple of 16.
+// Loads four words at once; no word is torn. at: a multiple of 16.
 __device__ inline uint4 load_relaxed_four(const uint4* at) {
   uint4 v;
 #if defined(__CUDA_ARCH__)
@@ -145,7 +145,7 @@ __device__ inline unsigned find_range(const T* begins, unsigned count, U at) {
   return low;
 }
 
-// Neighbouring lanes of a warp that work on one row together; a power of two of them.
+// A power of two of neighbouring lanes of a warp that work on one row together.
 struct Tile {
   unsigned lanes, lane, mask, first;
 
@@ -168,8 +168,7 @@ __device__ inline Tile tile_of(unsigned lanes) {
   return {lanes, lane - first, (lanes == kWarp ? kAllLanes : ((1u << lanes) - 1) << first), first};
 }
 
-// --- small things that the host knows
-// --------------------------------------------------------------
+// --- small values from the host ------------------------------------------------------------------
 
 constexpr size_t kUploadBytes = 2048;
 struct UploadPiece {

@@ -33,7 +33,7 @@ __global__ void check_splits(const DeviceKeyPiece* pieces, const uint32_t* begin
   }
 }
 
-// Of several features that have a key, in any order: they are whole numbers.
+// Adds over all features that have a key, in any order: the sums are integers.
 __global__ void add_lookups(const DeviceKeyPiece* pieces, const uint32_t* begins, uint32_t features,
                             const int32_t* inverse, uint32_t* counts) {
   const uint32_t count = begins[features];
@@ -69,7 +69,7 @@ __global__ void set_beside(DeviceProbed probed, uint32_t count, const uint32_t* 
   }
 }
 
-// Both (U), of the same keys.
+// before, lines: (U), of the same keys.
 __global__ void drop_absent(std::byte* const* before, const uint32_t* count, std::byte** lines) {
   for (size_t u = thread_index(); u < *count; u += thread_stride()) {
     if (before[u] == nullptr) lines[u] = nullptr;

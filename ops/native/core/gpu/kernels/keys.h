@@ -1,6 +1,6 @@
 // The keys of a layer's call in one row, checked; and small steps of its lookup between the kernels
-// of the cache. F features, T tables, N keys, U distinct ones, M missing. gpu/step/call_keys.h has
-// what comes before.
+// of the cache. F features, T tables, N keys, U distinct ones, M missing. gpu/step/call_keys.h
+// prepares them.
 #pragma once
 
 #include "core/gpu/kernels/cache.h"
@@ -16,11 +16,11 @@ struct DeviceKeyPiece {
   int64_t count;              // N of the feature
 };
 
-// What is wrong with a call.
+// The errors in a call's keys.
 struct WrongKeys {
   static constexpr uint32_t kNone = 0xffffffffu;
   uint32_t key;      // position of the first key out of the vocabulary
-  uint32_t feature;  // the first whose row_splits do not ascend from 0 to N
+  uint32_t feature;  // the first feature whose row_splits do not ascend from 0 to N
 };
 
 // Features in the order of their tables. All pointers: to the device.
@@ -57,7 +57,7 @@ void device_count_missing(const DeviceProbed& probed, size_t tables, const uint3
 // places: (M), kNoSlot: no row. targets: (M) where they must be written.
 void device_set_beside(const DeviceProbed& probed, size_t missing, const uint32_t* places,
                        const DeviceBypass& beside, std::byte** targets, DeviceStream stream);
-// Takes the lines away of keys that had none before, in a probe of the same keys. count: one, U.
+// Removes the lines of keys that had none in `before`, a probe of the same keys. count: one, U.
 void device_drop_absent(const DeviceProbed& before, const uint32_t* count, size_t most,
                         const DeviceProbed& probed, DeviceStream stream);
 

@@ -1,12 +1,13 @@
-// Copies of whole lines on the device: victims into a staging buffer, rows from one into slots.
+// Copies of whole lines on the device: victims into a staging buffer, rows from a staging buffer
+// into slots.
 #pragma once
 
 #include "core/gpu/kernels/memory.h"
 
 namespace hotrow {
 
-// Row i: at pointers[i], or at base + i * stride if pointers is null. On the device, or memory of
-// the host that is registered: then its rows are read and written over the bus, in place.
+// Row i is at pointers[i], or at base + i * stride if pointers is null. Rows are on the device, or
+// in registered host memory: then the kernel reads and writes them over the bus, in place.
 struct DeviceLines {
   std::byte* const* pointers = nullptr;  // (count)
   std::byte* base = nullptr;
@@ -14,7 +15,7 @@ struct DeviceLines {
 };
 
 // Copies row_bytes (header and line, a multiple of 4) of each row i < *count; count: on the device,
-// at most `most`; null: `most` rows. Rows that are null on either side are passed over.
+// at most `most`; null: `most` rows. Rows that are null on either side are skipped.
 void device_copy_lines(const DeviceLines& from, const DeviceLines& to, const uint32_t* count,
                        size_t most, size_t row_bytes, DeviceStream stream);
 

@@ -1,4 +1,4 @@
-// Streams and memory of a device as C++ without CUDA's headers sees them.
+// Streams and memory of a device for C++ without CUDA's headers.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +10,12 @@ struct CUstream_st;
 
 namespace hotrow {
 
-// A cudaStream_t. All device functions of the core put their work on the stream they are given and
-// return at once: they never wait, and take no memory of their own.
+// A cudaStream_t. All device functions of the core enqueue their work on the given stream and
+// return at once: they never wait, and allocate no memory.
 using DeviceStream = CUstream_st*;
 
 // Hands out pieces of a block of memory that the caller owns, one after the other. Without a block
-// it only counts: so functions say how much scratch memory they will want.
+// it only counts: so functions report how much scratch memory they need.
 class DeviceArena {
  public:
   static constexpr size_t kAlignment = 256;

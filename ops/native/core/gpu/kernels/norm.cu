@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint32_t kLanes = 16;  // of a row's sum, as on the CPU
 
-// A table as kernels see it.
+// A table for kernels.
 struct NormTable {
   const float* sums;
   uint32_t width;

@@ -1,8 +1,7 @@
-// The norm of the gradients of all tables of a step, and what it makes of their factors: nothing
-// comes back to the host on one rank. The sibling of squared_norm and apply in
-// table/due_gradients.cc, with their order: 16 float64 lanes a row, the rows of a partition in the
-// order of the keys, the partitions of a table, the tables. T tables, U distinct keys
-// (gpu/kernels/unique.h), D width.
+// The norm of the gradients of all tables of a step, and the factors that it clips: on one rank no
+// value comes back to the host. The sibling of squared_norm and apply in table/due_gradients.cc,
+// with their order: 16 float64 lanes a row, the rows of a partition in the order of the keys, the
+// partitions of a table, the tables. T tables, U distinct keys (gpu/kernels/unique.h), D width.
 #pragma once
 
 #include "core/gpu/kernels/memory.h"

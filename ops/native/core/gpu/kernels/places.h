@@ -6,7 +6,7 @@
 
 namespace hotrow {
 
-// Where the keys of a group (table, owner) go, and where their rows come from. On the device.
+// Where a group's keys (table, owner) go, and where their rows come from. On the device.
 struct DeviceKeyGroup {
   int64_t* keys;     // (n) in the message to the owner
   uint32_t* counts;  // (n) how often each appeared
@@ -23,7 +23,7 @@ struct DevicePlaced {
 
   static DevicePlaced take(DeviceArena& arena, size_t count);
 };
-// Writes keys and counts of all groups, and where their rows will be.
+// Writes keys and counts of all groups, and the addresses of their rows.
 void device_place_keys(const DeviceUnique& unique, size_t count, const DeviceOwners& owners,
                        const DeviceKeyGroup* groups, size_t group_count, const DevicePlaced& out,
                        DeviceStream stream);

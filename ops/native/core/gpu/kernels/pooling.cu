@@ -7,13 +7,13 @@
 namespace hotrow {
 namespace {
 
-// Outputs of a tile: of rows that are only copied, loads of so many are in flight together.
+// Outputs of a tile: for rows that are only copied, this many loads are in flight together.
 constexpr uint32_t kTileOutputs = 4;
 // Rows of a sample that are in flight together.
 constexpr uint32_t kRowsAhead = 4;
 constexpr uint32_t kTermLanes = 8;
 
-// A feature as kernels see it.
+// A feature for kernels.
 struct Piece {
   const int64_t* row_splits;  // (B + 1), or null
   const float* weights;       // (N of the feature), or null
@@ -44,7 +44,7 @@ __device__ const std::byte* weights_of(const Piece& p, const Keys& keys, uint32_
   return (line == nullptr ? p.default_line : line) + p.header;
 }
 
-// The keys of sample b: [begin, end), inside of the feature whatever row_splits say.
+// The keys of sample b: [begin, end), inside the feature whatever row_splits contain.
 __device__ void range_of(const Piece& p, uint32_t b, uint32_t& begin, uint32_t& end) {
   if (p.row_splits == nullptr) {
     begin = b;

@@ -4,7 +4,7 @@
 #include "core/gpu/kernels/device_code.h"
 #include "core/gpu/kernels/primitives.h"
 
-// Not among the files that tests compile for the CPU: tests/simt/primitives.cc is its sibling.
+// Tests do not compile this file for the CPU; they use its sibling tests/simt/primitives.cc.
 namespace hotrow {
 
 size_t exclusive_sum_scratch(size_t count) {

@@ -39,14 +39,14 @@ class OwnStream {
   cudaStream_t stream_ = nullptr;
 };
 
-// A moment of a stream. Before the first record, nothing waits for it.
+// A point in a stream's work. Before the first record, waits for it return at once.
 class DeviceEvent {
  public:
   DeviceEvent() { check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "an event"); }
   ~DeviceEvent() { (void)cudaEventDestroy(event_); }
   DeviceEvent(const DeviceEvent&) = delete;
   void record(DeviceStream stream) { check(cudaEventRecord(event_, stream), "record an event"); }
-  // The stream's later work comes after it.
+  // The stream's later work waits for it.
   void hold(DeviceStream stream) const {
     check(cudaStreamWaitEvent(stream, event_, 0), "wait for an event");
   }
@@ -59,14 +59,14 @@ class DeviceEvent {
 
 enum class MemoryOf { kDevice, kHost };  // kHost: pinned
 
-// Memory that grows, and then has lost what was in it. Growing waits for the device, so a step does
-// it only while its batches are larger than any before. Memory of the device is the calling
-// thread's device's, and comes from the caller's allocator where there is one.
+// Memory that grows, and then loses its contents. Growing waits for the device, so a step does it
+// only for batches larger than any before. Device memory belongs to the calling thread's device,
+// and comes from the registered allocator if there is one.
 //
-// A framework's allocator gives memory out at once that work on the framework's own stream may
-// still be using, because what it gives it to comes later on that stream; and it expects the same
-// of what it takes back. The core uses memory on several streams, so it waits for the device
-// between taking memory and using it, and between using it and giving it back.
+// A framework's allocator may return memory that work on the framework's own stream still uses,
+// because the new user's work comes later on that stream. It expects the same of memory that is
+// freed. The core uses memory on several streams, so it waits for the device between allocating
+// memory and using it, and between using it and freeing it.
 template <MemoryOf kWhere>
 class GrowingBlock {
  public:
@@ -82,7 +82,7 @@ class GrowingBlock {
 
   std::byte* data() const { return at_; }
   size_t bytes() const { return bytes_; }
-  // most: what it never has to be larger than; 0: not known.
+  // most: an upper bound of all sizes; 0: not known.
   void reserve(size_t bytes, size_t most = 0) {
     if (bytes <= bytes_) return;
     release();
@@ -140,8 +140,8 @@ class GrowingBlock {
 using DeviceBlock = GrowingBlock<MemoryOf::kDevice>;
 using PinnedBlock = GrowingBlock<MemoryOf::kHost>;
 
-// Reserves what `take` wants and calls it again with the memory; returns what it returns.
-// take(arena).
+// Reserves the memory that take(arena) counts, calls it again with the memory, and returns its
+// result.
 template <MemoryOf kWhere, typename Take>
 auto take_from(GrowingBlock<kWhere>& block, Take&& take) {
   DeviceArena sizes;

@@ -10,7 +10,7 @@ namespace hotrow {
 constexpr uint8_t kSlotDirty = 0x80, kSlotPins = 0x7f;
 constexpr uint32_t kUsesToDecay = 24;  // of a slot, as in table/row_cache.cc
 
-// The top bits of the hash choose the set; tags are bits that it does not use.
+// The top bits of the hash choose the set; tags use other bits.
 __device__ inline uint32_t set_of(const DeviceCache& cache, uint64_t hash) {
   return static_cast<uint32_t>(high_product(hash, cache.set_count));
 }
@@ -52,7 +52,7 @@ struct WarpSet {
   __device__ uint32_t counter(const Tile& warp, uint32_t c) const {
     return read_counter(warp.from(word, c / 16), c);
   }
-  // Of a key without a slot, as far as the sketch knows.
+  // The sketch's estimate for a key without a slot.
   __device__ uint32_t known(const Tile& warp, uint64_t hash) const {
     const uint64_t mixed = mix64(hash);
     const uint32_t a = counter(warp, sketch_counter(mixed, 0, kSketchWords));
@@ -68,15 +68,15 @@ struct WarpSet {
       word = with_counter(word, c, wanted);
     }
   }
-  // The way of a new row: a free one, else that of the row that is worth least and not pinned; or
-  // 32. `least`: what the victim is worth, 0 for a free way.
+  // The way of a new row: a free one, else the way of the unpinned row that is worth least; or 32.
+  // `least`: the victim's worth, 0 for a free way.
   __device__ uint32_t choose(const Tile& warp, CachePolicy policy, uint32_t now,
                              uint32_t* least) const {
     const unsigned open = __ballot_sync(kAllLanes, tag == 0);
     *least = 0;
     if (open != 0) return static_cast<uint32_t>(__ffs(static_cast<int>(open))) - 1;
     const uint32_t worth = policy == CachePolicy::kLfu ? frequency : 0;
-    // Of equals, the one that was not used for longest, then the first.
+    // Of equals, the least recently used one, then the first.
     const uint32_t idle = (now - used_at) & 0xffu;
     const uint32_t rank = worth << 16 | (255 - idle) << 8 | warp.lane;
     const unsigned best = __reduce_min_sync(kAllLanes, (state & kSlotPins) != 0 ? ~0u : rank);

@@ -25,8 +25,8 @@ __global__ void mark_hot(const uint32_t* table_first, uint32_t tables, const uin
   }
 }
 
-// A block sums 16 columns of a hot row. Additions stay in their order, one after the other, at the
-// rate of shared memory: all other threads only fetch what comes next.
+// A block sums 16 columns of a hot row. Additions keep their order, one after the other, at the
+// rate of shared memory: the other threads only fetch the next rows.
 __global__ void __launch_bounds__(kLoaders + kWarp)
     sum_hot(const uint32_t* widths, uint32_t tables, const uint32_t* table_first, DeviceGradients g,
             HotRows hot) {

@@ -1,5 +1,5 @@
-// How kernels sum the gradient rows of a row: a tile of lanes, four columns each. Hot rows, which
-// have very many, were summed before by whole blocks (sum_hot_rows).
+// How kernels sum the gradient rows of a row: a tile of lanes, four columns each. For hot rows,
+// which have very many, sum_hot_rows has summed them with whole blocks.
 #pragma once
 
 #include "core/gpu/kernels/device_code.h"

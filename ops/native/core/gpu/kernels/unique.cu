@@ -9,8 +9,8 @@ namespace {
 constexpr uint32_t kEmpty = 0xffffffffu;
 constexpr size_t kMostKeys = 0x7ffffffe;
 
-// slots: open addressing (mask + 1). A slot holds the first position of its key seen so far: which
-// slot a key gets depends on who was first, what the slot says in the end does not.
+// slots: open addressing (mask + 1). A slot holds the smallest position of its key so far. Which
+// slot a key gets depends on the order of threads; the final position does not.
 __global__ void insert_keys(const int64_t* keys, uint32_t count, const uint32_t* table_begins,
                             unsigned tables, uint32_t* slots, uint32_t mask, uint32_t* slot_of) {
   for (size_t n = thread_index(); n < count; n += thread_stride()) {
@@ -26,7 +26,7 @@ __global__ void insert_keys(const int64_t* keys, uint32_t count, const uint32_t*
       if (found == kEmpty) found = atomicCAS(&slots[slot], kEmpty, i);
       if (found == kEmpty) break;
       if (keys[found] == key && found >= begin && found < end) {
-        // Most keys of a hot row see an earlier one and need not write.
+        // Most keys of a hot row read an earlier position and need not write.
         if (i < found) atomicMin(&slots[slot], i);
         break;
       }

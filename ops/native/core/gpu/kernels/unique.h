@@ -1,9 +1,9 @@
 // Distinct keys of a batch on the device, of all tables of a layer at once: the sibling of
 // base/unique.h and base/dispatch.h, with the same results.
 //
-// N keys of T tables, those of a table together; U distinct ones, in the order of their first
-// appearance, so that those of a table are together, too. How many they are only the device knows:
-// arrays have room for N, and kernels read `table_first[T]`.
+// N keys of T tables, grouped by table. U distinct keys, in the order of their first appearance, so
+// they are grouped by table, too. Only the device knows U: arrays have room for N, and kernels read
+// `table_first[T]`.
 #pragma once
 
 #include "core/gpu/kernels/memory.h"
@@ -47,9 +47,9 @@ size_t device_positions_scratch(size_t count);
 void device_positions(const DeviceUnique& unique, size_t count, const DevicePositions& out,
                       void* scratch, size_t bytes, DeviceStream stream);
 
-// Who owns the keys of a table.
+// The owner of a table's keys.
 struct DeviceOwnerRule {
-  int32_t owner = -1;   // of all of them; -1: owner_of
+  int32_t owner = -1;   // of all keys; -1: owner_of
   uint32_t hashed = 0;  // owner_of mixes the key first
 };
 

@@ -8,10 +8,10 @@
 namespace hotrow {
 namespace {
 
-// Five blocks of these leave a thread the registers that Adam wants.
+// Five blocks of this size leave a thread the registers that Adam needs.
 constexpr unsigned kUpdateThreads = 128;
 
-// A table's step as kernels see it.
+// A table's step for kernels.
 struct UpdateTable {
   const float* sums;         // (U of the table, D), or null
   const float* known_scale;  // or null: scale is good
@@ -21,7 +21,7 @@ struct UpdateTable {
   uint32_t width, lanes;
   uint32_t state_offset, vector_bytes, scalars_offset;
   RowType weights, state;
-  uint32_t launch;  // tables of other launches are passed over
+  uint32_t launch;  // tables of other launches are skipped
   UpdateNumbers n;
 };
 static_assert(sizeof(UpdateTable) % 8 == 0);
@@ -73,7 +73,7 @@ __device__ void load_four(RowType type, const std::byte* values, uint32_t column
   load_quad(kHalf ? type : RowType::kFloat32, values, column, width, out);
 }
 
-// Sum of squares of the finished gradient, the same for all lanes. kept: the summed gradient, good
+// Sum of squares of the finished gradient, the same for all lanes. kept: the summed gradient, valid
 // if the row is no wider than the tile.
 template <bool kHalf>
 __device__ float measure(const UpdateTable& t, const Tile& tile, const DeviceGradients& g,
@@ -98,7 +98,8 @@ __device__ float measure(const UpdateTable& t, const Tile& tile, const DeviceGra
 template <OptimizerKind kKind, bool kHalf>
 __device__ void update_row(const UpdateTable& t, const Tile& tile, const DeviceGradients& g,
                            const Terms& terms, uint32_t lookups, std::byte* line) {
-  // Headers are read as words: lines may lie at multiples of 4. One lane touches what is the row's.
+  // Headers are read as words: lines may lie at multiples of 4. One lane writes the row's own
+  // fields.
   auto* const words = reinterpret_cast<uint32_t*>(line);
   std::byte* const weights = line + sizeof(RowHeader);
   auto* const scalar_at = reinterpret_cast<float*>(weights + t.scalars_offset);
@@ -151,7 +152,7 @@ __device__ void update_row(const UpdateTable& t, const Tile& tile, const DeviceG
   for (uint32_t start = 0; start < t.width; start += 4 * tile.lanes) {
     const uint32_t column = start + 4 * tile.lane;
     float w[4] = {}, a[4] = {}, b[4] = {}, sum[4];
-    // Asked for before the gradients, so that all of it is in flight together.
+    // Loads issued before the gradients, so that all of them are in flight together.
     if (column < t.width) {
       load_four<kHalf>(t.weights, weights, column, t.width, w);
       if constexpr (kVectors > 0) load_four<kHalf>(t.state, first_state, column, t.width, a);
@@ -180,7 +181,7 @@ __device__ void update_row(const UpdateTable& t, const Tile& tile, const DeviceG
   }
 }
 
-// A warp takes 32 rows at a time, as many at once as fit beside each other.
+// A warp takes 32 rows at a time, and works on as many at once as its lanes allow.
 template <OptimizerKind kKind, bool kHalf>
 __global__ void __launch_bounds__(kUpdateThreads, 4)
     update_rows(const UpdateTable* all, uint32_t tables, const uint32_t* table_first,
@@ -192,7 +193,7 @@ __global__ void __launch_bounds__(kUpdateThreads, 4)
   for (size_t first = thread_index() - lane; first < distinct; first += stride) {
     const uint32_t from = static_cast<uint32_t>(first);
     const uint32_t last = least(first + kWarp, distinct);
-    // Each lane asks for what one row needs.
+    // Each lane loads what one row needs.
     std::byte* line = nullptr;
     uint32_t begin = 0, end = 0, lookups = 0;
     if (from + lane < last) {

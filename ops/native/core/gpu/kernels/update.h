@@ -27,11 +27,11 @@ struct DeviceStep {
   UpdateStep step;
   // Sums of device_sum, (U of the table, D), instead of the gradients; or null.
   const float* sums = nullptr;
-  // One value that the device knows, instead of step.scale; or null.
+  // One value on the device, instead of step.scale; or null.
   const float* scale = nullptr;
 };
 
-// Where sums of a table go: (U of the table, D).
+// The output of a table's sums: (U of the table, D).
 struct DeviceSums {
   size_t width = 0;
   float* sums = nullptr;

@@ -1,4 +1,5 @@
-// What a core that was built without CUDA says in place of gpu/step/layer.cu and gpu/step/tier.cu.
+// Replaces gpu/step/layer.cu and gpu/step/tier.cu in a core that was built without CUDA: all calls
+// fail.
 #include "core/gpu/step/layer.h"
 #include "core/table/device_tier.h"
 #include "core/table/table.h"

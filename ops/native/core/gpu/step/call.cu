@@ -9,7 +9,7 @@
 
 namespace hotrow {
 
-// What the host reads back of a lookup.
+// What the host reads back from a lookup.
 struct DeviceCall::Answer {
   Answer(DeviceArena& arena, size_t tables, size_t missing) {
     wrong = arena.take<WrongKeys>(1);
@@ -25,7 +25,7 @@ struct DeviceCall::Answer {
   uint32_t* counts;
 };
 
-// And of an insertion.
+// What the host reads back from an insertion.
 struct DeviceCall::InsertAnswer {
   InsertAnswer(DeviceArena& arena, size_t tables, size_t missing) {
     victim_first = arena.take<uint32_t>(tables + 1);
@@ -159,10 +159,10 @@ void DeviceCall::find_in_host(const Answer& answer, Find how, uint32_t* places,
     const size_t missing = answer.missing_first[t + 1] - first;
     (*lines)[t].assign(missing, nullptr);
     if (missing == 0) continue;
-    // What is on its way from the device is newer than the host tier's.
+    // Rows on their way from the device are newer than the host tier's.
     tiers_[t]->finish(executor_);
     const uint32_t clock = table.step_in_lock() + 1;
-    // A task has partitions to itself, and finds their keys in the order of the batch.
+    // Each task has its own partitions, and finds their keys in the order of the batch.
     const size_t tasks = missing < 2048 ? 1 : std::min<size_t>(executor_.threads(), 32);
     executor_.run(tasks, [&](size_t task) {
       for (size_t m = first; m < first + missing; ++m) {
@@ -208,7 +208,7 @@ size_t DeviceCall::bring_in(const Answer& answer, Find how, DeviceBatch* batch) 
     });
     std::vector<std::vector<const std::byte*>> lines(tables);
     find_in_host(answer, how, sent, &lines);
-    // All memory before the first slot changes.
+    // Allocates all memory before the first slot changes.
     size_t stride = 0;
     for (size_t t = 0; t < tables; ++t) {
       stride = std::max(stride, tiers_[t]->stride());
@@ -358,7 +358,7 @@ void DeviceCall::end_update(const DeviceBatch& batch, const DeviceDue& due) {
     Table& table = *tables_[t];
     const uint32_t first = batch.bypass_first[t], last = batch.bypass_first[t + 1];
     if (last > first) {
-      // Other passes that have these rows beside the slots must look again.
+      // Other passes that hold these rows outside the slots must search again.
       table.void_found();
       tiers_[t]->send_back(
           {nullptr, batch.bypass.lines + first * batch.bypass.stride, batch.bypass.stride},

@@ -1,6 +1,6 @@
-// What a call on tables on a GPU does, for the features of a layer (gpu/step/layer.cu) and for a
-// commit (gpu/step/commit.cu) alike: finds the rows of keys, those that have no slot in the host
-// tier, and applies gradients to them. T tables, N keys, U distinct ones, M of them missing.
+// The steps of a call on tables on a GPU, shared by the features of a layer (gpu/step/layer.cu) and
+// a commit (gpu/step/commit.cu): it finds the rows of keys, in the host tier if they have no slot,
+// and applies gradients to them. T tables, N keys, U distinct ones, M of them missing.
 #pragma once
 
 #include <functional>
@@ -27,14 +27,14 @@ struct DeviceDue {
   float global_clip_norm = 0.0f;              // 0: none
 };
 
-// The tiers of tables. Fails unless all tables have theirs on one GPU.
+// The tiers of tables. Fails unless all tables have their tiers on one GPU.
 std::vector<GpuTier*> tiers_on_one_gpu(const std::vector<Table*>& tables);
 
 class DeviceCall {
  public:
   // Takes the tables' locks. Fails as tiers_on_one_gpu.
   DeviceCall(const std::vector<Table*>& tables, const Executor& executor, DeviceStream stream);
-  // Whatever became of the call, later ones come after what it put on the stream.
+  // Even if the call failed, later calls wait for the work that it put on the stream.
   ~DeviceCall();
   DeviceCall(const DeviceCall&) = delete;
 
@@ -43,16 +43,17 @@ class DeviceCall {
   const std::vector<Table*>& tables() const { return tables_; }
   const GpuTier& tier(size_t table) const { return *tiers_[table]; }
 
-  // Writes batch->unique. keys.tables may be T + 1: the keys of the last are nobody's.
+  // Writes batch->unique. keys.tables may be T + 1: the keys of the last belong to no table.
   void distinct(const DeviceKeys& keys, DeviceBatch* batch);
   // Finds the rows of batch->unique, whose lookups are batch->counts(). batch->lookups: (T) lookups
-  // of all keys, unless they are `counted`; afterwards of those that have a row. Returns how many
-  // distinct keys have none. wrong (may be null): refuse must throw if it says so.
+  // of all keys, unless they are `counted`; afterwards, of the keys that have a row. Returns how
+  // many distinct keys have no row. wrong (may be null): if it reports an error, `refuse` must
+  // throw.
   size_t find(Find how, const WrongKeys* wrong, const std::function<void(const WrongKeys&)>& refuse,
               DeviceBatch* batch);
   // Applies the optimizers.
   void apply(const DeviceBatch& batch, const DeviceDue& due);
-  // Sends rows of the bypass back, and lets rows expire.
+  // Sends rows of the bypass back to the host tier, and removes expired rows.
   void end_update(const DeviceBatch& batch, const DeviceDue& due);
 
   // Scratch memory for one kernel.

@@ -26,7 +26,7 @@ KeyPlaces KeyPlaces::of(const LayerCall& call) {
   size_t count = 0;
   each_feature(call, [&](size_t t, size_t f) {
     const Segments& segments = call.features[f].segments;
-    // With row_splits, the device looks.
+    // With row_splits, the device checks.
     if (segments.row_splits == nullptr) check_segments(segments, call.features[f].name);
     places.first_key[f] = count;
     count += segments.keys;

@@ -1,5 +1,5 @@
-// The keys of all features of a layer's call in one row on the device, those of a table together.
-// F features, T tables, N keys.
+// The keys of all features of a layer's call in one row on the device, grouped by table. F
+// features, T tables, N keys.
 #pragma once
 
 #include <vector>
@@ -15,8 +15,8 @@ struct KeyPlaces {
   std::vector<size_t> first_key;  // (F) of each feature's first key
   std::vector<uint32_t> begins;   // (T + 1) of each table's first key; the last is N
 
-  // Fails with InvalidArgument for features that are no features, as far as the host sees it, and
-  // for more than 2^31 - 2 keys.
+  // Fails with InvalidArgument for invalid features, as far as the host can check them, and for
+  // more than 2^31 - 2 keys.
   static KeyPlaces of(const LayerCall& call);
   size_t count() const { return begins.back(); }
   size_t count_of(size_t table) const { return begins[table + 1] - begins[table]; }
@@ -33,12 +33,12 @@ struct CallKeys {
   DeviceKeyPieces pieces = {};       // where they come from
   bool counted = false;              // whether some stand for several lookups
 
-  // In `memory`, which loses what it held.
+  // Collects into `memory`, which loses its contents.
   static CallKeys collect(const LayerCall& call, const KeyPlaces& places, DeviceBlock* memory,
                           DeviceStream stream);
 };
 
-// Throws what is wrong: row_splits of a feature, or a key out of its vocabulary. key: the value at
+// Throws the error: row_splits of a feature, or a key out of its vocabulary. key: the value at
 // wrong.key.
 [[noreturn]] void refuse_splits(const LayerCall& call, const WrongKeys& wrong);
 [[noreturn]] void refuse_key(const LayerCall& call, const KeyPlaces& places, const WrongKeys& wrong,

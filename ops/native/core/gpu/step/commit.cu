@@ -9,7 +9,7 @@
 namespace hotrow {
 namespace {
 
-// What a commit has on the device beside a batch.
+// A commit's memory on the device besides a batch.
 struct Merged {
   Merged(DeviceArena& arena, size_t entries, size_t tables)
       : entries(DeviceEntries::take(arena, entries, tables)),
@@ -49,7 +49,7 @@ void CommitOnDevice::apply(const std::vector<const GradientPasses::Taken*>& take
   due.global_clip_norm = options.global_clip_norm;
   size_t count = 0;
   for (size_t t = 0; t < tables().size(); ++t) {
-    // As on the CPU: the factor of one pass scales its sums, those of several their addends.
+    // As on the CPU: with one pass the factor scales the sums, with several it scales the addends.
     const bool one = taken[t]->size() == 1;
     if (!taken[t]->empty()) due.factors[t] = one ? taken[t]->front().second : 1.0f;
     for (const auto& [sums, factor] : *taken[t]) {

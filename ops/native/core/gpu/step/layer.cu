@@ -13,7 +13,7 @@
 namespace hotrow {
 namespace {
 
-// The backend of table/step.h for rows on a GPU, but for commits (gpu/step/commit.cu).
+// The backend of table/step.h for rows on a GPU, except for commits (gpu/step/commit.cu).
 class LayerOnDevice {
  public:
   LayerOnDevice(const LayerCall& call, DeviceStream stream)
@@ -32,7 +32,7 @@ class LayerOnDevice {
               const BackwardOptions& options);
 
  private:
-  // wrong: by value, since the key is read to where it may lie.
+  // wrong: by value, since reading the key may overwrite its memory.
   [[noreturn]] void refuse(const KeyPlaces& places, const CallKeys& keys, WrongKeys wrong);
   void count_lookups(const CallKeys& keys, DeviceBatch* batch);
   DeviceBatch* find_batch(int64_t ticket);
@@ -117,7 +117,7 @@ DeviceBatch& LayerOnDevice::batch_of(int64_t ticket) {
   return *batch;
 }
 
-// The batch of a forward pass, if its keys have the rows that they had, wherever those are now.
+// The batch of a forward pass, if its keys still have the same rows, in whatever tier.
 DeviceBatch* LayerOnDevice::find_batch(int64_t ticket) {
   if (ticket == 0) return nullptr;
   const KeyPlaces wanted = KeyPlaces::of(call_);

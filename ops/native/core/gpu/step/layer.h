@@ -3,10 +3,10 @@
 // counts, bit for bit.
 //
 // In a LayerCall here, keys, row_splits and weights of features are on the device, as outputs and
-// gradients are. Calls return when their work is on the stream; a forward pass waits in between, by
-// an event, until the keys that have no slot are known. Those are found or made in the host tier in
-// their order, as without a device tier. F features, T tables, N keys, U distinct ones, M of them
-// missing.
+// gradients are. Calls return when their work is on the stream. A forward pass waits in between, by
+// an event, until the keys without a slot are known. It finds or creates their rows in the host
+// tier in the order of the keys, as without a device tier. F features, T tables, N keys, U distinct
+// ones, M of them missing.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,12 @@
 
 namespace hotrow {
 
-// As forward, on a stream. All tables on one GPU, which is the stream's.
+// As forward, on a stream. All tables are on the stream's GPU.
 int64_t device_forward(const LayerCall& call, bool insert, const std::vector<float*>& pooled,
                        size_t* missing, DeviceStream stream);
 
-// Of tables that are split over ranks: all ranks call, as forward and backward
-// (gpu/step/rank_step.h). The same in this rank's part of them, without the other ranks.
+// With tables that are split over ranks, all ranks call it (gpu/step/rank_step.h). The _local
+// variants run in this rank's part of them, without the other ranks.
 int64_t device_forward_local(const LayerCall& call, bool insert, const std::vector<float*>& pooled,
                              size_t* missing, DeviceStream stream);
 void device_backward_local(const LayerCall& call, const std::vector<const float*>& gradients,

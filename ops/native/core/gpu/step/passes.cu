@@ -18,7 +18,7 @@ __global__ void note_keys(const DeviceSummed* to, uint32_t tables, DeviceUnique 
   }
 }
 
-// A share as kernels see it.
+// A share for kernels.
 struct Share {
   const int64_t* keys;
   const uint32_t* counts;
@@ -47,7 +47,7 @@ __global__ void write_entries(const Share* all, const uint32_t* begins, uint32_t
                               DeviceEntries out) {
   const uint32_t count = begins[shares], kept = ranks[count];
   for (size_t e = thread_index(); e < count; e += thread_stride()) {
-    // What is left is one key of nobody's; its gradients are never read.
+    // The remaining entries are one key of no table; its gradients are never read.
     if (e >= kept) out.keys[e] = 0, out.counts[e] = 0;
     const uint32_t to = ranks[e];
     if (ranks[e + 1] == to) continue;

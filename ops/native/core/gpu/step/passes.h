@@ -1,6 +1,6 @@
-// Gradients of backward passes that wait on a GPU for a commit, and what a commit makes of several:
-// one row of entries, whose distinct keys are then summed as those of a batch are. The sibling of
-// SummedGradients and of merge in table/due_gradients.cc.
+// Gradients of backward passes that wait on a GPU for a commit. A commit of several passes makes
+// one row of entries, and sums it by distinct key as in a batch. The sibling of SummedGradients and
+// of merge in table/due_gradients.cc.
 //
 // T tables, U distinct keys of a table in a pass, D width, E entries: all U together. Pointers: to
 // the device.
@@ -20,7 +20,7 @@ struct DeviceSummed {
   static DeviceSummed take(DeviceArena& arena, size_t distinct, size_t width);
 };
 
-// What a table on a GPU has in a slot of its GradientPasses.
+// The contents of a GradientPasses slot for a table on a GPU.
 struct DevicePass {
   DeviceSummed summed;
   size_t distinct = 0;   // U
@@ -49,14 +49,14 @@ struct DeviceEntries {
   uint32_t* counts = nullptr;        // (E) lookups
   const float** rows = nullptr;      // (E) pointers to (D)
   float* factors = nullptr;          // (E)
-  uint32_t* table_begins = nullptr;  // (T + 2): what is left of E is a table of nobody's
+  uint32_t* table_begins = nullptr;  // (T + 2): the rest of E belongs to no table
 
   static DeviceEntries take(DeviceArena& arena, size_t entries, size_t tables);
 };
 
 size_t device_list_entries_scratch(size_t shares, size_t tables, size_t entries);
-// shares: on the host, those of a table together. share_first: (T + 1) of table t; the last is
-// their number. entries: E.
+// shares: on the host, grouped by table. share_first: (T + 1) of table t; the last is their number.
+// entries: E.
 void device_list_entries(const DeviceShare* shares, const uint32_t* share_first, size_t tables,
                          size_t entries, const DeviceEntries& out, void* scratch, size_t bytes,
                          DeviceStream stream);

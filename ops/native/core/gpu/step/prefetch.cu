@@ -10,12 +10,13 @@
 namespace hotrow {
 namespace {
 
-// Distinct keys looked up in one hold of the table's lock: about a millisecond when all come in.
+// Distinct keys looked up while the table's lock is held once: about a millisecond when all rows
+// come in.
 constexpr size_t kPieceKeys = 4096;
-// How often the planner steps aside for a step that came while it waited for the one before.
+// How often the planner yields to a step that came while it waited for the previous one.
 constexpr int kMostWaits = 4;
 
-// What is put on the stream comes after all that used the slots before; later users come after it.
+// Work on the stream waits for earlier users of the slots; later users wait for it.
 class InOrder {
  public:
   InOrder(GpuTier& tier, DeviceStream stream) : tier_(&tier), stream_(stream) {
@@ -55,7 +56,7 @@ struct DevicePrefetch::Piece {
   std::byte* scratch;
 };
 
-// What goes to the device and comes back, in pinned memory.
+// Data to and from the device, in pinned memory.
 struct DevicePrefetch::Answer {
   Answer(DeviceArena& arena, size_t count) {
     keys = arena.take<int64_t>(count);
@@ -106,7 +107,7 @@ void DevicePrefetch::bring_in(const std::vector<int64_t>& keys) {
 }
 
 std::unique_lock<std::shared_mutex> DevicePrefetch::lock_beside_steps() {
-  // What a step put on its stream is waited for without the lock, so that a hold is as long as the
+  // Waits for the work of steps without holding the lock, so that the lock is held only for the
   // piece.
   for (int waits = 0;; ++waits) {
     uint64_t uses;
@@ -133,7 +134,7 @@ void DevicePrefetch::look_up(Window* window, size_t first, size_t last) {
   std::memcpy(answer.keys, unique_.keys() + first, count * sizeof(int64_t));
   std::memcpy(answer.hashes, unique_.hashes() + first, count * sizeof(uint64_t));
   const uint32_t begins[] = {0, static_cast<uint32_t>(count)};
-  // What is found is the window's list of slots.
+  // The found slots are written to the window's list.
   piece.probed.slots = window->slots + first;
   const InOrder in_order(*tier_, stream);
   copy_async(piece.unique.keys, answer.keys, count, stream);
@@ -167,12 +168,12 @@ void DevicePrefetch::bring_in_missing(const Piece& piece, const Answer& answer, 
                 lines[m++] = exists ? partition.at(place) : nullptr;
               });
   if (found == 0) return;
-  // All memory before the first slot changes. It also brings in what is on its way from the device,
-  // which is newer than the host tier's lines.
+  // Allocates all memory before the first slot changes. It also finishes rows on their way from the
+  // device, which are newer than the host tier's lines.
   tier_->reserve(missing);
   tier_->begin_bring_in(std::move(lines), executor);
   copy_async(piece.places, answer.places, missing, stream);
-  // A row whose set is full of pinned ones would go through the bypass; here it stays outside.
+  // A row whose set is full of pinned rows would go through the bypass; here it gets no memory.
   const DeviceBypass outside;
   const DeviceInserted& out = piece.inserted;
   device_cache_insert(&tier_->cache(), 1, piece.unique, piece.probed, missing, piece.places,

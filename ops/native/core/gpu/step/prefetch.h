@@ -1,10 +1,10 @@
 // Prefetching for rows in the memory of a GPU: the sibling of Prefetch.
 //
 // A window's distinct keys are looked up on the device, a piece at a time, in the table's lock.
-// Rows that are there are pinned; others that the host tier has take slots at once: victims go out
-// and lines come in by the tier's ways, on a stream of prefetching's own. Nobody waits for the
-// lines: what a step puts on its stream comes after them (GpuTier::begin). Keys without a row are
-// left to the step, which creates rows in its own order.
+// Rows in slots are pinned; other rows of the host tier get slots at once. The tier copies victims
+// out and lines in, on a stream only for prefetching. No thread waits for the lines: a step's work
+// on its stream comes after them (GpuTier::begin). Keys without a row are left to the step, which
+// creates rows in its own order.
 #pragma once
 
 #include <cstdint>
@@ -24,29 +24,29 @@ class Table;
 
 class DevicePrefetch {
  public:
-  // To be made while the tier's GPU is the thread's.
+  // Construct it while the tier's GPU is current in the thread.
   DevicePrefetch(Table& table, GpuTier& tier);
   ~DevicePrefetch();
 
-  // As those of Prefetch.
+  // As in Prefetch.
   void add(const int64_t* keys, size_t count) { queue_.add(keys, count); }
   void wait() { queue_.wait(); }
 
   // --- in the table's lock, alone ---------------------------------------------------------------
-  // Gives the pins of all windows back.
+  // Releases the pins of all windows.
   void let_go_of_all();
-  // When slots were freed, on that stream: they are no window's any more.
+  // Call it after slots were freed on that stream: removes them from the windows.
   void leave_out_free(DeviceStream stream);
-  // When all slots are freed: what was pinned or looked up is void.
+  // Call it when all slots are freed: all pins and lookups become void.
   void forget();
-  // Of the device's memory.
+  // Bytes of the device's memory.
   size_t bytes() const;
 
  private:
   // Distinct keys [0, looked_up) of a window were looked up, and pin their slots.
   struct Window {
     DeviceBlock memory;
-    uint32_t* slots = nullptr;  // (looked_up) on the device; kNoSlot: of no row that is there
+    uint32_t* slots = nullptr;  // (looked_up) on the device; kNoSlot: the row has no slot
     size_t looked_up = 0;
   };
   struct Piece;
@@ -72,7 +72,7 @@ class DevicePrefetch {
   DeviceEvent ready_;
   Window windows_[2];  // the last two
   size_t next_window_ = 0;
-  uint64_t voided_ = 0;  // how often a window was given up before its time
+  uint64_t voided_ = 0;  // how often windows were dropped early
   DeviceBlock piece_, released_;
   PinnedBlock answer_;
 

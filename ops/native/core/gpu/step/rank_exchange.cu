@@ -10,7 +10,7 @@
 namespace hotrow {
 namespace {
 
-// What the host reads of a batch's keys.
+// What the host reads back of a batch's keys.
 struct Answer {
   Answer(DeviceArena& arena, size_t groups)
       : wrong(arena.take<WrongKeys>(1)),
@@ -211,7 +211,7 @@ void DeviceRankExchange::sum_gradients(const std::vector<const float*>& gradient
     terms = DeviceTerms::take(arena, count, !plain);
     positions = DevicePositions::take(arena, count);
   });
-  // Each group is summed as if it were a table, into the message to its owner.
+  // Sums each group as if it were a table, into the message to its owner.
   std::vector<DeviceSums> sums;
   size_t most_width = 0;
   for (size_t t = 0; t < call_.tables.size(); ++t) {
@@ -255,7 +255,7 @@ void DeviceRankExchange::exchange(const char* leg, const DeviceMessages& sent,
     on_gpu_.all_to_all(first(sent), sent.bytes.data(), first(received), received.bytes.data(),
                        stream_);
   });
-  // Nobody waits for the arrival; but the queue does, and learns there of ranks that fail
+  // No caller waits for the arrival. The queue waits for it, and so detects ranks that fail
   // meanwhile.
   ranks_.when_done(
       ranks_.submit("the arrival of " + what, [gpu = &on_gpu_](Communicator&) { gpu->finish(); }),

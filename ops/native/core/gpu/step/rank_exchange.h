@@ -1,6 +1,6 @@
 // One call of tables on several ranks whose rows are on GPUs, exchange by exchange: the sibling of
 // RankExchange (ranks/exchange.h) for schemes row and table. Keys, rows and gradients travel from
-// GPU to GPU; how many they are, by the host's collectives. R ranks, T tables, F features.
+// GPU to GPU; their numbers go through the host's collectives. R ranks, T tables, F features.
 #pragma once
 
 #include <vector>
@@ -11,19 +11,20 @@
 
 namespace hotrow {
 
-// The calls of a step come in the order of this class, the same on all ranks. What one rank finds
-// wrong in `collect` all throw in `send_keys`, as AgreedError; then nothing has changed.
+// A step calls the functions in the order of this class, the same on all ranks. When `collect`
+// fails on one rank, all ranks throw its failure in `send_keys` as AgreedError; then nothing has
+// changed.
 class DeviceRankExchange {
  public:
-  // All must outlive this. The tables' GPU is the calling thread's.
+  // All arguments must outlive this. The tables' GPU is current in the calling thread.
   DeviceRankExchange(const LayerCall& call, DeviceCommunicator& on_gpu, DeviceRankWork* work,
                      DeviceRankPass* pass, DeviceStream stream);
 
-  // Makes this rank's keys distinct and groups them by table and owner; waits for how many.
+  // Makes this rank's keys distinct and groups them by table and owner; waits for their numbers.
   void collect();
-  // Keys go to their owners.
+  // Sends keys to their owners.
   void send_keys(bool insert);
-  // Owners look them up, and rows come home.
+  // Owners look the keys up, and send rows home.
   void look_up(bool insert, size_t* missing);
   void pool(const std::vector<float*>& pooled);
   // The same way back for gradients.

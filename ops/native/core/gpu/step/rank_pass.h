@@ -1,6 +1,5 @@
-// What a forward pass dispatched of tables on ranks whose rows are on GPUs, so that its backward
-// pass goes the same way. The sibling of ranks/rank_pass.h. R ranks, T tables, N keys at home, U
-// distinct ones.
+// What a forward pass of tables on ranks, with rows on GPUs, dispatched; its backward pass reuses
+// it. The sibling of ranks/rank_pass.h. R ranks, T tables, N keys at home, U distinct ones.
 #pragma once
 
 #include <atomic>
@@ -15,7 +14,7 @@
 
 namespace hotrow {
 
-// For MessagesIn; what it held before is gone.
+// Memory for MessagesIn; growing loses its contents.
 class DeviceMessageBytes {
  public:
   std::byte* room(size_t bytes) {
@@ -32,7 +31,7 @@ class DeviceMessageBytes {
 using DeviceMessages = MessagesIn<DeviceMessageBytes, 16>;
 
 struct DeviceRankPass {
-  int64_t ticket = 0;  // of the forward pass; 0: nobody waits for it
+  int64_t ticket = 0;  // of the forward pass; 0: no backward pass waits for it
   std::vector<Table*> tables;
   RankFailure failure;  // of this rank, in `collect`
   KeyPlaces keys;
@@ -45,8 +44,8 @@ struct DeviceRankPass {
   DevicePlaced placed;
   DeviceKeyGroup* groups = nullptr;  // (T, R)
   DeviceBlock described, memory;
-  // Keys: [n x int64 | lookups: n x uint32]. Rows, of those that went: in forward what came back,
-  // in backward their gradients; at the owner the opposite.
+  // Keys: [n x int64 | lookups: n x uint32]. home_rows: in forward the rows of the sent keys, in
+  // backward their gradients. owner_rows: the same at the owner.
   DeviceMessages keys_sent, keys_received, home_rows, owner_rows;
 
   OwnerCall owner;
@@ -61,7 +60,7 @@ struct DeviceRankPass {
   }
 };
 
-// Of the layer whose first table it belongs to. A call has it alone.
+// The work memory of the layer with this first table. One call uses it at a time.
 struct DeviceRankWork {
   std::mutex mutex;
   std::vector<std::unique_ptr<DeviceRankPass>> waiting;

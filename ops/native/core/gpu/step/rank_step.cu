@@ -10,8 +10,8 @@
 namespace hotrow {
 namespace {
 
-// The Step of ranks/step_on_ranks.h for rows on GPUs. It has the memory of its layer alone, and
-// later calls come after what it put on its stream.
+// The Step of ranks/step_on_ranks.h for rows on GPUs. It uses its layer's memory exclusively, and
+// later calls wait for its work on the stream.
 class StepOnDevice {
  public:
   StepOnDevice(const LayerCall& call, PrefetchedBatch* prefetched, DeviceStream stream)
@@ -57,8 +57,8 @@ class StepOnDevice {
     work().used.hold(stream);
   }
 
-  // The call, once owners have received what was prefetched of it: their rows arrive. The step
-  // dispatches its keys anew.
+  // Returns the call, once the owners have received its prefetched keys and bring the rows in. The
+  // step dispatches its keys anew.
   static const LayerCall& after(PrefetchedBatch* prefetched, const LayerCall& call) {
     if (prefetched != nullptr) prefetched->wait();
     return call;
@@ -66,7 +66,7 @@ class StepOnDevice {
   DeviceRankWork& work() const { return *tier_.rank_work; }
   void use(DeviceRankPass* pass) {
     pass_ = pass;
-    pass_->ticket = 0;  // nobody's, if this fails
+    pass_->ticket = 0;  // no pass's, if this fails
     exchange_.emplace(call_, on_gpu_, &work(), pass_, stream_);
   }
   // The pass of a forward pass with these keys, or null.
@@ -79,7 +79,7 @@ class StepOnDevice {
     }
     return nullptr;
   }
-  // One that nobody waits for, else the oldest.
+  // A pass that no backward pass waits for, else the oldest.
   DeviceRankPass& free_pass() const {
     auto& waiting = work().waiting;
     const auto oldest =

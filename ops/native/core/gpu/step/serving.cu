@@ -6,11 +6,11 @@
 namespace hotrow {
 namespace {
 
-// Lookups of a row whose set changes meanwhile.
+// How often a lookup tries when the row's set changes meanwhile.
 constexpr int kTries = 8;
 
-// The way of a key, or 32. All lanes of the warp come here together. Only what the version then
-// confirms is true.
+// The way of a key, or 32. All lanes of the warp call it together. The result is valid only if the
+// version then confirms it.
 __device__ uint32_t find_way(const DeviceSet& set, const std::byte* lines, uint32_t stride,
                              uint32_t tag, int64_t key, uint32_t lane) {
   unsigned fits = __ballot_sync(kAllLanes, load_relaxed(&set.tags[lane]) == tag);
@@ -36,7 +36,8 @@ __global__ void __launch_bounds__(kBlockThreads, 4)
     auto* const out = reinterpret_cast<uint4*>(rows + i * row_stride);
     Served result = Served::kBusy;
     for (int tries = 0; tries < kTries && result == Served::kBusy; ++tries) {
-      // Each lane asks for itself: only what it read between its two looks is confirmed.
+      // Each lane reads the version itself: the version confirms only what the lane read between
+      // its two reads.
       const uint32_t before = load_acquire(&set.version);
       const uint32_t way = find_way(set, lines, cache.stride, tag_of(hash), key, lane);
       if (way < kDeviceWays) {
@@ -50,7 +51,7 @@ __global__ void __launch_bounds__(kBlockThreads, 4)
       const uint32_t first = __shfl_sync(kAllLanes, before, 0);
       if (!__all_sync(kAllLanes, before == first && after == first && first % 2 == 0)) continue;
       result = way < kDeviceWays ? Served::kFound : Served::kMissing;
-      // Of a row that has left meanwhile, it does no harm.
+      // This does no harm if the row has left meanwhile.
       if (way < kDeviceWays && lane == 0) store_relaxed(&set.used_at[way], now);
     }
     if (lane == 0) served[i] = result;
@@ -65,7 +66,7 @@ __global__ void number_keys(DeviceCache cache, const int64_t* keys, uint32_t cou
   }
 }
 
-// A free way, else that which was not used for longest.
+// A free way, else the least recently used one.
 __device__ uint32_t way_for_new(const DeviceSet& set, uint8_t now, uint32_t lane) {
   const unsigned open = __ballot_sync(kAllLanes, set.tags[lane] == 0);
   if (open != 0) return static_cast<uint32_t>(__ffs(static_cast<int>(open))) - 1;
@@ -73,7 +74,8 @@ __device__ uint32_t way_for_new(const DeviceSet& set, uint8_t now, uint32_t lane
   return __reduce_min_sync(kAllLanes, (255 - idle) << 8 | lane) & 0xffu;
 }
 
-// A warp works on all keys of a set (sorted by set), as in choose_slots: so no two write one set.
+// A warp works on all keys of a set (sorted by set), as in choose_slots: so no two warps write one
+// set.
 __global__ void __launch_bounds__(kBlockThreads, 4)
     change(DeviceCache cache, ServingUpdate what, const int64_t* keys, uint32_t count, uint8_t now,
            const std::byte* rows, uint64_t row_stride, const uint32_t* sets,
@@ -104,7 +106,7 @@ __global__ void __launch_bounds__(kBlockThreads, 4)
       __syncwarp();
       if (lane == 0) store_relaxed(&set.version, version + 1);
       __syncwarp();
-      // All lanes: what they write now is seen by nobody who does not see the odd version.
+      // In all lanes: a reader that sees their later writes also sees the odd version.
       __threadfence();
       if (what == ServingUpdate::kRemove) {
         if (lane == 0) store_relaxed(&set.tags[way], uint8_t{0});

@@ -12,11 +12,11 @@
 namespace hotrow {
 namespace {
 
-// Rows that a thread of the host copies together.
+// Rows that one host thread copies together.
 constexpr size_t kBlockRows = 512;
-// Slots that are looked through together.
+// Slots that are scanned together.
 constexpr size_t kPieceSlots = size_t{1} << 16;
-// Keys that are expected together.
+// Keys passed to device_cache_expect together.
 constexpr size_t kPieceKeys = size_t{1} << 16;
 
 // The GPU of the table's options.
@@ -112,7 +112,7 @@ GpuTier::GpuTier(Table& table)
 }
 
 GpuTier::~GpuTier() {
-  // Memory goes when nothing uses it any more.
+  // Memory is freed when no work uses it any more.
   ahead_.reset();
   try {
     const OnDevice here(device_);
@@ -229,7 +229,7 @@ void GpuTier::finish(Chunk& chunk, const Executor& executor) {
   chunk.filled.wait();
   std::atomic<size_t> behind{0};
   const size_t tasks = chunk.rows < kBlockRows ? 1 : std::min<size_t>(executor.threads(), 32);
-  // A task has partitions to itself.
+  // Each task has its own partitions.
   executor.run(tasks, [&](size_t task) {
     size_t own = 0;
     for (size_t i = 0; i < chunk.rows; ++i) {
@@ -320,11 +320,10 @@ void GpuTier::drop(const int64_t* keys, size_t count) {
   used_.wait();
 }
 
-// --- prefetching
-// ----------------------------------------------------------------------------------
+// --- prefetching ---------------------------------------------------------------------------------
 
 void GpuTier::prefetch(const int64_t* keys, size_t count) {
-  // On ranks it is there: a thread that others wait for must not wait for the lock.
+  // On ranks it exists already: a thread that others wait for must not wait for the lock.
   if (table_->sharding().ranks == nullptr) {
     std::unique_lock lock(table_->mutex());
     const OnDevice here(device_);

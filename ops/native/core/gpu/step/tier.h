@@ -1,8 +1,8 @@
-// A table's slots on a GPU, and the ways of its rows between them and the host tier.
+// A table's slots on a GPU, and the transfer of its rows between them and the host tier.
 //
-// Rows travel through pinned memory, in chunks of at most staging_bytes, two each way: copies run
-// on streams of the tier's own beside the caller's. Rows on their way out reach the host tier when
-// somebody looks at it (finish), or when their chunk is wanted again.
+// Rows travel through pinned memory, in chunks of at most staging_bytes, two each way. Copies run
+// on the tier's own streams, beside the caller's. Rows on their way out reach the host tier when a
+// caller needs it up to date (finish), or when their chunk is reused.
 #pragma once
 
 #include <memory>
@@ -23,7 +23,7 @@ struct DeviceRankWork;
 
 class GpuTier final : public DeviceTier {
  public:
-  // With the GPU of its options current.
+  // Construct it with the GPU of its options current.
   explicit GpuTier(Table& table);
   ~GpuTier() override;
 
@@ -39,14 +39,14 @@ class GpuTier final : public DeviceTier {
   void let_go_of_windows() override;
   void expect(const int64_t* keys, const uint32_t* uses, size_t count) override;
 
-  // --- for the calls of layers (gpu/step/layer.h) and prefetching, in the table's lock, alone
-  // -------
+  // --- for the calls of layers (gpu/step/layer.h) and prefetching, in the table's lock, alone ----
   int device() const { return device_; }
   const DeviceCache& cache() const { return cache_; }
   const std::byte* default_line() const { return default_line_; }  // on the device
   const float* corrections() const { return corrections_; }        // on the device
   size_t stride() const { return cache_.stride; }
-  // The stream's later work comes after all that used the slots before; end: the opposite.
+  // begin: the stream's later work waits for all earlier users of the slots. end: later users wait
+  // for the stream.
   void begin(DeviceStream stream) { used_.hold(stream); }
   void end(DeviceStream stream) {
     ++uses_;
@@ -54,36 +54,36 @@ class GpuTier final : public DeviceTier {
   }
   // How often the slots were used.
   uint64_t uses() const { return uses_; }
-  // Rows that go together, either way.
+  // Rows that are copied together, either way.
   size_t chunk_rows() const;
-  // Takes the memory that `rows` rows want on their ways; what is on its way out is finished.
+  // Allocates the staging memory for `rows` rows; finishes the rows on their way out.
   void reserve(size_t rows);
 
-  // Rows come in. First their lines in the host tier, (count), null: none, which must not change
-  // until end_bring_in; some of them are copied at once.
+  // Rows come in, first step: takes their lines in the host tier, (count), null: none. The lines
+  // must not change until end_bring_in; some of them are copied at once.
   void begin_bring_in(std::vector<const std::byte*> lines, const Executor& executor);
-  // Then where they go, (count) on the device: scattered on the stream.
+  // Second step: scatters them on the stream to `targets`, (count) on the device.
   void end_bring_in(std::byte* const* targets, const Executor& executor, DeviceStream stream);
 
-  // Rows go out: read on the stream, which may go on to overwrite them. places: (count).
+  // Rows go out: they are read on the stream, whose later work may overwrite them. places: (count).
   void send_back(const DeviceLines& rows, const uint32_t* places, size_t count,
                  const Executor& executor, DeviceStream stream);
   void finish(const Executor& executor);
-  // Rows that were brought up to date in the host tier, since this was last asked.
+  // Rows that were brought up to date in the host tier since the last call.
   size_t take_written_back() { return std::exchange(written_back_, 0); }
 
   // Memory and passes of the layer whose first table this is.
   std::unique_ptr<DeviceWorkspace> workspace;
-  // The same of what is dispatched to other ranks; null without ranks.
+  // The same for what is dispatched to other ranks; null without ranks.
   std::unique_ptr<DeviceRankWork> rank_work;
 
  private:
-  // A piece of a way: rows at a time.
+  // A staging buffer for rows in one direction.
   struct Chunk {
     PinnedBlock pinned;
     DeviceBlock device;
-    DeviceEvent filled;  // inwards: scattered, all is free again; outwards: in pinned memory
-    DeviceEvent moved;   // from the other side
+    DeviceEvent filled;  // inwards: scattered, the chunk is free; outwards: in pinned memory
+    DeviceEvent moved;   // copied from the other side
     size_t rows = 0;
     std::vector<uint32_t> places;  // outwards
 
@@ -120,7 +120,7 @@ class GpuTier final : public DeviceTier {
   std::unique_ptr<DevicePrefetch> ahead_;  // the last: its thread uses all above
 };
 
-// The tier of a table; null when its rows have none on a GPU.
+// The GPU tier of a table; null when it has none.
 GpuTier* gpu_tier_of(const Table& table);
 
 }  // namespace hotrow

@@ -1,5 +1,5 @@
 // Memory of a layer's calls on a GPU, and what its last forward passes found. It grows with the
-// largest batch; a step of a batch that is no larger takes none.
+// largest batch; a step of a batch that is no larger allocates none.
 #pragma once
 
 #include <vector>
@@ -12,11 +12,11 @@
 
 namespace hotrow {
 
-// The lookup of a batch. N keys of all features, those of a table together.
+// The lookup of a batch. N keys of all features, grouped by table.
 struct DeviceBatch {
-  int64_t ticket = 0;  // 0: it is no pass's
+  int64_t ticket = 0;  // 0: of no pass
   std::vector<Table*> tables;
-  bool spent = true;                     // its backward pass was there
+  bool spent = true;                     // its backward pass has run
   std::vector<uint64_t> epochs;          // (T)
   std::vector<uint64_t> host_epochs;     // (T)
   KeyPlaces keys;                        // of the keys of all features
@@ -50,7 +50,7 @@ struct DeviceBatch {
     }
     return true;
   }
-  // Whether all that changed is in which tier they are: then keys without a row stay so.
+  // Whether only the tiers of rows changed: then keys without a row still have none.
   bool holds_in_host() const {
     for (size_t t = 0; t < tables.size(); ++t) {
       if (host_epochs[t] != tables[t]->host_epoch()) return false;
@@ -61,7 +61,7 @@ struct DeviceBatch {
 
 class DeviceWorkspace {
  public:
-  // Of passes that wait for their backward pass, and of a call that nothing follows.
+  // Batches of passes that wait for their backward pass, and of a call without one.
   DeviceBatch batches[Table::kFoundBatches], own;
   DeviceBlock scratch;    // of one kernel after the other
   DeviceBlock described;  // small arrays that describe a call
@@ -71,7 +71,7 @@ class DeviceWorkspace {
   DeviceBlock total;      // of their squares, on ranks
   PinnedBlock answer, sent;
   DeviceEvent ready;
-  size_t expected_missing = 4096;  // so many keys are read back with their number
+  size_t expected_missing = 4096;  // this many keys are read back with their number
 
   size_t bytes() const {
     size_t total =
@@ -81,7 +81,7 @@ class DeviceWorkspace {
     }
     return total + own.bytes();
   }
-  // For the next pass: one that nobody waits for, else the oldest.
+  // The batch for the next pass: one that no backward pass waits for, else the oldest.
   DeviceBatch& next_batch() {
     DeviceBatch* next = &batches[0];
     for (DeviceBatch& batch : batches) {

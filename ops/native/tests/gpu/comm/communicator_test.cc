@@ -1,4 +1,4 @@
-// Collectives in memory of the device, of threads with one GPU, against those in host memory.
+// Collectives in device memory, for threads with one GPU, against collectives in host memory.
 #include "core/gpu/comm/communicator.h"
 
 #include <doctest/doctest.h>

@@ -1,4 +1,4 @@
-// NCCL on a real GPU, which the emulator has not.
+// NCCL on a real GPU; the emulator has no NCCL.
 #if !defined(HOTROW_SIMT)
 #include "core/gpu/comm/nccl_communicator.h"
 

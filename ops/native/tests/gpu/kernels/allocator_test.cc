@@ -17,7 +17,7 @@
 namespace hotrow {
 namespace {
 
-// Makes a GPU the calling thread's for as long as it lives.
+// Makes a GPU current in the calling thread during its lifetime.
 class OnGpu {
  public:
   explicit OnGpu(int device) {
@@ -36,8 +36,8 @@ std::unique_ptr<Stream> stream_on(int device) {
   return std::make_unique<Stream>();
 }
 
-// Gives memory out that work on its own stream is still going to write, and goes on writing to
-// what it gets back: both are legal for a framework that uses memory on one stream only.
+// Returns memory that work on its own stream will still write, and keeps writing to freed memory:
+// both are legal for a framework that uses memory on one stream only.
 class Framework {
  public:
   explicit Framework(int device) : device_(device), stream_(stream_on(device)) {
@@ -116,7 +116,7 @@ TableOptions options_of(int gpu) {
   return options;
 }
 
-// What a step of a table on a GPU used, and what it must have given.
+// The inputs of a step of a table on a GPU, and its expected results.
 struct Pending {
   std::unique_ptr<DeviceArray<int64_t>> keys;
   std::unique_ptr<DeviceArray<float>> pooled, gradients;
@@ -124,7 +124,7 @@ struct Pending {
   bool holds() const { return pooled->read() == expected; }
 };
 
-// One step of a table on each side, of the same keys and gradients; nobody waits for it.
+// One step of a table on each side, with the same keys and gradients; no thread waits for it.
 Pending step_both(Table& plain, Table& tiered, size_t keys, uint64_t seed, DeviceStream stream) {
   std::mt19937_64 random(seed);
   std::vector<int64_t> values(keys);
@@ -168,7 +168,7 @@ TEST_CASE("device allocator: memory that is in use when it is given, and after i
     Table tiered("t", options_of(0), 1, false);
     CHECK(framework.taken > 0);
     std::vector<Pending> steps;
-    // Larger and larger: all that grows is given back, while steps before still use it, and taken
+    // Growing batches: all growing memory is freed while earlier steps still use it, and allocated
     // anew.
     for (size_t step = 0; step < 8; ++step) {
       steps.push_back(step_both(plain, tiered, 20 << step, step, stream.get()));

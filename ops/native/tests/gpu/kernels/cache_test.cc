@@ -42,13 +42,13 @@ struct Table {
   };
   std::vector<Row> host;
   std::map<int64_t, uint32_t> places;
-  std::map<int64_t, int> updates;  // what every row should have seen
+  std::map<int64_t, int> updates;  // the expected updates of every row
 };
 
 constexpr size_t kRowBytes = sizeof(RowHeader) + kWidth * sizeof(float);
 constexpr size_t kStagingStride = 48;
 
-// Runs batches of distinct keys through tables' caches as training will.
+// Runs batches of distinct keys through tables' caches as training does.
 class Trainer {
  public:
   Trainer(std::vector<size_t> rows, CachePolicy policy) {
@@ -99,7 +99,7 @@ class Trainer {
     keys += count;
     hits += count - missing;
 
-    // The host tier gives places, and makes rows.
+    // The host tier assigns places, and creates rows.
     std::vector<uint32_t> places(missing);
     std::vector<Table::Row> staged(missing);
     for (size_t m = 0; m < missing; ++m) {
@@ -213,7 +213,7 @@ class Trainer {
     }
   }
 
-  // Every row saw what it should have seen.
+  // Checks that every row has all of its updates.
   void check_rows() const {
     size_t wrong = 0;
     for (const auto& table : tables_) {

@@ -13,7 +13,7 @@
 namespace hotrow {
 namespace {
 
-// A feature of a table of its own, on both sides.
+// A feature with its own table, on both sides.
 struct Case {
   size_t width;
   RowType type;

@@ -194,7 +194,7 @@ class Tables {
   Lines& lines(size_t t) { return *lines_[t]; }
 
  private:
-  // Work on the stream is over before its arrays go.
+  // Work on the stream ends before its arrays are freed.
   template <typename T>
   static void wait(const DeviceArray<T>& array) {
     array.read();

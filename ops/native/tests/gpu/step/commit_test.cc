@@ -1,5 +1,5 @@
-// Gradients that wait on a GPU and are committed, and clipping by the norm of all, give the tables
-// that they give without a device tier, bit for bit.
+// Gradients that wait on a GPU for a commit, and clipping by the norm of all, result in the same
+// tables as without a device tier, bit for bit.
 #include <doctest/doctest.h>
 
 #include <memory>
@@ -29,7 +29,7 @@ struct Trained {
   std::vector<std::unique_ptr<Side>> passes = {};
   const Stream* stream = nullptr;  // of commits
 
-  // Leaves the gradients of a pass in a slot.
+  // Keeps the gradients of a pass in a slot.
   size_t wait(size_t pass, int64_t ticket) {
     BackwardOptions options;
     options.ticket = ticket;
@@ -85,14 +85,14 @@ void take_step(int way, Trained<Side>& side, const std::vector<int64_t>& removed
       commit_token[side.wait(0, first)] = 0.3f * kUnit;
       break;
     }
-    case 3: {  // a step that was skipped, and is made up for
+    case 3: {  // a step that was skipped, and is caught up
       const size_t first = side.wait(0);
       side.end(commit_token);
       commit_token[side.wait(1)] = kUnit;
       commit_token[first] = 0.5f * kUnit;
       break;
     }
-    case 4:  // everybody looks, and rows go away, while gradients wait
+    case 4:  // all tables are read, and rows are removed, while gradients wait
       commit_token[side.wait(0, 0)] = kUnit;
       commit_token[side.wait(1)] = kUnit;
       for (Table* table : side.tables.all) {
@@ -110,7 +110,7 @@ void take_step(int way, Trained<Side>& side, const std::vector<int64_t>& removed
       side.wait(0);
       commit_token = commit_token_of(-1.0f);
       break;
-    default:  // at once; the commit checks
+    default:  // applied at once; the commit checks
       commit_token[side.at_once(0, Backward::kCommit).slot] = kUnit;
   }
   side.end(commit_token);
@@ -275,7 +275,7 @@ TEST_CASE("device commit: layers that share a table have their own steps") {
       options.ticket = ticket;
       options.slot = 4;
       second.backward(options);
-      // The pass of the other layer waits on in the table that both have.
+      // The pass of the other layer still waits in the table that both layers share.
       CommitToken commit_token = commit_token_of();
       commit_token[4] = GradientPasses::kUnit;
       end(std::vector<Table*>{tables.all[2], tables.all[1]}, commit_token.data());

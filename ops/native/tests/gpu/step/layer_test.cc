@@ -1,4 +1,4 @@
-// Tables with their device tier on a GPU do what tables without one do, bit for bit.
+// Tables with their device tier on a GPU give the same results as tables without one, bit for bit.
 #include "core/gpu/step/layer.h"
 
 #include <doctest/doctest.h>
@@ -26,7 +26,7 @@ void check_case(const std::vector<Kind>& kinds, size_t threads = 1, int steps = 
     const size_t samples = step % 5 == 4 ? 3 : 150 * kScale + random() % 100;
     const std::vector<Input> inputs = inputs_of(random, plain, samples);
     const std::vector<Input> others = inputs_of(random, plain, 40);
-    // Either stream, with nothing between them but what the tables see to.
+    // Either stream; only the tables order work between the two.
     const Stream &one = streams[random() % 2], &two = streams[random() % 2];
     HostSide host(plain, inputs, executor), other_host(plain, others, executor);
     DeviceSide device(tiered, inputs, executor, one), other(tiered, others, executor, two);
@@ -51,7 +51,7 @@ void check_case(const std::vector<Kind>& kinds, size_t threads = 1, int steps = 
           next.backward(now(second));
         });
         break;
-      default:  // without a forward pass; then somebody reads everything in between
+      default:  // without a forward pass; then all rows are read in between
         both([&](auto& side, auto& next) {
           side.backward(now(0));
           const int64_t ticket = next.forward(true);
@@ -196,7 +196,7 @@ TEST_CASE("device layer: rows are removed, imported and cleared under passes tha
     run(*tiered.all[0], device);
     check_same(plain, tiered);
   }
-  // The CPU reads what the device has.
+  // The CPU reads rows that are on the device.
   const std::vector<int64_t> keys = {-7, -6, -5, 1, 100, 1000, 4000};
   CHECK(look_up(*plain.all[0], keys, false) == look_up(*tiered.all[0], keys, false));
 }

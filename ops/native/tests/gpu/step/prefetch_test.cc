@@ -1,5 +1,5 @@
-// Prefetching and warm-up of tables on a GPU: the three hazards that others had (FBGEMM #1883,
-// #1893), and the rest. Rows are those of a table without a device tier, bit for bit.
+// Prefetching and warm-up of tables on a GPU: three known hazards (FBGEMM #1883, #1893), and other
+// cases. Rows equal those of a table without a device tier, bit for bit.
 #include "core/gpu/step/prefetch.h"
 
 #include <doctest/doctest.h>
@@ -41,7 +41,7 @@ Kind kind_of(size_t cache_rows, CachePolicy policy = CachePolicy::kLfu) {
   return kind;
 }
 
-// A table on a GPU and one in memory, which make the same steps.
+// A table on a GPU and a table in memory, which run the same steps.
 class Pair {
  public:
   explicit Pair(const Kind& kind) : plain({kind}, false), tiered({kind}, true) {}
@@ -117,7 +117,7 @@ TEST_CASE("device prefetching, hazard 1: the rows of a running pass are evicted 
 }
 
 TEST_CASE("device prefetching, hazard 2: a row written back a moment ago is fetched as it is") {
-  // Three parts of which two have room: each pushes another out, which is dirty; few pauses.
+  // Three parts, of which two fit: each evicts another, which is dirty; few pauses.
   for (const size_t staging : {size_t{3000}, size_t{1} << 20}) {
     Kind kind = kind_of(512);
     kind.staging_bytes = staging;
@@ -165,7 +165,7 @@ TEST_CASE("device prefetching: a batch of a window finds its rows in slots, and 
   pair.train(range(0, 6000));
   ahead_and_wait(pair.table(), keys);
 #if defined(HOTROW_SIMT)
-  // Nobody waits for lines on their way.
+  // No thread waits for lines on their way.
   CHECK(simt::waiting() > 0);
 #endif
   const CacheCounts counts = pair.measure(keys);
@@ -248,10 +248,10 @@ TEST_CASE("device prefetching: rows come in clean, with a pin for each window th
 TEST_CASE("device prefetching: the pins of windows before last are given back") {
   Pair pair(kind_of(512));
   pair.train(range(0, 3000));
-  // Windows of 300 rows each would fill the 512 slots after two, were they all kept.
+  // Two windows of 300 rows would fill the 512 slots if all windows stayed pinned.
   for (int64_t w = 0; w < 6; ++w) {
     CAPTURE(w);
-    ahead_and_wait(pair.table(), range(w * 300, 1));  // the window before the last is let go
+    ahead_and_wait(pair.table(), range(w * 300, 1));  // the window before the last is released
     ahead_and_wait(pair.table(), range(w * 300, 300));
     CHECK(pair.measure(range(w * 300, 300)).hits >= 290);
   }
@@ -275,7 +275,7 @@ TEST_CASE("device prefetching: a row of two windows stays until both are gone") 
 
 TEST_CASE("device prefetching: the slot of a row that expired is no window's any more") {
   // A window pins 32 rows in all 32 slots; they expire, and others take their slots, for the next
-  // window. When the first window goes, the second's pins stay.
+  // window. When the first window is released, the second's pins stay.
   Kind kind = kind_of(32, CachePolicy::kLru);
   kind.expiry = true;
   Pair pair(kind);
@@ -339,7 +339,7 @@ TEST_CASE("device prefetching: removing, clearing, importing, exporting and snap
         if (round % 10 == 3) both([](Table& t) { t.clear(); });
         break;
       default: {
-        // Read while windows push rows out that steps have changed since.
+        // Read while windows evict rows that steps have changed since.
         const Rows expected = sorted(exported(plain, 300));
         auto snapshot = table.open_snapshot(false);
         pair.train(some);
@@ -357,7 +357,7 @@ TEST_CASE("device prefetching: removing, clearing, importing, exporting and snap
 
 namespace {
 
-// Steps over windows of `batches`, as a training loop hands them over.
+// Steps over windows of `batches`, as a training loop prefetches them.
 void check_windows(const std::vector<Kind>& kinds, size_t batches, size_t threads = 1) {
   ManyThreads pool(threads);
   const Executor executor = threads > 1 ? pool.executor() : Executor();
@@ -459,7 +459,7 @@ TEST_CASE("device warm-up: the most frequent rows of a sample come in, and stay"
   std::vector<uint32_t> counts(all.size(), 1);
   for (int64_t key : hot) counts[static_cast<size_t>(key)] = 100;
   const size_t warmed = pair.table().warm_up(all.data(), counts.data(), all.size(), 0.7);
-  // Some of the 600 were there.
+  // Some of the 600 rows were in the cache before.
   CHECK(warmed >= 400);
   CHECK(warmed <= 717);
   for (int round = 0; round < 2; ++round) {

@@ -1,5 +1,5 @@
 // Failures in steps of tables on several ranks, with their device tiers on a GPU, reach all ranks;
-// what cannot be is refused by name.
+// errors name the refused option.
 #include <doctest/doctest.h>
 
 #include <random>
@@ -32,7 +32,7 @@ TEST_CASE("device ranks: a key that one rank may not have fails on all, and chan
       CHECK(ranked.tiered[r].all[1]->size() == 0);
       inputs[0].keys[1] = 5;
       DeviceSide side(ranked.tiered[r], inputs, Executor(), stream);
-      side.backward(now(side.forward(true)));  // the next step goes on
+      side.backward(now(side.forward(true)));  // the next step works
       fail(found.code, "%s", found.message.c_str());
     });
     const std::string wanted = "rank " + std::to_string(wrong_rank) +

@@ -1,4 +1,4 @@
-// Tables on several ranks with their device tiers on a GPU do what the same tables without one do,
+// Tables on several ranks with their device tiers on a GPU give the same results as without one,
 // bit for bit. Ranks are threads with one GPU.
 #include "core/gpu/step/rank_step.h"
 
@@ -43,7 +43,7 @@ void train(const std::vector<Split>& splits, int ranks, int steps,
           next.backward(now(second));
         });
         break;
-      default:  // without a forward pass; then somebody reads everything in between
+      default:  // without a forward pass; then all rows are read in between
         all.run(
             samples,
             [&](auto& side, auto& next) {

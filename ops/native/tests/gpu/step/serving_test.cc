@@ -1,4 +1,4 @@
-// The cache that serves: against a map, and lookups beside updates.
+// The serving cache: against a map, and lookups concurrent with updates.
 #include "core/gpu/step/serving.h"
 
 #include <doctest/doctest.h>
@@ -86,7 +86,7 @@ TEST_CASE("device serving: rows are those of a map, old rows do not undo new one
     for (const auto& [key, is] : drawn) keys.push_back(key);
     std::shuffle(keys.begin(), keys.end(), random);
     const auto what = static_cast<ServingUpdate>(step % 5 == 0 ? 2 : step % 3 == 0 ? 0 : 1);
-    // Every seventh update is an old one, which came late.
+    // Every seventh update is an old one that arrives late.
     const uint32_t clock = step % 7 == 0 ? step - 6 : step;
     cache.update(what, keys, clock, static_cast<uint8_t>(step));
     for (const int64_t key : keys) {

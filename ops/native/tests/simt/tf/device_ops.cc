@@ -1,5 +1,6 @@
-// The kernels of tf/layer_ops.h on a stream of the emulator, for tests without a GPU. They stand
-// before those of the CPU: in a process that has them, the training ops are those of a GPU.
+// The kernels of tf/layer_ops.h on a stream of the emulator, for tests without a GPU. They take
+// priority over the CPU's kernels: in a process that loads them, the training ops are those of a
+// GPU.
 #include "tf/device_ops.h"
 
 #include "tests/simt/streams.h"
@@ -12,7 +13,7 @@ namespace {
 class EmulatedStream {
  public:
   explicit EmulatedStream(tf::OpKernelContext*) : handle_{own()} {}
-  // Others read the outputs, and free the inputs, as soon as the op is over.
+  // Other ops read the outputs, and TensorFlow frees the inputs, as soon as the op ends.
   ~EmulatedStream() { cudaStreamSynchronize(own()); }
   EmulatedStream(const EmulatedStream&) = delete;
   const hr_stream* stream() const { return &handle_; }
