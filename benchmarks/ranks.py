@@ -69,14 +69,14 @@ def main(dim: int, batch: int, steps: int, turns: int, json_file: Path | None) -
     }
     for name, value in conditions.items():
         print(f"{name}: {value}")
-    results: dict[str, list[Any]] = {case: [] for case, *_ in CASES}
+    measured: dict[str, list[Any]] = {case: [] for case, *_ in CASES}
     for _ in range(turns):
         for case, ranks, sharding, prefetch in CASES:
-            results[case].append(run(ranks, dim, batch, steps, sharding, prefetch))
+            measured[case].append(run(ranks, dim, batch, steps, sharding, prefetch))
     print(f"{'':10}{'wall':>8}{'cpu':>8}{'sent':>9} " + "".join(f"{s:>10}" for s in STAGES))
-    results = []
-    base = statistics.median(ranks[0]["wall_ms"] for ranks in results[CASES[0][0]])
-    for case, runs in results.items():
+    results: list[dict[str, Any]] = []
+    base = statistics.median(ranks[0]["wall_ms"] for ranks in measured[CASES[0][0]])
+    for case, runs in measured.items():
         wall = statistics.median(max(rank["wall_ms"] for rank in ranks) for ranks in runs)
         cpu = statistics.median(sum(rank["cpu_ms"] for rank in ranks) for ranks in runs)
         sent = statistics.median(
