@@ -174,7 +174,7 @@ def _check_options(context: click.Context, incremental: bool) -> None:
         )
     if not incremental and given(("wait_seconds",)):
         raise InvalidArgumentError(
-            "--wait_seconds without --incremental: nobody waits for servers after a full export; "
+            "--wait_seconds without --incremental: a full export does not wait for servers; "
             "leave it out"
         )
 

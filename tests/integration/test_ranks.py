@@ -88,7 +88,7 @@ ranks.barrier("the first step")
 if ranks.rank == 1:
     raise DataLossError("train.tsv is damaged")
 ranks.barrier("the second step")
-print("nobody comes here")
+print("not reached")
 """,
     )
     assert result.outputs == ["", "", ""]

@@ -90,7 +90,7 @@ class RedisCluster:
         for node, first, last in self.slot_ranges():
             if first <= slot <= last:
                 return node
-        raise LookupError(f"nobody holds slot {slot}")
+        raise LookupError(f"no node holds slot {slot}")
 
     def slot_ranges(self) -> list[tuple[RedisProcess, int, int]]:
         """Returns (primary, first slot, last slot), sorted by slot."""

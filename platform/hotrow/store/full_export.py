@@ -263,7 +263,7 @@ def _verify(
     if wrong:
         raise DataLossError(
             f"store {store.url}, table {source.table.name}: {len(wrong)} shards hold other rows "
-            f"than were written, also after {_MOST_REPAIRS} attempts; does somebody else write "
+            f"than were written, also after {_MOST_REPAIRS} attempts; does another process write "
             "there?"
         )
 

@@ -236,7 +236,7 @@ class Generations:
             if current.state is not expected:
                 raise FailedPreconditionError(
                     f"generation {generation.generation} is {current.state}, not {expected}; "
-                    "somebody else changed it"
+                    "another process changed it"
                 )
             changed = current.model_copy(update=changes)
             if self._records.swap(name, text, changed.model_dump_json()):

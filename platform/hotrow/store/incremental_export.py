@@ -231,7 +231,7 @@ def fold_taken(
             f"{_FULL}"
         )
 
-    def somebody_before(version: int) -> bool:
+    def another_before(version: int) -> bool:
         # Read again each time: folding takes long, and servers start meanwhile.
         return any(r.cut < version for r in readers(store.records, generation.generation))
 
@@ -239,7 +239,7 @@ def fold_taken(
     for cut in cuts:
         # Also for a folded cut that a failover has undone.
         if not cut.folded or bool((marks < np.uint64(cut.version)).any()):
-            if somebody_before(cut.version):
+            if another_before(cut.version):
                 break
 
             def folding(done: int, of: int, cut: CutRecord = cut) -> None:
@@ -250,7 +250,7 @@ def fold_taken(
         done.append(cut)
     for cut, following in itertools.pairwise(done):
         lock.check()
-        if somebody_before(following.version):
+        if another_before(following.version):
             break  # it may be reading this cut's blocks; the next export deletes it
         forget_cut(store, generation, cut)
 

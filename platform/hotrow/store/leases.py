@@ -65,7 +65,7 @@ class Lease:
         """
         if self.lost.is_set():
             raise FailedPreconditionError(
-                f"{self._name} was lost: somebody else took it, or the store was away for too "
+                f"{self._name} was lost: another process took it, or the store was away for too "
                 "long; try again"
             )
 
@@ -101,7 +101,7 @@ class Lease:
                     "renewed; wait until it has ended"
                 )
         if not self._records.swap(self._name, text, self._text(now)):
-            raise FailedPreconditionError(f"{self._name} was just taken by somebody else")
+            raise FailedPreconditionError(f"{self._name} was just taken by another process")
 
     def _renew(self) -> bool:
         """Extends it; returns whether it was still held."""

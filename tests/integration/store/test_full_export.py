@@ -193,7 +193,7 @@ def test_an_export_whose_lock_was_lost_stops(store):
     table = Robbed("a", some_keys(4000), float_rows(4000, 4), pieces=20)
     with (
         lock_exports(store.records, "m", seconds=0.5) as lock,
-        pytest.raises(FailedPreconditionError, match="export/m was lost: somebody else took it"),
+        pytest.raises(FailedPreconditionError, match="export/m was lost: another process took it"),
     ):
         write_generation(store, exported(), [table], lock, shards=16)
 

@@ -132,7 +132,7 @@ def test_an_expired_key_must_be_admitted_again():
     assert set(lines_of(table)) == {8}
     step(np.array([7, 8]))
     assert set(lines_of(table)) == {8}
-    assert table.tombstones()[0].tolist() == [7]  # an occurrence alone brings nobody back
+    assert table.tombstones()[0].tolist() == [7]  # an occurrence alone brings no row back
     step(np.array([7, 8]))
     assert set(lines_of(table)) == {7, 8}
     assert table.tombstones()[0].tolist() == []

@@ -88,7 +88,7 @@ def config(folder):
 
 @pytest.fixture(scope="module")
 def first_day(config, folder):
-    """A run on the first day; nobody writes to it."""
+    """A run on the first day; no test writes to it."""
     train(config("day1"), folder / "run")
     return folder / "run"
 

@@ -64,7 +64,7 @@ void StaleExchange::collect(const std::vector<const Feature*>& features) {
   }
 }
 
-// Runs after all kept rows were found, so that no row of the batch evicts another.
+// Runs after all replicas of the batch were found, so that no row of the batch evicts another.
 void StaleExchange::take_kept() {
   if (!training_) return;
   ReplicaCache& kept = this->kept();

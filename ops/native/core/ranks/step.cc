@@ -146,7 +146,7 @@ void backward(const LayerCall& call, const std::vector<const float*>& gradients,
 
 void rank_prefetch(const LayerCall& call, std::vector<std::shared_ptr<Table>> others) {
   for (const Table* table : call.tables) {
-    if (table->stale() != nullptr) return;  // the kept rows are not known before the previous batch
+    if (table->stale() != nullptr) return;  // replicas are not known before the previous batch
   }
   Table& first = *call.tables[0];
   for_all_ranks(*first.sharding().ranks, [&] {

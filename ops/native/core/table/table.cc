@@ -68,8 +68,8 @@ Table::Table(std::string name, const TableOptions& options, int32_t shards, bool
   const std::vector<float> values(options.width, options.default_value);
   shape_.kernels->initialize(shape_.layout, options.optimizer, values.data(), default_line_.data());
   // The header of no key's row, not of key 0 either.
-  const RowHeader nobody{0, Partition::kFree, 0};
-  std::memcpy(default_line_.data(), &nobody, sizeof(nobody));
+  const RowHeader no_row{0, Partition::kFree, 0};
+  std::memcpy(default_line_.data(), &no_row, sizeof(no_row));
   make_partitions();
   if (sharding_.ranks != nullptr && sharding_.staleness.any()) {
     stale_ = std::make_unique<StaleState>(shape_.layout, sharding_.staleness, sharding_.size());

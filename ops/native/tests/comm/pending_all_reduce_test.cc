@@ -112,7 +112,7 @@ TEST_CASE("pending all-reduce: a ticket is finished once, with the count of its 
   CHECK(error_code([] { sum_of(-5, 2); }) == Code::kInvalidArgument);
 }
 
-TEST_CASE("pending all-reduce: those that nobody waits for go with their ranks") {
+TEST_CASE("pending all-reduce: those that no rank waits for end with their ranks") {
   auto all = group(1);
   const float value = 1;
   const int64_t first = start_sum(all[0], "bucket 0", {{&value, 1}});

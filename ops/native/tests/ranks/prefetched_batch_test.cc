@@ -280,7 +280,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("prefetched batch: tables go with batches that nobody trained") {
+TEST_CASE("prefetched batch: tables end with batches that were never trained") {
   for (int trained = 0; trained < 3; ++trained) {
     const auto outcomes =
         with_layers(3, Scheme::kReplicated, kLong, [&](const Layer& layer, Collectives&) {

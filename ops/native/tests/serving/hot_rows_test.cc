@@ -255,7 +255,7 @@ TEST_CASE("hot rows: LFU keeps what is used much against a scan, and old counts 
   CHECK(cache.counts(0).refused > 2000);
 }
 
-TEST_CASE("hot rows: LFU forgets what nobody asks for any more") {
+TEST_CASE("hot rows: LFU evicts rows that are no longer requested") {
   HotRows cache({stored_table("a", 4, StoredType::kFloat32, 100000)}, options_of_rows(160));
   const auto ask = [&](int64_t first, int rounds) {
     for (int round = 0; round < rounds; ++round) {

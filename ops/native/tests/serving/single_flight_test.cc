@@ -84,7 +84,7 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "single flight: a lookup reads what nobody fetches, and waits for the rest at its own "
+    "single flight: a lookup reads what no other one fetches, and waits for the rest at its own "
     "deadline") {
   Store store;
   SingleFlight flights(store.slow);
@@ -160,7 +160,7 @@ TEST_CASE(
   CHECK(store.right(failing, 0));
 }
 
-TEST_CASE("single flight: a reader that throws leaves nobody waiting") {
+TEST_CASE("single flight: a reader that throws leaves no lookup waiting") {
   Store store;
   SingleFlight flights(store.slow);
   store.slow.set_throwing(true);

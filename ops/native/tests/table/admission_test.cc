@@ -177,7 +177,7 @@ TEST_CASE("admission counter: the saved bytes depend on the counts alone") {
   CHECK(up.save() == down.save());
 }
 
-TEST_CASE("admission: no occurrences change nothing and admit nobody") {
+TEST_CASE("admission: no occurrences change nothing and admit no key") {
   for (const AdmissionOptions& options :
        {counter(1), counter(3), filter(1, 9, 0.1), filter(3, 9, 0.1)}) {
     const auto admission = make_admission_filter(options, 1);

@@ -153,7 +153,7 @@ TEST_CASE("row cache: with lfu a newcomer comes in when it was used more than th
   CHECK(uses >= 3);
 }
 
-TEST_CASE("row cache: a row that somebody pins is nobody's victim") {
+TEST_CASE("row cache: a pinned row is not evicted") {
   RowCache cache(kStride, 512, CachePolicy::kLru);
   const std::vector<int64_t> keys = keys_of_a_set(40);
   for (size_t i = 0; i < 16; ++i) use(cache, keys[i]);

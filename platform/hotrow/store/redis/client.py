@@ -110,7 +110,7 @@ class RedisClient:
             address = asked or self._topology.holder_of(slot)
             try:
                 if address is None:
-                    raise redis.exceptions.ClusterDownError("CLUSTERDOWN nobody holds it")
+                    raise redis.exceptions.ClusterDownError("CLUSTERDOWN no node holds it")
                 with self.connections.to(address) as connection:
                     if asked:
                         ask(connection, "ASKING")

@@ -72,8 +72,8 @@ class Delivery:
         topology = self._client.topology
         for number in pending:
             by_holder.setdefault(topology.holder_of(self._parcels[number].slot), []).append(number)
-        nobody = redis.exceptions.ClusterDownError("CLUSTERDOWN nobody holds the slot")
-        troubles: list[Trouble] = [(n, None, nobody) for n in by_holder.pop(None, [])]
+        unheld = redis.exceptions.ClusterDownError("CLUSTERDOWN no node holds the slot")
+        troubles: list[Trouble] = [(n, None, unheld) for n in by_holder.pop(None, [])]
         runs = [
             self._client.workers.submit(self._send, address, numbers)
             for address, numbers in by_holder.items()

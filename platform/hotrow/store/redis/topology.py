@@ -121,7 +121,7 @@ def _cluster(url: StoreUrl, connections: Connections, known: Iterable[Address]) 
         ]
         if ranges:
             return Topology(True, tuple(sorted(ranges, key=lambda part: part.first)))
-        error = redis.exceptions.ClusterDownError("nobody holds any slot")
+        error = redis.exceptions.ClusterDownError("no node holds any slot")
     assert error is not None
     raise error
 

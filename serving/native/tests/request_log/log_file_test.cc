@@ -73,7 +73,7 @@ TEST_CASE("no file is written over") {
   CHECK(folder.contents() == Contents{"first", "second", "third"});
 }
 
-TEST_CASE("a file that somebody removed is followed by another one") {
+TEST_CASE("a removed file is followed by another one") {
   const Folder folder;
   LogFile file(folder.prefix());
   CHECK(file.append("gone", 1, kWide));

@@ -70,7 +70,7 @@ def config(logging: str) -> ModelServerConfig:
             f'{FILE} custom_logging_config {{ type_url: "x/y" }}',
             Code.INVALID_ARGUMENT,
             "model a: custom_logging_config of type 'x/y' is not known here; leave it out",
-            id="a configuration of somebody else's",
+            id="another system's configuration",
         ),
     ],
 )

@@ -227,8 +227,8 @@ TEST_CASE("device prefetching: rows come in clean, with a pin for each window th
     return slots;
   };
   pair.train(range(0, 4000));
-  const int64_t nobody = 9999;
-  for (const Tables* tables : {&pair.plain, &pair.tiered}) tables->all[0]->remove_rows(&nobody, 1);
+  const int64_t absent = 9999;
+  for (const Tables* tables : {&pair.plain, &pair.tiered}) tables->all[0]->remove_rows(&absent, 1);
   ahead_and_wait(pair.table(), range(0, 300));
   ahead_and_wait(pair.table(), range(200, 300));
   pair.train(range(0, 50));
