@@ -37,7 +37,7 @@ lint: setup ## style and types
 	$(BIN)/mypy
 	$(BIN)/hadolint docker/*.Dockerfile
 
-build-tests: setup ## the C++ tests and the emulated GPU, which pytest runs
+build-tests: setup ## the C++ tests, the readers for tests and the emulated GPU, for pytest
 	@.ci/build-tests $(BIN)/python
 
 test: build-tests ## the tests but those marked slow

@@ -6,6 +6,8 @@ time of Redis and of the reader is printed side by side: where their sum is well
 clock, other programs used the processors. The baseline reads the same pages by name, with
 redis-py's MGET, and finds no rows in them. Bytes a row: the growth of `used_memory`.
 
+It needs `make build-tests`.
+
     python benchmarks/redis_reads.py [--rows 1000000] [--dims 16,64] [--reads 400] [--json F]
 """
 
@@ -25,6 +27,7 @@ import click
 import numpy as np
 import numpy.typing as npt
 import redis
+from built_readers import built_readers
 
 from hotrow import _native
 from hotrow.store.redis.layout import mean_rows_of_page
@@ -87,9 +90,9 @@ def reader_of(server: Server, dim: int, rows: int, pages: int) -> Any:
     """Returns a native reader of the table."""
     table = {"name": "t", "dim": dim, "row_type": "float32", "default_value": 0.0, "rows": rows}
     record = {"format": 1, "generation": "0" * 32, "number": NUMBER, "state": "complete"}
-    record |= {"shards": SHARDS, "tables": [table | {"pages": pages}]}
+    record |= {"shards": SHARDS, "epoch": 0, "seq": 1, "tables": [table | {"pages": pages}]}
     topology = {"cluster": False, "nodes": [{"address": server.address}]}
-    return _native.RedisReader(json.dumps(record), json.dumps(topology))
+    return built_readers().RedisReader(json.dumps(record), json.dumps(topology))
 
 
 def page_names(keys: Keys, pages: int) -> list[bytes]:
@@ -128,11 +131,11 @@ def measure(server: Server, dim: int, mean: float, rows: int, reads: int) -> dic
     keys = rng.integers(-(2**63), 2**63, rows, dtype=np.int64)
     stored = rng.integers(0, 256, (rows, 4 * dim), dtype=np.uint8)
     pages = max(1, round(rows / mean / SHARDS))
+    reader = reader_of(server, dim, rows, pages)
     before = server.used_bytes()
     seconds = write(server, keys, stored, pages)
     result: dict[str, Any] = {"dim": dim, "mean": mean, "written_mrows": rows / seconds / 1e6}
     result["bytes_row"] = (server.used_bytes() - before) / rows
-    reader = reader_of(server, dim, rows, pages)
     for count in KEYS_OF_A_READ:
         batches = [np.unique(rng.choice(keys, count + 9))[:count] for _ in range(BATCHES)]
         names = [page_names(batch, pages) for batch in batches[:20]]

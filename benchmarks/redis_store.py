@@ -14,6 +14,8 @@ hotrow's include it. Every row read is checked in all three.
 `hotrow: other reads` are 26 keys of another generation while one is deleted. Layouts are measured
 in turns, `--repeats` times; compare ratios, since other programs may use the machine.
 
+It needs `make build-tests`.
+
     python benchmarks/redis_store.py [--rows 1000000] [--dims 16,64] [--repeats 3] [--json F]
 """
 
@@ -34,6 +36,7 @@ from typing import Any
 import click
 import numpy as np
 import redis
+from built_readers import built_readers
 from redis_process import cpu_seconds, port_of, redis_server
 
 from hotrow import _native
@@ -110,6 +113,7 @@ class Hotrow:
         self.store = RedisStore(url, StoreAccess())
         self.rows, self.dim = rows, dim
         self.generation = generation_of(self.store, rows, dim)
+        self._readers = built_readers()
         self._numbers = np.random.default_rng(1)
 
     def write(self) -> float:
@@ -135,7 +139,7 @@ class Hotrow:
     def reader(self) -> Callable[[Any], Any]:
         """Returns a function from keys to rows and states."""
         record = self.generation.model_dump_json()
-        native = _native.RedisReader(record, json.dumps(self.store.topology()))
+        native = self._readers.RedisReader(record, json.dumps(self.store.topology()))
 
         def read(keys: Any) -> tuple[Any, Any]:
             ((rows, _, states),), _, _ = native.read([(0, keys)])

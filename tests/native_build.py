@@ -11,12 +11,24 @@ ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build" / "native"
 
 
-def built(name: str) -> Path:
-    """Returns a file of the native build. Absent: skipped with that reason; in CI: a failure."""
+def path_of(name: str) -> Path:
+    """Returns a file of the native build.
+
+    Raises:
+        FileNotFoundError: it is not built.
+    """
     path = BUILD / name
     if not path.exists():
-        reason = f"{path} is not built; run make build-tests"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
+        raise FileNotFoundError(f"{path} is not built; run make build-tests")
     return path
+
+
+def built(name: str) -> Path:
+    """Returns a file of the native build. Absent: skipped with that reason; in CI: a failure."""
+    try:
+        return path_of(name)
+    except FileNotFoundError as err:
+        reason = str(err)
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    pytest.skip(reason)

@@ -7,7 +7,7 @@ exceptions of `hotrow.errors`; wrong lengths raise ValueError.
 
 import builtins
 from collections.abc import Callable, Sequence
-from typing import Any, overload
+from typing import overload
 
 import numpy as np
 import numpy.typing as npt
@@ -226,100 +226,6 @@ class LmdbReader(RowReader):
     ) -> tuple[_Int64s, _Bytes, _Uint64s]: ...
     def digests(self, table: int) -> _Uint64s: ...
 
-class MemoryReader(RowReader):
-    """Rows of a generation in memory. tables: (name, dim, row type, default value, rows)."""
-
-    def __init__(self, tables: list[tuple[str, int, str, float, int]]) -> None: ...
-    def put(
-        self, table: int, keys: _Int64s, rows: _Bytes, versions: _Uint64s | None = None
-    ) -> None: ...
-
-class HotRows:
-    """A bounded cache of the rows of a reader's tables.
-
-    One of `rows` and `bytes` is given; policy: 0 LFU, 1 LRU. What is announced by `update` is in
-    the store already. `counts`: `hits`, `misses`, `inserted`, `evicted`, `refused`, `updated`,
-    `removed`, `rows`.
-    """
-
-    def __init__(
-        self, reader: RowReader, *, rows: int = 0, bytes: int = 0, policy: int = 0
-    ) -> None: ...
-    def update(self, table: int, keys: _Int64s, rows: _Bytes, versions: _Uint64s) -> None: ...
-    def invalidate_shard(self, shard: int, shards: int) -> None: ...
-    def clear(self) -> None: ...
-    @property
-    def slots(self) -> int: ...
-    @property
-    def bytes(self) -> int: ...
-    def counts(self, table: int) -> dict[str, int]: ...
-
-class ServingLookup:
-    """Looks up features of a reader's tables, through a cache or without one.
-
-    on_store_failure: 0 fails, 1 gives default rows. features: table, keys, row splits, weights,
-    combiner (0 none, 1 sum, 2 mean, 3 sqrtn). `lookup` returns the pooled values of each feature,
-    `keys`, `hits`, `fetched`, `unknown` and `failed`, and why keys failed, or "". `counts`:
-    `fetched`, `unknown`, `failed`, `defaulted`.
-    """
-
-    def __init__(
-        self,
-        reader: RowReader,
-        cache: HotRows | None = None,
-        *,
-        on_store_failure: int = 0,
-        share_fetches: bool = True,
-        threads: int = 1,
-    ) -> None: ...
-    def lookup(
-        self,
-        features: list[tuple[int, _Int64s, _Int64s | None, _Floats | None, int]],
-        timeout_seconds: float = 10.0,
-    ) -> tuple[list[_Floats], dict[str, int], str]: ...
-    def counts(self, table: int) -> dict[str, int]: ...
-    @property
-    def waited(self) -> int: ...
-
-class RedisReader(RowReader):
-    """Reads the rows of a generation from Redis.
-
-    record: the generation's control record, JSON. topology: JSON,
-    `{"cluster": bool, "nodes": [{"address": "host:port" or "unix:/path", "slots": [[first, last],
-    ...]}, ...]}`; outside of a cluster one node, which needs no slots. connect_seconds: to connect.
-    silence_seconds: after which a node that was asked counts as gone. most_reads: at a time, each
-    with up to one connection a node; others wait. Nothing is connected before the first read.
-
-    Codes of failed keys: 14 a node cannot be reached or is too slow, 7 it does not let us in, 15
-    the store lost rows or a page is damaged, 8 too many reads at a time, 9 a node is of a cluster.
-    """
-
-    def __init__(
-        self,
-        record: str,
-        topology: str,
-        *,
-        username: str = "",
-        password: str = "",
-        database: int = 0,
-        connect_seconds: float = 0.5,
-        silence_seconds: float = 0.8,
-        most_reads: int = 32,
-    ) -> None: ...
-    def set_topology(self, topology: str) -> None:
-        """Takes another topology; others may read meanwhile. Nodes that stay keep connections."""
-
-    def statistics(self) -> dict[str, Any]:
-        """Returns counters since the start.
-
-        `reads`, `keys_found`, `keys_unknown`, `keys_failed`, `pages` and `markers` asked for,
-        `trips`, `reconnects`, `moved` and `asked` (redirections), `retried`, `microseconds` of all
-        reads, `read_times` ([i]: reads below 2^i microseconds), and `nodes`: by address `breaker`
-        ("closed", "open", "half open"), `openings`, `last_failure`, `connects`, `failures`,
-        `commands`, `bytes_in`, `idle_connections`. When `moved`, or `failures` of a node, have
-        grown, the topology may be old.
-        """
-
 class LmdbBlocks:
     def __init__(self, directory: str, generation: str, name: str) -> None: ...
     def put(self, numbers: list[int], blocks: list[builtins.bytes]) -> None: ...
@@ -345,7 +251,6 @@ def drop_lmdb_table(directory: str, generation: str, table: str) -> None: ...
 # Stored rows: docs/formats.md. B bytes of a stored row, V shards, P pages in each. number: of the
 # generation; table: its number in the generation.
 def encode_rows(row_type: str, weights: _Floats) -> _Bytes: ...
-def decode_rows(row_type: str, dim: int, rows: _Bytes) -> _Floats: ...
 def store_names(shards: int, number: int) -> tuple[list[builtins.bytes], list[int]]:
     """Returns the names of the markers, and the slots, of all shards."""
 

@@ -26,13 +26,13 @@ using Bytes2 = nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig, nb::device:
 using Floats = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Floats2 = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
-// Raises the Python exception of a status that is not 0. Needs the GIL.
+// Raises the Python exception for a status that is not 0. Needs the GIL.
 [[noreturn]] void raise_status(int code);
 inline void check(int code) {
   if (code != 0) raise_status(code);
 }
 
-// Runs a call of the core without the GIL, then raises what it reports.
+// Runs a call of the core without the GIL, then raises its error, if any.
 template <typename Call>
 void run(Call&& call) {
   int code;

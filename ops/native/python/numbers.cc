@@ -1,4 +1,4 @@
-// The numbers of the core's enums by the names that Python uses: their one source.
+// The numbers of the core's enums by the names that Python uses: their single source.
 #include "core/base/cache_policy.h"
 #include "core/comm/collectives.h"
 #include "core/kernels/optimizer.h"

@@ -11,26 +11,13 @@
 
 namespace {
 
-size_t bytes_of_row(const std::string& type, size_t width) {
-  size_t bytes = 0;
-  check(hr_row_bytes(type.c_str(), width, &bytes));
-  return bytes;
-}
-
 nb::object encode_rows(const std::string& type, Floats2 weights) {
   const size_t count = weights.shape(0), width = weights.shape(1);
+  size_t row_bytes = 0;
+  check(hr_row_bytes(type.c_str(), width, &row_bytes));
   uint8_t* rows;
-  auto result = make_array<uint8_t>({count, bytes_of_row(type, width)}, &rows);
+  auto result = make_array<uint8_t>({count, row_bytes}, &rows);
   run([&] { return hr_encode_rows(type.c_str(), weights.data(), count, width, rows); });
-  return nb::cast(result);
-}
-
-nb::object decode_rows(const std::string& type, size_t width, Bytes2 rows) {
-  const size_t count = rows.shape(0);
-  check_length("decode_rows: bytes of a row", rows.shape(1), bytes_of_row(type, width));
-  float* weights;
-  auto result = make_array<float>({count, width}, &weights);
-  run([&] { return hr_decode_rows(type.c_str(), rows.data(), count, width, weights); });
   return nb::cast(result);
 }
 
@@ -106,7 +93,7 @@ nb::list pack_pages(Int64s keys, Bytes2 rows, uint64_t version, size_t shards, u
 
 nb::object record_digests(Int64s keys, Bytes2 rows, size_t shards) {
   check_length("record_digests: rows", rows.shape(0), keys.shape(0));
-  // A number of shards that is too large is refused by the core, before it writes.
+  // The core refuses a number of shards that is too large, before it writes.
   const size_t room = shards <= 4096 ? shards : 0;
   uint64_t* sums;
   auto result = make_array<uint64_t>({room, 3}, &sums);
@@ -147,8 +134,6 @@ nb::object page_digest(nb::list values, size_t row_bytes, size_t shards, uint64_
 void bind_pages(nb::module_& m) {
   m.def("encode_rows", &encode_rows, nb::arg("row_type"), nb::arg("weights"),
         "Returns uint8 [N, B]: weights float32 [N, D] as a store keeps them.");
-  m.def("decode_rows", &decode_rows, nb::arg("row_type"), nb::arg("dim"), nb::arg("rows"),
-        "Returns float32 [N, D] of stored rows uint8 [N, B].");
   m.def("store_names", &store_names, nb::arg("shards"), nb::arg("number"),
         "Returns (markers, slots) of the virtual shards of a generation.");
   m.def("page_names", &page_names, nb::arg("shards"), nb::arg("number"), nb::arg("table"),

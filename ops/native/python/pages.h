@@ -2,5 +2,5 @@
 
 #include "python/binding.h"
 
-// Rows as stores keep them, and pages of them.
+// Binds stored rows and their pages.
 void bind_pages(nb::module_& m);

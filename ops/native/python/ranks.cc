@@ -20,7 +20,7 @@ class Ranks {
     ranks_.reset(raw, hr_ranks_release);
   }
   ~Ranks() {
-    nb::gil_scoped_release release;  // waits for what is in flight
+    nb::gil_scoped_release release;  // waits for work in flight
     ranks_.reset();
   }
   Ranks(const Ranks&) = delete;

@@ -1,4 +1,4 @@
-// What every reader of stored rows does for Python.
+// The Python interface that all readers of stored rows share.
 #pragma once
 
 #include "core/abi/store.h"
@@ -11,7 +11,7 @@ class RowReader {
   // requests: [(table, keys)]. Returns ([(rows, versions, states)], failure code, message).
   nb::object read(nb::list requests, double timeout_seconds) const;
   void close() { reader_.reset(); }
-  // Fails with ValueError when it was closed.
+  // Fails with ValueError when the reader is closed.
   std::shared_ptr<hr_reader> open() const;
   // Fails with IndexError.
   hr_stored_table shape(size_t table) const;

@@ -16,8 +16,8 @@ void append_text(void* context, const char* text, size_t bytes) {
   static_cast<nb::list*>(context)->append(nb::str(text, bytes));
 }
 
-// Objects are held by shared pointers that a running call copies: another thread may close them
-// meanwhile.
+// Shared pointers hold the objects, and a running call copies them: another thread may close an
+// object meanwhile.
 class LmdbRecords {
  public:
   using Changes =

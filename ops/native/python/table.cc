@@ -64,7 +64,7 @@ nb::bytes take_bytes(hr_bytes* bytes) {
   return result;
 }
 
-// A numpy array over memory of the core, which it frees in the end.
+// A numpy array that owns memory of the core and frees it.
 template <typename T>
 nb::object take_array(const hr_bytes& bytes) {
   hr_bytes* kept = new hr_bytes(bytes);
@@ -76,7 +76,7 @@ nb::object take_array(const hr_bytes& bytes) {
       nb::ndarray<nb::numpy, T>(reinterpret_cast<T*>(bytes.data), {bytes.size / sizeof(T)}, owner));
 }
 
-// Memory for rows; `finish` gives the first `written` of them as numpy arrays that own it.
+// Memory for rows; `finish` returns the first `written` rows as numpy arrays that own the memory.
 class RowsOut {
  public:
   RowsOut(size_t count, size_t line_bytes)
@@ -112,7 +112,7 @@ class RowsOut {
   size_t line_bytes_;
 };
 
-// The most rows that one call returns, so that a mistaken count takes no memory.
+// The most rows that one call returns, so that a wrong count allocates no memory.
 constexpr size_t kMostRows = size_t{1} << 24;
 
 void check_row_count(size_t count) {
@@ -180,7 +180,7 @@ class PyTable {
     hr_table_columns(table_, &first_column_, &columns_, &width_);
   }
   ~PyTable() {
-    nb::gil_scoped_release release;  // may wait for other ranks, threads of this process
+    nb::gil_scoped_release release;  // may wait for ranks that are threads of this process
     hr_table_release(table_);
   }
   PyTable(const PyTable&) = delete;

@@ -1,4 +1,4 @@
-// Threads of the binding, for the host's part of a step.
+// The binding's threads, for the host's part of a step.
 #pragma once
 
 #include <condition_variable>
@@ -9,7 +9,8 @@
 
 #include "core/abi/c_api.h"
 
-// A pool of `count` threads, the caller's among them. One call at a time uses it; others run alone.
+// A pool of `count` threads, the caller's included. One call at a time uses it; concurrent calls
+// run on their own thread alone.
 class Threads {
  public:
   explicit Threads(size_t count) : executor_{this, count, &Threads::run} {
@@ -47,7 +48,7 @@ class Threads {
       ++round_;
     }
     changed_.notify_all();
-    // Tasks i, i + count, ... are thread i's.
+    // Thread i runs tasks i, i + count, ...
     for (size_t i = 0; i < tasks; i += executor_.threads) task(argument, i);
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return busy_ == 0; });

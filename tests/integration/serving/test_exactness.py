@@ -15,6 +15,7 @@ import tensorflow as tf
 from integration.serving.metrics_page import samples_of
 from integration.serving.model_configs import model, write_config
 from integration.serving.trained_run import export
+from native_readers import native_readers
 from tensorflow_serving.apis import predict_pb2
 
 from hotrow import _native
@@ -277,7 +278,7 @@ def test_rows_of_other_types_are_served_as_they_are_stored(
                 lines = batch.lines.copy()
                 weights = table.line_layout.weights(lines)  # a view
                 stored = _native.encode_rows(row_type, np.ascontiguousarray(weights))
-                weights[:] = _native.decode_rows(row_type, table.dim, stored)
+                weights[:] = native_readers().decode_rows(row_type, table.dim, stored)
                 table.import_rows(batch.keys, lines, batch.clocks, batch.counts)
         rounded = offline(trained)
         first, before = rounded[0][0].embeddings, expected[0][0].embeddings

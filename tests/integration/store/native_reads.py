@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 
 import numpy as np
+from native_readers import native_readers
 from rows_in_redis import RowsInRedis, topology_of_one
-
-from hotrow import _native
 
 
 def reader_of(stored, server, **access):
     address = server.address if server.socket is None else f"unix:{server.socket}"
-    return _native.RedisReader(stored.record, topology_of_one(address), **access)
+    return native_readers().RedisReader(stored.record, topology_of_one(address), **access)
 
 
 def started(redis_servers, **options):

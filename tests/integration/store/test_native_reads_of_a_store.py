@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from native_readers import native_readers
 from stored_rows import ArrayRows, float_rows, some_keys, written
 
 from hotrow import _native
@@ -22,7 +23,7 @@ def store(request, open_redis):
 
 def reader_of(store, generation):
     topology = json.dumps(store.client.topology.as_json())
-    return _native.RedisReader(generation.model_dump_json(), topology)
+    return native_readers().RedisReader(generation.model_dump_json(), topology)
 
 
 def test_rows_of_all_types_are_read_as_written(store):

@@ -16,8 +16,8 @@ from integration.store.random_generations import (
     versions,
     written,
 )
+from native_readers import native_readers
 
-from hotrow import _native
 from hotrow.errors import (
     FailedPreconditionError,
     InvalidArgumentError,
@@ -117,7 +117,7 @@ def test_a_user_without_a_password_is_let_in_by_name(redis_servers: Any, open_re
     store = open_redis(server.url.replace("//", "//eve@"))
     use(store)
     generation, keys, _ = written(store)
-    native = _native.RedisReader(
+    native = native_readers().RedisReader(
         generation.model_dump_json(), json.dumps(store.topology()), username="eve"
     )
     _, code, why = native.read([(0, keys)])
@@ -147,7 +147,7 @@ def test_the_acl_rules_of_the_documentation_are_enough(redis_servers: Any, open_
     with take_lease(reader.records, name, "server") as lease:
         lease.note_cut(2**60)
         assert [r.cut for r in readers(exporter.records, name)] == [2**60]
-    native = _native.RedisReader(
+    native = native_readers().RedisReader(
         generation.model_dump_json(),
         json.dumps(reader.topology()),
         username="hotrow-serve",

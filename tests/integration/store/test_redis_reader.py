@@ -10,6 +10,7 @@ import time
 import numpy as np
 import pytest
 from integration.store.native_reads import all_states, reader_of, started, timed_read
+from native_readers import native_readers
 from rows_in_redis import TOMBSTONE, VERSION, RowsInRedis, topology_of_one
 
 from hotrow import _native
@@ -120,7 +121,7 @@ def test_a_page_that_is_absent_beside_its_marker_has_no_keys(stored, redis_serve
     absent = RowsInRedis([16], count=1, number=4, seed=9)
     with redis_server.client() as client:
         absent.write(lambda slot: client)
-    empty = _native.RedisReader(absent.record, topology_of_one(redis_server.address))
+    empty = native_readers().RedisReader(absent.record, topology_of_one(redis_server.address))
     answers, code, message = empty.read([(0, stored.keys[0][:300])], 1.0)
     assert (code, message) == (0, "")
     assert all_states(answers) == {0}
@@ -129,9 +130,13 @@ def test_a_page_that_is_absent_beside_its_marker_has_no_keys(stored, redis_serve
 
 
 def test_hosts_have_names_and_unknown_ones_fail(stored, redis_server):
-    reader = _native.RedisReader(stored.record, topology_of_one(f"localhost:{redis_server.port}"))
+    reader = native_readers().RedisReader(
+        stored.record, topology_of_one(f"localhost:{redis_server.port}")
+    )
     stored.check_all_read(reader)
-    reader = _native.RedisReader(stored.record, topology_of_one("no-such-host.invalid:6379"))
+    reader = native_readers().RedisReader(
+        stored.record, topology_of_one("no-such-host.invalid:6379")
+    )
     *_, code, message, spent = timed_read(reader, stored.asked(), 2.0)
     assert code == UNAVAILABLE
     assert "no-such-host.invalid" in message
@@ -175,10 +180,10 @@ def test_what_no_reader_can_be_made_of_is_refused(stored, redis_server):
     good = topology_of_one(redis_server.address)
     record = json.loads(stored.record)
     with pytest.raises(DataLossError):
-        _native.RedisReader("{", good)
+        native_readers().RedisReader("{", good)
     with pytest.raises(FailedPreconditionError, match="no pages"):
         tables = [record["tables"][0] | {"pages": 0}]
-        _native.RedisReader(json.dumps(record | {"tables": tables}), good)
+        native_readers().RedisReader(json.dumps(record | {"tables": tables}), good)
     for topology, words in (
         ("{", "JSON"),
         ('{"cluster": false, "nodes": []}', "0 nodes"),
@@ -188,11 +193,11 @@ def test_what_no_reader_can_be_made_of_is_refused(stored, redis_server):
         ('{"cluster": true, "nodes": [{"address": "a:1", "slots": [[5, 99999]]}]}', "99999"),
     ):
         with pytest.raises(InvalidArgumentError, match=words):
-            _native.RedisReader(stored.record, topology)
+            native_readers().RedisReader(stored.record, topology)
     for access in ({"most_reads": 0}, {"database": -1}, {"connect_seconds": 0.0}):
         with pytest.raises(InvalidArgumentError, match=next(iter(access))):
-            _native.RedisReader(stored.record, good, **access)
-    reader = _native.RedisReader(stored.record, good)
+            native_readers().RedisReader(stored.record, good, **access)
+    reader = native_readers().RedisReader(stored.record, good)
     reader.close()
     with pytest.raises(ValueError, match="closed"):
         reader.statistics()

@@ -9,6 +9,7 @@ import time
 import numpy as np
 import pytest
 import redis
+from native_readers import native_readers
 from rows_in_redis import RowsInRedis, topology_of, topology_of_one, write_to_cluster
 
 from hotrow import _native
@@ -33,7 +34,7 @@ def moved_by(nodes, by):
 
 
 def test_every_key_reads_as_it_lies_in_the_cluster(stored, redis_cluster):
-    reader = _native.RedisReader(stored.record, topology_of(redis_cluster))
+    reader = native_readers().RedisReader(stored.record, topology_of(redis_cluster))
     for seed in range(10):
         stored.check_all_read(reader, seed)
     counters = reader.statistics()
@@ -43,7 +44,7 @@ def test_every_key_reads_as_it_lies_in_the_cluster(stored, redis_cluster):
 
 
 def test_an_old_map_of_slots_costs_one_redirection_a_shard(stored, redis_cluster):
-    reader = _native.RedisReader(stored.record, moved_by(topology_of(redis_cluster), 1))
+    reader = native_readers().RedisReader(stored.record, moved_by(topology_of(redis_cluster), 1))
     stored.check_all_read(reader)
     moved = reader.statistics()["moved"]
     assert moved == stored.shards
@@ -56,7 +57,7 @@ def test_a_map_that_lacks_slots_fails_their_keys_alone(stored, redis_cluster):
     topology = json.loads(topology_of(redis_cluster))
     lost = topology["nodes"][0].pop("slots")
     topology["nodes"][0]["slots"] = []
-    reader = _native.RedisReader(stored.record, json.dumps(topology))
+    reader = native_readers().RedisReader(stored.record, json.dumps(topology))
     requests = stored.asked()
     answers, code, message = reader.read(requests, 2.0)
     assert code == UNAVAILABLE
@@ -72,7 +73,7 @@ def test_a_map_that_lacks_slots_fails_their_keys_alone(stored, redis_cluster):
 
 def test_a_node_of_a_cluster_is_no_store_of_its_own(stored, redis_cluster):
     address = redis_cluster.nodes[0].address
-    reader = _native.RedisReader(stored.record, topology_of_one(address))
+    reader = native_readers().RedisReader(stored.record, topology_of_one(address))
     answers, code, message = reader.read(stored.asked(), 2.0)
     assert code == FAILED_PRECONDITION
     assert "the store's URL must say so" in message
@@ -84,7 +85,7 @@ def test_keys_of_a_slot_on_its_way_are_read_from_where_they_are(redis_servers):
     # Pages 30 a shard and 500 rows: some are absent, on both sides.
     stored = RowsInRedis([4], count=500, pages=30)
     write_to_cluster(stored, cluster)
-    reader = _native.RedisReader(stored.record, topology_of(cluster))
+    reader = native_readers().RedisReader(stored.record, topology_of(cluster))
     stored.check_all_read(reader)
     slot = stored.slots[5]
     source = cluster.primary_of(slot)
@@ -114,7 +115,7 @@ def test_no_key_fails_while_slots_move_to_another_node(redis_servers):
     cluster = redis_servers.cluster(replicas=False)
     stored = RowsInRedis([16], shards=256, pages=3)
     write_to_cluster(stored, cluster)
-    reader = _native.RedisReader(stored.record, topology_of(cluster))
+    reader = native_readers().RedisReader(stored.record, topology_of(cluster))
     ends, errors, reads = threading.Event(), [], [0]
 
     def read_on():
@@ -148,7 +149,7 @@ def test_a_node_that_is_gone_fails_its_keys_alone_until_its_replica_serves(redis
         with redis.Redis("127.0.0.1", node.port) as client:
             client.hset(stored.markers[shard], "replicated", 1)
             assert client.wait(1, 5000) == 1
-    reader = _native.RedisReader(stored.record, topology_of(cluster))
+    reader = native_readers().RedisReader(stored.record, topology_of(cluster))
     stored.check_all_read(reader)
     killed = cluster.primaries()[0]
     held = [(first, last) for node, first, last in cluster.slot_ranges() if node is killed]
@@ -176,7 +177,7 @@ def test_a_node_that_is_gone_fails_its_keys_alone_until_its_replica_serves(redis
 
 
 def test_a_cluster_that_was_flushed_fails_all_keys(stored, redis_cluster):
-    reader = _native.RedisReader(stored.record, topology_of(redis_cluster))
+    reader = native_readers().RedisReader(stored.record, topology_of(redis_cluster))
     stored.check_all_read(reader)
     redis_cluster.flush()
     answers, code, _ = reader.read(stored.asked(), 2.0)

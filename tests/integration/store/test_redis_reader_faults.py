@@ -9,10 +9,9 @@ import time
 
 import pytest
 from integration.store.native_reads import all_states, reader_of, started, timed_read
+from native_readers import native_readers
 from rows_in_redis import RowsInRedis, topology_of_one
 from waiting import wait_until
-
-from hotrow import _native
 
 UNAVAILABLE, PERMISSION_DENIED, DATA_LOSS = 14, 7, 15
 
@@ -157,13 +156,13 @@ def test_a_user_without_the_commands_is_reported_so(redis_servers):
 def test_a_server_that_loads_is_waited_for_until_the_deadline(stored):
     answers = [b"-LOADING Redis is loading the dataset in memory\r\n"] * 3
     with _Scripted(lambda: answers.pop() if answers else b"-ERR unknown command\r\n") as server:
-        reader = _native.RedisReader(stored.record, topology_of_one(server.address))
+        reader = native_readers().RedisReader(stored.record, topology_of_one(server.address))
         _, code, message, spent = timed_read(reader, [(0, stored.keys[0][:1])], 2.0)
         assert "unknown command" in message
         assert spent < 1.0
         assert reader.statistics()["retried"] == 3
     with _Scripted(lambda: b"-LOADING Redis is loading\r\n") as server:
-        reader = _native.RedisReader(stored.record, topology_of_one(server.address))
+        reader = native_readers().RedisReader(stored.record, topology_of_one(server.address))
         _, code, message, spent = timed_read(reader, [(0, stored.keys[0][:1])], 0.5)
         assert code == UNAVAILABLE
         assert "LOADING" in message
@@ -194,7 +193,7 @@ def _check_deadline(stored, address):
     """Checks that reads from a node that never answers end when they must."""
     times = []
     for _ in range(5):
-        reader = _native.RedisReader(stored.record, topology_of_one(address))
+        reader = native_readers().RedisReader(stored.record, topology_of_one(address))
         *_, code, _, spent = timed_read(reader, [(0, stored.keys[0][:1])], 0.1)
         assert code == UNAVAILABLE
         times.append(spent)

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 import redis
+from native_readers import native_readers
 from redis_servers.tls import access_with, tls_of_client
 from rows_in_redis import RowsInRedis, topology_of, topology_of_one, write_to_cluster
 from waiting import wait_until
 
-from hotrow import _native
 from hotrow.errors import InvalidArgumentError
 from hotrow.store.access import StoreAccess
 from hotrow.store.redis.tls_relay import TlsRelay
@@ -69,12 +69,12 @@ def test_native_reads_over_tls_are_exact(server) -> None:
         rows.write(lambda slot: client)
     with relay_to(server) as relay:
         topology = with_relay(topology_of_one(server.address), relay)
-        reader = _native.RedisReader(rows.record, topology, password="sesame")
+        reader = native_readers().RedisReader(rows.record, topology, password="sesame")
         for seed in range(10):
             rows.check_all_read(reader, seed)
         (node,) = reader.statistics()["nodes"]
         assert node == server.address
-        refused = _native.RedisReader(rows.record, topology, password="wrong")
+        refused = native_readers().RedisReader(rows.record, topology, password="wrong")
         answers, _, message = refused.read(rows.asked(), 2.0)
         assert "WRONGPASS" in message
         assert set(answers[0][2].tolist()) == {2}
@@ -89,7 +89,7 @@ def test_redirections_in_a_cluster_are_followed_over_tls(redis_servers) -> None:
     # All slots at a node that has a third of them: the others are known by redirections alone.
     known["nodes"] = [known["nodes"][0] | {"slots": [[0, 16383]]}]
     with relay_to(cluster) as relay:
-        reader = _native.RedisReader(rows.record, with_relay(json.dumps(known), relay))
+        reader = native_readers().RedisReader(rows.record, with_relay(json.dumps(known), relay))
         rows.check_all_read(reader)
         assert len(reader.statistics()["nodes"]) == 3
         ends, failures, reads = threading.Event(), [], []

@@ -1,4 +1,4 @@
-#include "python/redis_reader.h"
+#include "tests/python/redis_reader.h"
 
 #include "core/abi/redis.h"
 #include "python/row_reader.h"

@@ -1,4 +1,4 @@
-#include "python/serving_lookup.h"
+#include "tests/python/serving_lookup.h"
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>
@@ -114,6 +114,7 @@ class ServingLookup {
   // (table, keys, row splits, weights, combiner).
   using Asked = std::tuple<size_t, Int64s, std::optional<Int64s>, std::optional<Floats>, int>;
 
+  // Returns (values of each feature, counts of keys, why keys failed or "").
   nb::object lookup(const std::vector<Asked>& asked, double timeout_seconds) const {
     std::vector<hr_feature> features;
     std::vector<float*> outputs;
