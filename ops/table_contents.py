@@ -6,7 +6,7 @@ import builtins
 import dataclasses
 import uuid
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 import numpy as np
@@ -245,7 +245,8 @@ class TableContents:
             since: "all": all rows; "checkpoint": rows updated or created since the last snapshot
                 that was kept.
         """
-        return self._native.snapshot(since)
+        [snapshot] = open_snapshots([self], since)
+        return snapshot
 
     def digest(self, weights_only: bool = False) -> str:
         """Returns 32 hex digits that depend on the rows, not on their order.
@@ -260,3 +261,19 @@ class TableContents:
         """Removes every row, pending gradients, occurrence counts and tombstones."""
         self._begin_history()
         self._native.clear()
+
+
+def open_snapshots(
+    tables: Iterable[TableContents], since: Literal["all", "checkpoint"]
+) -> list[_native.Snapshot]:
+    """Returns a snapshot of each table, to be read while training continues.
+
+    Training copies a row before it changes one that was not read yet. All copies share one budget
+    of memory: 10 % of the tables', at least 64 MiB. Read the snapshot with the most `copied_bytes`
+    once they are `short_of_memory`; when the budget is used up, training waits for the readers.
+
+    Args:
+        tables: not trained during the call.
+        since: see `Table.snapshot`.
+    """
+    return _native.open_snapshots([table._native for table in tables], since)

@@ -127,7 +127,6 @@ class Table:
     def state(self) -> builtins.bytes: ...
     def set_state(self, state: builtins.bytes) -> None: ...
     def merge_states(self, states: list[builtins.bytes], counts: list[bool]) -> None: ...
-    def snapshot(self, since: str) -> Snapshot: ...
     def clear(self) -> None: ...
 
 class Snapshot:
@@ -141,9 +140,28 @@ class Snapshot:
     def state(self) -> builtins.bytes: ...
     @property
     def removed(self) -> _Int64s: ...
+    @property
+    def copied_bytes(self) -> int:
+        """Memory of the copies of rows that training changed before they were read."""
+
+    @property
+    def short_of_memory(self) -> bool:
+        """Whether the snapshots opened together should be read where `copied_bytes` is largest."""
+
+    @property
+    def waited_seconds(self) -> float:
+        """How long training waited for readers because the copies took too much memory."""
+
     def read(self, max_rows: int) -> tuple[_Int64s, _Bytes, _Uint32s, _Uint32s, _Uint32s]: ...
     def keep(self) -> None: ...
     def close(self) -> None: ...
+
+def open_snapshots(tables: list[Table], since: str) -> list[Snapshot]:
+    """Returns a snapshot of each table; the copies of rows share one budget of memory.
+
+    The budget is 10 % of the tables' memory, at least 64 MiB. When it is used up, training waits
+    for the readers; when they read nothing for 120 s meanwhile, all of the snapshots are lost.
+    """
 
 def rank_prefetch(
     tables: list[Table],

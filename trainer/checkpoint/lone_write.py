@@ -110,7 +110,7 @@ class LoneWrite:
             self._snapshot.kind,
             self._bytes,
             self._seconds,
-            self._stall + waited,
+            self._stall + waited + self._snapshot.waited_seconds,
             failure,
         )
 

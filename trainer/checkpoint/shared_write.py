@@ -171,10 +171,10 @@ class SharedWrite:
         """Returns the outcome of the write once it is over; None: it was abandoned."""
         if self._given_up:
             return None
+        assert self._snapshot is not None
         seconds = time.monotonic() - self._begin
-        return Outcome(
-            self._position, self._kind, self._bytes, seconds, self._stall + waited, self.failure
-        )
+        stall = self._stall + waited + self._snapshot.waited_seconds
+        return Outcome(self._position, self._kind, self._bytes, seconds, stall, self.failure)
 
     def _end(self, failure: HotrowError | None) -> None:
         self.over, self.failure = True, failure

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hotrow.hashed_file import FileFacts, HashedFile
 from hotrow.lineage import Lineage
 from hotrow.ops.ranks import LONE, Ranks
+from hotrow.ops.table_contents import open_snapshots
 from hotrow.trainer.checkpoint import stored
 from hotrow.trainer.checkpoint.array_file import Arrays, write_arrays
 from hotrow.trainer.checkpoint.environment import environment
@@ -19,15 +20,16 @@ from hotrow.trainer.checkpoint.position import Position
 from hotrow.trainer.checkpoint.random_state import capture_random_state
 from hotrow.trainer.checkpoint.table_files import (
     ROW_OVERHEAD_BYTES,
+    RowFiles,
     removed_name,
     state_name,
     stem_of,
     write_removed,
-    write_rows,
 )
 from hotrow.trainer.checkpoint.variable_files import copy_variables
 
 if TYPE_CHECKING:
+    from hotrow._native import Snapshot
     from hotrow.ops.table import Table
     from hotrow.trainer.models import Ranker
 
@@ -35,6 +37,8 @@ DIGEST_BYTES = 256 << 20
 """Tables up to this size get the digest of all their rows; reading more would stall training."""
 
 _FILE_BYTES = 8192  # approximate blocks and header of a small file
+
+_MOST_DROPPED = 4096  # rows that are read at a time and not written
 
 
 class TrainingSnapshot:
@@ -71,7 +75,7 @@ class TrainingSnapshot:
                 else.
 
         Raises:
-            HotrowError: a table's snapshot fails; those already taken are released.
+            HotrowError: a table's snapshot fails.
         """
         self.position = position
         self.kind = kind
@@ -85,13 +89,12 @@ class TrainingSnapshot:
                 stored.METRICS: metrics,
             }
         self._random = capture_random_state()
-        self._tables: dict[str, _TableSnapshot] = {}
-        try:
-            for name, table in model.tables().items():
-                self._tables[name] = _TableSnapshot(table, kind, complete_digest, ranks)
-        except BaseException:
-            self.close()
-            raise
+        tables = model.tables()
+        snapshots = open_snapshots(tables.values(), "all" if kind == stored.FULL else "checkpoint")
+        self._tables = {
+            name: _TableSnapshot(table, snapshot, complete_digest, ranks)
+            for (name, table), snapshot in zip(tables.items(), snapshots, strict=True)
+        }
         self.bytes_needed = sum(table.bytes_needed for table in self._tables.values()) + sum(
             _FILE_BYTES + sum(array.nbytes + 256 for array in arrays.values())
             for arrays in self._dense.values()
@@ -112,10 +115,7 @@ class TrainingSnapshot:
         Raises:
             OSError: the disk is full or refuses.
         """
-        entries = {
-            name: table.write(directory / stored.TABLES, hashed, check)
-            for name, table in self._tables.items()
-        }
+        entries = self._write_tables(directory / stored.TABLES, hashed, check)
         for file, arrays in self._dense.items():
             hashed[file] = write_arrays(directory / file, arrays)
         if self._dense:
@@ -123,6 +123,43 @@ class TrainingSnapshot:
                 random.write(json.dumps(self._random).encode())
             hashed[stored.RANDOM] = random.facts
         return entries
+
+    def _write_tables(
+        self, directory: Path, hashed: dict[str, FileFacts], check: Callable[[], None]
+    ) -> dict[str, Any]:
+        """Writes one table after the other, unless copies of rows take too much memory.
+
+        Then the table with the most copies is written first, because reading it frees them.
+        """
+        files = {name: table.files(directory) for name, table in self._tables.items()}
+        left = list(self._tables)
+        name = left[0] if left else ""
+        while left:
+            check()
+            chosen = self._next(left, name)
+            if chosen != name:
+                files[name].flush()  # one table at a time has memory for a piece
+                name = chosen
+            if not files[name].write_some():
+                left.remove(name)
+        return {
+            name: table.finish(files[name], directory, hashed)
+            for name, table in self._tables.items()
+        }
+
+    def _next(self, left: list[str], last: str) -> str:
+        """Returns the table to write some rows of: the last one, unless another is more urgent."""
+        if self._tables[left[0]].snapshot.short_of_memory:
+            copied = {name: self._tables[name].snapshot.copied_bytes for name in left}
+            # Stay while the last one has half of its share of the copies: fewer, larger files.
+            if 2 * len(left) * copied.get(last, 0) < sum(copied.values()):
+                return max(left, key=copied.__getitem__)
+        return last if last in left else left[0]
+
+    @property
+    def waited_seconds(self) -> float:
+        """How long training waited because copies of rows took too much memory."""
+        return sum(table.snapshot.waited_seconds for table in self._tables.values())
 
     def facts(self, entries: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Returns the manifest's values, from the results of `write` on each rank, in order."""
@@ -153,7 +190,9 @@ class TrainingSnapshot:
 class _TableSnapshot:
     """The snapshot of one table."""
 
-    def __init__(self, table: Table, kind: str, complete_digest: bool, ranks: Ranks) -> None:
+    def __init__(
+        self, table: Table, snapshot: Snapshot, complete_digest: bool, ranks: Ranks
+    ) -> None:
         alone = ranks.size == 1
         self._stem = stem_of(table.name, None if alone else ranks.rank)
         # Equal on all ranks, so the first one writes it.
@@ -172,7 +211,7 @@ class _TableSnapshot:
             columns = [table.columns.start, table.columns.stop]
             self._entry |= {"rank": ranks.rank, "columns": columns, "ranks": ranks.size}
             self._entry |= {"sharding": table.config.sharding, "owner": table.config.owner}
-        self.snapshot = table.snapshot("all" if kind == stored.FULL else "checkpoint")
+        self.snapshot = snapshot
         self._removed, self._state = self.snapshot.removed, self.snapshot.state
         self.bytes_needed = self._written * (
             self.snapshot.rows * (self._line_bytes + ROW_OVERHEAD_BYTES)
@@ -181,17 +220,22 @@ class _TableSnapshot:
             + 3 * _FILE_BYTES
         )
 
-    def write(
-        self, directory: Path, hashed: dict[str, FileFacts], check: Callable[[], None]
+    def files(self, directory: Path) -> RowFiles | _UnwrittenRows:
+        """Returns what writes the table's rows."""
+        if not self._written:
+            return _UnwrittenRows(self.snapshot)
+        rows = self.snapshot
+        return RowFiles(rows, self._stem, self._line_bytes, rows.rows, directory)
+
+    def finish(
+        self, files: RowFiles | _UnwrittenRows, directory: Path, hashed: dict[str, FileFacts]
     ) -> dict[str, Any]:
-        """Writes the table's files and returns its entry of the manifest."""
-        snapshot, stem = self.snapshot, self._stem
+        """Writes what is not rows and returns the table's entry of the manifest."""
+        stem, removed = self._stem, self._removed
         if not self._written:
             nothing = {"files": [], "rows": 0, "removed": None, "removed_rows": 0, "state": ""}
-            return {**nothing, "step": snapshot.step, **self._entry}
-        files, rows = write_rows(snapshot, stem, self._line_bytes, snapshot.rows, directory, check)
-        written = dict(files)
-        removed = self._removed
+            return {**nothing, "step": self.snapshot.step, **self._entry}
+        written = dict(files.files)
         if len(removed):
             written[removed_name(stem)] = write_removed(removed, directory / removed_name(stem))
         with HashedFile(directory / state_name(stem)) as state:
@@ -199,11 +243,27 @@ class _TableSnapshot:
         written[state_name(stem)] = state.facts
         hashed |= {f"{stored.TABLES}/{file}": facts for file, facts in written.items()}
         return {
-            "files": list(files),
-            "rows": rows,
+            "files": list(files.files),
+            "rows": files.rows,
             "removed": removed_name(stem) if len(removed) else None,
             "removed_rows": len(removed),
             "state": state_name(stem),
-            "step": snapshot.step,
+            "step": self.snapshot.step,
             **self._entry,
         }
+
+
+class _UnwrittenRows:
+    """The rows of a table that another rank writes: reading them frees their copies."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.files: dict[str, FileFacts] = {}
+        self.rows = 0
+        self._snapshot = snapshot
+
+    def write_some(self) -> bool:
+        """Reads some rows. Returns whether there may be more."""
+        return bool(len(self._snapshot.read(_MOST_DROPPED)[0]))
+
+    def flush(self) -> None:
+        """Does nothing."""

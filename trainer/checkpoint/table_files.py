@@ -7,7 +7,6 @@ A piece holds `keys` int64 [N], `clocks`, `counts` and `places` uint32 [N], and 
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -84,60 +83,84 @@ def state_name(stem: str) -> str:
     return f"{stem}.state"
 
 
-def write_rows(
-    rows: RowReader,
-    stem: str,
-    line_bytes: int,
-    at_most: int,
-    directory: Path,
-    check: Callable[[], None],
-) -> tuple[dict[str, FileFacts], int]:
-    """Writes rows as pieces; returns the facts of each file, by name, and the number of rows.
+class RowFiles:
+    """Writes the rows of a table as pieces, some rows at a time.
 
     Memory besides the table: the result of one read, and one piece, which is 1/64 of the rows, at
     least 4 MiB and at most `PIECE_BYTES`.
 
-    Args:
-        rows: read to its end.
-        stem: from `stem_of`.
-        line_bytes: L.
-        at_most: an upper bound of the number of rows.
-        directory: where to write the files.
-        check: called between reads; an exception that it raises ends the write.
-
-    Raises:
-        OSError: the disk is full or refuses.
+    Attributes:
+        stem: prefix of the files' names.
+        files: the facts of each file written so far, by name.
+        rows: the number of rows read so far.
     """
-    row_bytes = line_bytes + ROW_OVERHEAD_BYTES
-    bound = max(at_most * row_bytes // _LEAST_PIECES, _LEAST_PIECE_BYTES)
-    room = max(1, min(at_most, min(bound, PIECE_BYTES) // row_bytes))
-    read_rows = max(1, _READ_BYTES // row_bytes)
-    piece = _room_for(room, line_bytes)
-    files: dict[str, FileFacts] = {}
-    total = held = 0
 
-    def write() -> None:
-        name = rows_name(stem, len(files))
-        files[name] = write_arrays(
-            directory / name, {field: array[:held] for field, array in vars(piece).items()}
-        )
+    def __init__(
+        self, rows: RowReader, stem: str, line_bytes: int, at_most: int, directory: Path
+    ) -> None:
+        """Stores its arguments; writes nothing yet.
 
-    while True:
-        check()
-        keys, lines, clocks, counts, places = rows.read(min(read_rows, room - held))
-        if not len(keys):
-            break
-        part = slice(held, held + len(keys))
-        piece.keys[part], piece.lines[part] = keys, lines
-        piece.clocks[part], piece.counts[part], piece.places[part] = clocks, counts, places
-        held += len(keys)
-        total += len(keys)
-        if held == room:
-            write()
-            held = 0
-    if held:
-        write()
-    return files, total
+        Args:
+            rows: read to its end.
+            stem: from `stem_of`.
+            line_bytes: L.
+            at_most: an upper bound of the number of rows.
+            directory: where to write the files.
+        """
+        self.files: dict[str, FileFacts] = {}
+        self.rows = 0
+        self._reader = rows
+        self.stem = stem
+        self._line_bytes = line_bytes
+        self._directory = directory
+        row_bytes = line_bytes + ROW_OVERHEAD_BYTES
+        bound = max(at_most * row_bytes // _LEAST_PIECES, _LEAST_PIECE_BYTES)
+        self._room = max(1, min(at_most, min(bound, PIECE_BYTES) // row_bytes))
+        self._most_read = max(1, _READ_BYTES // row_bytes)
+        self._piece: Rows | None = None
+        self._held = 0
+
+    def write_some(self) -> bool:
+        """Reads some rows and writes a piece that is full; at the end, the last one.
+
+        Returns:
+            Whether there may be more rows.
+
+        Raises:
+            OSError: the disk is full or refuses.
+        """
+        arrays = self._reader.read(min(self._most_read, self._room - self._held))
+        count = len(arrays[0])
+        if not count:
+            self.flush()
+            return False
+        if self._piece is None:
+            self._piece = _room_for(self._room, self._line_bytes)
+        piece, part = self._piece, slice(self._held, self._held + count)
+        piece.keys[part], piece.lines[part], piece.clocks[part] = arrays[:3]
+        piece.counts[part], piece.places[part] = arrays[3:]
+        self._held += count
+        self.rows += count
+        if self._held == self._room:
+            self._write()
+        return True
+
+    def flush(self) -> None:
+        """Writes the rows that were read and frees the memory of a piece.
+
+        Raises:
+            OSError: the disk is full or refuses.
+        """
+        if self._held:
+            self._write()
+        self._piece = None
+
+    def _write(self) -> None:
+        assert self._piece is not None
+        name = rows_name(self.stem, len(self.files))
+        arrays = {field: array[: self._held] for field, array in vars(self._piece).items()}
+        self.files[name] = write_arrays(self._directory / name, arrays)
+        self._held = 0
 
 
 def _room_for(rows: int, line_bytes: int) -> Rows:

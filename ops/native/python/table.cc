@@ -125,11 +125,10 @@ void check_row_count(size_t count) {
 
 class PySnapshot {
  public:
-  PySnapshot(hr_table* table, bool due_only) {
+  PySnapshot(hr_snapshot* opened, const hr_table* table) : snapshot_(opened) {
     hr_layout layout;
     hr_table_layout(table, &layout);
     line_bytes_ = layout.line_bytes;
-    run([&] { return hr_snapshot_open(table, due_only, &snapshot_); });
   }
   ~PySnapshot() {
     nb::gil_scoped_release release;
@@ -140,6 +139,9 @@ class PySnapshot {
   size_t rows() const { return hr_snapshot_rows(snapshot_); }
   size_t bytes() const { return rows() * line_bytes_; }
   uint32_t step() const { return hr_snapshot_step(snapshot_); }
+  size_t copied_bytes() const { return hr_snapshot_copied_bytes(snapshot_); }
+  bool short_of_memory() const { return hr_snapshot_short_of_memory(snapshot_) != 0; }
+  double waited_seconds() const { return hr_snapshot_waited_seconds(snapshot_); }
 
   nb::bytes state() const {
     hr_bytes bytes;
@@ -408,6 +410,23 @@ void rank_prefetch(const nb::list& tables, const nb::list& features) {
   run([&] { return hr_rank_prefetch(&call); });
 }
 
+nb::list open_snapshots(const nb::list& tables, const std::string& since) {
+  if (since != "all" && since != "checkpoint") {
+    throw nb::value_error(("since is '" + since + "'; must be 'all' or 'checkpoint'").c_str());
+  }
+  std::vector<hr_table*> raw;
+  for (nb::handle table : tables) raw.push_back(table_of(table));
+  std::vector<hr_snapshot*> opened(raw.size());
+  run([&] {
+    return hr_snapshots_open(raw.data(), raw.size(), since == "checkpoint", opened.data());
+  });
+  nb::list snapshots;
+  for (size_t i = 0; i < raw.size(); ++i) {
+    snapshots.append(std::make_unique<PySnapshot>(opened[i], raw[i]));
+  }
+  return snapshots;
+}
+
 }  // namespace
 
 hr_table* table_of(nb::handle table) {
@@ -422,6 +441,9 @@ void bind_table(nb::module_& m) {
       .def_prop_ro("step", &PySnapshot::step)
       .def_prop_ro("state", &PySnapshot::state)
       .def_prop_ro("removed", &PySnapshot::removed)
+      .def_prop_ro("copied_bytes", &PySnapshot::copied_bytes)
+      .def_prop_ro("short_of_memory", &PySnapshot::short_of_memory)
+      .def_prop_ro("waited_seconds", &PySnapshot::waited_seconds)
       .def("read", &PySnapshot::read, nb::arg("max_rows"))
       .def("keep", [](PySnapshot& s) { s.close(true); })
       .def("close", [](PySnapshot& s) { s.close(false); });
@@ -500,22 +522,14 @@ void bind_table(nb::module_& m) {
       .def("state", &PyTable::state)
       .def("set_state", &PyTable::set_state, nb::arg("state"))
       .def("merge_states", &PyTable::merge_states, nb::arg("states"), nb::arg("counts"))
-      .def(
-          "snapshot",
-          [](const PyTable& t, const std::string& since) {
-            if (since != "all" && since != "checkpoint") {
-              throw nb::value_error(
-                  ("since is '" + since + "'; must be 'all' or 'checkpoint'").c_str());
-            }
-            return std::make_unique<PySnapshot>(t.get(), since == "checkpoint");
-          },
-          nb::arg("since"))
       .def("prefetch", &PyTable::prefetch, nb::arg("keys").noconvert())
       .def("wait_for_prefetch",
            [](const PyTable& t) { run([&] { return hr_table_wait_for_prefetch(t.get()); }); })
       .def("warm_up", &PyTable::warm_up, nb::arg("keys").noconvert(), nb::arg("counts").noconvert(),
            nb::arg("share"))
       .def("clear", [](const PyTable& t) { run([&] { return hr_table_clear(t.get()); }); });
+  m.def("open_snapshots", &open_snapshots, nb::arg("tables"), nb::arg("since"),
+        "Returns a Snapshot of each table; their copies of rows share one budget of memory.");
   m.def("rank_prefetch", &rank_prefetch, nb::arg("tables"), nb::arg("features"),
         "Prefetches a batch of tables on ranks. features: (name, keys, row_splits or None, "
         "weights or None, samples, combiner, number of the table) of each.");

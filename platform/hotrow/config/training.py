@@ -110,7 +110,7 @@ class CheckpointConfig(Section):
         full_every: every n-th checkpoint is full, the others hold changes since the previous one. 1
             (default): all are full, so no two checkpoints share files.
         asynchronous: write while training continues. This needs memory for the rows that change
-            meanwhile (at most 15 % of a table, at least 64 MiB). False: training waits.
+            meanwhile (at most 10 % of all tables, at least 64 MiB). False: training waits.
     """
 
     every_steps: int = Field(default=5000, ge=1)

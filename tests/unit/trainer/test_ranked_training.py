@@ -26,6 +26,7 @@ from unit.trainer.ranked_training import (
 import hotrow
 from hotrow.errors import DataLossError
 from hotrow.ops.table import Table
+from hotrow.trainer.checkpoint.table_files import RowFiles
 from hotrow.trainer.run_directory import read_metrics
 from hotrow.trainer.trained_run import load_run
 
@@ -254,17 +255,15 @@ def test_batch_normalisation_is_by_the_batch_of_all_ranks(files, tmp_path, ranks
 def test_a_failing_write_of_one_rank_fails_the_checkpoint_on_all(
     files, alone, tmp_path, monkeypatch, capsys
 ):
-    from hotrow.trainer.checkpoint import snapshot
+    write, failed = RowFiles.write_some, []
 
-    write, failed = snapshot.write_rows, []
+    def failing(files):
+        if files.stem.endswith("@1") and not failed:
+            failed.append(files.stem)
+            raise OSError(28, "No space left on device", files.stem)
+        return write(files)
 
-    def failing(rows, stem, *arguments):
-        if stem.endswith("@1") and not failed:
-            failed.append(stem)
-            raise OSError(28, "No space left on device", stem)
-        return write(rows, stem, *arguments)
-
-    monkeypatch.setattr(snapshot, "write_rows", failing)
+    monkeypatch.setattr(RowFiles, "write_some", failing)
     run = tmp_path / "run"
     results = train_on(2, config_of(files, 2), run)
     assert not isinstance(results[0], BaseException), results

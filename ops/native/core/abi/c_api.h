@@ -229,14 +229,23 @@ HR_API int hr_table_merge_states(hr_table* table, const uint8_t* const* data, co
 /* --- snapshots: rows as they were, while training goes on; see table/snapshot.h --------------- */
 typedef struct hr_snapshot hr_snapshot;
 
-/* due_only: only rows written since the last kept snapshot. */
-HR_API int hr_snapshot_open(hr_table* table, int due_only, hr_snapshot** snapshot);
+/* Opens a snapshot of each table; their copies of rows share one budget of memory. tables,
+ * snapshots: (count). due_only: only rows written since the last kept snapshot. */
+HR_API int hr_snapshots_open(hr_table* const* tables, size_t count, int due_only,
+                             hr_snapshot** snapshots);
 HR_API size_t hr_snapshot_rows(const hr_snapshot* snapshot); /* at most */
 HR_API uint32_t hr_snapshot_step(const hr_snapshot* snapshot);
 HR_API int hr_snapshot_state(const hr_snapshot* snapshot, hr_bytes* state);
 /* int64 keys that had a row in the last kept snapshot and have none now. */
 HR_API int hr_snapshot_removed(const hr_snapshot* snapshot, hr_bytes* keys);
-/* *written is 0 at the end. */
+/* Bytes of the copies of its rows. */
+HR_API size_t hr_snapshot_copied_bytes(const hr_snapshot* snapshot);
+/* Whether the copies of all snapshots that were opened with it take more than half of the budget:
+ * read the one with the most copied bytes. */
+HR_API int hr_snapshot_short_of_memory(const hr_snapshot* snapshot);
+/* How long steps waited because the budget was used up. */
+HR_API double hr_snapshot_waited_seconds(const hr_snapshot* snapshot);
+/* Rows come in any order. *written is 0 at the end. */
 HR_API int hr_snapshot_read(hr_snapshot* snapshot, size_t count, const hr_rows* rows,
                             size_t* written);
 HR_API int hr_snapshot_close(hr_snapshot* snapshot, int keep);

@@ -414,9 +414,16 @@ int hr_table_merge_states(hr_table* table, const uint8_t* const* data, const siz
   });
 }
 
-int hr_snapshot_open(hr_table* table, int due_only, hr_snapshot** snapshot) {
+int hr_snapshots_open(hr_table* const* tables, size_t count, int due_only,
+                      hr_snapshot** snapshots) {
   return guarded([&] {
-    *snapshot = new hr_snapshot{table->table, table->table->open_snapshot(due_only != 0)};
+    const auto budget = std::make_shared<hotrow::SnapshotBudget>();
+    std::vector<std::unique_ptr<hr_snapshot>> opened;
+    for (size_t i = 0; i < count; ++i) {
+      opened.emplace_back(new hr_snapshot{tables[i]->table,
+                                          tables[i]->table->open_snapshot(due_only != 0, budget)});
+    }
+    for (size_t i = 0; i < count; ++i) snapshots[i] = opened[i].release();
   });
 }
 
@@ -428,6 +435,16 @@ int hr_snapshot_state(const hr_snapshot* snapshot, hr_bytes* state) {
 
 int hr_snapshot_removed(const hr_snapshot* snapshot, hr_bytes* keys) {
   return guarded([&] { copy_out(snapshot->snapshot->removed(), keys); });
+}
+
+size_t hr_snapshot_copied_bytes(const hr_snapshot* snapshot) {
+  return snapshot->snapshot->copied_bytes();
+}
+int hr_snapshot_short_of_memory(const hr_snapshot* snapshot) {
+  return snapshot->snapshot->budget().short_of_memory();
+}
+double hr_snapshot_waited_seconds(const hr_snapshot* snapshot) {
+  return snapshot->snapshot->waited_seconds();
 }
 
 int hr_snapshot_read(hr_snapshot* snapshot, size_t count, const hr_rows* rows, size_t* written) {

@@ -43,7 +43,7 @@ size_t Partition::bytes() const {
   return blocks_.capacity() * sizeof(blocks_[0]) + free_.capacity() * sizeof(free_[0]) +
          (due_.capacity() + old_due_.capacity()) * sizeof(uint64_t) +
          (removed_.capacity() + old_removed_.capacity()) * sizeof(int64_t) +
-         copy_of_.capacity() * sizeof(uint32_t) + side_.bytes() + bypass.bytes(shape_->stride) +
+         copy_of_.capacity() * sizeof(uint32_t) + copies_.bytes() + bypass.bytes(shape_->stride) +
          tombstones.size() * 4 * sizeof(void*) + (admission_ ? admission_->bytes() : 0);
 }
 
@@ -341,12 +341,12 @@ void Partition::note_write(uint32_t place) {
   if (tracking_ && !bit(due_, place)) set_bit(due_, place);
   if (!open_ || !wanted(place) || copy_of_[place] != 0) return;
   if (shape_->log == nullptr) {
-    copy_of_[place] = 1 + side_.add(at(place), shape_->stride);
+    copy_of_[place] = 1 + copies_.add(at(place), copy_stride(), place);
     return;
   }
   const OldVersion old{header(place), shape_->log->location(static_cast<uint32_t>(number_), place),
                        0};
-  copy_of_[place] = 1 + side_.add(reinterpret_cast<const std::byte*>(&old), sizeof(old));
+  copy_of_[place] = 1 + copies_.add(reinterpret_cast<const std::byte*>(&old), copy_stride(), place);
 }
 
 size_t Partition::begin_snapshot(bool due_only) {
@@ -369,6 +369,29 @@ size_t Partition::begin_snapshot(bool due_only) {
   return rows;
 }
 
+// Copies the row that the snapshot has at a place, to index `to`.
+void Partition::give_row(uint32_t place, size_t to, const RowArrays& out,
+                         std::vector<LineLog::ReadAt>* later) {
+  const uint32_t copy = copy_of_[place];
+  const std::byte* row = copy == 0 ? at(place) : copies_.at(copy - 1, copy_stride());
+  RowHeader head;
+  std::memcpy(&head, row, sizeof(head));
+  copy_of_[place] = kNothing;
+  if (out.keys != nullptr) out.keys[to] = head.key;
+  if (out.clocks != nullptr) out.clocks[to] = head.clock;
+  if (out.counts != nullptr) out.counts[to] = head.count;
+  if (out.places != nullptr) out.places[to] = place;
+  if (out.lines == nullptr) return;
+  std::byte* line = out.lines + to * shape_->line_bytes;
+  if (shape_->log == nullptr) {
+    std::memcpy(line, row + sizeof(head), shape_->line_bytes);
+  } else if (copy == 0) {
+    later->push_back({shape_->log->location(static_cast<uint32_t>(number_), place), line});
+  } else {
+    later->push_back({reinterpret_cast<const OldVersion*>(row)->location, line});
+  }
+}
+
 size_t Partition::read_snapshot(size_t count, const RowArrays& out,
                                 std::vector<LineLog::ReadAt>* later) {
   size_t written = 0;
@@ -378,37 +401,25 @@ size_t Partition::read_snapshot(size_t count, const RowArrays& out,
       snapshot_next_ = std::min(place + 63, snapshot_places_ - 1);
       continue;
     }
-    const uint32_t copy = copy_of_[place];
-    if (copy == kNothing || !wanted(place)) continue;
-    const size_t side_stride = shape_->log == nullptr ? shape_->stride : sizeof(OldVersion);
-    const std::byte* row =
-        copy == 0 ? at(static_cast<uint32_t>(place)) : side_.at(copy - 1, side_stride);
-    RowHeader head;
-    std::memcpy(&head, row, sizeof(head));
-    copy_of_[place] = kNothing;
-    if (out.keys != nullptr) out.keys[written] = head.key;
-    if (out.clocks != nullptr) out.clocks[written] = head.clock;
-    if (out.counts != nullptr) out.counts[written] = head.count;
-    if (out.places != nullptr) out.places[written] = static_cast<uint32_t>(place);
-    if (out.lines != nullptr) {
-      std::byte* line = out.lines + written * shape_->line_bytes;
-      if (shape_->log == nullptr) {
-        std::memcpy(line, row + sizeof(head), shape_->line_bytes);
-      } else if (copy == 0) {
-        later->push_back(
-            {shape_->log->location(static_cast<uint32_t>(number_), static_cast<uint32_t>(place)),
-             line});
-      } else {
-        later->push_back({reinterpret_cast<const OldVersion*>(row)->location, line});
-      }
-    }
-    ++written;
+    if (copy_of_[place] == kNothing || !wanted(place)) continue;
+    give_row(static_cast<uint32_t>(place), written++, out, later);
   }
   if (snapshot_next_ == snapshot_places_ && snapshot_places_ != 0) {
     // The snapshot reads no more rows from here: writes need no copies.
     snapshot_places_ = snapshot_next_ = 0;
-    side_.clear();
+    copies_.clear();
     std::vector<uint32_t>().swap(copy_of_);
+  }
+  return written;
+}
+
+size_t Partition::read_copies(size_t count, const RowArrays& out,
+                              std::vector<LineLog::ReadAt>* later) {
+  size_t written = 0;
+  for (; !copies_.empty() && written < count; copies_.drop_first(copy_stride())) {
+    const uint32_t place = copies_.place_of_first(copy_stride());
+    // Rows that were read in the order of places keep their copies until here.
+    if (copy_of_[place] != kNothing) give_row(place, written++, out, later);
   }
   return written;
 }
@@ -429,7 +440,7 @@ void Partition::end_snapshot(bool keep) {
   snapshot_places_ = snapshot_next_ = 0;
   std::vector<uint64_t>().swap(old_due_);
   std::vector<int64_t>().swap(old_removed_);
-  side_.clear();
+  copies_.clear();
   std::vector<uint32_t>().swap(copy_of_);
 }
 

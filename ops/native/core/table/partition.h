@@ -163,9 +163,12 @@ class Partition {
   // Copies up to `count` rows as they were at begin_snapshot; returns 0 at the end and then frees
   // the copies. later: lines that the caller has to read from the log.
   size_t read_snapshot(size_t count, const RowArrays& out, std::vector<LineLog::ReadAt>* later);
+  // The same for copied rows alone, the oldest first; frees their copies. Returns 0 when there are
+  // no copies.
+  size_t read_copies(size_t count, const RowArrays& out, std::vector<LineLog::ReadAt>* later);
   // Keys removed since the last kept snapshot; in any order.
   const std::vector<int64_t>& removed() const { return old_removed_; }
-  size_t side_bytes() const { return side_.bytes(); }
+  size_t copied_bytes() const { return copies_.bytes(); }
   // keep: later due_only snapshots start from this one.
   void end_snapshot(bool keep);
 
@@ -180,6 +183,11 @@ class Partition {
   };
 
   void note_write(uint32_t place);
+  size_t copy_stride() const {
+    return shape_->log == nullptr ? shape_->stride : sizeof(OldVersion);
+  }
+  void give_row(uint32_t place, size_t to, const RowArrays& out,
+                std::vector<LineLog::ReadAt>* later);
   void put_line(uint32_t place, const std::byte* line);
   uint32_t append_place();
   uint32_t take_place();
@@ -210,7 +218,7 @@ class Partition {
   // By place: 0: read the row in place; kNothing: no row to read (any more); else 1 + the number of
   // its copy.
   std::vector<uint32_t> copy_of_;
-  CopiedRows side_;
+  CopiedRows copies_;
 };
 
 }  // namespace hotrow

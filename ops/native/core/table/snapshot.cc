@@ -1,25 +1,23 @@
 #include "core/table/snapshot.h"
 
 #include <algorithm>
-#include <chrono>
+#include <utility>
 
 #include "core/table/table.h"
 
 namespace hotrow {
-namespace {
 
-constexpr size_t kLeastBudget = size_t{64} << 20;
-constexpr auto kPatience = std::chrono::seconds(120);
-
-}  // namespace
-
-Snapshot::Snapshot(Table& table, bool due_only)
-    : table_(&table), due_only_(due_only), step_(table.step_), state_(table.state_in_lock()) {
+Snapshot::Snapshot(Table& table, bool due_only, std::shared_ptr<SnapshotBudget> budget)
+    : table_(&table),
+      due_only_(due_only),
+      step_(table.step_),
+      state_(table.state_in_lock()),
+      budget_(std::move(budget)) {
   if (table.shape().log != nullptr) table.shape().log->hold();
   for (size_t p = 0; p < table.partition_count(); ++p) {
     Partition& partition = table.partition(p);
     rows_ += partition.begin_snapshot(due_only);
-    table_bytes_ += partition.size() * table.shape().host_stride;
+    budget_->add_table(partition.size() * table.shape().host_stride);
     if (!due_only) continue;
     for (int64_t key : partition.removed()) {
       if (partition.find(mix64(static_cast<uint64_t>(key)), key) == Partition::kAbsent) {
@@ -33,17 +31,14 @@ Snapshot::Snapshot(Table& table, bool due_only)
 
 Snapshot::~Snapshot() { close(false); }
 
-size_t Snapshot::budget() const { return std::max(kLeastBudget, table_bytes_ / 10); }
-
-size_t Snapshot::measure_side() {
+void Snapshot::measure_copies() {
   size_t bytes = 0;
   for (size_t p = 0; p < table_->partition_count(); ++p) {
     Partition& partition = table_->partition(p);
     std::lock_guard lock(partition.mutex);
-    bytes += partition.side_bytes();
+    bytes += partition.copied_bytes();
   }
-  side_bytes_ = bytes;
-  return bytes;
+  budget_->change(copied_bytes_.exchange(bytes), bytes);
 }
 
 size_t Snapshot::read(size_t count, const RowArrays& out) {
@@ -51,71 +46,74 @@ size_t Snapshot::read(size_t count, const RowArrays& out) {
   while (written == 0) {
     {
       std::lock_guard own(mutex_);
-      if (lost_) {
+      if (budget_->lost()) {
         fail(Code::kFailedPrecondition,
-             "the snapshot of table %s was given up: nothing was read from it for %lld s while "
-             "training waited",
-             table_->name().c_str(),
-             static_cast<long long>(std::chrono::seconds(kPatience).count()));
+             "the snapshot of table %s was given up: nothing was read for %d s while training "
+             "waited",
+             table_->name().c_str(), SnapshotBudget::kPatienceSeconds);
       }
       if (!open_) fail(Code::kFailedPrecondition, "the snapshot is closed");
-      if (partition_ == table_->partition_count()) {
-        side_bytes_ = 0;
-        return 0;
-      }
-      Partition& partition = table_->partition(partition_);
+      if (partition_ == table_->partition_count()) return 0;
       later_.clear();
-      {
-        std::lock_guard partition_lock(partition.mutex);
-        written = partition.read_snapshot(count, out, &later_);
+      if (budget_->short_of_memory()) written = read_copies(count, out);
+      if (written == 0) {
+        Partition& partition = table_->partition(partition_);
+        {
+          std::lock_guard partition_lock(partition.mutex);
+          written = partition.read_snapshot(count, out, &later_);
+        }
+        if (written == 0) ++partition_;
       }
       // The log keeps old versions, so steps continue meanwhile.
       if (!later_.empty()) table_->shape().log->read_at(later_.data(), later_.size());
-      if (written == 0) ++partition_;
+      if (copied_bytes_ != 0) measure_copies();
     }
-    ++reads_;
-    was_read_.notify_all();
+    budget_->note_progress();
+  }
+  return written;
+}
+
+// Copies of one partition, the one after the last; 0 when there are none.
+size_t Snapshot::read_copies(size_t count, const RowArrays& out) {
+  size_t written = 0;
+  for (size_t p = 0; p < table_->partition_count() && written == 0; ++p) {
+    Partition& partition = table_->partition(copies_partition_);
+    std::lock_guard lock(partition.mutex);
+    written = partition.read_copies(count, out, &later_);
+    if (written == 0) copies_partition_ = (copies_partition_ + 1) % table_->partition_count();
   }
   return written;
 }
 
 void Snapshot::end(bool keep) {
-  std::lock_guard own(mutex_);
-  if (!open_) return;
-  for (size_t p = 0; p < table_->partition_count(); ++p) table_->partition(p).end_snapshot(keep);
-  if (table_->shape().log != nullptr) table_->shape().log->release_hold();
-  open_ = false;
-  table_->snapshot_ = nullptr;
+  {
+    std::lock_guard own(mutex_);
+    if (!open_) return;
+    for (size_t p = 0; p < table_->partition_count(); ++p) table_->partition(p).end_snapshot(keep);
+    if (table_->shape().log != nullptr) table_->shape().log->release_hold();
+    open_ = false;
+    table_->snapshot_ = nullptr;
+    budget_->change(copied_bytes_.exchange(0), 0);
+  }
+  budget_->note_progress();
 }
 
 void Snapshot::close(bool keep) {
   {
-    // A step may wait for this reader, in the table's lock.
     std::lock_guard own(mutex_);
     if (!open_) return;
-    closing_ = true;
-    keep_ = keep;
   }
-  was_read_.notify_all();
+  budget_->close();  // a step may wait in the table's lock
   std::unique_lock lock(table_->mutex());
   end(keep);
 }
 
 void Table::wait_for_snapshot() {
-  if (snapshot_ == nullptr || snapshot_->measure_side() <= snapshot_->budget()) return;
+  if (snapshot_ == nullptr) return;
   Snapshot& snapshot = *snapshot_;
-  while (snapshot.measure_side() > snapshot.budget()) {
-    const uint64_t before = snapshot.reads_;
-    std::unique_lock own(snapshot.mutex_);
-    const bool moved = snapshot.was_read_.wait_for(
-        own, kPatience, [&] { return snapshot.reads_ != before || snapshot.closing_; });
-    if (moved && !snapshot.closing_) continue;
-    snapshot.lost_ = !moved;
-    const bool keep = moved && snapshot.keep_;
-    own.unlock();
-    snapshot.end(keep);
-    return;
-  }
+  snapshot.measure_copies();
+  snapshot.waited_nanoseconds_ += static_cast<uint64_t>(1e9 * snapshot.budget_->wait());
+  if (snapshot.budget_->lost()) snapshot.end(false);
 }
 
 }  // namespace hotrow

@@ -2,25 +2,24 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <vector>
 
 #include "core/table/partition.h"
+#include "core/table/snapshot_budget.h"
 
 namespace hotrow {
 
 class Table;
 
 // Until it is closed, a step first copies a row that was not read yet before it writes the row. The
-// copies take at most 10 % of the table's memory, at least 64 MiB; then a step waits for the
-// reader. A reader that reads nothing for 120 seconds while a step waits loses its snapshot. One
-// thread reads; the table must live.
+// copies take memory of a budget; see SnapshotBudget. One thread reads; the table must live.
 class Snapshot {
  public:
   // In the table's lock.
-  Snapshot(Table& table, bool due_only);
+  Snapshot(Table& table, bool due_only, std::shared_ptr<SnapshotBudget> budget);
   ~Snapshot();  // closes
 
   size_t rows() const { return rows_; }  // to come at most
@@ -29,17 +28,21 @@ class Snapshot {
   // Keys that had a row in the last kept snapshot and were removed since, unless they have a row
   // again.
   const std::vector<int64_t>& removed() const { return removed_; }
-  size_t side_bytes() const { return side_bytes_; }
-  // Copies up to `count` rows; returns 0 at the end. Fails with FailedPrecondition when the
-  // snapshot was lost.
+  // Memory of the copies.
+  size_t copied_bytes() const { return copied_bytes_; }
+  const SnapshotBudget& budget() const { return *budget_; }
+  // How long steps waited because the copies took too much memory.
+  double waited_seconds() const { return 1e-9 * static_cast<double>(waited_nanoseconds_); }
+  // Copies up to `count` rows, in any order; returns 0 at the end. Fails with FailedPrecondition
+  // when the snapshot was lost.
   size_t read(size_t count, const RowArrays& out);
   // Ends the snapshot. keep: it is the base of later due_only snapshots; else its rows stay due.
   void close(bool keep);
 
  private:
   friend class Table;
-  size_t budget() const;
-  size_t measure_side();
+  void measure_copies();
+  size_t read_copies(size_t count, const RowArrays& out);
   void end(bool keep);  // in the table's lock
 
   Table* table_;
@@ -50,15 +53,12 @@ class Snapshot {
   std::vector<int64_t> removed_;
   std::vector<LineLog::ReadAt> later_;  // lines of the rows being read
   size_t partition_ = 0;                // the one being read
-  std::atomic<size_t> side_bytes_{0};
-  std::atomic<uint64_t> reads_{0};
+  size_t copies_partition_ = 0;         // the one whose copies were read last
+  std::atomic<size_t> copied_bytes_{0};
+  std::atomic<uint64_t> waited_nanoseconds_{0};
+  std::shared_ptr<SnapshotBudget> budget_;
+  std::mutex mutex_;  // held while rows are read; guards open_
   bool open_ = true;
-  bool lost_ = false;
-  bool closing_ = false;
-  bool keep_ = false;  // `keep` of the closing thread
-  size_t table_bytes_ = 0;
-  std::mutex mutex_;  // of the condition
-  std::condition_variable was_read_;
 };
 
 }  // namespace hotrow

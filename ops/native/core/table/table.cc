@@ -309,11 +309,13 @@ void Table::forget_tombstones(uint32_t up_to_step) {
   }
 }
 
-std::unique_ptr<Snapshot> Table::open_snapshot(bool due_only) {
+std::unique_ptr<Snapshot> Table::open_snapshot(bool due_only,
+                                               std::shared_ptr<SnapshotBudget> budget) {
   std::unique_lock lock(mutex_);
   check_no_snapshot("open another one");
   settle_in_lock();
-  auto snapshot = std::make_unique<Snapshot>(*this, due_only);
+  if (budget == nullptr) budget = std::make_shared<SnapshotBudget>();
+  auto snapshot = std::make_unique<Snapshot>(*this, due_only, std::move(budget));
   snapshot_ = snapshot.get();
   return snapshot;
 }

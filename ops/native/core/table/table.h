@@ -23,6 +23,7 @@ namespace hotrow {
 class DeviceTier;
 class RamTier;
 class Snapshot;
+class SnapshotBudget;
 struct FoundRows;
 struct StaleState;
 
@@ -120,8 +121,10 @@ class Table {
   void merge_states(const std::vector<SavedState>& saved);
 
   // --- snapshots --------------------------------------------------------------------------------
-  // Rows as they are now; see Snapshot. Fails while a snapshot is open.
-  std::unique_ptr<Snapshot> open_snapshot(bool due_only);
+  // Rows as they are now; see Snapshot. Fails while a snapshot is open. budget: shared with the
+  // snapshots of other tables; null: its own.
+  std::unique_ptr<Snapshot> open_snapshot(bool due_only,
+                                          std::shared_ptr<SnapshotBudget> budget = nullptr);
 
   // --- for the steps (table/training.h) ----------------------------------------------------------
   std::shared_mutex& mutex() const { return mutex_; }

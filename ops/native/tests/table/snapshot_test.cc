@@ -246,7 +246,7 @@ TEST_CASE("snapshot: a step whose copies take too much memory waits for the read
             1.0f);
     }
   });
-  while (snapshot->side_bytes() < (size_t{64} << 20)) std::this_thread::yield();
+  while (snapshot->copied_bytes() < (size_t{64} << 20)) std::this_thread::yield();
   CHECK(steps < 6);
   uint64_t digest[2] = {0, 0};
   RowRoom room(table, 100);
@@ -261,13 +261,76 @@ TEST_CASE("snapshot: a step whose copies take too much memory waits for the read
       std::memcpy(bytes.data() + sizeof(header), row.line.data(), row.line.size());
       add_row_digest(row.key, bytes.data(), bytes.size(), digest);
     }
-    most = std::max(most, snapshot->side_bytes());
+    most = std::max(most, snapshot->copied_bytes());
   }
   trainer.join();
   CHECK(std::vector<uint64_t>(digest, digest + 2) == before);
+  CHECK(snapshot->waited_seconds() > 0);
   // One step's copies over the budget at most.
   CHECK(most <= (size_t{64} << 20) + 1000 * (4096 * 4 + 16));
-  CHECK(snapshot->side_bytes() == 0);
+  CHECK(snapshot->copied_bytes() == 0);
+}
+
+namespace {
+
+// Two tables with rows of 16 KiB, of which 64 MiB are 4,096, and one budget for their snapshots.
+struct TwoTables {
+  static constexpr int64_t kRows = 6000, kStep = 1000;
+
+  TwoTables() {
+    for (Table* table : {&first, &second}) train_all(*table);
+  }
+  static void train_all(Table& table) {
+    for (int64_t begin = 0; begin < kRows; begin += kStep) {
+      std::vector<int64_t> keys(kStep);
+      for (int64_t i = 0; i < kStep; ++i) keys[static_cast<size_t>(i)] = begin + i;
+      train(table, keys, 1.0f);
+    }
+  }
+
+  Table first{"first", plain_options(4096), 1, false};
+  Table second{"second", plain_options(4096), 1, false};
+  std::shared_ptr<SnapshotBudget> budget = std::make_shared<SnapshotBudget>();
+};
+
+}  // namespace
+
+TEST_CASE("snapshot: copies are read first while those of all tables take much memory") {
+  TwoTables tables;
+  const Rows before = exported(tables.second);
+  const auto first = tables.first.open_snapshot(false, tables.budget);
+  const auto second = tables.second.open_snapshot(false, tables.budget);
+  std::thread trainer([&] { TwoTables::train_all(tables.second); });
+  while (tables.budget->copied_bytes() < tables.budget->limit()) std::this_thread::yield();
+  // Reading the first table would not free what the step waits for; its copies do, at once.
+  Rows rows;
+  RowRoom room(tables.second, 100);
+  size_t read = 0;
+  while (tables.budget->short_of_memory()) {
+    const size_t count = second->read(100, room.arrays());
+    REQUIRE(count > 0);
+    room.append_to(&rows, count);
+    read += count;
+  }
+  // No more than was copied; in the order of places it might be far more.
+  CHECK(read <= 6000);
+  trainer.join();
+  while (const size_t count = second->read(100, room.arrays())) room.append_to(&rows, count);
+  CHECK(sorted(rows) == sorted(before));
+  CHECK(second->waited_seconds() > 0);
+  CHECK(first->waited_seconds() == 0);
+}
+
+TEST_CASE("snapshot: a step waits no longer once one of the snapshots is closed") {
+  TwoTables tables;
+  auto first = tables.first.open_snapshot(false, tables.budget);
+  const auto second = tables.second.open_snapshot(false, tables.budget);
+  std::thread trainer([&] { TwoTables::train_all(tables.second); });
+  while (tables.budget->copied_bytes() < tables.budget->limit()) std::this_thread::yield();
+  first->close(false);
+  trainer.join();
+  CHECK(second->waited_seconds() < SnapshotBudget::kPatienceSeconds);
+  CHECK(!tables.budget->lost());
 }
 
 }  // namespace hotrow

@@ -9,11 +9,11 @@ from hotrow.errors import DataLossError
 from hotrow.trainer.checkpoint import table_files
 from hotrow.trainer.checkpoint.array_file import write_arrays
 from hotrow.trainer.checkpoint.table_files import (
+    RowFiles,
     read_removed,
     read_rows,
     stem_of,
     write_removed,
-    write_rows,
 )
 
 LINE_BYTES = 8
@@ -42,10 +42,11 @@ def test_rows_come_back_in_order_from_pieces_that_are_all_full_but_the_last(
 ):
     monkeypatch.setattr(table_files, "PIECE_BYTES", 10 * (LINE_BYTES + 20))
     reader = Reader(rows)
-    files, written = write_rows(
-        reader, stem_of("a/b"), LINE_BYTES, rows + 3, tmp_path, lambda: None
-    )
-    assert written == rows
+    writing = RowFiles(reader, stem_of("a/b"), LINE_BYTES, rows + 3, tmp_path)
+    while writing.write_some():
+        pass
+    files = writing.files
+    assert writing.rows == rows
     assert list(files) == [f"a%2Fb-{i:05d}.safetensors" for i in range(-(-rows // 10))]
     assert {path.name for path in tmp_path.iterdir()} == set(files)
     pieces = [read_rows(tmp_path / name, LINE_BYTES) for name in files]
@@ -56,12 +57,18 @@ def test_rows_come_back_in_order_from_pieces_that_are_all_full_but_the_last(
             np.testing.assert_array_equal(found, reader.all[number])
 
 
-def test_the_writing_ends_where_it_should(tmp_path):
-    def stop():
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        write_rows(Reader(3), "t", LINE_BYTES, 3, tmp_path, stop)
+def test_what_was_read_is_written_before_another_table_goes_on(tmp_path):
+    reader = Reader(20)
+    writing = RowFiles(reader, "t", LINE_BYTES, 20, tmp_path)
+    assert writing.write_some()
+    assert not writing.files
+    writing.flush()
+    assert [len(read_rows(tmp_path / name, LINE_BYTES).keys) for name in writing.files] == [7]
+    while writing.write_some():
+        pass
+    pieces = [read_rows(tmp_path / name, LINE_BYTES) for name in writing.files]
+    assert [len(piece.keys) for piece in pieces] == [7, 13]
+    np.testing.assert_array_equal(np.concatenate([piece.keys for piece in pieces]), reader.all[0])
 
 
 def test_keys_that_are_gone_come_back(tmp_path):

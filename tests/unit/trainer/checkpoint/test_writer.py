@@ -20,6 +20,7 @@ from unit.trainer.checkpoint.trained import (
 from hotrow.errors import HotrowError, ResourceExhaustedError
 from hotrow.trainer.checkpoint import Position, snapshot
 from hotrow.trainer.checkpoint.snapshot import TrainingSnapshot
+from hotrow.trainer.checkpoint.table_files import RowFiles
 
 
 def beside(**checkpoint):
@@ -30,14 +31,14 @@ def beside(**checkpoint):
 def held(monkeypatch):
     """Holds the writing of rows back until it is let go: a disk as slow as a test needs."""
     begun, go = threading.Event(), threading.Event()
-    write_rows = snapshot.write_rows
+    write_some = RowFiles.write_some
 
-    def write_later(*arguments):
+    def write_later(files):
         begun.set()
         assert go.wait(60)
-        return write_rows(*arguments)
+        return write_some(files)
 
-    monkeypatch.setattr(snapshot, "write_rows", write_later)
+    monkeypatch.setattr(RowFiles, "write_some", write_later)
     yield begun, go
     go.set()
 
@@ -312,3 +313,52 @@ def test_a_full_file_system_is_refused_early_and_reported_late(small_disk, monke
     assert again.restore() == Position(60)
     for one, other in zip(again.state()[0], trained.state()[0], strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_the_table_whose_copies_take_the_memory_is_written_before_the_one_whose_turn_it_is(
+    tmp_path, monkeypatch
+):
+    """Copies of all tables together may take 64 MiB here; C2 has rows of 16 KiB."""
+    trained = Trained(tmp_path, config_of(dim=2048, checkpoint={"asynchronous": True}))
+    first, second = (trained.model.tables()[name] for name in ("C1", "C2"))
+    keys = np.arange(6000)
+    second.lookup(keys, insert=True)
+    trained.train(0, 1)
+    expected = trained.state()
+    order, opened, go = [], [], threading.Event()
+    write_some, open_snapshots = RowFiles.write_some, snapshot.open_snapshots
+
+    def opening(tables, since):
+        opened.extend(open_snapshots(tables, since))
+        return opened
+
+    def write_later(files):
+        order.append(files.stem)
+        assert go.wait(60)
+        return write_some(files)
+
+    monkeypatch.setattr(snapshot, "open_snapshots", opening)
+    monkeypatch.setattr(RowFiles, "write_some", write_later)
+    trained.writer.begin(Position(1), trained.metrics.state)
+    # The copies of C2 use the budget up; the step then waits for the writer, which is at C1.
+    training = threading.Thread(
+        target=lambda: [
+            second.update(part, np.ones((len(part), 2048), np.float32))
+            for part in np.split(keys, 12)
+        ]
+    )
+    training.start()
+    while sum(one.copied_bytes for one in opened) <= 64 << 20:
+        training.join(0.01)
+    go.set()
+    training.join()
+    trained.writer.close()
+    [outcome] = trained.writer.outcomes()
+    assert outcome.failure is None
+    assert outcome.stall_seconds > 0
+    written = [stem for stem in order if stem in ("C1", "C2")]
+    assert written[:2] == ["C1", "C2"]
+    assert written[-1] == "C1" or first.size == 0
+    again = Trained(tmp_path, trained.config)
+    again.restore()
+    assert_equal_states(again.state(), expected)
