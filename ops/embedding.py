@@ -10,16 +10,17 @@ import keras
 import tensorflow as tf
 
 from hotrow import spec
-from hotrow.errors import DataLossError, InvalidArgumentError, UnimplementedError, nearest
+from hotrow.errors import DataLossError, InvalidArgumentError, UnimplementedError
 from hotrow.ops.anchor import SLOTS, UNCHANGED, AnchorVariable
 from hotrow.ops.batch_keys import count_keys, counts_of_all, keys_in_order, rank_features
 from hotrow.ops.features import flatten
-from hotrow.ops.layer_tables import as_features, device_of, layout_of, owned
+from hotrow.ops.layer_tables import as_features, check_names, device_of, layout_of, owned
 from hotrow.ops.learning_rates import LearningRates
 from hotrow.ops.lookup import Lookup, LookupLayout, TrainingLookup
 from hotrow.ops.placement import CPU
 from hotrow.ops.ranks import LONE, Ranks
 from hotrow.ops.table import Table
+from hotrow.ops.tf_distribute import refuse_strategy
 from hotrow.ops.weights_file import read_tables, write_table
 from hotrow.spec import FeatureConfig
 
@@ -60,6 +61,7 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         InvalidArgumentError: no feature, a repeated name, a table with two configurations, tables
             in different places, an unknown learning-rate schedule, or dtype policy float16.
         FailedPreconditionError: the GPU of a table's cache does not exist.
+        UnimplementedError: inside a strategy of `tf.distribute` other than the default one.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
     ) -> None:
         # Keys' weights stay float32 whatever the policy, hence no autocast of inputs.
         super().__init__(name=name, dtype=dtype, trainable=trainable, autocast=False)
+        refuse_strategy(self.name)
         if self.compute_dtype == "float16":
             raise InvalidArgumentError(
                 "DistributedEmbedding: dtype policy float16 needs loss scaling, which is not "
@@ -147,7 +150,9 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
 
         Raises:
             InvalidArgumentError: a feature missing or unknown, keys that are not integers.
+            UnimplementedError: inside a strategy of `tf.distribute` other than the default one.
         """
+        refuse_strategy(self.name)
         self._check_names("inputs", inputs, required=True)
         self._check_names("weights", weights or {}, required=False)
         flat = [
@@ -189,22 +194,6 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
             yield
         finally:
             self._lookup_override = previous
-
-    def _check_names(self, what: str, given: Mapping[str, Any], required: bool) -> None:
-        if not isinstance(given, Mapping):
-            raise InvalidArgumentError(
-                f"{self.name}: {what} is a {type(given).__name__}; must be a dictionary by feature"
-            )
-        names = [f.name for f in self._layout.features]
-        for name in given:
-            if name not in names:
-                raise InvalidArgumentError(
-                    f"{self.name}: {what} has an unknown feature {name!r}{nearest(name, names)}; "
-                    f"the features are {', '.join(names)}"
-                )
-        missing = [name for name in names if name not in given] if required else []
-        if missing:
-            raise InvalidArgumentError(f"{self.name}: {what} lacks {', '.join(missing)}")
 
     def count_params(self) -> int:
         """Returns how many weights the rows of the tables have now (on this rank)."""
@@ -307,6 +296,9 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         for batch in batches:
             self._check_names(f"a batch of {what}", batch, required=True)
             yield batch
+
+    def _check_names(self, what: str, given: Mapping[str, Any], required: bool) -> None:
+        check_names(f"{self.name}: {what}", given, self._layout.features, required)
 
     def push_all(self) -> None:
         """Sends the owners of rows all pending gradients of their replicas (`Staleness`).
