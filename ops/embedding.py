@@ -37,8 +37,9 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
     Keras optimizer (`clipnorm` and the like) and weight decay act on dense weights only. Loss
     scaling and averaged weights are refused: use mixed_bfloat16 for mixed precision.
 
-    `training=False` never inserts a row, never counts and never moves a clock: an unknown key reads
-    the table's default row. Weights of keys are data and get no gradient.
+    `training=False` never inserts a row, never learns, never counts and never moves a clock: an
+    unknown key reads the table's default row, and the anchor has no gradient. Weights of keys are
+    data and get no gradient.
 
     `model.save`, `save_weights` and `ModelCheckpoint` save the tables. `get_weights` does not, and
     therefore `keras.callbacks.EarlyStopping(restore_best_weights=True)` does not either: use
@@ -167,12 +168,14 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
     def _lookup(self, training: bool) -> Lookup:
         if self._lookup_override is not None:
             return self._lookup_override
-        # A constant has no gradient. Keras would compute the gradients of frozen layers, too.
+        # A constant has no gradient. Keras would compute the gradients of frozen layers, too, and a
+        # backward pass inserts rows.
+        learns = training and self.trainable
         with tf.device(CPU):
-            anchor = self.anchor.value if self.trainable else tf.fill([SLOTS], UNCHANGED)
+            anchor = self.anchor.value if learns else tf.fill([SLOTS], UNCHANGED)
         in_backward = self._update == "backward"
-        if self.trainable and in_backward:
-            learning_rates = self._learning_rates(checked=training)
+        if learns and in_backward:
+            learning_rates = self._learning_rates(checked=True)
         else:
             learning_rates = self._learning_rates.unscheduled()
         return TrainingLookup(
@@ -180,7 +183,7 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
             self._device,
             anchor,
             learning_rates,
-            insert=training and self.trainable,
+            insert=learns,
             update_in_backward=in_backward,
             global_clipnorm=self._global_clipnorm,
             collective=self._ranks.size > 1,
