@@ -8,7 +8,6 @@ factors, and that the optimizer took its step. `docs/design/0001-first-light.md`
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,18 +15,16 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from hotrow.errors import InvalidArgumentError
+from hotrow.errors import InvalidArgumentError, UnimplementedError
 from hotrow.ops import library
 from hotrow.ops.collective_order import collective
+from hotrow.ops.keras_callers import called_by, calling
 from hotrow.ops.placement import CPU
 
 SLOTS = 256
 """HR_SLOTS of the native core: backward passes that may wait for a commit."""
 UNCHANGED = -(2.0**-60)
 """HR_UNCHANGED of the native core: what the anchor always holds."""
-
-# From the variable's value to the callback that calls get_weights, with Keras' own in between.
-_FRAMES_TO_CALLBACK = 6
 
 
 class AnchorVariable(keras.Variable):  # type: ignore[misc]
@@ -72,10 +69,16 @@ class AnchorVariable(keras.Variable):  # type: ignore[misc]
 
         Raises:
             InvalidArgumentError: the calling Keras optimizer scales the loss or averages weights.
+            UnimplementedError: Keras asks, and which optimizer it is does not show.
         """
         # Keras does not unscale the gradients of such variables, and does not pass them on a step
-        # that it skips. Only the caller's frame shows which optimizer it is.
-        asking = sys._getframe(1).f_locals.get("self")
+        # that it skips.
+        asking = calling(keras.optimizers.Optimizer)
+        if asking is None and called_by("keras"):
+            raise UnimplementedError(
+                f"DistributedEmbedding: Keras {keras.version()} does not show which optimizer "
+                "trains the layer, and Hotrow cannot check it; use Keras 3.12 to 3.15"
+            )
         scales = isinstance(asking, keras.optimizers.LossScaleOptimizer)
         if scales or getattr(asking, "loss_scale_factor", None) is not None:
             raise InvalidArgumentError(
@@ -97,20 +100,15 @@ class AnchorVariable(keras.Variable):  # type: ignore[misc]
 
     def numpy(self) -> Any:
         """Returns its value; warns once if Keras' EarlyStopping reads it for a later restore."""
-        frame = sys._getframe(1)
-        for _ in range(_FRAMES_TO_CALLBACK):
-            asking = frame.f_locals.get("self")
-            if isinstance(asking, keras.callbacks.EarlyStopping) and not self._warned:
-                self._warned = True
-                warnings.warn(
-                    f"{type(asking).__name__}(restore_best_weights=True) restores dense weights "
-                    "and leaves the rows of tables as they are; use hotrow.EarlyStopping, which "
-                    "restores both",
-                    stacklevel=2,
-                )
-            if frame.f_back is None:
-                break
-            frame = frame.f_back
+        asking = calling(keras.callbacks.EarlyStopping)
+        if asking is not None and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"{type(asking).__name__}(restore_best_weights=True) restores dense weights and "
+                "leaves the rows of tables as they are; use hotrow.EarlyStopping, which restores "
+                "both",
+                stacklevel=2,
+            )
         return super().numpy()
 
     def _direct_assign(self, value: Any) -> None:
