@@ -112,11 +112,32 @@ class AnchorVariable(keras.Variable):  # type: ignore[misc]
         return super().numpy()
 
     def _direct_assign(self, value: Any) -> None:
+        with tf.device(CPU):
+            token = self._token(tf.cast(value, tf.float32))
+        if token is None:
+            return
         learning_rates = self._learning_rates()
         with tf.device(self._device), collective(self._on_ranks):
             library.load().hotrow_commit(
-                commit_token=tf.cast(value, tf.float32),
+                commit_token=token,
                 learning_rates=learning_rates,
                 tables=self._handles,
                 global_clipnorm=self._global_clipnorm,
             )
+
+    def _token(self, value: Any) -> Any:
+        """Returns the commit token for a value that is assigned, or None if it says nothing.
+
+        On a micro-step of gradient accumulation a Keras optimizer assigns the old value, and on the
+        last one the units of all of them, without the mean. Every other assignment of the old value
+        comes from `set_weights`: it is no step. Weights that a program averaged differ from it by
+        rounding; a step differs more in at least one slot.
+        """
+        optimizer = calling(keras.optimizers.Optimizer)
+        if optimizer is not None:
+            steps = getattr(optimizer, "gradient_accumulation_steps", None)
+            return value if not steps else tf.where(value == UNCHANGED, value, value / steps)
+        is_old = tf.reduce_all(tf.abs(value - UNCHANGED) <= -UNCHANGED)
+        if tf.executing_eagerly():
+            return None if is_old else value
+        return tf.where(is_old, UNCHANGED, value)
