@@ -16,7 +16,7 @@ from hotrow.ops.batch_keys import count_keys, counts_of_all, keys_in_order, rank
 from hotrow.ops.features import flatten
 from hotrow.ops.layer_tables import as_features, check_names, device_of, layout_of, owned
 from hotrow.ops.learning_rates import LearningRates
-from hotrow.ops.lookup import Lookup, LookupLayout, TrainingLookup
+from hotrow.ops.lookup import Lookup, LookupLayout, TrainingLookup, refuse_gradient
 from hotrow.ops.placement import CPU
 from hotrow.ops.ranks import LONE, Ranks
 from hotrow.ops.table import Table
@@ -135,7 +135,7 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         self,
         inputs: Mapping[str, Any],
         weights: Mapping[str, Any] | None = None,
-        training: bool | None = False,
+        training: bool | None = None,
     ) -> dict[str, Any]:
         """Returns the pooled rows of every feature, in the layer's compute dtype.
 
@@ -144,7 +144,8 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
                 ragged or sparse [B, None]. The key of a string is Fingerprint64 of the table's
                 name, 0x1f and the string.
             weights: weights of the keys by feature, of the same kind and shape as the keys.
-            training: insert unknown keys.
+            training: insert unknown keys, and learn. None is False, and refuses a gradient: Keras
+                passes None below a model whose `call` has no argument `training`.
 
         Returns:
             By feature: [B, D]; without combiner [B, D], [B, k, D] or ragged [B, None, D].
@@ -159,20 +160,22 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         flat = [
             flatten(f, inputs[f.name], (weights or {}).get(f.name)) for f in self._layout.features
         ]
-        pooled = self._lookup(bool(training))(self._layout, flat)
+        pooled = self._lookup(training)(self._layout, flat)
         return {
             config.name: tf.cast(f.shape(rows), self.compute_dtype)
             for config, f, rows in zip(self._layout.features, flat, pooled, strict=True)
         }
 
-    def _lookup(self, training: bool) -> Lookup:
+    def _lookup(self, training: bool | None) -> Lookup:
         if self._lookup_override is not None:
             return self._lookup_override
         # A constant has no gradient. Keras would compute the gradients of frozen layers, too, and a
         # backward pass inserts rows.
-        learns = training and self.trainable
+        learns = bool(training) and self.trainable
         with tf.device(CPU):
             anchor = self.anchor.value if learns else tf.fill([SLOTS], UNCHANGED)
+            if training is None and self.trainable:
+                anchor = refuse_gradient(self.anchor.value)
         in_backward = self._update == "backward"
         if learns and in_backward:
             learning_rates = self._learning_rates(checked=True)

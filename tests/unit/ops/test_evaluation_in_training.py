@@ -9,6 +9,7 @@ import tensorflow as tf
 from unit.ops.small_layer import KEYS, Model, layer
 
 import hotrow
+from hotrow.errors import InvalidArgumentError
 
 
 def state(embedding):
@@ -87,3 +88,37 @@ def test_an_input_s_gradient_through_an_evaluation_inserts_nothing():
         loss = scale * tf.reduce_sum(embedding({"f": KEYS}, training=False)["f"])
     assert tape.gradient(loss, scale) is not None
     assert embedding.tables["t"].size == 0
+
+
+@pytest.mark.parametrize("update", ["step", "backward"])
+@pytest.mark.parametrize(("training", "trainable"), [(False, True), (True, False)])
+def test_watched_weights_of_keys_do_not_make_a_lookup_learn(update, training, trainable):
+    embedding = layer(update, trainable=trainable)
+    scale = tf.Variable(2.0)
+    with tf.GradientTape() as tape:
+        rows = embedding({"f": KEYS}, weights={"f": tf.ones([4]) * scale}, training=training)
+        loss = tf.reduce_sum(rows["f"])
+    assert tape.gradient(loss, scale) is None
+    assert (embedding.tables["t"].size, embedding.tables["t"].step) == (0, 0)
+
+
+class WithoutTraining(keras.Model):
+    """A model whose `call` does not take `training`, so that Keras passes none to its layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = layer()
+        self.dense = keras.layers.Dense(1)
+
+    def call(self, keys):
+        return self.dense(self.embedding({"f": keys})["f"])
+
+
+@pytest.mark.parametrize("eagerly", [False, True])
+def test_a_model_that_does_not_pass_training_on_does_not_train(eagerly):
+    model = WithoutTraining()
+    model.compile("sgd", "mse", run_eagerly=eagerly)
+    with pytest.raises(InvalidArgumentError, match="an argument `training` and pass it on"):
+        model.fit(KEYS, np.ones(4), verbose=0)
+    model.evaluate(KEYS, np.ones(4), verbose=0)
+    assert model.embedding.tables["t"].size == 0
