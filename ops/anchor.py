@@ -8,7 +8,6 @@ factors, and that the optimizer took its step. `docs/design/0001-first-light.md`
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,18 +15,16 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from hotrow.errors import InvalidArgumentError
+from hotrow.errors import InvalidArgumentError, UnimplementedError
 from hotrow.ops import library
 from hotrow.ops.collective_order import collective
+from hotrow.ops.keras_callers import called_by, calling
 from hotrow.ops.placement import CPU
 
 SLOTS = 256
 """HR_SLOTS of the native core: backward passes that may wait for a commit."""
 UNCHANGED = -(2.0**-60)
 """HR_UNCHANGED of the native core: what the anchor always holds."""
-
-# From the variable's value to the callback that calls get_weights, with Keras' own in between.
-_FRAMES_TO_CALLBACK = 6
 
 
 class AnchorVariable(keras.Variable):  # type: ignore[misc]
@@ -72,10 +69,16 @@ class AnchorVariable(keras.Variable):  # type: ignore[misc]
 
         Raises:
             InvalidArgumentError: the calling Keras optimizer scales the loss or averages weights.
+            UnimplementedError: Keras asks, and which optimizer it is does not show.
         """
         # Keras does not unscale the gradients of such variables, and does not pass them on a step
-        # that it skips. Only the caller's frame shows which optimizer it is.
-        asking = sys._getframe(1).f_locals.get("self")
+        # that it skips.
+        asking = calling(keras.optimizers.Optimizer)
+        if asking is None and called_by("keras"):
+            raise UnimplementedError(
+                f"DistributedEmbedding: Keras {keras.version()} does not show which optimizer "
+                "trains the layer, and Hotrow cannot check it; use Keras 3.12 to 3.15"
+            )
         scales = isinstance(asking, keras.optimizers.LossScaleOptimizer)
         if scales or getattr(asking, "loss_scale_factor", None) is not None:
             raise InvalidArgumentError(
@@ -97,28 +100,44 @@ class AnchorVariable(keras.Variable):  # type: ignore[misc]
 
     def numpy(self) -> Any:
         """Returns its value; warns once if Keras' EarlyStopping reads it for a later restore."""
-        frame = sys._getframe(1)
-        for _ in range(_FRAMES_TO_CALLBACK):
-            asking = frame.f_locals.get("self")
-            if isinstance(asking, keras.callbacks.EarlyStopping) and not self._warned:
-                self._warned = True
-                warnings.warn(
-                    f"{type(asking).__name__}(restore_best_weights=True) restores dense weights "
-                    "and leaves the rows of tables as they are; use hotrow.EarlyStopping, which "
-                    "restores both",
-                    stacklevel=2,
-                )
-            if frame.f_back is None:
-                break
-            frame = frame.f_back
+        asking = calling(keras.callbacks.EarlyStopping)
+        if asking is not None and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"{type(asking).__name__}(restore_best_weights=True) restores dense weights and "
+                "leaves the rows of tables as they are; use hotrow.EarlyStopping, which restores "
+                "both",
+                stacklevel=2,
+            )
         return super().numpy()
 
     def _direct_assign(self, value: Any) -> None:
+        with tf.device(CPU):
+            token = self._token(tf.cast(value, tf.float32))
+        if token is None:
+            return
         learning_rates = self._learning_rates()
         with tf.device(self._device), collective(self._on_ranks):
             library.load().hotrow_commit(
-                commit_token=tf.cast(value, tf.float32),
+                commit_token=token,
                 learning_rates=learning_rates,
                 tables=self._handles,
                 global_clipnorm=self._global_clipnorm,
             )
+
+    def _token(self, value: Any) -> Any:
+        """Returns the commit token for a value that is assigned, or None if it says nothing.
+
+        On a micro-step of gradient accumulation a Keras optimizer assigns the old value, and on the
+        last one the units of all of them, without the mean. Every other assignment of the old value
+        comes from `set_weights`: it is no step. Weights that a program averaged differ from it by
+        rounding; a step differs more in at least one slot.
+        """
+        optimizer = calling(keras.optimizers.Optimizer)
+        if optimizer is not None:
+            steps = getattr(optimizer, "gradient_accumulation_steps", None)
+            return value if not steps else tf.where(value == UNCHANGED, value, value / steps)
+        is_old = tf.reduce_all(tf.abs(value - UNCHANGED) <= -UNCHANGED)
+        if tf.executing_eagerly():
+            return None if is_old else value
+        return tf.where(is_old, UNCHANGED, value)

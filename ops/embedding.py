@@ -10,16 +10,17 @@ import keras
 import tensorflow as tf
 
 from hotrow import spec
-from hotrow.errors import DataLossError, InvalidArgumentError, UnimplementedError, nearest
+from hotrow.errors import DataLossError, InvalidArgumentError, UnimplementedError
 from hotrow.ops.anchor import SLOTS, UNCHANGED, AnchorVariable
 from hotrow.ops.batch_keys import count_keys, counts_of_all, keys_in_order, rank_features
 from hotrow.ops.features import flatten
-from hotrow.ops.layer_tables import as_features, device_of, layout_of, owned
+from hotrow.ops.layer_tables import as_features, check_names, device_of, layout_of, owned
 from hotrow.ops.learning_rates import LearningRates
-from hotrow.ops.lookup import Lookup, LookupLayout, TrainingLookup
+from hotrow.ops.lookup import Lookup, LookupLayout, TrainingLookup, refuse_gradient
 from hotrow.ops.placement import CPU
 from hotrow.ops.ranks import LONE, Ranks
 from hotrow.ops.table import Table
+from hotrow.ops.tf_distribute import refuse_strategy
 from hotrow.ops.weights_file import read_tables, write_table
 from hotrow.spec import FeatureConfig
 
@@ -36,8 +37,9 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
     Keras optimizer (`clipnorm` and the like) and weight decay act on dense weights only. Loss
     scaling and averaged weights are refused: use mixed_bfloat16 for mixed precision.
 
-    `training=False` never inserts a row, never counts and never moves a clock: an unknown key reads
-    the table's default row. Weights of keys are data and get no gradient.
+    `training=False` never inserts a row, never learns, never counts and never moves a clock: an
+    unknown key reads the table's default row, and the anchor has no gradient. Weights of keys are
+    data and get no gradient.
 
     `model.save`, `save_weights` and `ModelCheckpoint` save the tables. `get_weights` does not, and
     therefore `keras.callbacks.EarlyStopping(restore_best_weights=True)` does not either: use
@@ -60,6 +62,7 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         InvalidArgumentError: no feature, a repeated name, a table with two configurations, tables
             in different places, an unknown learning-rate schedule, or dtype policy float16.
         FailedPreconditionError: the GPU of a table's cache does not exist.
+        UnimplementedError: inside a strategy of `tf.distribute` other than the default one.
     """
 
     def __init__(
@@ -76,6 +79,7 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
     ) -> None:
         # Keys' weights stay float32 whatever the policy, hence no autocast of inputs.
         super().__init__(name=name, dtype=dtype, trainable=trainable, autocast=False)
+        refuse_strategy(self.name)
         if self.compute_dtype == "float16":
             raise InvalidArgumentError(
                 "DistributedEmbedding: dtype policy float16 needs loss scaling, which is not "
@@ -131,7 +135,7 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         self,
         inputs: Mapping[str, Any],
         weights: Mapping[str, Any] | None = None,
-        training: bool | None = False,
+        training: bool | None = None,
     ) -> dict[str, Any]:
         """Returns the pooled rows of every feature, in the layer's compute dtype.
 
@@ -140,34 +144,41 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
                 ragged or sparse [B, None]. The key of a string is Fingerprint64 of the table's
                 name, 0x1f and the string.
             weights: weights of the keys by feature, of the same kind and shape as the keys.
-            training: insert unknown keys.
+            training: insert unknown keys, and learn. None is False, and refuses a gradient: Keras
+                passes None below a model whose `call` has no argument `training`.
 
         Returns:
             By feature: [B, D]; without combiner [B, D], [B, k, D] or ragged [B, None, D].
 
         Raises:
             InvalidArgumentError: a feature missing or unknown, keys that are not integers.
+            UnimplementedError: inside a strategy of `tf.distribute` other than the default one.
         """
+        refuse_strategy(self.name)
         self._check_names("inputs", inputs, required=True)
         self._check_names("weights", weights or {}, required=False)
         flat = [
             flatten(f, inputs[f.name], (weights or {}).get(f.name)) for f in self._layout.features
         ]
-        pooled = self._lookup(bool(training))(self._layout, flat)
+        pooled = self._lookup(training)(self._layout, flat)
         return {
             config.name: tf.cast(f.shape(rows), self.compute_dtype)
             for config, f, rows in zip(self._layout.features, flat, pooled, strict=True)
         }
 
-    def _lookup(self, training: bool) -> Lookup:
+    def _lookup(self, training: bool | None) -> Lookup:
         if self._lookup_override is not None:
             return self._lookup_override
-        # A constant has no gradient. Keras would compute the gradients of frozen layers, too.
+        # A constant has no gradient. Keras would compute the gradients of frozen layers, too, and a
+        # backward pass inserts rows.
+        learns = bool(training) and self.trainable
         with tf.device(CPU):
-            anchor = self.anchor.value if self.trainable else tf.fill([SLOTS], UNCHANGED)
+            anchor = self.anchor.value if learns else tf.fill([SLOTS], UNCHANGED)
+            if training is None and self.trainable:
+                anchor = refuse_gradient(self.anchor.value)
         in_backward = self._update == "backward"
-        if self.trainable and in_backward:
-            learning_rates = self._learning_rates(checked=training)
+        if learns and in_backward:
+            learning_rates = self._learning_rates(checked=True)
         else:
             learning_rates = self._learning_rates.unscheduled()
         return TrainingLookup(
@@ -175,7 +186,7 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
             self._device,
             anchor,
             learning_rates,
-            insert=training and self.trainable,
+            insert=learns,
             update_in_backward=in_backward,
             global_clipnorm=self._global_clipnorm,
             collective=self._ranks.size > 1,
@@ -189,22 +200,6 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
             yield
         finally:
             self._lookup_override = previous
-
-    def _check_names(self, what: str, given: Mapping[str, Any], required: bool) -> None:
-        if not isinstance(given, Mapping):
-            raise InvalidArgumentError(
-                f"{self.name}: {what} is a {type(given).__name__}; must be a dictionary by feature"
-            )
-        names = [f.name for f in self._layout.features]
-        for name in given:
-            if name not in names:
-                raise InvalidArgumentError(
-                    f"{self.name}: {what} has an unknown feature {name!r}{nearest(name, names)}; "
-                    f"the features are {', '.join(names)}"
-                )
-        missing = [name for name in names if name not in given] if required else []
-        if missing:
-            raise InvalidArgumentError(f"{self.name}: {what} lacks {', '.join(missing)}")
 
     def count_params(self) -> int:
         """Returns how many weights the rows of the tables have now (on this rank)."""
@@ -307,6 +302,9 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         for batch in batches:
             self._check_names(f"a batch of {what}", batch, required=True)
             yield batch
+
+    def _check_names(self, what: str, given: Mapping[str, Any], required: bool) -> None:
+        check_names(f"{self.name}: {what}", given, self._layout.features, required)
 
     def push_all(self) -> None:
         """Sends the owners of rows all pending gradients of their replicas (`Staleness`).

@@ -1,4 +1,4 @@
-"""The tables of a layer, and the device of their ops."""
+"""The tables and features of a layer, and the device of their ops."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from hotrow.errors import InvalidArgumentError
+from hotrow.errors import InvalidArgumentError, nearest
 from hotrow.ops.lookup import LookupLayout
 from hotrow.ops.ranks import Ranks
 from hotrow.ops.table import Table
@@ -57,6 +57,30 @@ def layout_of(features: Sequence[FeatureConfig]) -> LookupLayout:
                 f"{feature.table}); features that share a table must use one TableConfig"
             )
     return LookupLayout(tuple(tables.values()), tuple(features))
+
+
+def check_names(
+    what: str, given: Mapping[str, Any], features: Sequence[FeatureConfig], required: bool
+) -> None:
+    """Checks that a dictionary by feature names features of the layer, and all if `required`.
+
+    Raises:
+        InvalidArgumentError: no dictionary, an unknown feature, or one is missing.
+    """
+    if not isinstance(given, Mapping):
+        raise InvalidArgumentError(
+            f"{what} is a {type(given).__name__}; must be a dictionary by feature"
+        )
+    names = [f.name for f in features]
+    for name in given:
+        if name not in names:
+            raise InvalidArgumentError(
+                f"{what} has an unknown feature {name!r}{nearest(name, names)}; the features are "
+                f"{', '.join(names)}"
+            )
+    missing = [name for name in names if name not in given] if required else []
+    if missing:
+        raise InvalidArgumentError(f"{what} lacks {', '.join(missing)}")
 
 
 def device_of(layer: str, tables: Iterable[Table]) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
+from hotrow.errors import InvalidArgumentError
 from hotrow.ops import library
 from hotrow.ops.collective_order import collective
 from hotrow.ops.features import FlatFeature
@@ -231,6 +232,26 @@ class TrainingLookup:
         return {}
 
 
+@tf.custom_gradient  # type: ignore[untyped-decorator]
+def refuse_gradient(anchor: tf.Tensor) -> Any:
+    """Returns the anchor for a lookup that is called without `training`; it has no gradient.
+
+    Keras passes no `training` below a model whose `call` does not take it, in `fit` either.
+
+    Raises:
+        InvalidArgumentError: a gradient of the anchor is taken.
+    """
+
+    def gradient(_: tf.Tensor) -> tf.Tensor:
+        raise InvalidArgumentError(
+            "DistributedEmbedding: a gradient is taken of a call without `training`; give the "
+            "`call` of your model an argument `training` and pass it on, or pass training=False "
+            "for rows that must not learn"
+        )
+
+    return tf.identity(anchor), gradient
+
+
 _BACKWARD_ATTRIBUTES = (
     "tables",
     "features",
@@ -247,8 +268,11 @@ _BACKWARD_ATTRIBUTES = (
 def _lookup_gradient(op: Any, *gradients: tf.Tensor) -> list[tf.Tensor | None]:
     """Sends the gradients of all features to their tables; the anchor gets a commit token.
 
-    The last output of the op is the ticket of the lookup, for the backward pass.
+    The last output of the op is the ticket of the lookup, for the backward pass. A lookup that does
+    not insert has the gradient 0: its backward pass would insert rows.
     """
+    if not op.get_attr("insert"):
+        return [tf.zeros_like(op.inputs[0]), *([None] * (len(op.inputs) - 1))]
     pooled = gradients[:-1]
     count = len(pooled)
     _, learning_rates, *features = op.inputs

@@ -73,18 +73,19 @@ def test_a_layer_in_memory_stands_on_the_cpu_where_tensorflow_would_choose_a_gpu
     assert placement_of(config) == Placement(CPU, None)
     layer = hotrow.DistributedEmbedding([hotrow.FeatureConfig("f", config)])
 
-    for trainable in (True, False):
+    for trainable, training in ((True, True), (True, False), (False, True)):
         layer.trainable = trainable
 
         @tf.function(input_signature=[tf.TensorSpec([None], tf.int64)])
-        def evaluate(keys: Any) -> Any:
+        def look_up(keys: Any) -> Any:
             with tf.device(GPU):
-                return layer({"f": keys})
+                return layer({"f": keys}, training=training)  # noqa: B023
 
-        operations = evaluate.get_concrete_function().graph.get_operations()
+        operations = look_up.get_concrete_function().graph.get_operations()
         (lookup,) = (op for op in operations if op.type == "HotrowLookup")
         assert lookup.device == CPU
         anchor = input_of(lookup, "anchor")
         # A variable is read where it is.
-        assert anchor.op.type == "ReadVariableOp" if trainable else anchor.device == CPU
+        learns = trainable and training
+        assert anchor.op.type == "ReadVariableOp" if learns else anchor.device == CPU
         assert input_of(lookup, "learning_rates").device == CPU

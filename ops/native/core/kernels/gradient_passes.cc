@@ -10,7 +10,8 @@ void GradientPasses::begin_forward() {
   if (since_commit_ >= kMaxWaiting) {
     fail(Code::kFailedPrecondition,
          "table %s: the gradients of %lld backward passes were never applied; give all of the "
-         "layer's trainable_variables to optimizer.apply_gradients",
+         "layer's trainable_variables to optimizer.apply_gradients, or call the layer with "
+         "training=False where only other gradients are looked at",
          table_.c_str(), static_cast<long long>(since_commit_));
   }
   // An earlier step that was interrupted after its backward pass has ended.
@@ -19,19 +20,27 @@ void GradientPasses::begin_forward() {
 
 SummedGradients& GradientPasses::begin_pass(size_t slot) {
   Pass& pass = slots_.at(slot);
-  if (pass.waiting && micro_steps_ > 0) {
-    fail(Code::kFailedPrecondition, "table %s: more than %zu backward passes in one step",
+  if (pass.state == State::kWaiting && accumulating_ && pass.commits == commits_) {
+    fail(Code::kFailedPrecondition,
+         "table %s: more than %zu backward passes in the micro-steps of one step; apply gradients "
+         "after fewer micro-steps, and compute fewer that are not applied",
          table_.c_str(), kSlots);
   }
-  pass.waiting = true;
+  pass.state = State::kWaiting;
+  pass.commits = commits_;
   newest_ = slot;
   ++since_commit_;
-  if (pass.sums == nullptr && !spare_.empty()) {
-    pass.sums = std::move(spare_.back());
+  return make_sums(&pass);
+}
+
+SummedGradients& GradientPasses::make_sums(Pass* pass) {
+  if (spare_.size() > most_spare_) spare_.resize(most_spare_);
+  if (pass->sums == nullptr && !spare_.empty()) {
+    pass->sums = std::move(spare_.back());
     spare_.pop_back();
   }
-  if (pass.sums == nullptr) pass.sums = std::make_unique<SummedGradients>();
-  return *pass.sums;
+  if (pass->sums == nullptr) pass->sums = std::make_unique<SummedGradients>();
+  return *pass->sums;
 }
 
 void GradientPasses::begin_immediate(size_t slot) {
@@ -65,30 +74,49 @@ const GradientPasses::Taken& GradientPasses::end_step(const float* commit_token)
     return taken_;
   }
   if (unchanged) {
-    ++micro_steps_;
+    accumulating_ = true;
     return taken_;
   }
-  const float steps = static_cast<float>(micro_steps_ + 1);
-  micro_steps_ = 0;
-  since_commit_ = 0;
+  const auto is_taken = [&](size_t slot) {
+    return by_hand ? commit_token[slot] != kUnchanged
+                   : commit_token[slot] != 0.0f && std::isfinite(commit_token[slot]);
+  };
+  for (size_t slot = 0; slot < kSlots; ++slot) {
+    if (slots_[slot].state != State::kDropped || !is_taken(slot)) continue;
+    fail(Code::kFailedPrecondition,
+         "table %s: gradients are applied more than %lld steps after they were computed, and were "
+         "dropped; compute them again",
+         table_.c_str(), static_cast<long long>(kMaxCommits));
+  }
   for (size_t i = 1; i <= kSlots; ++i) {
     const size_t slot = (newest_ + i) % kSlots;  // the oldest pass first
     Pass& pass = slots_[slot];
-    if (!pass.waiting) continue;
-    const bool taken = by_hand ? commit_token[slot] != kUnchanged
-                               : commit_token[slot] != 0.0f && std::isfinite(commit_token[slot]);
-    if (!taken) continue;
-    pass.waiting = false;
-    taken_.emplace_back(pass.sums.get(), by_hand ? 1.0f : commit_token[slot] / kUnit / steps);
+    if (pass.state != State::kWaiting || !is_taken(slot)) continue;
+    pass.state = State::kNone;
+    taken_.emplace_back(pass.sums.get(), by_hand ? 1.0f : commit_token[slot] / kUnit);
     spare_.push_back(std::move(pass.sums));
   }
+  most_spare_ = static_cast<size_t>(since_commit_);
+  ++commits_;
+  since_commit_ = 0;
+  accumulating_ = false;
+  drop_old();
   return taken_;
+}
+
+void GradientPasses::drop_old() {
+  for (Pass& pass : slots_) {
+    if (pass.state != State::kWaiting || commits_ - pass.commits <= kMaxCommits) continue;
+    pass.state = State::kDropped;
+    spare_.push_back(std::move(pass.sums));
+  }
 }
 
 void GradientPasses::forget() {
   for (Pass& pass : slots_) pass = Pass();
   spare_.clear();
-  since_commit_ = micro_steps_ = 0;
+  since_commit_ = 0;
+  accumulating_ = false;
   immediate_slot_ = kSlots;
 }
 

@@ -29,8 +29,9 @@ struct SummedGradients {
 // A backward pass leaves its gradients in a slot and sends kUnit in its slot of a commit_token
 // along with the dense gradients. The optimizer or the training loop applies the same linear
 // combination to the commit token as to all gradients. The returned token, divided by kUnit, is the
-// factor of that pass. A pass whose factor is 0 was not taken and waits; the oldest pass is dropped
-// when its slot is needed.
+// factor of that pass. A pass whose factor is 0 was not taken and waits. It is dropped when its
+// slot is needed, or after kMaxCommits: a program may compute gradients in every step and never
+// apply them.
 class GradientPasses {
  public:
   static constexpr size_t kSlots = 256;
@@ -44,6 +45,9 @@ class GradientPasses {
   // Backward passes without a commit before a lookup is refused: the optimizer does not apply
   // the anchor, and the table would never learn.
   static constexpr int64_t kMaxWaiting = 1024;
+  // Commits that a pass outlives without being taken: gradients of several losses may be applied
+  // one after the other. More would only keep memory, as much as a batch's gradients for each pass.
+  static constexpr int64_t kMaxCommits = 16;
 
   explicit GradientPasses(std::string table) : table_(std::move(table)), slots_(kSlots) {}
 
@@ -51,7 +55,8 @@ class GradientPasses {
   size_t next_slot() { return next_slot_++ % kSlots; }
   // Called before a lookup that trains. Fails when too many passes wait.
   void begin_forward();
-  // The gradients to fill for a pass in `slot`.
+  // The gradients to fill for a pass in `slot`. Fails when the slot's pass belongs to the
+  // micro-steps of this step.
   SummedGradients& begin_pass(size_t slot);
   // Begins a pass whose gradients are applied at once. Fails when this step had one already.
   void begin_immediate(size_t slot);
@@ -59,29 +64,37 @@ class GradientPasses {
   // A pass that was taken, and the factor of its gradients.
   using Taken = std::vector<std::pair<SummedGradients*, float>>;
   // Ends a step, or a micro-step. commit_token: (kSlots), as the optimizer assigned it:
-  // - all kUnchanged: a micro-step; the passes since the last commit will be averaged;
+  // - all kUnchanged: a micro-step; the passes since the last commit wait for the last one;
   // - all negative: a hand-written update subtracted something where it is not kUnchanged; the
   //   factor is 1;
   // - otherwise the factors times kUnit; 0 and values that are not finite: not taken.
   // Returns the passes to apply, oldest first; empty: none. They live until the next pass begins.
+  // Fails when a pass was dropped that is taken now; nothing has changed then.
   const Taken& end_step(const float* commit_token);
   void forget();
 
  private:
+  enum class State { kNone, kWaiting, kDropped };
   struct Pass {
-    bool waiting = false;
-    std::unique_ptr<SummedGradients> sums;  // null until there is a pass
+    State state = State::kNone;
+    int64_t commits = 0;                    // before the pass began
+    std::unique_ptr<SummedGradients> sums;  // null unless it waits
   };
+  SummedGradients& make_sums(Pass* pass);
+  void drop_old();
+
   std::string table_;  // for messages
   std::vector<Pass> slots_;
   // Memory of applied passes, for the next passes: a step's gradients are large, and 256 slots
   // would keep 256 of them.
   std::vector<std::unique_ptr<SummedGradients>> spare_;
+  size_t most_spare_ = 0;  // passes of the last step
   Taken taken_;
   size_t next_slot_ = 0;
-  size_t newest_ = 0;         // slot of the newest pass
-  int64_t since_commit_ = 0;  // backward passes since the last commit
-  int64_t micro_steps_ = 0;   // since the last commit
+  size_t newest_ = 0;          // slot of the newest pass
+  int64_t commits_ = 0;        // so far
+  int64_t since_commit_ = 0;   // backward passes since the last commit
+  bool accumulating_ = false;  // a micro-step ended since the last commit
   // update in backward: the slot of the pass of this step, or kSlots.
   size_t immediate_slot_ = kSlots;
 };
