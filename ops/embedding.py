@@ -15,7 +15,7 @@ from hotrow.ops.anchor import SLOTS, UNCHANGED, AnchorVariable
 from hotrow.ops.batch_keys import count_keys, counts_of_all, keys_in_order, rank_features
 from hotrow.ops.features import flatten
 from hotrow.ops.keras_saving import KerasSaving
-from hotrow.ops.layer_tables import as_features, device_of, layout_of, owned
+from hotrow.ops.layer_tables import as_features, device_of, layout_of, owned, warn_of_two_layers
 from hotrow.ops.learning_rates import LearningRates
 from hotrow.ops.lookup import Lookup, LookupLayout, TrainingLookup
 from hotrow.ops.placement import CPU
@@ -116,6 +116,8 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
             self._handles, self._device, rates, global_clipnorm, ranks.size > 1
         )
         self.built = True
+        if ranks.size == 1:
+            warn_of_two_layers(self, self._layout.tables)
 
     @property
     def tables(self) -> Mapping[str, Table]:
