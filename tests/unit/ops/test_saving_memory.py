@@ -13,18 +13,19 @@ TABLE_BYTES = ROWS * DIM * 4 * 2  # weights, and Adagrad's sums
 BOUND = 0.3 * TABLE_BYTES
 
 PROGRAM = """
-import json, os, resource, sys
+import json, os, sys
 from pathlib import Path
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 import keras, numpy as np
 import hotrow
 
-def now():
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
+def memory(name):
+    # Not ru_maxrss, which begins with the peak of the process that started this one.
+    fields = dict(line.split(":") for line in Path("/proc/self/status").read_text().splitlines())
+    return 1024 * int(fields[name].split()[0])
 
-def peak():
-    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def grown(before=None):
+    return memory("VmHWM") - (memory("VmRSS") if before is None else before)
 
 kind, path, rows, dim = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 config = hotrow.TableConfig("t", dim, optimizer=hotrow.Adagrad(0.1))
@@ -45,17 +46,16 @@ else:
     save, load = model.save, lambda path: keras.models.load_model(path)
 if kind in ("save", "save archive"):
     fill()
-    before = now()
+    before = memory("VmRSS")
     save(path)
     # Pages of the table's own growth may have been at the peak before.
-    print(json.dumps({"grown": peak() - before, "table": table.bytes, "digest": table.digest()}))
+    print(json.dumps({"grown": grown(before), "table": table.bytes, "digest": table.digest()}))
 else:
     loaded = load(path)
     if loaded is not None:
         (layer,) = (x for x in loaded.layers if isinstance(x, hotrow.DistributedEmbedding))
         table = layer.tables["t"]
-    grown = peak() - now()
-    print(json.dumps({"grown": grown, "table": table.bytes, "digest": table.digest()}))
+    print(json.dumps({"grown": grown(), "table": table.bytes, "digest": table.digest()}))
 """
 
 
