@@ -10,18 +10,25 @@ import keras
 import tensorflow as tf
 
 from hotrow import spec
-from hotrow.errors import DataLossError, InvalidArgumentError, UnimplementedError
+from hotrow.errors import InvalidArgumentError, UnimplementedError
 from hotrow.ops.anchor import SLOTS, UNCHANGED, AnchorVariable
 from hotrow.ops.batch_keys import count_keys, counts_of_all, keys_in_order, rank_features
 from hotrow.ops.features import flatten
-from hotrow.ops.layer_tables import as_features, check_names, device_of, layout_of, owned
+from hotrow.ops.keras_saving import KerasSaving
+from hotrow.ops.layer_tables import (
+    as_features,
+    check_names,
+    device_of,
+    layout_of,
+    owned,
+    warn_of_two_layers,
+)
 from hotrow.ops.learning_rates import LearningRates
 from hotrow.ops.lookup import Lookup, LookupLayout, TrainingLookup, refuse_gradient
 from hotrow.ops.placement import CPU
 from hotrow.ops.ranks import LONE, Ranks
 from hotrow.ops.table import Table
 from hotrow.ops.tf_distribute import refuse_strategy
-from hotrow.ops.weights_file import read_tables, write_table
 from hotrow.spec import FeatureConfig
 
 Update = Literal["step", "backward"]
@@ -110,7 +117,7 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         }
         self._handles = [table.handle for table in self._tables.values()]
         self._lookup_override: Lookup | None = None
-        self._load_failure: DataLossError | None = None
+        self._saving = KerasSaving(self.name, self._tables)
         self._learning_rates = LearningRates(list(self._tables.values()))
         self._global_clipnorm = global_clipnorm
         at_commit = update == "step"
@@ -120,6 +127,8 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
             self._handles, self._device, rates, global_clipnorm, ranks.size > 1
         )
         self.built = True
+        if ranks.size == 1:
+            warn_of_two_layers(self, self._layout.tables)
 
     @property
     def tables(self) -> Mapping[str, Table]:
@@ -361,14 +370,16 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         return super()._trackable_children(save_type, **kwargs)
 
     def save_own_variables(self, store: Any) -> None:
-        """Writes every table with all of its state; see `weights_file`.
+        """Writes every table with all of its state; see `KerasSaving`.
 
         Raises:
             UnimplementedError: the tables are split over ranks.
         """
-        self._refuse_ranks("written")
-        for i, table in enumerate(self._tables.values()):
-            write_table(table, store, f"table{i}_")
+        self._saving.write(store)
+
+    def save_assets(self, folder: str) -> None:
+        """Writes the tables of a `.keras` archive."""
+        self._saving.write_asset(folder)
 
     def load_own_variables(self, store: Any) -> None:
         """Replaces every table by what `save_own_variables` wrote.
@@ -378,21 +389,8 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
                 optimizer.
             UnimplementedError: the tables are split over ranks.
         """
-        self._refuse_ranks("read")
-        if not store.keys() and self._load_failure is not None:
-            # After a failure Keras calls again with an empty file, and reports the error of that
-            # call.
-            raise self._load_failure
-        try:
-            read_tables(self._tables.values(), store)
-        except DataLossError as err:
-            self._load_failure = DataLossError(f"{self.name}: {err}")
-            raise self._load_failure from err
-        self._load_failure = None
+        self._saving.read(store)
 
-    def _refuse_ranks(self, what: str) -> None:
-        if self._ranks.size > 1:
-            raise UnimplementedError(
-                f"{self.name}: tables on {self._ranks.size} ranks cannot be {what} by Keras; use "
-                "the checkpoints of `platform train`"
-            )
+    def load_assets(self, folder: str | None) -> None:
+        """Reads the tables of a `.keras` archive; raises as `load_own_variables`."""
+        self._saving.read_asset(folder)

@@ -84,6 +84,15 @@ def _flat_weights(name: str, weights: Any, kind: type, flat: Callable[[Any], tf.
     return tf.stop_gradient(tf.cast(flat(weights), tf.float32))
 
 
+def _equal(one: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
+    """Returns whether two tensors have the same shape and values."""
+    return tf.cond(
+        tf.reduce_all(tf.equal(tf.shape(one), tf.shape(other))),
+        lambda: tf.reduce_all(tf.equal(one, other)),
+        lambda: False,
+    )
+
+
 def flatten(feature: FeatureConfig, inputs: Any, weights: Any) -> FlatFeature:
     """Returns the flat form of a dense [B] or [B, k], ragged or sparse [B, None] feature.
 
@@ -92,7 +101,8 @@ def flatten(feature: FeatureConfig, inputs: Any, weights: Any) -> FlatFeature:
     Raises:
         InvalidArgumentError: keys that are not integers or strings, a rank other than 1 or 2,
             weights whose kind differs from that of the keys, a sparse input without combiner, or a
-            mask whose type differs from that of the keys.
+            mask whose type differs from that of the keys. When the op runs: weights with other row
+            splits or indices than the keys (TensorFlow's error of that name).
     """
     if isinstance(inputs, tf.RaggedTensor):
         return _flatten_ragged(feature, inputs, weights)
@@ -103,6 +113,14 @@ def flatten(feature: FeatureConfig, inputs: Any, weights: Any) -> FlatFeature:
                 "give a ragged one to get one row a key"
             )
         flat_weights = _flat_weights(feature.name, weights, tf.SparseTensor, lambda w: w.values)
+        if weights is not None and weights.indices is not inputs.indices:
+            same = _equal(weights.indices, inputs.indices)
+            message = (
+                f"feature {feature.name!r}: weights with other indices than the keys; give both "
+                "the same indices, in the same order (tf.sparse.reorder)"
+            )
+            with tf.control_dependencies([tf.debugging.Assert(same, [message])]):
+                flat_weights = tf.identity(flat_weights)
         ragged = tf.RaggedTensor.from_value_rowids(
             inputs.values, inputs.indices[:, 0], inputs.dense_shape[0]
         )
@@ -141,7 +159,7 @@ def _flatten_ragged(feature: FeatureConfig, inputs: tf.RaggedTensor, weights: An
     splits = tf.cast(inputs.row_splits, tf.int64)
     flat_weights = _flat_weights(name, weights, tf.RaggedTensor, lambda w: w.flat_values)
     if weights is not None and weights.row_splits is not inputs.row_splits:
-        same = tf.reduce_all(tf.equal(tf.cast(weights.row_splits, tf.int64), splits))
+        same = _equal(tf.cast(weights.row_splits, tf.int64), splits)
         message = f"feature {name!r}: weights with other row_splits than the keys"
         with tf.control_dependencies([tf.debugging.Assert(same, [message])]):
             flat_weights = tf.identity(flat_weights)

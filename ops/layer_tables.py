@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +13,11 @@ from hotrow.ops.lookup import LookupLayout
 from hotrow.ops.ranks import Ranks
 from hotrow.ops.table import Table
 from hotrow.spec import FeatureConfig, TableConfig
+
+_LAYERS: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+"""By id of a `TableConfig`: the layer that has it, and so keeps the id from another use."""
+_LEVEL = 3
+"""Stack level of the program that makes the layer."""
 
 
 def as_features(given: Any) -> tuple[FeatureConfig, ...]:
@@ -99,6 +106,18 @@ def device_of(layer: str, tables: Iterable[Table]) -> str:
             "both a Cache(device=...) of the same device, or look them up with two layers"
         )
     return first.placement.device
+
+
+def warn_of_two_layers(layer: Any, tables: Iterable[TableConfig]) -> None:
+    """Warns if a `TableConfig` object is a table of another layer, too: each has its own rows."""
+    for config in tables:
+        other = _LAYERS.setdefault(id(config), layer)
+        if other is not layer:
+            warnings.warn(
+                f"{layer.name}: table {config.name!r} is also a table of {other.name}, but has "
+                "rows of its own here; to share rows, give all features to one layer",
+                stacklevel=_LEVEL,
+            )
 
 
 def owned(config: TableConfig, number: int, ranks: Ranks) -> TableConfig:

@@ -13,6 +13,7 @@ from hotrow.trainer.agreement import agreed, of_first
 from hotrow.trainer.data import each_path, open_data
 from hotrow.trainer.data.list_columns import with_list_columns
 from hotrow.trainer.models.split import Split
+from hotrow.trainer.rank_memory import row_budget_bytes
 from hotrow.trainer.run_directory import RunDirectory, default_run_directory, read_config
 from hotrow.trainer.sharding import plan_of_run, staleness_of
 from hotrow.trainer.source_run import SourceRun, find_source
@@ -73,11 +74,13 @@ def split_of(config: RunConfig, directory: RunDirectory, resume: bool, ranks: Ra
     if ranks.size == 1:
         return Split(ranks)
 
+    budget = row_budget_bytes(ranks)
+
     def plan() -> list[dict[str, Any]]:
         if not ranks.is_first:
             return []
         say = partial(print, file=sys.stderr)
-        made = plan_of_run(config, ranks.size, directory.path, resume, say)
+        made = plan_of_run(config, ranks.size, directory.path, resume, say, budget)
         return [made.schemes(), made.owners(), made.rows()]
 
     plan_of_first = of_first(ranks, "plan of tables", agreed(ranks, "plan of tables", plan))

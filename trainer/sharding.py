@@ -13,6 +13,7 @@ from pathlib import Path
 from hotrow.config import RunConfig
 from hotrow.errors import DataLossError
 from hotrow.ops.planner import SCHEMES, Sample, ShardingPlan, describe_plan, plan_sharding
+from hotrow.ops.planner.plan_text import bytes_text
 from hotrow.spec import FeatureConfig, Staleness
 from hotrow.trainer.data import BatchStream, each_path, expected_rows
 from hotrow.trainer.models.feature_tables import column_of, model_features
@@ -105,7 +106,12 @@ def sample_tables(config: RunConfig, features: list[FeatureConfig], ranks: int) 
 
 
 def plan_of_run(
-    config: RunConfig, ranks: int, run_dir: Path, resume: bool, say: Callable[[str], None]
+    config: RunConfig,
+    ranks: int,
+    run_dir: Path,
+    resume: bool,
+    say: Callable[[str], None],
+    memory_budget_bytes: float | None = None,
 ) -> ShardingPlan:
     """Returns the plan of a run, and writes it; a resumed run keeps its plan if that still fits.
 
@@ -115,23 +121,27 @@ def plan_of_run(
         run_dir: where the plan is stored.
         resume: whether the run is resumed.
         say: called with the plan; before it, with a line if a resumed run gets another plan.
+        memory_budget_bytes: budget for rows on a rank; None: no bound. Not used with caches on
+            GPUs.
 
     Raises:
         as `plan_tables`; OSError: the plan cannot be written.
     """
+    if config.cache.device != "cpu":
+        memory_budget_bytes = None
     if resume:
         earlier, why = None, f"it has no {SHARDING}"
         with contextlib.suppress(FileNotFoundError):
             try:
                 earlier = read_plan(run_dir)
-                why = _unfit(earlier, config, ranks)
+                why = _unfit(earlier, config, ranks, memory_budget_bytes)
             except DataLossError as err:
                 why = str(err)
         if earlier is not None and not why:
             say(describe_plan(earlier))
             return earlier
         say(f"the tables of {run_dir} are planned anew: {why}")
-    plan = plan_tables(config, ranks)
+    plan = plan_tables(config, ranks, memory_budget_bytes)
     write_plan(run_dir, plan)
     say(describe_plan(plan))
     return plan
@@ -172,8 +182,11 @@ def _forced(config: RunConfig, table: str) -> str:
     return config.table_settings(table).sharding or config.parallel.sharding
 
 
-def _unfit(plan: ShardingPlan, config: RunConfig, ranks: int) -> str:
-    """Returns why a plan cannot be kept; "" if it can."""
+def _unfit(plan: ShardingPlan, config: RunConfig, ranks: int, budget: float | None) -> str:
+    """Returns why a plan cannot be kept; "" if it can.
+
+    A plan that was over its own budget is kept: another one would be, too.
+    """
     if plan.ranks != ranks:
         return f"it was for {plan.ranks} ranks, now there are {ranks}"
     dims = {feature.table.name: feature.table.embedding_dim for feature in model_features(config)}
@@ -186,4 +199,8 @@ def _unfit(plan: ShardingPlan, config: RunConfig, ranks: int) -> str:
         if table.scheme not in _schemes(config) and not table.forced:
             what = "no staleness" if config.parallel.staleness else "no cache on a GPU"
             return f"table {table.name!r} has scheme {table.scheme!r}, which knows {what}"
+    fitted = plan.memory_budget_bytes is None or plan.memory_bytes <= plan.memory_budget_bytes
+    if budget is not None and fitted and plan.memory_bytes > budget:
+        needed, room = bytes_text(plan.memory_bytes), bytes_text(budget)
+        return f"its rows need {needed} at the fullest rank, which has room for {room} now"
     return ""

@@ -1,4 +1,4 @@
-"""Chooses a scheme for every table: least bytes at the busiest rank, within memory.
+"""Chooses a scheme for every table: least bytes at the busiest rank, within a rank's memory.
 
 N ranks. A rank's load is the `Volume.load` of all tables together.
 """
@@ -43,8 +43,10 @@ def plan_sharding(
     traffic, `table` before `row`. Tables with the most traffic get their `table` owners first, each
     on the rank where this keeps the load least. From there tables change schemes or owners while
     one change saves 2 % or more. A later starting point must end 5 % better than an earlier one.
-    When a rank needs more memory than the budget, tables change to schemes that save memory, in
-    order of the least cost.
+    While a rank needs more memory than the budget, tables change to schemes that save memory, in
+    order of the least cost for the memory saved. First come changes that lower the memory of the
+    fullest rank. Where no single one does, as with large whole tables at several owners, all tables
+    that cannot stay as they are get the scheme of least memory.
 
     Args:
         tables: the model's tables.
@@ -176,7 +178,25 @@ def _save_memory(choices: Sequence[Choice], ranks: int, budget_bytes: float) -> 
                 more = (moved - choice.chosen.moved + option.moved).busiest - moved.busiest
                 moves.append((more / saved, len(moves), choice, option))
         if not moves:
+            _spread(choices, ranks, budget_bytes)
             return
         _, _, choice, option = min(moves)
         choice.chosen = option
         moved, memory = _total(choices, ranks)
+
+
+def _spread(choices: Sequence[Choice], ranks: int, budget_bytes: float) -> None:
+    """Gives each table its scheme of least memory, if the fullest rank has less with all of them.
+
+    Then tables go back to the schemes that they had, as far as the budget allows.
+    """
+    before = [choice.chosen for choice in choices]
+    most = _total(choices, ranks)[1].max()
+    for choice in choices:
+        choice.chosen = min(choice.options, key=lambda o: (float(o.memory.max()), o.order))
+    if _total(choices, ranks)[1].max() >= most:
+        budget_bytes = np.inf
+    for choice, earlier in zip(choices, before, strict=True):
+        smallest, choice.chosen = choice.chosen, earlier
+        if _total(choices, ranks)[1].max() > budget_bytes:
+            choice.chosen = smallest

@@ -24,15 +24,28 @@ def describe_plan(plan: ShardingPlan) -> str:
         *(_aligned(line, widths) for line in lines),
         f"together: {bytes_text(plan.average_bytes)} a step and rank sent, "
         f"{bytes_text(plan.busiest_bytes)} at the busiest; {bytes_text(plan.memory_bytes)} of rows "
-        "at the fullest rank",
+        f"at the fullest rank{_of_budget(plan)}",
     ]
     budget = plan.memory_budget_bytes
     if budget is not None and plan.memory_bytes > budget:
-        text.append(
-            f"that is more than the budget of {bytes_text(budget)}: no other schemes take less; "
-            "use more ranks, a cache or smaller tables"
-        )
+        text.append(_over_budget(plan, budget))
     return "\n".join(text)
+
+
+def _of_budget(plan: ShardingPlan) -> str:
+    budget = plan.memory_budget_bytes
+    return "" if budget is None else f", which has room for {bytes_text(budget)}"
+
+
+def _over_budget(plan: ShardingPlan, budget: float) -> str:
+    forced = [table.name for table in plan.tables if table.forced]
+    advice = "use more ranks, machines with more memory, cache.disk or a smaller dim"
+    if forced:
+        advice = f"leave the sharding of {', '.join(forced)} to auto, or {advice}"
+    return (
+        f"the rows do not fit: about {bytes_text(plan.memory_bytes)} at the fullest rank, which "
+        f"has room for {bytes_text(budget)}; {advice}"
+    )
 
 
 def bytes_text(amount: float) -> str:

@@ -12,8 +12,8 @@ from pydantic import Field, field_validator, model_validator
 
 from hotrow.config.data import duplicates
 from hotrow.config.section import Section, problem
-
-Combiner = Literal["sum", "mean", "sqrtn"]
+from hotrow.spec import Combiner
+from hotrow.spec.tables import DEFAULT_COMBINER
 
 MISSING_BUCKET = -1
 """Key of a missing value in a bucketized column."""
@@ -124,7 +124,7 @@ class SparseGroup(Section):
     dim: int = Field(ge=1)
     hash: bool = True
     table: str | None = Field(default=None, min_length=1)
-    combiner: Combiner | None = "sum"
+    combiner: Combiner | None = DEFAULT_COMBINER
     separator: str | None = Field(default=None, min_length=1)
     lists: bool | None = None
     buckets: Literal["log"] | tuple[float, ...] | None = None

@@ -16,6 +16,8 @@ from hotrow.spec.staleness import Staleness
 Combiner = Literal["sum", "mean", "sqrtn"]
 COMBINERS: tuple[str | None, ...] = (None, "sum", "mean", "sqrtn")
 """Legal combiners."""
+DEFAULT_COMBINER: Combiner = "mean"
+"""The combiner of a table, in programs and in configurations, that names none."""
 
 RowDtype = Literal["float32", "bfloat16", "float16"]
 DTYPES: tuple[str, ...] = ("float32", "bfloat16", "float16")
@@ -62,7 +64,7 @@ class TableConfig:
     vocabulary_size: int | None = None
     initializer: Initializer = field(default_factory=Uniform)
     optimizer: TableOptimizer = field(default_factory=Adagrad)
-    combiner: Combiner | None = "mean"
+    combiner: Combiner | None = DEFAULT_COMBINER
     default_value: float = 0.0
     shards: int = 1
     hash_owner: bool = False

@@ -19,6 +19,12 @@ def raw():
     return example()
 
 
+def test_configurations_and_programs_pool_alike_by_default(raw):
+    raw["features"]["sparse"] = {"columns": ["C1"], "dim": 16, "separator": "|"}
+    (column,) = parse_config(raw).features.sparse_columns()
+    assert column.combiner == hotrow.TableConfig("t", 16).combiner
+
+
 def test_tables_inherit_what_they_leave_out(raw):
     raw["tables"] = {
         "default": {"learning_rate": 0.2},

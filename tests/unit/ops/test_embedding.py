@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import warnings
+
 import keras
 import numpy as np
 import pytest
@@ -281,6 +284,21 @@ def test_weights_must_lie_like_the_keys():
         layer()({"f": ragged}, weights={"f": other})
     with pytest.raises(InvalidArgumentError, match="like the keys"):
         layer()({"f": KEYS.reshape(2, 2)}, weights={"f": np.ones((4, 1), np.float32)})
+
+
+def test_a_table_configuration_in_two_layers_is_reported():
+    table = hotrow.TableConfig("items", 4)
+    feature = hotrow.FeatureConfig("f", table)
+    one = hotrow.DistributedEmbedding(feature, name="one")
+    line = r"^two: table 'items' is also a table of one, but has rows of its own here; to share "
+    with pytest.warns(UserWarning, match=line) as caught:
+        two = hotrow.DistributedEmbedding(feature, name="two")
+    assert [warning.filename for warning in caught] == [__file__]
+    assert one.tables["items"].handle != two.tables["items"].handle
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        hotrow.DistributedEmbedding.from_config(one.get_config())
+        hotrow.DistributedEmbedding(hotrow.FeatureConfig("f", dataclasses.replace(table)))
 
 
 def test_a_graph_of_another_width_than_its_table_is_refused():

@@ -15,7 +15,9 @@ import pytest
 from hotrow.cli.inspection_text import details
 from hotrow.config import RunConfig, parse_config
 from hotrow.errors import HotrowError
+from hotrow.ops.table import Table
 from hotrow.trainer.checkpoint import CheckpointDirectory
+from hotrow.trainer.data import BatchStream
 from hotrow.trainer.loop import train
 from hotrow.trainer.models import build_model
 from hotrow.trainer.run_directory import read_metrics
@@ -80,6 +82,49 @@ def state_of(run_dir: Path) -> tuple[dict[str, tuple[str, int]], list[bytes]]:
     return tables, [variable.numpy().tobytes() for variable in model.dense_variables()]
 
 
+class KeysOfBatches:
+    """The distinct keys of table "ids" in each batch of a run, and the hits that they allow."""
+
+    def __init__(self, config: RunConfig) -> None:
+        self.batches = [
+            np.unique(np.concatenate([batch.sparse[name].keys for name in ("u", "i")]))
+            for epoch in range(config.train.epochs)
+            for batch in BatchStream(
+                config.data.train, config, shuffle_seed=config.seed, epoch=epoch
+            )
+        ]
+        self.total = sum(map(len, self.batches))
+        self.keys, counts = np.unique(np.concatenate(self.batches), return_counts=True)
+        self._counts = np.sort(counts)[::-1]
+
+    @property
+    def most(self) -> float:
+        """The hit rate if a key misses only when it gets its row."""
+        return 1 - len(self.keys) / self.total
+
+    def most_in(self, slots: int) -> float:
+        """The hit rate of the most frequent rows, if they alone were kept."""
+        return float((self._counts[:slots] - 1).sum() / self.total)
+
+    def of_lru(self, slots: int) -> float:
+        """The hit rate of a fully associative LRU cache."""
+        kept: dict[int, None] = {}
+        hits = 0
+        for batch in self.batches:
+            for key in batch.tolist():
+                hits += key in kept
+                kept.pop(key, None)
+                kept[key] = None
+            for key in list(kept)[: max(0, len(kept) - slots)]:
+                del kept[key]
+        return hits / self.total
+
+
+@pytest.fixture(scope="module")
+def keys(file: Path) -> KeysOfBatches:
+    return KeysOfBatches(configuration(file))
+
+
 @pytest.fixture(scope="module")
 def plain(file: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[TrainResult, Any]:
     """The run without a cache: its result and what it ended with."""
@@ -101,7 +146,13 @@ def plain(file: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[TrainRe
     ],
 )
 def test_a_run_with_a_cache_is_the_run_without(
-    file: Path, tmp_path: Path, plain: Any, ratio: float, prefetch: int, more: dict[str, Any]
+    file: Path,
+    tmp_path: Path,
+    plain: Any,
+    keys: KeysOfBatches,
+    ratio: float,
+    prefetch: int,
+    more: dict[str, Any],
 ) -> None:
     result, state = plain
     cache = {"ratio": ratio, "prefetch": prefetch, **more}
@@ -115,10 +166,44 @@ def test_a_run_with_a_cache_is_the_run_without(
     statistics = cached.tables["ids"]
     assert statistics["rows"] > 2 * SLOTS
     assert statistics["cache_slots"] >= max(SLOTS, ratio * VOCABULARY)
-    assert 0.2 < statistics["cache_hit_rate"] < 1
+    # Rows that are prefetched too late hit no less often than without prefetching.
+    least = keys.of_lru(int(statistics["cache_slots"])) - 0.02
+    assert least < statistics["cache_hit_rate"] < keys.most + 1e-9
     assert statistics["cache_stall_ms"] > 0
     # With more slots than rows only what a full set gave up comes in again.
     assert ratio >= 0.1 or (statistics["cache_rows_prefetched"] > 0) == (prefetch > 0)
+
+
+def hit_rate(config: RunConfig, run_dir: Path) -> float:
+    return float(train(config, run_dir).tables["ids"]["cache_hit_rate"])
+
+
+def test_the_policy_sets_which_rows_hit(file: Path, tmp_path: Path, keys: KeysOfBatches) -> None:
+    alone = {"prefetch": 0, "warmup": 0}
+    lru, lfu, whole = (
+        hit_rate(configuration(file, cache=alone | cache), tmp_path / str(number))
+        for number, cache in enumerate(
+            [{"rows": SLOTS, "policy": "lru"}, {"rows": SLOTS}, {"rows": VOCABULARY}]
+        )
+    )
+    assert lru == pytest.approx(keys.of_lru(SLOTS), abs=0.02)
+    assert keys.of_lru(SLOTS) + 0.05 < lfu < keys.most_in(SLOTS)
+    assert whole == pytest.approx(keys.most)
+
+
+def test_prefetched_rows_hit(
+    file: Path, tmp_path: Path, keys: KeysOfBatches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefetch = Table.prefetch
+
+    def in_time(table: Table, window: np.ndarray) -> None:
+        prefetch(table, window)
+        table.wait_for_prefetch()
+
+    monkeypatch.setattr(Table, "prefetch", in_time)
+    cache = {"rows": SLOTS, "policy": "lru", "prefetch": 1, "warmup": 0}
+    rate = hit_rate(configuration(file, cache=cache), tmp_path / "run")
+    assert rate == pytest.approx(keys.most)
 
 
 @pytest.mark.parametrize(
@@ -211,7 +296,7 @@ def test_statistics_are_reported_and_kept(
     result = train(configuration(file, cache=cache), tmp_path / "run")
     last = [record for record in read_metrics(tmp_path / "run") if record["kind"] == "tables"][-1]
     assert last["ids/cache_rows_prefetched"] == result.tables["ids"]["cache_rows_prefetched"] > 0
-    assert 0 < last["ids/cache_hit_rate"] < 1
+    assert last["ids/cache_hit_rate"] == result.tables["ids"]["cache_hit_rate"]
     line = capsys.readouterr().err.splitlines()[-1]
     assert "cache: hit rate" in line
     assert "rows prefetched, stall" in line

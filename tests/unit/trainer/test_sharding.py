@@ -182,6 +182,41 @@ def test_a_resumed_run_is_planned_anew_when_its_plan_does_not_fit(
     assert why in line
 
 
+FULL, SPLIT = 103_000, 90_000
+"""Bytes at the fullest rank, about: of the plan of least traffic, and of one with rows alone."""
+
+
+def test_a_plan_fits_the_memory_of_a_rank(config, tmp_path):
+    free = plan_of_run(config(), 2, tmp_path, False, print)
+    assert (free.schemes()["tags"], free.memory_bytes) == ("column", pytest.approx(FULL, rel=0.01))
+    said = []
+    bound = plan_of_run(config(), 2, tmp_path, False, said.append, SPLIT)
+    assert bound.schemes()["tags"] == "row"
+    assert bound.memory_bytes < SPLIT
+    assert read_plan(tmp_path).memory_budget_bytes == SPLIT
+    assert said[0].splitlines()[-1].endswith(" at the fullest rank, which has room for 90.0 kB")
+
+
+def test_caches_on_gpus_are_planned_without_the_host_memory(config, tmp_path):
+    run = config(cache={"device": "gpu", "rows": 9})
+    assert plan_of_run(run, 2, tmp_path, False, print, 10).memory_budget_bytes is None
+
+
+def test_a_resumed_run_is_planned_anew_when_its_ranks_have_less_memory(config, tmp_path):
+    plan_of_run(config(), 2, tmp_path, False, print, 2 * FULL)
+    said = []
+    assert plan_of_run(config(), 2, tmp_path, True, said.append, 1.1 * FULL) == read_plan(tmp_path)
+    assert len(said) == 1
+    less = plan_of_run(config(), 2, tmp_path, True, said.append, SPLIT)
+    assert less.schemes()["tags"] == "row"
+    assert "planned anew: its rows need 103 kB at the fullest rank, which has room " in said[1]
+    plan_of_run(config(), 2, tmp_path, True, said.append, 10)  # nothing fits
+    said.clear()
+    plan_of_run(config(), 2, tmp_path, True, said.append, 9)
+    assert len(said) == 1
+    assert "the rows do not fit: " in said[0]
+
+
 @pytest.mark.parametrize("content", ["", "{", "{}", "[]", '{"version": 9}'])
 def test_a_damaged_plan_is_reported_and_replaced(config, tmp_path, content):
     (tmp_path / "sharding.json").write_text(content)

@@ -75,7 +75,9 @@ def _lines(path: Path, summary: Summary, reading: Reading) -> Iterator[str]:
         yield from _criteo_lines()
     elif reading.data.format == "libsvm":
         yield "  sparse:"
-        yield from _group([c.name for c in summary.columns], dim=_dim(summary), hash=False)
+        columns = [c.name for c in summary.columns]
+        # A linear model of ids adds up their weights.
+        yield from _group(columns, dim=_dim(summary), hash=False, combiner="sum")
         yield "model: {arch: logistic}"
     else:
         yield from _feature_lines(summary)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -148,6 +149,25 @@ def test_a_budget_of_memory_changes_schemes_to_what_takes_less():
     assert "saves memory" in {table.why for table in bound.tables}
 
 
+def test_whole_tables_that_fill_several_ranks_are_spread_when_they_do_not_fit():
+    # Rank 0 owns the keys of the sample, so whole tables at two other ranks even out the traffic.
+    # Neither of these alone can lower the memory of the fullest rank: the other one stays.
+    tables = [hotrow.TableConfig(name, 8) for name in ("a", "b", "c")]
+    sample = Sample([hotrow.FeatureConfig(f"f{t.name}", t) for t in tables], 4)
+    sample.add({f"f{t.name}": Column(4 * np.arange(256)) for t in tables}, 256)
+    facts = {
+        name: replace(one, rows=10**6, largest_share=0.25) for name, one in sample.facts().items()
+    }
+    options = {"ranks": 4, "batch_size": 256, "schemes": ("row", "table")}
+    free = plan_sharding(tables, facts, **options)
+    assert sorted(free.schemes().values()) == ["row", "table", "table"]
+    assert len(set(free.owners().values())) == 2
+    bound = plan_sharding(tables, facts, memory_budget_bytes=0.7 * free.memory_bytes, **options)
+    assert set(bound.schemes().values()) == {"row"}
+    assert bound.memory_bytes == 0.6 * free.memory_bytes
+    assert [table.why for table in bound.tables].count("saves memory") == 2
+
+
 def test_a_budget_that_cannot_be_kept_is_reported():
     plan = planned({"t": (16, one_hot(rng(), 256))}, memory_budget_bytes=10)
     assert plan.memory_bytes > 10
@@ -176,6 +196,24 @@ def test_memory_counts_lines_with_their_state():
     assert memory(hotrow.RowwiseAdagrad(), "row") == 250 * (64 + 4 + 24)
     assert memory(hotrow.SGD(), "column", 17) == 1000 * (5 * 4 + 24)
     assert memory(hotrow.SGD(), "row", dtype="bfloat16") == 250 * (32 + 24)
+
+
+def test_memory_counts_caches_and_lines_on_disk():
+    def memory(scheme, **cache):
+        table = hotrow.TableConfig(
+            "t", 16, 10**6, optimizer=hotrow.SGD(), cache=hotrow.Cache(**cache)
+        )
+        sample = Sample([hotrow.FeatureConfig("f", table, "sum")], 4)
+        sample.add({"f": Column(np.arange(1000))}, 1000)
+        plan = plan_sharding(
+            [table], sample.facts(), ranks=4, batch_size=1000, forced={"t": scheme}
+        )
+        return plan.memory_bytes
+
+    assert memory("row", rows=512) == 250 * (64 + 24) + 512 * (64 + 28)
+    assert memory("table", bytes=10**6) == 1000 * (64 + 24) + 10**6
+    assert memory("row", ratio=0.01, disk="lines") == 250 * 27 + 10_000 * (64 + 28)
+    assert memory("row", rows=512, device="gpu") == 250 * (64 + 24)
 
 
 def test_a_plan_of_no_table_is_empty():

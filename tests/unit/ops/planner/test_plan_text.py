@@ -31,11 +31,24 @@ def test_a_plan_has_a_line_a_table_and_totals():
     assert max(map(len, lines)) < 160
 
 
-def test_a_plan_that_is_over_its_budget_says_so():
+def test_a_plan_shows_the_memory_that_a_rank_has_for_it():
     tables = {"ids": (16, one_hot(np.random.default_rng(0), 256))}
-    text = describe_plan(planned(tables, memory_budget_bytes=10))
-    assert "more than the budget of 10 B" in text.splitlines()[-1]
-    assert "budget" not in describe_plan(planned(tables, memory_budget_bytes=1e9))
+    text = describe_plan(planned(tables, memory_budget_bytes=1e9))
+    assert text.splitlines()[-1].endswith(" at the fullest rank, which has room for 1.00 GB")
+    assert "room" not in describe_plan(planned(tables))
+
+
+def test_a_plan_that_does_not_fit_says_so_and_what_to_do():
+    tables = {"ids": (16, one_hot(np.random.default_rng(0), 256))}
+    last = describe_plan(planned(tables, memory_budget_bytes=10)).splitlines()[-1]
+    assert last.startswith(
+        "the rows do not fit: about 4.56 kB at the fullest rank, which has room "
+    )
+    assert last.endswith(
+        "10 B; use more ranks, machines with more memory, cache.disk or a smaller dim"
+    )
+    forced = describe_plan(planned(tables, memory_budget_bytes=10, forced={"ids": "table"}))
+    assert "; leave the sharding of ids to auto, or use more " in forced.splitlines()[-1]
 
 
 @pytest.mark.parametrize(

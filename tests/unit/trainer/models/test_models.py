@@ -226,7 +226,9 @@ def test_several_keys_a_row_are_pooled_with_their_weights():
         {
             "name": "m",
             "data": {"format": "libsvm", "train": "/none", "weights": True},
-            "features": {"sparse": {"columns": ["ids"], "dim": 2, "hash": False}},
+            "features": {
+                "sparse": {"columns": ["ids"], "dim": 2, "hash": False, "combiner": "sum"}
+            },
             "model": {"arch": "wide_deep", "hidden": [2]},
         }
     )

@@ -130,6 +130,8 @@ def test_formats_with_fixed_columns(shared: Path, tmp_path: Path, name: str, arc
     config, _ = proposed(path)
     assert config.model.arch == arch
     assert config.data.batch_size == 64
+    if arch == "logistic":
+        assert [c.combiner for c in config.features.sparse_columns()] == ["sum"]
 
 
 @pytest.mark.parametrize(
