@@ -85,7 +85,7 @@ def train(
             `start_from` does not fit, or columns are missing.
         DataError: a data file is malformed.
         DataLossError: every checkpoint of the run is damaged.
-        FailedPreconditionError: the loss became NaN or infinite, or another process trains there.
+        FailedPreconditionError: the loss is not finite, the data differ, or another process trains.
         HotrowError: the last checkpoint cannot be written, or another rank failed.
         KeyboardInterrupt: on SIGINT, after a checkpoint was written.
         SystemExit: on SIGTERM, after a checkpoint was written.

@@ -17,6 +17,7 @@ from hotrow.trainer.run_directory import RunDirectory, default_run_directory, re
 from hotrow.trainer.sharding import plan_of_run, staleness_of
 from hotrow.trainer.source_run import SourceRun, find_source
 from hotrow.trainer.start_rules import check_start
+from hotrow.trainer.training_files import files_of
 
 
 def checked_data(config: RunConfig) -> RunConfig:
@@ -56,9 +57,11 @@ def open_directory(
         if not ranks.is_first:
             return None
         path = default_run_directory(config.name) if run_dir is None else run_dir
+        files = files_of(config.data.train)
         if resume:
-            return RunDirectory.reopen(path, config)
-        return RunDirectory.create(path, config, None if source is None else source.as_json())
+            return RunDirectory.reopen(path, config, files, partial(print, file=sys.stderr))
+        from_run = None if source is None else source.as_json()
+        return RunDirectory.create(path, config, from_run, files)
 
     own = agreed(ranks, "run directory", open_it)
     if ranks.size == 1:
