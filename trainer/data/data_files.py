@@ -10,8 +10,12 @@ import pyarrow as pa
 
 from hotrow.config import DataConfig, FeaturesConfig
 from hotrow.trainer.data.batch import RawBatch
+from hotrow.trainer.data.data_file import DataFile
+from hotrow.trainer.data.errors import DataError, EmptyFileError
 from hotrow.trainer.data.malformed import Malformed
 from hotrow.trainer.data.opening import open_data
+from hotrow.trainer.data.parquet import is_parquet, parquet_rows
+from hotrow.trainer.data.pass_check import PassCheck, no_row
 
 Paths = str | Path | Sequence[str | Path]
 """One file, or several."""
@@ -23,8 +27,13 @@ def each_path(paths: Paths) -> list[Path]:
     return [Path(path) for path in several]
 
 
+def with_rows(paths: Sequence[Path]) -> Iterator[Path]:
+    """Yields the paths without the Parquet files that have no row: these may lack their types."""
+    return (path for path in paths if not is_parquet(path) or parquet_rows(path))
+
+
 class DataFiles:
-    """Labelled data files that were found."""
+    """Labelled data files that were found; one of several may be empty."""
 
     def __init__(self, paths: Paths, data: DataConfig, features: FeaturesConfig) -> None:
         """Opens the files.
@@ -37,9 +46,18 @@ class DataFiles:
         Raises:
             NotFoundError, InvalidArgumentError, DataError: as `open_data`.
         """
-        self._files = [
-            open_data(path, data, features, require_labels=True) for path in each_path(paths)
-        ]
+        self._paths = each_path(paths)
+        self._data = data
+        self._files: list[DataFile] = []
+        several = len(self._paths) > 1
+        for path in with_rows(self._paths) if several else self._paths:
+            try:
+                self._files.append(open_data(path, data, features, require_labels=True))
+            except EmptyFileError:
+                if not several:
+                    raise
+        if not self._files:
+            raise DataError(no_row(self._paths))
 
     @property
     def malformed(self) -> Malformed:
@@ -48,14 +66,31 @@ class DataFiles:
         first = next((one for one in seen if one.count), seen[0])
         return replace(first, count=sum(one.count for one in seen))
 
+    def require_rows(self) -> None:
+        """Reads the first rows of each file.
+
+        Raises:
+            DataError: no file has a row, or one cannot be read that far.
+        """
+        check = PassCheck(self._paths, self._data.model_copy(update={"positive": None}))
+        for file in self._files:
+            first = next(file.rows(), None)
+            if first is not None:
+                check.add(first, file.has_labels)
+        check.end(self.malformed)
+
     def record_batches(self) -> Iterator[pa.RecordBatch]:
         """Yields the rows of all files; see `DataFile.record_batches`.
 
         Raises:
-            DataError: as there, for each file by itself.
+            DataError: as there, for all files together.
         """
+        check = PassCheck(self._paths, self._data)
         for file in self._files:
-            yield from file.record_batches()
+            for batch in file.rows():
+                check.add(batch, file.has_labels)
+                yield batch
+        check.end(self.malformed)
 
     def to_raw(self, batch: pa.RecordBatch) -> RawBatch:
         """Returns an Arrow batch of these files as a `RawBatch`."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from hotrow.errors import HotrowError, NotFoundError
-from hotrow.trainer.data.errors import DataError
+from hotrow.trainer.data.errors import DataError, EmptyFileError
 from hotrow.trainer.data.read_share import ReadShare
 
 BLOCK_BYTES = 2 << 20  # a block and its columns fit in a core's cache
@@ -77,12 +77,13 @@ def first_line(path: Path) -> str:
     """Returns the first line of `path` without its line end.
 
     Raises:
-        NotFoundError, DataError: as `line_blocks`; also DataError when the file has no line.
+        NotFoundError, DataError: as `line_blocks`.
+        EmptyFileError: the file has no line.
     """
     for data in _whole_lines(path, 1 << 16):
         line = data.partition(b"\n")[0].rstrip(b"\r")
         return line.decode("utf-8", errors="replace")
-    raise DataError(f"{path} is empty; a data file has at least one line")
+    raise EmptyFileError(f"{path} is empty; a data file has at least one line")
 
 
 def expected_lines(path: Path, read_bytes: int = 4 * BLOCK_BYTES) -> float:
