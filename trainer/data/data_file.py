@@ -19,6 +19,7 @@ from hotrow.trainer.data.malformed import Malformed, MalformedLog
 from hotrow.trainer.data.pass_check import PassCheck
 from hotrow.trainer.data.read_share import ReadShare
 from hotrow.trainer.data.regroup import regroup
+from hotrow.trainer.data.row_skip import RowSkip
 
 
 class Source(Protocol):
@@ -32,8 +33,14 @@ class Source(Protocol):
     def label(self) -> str | None:
         """The label's column in the record batches, None when there are no labels."""
 
-    def record_batches(self, log: MalformedLog, share: ReadShare) -> Iterator[pa.RecordBatch]:
-        """Yields the legal rows, passes the others to `log`, and keeps `share` up to date."""
+    def record_batches(
+        self, log: MalformedLog, share: ReadShare, skip: RowSkip
+    ) -> Iterator[pa.RecordBatch]:
+        """Yields the legal rows, passes the others to `log`, and keeps `share` up to date.
+
+        It may leave out pieces that end before the position of `skip`, and counts them there; they
+        have no malformed row.
+        """
 
 
 class DataFile:
@@ -86,15 +93,25 @@ class DataFile:
             yield batch
         check.end(self.malformed)
 
-    def rows(self) -> Iterator[pa.RecordBatch]:
+    def rows(self, skip: RowSkip | None = None) -> Iterator[pa.RecordBatch]:
         """Yields the rows as `record_batches` does, but the file may have none, with any label.
+
+        Args:
+            skip: rows to leave out, which an earlier pass has read; it counts those of this file.
+                With the policy `fail` they are not malformed, so most of them are only counted;
+                with `skip` each one is read. None: all rows are yielded.
 
         Raises:
             DataError: the file cannot be read, or a line is malformed and the policy is `fail`.
         """
         self._log = self._new_log()
         self._share = ReadShare()
-        yield from self._source.record_batches(self._log, self._share)
+        skip = RowSkip() if skip is None else skip
+        unread = skip if self._data.on_malformed == "fail" else RowSkip()
+        for batch in self._source.record_batches(self._log, self._share, unread):
+            rest = skip.cut(batch)
+            if rest.num_rows or not batch.num_rows:
+                yield rest
 
     def raw_batches(self, batch_size: int, limit: int | None = None) -> Iterator[RawBatch]:
         """Yields batches of `batch_size` rows in file order; the last may have fewer.

@@ -16,6 +16,7 @@ from hotrow.trainer.data.malformed import Malformed
 from hotrow.trainer.data.opening import open_data
 from hotrow.trainer.data.parquet import is_parquet, parquet_rows
 from hotrow.trainer.data.pass_check import PassCheck, no_row
+from hotrow.trainer.data.row_skip import RowSkip
 
 Paths = str | Path | Sequence[str | Path]
 """One file, or several."""
@@ -74,23 +75,30 @@ class DataFiles:
         """
         check = PassCheck(self._paths, self._data.model_copy(update={"positive": None}))
         for file in self._files:
-            first = next(file.rows(), None)
+            first = next((batch for batch in file.rows() if batch.num_rows), None)
             if first is not None:
                 check.add(first, file.has_labels)
         check.end(self.malformed)
 
-    def record_batches(self) -> Iterator[pa.RecordBatch]:
+    def record_batches(self, skip_rows: int = 0) -> Iterator[pa.RecordBatch]:
         """Yields the rows of all files; see `DataFile.record_batches`.
 
+        Args:
+            skip_rows: leave out this many first rows, which an earlier pass has read; see
+                `DataFile.rows`.
+
         Raises:
-            DataError: as there, for all files together.
+            DataError: as there, for all files together. A pass that leaves out rows may have none,
+                with any label.
         """
         check = PassCheck(self._paths, self._data)
+        skip = RowSkip(skip_rows)
         for file in self._files:
-            for batch in file.rows():
+            for batch in file.rows(skip):
                 check.add(batch, file.has_labels)
                 yield batch
-        check.end(self.malformed)
+        if not skip_rows:
+            check.end(self.malformed)
 
     def to_raw(self, batch: pa.RecordBatch) -> RawBatch:
         """Returns an Arrow batch of these files as a `RawBatch`."""

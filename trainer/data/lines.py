@@ -13,6 +13,7 @@ import pyarrow as pa
 from hotrow.errors import HotrowError, NotFoundError
 from hotrow.trainer.data.errors import DataError, EmptyFileError
 from hotrow.trainer.data.read_share import ReadShare
+from hotrow.trainer.data.row_count import count_newlines
 
 BLOCK_BYTES = 2 << 20  # a block and its columns fit in a core's cache
 MAX_LINE_BYTES = 64 << 20
@@ -62,7 +63,7 @@ def line_blocks(
     """
     number = 1
     for data in _whole_lines(path, block_bytes, share):
-        count = data.count(b"\n")
+        count = count_newlines(data)
         first = number
         number += count
         while skip_lines and data:
