@@ -81,7 +81,7 @@ class DelimitedSource:
         Raises:
             DataError: the file cannot be read, or a line is malformed and the policy is `fail`.
         """
-        for block in line_blocks(self.path, skip_lines=int(self.header), share=share):
+        for block in line_blocks(self.path, skip_lines=int(self.header), share=share, skip=skip):
             if skip.left and skip.whole(self._rows_of(block.data)):
                 continue
             block = self._without_open_quotes(block, log)

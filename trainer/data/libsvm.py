@@ -54,7 +54,7 @@ class LibsvmSource:
         Raises:
             DataError: the file cannot be read, or a line is malformed and the policy is `fail`.
         """
-        for block in line_blocks(self.path, share=share):
+        for block in line_blocks(self.path, share=share, skip=skip):
             if skip.left and skip.whole(_rows_of(block.data)):
                 continue
             lines = block.data.split(b"\n")

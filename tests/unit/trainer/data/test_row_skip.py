@@ -71,7 +71,7 @@ TEXTS: dict[str, tuple[str, bytes]] = {
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines.line_blocks, "__defaults__", (0, 500, None))
+    monkeypatch.setattr(lines.line_blocks, "__defaults__", (0, 500, None, None))
     monkeypatch.setattr(parquet, "BATCH_ROWS", 64)
 
 
