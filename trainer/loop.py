@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import signal
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ from hotrow.trainer.rank_rules import check_ranks
 from hotrow.trainer.read_ahead import read_ahead
 from hotrow.trainer.reporting import Reporting
 from hotrow.trainer.run_directory import RunDirectory, read_config
-from hotrow.trainer.run_opening import agreed_source, checked_data, open_directory, split_of
+from hotrow.trainer.run_opening import agreed_data, agreed_source, open_directory, split_of
 from hotrow.trainer.source_run import SourceRun, read_source
 from hotrow.trainer.start_rules import (
     tables_with_another_filter,
@@ -85,7 +84,7 @@ def train(
             `start_from` does not fit, or columns are missing.
         DataError: a data file is malformed.
         DataLossError: every checkpoint of the run is damaged.
-        FailedPreconditionError: the loss became NaN or infinite, or another process trains there.
+        FailedPreconditionError: the loss is not finite, the data differ, or another process trains.
         HotrowError: the last checkpoint cannot be written, or another rank failed.
         KeyboardInterrupt: on SIGINT, after a checkpoint was written.
         SystemExit: on SIGTERM, after a checkpoint was written.
@@ -93,7 +92,7 @@ def train(
     refuse_unbuilt(config)
     try:
         check_ranks(config, ranks)
-        config = agreed(ranks, "data files", partial(checked_data, config))
+        config = agreed_data(config, ranks)
         source = None
         if start_from is not None:
             source = agreed_source(config, start_from, force, ranks)

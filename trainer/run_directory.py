@@ -1,8 +1,9 @@
 """The directory of one training run.
 
 `config.yaml` is the resolved configuration, `metrics.jsonl` has one line for each measurement,
-`events/` has the same for TensorBoard, `checkpoints/` is what `--resume` and exports read, and
-`from.json` names the run from which this run started, if any.
+`events/` has the same for TensorBoard, `checkpoints/` is what `--resume` and exports read,
+`data.json` identifies the training files, and `from.json` names the run from which this run
+started, if any.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -28,12 +29,19 @@ from hotrow.errors import (
     NotFoundError,
 )
 from hotrow.trainer.checkpoint import CheckpointDirectory
+from hotrow.trainer.training_files import (
+    FILES,
+    Files,
+    as_json,
+    recorded_files,
+    require_same_files,
+)
 
 CONFIG, METRICS, EVENTS, CHECKPOINTS = "config.yaml", "metrics.jsonl", "events", "checkpoints"
 SOURCE = "from.json"
 """What the run started from, if that was another run."""
 _LOCK = ".lock"
-_OF_A_START = (CONFIG, SOURCE, "sharding.json", _LOCK)
+_OF_A_START = (CONFIG, FILES, SOURCE, "sharding.json", _LOCK)
 
 # Settings that may differ in a continued run: they change how long, how observed and how fast it
 # is, not the effect of a step. But with `parallel.staleness` evaluations and checkpoints change
@@ -49,6 +57,8 @@ _FREE_TO_CHANGE = (
     "parallel.",
 )
 _FREE_OF_A_TABLE = ".sharding"
+_PATHS = "data.train"
+"""Compared by content, where the run has a record of it."""
 
 
 def default_run_directory(name: str) -> Path:
@@ -104,7 +114,11 @@ class RunDirectory:
 
     @classmethod
     def create(
-        cls, path: Path, config: RunConfig, source: Mapping[str, Any] | None = None
+        cls,
+        path: Path,
+        config: RunConfig,
+        source: Mapping[str, Any] | None = None,
+        files: Files | None = None,
     ) -> RunDirectory:
         """Makes the directory of a new run and writes its configuration.
 
@@ -115,6 +129,7 @@ class RunDirectory:
             config: the run's configuration.
             source: JSON values that name the run from which it starts; None: it starts from
                 nothing.
+            files: the training files, to record; None: none are recorded.
 
         Raises:
             AlreadyExistsError: the directory holds a run already.
@@ -133,7 +148,7 @@ class RunDirectory:
             (path / SOURCE).unlink(missing_ok=True)
             if source is not None:
                 _write(path / SOURCE, json.dumps(source, indent=1) + "\n")
-            _write(path / CONFIG, config.to_yaml())
+            _write_start(path, config, files)
         except OSError as err:
             raise InvalidArgumentError(
                 f"cannot make run directory {path}: {err.strerror}; choose another --run-dir"
@@ -141,29 +156,50 @@ class RunDirectory:
         return cls(path, config.checkpoint.keep, lock, new=True)
 
     @classmethod
-    def reopen(cls, path: Path, config: RunConfig) -> RunDirectory:
+    def reopen(
+        cls,
+        path: Path,
+        config: RunConfig,
+        files: Files | None = None,
+        report: Callable[[str], None] = print,
+    ) -> RunDirectory:
         """Opens the directory of a run to continue it.
 
         Args:
             path: the run directory.
             config: the configuration to continue with; it becomes the run's `config.yaml`.
+            files: the training files of `config`. They must be those that the run recorded, at any
+                path; a run without a checkpoint may start over with others. None: the paths must
+                be the same.
+            report: called with a line if the run has no record of its files.
 
         Raises:
             NotFoundError: the directory holds no run.
             InvalidArgumentError: `config` differs from the run's own in a way that would change its
                 steps.
-            FailedPreconditionError: another process writes to it.
+            FailedPreconditionError: another process writes to it, or the training files are others.
+            DataLossError: the record of the files is damaged.
         """
         own = read_config(path)
+        recorded = None if files is None else recorded_files(path)
         for key, before, now in _differences(own, config):
             of_a_table = key.startswith("tables.") and key.endswith(_FREE_OF_A_TABLE)
-            if not (of_a_table or key.startswith(_FREE_TO_CHANGE)):
+            by_content = key == _PATHS and recorded is not None
+            if not (of_a_table or by_content or key.startswith(_FREE_TO_CHANGE)):
                 raise InvalidArgumentError(
                     f"{key}: the run in {path} has {before!r}, now it is {now!r}; a run continues "
                     "with the same value, a new one needs another --run-dir"
                 )
+        if files is not None and CheckpointDirectory(path / CHECKPOINTS, 1).steps():
+            if recorded is None:
+                report(
+                    f"{path} has no record of its training files (an older version wrote it): it "
+                    "continues with those at the same paths, and records them now"
+                )
+            else:
+                require_same_files(path, recorded, files)
         lock = _lock(path)
-        _write(path / CONFIG, config.to_yaml())
+        _write_start(path, config, files)
         return cls(path, config.checkpoint.keep, lock)
 
     @classmethod
@@ -241,6 +277,12 @@ def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
             continue  # torn by a crash
         if isinstance(record, dict) and "step" in record:
             yield record
+
+
+def _write_start(path: Path, config: RunConfig, files: Files | None) -> None:
+    if files is not None:
+        _write(path / FILES, json.dumps(as_json(files), indent=1) + "\n")
+    _write(path / CONFIG, config.to_yaml())
 
 
 def _write(path: Path, text: str) -> None:

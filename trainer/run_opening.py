@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,28 +11,48 @@ from typing import Any
 from hotrow.config import RunConfig
 from hotrow.ops.ranks import Ranks
 from hotrow.trainer.agreement import agreed, of_first
-from hotrow.trainer.data import each_path, open_data
+from hotrow.trainer.data.data_files import DataFiles
 from hotrow.trainer.data.list_columns import with_list_columns
+from hotrow.trainer.data.positive_label import check_positive
 from hotrow.trainer.models.split import Split
 from hotrow.trainer.rank_memory import row_budget_bytes
 from hotrow.trainer.run_directory import RunDirectory, default_run_directory, read_config
 from hotrow.trainer.sharding import plan_of_run, staleness_of
 from hotrow.trainer.source_run import SourceRun, find_source
 from hotrow.trainer.start_rules import check_start
+from hotrow.trainer.training_files import files_of
 
 
-def checked_data(config: RunConfig) -> RunConfig:
-    """Opens the data files, so that errors show before anything is written.
+def checked_data(config: RunConfig, report: Callable[[str], None]) -> RunConfig:
+    """Reads the first rows of the data files, so that errors show before anything is written.
 
-    Returns the configuration with settings that only the training file shows: the list columns.
+    Args:
+        config: the run's configuration.
+        report: called with a line if `data.positive` is not among many first labels.
+
+    Returns:
+        The configuration with settings that only the training file shows: the list columns.
+
+    Raises:
+        NotFoundError, InvalidArgumentError, DataError: a file is missing or cannot be used.
     """
     config.data.require_files()
     config = with_list_columns(config)
     for paths in (config.data.train, config.data.valid):
-        for path in () if paths is None else each_path(paths):
-            data = open_data(path, config.data, config.features, require_labels=True)
-            next(iter(data.raw_batches(1)))  # a file without rows ends here
+        if paths is not None:
+            DataFiles(paths, config.data, config.features).require_rows()
+            check_positive(paths, config.data, report)
     return config
+
+
+def agreed_data(config: RunConfig, ranks: Ranks) -> RunConfig:
+    """Returns the result of `checked_data`, if it succeeds on all ranks; rank 0 prints its line."""
+
+    def report(line: str) -> None:
+        if ranks.is_first:
+            print(line, file=sys.stderr)
+
+    return agreed(ranks, "data files", lambda: checked_data(config, report))
 
 
 def agreed_source(config: RunConfig, start_from: Path, force: bool, ranks: Ranks) -> SourceRun:
@@ -57,9 +78,11 @@ def open_directory(
         if not ranks.is_first:
             return None
         path = default_run_directory(config.name) if run_dir is None else run_dir
+        files = files_of(config.data.train)
         if resume:
-            return RunDirectory.reopen(path, config)
-        return RunDirectory.create(path, config, None if source is None else source.as_json())
+            return RunDirectory.reopen(path, config, files, partial(print, file=sys.stderr))
+        from_run = None if source is None else source.as_json()
+        return RunDirectory.create(path, config, from_run, files)
 
     own = agreed(ranks, "run directory", open_it)
     if ranks.size == 1:

@@ -14,11 +14,12 @@ from hotrow.errors import InvalidArgumentError
 from hotrow.trainer.data.arrow_rows import cut_rows, join_rows, number_of_rows
 from hotrow.trainer.data.batch import Ragged, RawBatch
 from hotrow.trainer.data.columns import MISSING_KEY, Column, ColumnKind
-from hotrow.trainer.data.errors import DataError
 from hotrow.trainer.data.libsvm import WEIGHTS_SUFFIX
 from hotrow.trainer.data.malformed import Malformed, MalformedLog
+from hotrow.trainer.data.pass_check import PassCheck
 from hotrow.trainer.data.read_share import ReadShare
 from hotrow.trainer.data.regroup import regroup
+from hotrow.trainer.data.row_skip import RowSkip
 
 
 class Source(Protocol):
@@ -32,8 +33,14 @@ class Source(Protocol):
     def label(self) -> str | None:
         """The label's column in the record batches, None when there are no labels."""
 
-    def record_batches(self, log: MalformedLog, share: ReadShare) -> Iterator[pa.RecordBatch]:
-        """Yields the legal rows, passes the others to `log`, and keeps `share` up to date."""
+    def record_batches(
+        self, log: MalformedLog, share: ReadShare, skip: RowSkip
+    ) -> Iterator[pa.RecordBatch]:
+        """Yields the legal rows, passes the others to `log`, and keeps `share` up to date.
+
+        It may leave out pieces that end before the position of `skip`, and counts them there; they
+        have no malformed row.
+        """
 
 
 class DataFile:
@@ -78,25 +85,33 @@ class DataFile:
         Each call starts a new pass and a new count of malformed lines.
 
         Raises:
-            DataError: the file cannot be read, a line is malformed and the policy is `fail`, no
-                line is legal, or no label is `data.positive`.
+            DataError: as `rows`; also if no line is legal, or no label is `data.positive`.
         """
-        self._log = log = self._new_log()
-        self._share = share = ReadShare()
-        rows, positives = 0, 0.0
-        for batch in self._source.record_batches(log, share):
-            rows += batch.num_rows
-            if self._source.label is not None:
-                positives += np.sum(batch.column(0).to_numpy())
+        check = PassCheck([self.path], self._data)
+        for batch in self.rows():
+            check.add(batch, self.has_labels)
             yield batch
-        if not rows:
-            left_out = f"; left out: {log.seen}" if log.seen.count else ""
-            raise DataError(f"{self.path} has no row to read{left_out}")
-        if not positives and self.has_labels and self._data.positive is not None:
-            raise DataError(
-                f"{self.path}: no label is {self._data.positive!r} in {rows} rows; set "
-                "data.positive (--positive) to the text that means 1"
-            )
+        check.end(self.malformed)
+
+    def rows(self, skip: RowSkip | None = None) -> Iterator[pa.RecordBatch]:
+        """Yields the rows as `record_batches` does, but the file may have none, with any label.
+
+        Args:
+            skip: rows to leave out, which an earlier pass has read; it counts those of this file.
+                With the policy `fail` they are not malformed, so most of them are only counted;
+                with `skip` each one is read. None: all rows are yielded.
+
+        Raises:
+            DataError: the file cannot be read, or a line is malformed and the policy is `fail`.
+        """
+        self._log = self._new_log()
+        self._share = ReadShare()
+        skip = RowSkip() if skip is None else skip
+        unread = skip if self._data.on_malformed == "fail" else RowSkip()
+        for batch in self._source.record_batches(self._log, self._share, unread):
+            rest = skip.cut(batch)
+            if rest.num_rows or not batch.num_rows:
+                yield rest
 
     def raw_batches(self, batch_size: int, limit: int | None = None) -> Iterator[RawBatch]:
         """Yields batches of `batch_size` rows in file order; the last may have fewer.

@@ -10,8 +10,13 @@ import pyarrow as pa
 
 from hotrow.config import DataConfig, FeaturesConfig
 from hotrow.trainer.data.batch import RawBatch
+from hotrow.trainer.data.data_file import DataFile
+from hotrow.trainer.data.errors import DataError, EmptyFileError
 from hotrow.trainer.data.malformed import Malformed
 from hotrow.trainer.data.opening import open_data
+from hotrow.trainer.data.parquet import is_parquet, parquet_rows
+from hotrow.trainer.data.pass_check import PassCheck, no_row
+from hotrow.trainer.data.row_skip import RowSkip
 
 Paths = str | Path | Sequence[str | Path]
 """One file, or several."""
@@ -23,8 +28,13 @@ def each_path(paths: Paths) -> list[Path]:
     return [Path(path) for path in several]
 
 
+def with_rows(paths: Sequence[Path]) -> Iterator[Path]:
+    """Yields the paths without the Parquet files that have no row: these may lack their types."""
+    return (path for path in paths if not is_parquet(path) or parquet_rows(path))
+
+
 class DataFiles:
-    """Labelled data files that were found."""
+    """Labelled data files that were found; one of several may be empty."""
 
     def __init__(self, paths: Paths, data: DataConfig, features: FeaturesConfig) -> None:
         """Opens the files.
@@ -37,9 +47,18 @@ class DataFiles:
         Raises:
             NotFoundError, InvalidArgumentError, DataError: as `open_data`.
         """
-        self._files = [
-            open_data(path, data, features, require_labels=True) for path in each_path(paths)
-        ]
+        self._paths = each_path(paths)
+        self._data = data
+        self._files: list[DataFile] = []
+        several = len(self._paths) > 1
+        for path in with_rows(self._paths) if several else self._paths:
+            try:
+                self._files.append(open_data(path, data, features, require_labels=True))
+            except EmptyFileError:
+                if not several:
+                    raise
+        if not self._files:
+            raise DataError(no_row(self._paths))
 
     @property
     def malformed(self) -> Malformed:
@@ -48,14 +67,38 @@ class DataFiles:
         first = next((one for one in seen if one.count), seen[0])
         return replace(first, count=sum(one.count for one in seen))
 
-    def record_batches(self) -> Iterator[pa.RecordBatch]:
-        """Yields the rows of all files; see `DataFile.record_batches`.
+    def require_rows(self) -> None:
+        """Reads the first rows of each file.
 
         Raises:
-            DataError: as there, for each file by itself.
+            DataError: no file has a row, or one cannot be read that far.
         """
+        check = PassCheck(self._paths, self._data.model_copy(update={"positive": None}))
         for file in self._files:
-            yield from file.record_batches()
+            first = next((batch for batch in file.rows() if batch.num_rows), None)
+            if first is not None:
+                check.add(first, file.has_labels)
+        check.end(self.malformed)
+
+    def record_batches(self, skip_rows: int = 0) -> Iterator[pa.RecordBatch]:
+        """Yields the rows of all files; see `DataFile.record_batches`.
+
+        Args:
+            skip_rows: leave out this many first rows, which an earlier pass has read; see
+                `DataFile.rows`.
+
+        Raises:
+            DataError: as there, for all files together. A pass that leaves out rows may have none,
+                with any label.
+        """
+        check = PassCheck(self._paths, self._data)
+        skip = RowSkip(skip_rows)
+        for file in self._files:
+            for batch in file.rows(skip):
+                check.add(batch, file.has_labels)
+                yield batch
+        if not skip_rows:
+            check.end(self.malformed)
 
     def to_raw(self, batch: pa.RecordBatch) -> RawBatch:
         """Returns an Arrow batch of these files as a `RawBatch`."""

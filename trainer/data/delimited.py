@@ -7,6 +7,7 @@ value.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,8 @@ from hotrow.trainer.data.columns import Column, ColumnKind
 from hotrow.trainer.data.lines import LineBlock, line_blocks
 from hotrow.trainer.data.malformed import MalformedLog, Problem, shown
 from hotrow.trainer.data.read_share import ReadShare
+from hotrow.trainer.data.row_count import rows_of_lines
+from hotrow.trainer.data.row_skip import RowSkip
 from hotrow.trainer.data.text_values import Bools
 
 _FAST_TYPES = {
@@ -68,19 +71,40 @@ class DelimitedSource:
 
     unit = "line"
 
-    def record_batches(self, log: MalformedLog, share: ReadShare) -> Iterator[pa.RecordBatch]:
+    def record_batches(
+        self, log: MalformedLog, share: ReadShare, skip: RowSkip
+    ) -> Iterator[pa.RecordBatch]:
         """Yields the legal rows, block by block: the label (float32), then `columns`.
+
+        Of blocks that end before the position of `skip`, it counts the rows only.
 
         Raises:
             DataError: the file cannot be read, or a line is malformed and the policy is `fail`.
         """
-        for block in line_blocks(self.path, skip_lines=int(self.header), share=share):
+        for block in line_blocks(self.path, skip_lines=int(self.header), share=share, skip=skip):
+            if skip.left and skip.whole(self._rows_of(block.data)):
+                continue
             block = self._without_open_quotes(block, log)
             batch = self._fast(block)
             if batch is None:
                 batch = self._slow(block, log)
             if batch.num_rows:
                 yield batch
+
+    def _rows_of(self, data: bytes) -> float:
+        """Returns how many rows a block without malformed lines has; infinity: unknown.
+
+        A line of blanks is no row: as one, it would have no label.
+        """
+        if self.label is None:
+            return math.inf
+        if not self.quoted or b'"' not in data:
+            return rows_of_lines(data)
+        try:  # the parser decides where quoted values end
+            labels = self._parse(data, {self.label: pa.string()}, lambda _: "skip")
+        except pa.ArrowInvalid:
+            return math.inf
+        return int(labels.num_rows)
 
     def _without_open_quotes(self, block: LineBlock, log: MalformedLog) -> LineBlock:
         """Returns the block with empty lines for those whose quotes do not close.

@@ -1,4 +1,4 @@
-"""The error of a data file whose content cannot be used."""
+"""The errors of data files whose content cannot be used."""
 
 from __future__ import annotations
 
@@ -10,3 +10,7 @@ class DataError(HotrowError):
 
     exit_code = 1
     grpc_status = 3  # INVALID_ARGUMENT
+
+
+class EmptyFileError(DataError):
+    """A text file has no line at all, not even a header."""

@@ -19,6 +19,8 @@ from hotrow.trainer.data.columns import Column
 from hotrow.trainer.data.lines import line_blocks
 from hotrow.trainer.data.malformed import MalformedLog, Problem, shown
 from hotrow.trainer.data.read_share import ReadShare
+from hotrow.trainer.data.row_count import rows_of_lines
+from hotrow.trainer.data.row_skip import RowSkip
 
 WEIGHTS_SUFFIX = ".weights"
 """The weights of column `x` travel as column `x.weights` of a record batch."""
@@ -42,13 +44,19 @@ class LibsvmSource:
 
     unit = "line"
 
-    def record_batches(self, log: MalformedLog, share: ReadShare) -> Iterator[pa.RecordBatch]:
+    def record_batches(
+        self, log: MalformedLog, share: ReadShare, skip: RowSkip
+    ) -> Iterator[pa.RecordBatch]:
         """Yields the legal rows: label (float32), ids (list of int64), weights (list of float32).
+
+        Of blocks that end before the position of `skip`, it counts the rows only.
 
         Raises:
             DataError: the file cannot be read, or a line is malformed and the policy is `fail`.
         """
-        for block in line_blocks(self.path, share=share):
+        for block in line_blocks(self.path, share=share, skip=skip):
+            if skip.left and skip.whole(_rows_of(block.data)):
+                continue
             lines = block.data.split(b"\n")
             problems: list[Problem] = []
             batches = list(self._legal(lines, block.first_line, problems))
@@ -111,6 +119,11 @@ class LibsvmSource:
             weights = pa.ListArray.from_arrays(offsets, values)
             columns[self.column.name + WEIGHTS_SUFFIX] = weights
         return pa.RecordBatch.from_pydict(columns)
+
+
+def _rows_of(data: bytes) -> int:
+    """Returns how many rows a block without malformed lines has."""
+    return rows_of_lines(data, comment=b"#", returns_end_lines=False)
 
 
 def _labels(text: pa.Array) -> pa.Array | None:

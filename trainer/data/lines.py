@@ -11,10 +11,14 @@ from pathlib import Path
 import pyarrow as pa
 
 from hotrow.errors import HotrowError, NotFoundError
-from hotrow.trainer.data.errors import DataError
+from hotrow.trainer.data.errors import DataError, EmptyFileError
 from hotrow.trainer.data.read_share import ReadShare
+from hotrow.trainer.data.row_count import count_newlines
+from hotrow.trainer.data.row_skip import RowSkip
 
 BLOCK_BYTES = 2 << 20  # a block and its columns fit in a core's cache
+COUNTED_BLOCK_BYTES = 256 << 10
+"""Of lines that are only counted: allocating larger blocks takes longer than counting."""
 MAX_LINE_BYTES = 64 << 20
 
 _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2"}
@@ -46,6 +50,7 @@ def line_blocks(
     skip_lines: int = 0,
     block_bytes: int = BLOCK_BYTES,
     share: ReadShare | None = None,
+    skip: RowSkip | None = None,
 ) -> Iterator[LineBlock]:
     """Yields the lines of `path` in blocks of about `block_bytes`, after the first `skip_lines`.
 
@@ -54,6 +59,7 @@ def line_blocks(
         skip_lines: number of lines to skip.
         block_bytes: approximate bytes of text in a block.
         share: updated with the share of the file that was read.
+        skip: while it has rows left, blocks have about `COUNTED_BLOCK_BYTES`, if that is less.
 
     Raises:
         NotFoundError: the file does not exist.
@@ -61,8 +67,9 @@ def line_blocks(
             than `MAX_LINE_BYTES`.
     """
     number = 1
-    for data in _whole_lines(path, block_bytes, share):
-        count = data.count(b"\n")
+    skip = RowSkip() if skip is None else skip
+    for data in _whole_lines(path, block_bytes, share, skip):
+        count = count_newlines(data)
         first = number
         number += count
         while skip_lines and data:
@@ -77,12 +84,13 @@ def first_line(path: Path) -> str:
     """Returns the first line of `path` without its line end.
 
     Raises:
-        NotFoundError, DataError: as `line_blocks`; also DataError when the file has no line.
+        NotFoundError, DataError: as `line_blocks`.
+        EmptyFileError: the file has no line.
     """
-    for data in _whole_lines(path, 1 << 16):
+    for data in _whole_lines(path, 1 << 16, None, RowSkip()):
         line = data.partition(b"\n")[0].rstrip(b"\r")
         return line.decode("utf-8", errors="replace")
-    raise DataError(f"{path} is empty; a data file has at least one line")
+    raise EmptyFileError(f"{path} is empty; a data file has at least one line")
 
 
 def expected_lines(path: Path, read_bytes: int = 4 * BLOCK_BYTES) -> float:
@@ -106,20 +114,22 @@ def expected_lines(path: Path, read_bytes: int = 4 * BLOCK_BYTES) -> float:
     return float(lines)
 
 
-def _whole_lines(path: Path, block_bytes: int, share: ReadShare | None = None) -> Iterator[bytes]:
+def _whole_lines(
+    path: Path, block_bytes: int, share: ReadShare | None, skip: RowSkip
+) -> Iterator[bytes]:
     """Yields the bytes of `path` cut after line ends, without a byte order mark."""
     tail = b""
     start = True
-    for chunk in _chunks(path, block_bytes, share):
-        data = tail + chunk
-        if start:
-            data = data.removeprefix(_BOM)
-            start = False
-        cut = data.rfind(b"\n") + 1
-        tail = data[cut:]
+    for read in _chunks(path, block_bytes, share, skip):
+        chunk = read.removeprefix(_BOM) if start else read
+        start = False
+        cut = chunk.rfind(b"\n") + 1
         if cut:
-            yield data[:cut]
-        elif len(tail) > MAX_LINE_BYTES:
+            yield b"".join((tail, memoryview(chunk)[:cut]))
+            tail = chunk[cut:]
+            continue
+        tail += chunk
+        if len(tail) > MAX_LINE_BYTES:
             raise DataError(
                 f"{path}: a line is longer than {MAX_LINE_BYTES} bytes; is this a text file?"
             )
@@ -127,10 +137,13 @@ def _whole_lines(path: Path, block_bytes: int, share: ReadShare | None = None) -
         yield tail
 
 
-def _chunks(path: Path, block_bytes: int, share: ReadShare | None) -> Iterator[bytes]:
+def _chunks(
+    path: Path, block_bytes: int, share: ReadShare | None, skip: RowSkip
+) -> Iterator[bytes]:
     with _opened(path) as (file, stream):
         size = file.size()
-        while chunk := stream.read(block_bytes):
+        counted_bytes = min(block_bytes, COUNTED_BLOCK_BYTES)
+        while chunk := stream.read(counted_bytes if skip.left else block_bytes):
             if share is not None:
                 share.set(file.tell(), size)
             yield chunk

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hotrow.config import RunConfig, SparseGroup, parse_config
-from hotrow.trainer.data.data_files import each_path
+from hotrow.trainer.data.data_files import each_path, with_rows
 from hotrow.trainer.data.parquet import is_parquet, parquet_schema
 from hotrow.trainer.data.parquet_lists import is_list
 
@@ -22,13 +22,15 @@ def with_list_columns(config: RunConfig, path: Path | None = None) -> RunConfig:
 
     Args:
         config: the run's configuration.
-        path: the file; None: the first training file.
+        path: the file; None: the first training file that has rows.
 
     Raises:
         NotFoundError, DataError: the file is missing or damaged.
         InvalidArgumentError: an option of the group is not allowed for lists.
     """
-    path = each_path(config.data.train)[0] if path is None else path
+    if path is None:
+        paths = each_path(config.data.train)
+        path = next(with_rows(paths), paths[0])
     if config.data.format == "libsvm" or not is_parquet(path):
         return config
     lists = {field.name for field in parquet_schema(path) if is_list(field.type)}

@@ -21,6 +21,7 @@ from hotrow.trainer.data.libsvm import WEIGHTS_SUFFIX
 from hotrow.trainer.data.malformed import MalformedLog, Problem
 from hotrow.trainer.data.parquet_lists import as_text, float_lists, read_lists
 from hotrow.trainer.data.read_share import ReadShare
+from hotrow.trainer.data.row_skip import RowSkip
 
 _MAGIC = b"PAR1"
 BATCH_ROWS = 65_536
@@ -43,8 +44,12 @@ class ParquetSource:
 
     unit = "row"
 
-    def record_batches(self, log: MalformedLog, share: ReadShare) -> Iterator[pa.RecordBatch]:
+    def record_batches(
+        self, log: MalformedLog, share: ReadShare, skip: RowSkip
+    ) -> Iterator[pa.RecordBatch]:
         """Yields the legal rows: the label (float32), then `columns`.
+
+        Row groups that end before the position of `skip` are not read.
 
         Raises:
             DataError: the file cannot be read, or a row is malformed and the policy is `fail`.
@@ -57,9 +62,15 @@ class ParquetSource:
         row = 1
         try:
             with pq.ParquetFile(self.path) as file:
-                for batch in file.iter_batches(BATCH_ROWS, columns=names):
+                groups = range(file.metadata.num_row_groups)
+                sizes = [file.metadata.row_group(group).num_rows for group in groups]
+                while groups and skip.whole(sizes[groups[0]]):
+                    row += sizes[groups[0]]
+                    groups = groups[1:]
+                for batch in file.iter_batches(BATCH_ROWS, row_groups=groups, columns=names):
                     share.set(row - 1 + batch.num_rows, file.metadata.num_rows)
-                    yield self._legal(batch.select(names), row, log)
+                    if not skip.whole(batch.num_rows):
+                        yield self._legal(batch.select(names), row, log)
                     row += batch.num_rows
         except (OSError, pa.ArrowException) as err:
             raise DataError(f"{self.path} cannot be read as Parquet: {err}") from err

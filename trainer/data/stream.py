@@ -53,7 +53,7 @@ class BatchStream:
             path: a data file with labels, or several, which are read one after the other.
             config: its sections data, features and train are used.
             shuffle_seed: seed of the order, at least 0; None keeps the file's order.
-            start_batch: the first batch to yield; earlier ones are read but not encoded.
+            start_batch: the first batch to yield; earlier ones are counted only (`DataFile.rows`).
             epoch: at least 0; another epoch has another order.
             batch_size: rows of a batch; None takes `config.data.batch_size`.
             drop_last: skip a last batch with fewer rows.
@@ -115,16 +115,16 @@ class BatchStream:
 
     def _rows(self, skip: int) -> Iterator[pa.RecordBatch]:
         """Yields the rows of the file in pieces, without the first `skip`."""
-        limit = self._limit
-        for batch in self._file.record_batches():
-            rows = batch if limit is None else batch.slice(0, limit)
-            if limit is not None:
-                limit -= rows.num_rows
-            left_out = min(skip, rows.num_rows)
-            skip -= left_out
-            if left_out < rows.num_rows:
-                yield rows.slice(left_out)
-            if limit == 0:
+        if self._limit is None:
+            yield from self._file.record_batches(skip)
+            return
+        limit = self._limit - skip
+        if limit <= 0:
+            return
+        for batch in self._file.record_batches(skip):
+            yield batch.slice(0, limit)
+            limit -= batch.num_rows
+            if limit <= 0:
                 return
 
     def _encode(self, rows: pa.RecordBatch) -> Batch:

@@ -89,7 +89,7 @@ def run_of(
     monkeypatch: pytest.MonkeyPatch, features: dict[str, Any], options: dict[str, Any], window: int
 ) -> RunConfig:
     # Blocks much smaller than a window, so that batches begin and end inside of them.
-    monkeypatch.setattr(lines.line_blocks, "__defaults__", (0, 3500, None))
+    monkeypatch.setattr(lines.line_blocks, "__defaults__", (0, 3500, None, None))
     monkeypatch.setattr(parquet, "BATCH_ROWS", 97)
     return RunConfig.model_validate(
         {
