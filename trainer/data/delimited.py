@@ -92,7 +92,7 @@ class DelimitedSource:
                 yield batch
 
     def _rows_of(self, data: bytes) -> float:
-        """Returns how many rows a block without malformed lines has; infinity: unknown.
+        """Returns how many rows a block has; infinity: unknown, a line may be malformed.
 
         A line of blanks is no row: as one, it would have no label.
         """
@@ -100,8 +100,11 @@ class DelimitedSource:
             return math.inf
         if not self.quoted or b'"' not in data:
             return rows_of_lines(data)
+        if any(line.count(b'"') % 2 for line in data.split(b"\n")):
+            return math.inf
+        readable = _decode(data).encode()  # as in `_parse_skipping`
         try:  # the parser decides where quoted values end
-            labels = self._parse(data, {self.label: pa.string()}, lambda _: "skip")
+            labels = self._parse(readable, {self.label: pa.string()}, _skip_blank)
         except pa.ArrowInvalid:
             return math.inf
         return int(labels.num_rows)
@@ -273,6 +276,10 @@ def first_wrong(raw: pa.RecordBatch, wrong: list[tuple[str, Bools, str]], row: i
     name, expected = next((name, expected) for name, bad, expected in wrong if bad[row])
     text = raw.column(name).slice(row, 1).cast(pa.binary())[0].as_py()
     return f"{name} is {shown(_decode(text))}, not {expected}"
+
+
+def _skip_blank(row: pa.csv.InvalidRow) -> str:
+    return "error" if row.text.strip() else "skip"
 
 
 def _are_weights(values: pa.Array) -> bool:

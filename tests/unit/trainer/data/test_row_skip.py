@@ -229,6 +229,21 @@ def test_a_malformed_row_after_the_position_has_its_number(tmp_path: Path, name:
         list(BatchStream(path, config_of(format_of(path)), start_batch=21))
 
 
+@pytest.mark.parametrize(
+    "line", [b'"a","b"', b'a"b,n,1', b'1,"n', b'"\xff","\xfe"', b"x", b"1,n,"], ids=repr
+)
+@pytest.mark.parametrize("quotes", [True, False], ids=["quoted", "plain"])
+def test_a_malformed_line_right_after_the_position_is_found(
+    tmp_path: Path, line: bytes, quotes: bool
+) -> None:
+    row = b'1,"n",1\n' if quotes else b"1,n,1\n"
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"x,name,label\n" + row * 40 + line + b"\n")
+    assert len(list(BatchStream(path, config_of("csv"), start_batch=1, limit=20))) == 0
+    with pytest.raises(DataError, match="line 42: "):
+        list(BatchStream(path, config_of("csv"), start_batch=2))
+
+
 def test_a_part_of_a_pass_is_not_judged_for_positive_labels(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("x,name,label\n" + "1,n,yes\n" + "1,n,no\n" * 50)
