@@ -11,7 +11,6 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from hotrow.errors import InvalidArgumentError
 from hotrow.ops import library
 from hotrow.ops.collective_order import collective
 from hotrow.ops.features import FlatFeature
@@ -232,24 +231,19 @@ class TrainingLookup:
         return {}
 
 
-@tf.custom_gradient  # type: ignore[untyped-decorator]
-def refuse_gradient(anchor: tf.Tensor) -> Any:
+def refuse_gradient(anchor: tf.Tensor) -> tf.Tensor:
     """Returns the anchor for a lookup that is called without `training`; it has no gradient.
 
-    Keras passes no `training` below a model whose `call` does not take it, in `fit` either.
-
-    Raises:
-        InvalidArgumentError: a gradient of the anchor is taken.
+    Keras passes no `training` below a model whose `call` does not take it, in `fit` either. A
+    gradient of the result raises LookupError. It is an op, not a custom gradient: SavedModels trace
+    those.
     """
-
-    def gradient(_: tf.Tensor) -> tf.Tensor:
-        raise InvalidArgumentError(
-            "DistributedEmbedding: a gradient is taken of a call without `training`; give the "
-            "`call` of your model an argument `training` and pass it on, or pass training=False "
-            "for rows that must not learn"
-        )
-
-    return tf.identity(anchor), gradient
+    return tf.raw_ops.PreventGradient(
+        input=anchor,
+        message="DistributedEmbedding: a gradient is taken of a call without `training`; give the "
+        "`call` of your model an argument `training` and pass it on, or pass training=False for "
+        "rows that must not learn",
+    )
 
 
 _BACKWARD_ATTRIBUTES = (
