@@ -312,10 +312,11 @@ TEST_CASE("snapshot: copies are read first while those of all tables take much m
     room.append_to(&rows, count);
     read += count;
   }
-  // No more than was copied; in the order of places it might be far more.
-  CHECK(read <= 6000);
-  trainer.join();
+  // In the order of places it could be all rows of most partitions.
+  CHECK(read < 6000);
+  // The trainer may wait for this reader again.
   while (const size_t count = second->read(100, room.arrays())) room.append_to(&rows, count);
+  trainer.join();
   CHECK(sorted(rows) == sorted(before));
   CHECK(second->waited_seconds() > 0);
   CHECK(first->waited_seconds() == 0);
