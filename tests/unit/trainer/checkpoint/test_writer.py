@@ -320,7 +320,7 @@ def test_the_table_whose_copies_take_the_memory_is_written_before_the_one_whose_
 ):
     """Copies of all tables together may take 64 MiB here; C2 has rows of 16 KiB."""
     trained = Trained(tmp_path, config_of(dim=2048, checkpoint={"asynchronous": True}))
-    first, second = (trained.model.tables()[name] for name in ("C1", "C2"))
+    second = trained.model.tables()["C2"]
     keys = np.arange(6000)
     second.lookup(keys, insert=True)
     trained.train(0, 1)
@@ -358,7 +358,7 @@ def test_the_table_whose_copies_take_the_memory_is_written_before_the_one_whose_
     assert outcome.stall_seconds > 0
     written = [stem for stem in order if stem in ("C1", "C2")]
     assert written[:2] == ["C1", "C2"]
-    assert written[-1] == "C1" or first.size == 0
+    assert written[-1] == "C1"  # its turn comes again
     again = Trained(tmp_path, trained.config)
     again.restore()
     assert_equal_states(again.state(), expected)
