@@ -102,7 +102,9 @@ def make_train_step(model: Ranker, optimizer: Any, config: RunConfig, ranks: Ran
         tf.TensorSpec([None], tf.float32),
         tf.TensorSpec([], tf.int32),
     ]
-    compiled = tf.function(train_step, input_signature=signature)
+    # Without autograph: our models have no branch on a tensor, and Python 3.11's parser of source
+    # fails at times when ranks that are threads trace together ("AST constructor recursion depth").
+    compiled = tf.function(train_step, input_signature=signature, autograph=False)
 
     def step(inputs: ModelInputs, labels: Any, rows: int | None = None, weights: Any = None) -> Any:
         given = labels if weights is None else weights  # unused without a column of weights
@@ -128,5 +130,6 @@ def make_forward(model: Ranker, config: RunConfig) -> Forward:
     def forward(inputs: ModelInputs) -> Any:
         return model(inputs, training=False)
 
-    compiled: Forward = tf.function(forward, input_signature=[input_signature(config)])
+    signature = [input_signature(config)]
+    compiled: Forward = tf.function(forward, input_signature=signature, autograph=False)
     return compiled

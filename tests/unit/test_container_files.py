@@ -45,8 +45,9 @@ def test_the_last_stage_installs_the_libraries_that_ours_load(path: Path) -> Non
     printed = subprocess.run(["ldd", *files], capture_output=True, text=True, check=True).stdout
     loaded = {os.path.realpath(found) for found in re.findall(r"=> (/\S+)", printed)}
     system = sorted(file for file in loaded if not Path(file).is_relative_to(package.resolve()))
+    # With the folder's name: another architecture's library has the same name elsewhere.
     owners = subprocess.run(
-        ["dpkg", "-S", *(f"*/{Path(file).name}" for file in system)],
+        ["dpkg", "-S", *(f"*/{Path(file).parent.name}/{Path(file).name}" for file in system)],
         capture_output=True,
         text=True,
         check=True,
