@@ -121,6 +121,16 @@ def lines_before(path: Path, offset: int) -> int:
     return lines
 
 
+def text_size(path: Path) -> tuple[int, bool]:
+    """Returns the bytes of a file on disk, and whether it is compressed.
+
+    Raises:
+        NotFoundError, DataError: as `line_blocks`.
+    """
+    with _opened(path) as (file, stream):
+        return int(file.size()), stream is not file
+
+
 def expected_lines(path: Path, read_bytes: int = 4 * BLOCK_BYTES) -> float:
     """Returns about how many lines a file has, from its beginning and size; exact for small files.
 
@@ -140,22 +150,6 @@ def expected_lines(path: Path, read_bytes: int = 4 * BLOCK_BYTES) -> float:
                 # The decompressor has read up to here, and one buffer more.
                 return max(float(lines * file.size() / file.tell()), float(lines))
     return float(lines)
-
-
-def compression_of(path: Path) -> str | None:
-    """Returns the compression of a file by its first bytes; None: not compressed.
-
-    Raises:
-        OSError: it cannot be read.
-        DataError: the name implies a compression that the content does not have.
-    """
-    with path.open("rb") as file:
-        head = file.read(4)
-    found = next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
-    promised = _SUFFIX.get(path.suffix)
-    if promised and head and found != promised:
-        raise DataError(f"{path} is named {path.suffix} but is not {promised} data; rename it")
-    return found
 
 
 def _whole_lines(
@@ -226,7 +220,7 @@ def _line_start(file: pa.OSFile, offset: int) -> int:
 def _opened(path: Path) -> Iterator[tuple[pa.OSFile, pa.NativeFile]]:
     """Opens a file; yields it and its text, which is the file itself unless it is compressed."""
     try:
-        compression = compression_of(path)
+        compression = _compression(path)
         with pa.OSFile(str(path)) as file:
             stream = file if compression is None else pa.CompressedInputStream(file, compression)
             with stream:
@@ -240,3 +234,18 @@ def _opened(path: Path) -> Iterator[tuple[pa.OSFile, pa.NativeFile]]:
     except (OSError, pa.ArrowException) as err:
         reason = (getattr(err, "strerror", None) or str(err)).rstrip(".")
         raise DataError(f"{path} cannot be read: {reason}; is it cut off or damaged?") from err
+
+
+def _compression(path: Path) -> str | None:
+    """Returns the compression of a file by its first bytes; None: not compressed.
+
+    Raises:
+        DataError: the name implies a compression that the content does not have.
+    """
+    with path.open("rb") as file:
+        head = file.read(4)
+    found = next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
+    promised = _SUFFIX.get(path.suffix)
+    if promised and head and found != promised:
+        raise DataError(f"{path} is named {path.suffix} but is not {promised} data; rename it")
+    return found

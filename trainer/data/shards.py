@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from hotrow.trainer.data.errors import DataError
-from hotrow.trainer.data.lines import compression_of
+from hotrow.trainer.data.lines import text_size
 from hotrow.trainer.data.parquet import is_parquet, row_group_rows
 from hotrow.trainer.data.piece import Piece
 
@@ -46,7 +45,7 @@ class _Range(NamedTuple):
 def shards_of(paths: Sequence[Path], count: int) -> list[Shard]:
     """Divides files into `count` shards; each row is in one of them.
 
-    Pieces go, in the order of the files, to the shard that lacks the most. So the shards advance
+    Pieces go, in the order of the files, to the shard that has the least. So the shards advance
     through the files side by side. The last pieces are cut, so that shards are equal in rows of
     Parquet and in bytes of text. A compressed text file has no place to cut: it is one piece.
 
@@ -61,19 +60,20 @@ def shards_of(paths: Sequence[Path], count: int) -> list[Shard]:
     totals: Counter[str] = Counter()
     for one in ranges:
         totals[one.kind] += one.stop - one.start
-    room = {
-        kind: [(i + 1) * total // count - i * total // count for i in range(count)]
+    loads = {kind: [0] * count for kind in totals}
+    shares = {
+        kind: [(total + count - 1 - number) // count for number in range(count)]
         for kind, total in totals.items()
     }
     pieces: list[list[Piece]] = [[] for _ in range(count)]
     for path, kind, start, stop in ranges:
-        left = room[kind]
+        load, share, whole = loads[kind], shares[kind], kind == _COMPRESSED
         while start < stop:
-            number = max(range(count), key=left.__getitem__)  # the first of several
-            whole = kind == _COMPRESSED
-            end = stop if whole else min(stop, start + left[number])
+            lacking = [i for i in range(count) if whole or load[i] < share[i]]
+            number = min(lacking, key=load.__getitem__)  # the first of several
+            end = stop if whole else min(stop, start + share[number] - load[number])
             pieces[number].append(Piece(path, None if whole else (start, end)))
-            left[number] -= end - start
+            load[number] += end - start
             start = end
     return [Shard(number, tuple(own)) for number, own in enumerate(pieces)]
 
@@ -93,11 +93,8 @@ def _ranges_of(path: Path) -> Iterator[_Range]:
             yield _Range(path, _ROWS, start, start + rows)
             start += rows
         return
-    kind = _BYTES if compression_of(path) is None else _COMPRESSED
-    try:
-        size = path.stat().st_size
-    except OSError as err:
-        raise DataError(f"{path} cannot be read: {err.strerror or err}") from err
-    step = TEXT_BYTES if kind == _BYTES else max(size, 1)
+    size, is_compressed = text_size(path)
+    kind = _COMPRESSED if is_compressed else _BYTES
+    step = max(size, 1) if is_compressed else TEXT_BYTES
     for start in range(0, size, step):
         yield _Range(path, kind, start, min(size, start + step))

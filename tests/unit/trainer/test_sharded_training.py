@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+from concurrent.futures import ThreadPoolExecutor
+from itertools import takewhile
 
 import numpy as np
 import pytest
@@ -22,6 +24,7 @@ from unit.trainer.ranked_training import (
 
 from hotrow.config import parse_config
 from hotrow.errors import FailedPreconditionError, InvalidArgumentError
+from hotrow.ops.ranks import thread_ranks
 from hotrow.trainer import epoch_stream
 from hotrow.trainer.checkpoint import Position
 from hotrow.trainer.checkpoint.array_file import read_arrays
@@ -125,7 +128,7 @@ def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(files, tmp_path, dat
     mine, theirs = (read_arrays(newest(run) / "model.safetensors") for run in (whole, parts))
     for name, values in mine.items():
         np.testing.assert_array_equal(values, theirs[name])
-    assert losses(whole, "valid") == losses(parts, "valid")
+    assert losses(whole, "valid").items() <= losses(parts, "valid").items()  # and at the stops
 
 
 @pytest.mark.parametrize(
@@ -185,9 +188,9 @@ def test_malformed_lines_of_all_ranks_are_reported_together(files, tmp_path, cap
     assert capsys.readouterr().err.count("3 malformed lines, the first is line 21") == 2
 
 
-@pytest.mark.parametrize("positive", ["yes", "maybe"])
+@pytest.mark.parametrize("positive", ["ok", "maybe"])
 def test_labels_are_judged_over_all_ranks(tmp_path, positive):
-    rows = [f"{'no' if i < 300 else 'yes'},{i % 7}" for i in range(400)]  # the last rank has yes
+    rows = [f"{'no' if i < 300 else 'ok'},{i % 7}" for i in range(400)]  # rank 0 has no ok
     path = tmp_path / "a.csv"
     path.write_text("\n".join(["label,x", *rows]))
     config = parse_config(
@@ -202,15 +205,33 @@ def test_labels_are_judged_over_all_ranks(tmp_path, positive):
             },
             "features": {"sparse": {"columns": ["x"], "dim": 2}},
             "model": {"arch": "logistic"},
-            "parallel": {"workers": 2, "timeout_seconds": 60.0},
         }
     )
-    for result in train_on(2, config, tmp_path / "run"):
-        if positive == "yes":
-            assert result.train.rows == 400
-        else:
-            assert isinstance(result, DataError)
-            assert str(result).startswith(f"{path}: no label is 'maybe' in 400 rows")
+
+    def read(rank):
+        stream = epoch_stream.epoch_stream(config, rank)
+        assert sum(batch.size for batch in takewhile(lambda batch: batch.size, stream)) == 200
+        try:
+            return epoch_stream.left_out(stream, config, rank).count
+        except DataError as err:
+            return str(err)
+
+    message = (
+        f"{path}: no label is 'maybe' in 400 rows; set data.positive (--positive) to the text "
+        "that means 1"
+    )
+    assert on_ranks(2, read) == [0 if positive == "ok" else message] * 2
+
+
+def on_ranks(count, work):
+    """Returns what `work` returned on each rank."""
+    with ThreadPoolExecutor(count) as pool:
+
+        def call(rank):
+            with rank:
+                return work(rank)
+
+        return list(pool.map(call, thread_ranks(count, 60.0)))
 
 
 def test_more_ranks_than_rows_of_a_batch_are_refused(files, tmp_path):

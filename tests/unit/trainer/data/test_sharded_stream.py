@@ -118,7 +118,7 @@ def test_every_row_is_read_once(files: Path, name: str, ranks: int) -> None:
             assert {len(batch) for batch in of_rank[:-1]} <= {size}
     if "gz" not in name:
         read = [sum(map(len, of_rank)) for of_rank in found]
-        assert max(read) - min(read) <= 30  # the file has bytes, not rows, to divide
+        assert max(read) - min(read) <= 50  # the file has bytes, not rows, to divide
     if name == "a.parquet":
         assert max(read) - min(read) <= 1
 

@@ -59,10 +59,10 @@ def test_each_row_is_in_one_shard_and_shards_are_equal(
 
 def test_text_is_cut_into_ranges_of_bytes(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shards, "TEXT_BYTES", 40)
-    paths = [write("a.tsv", b"x" * 100), write("empty.tsv", ""), write("b.tsv", b"x" * 7)]
+    paths = [write("a.tsv", b"x" * 100), write("empty.tsv", ""), write("b.tsv", b"x" * 8)]
     assert [shard.pieces for shard in shards_of(paths, 2)] == [
-        (Piece(paths[0], (0, 40)), Piece(paths[0], (80, 93))),
-        (Piece(paths[0], (40, 80)), Piece(paths[0], (93, 100)), Piece(paths[2], (0, 7))),
+        (Piece(paths[0], (0, 40)), Piece(paths[0], (80, 94))),
+        (Piece(paths[0], (40, 80)), Piece(paths[0], (94, 100)), Piece(paths[2], (0, 8))),
     ]
 
 
