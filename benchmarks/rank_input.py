@@ -2,9 +2,10 @@
 
 Generated rows in Criteo's format, all 39 columns, as TSV and Parquet. Ranks are processes that read
 and encode batches, without training. `exact`: each reads all files and encodes its slice of each
-batch. `sharded`: each reads its own part of the files (`data.order`). The clock runs from a barrier
-until the slowest rank has read all; CPU seconds are those of all ranks. Then the ranks read from a
-position on until each has its first batch.
+batch. `sharded`: each reads its own part of the files (`data.order`). Rates are rows of the file by
+CPU seconds of the rank that needs most, which is the rate with a free core for each rank; the wall
+clock runs from a barrier until the slowest rank has read all. Then the ranks read from a position on
+until each has its first batch.
 
     python benchmarks/rank_input.py [--rows 10000000] [--at 0.9] [--repeats 3] [--shuffle]
                                     [--folder DIR]
@@ -34,10 +35,11 @@ RANKS = (1, 2, 4)
 
 
 class Reading(NamedTuple):
-    """What one reading took: rows, seconds until the slowest rank ended, CPU seconds of all."""
+    """What one reading took: rows, seconds of the slowest rank, CPU seconds of one and of all."""
 
     rows: int
     seconds: float
+    most_cpu: float
     cpu: float
 
 
@@ -81,14 +83,14 @@ def reading(
     for process in processes:
         process.join()
     rows, seconds, cpu = zip(*found, strict=True)
-    return Reading(sum(rows), max(seconds), sum(cpu))
+    return Reading(sum(rows), max(seconds), max(cpu), sum(cpu))
 
 
 def median(path: Path, repeats: int, *arguments: Any) -> Reading:
     """Returns the medians of repeated readings."""
     found = [reading(path, *arguments) for _ in range(repeats)]
-    rows, seconds, cpu = zip(*found, strict=True)
-    return Reading(rows[0], statistics.median(seconds), statistics.median(cpu))
+    rows, *times = zip(*found, strict=True)
+    return Reading(rows[0], *map(statistics.median, times))
 
 
 @click.command()
@@ -121,11 +123,12 @@ def command(rows: int, at: float, repeats: int, shuffle: bool, folder: Path | No
                     first = median(path, repeats, order, ranks, start, 1, seed)
                     print(
                         f"  {ranks} rank{'s' if ranks > 1 else ''}, {order}: "
-                        f"{rows / whole.seconds / 1e6:.2f} M rows/s "
-                        f"({alone.seconds / whole.seconds:.2f} of one rank), CPU "
-                        f"{whole.cpu / rows * 1e6:.2f} us a row; first batch at {at:.0%} after "
-                        f"{first.seconds:.2f} s, CPU {first.cpu:.2f} s "
-                        f"({first.seconds / whole.seconds:.1%} of reading it whole)",
+                        f"{rows / whole.most_cpu / 1e6:.2f} M rows/s "
+                        f"({alone.most_cpu / whole.most_cpu:.2f} of one rank), CPU of all "
+                        f"{whole.cpu / rows * 1e6:.2f} us a row, wall {whole.seconds:.1f} s; "
+                        f"first batch at {at:.0%}: CPU {first.most_cpu:.2f} s "
+                        f"({first.most_cpu / alone.most_cpu:.1%} of one rank reading all), wall "
+                        f"{first.seconds:.2f} s",
                         flush=True,
                     )
 

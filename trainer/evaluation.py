@@ -126,7 +126,7 @@ def _of_all(
     if ranks.size == 1:
         return (labels, logits, weights), rows_left
     own = [labels, logits] if weights is None else [labels, logits, weights]
-    sent = np.concatenate([*own, np.float32([rows_left])])
+    sent = np.concatenate([*own, np.array([rows_left], np.float32)])
     parts = ranks.all_gather(sent, "scores of a batch")
     split = [np.split(part[:-1], len(own)) for part in parts]
     labels, logits, *more = (np.concatenate(arrays) for arrays in zip(*split, strict=True))
