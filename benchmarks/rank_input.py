@@ -3,12 +3,12 @@
 Generated rows in Criteo's format, all 39 columns, as TSV and Parquet. Ranks are processes that read
 and encode batches, without training. `exact`: each reads all files and encodes its slice of each
 batch. `sharded`: each reads its own part of the files (`data.order`). Rates are rows of the file by
-CPU seconds of the rank that needs most, which is the rate with a free core for each rank; the wall
-clock runs from a barrier until the slowest rank has read all. Then the ranks read from a position on
-until each has its first batch.
+CPU seconds of the rank that needs most, which is the rate with a free core for each rank. The wall
+clock runs from a barrier until the slowest rank has read all. Then the ranks read from a position
+on until each has its first batch.
 
-    python benchmarks/rank_input.py [--rows 10000000] [--at 0.9] [--repeats 3] [--shuffle]
-                                    [--folder DIR]
+    python benchmarks/rank_input.py [--rows 10000000] [--ranks 1,2,4] [--at 0.9] [--repeats 3]
+                                    [--shuffle] [--folder DIR]
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from hotrow.trainer.data.sharded_stream import ShardedStream
 from hotrow.trainer.data.shards import shards_of
 
 FILES = ("a.tsv", "a.parquet")
-RANKS = (1, 2, 4)
 
 
 class Reading(NamedTuple):
@@ -95,11 +94,14 @@ def median(path: Path, repeats: int, *arguments: Any) -> Reading:
 
 @click.command()
 @click.option("--rows", default=10_000_000)
+@click.option("--ranks", "counts", default="1,2,4", help="Numbers of ranks, 1 first.")
 @click.option("--at", default=0.9, help="The position of a resumed run, as a share of the rows.")
 @click.option("--repeats", default=3)
 @click.option("--shuffle", is_flag=True, help="In the order of training; else in the files' order.")
 @click.option("--folder", type=click.Path(path_type=Path), help="Keeps the files for another run.")
-def command(rows: int, at: float, repeats: int, shuffle: bool, folder: Path | None) -> None:
+def command(
+    rows: int, counts: str, at: float, repeats: int, shuffle: bool, folder: Path | None
+) -> None:
     """Print rates and times."""
     seed = 1 if shuffle else None
     with tempfile.TemporaryDirectory() as made:
@@ -115,7 +117,7 @@ def command(rows: int, at: float, repeats: int, shuffle: bool, folder: Path | No
             path = write_file(folder, name, rows)
             print(f"{name}: {path.stat().st_size / 1e6:,.0f} MB", flush=True)
             alone = None
-            for ranks in RANKS:
+            for ranks in map(int, counts.split(",")):
                 for order in ("exact", "sharded") if ranks > 1 else ("exact",):
                     whole = median(path, repeats, order, ranks, 0, None, seed)
                     alone = whole if alone is None else alone
