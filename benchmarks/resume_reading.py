@@ -51,13 +51,16 @@ def config_of(policy: str) -> RunConfig:
     )
 
 
-def write_files(folder: Path, rows: int) -> None:
-    """Writes the files that are not there yet."""
-    for name in FILES[:2]:
-        if not (folder / name).exists():
-            _run("data", "generate", str(folder / name), "--rows", str(rows))
-    if not (folder / FILES[2]).exists():
-        _run("data", "convert", str(folder / FILES[0]), str(folder / FILES[2]))
+def write_file(folder: Path, name: str, rows: int) -> Path:
+    """Writes a file of `FILES`, if it is not there yet; Parquet from the TSV; returns its path."""
+    path = folder / name
+    if path.exists():
+        return path
+    if path.suffix == ".parquet":
+        _run("data", "convert", str(write_file(folder, FILES[0], rows)), str(path))
+    else:
+        _run("data", "generate", str(path), "--rows", str(rows))
+    return path
 
 
 def _run(*arguments: str) -> None:
@@ -85,13 +88,12 @@ def command(rows: int, at: float, repeats: int, folder: Path | None) -> None:
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made) if folder is None else folder
         folder.mkdir(parents=True, exist_ok=True)
-        write_files(folder, rows)
         start = round(rows * at) // BATCH
         before = start * BATCH / rows
         print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
         print(f"{rows:,} rows, position after {start:,} batches of {BATCH:,}; {repeats} repeats")
         for name in FILES:
-            path = folder / name
+            path = write_file(folder, name, rows)
 
             def read(policy: str, start: int, batches: int | None, path: Path = path) -> int:
                 stream = BatchStream(path, config_of(policy), start_batch=start)

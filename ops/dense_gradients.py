@@ -148,7 +148,7 @@ def _filled(gradients: Sequence[Any], order: Sequence[int], bucket_bytes: int) -
         # A gradient of unknown size gets a bucket of its own.
         count = gradients[i].shape.num_elements()
         size = bucket_bytes if count is None else 4 * count
-        if filled + size > bucket_bytes:
+        if not buckets or filled + size > bucket_bytes:
             buckets.append([])
             filled = 0
         buckets[-1].append(i)

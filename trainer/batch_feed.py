@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from hotrow.ops.ranks import Ranks
-from hotrow.trainer.data import BatchStream
+from hotrow.trainer.epoch_stream import EpochStream
 from hotrow.trainer.model_inputs import ModelInputs, model_inputs
 from hotrow.trainer.next_two import NextTwo
 from hotrow.trainer.prefetch import prefetch
@@ -21,8 +21,26 @@ from hotrow.trainer.step_report import StepReport, exchange
 from hotrow.trainer.stop_request import StopRequest
 
 Floats = npt.NDArray[np.float32]
-Batch = tuple[Floats, Floats | None, int, ModelInputs]
-"""Labels float32 [b], weights of the rows float32 [b], rows of the batch of all ranks, inputs."""
+
+
+class Batch(NamedTuple):
+    """A batch to train, or this rank's part of it.
+
+    Attributes:
+        labels: float32 [b].
+        weights: weights of the rows, float32 [b]; None: each weighs 1.
+        rows: rows of the batch of all ranks.
+        inputs: of the model.
+        first: where the part begins in the batch; None: as in `hotrow.trainer.data.part`.
+    """
+
+    labels: Floats
+    weights: Floats | None
+    rows: int
+    inputs: ModelInputs
+    first: int | None = None
+
+
 HandOver = Callable[[list[Batch]], None]
 
 
@@ -105,7 +123,12 @@ class RankFeed:
     """Fetches a batch early, so that ranks agree which batches all have; prefetches those."""
 
     def __init__(
-        self, batches: Iterable[Batch], prefetches: bool, hand_over: HandOver, ranks: Ranks
+        self,
+        batches: Iterable[Batch],
+        prefetches: bool,
+        hand_over: HandOver,
+        ranks: Ranks,
+        sharded: bool = False,
     ) -> None:
         """Fetches two batches.
 
@@ -114,8 +137,12 @@ class RankFeed:
             prefetches: whether to prefetch keys.
             hand_over: prefetches the keys of batches.
             ranks: all of them call the same methods.
+            sharded: `batches` are a rank's own, without end: a step's rows are those of all ranks
+                together, and the epoch ends when no rank has one.
         """
         self._two = NextTwo(batches)
+        self._sharded = sharded
+        self._next: Batch | None = None  # if sharded, with the rows of all ranks
         self._prefetches = prefetches
         self._hand_over = hand_over
         self._ranks = ranks
@@ -123,13 +150,13 @@ class RankFeed:
     @property
     def item(self) -> Batch | None:
         """The batch to train next; None: no further batch."""
-        return self._two.item
+        return self._next if self._sharded else self._two.item
 
     def begin(self, own: StepReport, step: int) -> StepReport:
         """Exchanges whether ranks have a first batch; prefetches the batches that all have."""
         done = self._exchanged(own, step)
-        if self._two.item is not None:
-            self._prefetch(self._two.item, done)
+        if self.item is not None:
+            self._prefetch(self.item, done)
         self._prefetch_after(done)
         return done
 
@@ -151,7 +178,16 @@ class RankFeed:
         two = self._two
         is_last, has_two = two.item is None, two.after is not None
         own = replace(own, is_last=is_last, has_two=has_two, failure=two.failure)
-        return exchange(self._ranks, own, step)
+        if not self._sharded:
+            return exchange(self._ranks, own, step)
+        next_rows = [0 if one is None else one.rows for one in (two.item, two.after)]
+        done = exchange(self._ranks, replace(own, next_rows=next_rows), step)
+        counts = [item for item, _ in done.next_rows]
+        self._next = None
+        if two.item is not None and not done.is_last:
+            first = sum(counts[: self._ranks.rank])
+            self._next = two.item._replace(rows=sum(counts), first=first)
+        return done
 
     def _prefetch_after(self, done: StepReport) -> None:
         # All ranks prefetch, or none does: the prefetched keys travel in the next step.
@@ -163,8 +199,8 @@ class RankFeed:
             self._hand_over([batch])
 
 
-def with_inputs(stream: BatchStream) -> Iterator[Batch]:
+def with_inputs(stream: EpochStream) -> Iterator[Batch]:
     """Yields batches with labels, weights, rows and inputs only, so that the rest can be freed."""
     for batch in stream:
-        assert batch.labels is not None  # BatchStream requires labels
-        yield batch.labels, batch.weights, batch.global_size, model_inputs(batch)
+        assert batch.labels is not None  # streams require labels
+        yield Batch(batch.labels, batch.weights, batch.global_size, model_inputs(batch))

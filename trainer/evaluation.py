@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ from hotrow.ops.ranks import LONE, Ranks
 from hotrow.trainer.data import Batch, BatchStream, Part, Paths, encode
 from hotrow.trainer.data.batch import RawBatch
 from hotrow.trainer.data.row_progress import RowProgress
+from hotrow.trainer.epoch_stream import epoch_stream, left_out
 from hotrow.trainer.metrics import BinaryMetrics, Quality
 from hotrow.trainer.model_inputs import model_inputs
 from hotrow.trainer.read_ahead import read_ahead
@@ -57,11 +59,14 @@ def evaluate_file(
         forward: from `make_forward`.
         config: the run's configuration.
         path: a data file with labels, or several.
-        ranks: each computes a part of each batch. A collective.
+        ranks: each computes a part of each batch; with `data.order: sharded` of its own part of the
+            files. A collective.
         progress: counts scored rows.
     """
     metrics = BinaryMetrics()
-    for labels, logits, weights in _weighted_scores(forward, config, path, ranks):
+    sharded = config.data.order == "sharded" and ranks.size > 1
+    scores = _sharded_scores if sharded else _weighted_scores
+    for labels, logits, weights in scores(forward, config, path, ranks):
         metrics.update(labels, logits, weights)
         if progress is not None:
             progress.add(len(labels))
@@ -76,7 +81,23 @@ def _weighted_scores(
         for number, batch in enumerate(batches):
             assert batch.labels is not None  # BatchStream requires labels
             logits = _logits(forward, batch, f"batch {number + 1} of {path}")
-            yield _of_all(ranks, batch.labels, logits, batch.weights)
+            yield _of_all(ranks, batch.labels, logits, batch.weights)[0]
+
+
+def _sharded_scores(
+    forward: Forward, config: RunConfig, path: Paths, ranks: Ranks
+) -> Iterator[Scored]:
+    """Yields the scores of all rows; each rank reads its own, so they come in another order."""
+    stream = epoch_stream(config, ranks, paths=path)
+    with contextlib.closing(read_ahead(lambda: iter(stream))) as batches:
+        for number, (batch, after) in enumerate(pairwise(batches)):
+            assert batch.labels is not None  # streams require labels
+            logits = _logits(forward, batch, f"batch {number + 1} of {path}")
+            scored, rows_left = _of_all(ranks, batch.labels, logits, batch.weights, after.size)
+            yield scored
+            if not rows_left:
+                break
+    left_out(stream, config, ranks, path)
 
 
 def predict_rows(forward: Forward, config: RunConfig, rows: RawBatch) -> Floats:
@@ -98,11 +119,16 @@ def _logits(forward: Forward, batch: Batch, where: str) -> Floats:
     return logits
 
 
-def _of_all(ranks: Ranks, labels: Floats, logits: Floats, weights: Floats | None) -> Scored:
+def _of_all(
+    ranks: Ranks, labels: Floats, logits: Floats, weights: Floats | None, rows_left: int = 0
+) -> tuple[Scored, float]:
+    """Returns the scores of a batch on all ranks, and the sum of their `rows_left`."""
     if ranks.size == 1:
-        return labels, logits, weights
+        return (labels, logits, weights), rows_left
     own = [labels, logits] if weights is None else [labels, logits, weights]
-    parts = ranks.all_gather(np.concatenate(own), "scores of a batch")
-    split = [np.split(part, len(own)) for part in parts]
+    sent = np.concatenate([*own, np.array([rows_left], np.float32)])
+    parts = ranks.all_gather(sent, "scores of a batch")
+    split = [np.split(part[:-1], len(own)) for part in parts]
     labels, logits, *more = (np.concatenate(arrays) for arrays in zip(*split, strict=True))
-    return labels, logits, more[0] if more else None
+    left = float(sum(part[-1] for part in parts))
+    return (labels, logits, more[0] if more else None), left

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,10 @@ from hotrow.trainer.checkpoint.random_state import restore_random_state
 from hotrow.trainer.checkpoint.transfer import transfer
 from hotrow.trainer.checkpoint.variable_files import path_of
 from hotrow.trainer.checkpoint.writer import CheckpointWriter
-from hotrow.trainer.data import BatchStream, Part
+from hotrow.trainer.data import BatchStream
+from hotrow.trainer.data.sharded_stream import ShardedStream
 from hotrow.trainer.determinism import op_determinism
+from hotrow.trainer.epoch_stream import epoch_stream, left_out
 from hotrow.trainer.equal_variables import spread_variables
 from hotrow.trainer.expected_steps import expected_steps
 from hotrow.trainer.features import STANDARDIZE_ROWS
@@ -173,7 +176,7 @@ class _Run:
     def train(self, resume: bool) -> TrainResult:
         self._start(resume)
         if not self._at_end() and self.position.epoch < self.config.train.epochs:
-            warm_up(self.model, self.config, self.position.batch, self.ranks)
+            warm_up(self.model, self.config, self.position, self.ranks)
         total = self.first_step + expected_steps(self.config)
         self.log.start_steps(self.position.step, total)
         with StopRequest() as stop:
@@ -243,7 +246,7 @@ class _Run:
 
     def _continue_from(self, restored: Restored) -> None:
         self.has_begun = True
-        self.position = restored.position
+        self.position = self._at_these_ranks(restored)
         self.reporting.set_state(restored.metrics)
         if self.ranks.is_first:
             self._note_restored_best()
@@ -255,6 +258,12 @@ class _Run:
         differs = differences(restored.environment, self.ranks.size)
         if differs and self.config.train.deterministic:
             self.log.say(f"the last bits may differ from an uninterrupted run: {differs}")
+
+    def _at_these_ranks(self, restored: Restored) -> Position:
+        written = restored.environment.get("ranks", 1)  # older checkpoints are from one rank
+        if self.config.data.order == "exact" or written == self.ranks.size:
+            return restored.position
+        return restored.position.after(written)
 
     def _note_restored_best(self) -> None:
         """Sets the best checkpoint to that of the restored step: later ones will be made again."""
@@ -270,20 +279,14 @@ class _Run:
 
     def _epoch(self, epoch: int, stop: StopRequest) -> None:
         """Trains from the current position to the end of the epoch or run, or to a stop request."""
-        stream = BatchStream(
-            self.config.data.train,
-            self.config,
-            shuffle_seed=self.config.seed if self.config.train.shuffle else None,
-            start_batch=self.position.batch,
-            epoch=epoch,
-            part=Part(self.ranks.rank, self.ranks.size),
-        )
+        config, ranks = self.config, self.ranks
+        stream = epoch_stream(config, ranks, self.position, shuffle=config.train.shuffle)
         self.reporting.start_epoch(self.position.batch == 0)
         # The reading thread also makes the tensors.
         with contextlib.closing(read_ahead(lambda: with_inputs(stream))) as batches:
-            feed = self._feed(batches)
+            feed = self._feed(batches, isinstance(stream, ShardedStream))
             none = np.zeros(0, np.float32)
-            weights = none if self.config.data.weight is not None else None
+            weights = none if config.data.weight is not None else None
             begun = feed.begin(self._own_report(none, none, weights, 0), self.position.step)
             self.checkpoints.receive(begun.writing)
             if begun.failure is not None:
@@ -293,8 +296,8 @@ class _Run:
                 if self.stopping is not None or self._at_end():
                     return
                 feed.advance()
-        if stream.malformed.count:
-            found = stream.malformed
+        found = left_out(stream, config, ranks)
+        if found.count:
             self.log.say(f"epoch {epoch + 1}: left out of {found.path}: {found}")
         self.reporting.training(self.position)
         self._validate()
@@ -303,12 +306,12 @@ class _Run:
     def _prefetch(self, window: list[Batch]) -> None:
         # The step that reads an out-of-range key reports it.
         with contextlib.suppress(OutOfRangeError):
-            self.model.prefetch(inputs for *_, inputs in window)
+            self.model.prefetch(batch.inputs for batch in window)
 
-    def _feed(self, batches: Iterable[Batch]) -> BatchFeed:
+    def _feed(self, batches: Iterable[Batch], sharded: bool) -> BatchFeed:
         cache = self.config.cache
         if self.ranks.size > 1:
-            return RankFeed(batches, cache.prefetch > 0, self._prefetch, self.ranks)
+            return RankFeed(batches, cache.prefetch > 0, self._prefetch, self.ranks, sharded)
         return WindowFeed(batches, 0 if cache.as_spec() is None else cache.prefetch, self._prefetch)
 
     def _own_report(
@@ -319,10 +322,10 @@ class _Run:
         )
 
     def _train_batch(self, batch: Batch, feed: BatchFeed, stop: StopRequest) -> None:
-        labels, weights, rows, inputs = batch
+        labels, weights, rows, inputs, first = batch
         number = self.position.step + 1
         try:
-            logits = self.step(inputs, labels, rows, weights).numpy()
+            logits = self.step(inputs, labels, rows, weights, first).numpy()
         except tf.errors.OpError as err:
             raise from_op_error(err, f"step {number}") from err
         own = self._own_report(
@@ -345,7 +348,7 @@ class _Run:
             raise error
         self.has_begun = True
         at = self.position
-        self.position = Position(number, at.epoch, at.batch + 1)
+        self.position = replace(at, step=number, batch=at.batch + 1)
         self.reporting.end_step(done, number)
         if done.report:
             self.reporting.training(self.position)

@@ -14,8 +14,8 @@ def check_ranks(config: RunConfig, ranks: Ranks) -> None:
     """Checks that these ranks can train this run together. A collective.
 
     Raises:
-        InvalidArgumentError: the ranks have different configurations, or their number is not
-            `parallel.workers`.
+        InvalidArgumentError: the ranks have different configurations, their number is not
+            `parallel.workers`, or a batch has fewer rows than there are ranks with own rows.
     """
     workers = config.parallel.workers
     if workers != ranks.size:
@@ -33,3 +33,9 @@ def check_ranks(config: RunConfig, ranks: Ranks) -> None:
                 f"the configuration of rank {rank} differs from that of rank 0; start all ranks "
                 "with the same file and the same options"
             )
+    if config.data.order == "sharded" and config.data.batch_size < ranks.size:
+        raise InvalidArgumentError(
+            f"data.order: sharded: data.batch_size is {config.data.batch_size}; each of "
+            f"{ranks.size} ranks reads at least one row of a batch, so it must be at least "
+            f"{ranks.size}"
+        )

@@ -121,7 +121,7 @@ def inspect_checkpoint(path: Path, only: Collection[str], show: ShowProgress) ->
 def _facts(rows: CheckpointRows) -> dict[str, Any]:
     newest = rows.newest
     return {
-        **newest.facts["position"],
+        **{key: newest.facts["position"][key] for key in ("step", "epoch", "batch")},
         "checkpoint": newest.path.name,
         "checkpoint_kind": newest.facts["kind"],
         "parents": newest.parents,

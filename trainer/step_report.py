@@ -34,6 +34,7 @@ class StepReport:
         checkpoint: whether a checkpoint is due; rank 0 decides.
         writing: this rank's report on the checkpoint that is being written, or the list of all
             ranks' reports; see `CheckpointWriter`.
+        next_rows: rows of the next two batches, if ranks read shards; of all ranks: each rank's.
         weights: weights of the rows, float32 [b]; of all ranks [n]; None: each weighs 1.
         failure: the error that keeps this rank, or any rank, from the next step; this step is done.
     """
@@ -49,6 +50,7 @@ class StepReport:
     writing: Any = None
     failure: HotrowError | None = None
     weights: Floats | None = None
+    next_rows: Any = None
 
 
 def exchange(ranks: Ranks, own: StepReport, step: int) -> StepReport:
@@ -72,6 +74,7 @@ def exchange(ranks: Ranks, own: StepReport, step: int) -> StepReport:
         "checkpoint": own.checkpoint,
         "writing": own.writing,
         "failure": error_report(own.failure),
+        "next_rows": own.next_rows,
     }
     head = json.dumps(facts).encode()
     weights = b"" if own.weights is None else own.weights.tobytes()
@@ -95,6 +98,11 @@ def exchange(ranks: Ranks, own: StepReport, step: int) -> StepReport:
             f"{', '.join(map(str, rows))} rows"
         )
     failure = first_error([one["failure"] for one in reports], own.failure)
+    next_rows = None if own.next_rows is None else [one["next_rows"] for one in reports]
+    if next_rows is not None:  # a rank without rows takes part while others have some
+        item, after = (sum(of_rank) for of_rank in zip(*next_rows, strict=True))
+        for one in reports:
+            one["is_last"], one["has_two"] = not item, one["has_two"] and after > 0
     ends = [one["is_last"] for one in reports]
     if failure is None and len(set(ends)) > 1:
         failure = FailedPreconditionError(
@@ -114,6 +122,7 @@ def exchange(ranks: Ranks, own: StepReport, step: int) -> StepReport:
         writing=[one["writing"] for one in reports],
         failure=failure,
         weights=more[0] if more else None,
+        next_rows=next_rows,
     )
 
 

@@ -70,15 +70,16 @@ def make_train_step(model: Ranker, optimizer: Any, config: RunConfig, ranks: Ran
 
     Returns:
         (model inputs, labels float32 [B], rows of the batch of all ranks, if not B, weights of the
-        rows float32 [B], if the configuration names a column of them) -> logits float32 [B] as they
-        were before the update.
+        rows float32 [B], if the configuration names a column of them, where this rank's part begins
+        in the batch, if not as in `hotrow.trainer.data.part`) -> logits float32 [B] as they were
+        before the update.
     """
     by_row, by_class = config.data.weight is not None, config.train.class_weight
 
-    def train_step(inputs: ModelInputs, labels: Any, weights: Any, rows: Any) -> Any:
+    def train_step(inputs: ModelInputs, labels: Any, weights: Any, rows: Any, first: Any) -> Any:
         with contextlib.ExitStack() as context:
             if ranks.size > 1:
-                context.enter_context(part_of_batch(ranks, rows))
+                context.enter_context(part_of_batch(ranks, rows, first))
             tape = context.enter_context(tf.GradientTape())
             logits = model(inputs, training=True)
             losses = tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
@@ -101,14 +102,23 @@ def make_train_step(model: Ranker, optimizer: Any, config: RunConfig, ranks: Ran
         tf.TensorSpec([None], tf.float32),
         tf.TensorSpec([None], tf.float32),
         tf.TensorSpec([], tf.int32),
+        tf.TensorSpec([], tf.int32),
     ]
     # Without autograph: our models have no branch on a tensor, and Python 3.11's parser of source
     # fails at times when ranks that are threads trace together ("AST constructor recursion depth").
     compiled = tf.function(train_step, input_signature=signature, autograph=False)
 
-    def step(inputs: ModelInputs, labels: Any, rows: int | None = None, weights: Any = None) -> Any:
+    def step(
+        inputs: ModelInputs,
+        labels: Any,
+        rows: int | None = None,
+        weights: Any = None,
+        first: int | None = None,
+    ) -> Any:
         given = labels if weights is None else weights  # unused without a column of weights
-        return compiled(inputs, labels, given, len(labels) if rows is None else rows)
+        rows = len(labels) if rows is None else rows
+        first = ranks.rank * rows // ranks.size if first is None else first
+        return compiled(inputs, labels, given, rows, first)
 
     return step
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import islice
+
 from hotrow.config import RunConfig
 from hotrow.ops.ranks import LONE, Ranks
-from hotrow.trainer.data import BatchStream, Part
+from hotrow.trainer.checkpoint import Position
+from hotrow.trainer.data import Batch
+from hotrow.trainer.epoch_stream import epoch_stream
 from hotrow.trainer.models import Ranker
 
 
 def warm_up(
-    model: Ranker, config: RunConfig, start_batch: int, ranks: Ranks = LONE
+    model: Ranker, config: RunConfig, position: Position, ranks: Ranks = LONE
 ) -> dict[str, int]:
     """Fills the caches with the keys of the next batches; returns how many rows were brought in.
 
@@ -20,7 +25,7 @@ def warm_up(
     Args:
         model: the model of the tables; keys without a row are only counted.
         config: the run's configuration.
-        start_batch: the batch of the epoch at which training starts.
+        position: where training starts.
         ranks: the ranks of the run.
 
     Raises:
@@ -30,8 +35,7 @@ def warm_up(
     cache = config.cache
     if cache.as_spec() is None or cache.warmup == 0:
         return {}
-    rows = (start_batch + cache.warmup_batches) * config.data.batch_size
-    part = Part(ranks.rank, ranks.size)
-    sample = BatchStream(config.data.train, config, start_batch=start_batch, limit=rows, part=part)
+    stream: Iterable[Batch] = epoch_stream(config, ranks, position)
+    sample = islice(stream, cache.warmup_batches)
     keys = ({name: keys.keys for name, keys in batch.sparse.items()} for batch in sample)
     return model.warm_up(keys, cache.warmup)

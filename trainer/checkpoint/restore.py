@@ -101,7 +101,7 @@ def _restore(
     for file, own in variables.items():
         check_variables(own, values[file], newest.path / file)
     restored = Restored(
-        position=Position(**newest.facts["position"]),
+        position=Position.of_json(newest.facts["position"]),
         metrics=read_arrays(newest.path / stored.METRICS),
         random=_read_json(newest.path / stored.RANDOM),
         environment=newest.facts["environment"],

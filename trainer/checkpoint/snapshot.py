@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -168,7 +167,7 @@ class TrainingSnapshot:
         return {
             "format": stored.FORMAT if alone else stored.FORMAT_OF_RANKS,
             "kind": self.kind,
-            "position": asdict(self.position),
+            "position": self.position.as_json(),
             "lineage": self._lineage.as_json(),
             "environment": environment(self._ranks),
             "tables": entries[0]

@@ -25,6 +25,7 @@ RANDOM, TABLES = "random.json", "tables"
 _NAME = re.compile(r"step-\d{8,}")
 
 _Count = Annotated[int, pydantic.Field(ge=0, lt=2**63)]
+_Leg = Annotated[list[_Count], pydantic.Field(min_length=2, max_length=2)]
 
 
 class _Part(pydantic.BaseModel):
@@ -79,6 +80,7 @@ class _Position(_Part):
     step: _Count
     epoch: _Count
     batch: _Count
+    legs: list[_Leg] = []
 
 
 class _Start(_Part):

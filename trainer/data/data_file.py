@@ -17,6 +17,7 @@ from hotrow.trainer.data.columns import MISSING_KEY, Column, ColumnKind
 from hotrow.trainer.data.libsvm import WEIGHTS_SUFFIX
 from hotrow.trainer.data.malformed import Malformed, MalformedLog
 from hotrow.trainer.data.pass_check import PassCheck
+from hotrow.trainer.data.piece import Span
 from hotrow.trainer.data.read_share import ReadShare
 from hotrow.trainer.data.regroup import regroup
 from hotrow.trainer.data.row_skip import RowSkip
@@ -32,6 +33,12 @@ class Source(Protocol):
     @property
     def label(self) -> str | None:
         """The label's column in the record batches, None when there are no labels."""
+
+    def part(self, span: Span) -> Source:
+        """Returns a source of a part of the file; see `Span`."""
+
+    def lines_before(self) -> int:
+        """Returns what to add to the number of a malformed line; may read the file up to it."""
 
     def record_batches(
         self, log: MalformedLog, share: ReadShare, skip: RowSkip
@@ -78,6 +85,10 @@ class DataFile:
     def read_share(self) -> float:
         """Share of the file that the newest pass has read, in [0, 1]; for text, bytes on disk."""
         return self._share.value
+
+    def part(self, span: Span) -> DataFile:
+        """Returns a part of the file; see `Span`."""
+        return DataFile(self.path, self._source.part(span), self.columns, self._data)
 
     def record_batches(self) -> Iterator[pa.RecordBatch]:
         """Yields the rows as Arrow batches of any size: the label first, then `columns`.
@@ -148,7 +159,10 @@ class DataFile:
         )
 
     def _new_log(self) -> MalformedLog:
-        return MalformedLog(str(self.path), self._data.on_malformed, self._source.unit)
+        source = self._source
+        return MalformedLog(
+            str(self.path), self._data.on_malformed, source.unit, source.lines_before
+        )
 
 
 def _first(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:

@@ -12,10 +12,11 @@ from hotrow.config import DataConfig, FeaturesConfig
 from hotrow.trainer.data.batch import RawBatch
 from hotrow.trainer.data.data_file import DataFile
 from hotrow.trainer.data.errors import DataError, EmptyFileError
-from hotrow.trainer.data.malformed import Malformed
+from hotrow.trainer.data.malformed import Malformed, all_malformed
 from hotrow.trainer.data.opening import open_data
 from hotrow.trainer.data.parquet import is_parquet, parquet_rows
 from hotrow.trainer.data.pass_check import PassCheck, no_row
+from hotrow.trainer.data.piece import Piece
 from hotrow.trainer.data.row_skip import RowSkip
 
 Paths = str | Path | Sequence[str | Path]
@@ -34,22 +35,38 @@ def with_rows(paths: Sequence[Path]) -> Iterator[Path]:
 
 
 class DataFiles:
-    """Labelled data files that were found; one of several may be empty."""
+    """Labelled data files that were found; one of several may be empty.
 
-    def __init__(self, paths: Paths, data: DataConfig, features: FeaturesConfig) -> None:
+    Attributes:
+        passed: the rows and positive labels of the newest pass, so far.
+    """
+
+    def __init__(
+        self,
+        paths: Paths,
+        data: DataConfig,
+        features: FeaturesConfig,
+        pieces: Sequence[Piece] | None = None,
+    ) -> None:
         """Opens the files.
 
         Args:
             paths: the files, all with labels.
             data: their format.
             features: the features to read.
+            pieces: read these parts of them only; there may be none. None: all.
 
         Raises:
             NotFoundError, InvalidArgumentError, DataError: as `open_data`.
         """
         self._paths = each_path(paths)
         self._data = data
-        self._files: list[DataFile] = []
+        self._is_whole = pieces is None
+        self.passed = PassCheck(self._paths, data)
+        if pieces is not None:
+            self._files = _open_pieces(pieces, data, features)
+            return
+        self._files = []
         several = len(self._paths) > 1
         for path in with_rows(self._paths) if several else self._paths:
             try:
@@ -64,8 +81,7 @@ class DataFiles:
     def malformed(self) -> Malformed:
         """The lines skipped so far by the newest pass over the files."""
         seen = [replace(file.malformed, path=str(file.path)) for file in self._files]
-        first = next((one for one in seen if one.count), seen[0])
-        return replace(first, count=sum(one.count for one in seen))
+        return all_malformed(seen)
 
     def require_rows(self) -> None:
         """Reads the first rows of each file.
@@ -88,18 +104,34 @@ class DataFiles:
                 `DataFile.rows`.
 
         Raises:
-            DataError: as there, for all files together. A pass that leaves out rows may have none,
-                with any label.
+            DataError: as there, for all files together. A pass that leaves out rows, or reads
+                parts of files, may have none, with any label.
         """
-        check = PassCheck(self._paths, self._data)
+        check = self.passed = PassCheck(self._paths, self._data)
         skip = RowSkip(skip_rows)
         for file in self._files:
             for batch in file.rows(skip):
                 check.add(batch, file.has_labels)
                 yield batch
-        if not skip_rows:
+        if not skip_rows and self._is_whole:
             check.end(self.malformed)
 
     def to_raw(self, batch: pa.RecordBatch) -> RawBatch:
         """Returns an Arrow batch of these files as a `RawBatch`."""
         return self._files[0].to_raw(batch)
+
+
+def _open_pieces(
+    pieces: Sequence[Piece], data: DataConfig, features: FeaturesConfig
+) -> list[DataFile]:
+    opened: dict[Path, DataFile] = {}
+    files = []
+    for piece in pieces:
+        if piece.path not in opened:
+            try:
+                opened[piece.path] = open_data(piece.path, data, features, require_labels=True)
+            except EmptyFileError:
+                continue
+        file = opened[piece.path]
+        files.append(file if piece.span is None else file.part(piece.span))
+    return files

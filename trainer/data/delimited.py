@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +19,9 @@ import pyarrow.csv
 
 from hotrow.trainer.data import text_values
 from hotrow.trainer.data.columns import Column, ColumnKind
-from hotrow.trainer.data.lines import LineBlock, line_blocks
+from hotrow.trainer.data.lines import LineBlock, line_blocks, lines_before
 from hotrow.trainer.data.malformed import MalformedLog, Problem, shown
+from hotrow.trainer.data.piece import Span
 from hotrow.trainer.data.read_share import ReadShare
 from hotrow.trainer.data.row_count import rows_of_lines
 from hotrow.trainer.data.row_skip import RowSkip
@@ -56,6 +57,7 @@ class DelimitedSource:
         quoted: values may stand in double quotes.
         trimmed: blanks around values do not belong to them.
         text_labels: `positive` may be set.
+        span: the bytes to read; None: all.
     """
 
     path: Path
@@ -68,8 +70,17 @@ class DelimitedSource:
     quoted: bool
     trimmed: bool
     text_labels: bool = True
+    span: Span | None = None
 
     unit = "line"
+
+    def part(self, span: Span) -> DelimitedSource:
+        """Returns a source of the lines that begin in these bytes; the file has plain text."""
+        return replace(self, span=span)
+
+    def lines_before(self) -> int:
+        """Counts the lines before the span."""
+        return 0 if self.span is None else lines_before(self.path, self.span[0])
 
     def record_batches(
         self, log: MalformedLog, share: ReadShare, skip: RowSkip
@@ -81,7 +92,9 @@ class DelimitedSource:
         Raises:
             DataError: the file cannot be read, or a line is malformed and the policy is `fail`.
         """
-        for block in line_blocks(self.path, skip_lines=int(self.header), share=share, skip=skip):
+        at_start = self.span is None or self.span[0] == 0
+        names = int(self.header and at_start)
+        for block in line_blocks(self.path, names, share=share, skip=skip, span=self.span):
             if skip.left and skip.whole(self._rows_of(block.data)):
                 continue
             block = self._without_open_quotes(block, log)

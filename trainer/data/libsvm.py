@@ -7,7 +7,7 @@ Labels are 0 or 1, or -1 and 1.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +16,9 @@ import pyarrow.compute as pc
 
 from hotrow.trainer.data import text_values
 from hotrow.trainer.data.columns import Column
-from hotrow.trainer.data.lines import line_blocks
+from hotrow.trainer.data.lines import line_blocks, lines_before
 from hotrow.trainer.data.malformed import MalformedLog, Problem, shown
+from hotrow.trainer.data.piece import Span
 from hotrow.trainer.data.read_share import ReadShare
 from hotrow.trainer.data.row_count import rows_of_lines
 from hotrow.trainer.data.row_skip import RowSkip
@@ -35,14 +36,24 @@ class LibsvmSource:
         column: name of the column of ids.
         label: name of the column of labels, or None: lines start with the first id.
         weights: read the values as weights; otherwise they are checked and dropped.
+        span: the bytes to read; None: all.
     """
 
     path: Path
     column: Column
     label: str | None
     weights: bool
+    span: Span | None = None
 
     unit = "line"
+
+    def part(self, span: Span) -> LibsvmSource:
+        """Returns a source of the lines that begin in these bytes; the file has plain text."""
+        return replace(self, span=span)
+
+    def lines_before(self) -> int:
+        """Counts the lines before the span."""
+        return 0 if self.span is None else lines_before(self.path, self.span[0])
 
     def record_batches(
         self, log: MalformedLog, share: ReadShare, skip: RowSkip
@@ -54,7 +65,7 @@ class LibsvmSource:
         Raises:
             DataError: the file cannot be read, or a line is malformed and the policy is `fail`.
         """
-        for block in line_blocks(self.path, share=share, skip=skip):
+        for block in line_blocks(self.path, share=share, skip=skip, span=self.span):
             if skip.left and skip.whole(_rows_of(block.data)):
                 continue
             lines = block.data.split(b"\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import pyarrow as pa
 
 from hotrow.errors import HotrowError, NotFoundError
 from hotrow.trainer.data.errors import DataError, EmptyFileError
+from hotrow.trainer.data.piece import Span
 from hotrow.trainer.data.read_share import ReadShare
 from hotrow.trainer.data.row_count import count_newlines
 from hotrow.trainer.data.row_skip import RowSkip
@@ -20,6 +22,7 @@ BLOCK_BYTES = 2 << 20  # a block and its columns fit in a core's cache
 COUNTED_BLOCK_BYTES = 256 << 10
 """Of lines that are only counted: allocating larger blocks takes longer than counting."""
 MAX_LINE_BYTES = 64 << 20
+_LOOKED_AT_BYTES = 64 << 10  # at a time, for the end of a line
 
 _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2"}
 _SUFFIX = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
@@ -51,8 +54,12 @@ def line_blocks(
     block_bytes: int = BLOCK_BYTES,
     share: ReadShare | None = None,
     skip: RowSkip | None = None,
+    *,
+    span: Span | None = None,
 ) -> Iterator[LineBlock]:
     """Yields the lines of `path` in blocks of about `block_bytes`, after the first `skip_lines`.
+
+    Lines are numbered from 1, with `span` from its first line; see `lines_before`.
 
     Args:
         path: the file.
@@ -60,6 +67,7 @@ def line_blocks(
         block_bytes: approximate bytes of text in a block.
         share: updated with the share of the file that was read.
         skip: while it has rows left, blocks have about `COUNTED_BLOCK_BYTES`, if that is less.
+        span: only the lines that begin in these bytes; the file is not compressed. None: all.
 
     Raises:
         NotFoundError: the file does not exist.
@@ -68,7 +76,7 @@ def line_blocks(
     """
     number = 1
     skip = RowSkip() if skip is None else skip
-    for data in _whole_lines(path, block_bytes, share, skip):
+    for data in _whole_lines(path, block_bytes, share, skip, span):
         count = count_newlines(data)
         first = number
         number += count
@@ -93,6 +101,36 @@ def first_line(path: Path) -> str:
     raise EmptyFileError(f"{path} is empty; a data file has at least one line")
 
 
+def lines_before(path: Path, offset: int) -> int:
+    """Returns how many lines a file that is not compressed has before a span; counts them.
+
+    Args:
+        path: the file.
+        offset: where the span starts.
+
+    Raises:
+        NotFoundError, DataError: as `line_blocks`.
+    """
+    lines = 0
+    with _opened(path) as (file, _):
+        left = _line_start(file, offset)
+        file.seek(0)
+        while chunk := file.read(min(left, COUNTED_BLOCK_BYTES)):
+            lines += count_newlines(chunk)
+            left -= len(chunk)
+    return lines
+
+
+def text_size(path: Path) -> tuple[int, bool]:
+    """Returns the bytes of a file on disk, and whether it is compressed.
+
+    Raises:
+        NotFoundError, DataError: as `line_blocks`.
+    """
+    with _opened(path) as (file, stream):
+        return int(file.size()), stream is not file
+
+
 def expected_lines(path: Path, read_bytes: int = 4 * BLOCK_BYTES) -> float:
     """Returns about how many lines a file has, from its beginning and size; exact for small files.
 
@@ -115,12 +153,16 @@ def expected_lines(path: Path, read_bytes: int = 4 * BLOCK_BYTES) -> float:
 
 
 def _whole_lines(
-    path: Path, block_bytes: int, share: ReadShare | None, skip: RowSkip
+    path: Path,
+    block_bytes: int,
+    share: ReadShare | None,
+    skip: RowSkip,
+    span: Span | None = None,
 ) -> Iterator[bytes]:
     """Yields the bytes of `path` cut after line ends, without a byte order mark."""
     tail = b""
-    start = True
-    for read in _chunks(path, block_bytes, share, skip):
+    start = span is None or span[0] == 0
+    for read in _chunks(path, block_bytes, share, skip, span):
         chunk = read.removeprefix(_BOM) if start else read
         start = False
         cut = chunk.rfind(b"\n") + 1
@@ -138,15 +180,40 @@ def _whole_lines(
 
 
 def _chunks(
-    path: Path, block_bytes: int, share: ReadShare | None, skip: RowSkip
+    path: Path,
+    block_bytes: int,
+    share: ReadShare | None,
+    skip: RowSkip,
+    span: Span | None,
 ) -> Iterator[bytes]:
     with _opened(path) as (file, stream):
-        size = file.size()
+        begin, end = 0, file.size()
+        left: float = math.inf  # of the text
+        if span is not None:
+            begin, end = (_line_start(file, offset) for offset in span)
+            left = end - begin
+            file.seek(begin)
         counted_bytes = min(block_bytes, COUNTED_BLOCK_BYTES)
-        while chunk := stream.read(counted_bytes if skip.left else block_bytes):
+        while chunk := stream.read(int(min(left, counted_bytes if skip.left else block_bytes))):
+            left -= len(chunk)
             if share is not None:
-                share.set(file.tell(), size)
+                share.set(file.tell() - begin, end - begin)
             yield chunk
+
+
+def _line_start(file: pa.OSFile, offset: int) -> int:
+    """Returns where the first line begins that begins at `offset` or later."""
+    size = int(file.size())
+    if offset <= 0 or offset >= size:
+        return min(max(offset, 0), size)
+    position = offset - 1
+    file.seek(position)
+    while chunk := file.read(_LOOKED_AT_BYTES):
+        found = chunk.find(b"\n")
+        if found >= 0:
+            return position + int(found) + 1
+        position += len(chunk)
+    return size
 
 
 @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
@@ -44,11 +44,32 @@ class Malformed:
         return f"{several}, the first is {self.unit} {self.first_line}: {self.reason}"
 
 
+def all_malformed(several: Sequence[Malformed]) -> Malformed:
+    """Returns the malformed lines of several passes together; the first of them is shown."""
+    first = next((one for one in several if one.count), several[0] if several else Malformed())
+    return replace(first, count=sum(one.count for one in several))
+
+
 class MalformedLog:
     """Applies the policy to the problems of one pass over one file."""
 
-    def __init__(self, path: str, policy: Literal["fail", "skip"], unit: str = "line") -> None:
-        """Starts a pass with nothing counted; `unit` is "line" or "row"."""
+    def __init__(
+        self,
+        path: str,
+        policy: Literal["fail", "skip"],
+        unit: str = "line",
+        lines_before: Callable[[], int] = int,
+    ) -> None:
+        """Starts a pass with nothing counted.
+
+        Args:
+            path: the file, for messages.
+            policy: `data.on_malformed`.
+            unit: "line" or "row".
+            lines_before: returns what to add to the number of a line; called for the first problem
+                only, because it may take long.
+        """
+        self._lines_before = lines_before
         self._path = path
         self._policy = policy
         self._unit = unit
@@ -66,14 +87,15 @@ class MalformedLog:
         first = ordered[0]
         if self._policy == "fail":
             raise DataError(
-                f"{self._path}: {self._unit} {first.line}: {first.what} "
+                f"{self._path}: {self._unit} {first.line + self._lines_before()}: {first.what} "
                 "(on_malformed: skip leaves such lines out and counts them)"
             )
         count = self.seen.count + len(ordered)
         if self.seen.count:
             self.seen = replace(self.seen, count=count)
         else:
-            self.seen = Malformed(count, first.line, reason=first.what, unit=self._unit)
+            line = first.line + self._lines_before()
+            self.seen = Malformed(count, line, reason=first.what, unit=self._unit)
 
 
 def shown(text: str) -> str:

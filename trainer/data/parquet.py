@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from hotrow.trainer.data.errors import DataError
 from hotrow.trainer.data.libsvm import WEIGHTS_SUFFIX
 from hotrow.trainer.data.malformed import MalformedLog, Problem
 from hotrow.trainer.data.parquet_lists import as_text, float_lists, read_lists
+from hotrow.trainer.data.piece import Span
 from hotrow.trainer.data.read_share import ReadShare
 from hotrow.trainer.data.row_skip import RowSkip
 
@@ -41,15 +43,25 @@ class ParquetSource:
     label: str | None
     positive: str | None
     weights: bool
+    span: Span | None = None
 
     unit = "row"
+
+    def part(self, span: Span) -> ParquetSource:
+        """Returns a source of these rows."""
+        return replace(self, span=span)
+
+    def lines_before(self) -> int:
+        """Returns 0: rows are numbered as in the file."""
+        return 0
 
     def record_batches(
         self, log: MalformedLog, share: ReadShare, skip: RowSkip
     ) -> Iterator[pa.RecordBatch]:
         """Yields the legal rows: the label (float32), then `columns`.
 
-        Row groups that end before the position of `skip` are not read.
+        Row groups without rows of the span, or that end before the position of `skip`, are not
+        read.
 
         Raises:
             DataError: the file cannot be read, or a row is malformed and the policy is `fail`.
@@ -59,18 +71,18 @@ class ParquetSource:
             names += [column.name + WEIGHTS_SUFFIX for column in self.columns]
         if self.label is not None:
             names = [self.label, *names]
-        row = 1
+        if self.span is not None and skip.whole(self.span[1] - self.span[0]):
+            return
         try:
             with pq.ParquetFile(self.path) as file:
-                groups = range(file.metadata.num_row_groups)
-                sizes = [file.metadata.row_group(group).num_rows for group in groups]
-                while groups and skip.whole(sizes[groups[0]]):
-                    row += sizes[groups[0]]
-                    groups = groups[1:]
+                start, stop = self.span or (0, file.metadata.num_rows)
+                groups, row = _groups(file.metadata, (start, stop), skip)
                 for batch in file.iter_batches(BATCH_ROWS, row_groups=groups, columns=names):
-                    share.set(row - 1 + batch.num_rows, file.metadata.num_rows)
-                    if not skip.whole(batch.num_rows):
-                        yield self._legal(batch.select(names), row, log)
+                    own = _overlap((row, row + batch.num_rows), (start, stop))
+                    share.set(own.stop - start, stop - start)
+                    if own and not skip.whole(len(own)):
+                        rows = batch.slice(own.start - row, len(own))
+                        yield self._legal(rows.select(names), own.start + 1, log)
                     row += batch.num_rows
         except (OSError, pa.ArrowException) as err:
             raise DataError(f"{self.path} cannot be read as Parquet: {err}") from err
@@ -113,6 +125,24 @@ class ParquetSource:
         return weights
 
 
+def _groups(metadata: Any, span: Span, skip: RowSkip) -> tuple[range, int]:
+    """Returns the row groups to read, and the number of rows before them.
+
+    These are the groups with rows of the span, without those that end before the position.
+    """
+    sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+    starts = [0, *accumulate(sizes)]
+    own = [_overlap(rows, span) for rows in pairwise(starts)]
+    first, last = 0, max((group + 1 for group, rows in enumerate(own) if rows), default=0)
+    while first < last and (not own[first] or skip.whole(len(own[first]))):
+        first += 1
+    return range(first, last), starts[first]
+
+
+def _overlap(rows: Span, span: Span) -> range:
+    return range(max(rows[0], span[0]), min(rows[1], span[1]))
+
+
 def is_parquet(path: Path) -> bool:
     """Returns whether a file has Parquet's name or magic; False if it does not exist."""
     if path.suffix == ".parquet":
@@ -132,6 +162,17 @@ def parquet_schema(path: Path) -> pa.Schema:
         DataError: it is not Parquet, or damaged.
     """
     return _read(pq.read_schema, path)
+
+
+def row_group_rows(path: Path) -> list[int]:
+    """Returns how many rows each row group of a Parquet file has.
+
+    Raises:
+        NotFoundError: there is no such file.
+        DataError: it is not Parquet, or damaged.
+    """
+    metadata = _read(pq.read_metadata, path)
+    return [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
 
 
 def parquet_rows(path: Path) -> int:

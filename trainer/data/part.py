@@ -27,6 +27,11 @@ class Part:
         """Returns the slice of a batch of `rows` rows that is this part."""
         return slice(self.rank * rows // self.size, (self.rank + 1) * rows // self.size)
 
+    def rows_of(self, rows: int) -> int:
+        """Returns how many rows of a batch of `rows` rows are this part."""
+        own = self.of(rows)
+        return int(own.stop - own.start)
+
 
 WHOLE = Part()
 """All rows."""

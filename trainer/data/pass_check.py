@@ -17,6 +17,10 @@ class PassCheck:
     """Counts the rows and the positive labels of a pass; refuses a pass without.
 
     Several files are judged together: one of them may be empty, or have label 0 only.
+
+    Attributes:
+        rows: number of rows so far.
+        positives: number of those with label 1; of rows without labels, all.
     """
 
     def __init__(self, paths: Sequence[Path], data: DataConfig) -> None:
@@ -28,12 +32,13 @@ class PassCheck:
         """
         self._paths = paths
         self._positive = data.positive
-        self._rows, self._positives = 0, 0.0
+        self.rows, self.positives = 0, 0
 
     def add(self, batch: pa.RecordBatch, has_labels: bool) -> None:
         """Counts rows; their labels are the first column, if they have any."""
-        self._rows += batch.num_rows
-        self._positives += np.sum(batch.column(0).to_numpy()) if has_labels else batch.num_rows
+        rows = batch.num_rows
+        self.rows += rows
+        self.positives += int(np.sum(batch.column(0).to_numpy())) if has_labels else rows
 
     def end(self, left_out: Malformed) -> None:
         """Ends the pass.
@@ -44,12 +49,10 @@ class PassCheck:
         Raises:
             DataError: no file had a row, or no label was `data.positive`.
         """
-        if not self._rows:
+        if not self.rows:
             raise DataError(no_row(self._paths, left_out))
-        if not self._positives and self._positive is not None:
-            raise DataError(
-                f"{shown_paths(self._paths)}: {no_positive(self._positive, self._rows)}"
-            )
+        if not self.positives and self._positive is not None:
+            raise DataError(f"{shown_paths(self._paths)}: {no_positive(self._positive, self.rows)}")
 
 
 def no_row(paths: Sequence[Path], left_out: Malformed = Malformed()) -> str:  # noqa: B008 (frozen)

@@ -17,7 +17,9 @@ from hotrow.trainer.data.encode import encode
 from hotrow.trainer.data.malformed import Malformed
 from hotrow.trainer.data.part import WHOLE, Part
 from hotrow.trainer.data.parted import part_in_order, part_of_shuffled
+from hotrow.trainer.data.pass_check import PassCheck
 from hotrow.trainer.data.regroup import regroup
+from hotrow.trainer.data.shards import Shard
 
 
 class BatchStream:
@@ -46,6 +48,7 @@ class BatchStream:
         drop_last: bool = False,
         limit: int | None = None,
         part: Part = WHOLE,
+        shard: Shard | None = None,
     ) -> None:
         """Opens the file.
 
@@ -59,6 +62,7 @@ class BatchStream:
             drop_last: skip a last batch with fewer rows.
             limit: read only this many rows of the file; None reads all.
             part: the rows of each batch to yield; these may be none.
+            shard: read only these parts of the files; then the order also depends on its number.
 
         Raises:
             InvalidArgumentError: an argument is out of its range, or a column is not in the file.
@@ -73,7 +77,9 @@ class BatchStream:
         ):
             if value is not None and value < least:
                 raise InvalidArgumentError(f"{name} is {value}; it must be at least {least}")
-        self._file = DataFiles(path, config.data, config.features)
+        pieces = None if shard is None else shard.pieces
+        self._file = DataFiles(path, config.data, config.features, pieces)
+        self._seeds = [] if shard is None else [shard.number]
         self._features = config.features
         self._window_rows = config.train.shuffle_buffer
         self._batch_size = rows
@@ -89,6 +95,11 @@ class BatchStream:
         """The lines skipped so far by the newest iteration."""
         return self._file.malformed
 
+    @property
+    def passed(self) -> PassCheck:
+        """The rows and positive labels read so far by the newest iteration."""
+        return self._file.passed
+
     def __iter__(self) -> Iterator[Batch]:
         """Yields the batches from `start_batch` on; every call starts over.
 
@@ -99,21 +110,28 @@ class BatchStream:
         if self._part.size > 1:
             batches = self._parts(skip)
         else:
-            pieces = self._in_order(skip) if self._shuffle_seed is None else self._shuffled(skip)
             batches = regroup(
-                pieces, self._batch_size, size=_size, cut=cut_batch, join=join_batches
+                self.rows(skip), self._batch_size, size=_size, cut=cut_batch, join=join_batches
             )
         for batch in batches:
             if batch.global_size == self._batch_size or not self._drop_last:
                 yield batch
 
+    def rows(self, skip: int) -> Iterator[Batch]:
+        """Yields all rows in their order, in batches of any size, without the first `skip` rows.
+
+        Raises:
+            DataError: as `DataFile.record_batches`.
+        """
+        return self._in_order(skip) if self._shuffle_seed is None else self._shuffled(skip)
+
     def _parts(self, skip: int) -> Iterator[Batch]:
         """Yields the part of each batch, without the first `skip` rows of the order."""
         if self._shuffle_seed is None:
-            return part_in_order(self._rows(skip), self._batch_size, self._part, self._encode)
+            return part_in_order(self._raw_rows(skip), self._batch_size, self._part, self._encode)
         return part_of_shuffled(self._raw_windows(skip), self._batch_size, self._part, self._encode)
 
-    def _rows(self, skip: int) -> Iterator[pa.RecordBatch]:
+    def _raw_rows(self, skip: int) -> Iterator[pa.RecordBatch]:
         """Yields the rows of the file in pieces, without the first `skip`."""
         if self._limit is None:
             yield from self._file.record_batches(skip)
@@ -132,7 +150,7 @@ class BatchStream:
 
     def _in_order(self, skip: int) -> Iterator[Batch]:
         """Yields the encoded rows of the file in pieces, without the first `skip`."""
-        return map(self._encode, self._rows(skip))
+        return map(self._encode, self._raw_rows(skip))
 
     def _shuffled(self, skip: int) -> Iterator[Batch]:
         """Yields the rows window by window, permuted, without the first `skip` of that order."""
@@ -154,7 +172,7 @@ class BatchStream:
         """Yields each window and its permutation, the first without `skip` of its rows."""
         number, skip = divmod(skip, self._window_rows)
         windows = regroup(
-            self._rows(number * self._window_rows),
+            self._raw_rows(number * self._window_rows),
             self._window_rows,
             size=number_of_rows,
             cut=cut_rows,
@@ -165,8 +183,8 @@ class BatchStream:
             number, skip = number + 1, 0
 
     def _permutation(self, window: int, rows: int) -> Ints:
-        order = np.random.default_rng([self._shuffle_seed or 0, self._epoch, window])
-        return order.permutation(rows)
+        seeds = [self._shuffle_seed or 0, self._epoch, window, *self._seeds]
+        return np.random.default_rng(seeds).permutation(rows)
 
 
 def _size(batch: Batch) -> int:

@@ -18,24 +18,29 @@ class PartOfBatch:
     Attributes:
         ranks: the ranks, which have the other parts.
         rows: int32 scalar, number of rows in the batch of all ranks.
+        first: int32 scalar, where the part begins in the batch.
     """
 
     ranks: Ranks
     rows: Any
-
-    @property
-    def first(self) -> Any:
-        """Int32 scalar: where the part begins in the batch, as in `hotrow.trainer.data.part`."""
-        return self.ranks.rank * self.rows // self.ranks.size
+    first: Any
 
 
 _PART: ContextVar[PartOfBatch | None] = ContextVar("part_of_batch", default=None)
 
 
 @contextlib.contextmanager
-def part_of_batch(ranks: Ranks, rows: Any) -> Iterator[None]:
-    """A context in which layers get one rank's part of a batch of `rows` rows."""
-    token = _PART.set(PartOfBatch(ranks, rows))
+def part_of_batch(ranks: Ranks, rows: Any, first: Any = None) -> Iterator[None]:
+    """A context in which layers get one rank's part of a batch of `rows` rows.
+
+    Args:
+        ranks: the ranks, which have the other parts.
+        rows: int32 scalar.
+        first: int32 scalar, where the part begins; None: as in `hotrow.trainer.data.part`.
+    """
+    if first is None:
+        first = ranks.rank * rows // ranks.size
+    token = _PART.set(PartOfBatch(ranks, rows, first))
     try:
         yield
     finally:

@@ -41,6 +41,8 @@ class DataConfig(Section):
             numeric.
         weights: LibSVM values are the weights of their keys; otherwise they are ignored.
         on_malformed: `fail` stops at the first malformed line, `skip` leaves such lines out.
+        order: of the rows on several ranks. `exact`: each rank reads all files, and the batches are
+            those of one process. `sharded`: each reads its own part of the files.
     """
 
     format: Literal["criteo", "csv", "libsvm", "parquet"]
@@ -54,6 +56,7 @@ class DataConfig(Section):
     weight: str | None = Field(default=None, min_length=1)
     weights: bool = False
     on_malformed: Literal["fail", "skip"] = "fail"
+    order: Literal["exact", "sharded"] = "exact"
 
     @field_validator("train", "valid", mode="before")
     @classmethod

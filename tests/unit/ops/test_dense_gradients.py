@@ -73,6 +73,14 @@ def test_variables_without_a_gradient_have_none_afterwards(ranks):
     assert _on_ranks(ranks, lambda rank: sum_over_ranks([None], rank)) == [[None]] * len(ranks)
 
 
+def test_a_gradient_without_elements_comes_first(ranks):
+    """As of the kernel of a model that has no dense columns."""
+    bias, kernel = tf.ones(1), tf.zeros([0, 1])
+    for sums in _on_ranks(ranks, lambda rank: sum_over_ranks([bias, kernel], rank)):
+        assert sums[0].numpy().tolist() == [len(ranks)]
+        assert sums[1].shape == (0, 1)
+
+
 def test_one_rank_gets_its_gradients_back():
     sparse = tf.IndexedSlices(tf.ones((1, 2)), tf.constant([3]))
     gradients = [tf.ones(2), None, sparse]

@@ -124,6 +124,20 @@ def test_two_further_batches_are_there_when_all_ranks_have_them():
         assert [one.has_two for one in done] == [all_have] * 2
 
 
+def test_ranks_with_own_rows_end_when_none_has_one():
+    for item, after, is_last, has_two in (
+        ((5, 3), (5, 0), False, True),
+        ((5, 0), (0, 0), False, False),
+        ((0, 0), (0, 0), True, False),
+    ):
+        rows = list(zip(item, after, strict=True))
+        done = on_ranks(2, lambda r, n=rows: exchange(r, report(r, next_rows=list(n[r.rank])), 4))
+        for one in done:
+            assert one.next_rows == [list(of_rank) for of_rank in rows]
+            assert (one.is_last, one.has_two) == (is_last, has_two)
+            assert one.failure is None
+
+
 def test_a_rank_whose_file_ends_earlier_is_noticed():
     done = on_ranks(2, lambda ranks: exchange(ranks, report(ranks, is_last=ranks.rank == 1), 4))
     for one in done:

@@ -6,6 +6,7 @@ import bz2
 import gzip
 import re
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from hotrow.errors import NotFoundError
 from hotrow.trainer.data import DataError
-from hotrow.trainer.data.lines import LineBlock, first_line, line_blocks
+from hotrow.trainer.data.lines import LineBlock, first_line, line_blocks, lines_before
 
 Write = Callable[..., Path]
 COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
@@ -58,6 +59,33 @@ def test_blocks_hold_whole_lines_and_number_them(
     content = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
     expected = list(enumerate(content.removesuffix(b"\n").split(b"\n"), start=1))[skip:]
     assert [n for n in numbered if n[1]] == [e for e in expected if e[1]]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    data=st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\n", b"\r\n"]), max_size=30).map(b"".join),
+    cuts=st.lists(st.integers(0, 60), max_size=5),
+    block_bytes=st.integers(1, 9),
+)
+def test_a_line_belongs_to_the_span_in_which_it_begins(
+    tmp_path: Path, data: bytes, cuts: list[int], block_bytes: int
+) -> None:
+    path = tmp_path / "data"
+    path.write_bytes(data)
+    numbered = []
+    edges = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
+    for start, stop in pairwise(edges):
+        before = lines_before(path, start)
+        for block in line_blocks(path, block_bytes=block_bytes, span=(start, stop)):
+            parts = block.data.splitlines(keepends=True)
+            numbered += [(before + block.first_line + i, line) for i, line in enumerate(parts)]
+    offset = 0
+    expected = list(enumerate(data.splitlines(keepends=True), start=1))
+    assert numbered == expected
+    for number, line in expected:
+        begins = next(start for start, stop in pairwise(edges) if start <= offset < stop)
+        assert lines_before(path, begins) < number
+        offset += len(line)
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_line(write: Write) -> None:
