@@ -17,6 +17,7 @@ _TOTALS = {
     "waiting": "keys waiting",
     "expired": "rows expired",
     "tombstones": "tombstones",
+    "nonfinite_updates": "updates left out: not finite",
 }
 _WIDTH = 100
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")

@@ -186,6 +186,8 @@ def _of_table(metrics: Metrics) -> str:
             f"{metrics['waiting']:,} waiting",
             f"{metrics['expired']:,} expired",
         ]
+    if "nonfinite_updates" in metrics:
+        parts.append(f"{metrics['nonfinite_updates']:,} updates left out: not finite")
     if "cache_slots" in metrics:
         parts += [
             f"cache of {metrics['cache_slots']:,} with hit rate {metrics['cache_hit_rate']:.1%}",

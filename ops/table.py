@@ -204,6 +204,10 @@ class Table(TableContents):
     def statistics(self) -> dict[str, int]:
         """Returns rows, bytes, lookups, admitted, refused, waiting, expired and tombstones.
 
+        `updates` counts updates of rows: a step updates each row of its batch once.
+        `nonfinite_updates` of them were left out, because a weight or a state would have become
+        NaN or infinite; the row stayed as it was.
+
         `refused` counts occurrences of keys that were not admitted. `waiting` is the number of keys
         that are counted and not admitted yet. Totals run since the table was made, also across a
         restoration.

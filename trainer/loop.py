@@ -87,7 +87,8 @@ def train(
             `start_from` does not fit, or columns are missing.
         DataError: a data file is malformed.
         DataLossError: every checkpoint of the run is damaged.
-        FailedPreconditionError: the loss is not finite, the data differ, or another process trains.
+        FailedPreconditionError: outputs, dense weights or too many updates of a table's rows are
+            not finite; the data differ, or another process trains.
         HotrowError: the last checkpoint cannot be written, or another rank failed.
         KeyboardInterrupt: on SIGINT, after a checkpoint was written.
         SystemExit: on SIGTERM, after a checkpoint was written.
@@ -281,7 +282,7 @@ class _Run:
         """Trains from the current position to the end of the epoch or run, or to a stop request."""
         config, ranks = self.config, self.ranks
         stream = epoch_stream(config, ranks, self.position, shuffle=config.train.shuffle)
-        self.reporting.start_epoch(self.position.batch == 0)
+        self.reporting.start_epoch(self.position)
         # The reading thread also makes the tensors.
         with contextlib.closing(read_ahead(lambda: with_inputs(stream))) as batches:
             feed = self._feed(batches, isinstance(stream, ShardedStream))

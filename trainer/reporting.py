@@ -13,6 +13,7 @@ from hotrow.trainer.early_stopping import EarlyStopping
 from hotrow.trainer.evaluation import evaluate_file
 from hotrow.trainer.metrics import BinaryMetrics, Quality
 from hotrow.trainer.models import Ranker
+from hotrow.trainer.nonfinite_updates import NonfiniteUpdates
 from hotrow.trainer.rank_stages import stages_of_all
 from hotrow.trainer.row_movement import RowMovement
 from hotrow.trainer.run_directory import RunDirectory
@@ -52,6 +53,7 @@ class Reporting:
         self._speed = Speed()
         self._valid: Quality | None = None
         self._valid_step = -1
+        self._nonfinite = NonfiniteUpdates(config, self.log.say)
         self._movement: RowMovement | None = None  # measured in the first steps of a new model
 
     def state(self) -> Arrays:
@@ -63,10 +65,16 @@ class Reporting:
         self._metrics.set_state(state)
         self.early_stopping.set_state(state)
 
-    def start_epoch(self, at_its_start: bool) -> None:
-        """Starts the clock of steps; metrics restart with the epoch, and continue within one."""
-        if at_its_start:
+    def start_epoch(self, at: Position) -> None:
+        """Starts the clock of steps; metrics restart with the epoch, and continue within one.
+
+        A collective.
+        """
+        if at.batch == 0:
             self._metrics = BinaryMetrics()
+        if not self._nonfinite.has_begun:
+            statistics = statistics_of_all(self._model.tables(), self._ranks)
+            self._nonfinite.begin(statistics, at.step)
         self._speed.restart()
 
     def end_step(self, done: StepReport, number: int) -> None:
@@ -80,7 +88,11 @@ class Reporting:
         self._speed.restart()
 
     def training(self, at: Position) -> None:
-        """Reports the epoch's progressive quality, unless it was reported for this step already."""
+        """Reports the epoch's progressive quality, unless it was reported for this step already.
+
+        Raises:
+            FailedPreconditionError: too many updates of a table's rows were not finite.
+        """
         tables, logged = self._model.tables(), self.log.logged
         if logged["train"] == at.step == logged["tables"]:
             return
@@ -88,6 +100,7 @@ class Reporting:
         counted = watched_tables(tables, statistics)
         if counted and logged["tables"] != at.step:
             self.log.append("tables", at, _flat(counted))
+        self._nonfinite.check(statistics, at.step)
         if logged["train"] == at.step:
             return
         speed = self._speed.samples_per_second()

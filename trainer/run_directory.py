@@ -56,7 +56,7 @@ _FREE_TO_CHANGE = (
     "data.valid",
     "parallel.",
 )
-_FREE_OF_A_TABLE = ".sharding"
+_FREE_OF_A_TABLE = (".sharding", ".max_nonfinite_share")
 _PATHS = "data.train"
 """Compared by content, where the run has a record of it."""
 

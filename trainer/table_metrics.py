@@ -16,6 +16,7 @@ Metrics = dict[str, int | float]
 Statistics = dict[str, dict[str, int]]
 """Of each table, by name: what `Table.statistics` returns."""
 
+_NONFINITE = "nonfinite_updates"
 _METRICS = ("rows", "admitted", "refused", "waiting", "expired", "tombstones")
 _EVERYWHERE = ("column", "replicated")  # each rank has (its part of) every row
 _OF_EACH_RANK = ("cache_steps",)
@@ -37,14 +38,19 @@ def statistics_of_all(tables: Mapping[str, Table], ranks: Ranks = LONE) -> Stati
 def _together(table: Table, counts: list[dict[str, int]]) -> dict[str, int]:
     first = counts[0]
     sums = {key: sum(one[key] for one in counts) for key in first}
-    of_first = [key for key in first if key in _OF_EACH_RANK]
+    together = {**sums, **{key: first[key] for key in first if key in _OF_EACH_RANK}}
     if table.config.sharding in _EVERYWHERE:
-        of_first += [key for key in first if key != "bytes" and not key.startswith("cache_")]
-    return {**sums, **{key: first[key] for key in of_first}}
+        own = [key for key in first if key != "bytes" and not key.startswith("cache_")]
+        together |= {key: first[key] for key in own}
+        # Columns of a row may overflow on one rank alone.
+        together[_NONFINITE] = max(one[_NONFINITE] for one in counts)
+    return together
 
 
 def watched_tables(tables: Mapping[str, Table], statistics: Statistics) -> dict[str, Metrics]:
     """Returns the metrics of the tables that have admission, expiry or a cache, by name.
+
+    A table with updates that were not finite is there, too, with their number.
 
     Metrics of admission and expiry are those of `Table.statistics`, totals of the whole run.
     Metrics of a cache are those of `CacheStatistics`, since this process began; an unknown rate is
@@ -59,6 +65,9 @@ def watched_tables(tables: Mapping[str, Table], statistics: Statistics) -> dict[
         if config.cache is not None:
             cached = CacheStatistics.of(counts).as_dict()
             metrics[name] = {"rows": counts["rows"], **metrics.get(name, {}), **cached}
+        if counts[_NONFINITE]:
+            own = {"rows": counts["rows"], **metrics.get(name, {})}
+            metrics[name] = {**own, _NONFINITE: counts[_NONFINITE]}
     return metrics
 
 

@@ -149,6 +149,9 @@ class Snapshot:
         """Whether the snapshots opened together should be read where `copied_bytes` is largest."""
 
     @property
+    def nonfinite_rows(self) -> int:
+        """How many of the rows that were read so far hold a NaN or an infinity."""
+    @property
     def waited_seconds(self) -> float:
         """How long training waited for readers because the copies took too much memory."""
 

@@ -22,6 +22,7 @@ from hotrow.trainer.checkpoint.outcome import (
     as_failure,
     no_room,
 )
+from hotrow.trainer.checkpoint.parts import nonfinite_rows
 from hotrow.trainer.checkpoint.snapshot import TrainingSnapshot
 from hotrow.trainer.checkpoint.stored import TABLES
 
@@ -62,6 +63,7 @@ class LoneWrite:
         self._done = threading.Event()
         self._error: BaseException | None = None
         self._bytes = 0
+        self._nonfinite_rows: dict[str, int] = {}
         self._seconds = 0.0
         try:
             self._snapshot = take()
@@ -112,6 +114,7 @@ class LoneWrite:
             self._seconds,
             self._stall + waited + self._snapshot.waited_seconds,
             failure,
+            self._nonfinite_rows,
         )
 
     def _run(self) -> None:
@@ -160,6 +163,7 @@ class LoneWrite:
         manifest = read_manifest(final)
         self.seal = seal_of(manifest)
         self._bytes = sum(file["bytes"] for file in manifest["files"].values())
+        self._nonfinite_rows = nonfinite_rows(manifest["tables"])
 
     def _check(self) -> None:
         if self._abandoned.is_set():

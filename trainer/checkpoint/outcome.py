@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ class Outcome:
         seconds: time from the snapshot until it was on the disk.
         stall_seconds: how long training waited for it.
         failure: why it failed; None: it did not.
+        nonfinite_rows: rows that hold a NaN or an infinity, by table; only on rank 0.
     """
 
     position: Position
@@ -32,6 +33,7 @@ class Outcome:
     seconds: float
     stall_seconds: float
     failure: HotrowError | None = None
+    nonfinite_rows: dict[str, int] = field(default_factory=dict)
 
     def metrics(self) -> dict[str, Any]:
         """Returns its values for a line of `metrics.jsonl`."""
@@ -40,6 +42,7 @@ class Outcome:
             "bytes": self.bytes,
             "checkpoint_seconds": self.seconds,
             "checkpoint_stall_seconds": self.stall_seconds,
+            "nonfinite_rows": sum(self.nonfinite_rows.values()),
         }
 
 

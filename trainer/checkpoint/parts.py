@@ -29,19 +29,24 @@ def entry_of(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
         **{key: sum(part[key] for part in parts) for key in _SUMS},
         "layout": first["layout"],
         "digest": sum_of_digests([part["digest"] for part in parts]),
+        "nonfinite_rows": sum(part["nonfinite_rows"] for part in parts),
         "statistics": {key: sum(one[key] for one in statistics) for key in statistics[0]},
         "parts": [
             {key: value for key, value in part.items() if key not in _ALIKE} for part in parts
         ],
     }
     if sharding == REPLICATED:
-        entry |= {key: first[key] for key in (*_SUMS, "digest", "statistics")}
+        alike = (*_SUMS, "nonfinite_rows", "digest", "statistics")
+        entry |= {key: first[key] for key in alike}
         entry["parts"] = entry["parts"][:1]
     if sharding == COLUMN:
         entry |= {key: first[key] for key in _SUMS}
+        # At least: which rows these are on each rank is not known here.
+        entry["nonfinite_rows"] = max(part["nonfinite_rows"] for part in parts)
         entry["statistics"] = {
             **first["statistics"],
             "bytes": sum(one["bytes"] for one in statistics),
+            "nonfinite_updates": max(one["nonfinite_updates"] for one in statistics),
         }
         entry["digest"] = None
         entry["layout"] = whole_layout(
@@ -56,6 +61,16 @@ def parts_of(entry: dict[str, Any]) -> list[dict[str, Any]]:
         parts: list[dict[str, Any]] = entry["parts"]
         return parts
     return [{**entry, "rank": 0, "columns": [0, entry["layout"]["width"]]}]
+
+
+def nonfinite_rows(tables: dict[str, Any]) -> dict[str, int]:
+    """Returns how many of the written rows hold a NaN or an infinity, for tables with such rows.
+
+    Args:
+        tables: a manifest's entries; older ones count no such rows.
+    """
+    counts = {name: int(entry.get("nonfinite_rows", 0)) for name, entry in tables.items()}
+    return {name: count for name, count in counts.items() if count}
 
 
 def columns_of(part: dict[str, Any]) -> range:

@@ -32,6 +32,7 @@ from hotrow.trainer.checkpoint.outcome import (
     as_failure,
     no_room,
 )
+from hotrow.trainer.checkpoint.parts import nonfinite_rows
 from hotrow.trainer.checkpoint.snapshot import TrainingSnapshot
 
 Result = TypeVar("Result")
@@ -101,6 +102,7 @@ class SharedWrite:
         self._error: BaseException | None = None
         self._own_part: dict[str, Any] = {}
         self._bytes = 0
+        self._nonfinite_rows: dict[str, int] = {}
         self._snapshot: TrainingSnapshot | None = None
         try:
             snapshot = agreed(ranks, "snapshot", lambda: self._take(take))
@@ -174,7 +176,15 @@ class SharedWrite:
         assert self._snapshot is not None
         seconds = time.monotonic() - self._begin
         stall = self._stall + waited + self._snapshot.waited_seconds
-        return Outcome(self._position, self._kind, self._bytes, seconds, stall, self.failure)
+        return Outcome(
+            self._position,
+            self._kind,
+            self._bytes,
+            seconds,
+            stall,
+            self.failure,
+            self._nonfinite_rows,
+        )
 
     def _end(self, failure: HotrowError | None) -> None:
         self.over, self.failure = True, failure
@@ -269,6 +279,7 @@ class SharedWrite:
         manifest = read_manifest(self._directory.of_step(self.step))
         self.seal = seal_of(manifest)
         self._bytes = sum(file["bytes"] for file in manifest["files"].values())
+        self._nonfinite_rows = nonfinite_rows(manifest["tables"])
         self._state = _SEALED
 
     def _check(self) -> None:

@@ -233,7 +233,7 @@ class _TableSnapshot:
         stem, removed = self._stem, self._removed
         if not self._written:
             nothing = {"files": [], "rows": 0, "removed": None, "removed_rows": 0, "state": ""}
-            return {**nothing, "step": self.snapshot.step, **self._entry}
+            return {**nothing, "nonfinite_rows": 0, "step": self.snapshot.step, **self._entry}
         written = dict(files.files)
         if len(removed):
             written[removed_name(stem)] = write_removed(removed, directory / removed_name(stem))
@@ -244,6 +244,7 @@ class _TableSnapshot:
         return {
             "files": list(files.files),
             "rows": files.rows,
+            "nonfinite_rows": self.snapshot.nonfinite_rows,
             "removed": removed_name(stem) if len(removed) else None,
             "removed_rows": len(removed),
             "state": state_name(stem),

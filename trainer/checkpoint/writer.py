@@ -8,17 +8,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hotrow.config import CheckpointConfig
-from hotrow.errors import DataLossError, HotrowError
+from hotrow.errors import DataLossError, FailedPreconditionError, HotrowError
 from hotrow.lineage import Lineage
 from hotrow.ops.ranks import LONE, Ranks
 from hotrow.sealed_directory import read_manifest, seal_of
-from hotrow.trainer.agreement import of_first
+from hotrow.trainer.agreement import agreed, of_first
 from hotrow.trainer.checkpoint.array_file import Arrays
 from hotrow.trainer.checkpoint.directory import Best, CheckpointDirectory
+from hotrow.trainer.checkpoint.finite_variables import check_finite
 from hotrow.trainer.checkpoint.lone_write import LoneWrite
-from hotrow.trainer.checkpoint.outcome import (
-    Outcome,
-)
+from hotrow.trainer.checkpoint.outcome import Outcome
 from hotrow.trainer.checkpoint.position import Position
 from hotrow.trainer.checkpoint.shared_write import SharedWrite
 from hotrow.trainer.checkpoint.snapshot import TrainingSnapshot
@@ -73,6 +72,7 @@ class CheckpointWriter:
         self._saved: int | None = None  # the step of the newest good checkpoint
         self._chain: list[tuple[str, str]] = []  # (name, seal) of what an increment builds on
         self._lineage = Lineage().started(0)
+        self._said_nonfinite: dict[str, int] = {}
 
     def continue_from(self, position: Position, lineage: Lineage) -> None:
         """Notes that the run continues from its newest good checkpoint, just restored.
@@ -122,6 +122,9 @@ class CheckpointWriter:
         Args:
             position: position of the run.
             metrics: returns the metrics of the epoch so far.
+
+        Raises:
+            FailedPreconditionError: the dense part is not finite; on all ranks.
         """
         self._collect()
         if self._running is not None:
@@ -140,6 +143,9 @@ class CheckpointWriter:
             best: the validation of this step.
             position: position of the run.
             metrics: returns the metrics of the epoch so far.
+
+        Raises:
+            FailedPreconditionError: the dense part is not finite; on all ranks.
         """
         self._collect()
         self._directory.awaited_best = best
@@ -195,6 +201,7 @@ class CheckpointWriter:
         return f"the checkpoint of step {self._saved} stays"
 
     def _start(self, position: Position, metrics: Callable[[], Arrays], last: bool) -> None:
+        self._check_finite(position.step)
         kind, chain = self._kind()
         take = partial(
             TrainingSnapshot,
@@ -218,6 +225,14 @@ class CheckpointWriter:
                 raise  # all ranks end: not only this checkpoint failed
             self._failed(Outcome(position, kind, 0, 0.0, 0.0, err), last)
         self._begun = time.monotonic()
+
+    def _check_finite(self, step: int) -> None:
+        variables = [*self._model.dense_variables(), *self._optimizer.variables]
+        try:
+            agreed(self._ranks, "dense part", lambda: check_finite(variables, step, self._left()))
+        except FailedPreconditionError as err:
+            err.on_all_ranks = True  # `agreed` raises it on all
+            raise
 
     def _kind(self) -> tuple[str, list[tuple[str, str]]]:
         """Returns the next checkpoint's kind, and what it builds on; the same on all ranks."""
@@ -270,12 +285,24 @@ class CheckpointWriter:
             self._failed(outcome, write.last)
             return
         self._saved = outcome.position.step
+        self._say_nonfinite(outcome)
         if self._config.full_every > 1:
             self._chain = [*write.chain, (name_of(write.step), write.seal)]
         self._outcomes.append(outcome)
         best = self._directory.awaited_best
         if best is not None and best.step == self._saved:
             self._note_best(best)
+
+    def _say_nonfinite(self, outcome: Outcome) -> None:
+        """Reports rows that are not finite, unless the last report said the same."""
+        found = outcome.nonfinite_rows
+        if found and found != self._said_nonfinite:
+            self._said_nonfinite = found
+            tables = ", ".join(f"{rows:,} of table {name!r}" for name, rows in found.items())
+            self._report(
+                f"checkpoint of step {outcome.position.step}: rows that hold a NaN or an "
+                f"infinity: {tables}; see `platform inspect`"
+            )
 
     def _note_best(self, best: Best) -> None:
         self._directory.awaited_best = None

@@ -139,6 +139,7 @@ class PySnapshot {
   size_t rows() const { return hr_snapshot_rows(snapshot_); }
   size_t bytes() const { return rows() * line_bytes_; }
   uint32_t step() const { return hr_snapshot_step(snapshot_); }
+  size_t nonfinite_rows() const { return hr_snapshot_nonfinite_rows(snapshot_); }
   size_t copied_bytes() const { return hr_snapshot_copied_bytes(snapshot_); }
   bool short_of_memory() const { return hr_snapshot_short_of_memory(snapshot_) != 0; }
   double waited_seconds() const { return hr_snapshot_waited_seconds(snapshot_); }
@@ -318,6 +319,8 @@ class PyTable {
     d["waiting"] = s.waiting;
     d["expired"] = s.expired;
     d["tombstones"] = s.tombstones;
+    d["updates"] = s.updates;
+    d["nonfinite_updates"] = s.nonfinite_updates;
     d["cache_slots"] = s.cache_slots;
     d["cache_hits"] = s.cache_hits;
     d["cache_hit_lookups"] = s.cache_hit_lookups;
@@ -444,6 +447,7 @@ void bind_table(nb::module_& m) {
       .def_prop_ro("copied_bytes", &PySnapshot::copied_bytes)
       .def_prop_ro("short_of_memory", &PySnapshot::short_of_memory)
       .def_prop_ro("waited_seconds", &PySnapshot::waited_seconds)
+      .def_prop_ro("nonfinite_rows", &PySnapshot::nonfinite_rows)
       .def("read", &PySnapshot::read, nb::arg("max_rows"))
       .def("keep", [](PySnapshot& s) { s.close(true); })
       .def("close", [](PySnapshot& s) { s.close(false); });

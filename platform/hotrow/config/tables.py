@@ -121,6 +121,9 @@ class TableSection(Section):
         admission: which keys get a row; None: every key that training looks up.
         expiry: when a row is removed; None: never.
         sharding: how the table is split over several ranks; None: as `parallel.sharding`.
+        max_nonfinite_share: largest share of the updates of rows, from one report to the next, that
+            may be left out because the row would not be finite; above it the run ends. 0.01: one
+            bad sample does not end a run, a diverging one ends within a report. 1: never ends it.
     """
 
     optimizer: OptimizerName = _DEFAULT_OPTIMIZER
@@ -146,6 +149,7 @@ class TableSection(Section):
     admission: AdmissionConfig | None = None
     expiry: ExpiryConfig | None = None
     sharding: ShardingName | None = None
+    max_nonfinite_share: float = Field(default=0.01, ge=0, le=1)
 
     @model_validator(mode="before")
     @classmethod

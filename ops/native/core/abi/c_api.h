@@ -142,6 +142,8 @@ typedef struct {
   uint64_t disk_bytes;         /* of the file; 0 when lines are in memory */
   uint64_t disk_lines_read;
   uint64_t disk_lines_written;
+  uint64_t updates;           /* of rows, those left out included */
+  uint64_t nonfinite_updates; /* left out: the row would not have been finite */
 } hr_statistics;
 
 /* Arrays of rows; each may be null. lines: (N, line_bytes). */
@@ -238,6 +240,8 @@ HR_API uint32_t hr_snapshot_step(const hr_snapshot* snapshot);
 HR_API int hr_snapshot_state(const hr_snapshot* snapshot, hr_bytes* state);
 /* int64 keys that had a row in the last kept snapshot and have none now. */
 HR_API int hr_snapshot_removed(const hr_snapshot* snapshot, hr_bytes* keys);
+/* How many of the rows that were read so far hold a NaN or an infinity. */
+HR_API size_t hr_snapshot_nonfinite_rows(const hr_snapshot* snapshot);
 /* Bytes of the copies of its rows. */
 HR_API size_t hr_snapshot_copied_bytes(const hr_snapshot* snapshot);
 /* Whether the copies of all snapshots that were opened with it take more than half of the budget:

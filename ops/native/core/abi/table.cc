@@ -273,6 +273,8 @@ void hr_table_statistics(const hr_table* table, hr_statistics* statistics) {
       s.disk_bytes,
       s.disk_lines_read,
       s.disk_lines_written,
+      s.updates,
+      s.nonfinite_updates,
   };
 }
 
@@ -437,6 +439,9 @@ int hr_snapshot_removed(const hr_snapshot* snapshot, hr_bytes* keys) {
   return guarded([&] { copy_out(snapshot->snapshot->removed(), keys); });
 }
 
+size_t hr_snapshot_nonfinite_rows(const hr_snapshot* snapshot) {
+  return snapshot->snapshot->nonfinite_rows();
+}
 size_t hr_snapshot_copied_bytes(const hr_snapshot* snapshot) {
   return snapshot->snapshot->copied_bytes();
 }

@@ -2,6 +2,8 @@
 // it.
 #pragma once
 
+#include <new>
+
 #include "core/kernels/optimizer_rule.h"
 
 namespace hotrow {
@@ -42,9 +44,46 @@ HOTROW_INLINE Floats finished(const UpdateNumbers& n, const Row& row, const Floa
   return finished_gradient<SixteenLanes>(n.scale, row.clip, n.l2, g, w);
 }
 
+// The weights and vectors of a row as they were, for rows that must not be written. They are copied
+// as float32, two 16-bit values in one. kFloats: of a row; 0: known at run time.
+template <size_t kFloats>
+class OldValues {
+ public:
+  explicit OldValues(size_t floats) : floats_(kFloats != 0 ? kFloats : floats) {
+    if (floats_ > kRoom) memory_ = static_cast<float*>(::operator new(floats_ * sizeof(float)));
+  }
+  ~OldValues() {
+    if (memory_ != values_) ::operator delete(memory_);
+  }
+  OldValues(const OldValues&) = delete;
+  OldValues& operator=(const OldValues&) = delete;
+
+  HOTROW_INLINE void take(const std::byte* line) {
+    copy(reinterpret_cast<const float*>(line), memory_);
+  }
+  HOTROW_INLINE void give_back(std::byte* line) const {
+    copy(memory_, reinterpret_cast<float*>(line));
+  }
+
+ private:
+  static constexpr size_t kRoom = kFloats != 0 ? kFloats : kKeptWidth;
+
+  HOTROW_INLINE void copy(const float* from, float* to) const {
+    for_columns<1>(kFloats != 0 ? kFloats : floats_,
+                   [&](auto, size_t column, auto extent) __attribute__((always_inline)) {
+                     store(to + column, load(from + column, extent), extent);
+                   });
+  }
+
+  alignas(kCacheLine) float values_[kRoom];
+  float* memory_ = values_;
+  const size_t floats_;
+};
+
+// checks: x - x of each value x that is written is added to it: 0, or NaN where x is not finite.
 template <OptimizerKind kKind, class Extent>
 HOTROW_INLINE void apply(const UpdateNumbers& n, const Row& row, size_t column, Extent extent,
-                         const Floats& g, Floats& w) {
+                         const Floats& g, Floats& w, Floats& checks) {
   constexpr int kVectors = vectors_of(kKind);
   const auto write = [&](int k, const Floats& a) __attribute__((always_inline)) {
     store_stochastic(row.state_type, row.state[k], column, a, extent, row.stream,
@@ -54,6 +93,10 @@ HOTROW_INLINE void apply(const UpdateNumbers& n, const Row& row, size_t column, 
   if constexpr (kVectors > 0) a = load_values(row.state_type, row.state[0], column, extent);
   if constexpr (kVectors > 1) b = load_values(row.state_type, row.state[1], column, extent);
   apply_rule<kKind, SixteenLanes>(n, row.rate, g, w, a, b);
+  Floats check = w - w;
+  if constexpr (kVectors > 0) check = check + (a - a);
+  if constexpr (kVectors > 1) check = check + (b - b);
+  checks = checks + existing(check, extent);
   if constexpr (kVectors > 0) write(0, a);
   if constexpr (kVectors > 1) write(1, b);
 }
@@ -70,7 +113,7 @@ HOTROW_INLINE void sum_columns(const Kept& kept, size_t column, Extent extent,
 
 template <OptimizerKind kKind, int kMost, class Source>
 HOTROW_INLINE void update_columns(const UpdateNumbers& n, const Row& row, size_t width,
-                                  const Source& source) {
+                                  const Source& source, Floats& checks) {
   for_columns<kMost>(width, [&](auto blocks, size_t column,
                                 auto extent) __attribute__((always_inline)) {
     Floats g[blocks.count];
@@ -80,7 +123,7 @@ HOTROW_INLINE void update_columns(const UpdateNumbers& n, const Row& row, size_t
       Floats w = load_values(row.weights_type, row.weights, at, extent);
       g[b] = finished(n, row, g[b], w);
       if (n.decay != 0.0f) w = w - all(n.decay) * w;
-      apply<kKind>(n, row, at, extent, g[b], w);
+      apply<kKind>(n, row, at, extent, g[b], w, checks);
       store_stochastic(row.weights_type, row.weights, at, w, extent, row.stream, row.position + at);
     }
   });
@@ -129,8 +172,8 @@ __attribute__((noinline)) float measure(const UpdateNumbers& n, Row row, const G
 
 // kWidth: 0, or the compile-time width of float32 rows without clip, L2, decay and shares.
 template <OptimizerKind kKind, size_t kWidth>
-void update_rows(const UpdateStep& step, const RowGradients& gradients, const uint32_t* counts,
-                 size_t first, size_t last, std::byte* const* lines) {
+size_t update_rows(const UpdateStep& step, const RowGradients& gradients, const uint32_t* counts,
+                   size_t first, size_t last, std::byte* const* lines) {
   const IeeeFloatMode mode;
   const UpdateNumbers n = update_numbers(step, kWidth != 0);
   UpdateNumbers without_l2 = n;  // the clip measures these
@@ -152,6 +195,8 @@ void update_rows(const UpdateStep& step, const RowGradients& gradients, const ui
   const size_t corrections_count = step.corrections_count;
   const bool row_steps = step.optimizer.row_steps;
   alignas(kCacheLine) float kept[kKeptWidth];
+  OldValues<kWidth * (1 + kVectors)> old(scalars_offset / sizeof(float));
+  size_t not_finite = 0;
   for (size_t u = first; u < last; ++u) {
     ask_ahead(u, first, last, [&](size_t v) __attribute__((always_inline)) {
       if (lines[v] == nullptr) return;
@@ -166,7 +211,6 @@ void update_rows(const UpdateStep& step, const RowGradients& gradients, const ui
     const uint64_t count =
         uint64_t{header.count} + (counts != nullptr ? counts[u] : gradient.end - gradient.begin);
     header.count = count < UINT32_MAX ? static_cast<uint32_t>(count) : UINT32_MAX;
-    memcpy(line, &header, sizeof(header));
 
     Row row;
     row.weights = line + sizeof(RowHeader);
@@ -182,7 +226,10 @@ void update_rows(const UpdateStep& step, const RowGradients& gradients, const ui
     }
     row.clip = 1.0f;
     row.rate = n.rate;
-    std::byte* const scalar = row.weights + scalars_offset;
+    std::byte* const scalar_at = row.weights + scalars_offset;
+    float scalar = 0.0f;
+    bool has_scalar = false;
+    old.take(row.weights);
 
     bool whole = false;
     if constexpr (kWidth == 0) {
@@ -199,7 +246,7 @@ void update_rows(const UpdateStep& step, const RowGradients& gradients, const ui
       }
     }
     if constexpr (kKind == OptimizerKind::kRowwiseAdagrad) {
-      float a, total;
+      float total;
       if constexpr (kWidth == 0) {
         if (step.finished_squares != nullptr) {
           total = step.finished_squares[u];
@@ -212,36 +259,44 @@ void update_rows(const UpdateStep& step, const RowGradients& gradients, const ui
         add_squares<2>(n, row, width, gradient, squares);
         total = sum_of(squares);
       }
-      memcpy(&a, scalar, sizeof(a));
-      a += total / static_cast<float>(row.width);
-      memcpy(scalar, &a, sizeof(a));
-      row.rate = n.rate / __builtin_sqrtf(a + n.epsilon);
+      has_scalar = true;
+      memcpy(&scalar, scalar_at, sizeof(scalar));
+      scalar += total / static_cast<float>(row.width);
+      row.rate = n.rate / __builtin_sqrtf(scalar + n.epsilon);
     }
     if constexpr (kKind == OptimizerKind::kAdam) {
       size_t t = clock;
       if (row_steps) {
-        float updates;
-        memcpy(&updates, scalar, sizeof(updates));
-        updates += 1.0f;  // stops at 2^24, where the correction has long been 1
-        memcpy(scalar, &updates, sizeof(updates));
-        t = static_cast<size_t>(updates);
+        has_scalar = true;
+        memcpy(&scalar, scalar_at, sizeof(scalar));
+        scalar += 1.0f;  // stops at 2^24, where the correction has long been 1
+        if (scalar < 0x1p31f) t = static_cast<size_t>(scalar);  // else it is not finite
       }
       if (t < corrections_count) row.rate = n.rate * corrections[t];
     }
+    Floats checks = all(scalar - scalar);
     if constexpr (kWidth != 0) {
-      update_columns<kKind, 2>(n, row, width, gradient);
+      update_columns<kKind, 2>(n, row, width, gradient, checks);
     } else {
       for (size_t column = 0; column < width; column += kKeptWidth) {
         const size_t rest = width - column, columns = rest < kKeptWidth ? rest : kKeptWidth;
         if (!whole) keep(gradient, column, columns, kept);
-        update_columns<kKind, 1>(n, row, columns, Kept{kept});
+        update_columns<kKind, 1>(n, row, columns, Kept{kept}, checks);
         row.weights += columns * value_bytes(weights_type);
         row.state[0] += columns * value_bytes(state_type);
         row.state[1] += columns * value_bytes(state_type);
         row.position += columns;
       }
     }
+    if (__builtin_expect(any_nan(checks), false)) {
+      old.give_back(line + sizeof(RowHeader));
+      ++not_finite;
+      continue;
+    }
+    memcpy(line, &header, sizeof(header));
+    if (has_scalar) memcpy(scalar_at, &scalar, sizeof(scalar));
   }
+  return not_finite;
 }
 
 using Update = decltype(Kernels::update);
@@ -281,8 +336,8 @@ Update update_of(const UpdateStep& step, bool shares) {
   return update_rows<kKind, 0>;
 }
 
-void update(const UpdateStep& step, const RowGradients& gradients, const uint32_t* counts,
-            size_t first, size_t last, std::byte* const* lines) {
+size_t update(const UpdateStep& step, const RowGradients& gradients, const uint32_t* counts,
+              size_t first, size_t last, std::byte* const* lines) {
   const bool shares = gradients.shares != nullptr;
   Update chosen = update_of<OptimizerKind::kSgd>(step, shares);
   switch (step.optimizer.kind) {
@@ -304,7 +359,7 @@ void update(const UpdateStep& step, const RowGradients& gradients, const uint32_
       chosen = update_of<OptimizerKind::kFtrl>(step, shares);
       break;
   }
-  chosen(step, gradients, counts, first, last, lines);
+  return chosen(step, gradients, counts, first, last, lines);
 }
 
 // ---- Squares of gradients, of rows whose columns lie in several places ----

@@ -56,8 +56,10 @@ struct Kernels {
   // Sums the gradient of each row u, first <= u < last, updates lines[u] by the optimizer, sets
   // its clock and adds the number of its gradient rows (or counts[u], unless null) to its count.
   // lines: (U) pointers to headers, distinct; prefetched ahead. Lines that are null are skipped.
-  void (*update)(const UpdateStep& step, const RowGradients& gradients, const uint32_t* counts,
-                 size_t first, size_t last, std::byte* const* lines);
+  // A row whose new weights or state would not all be finite stays as it was, header included;
+  // returns how many did.
+  size_t (*update)(const UpdateStep& step, const RowGradients& gradients, const uint32_t* counts,
+                   size_t first, size_t last, std::byte* const* lines);
   // out[u], first <= u < last: the sum of squares of the gradient that `update` would use for row
   // u, before (finished: after) the clip and L2. 0 for null lines.
   void (*measure)(const UpdateStep& step, const RowGradients& gradients, bool finished,

@@ -157,6 +157,30 @@ HOTROW_INLINE float sum_of(const Floats& a) {
   return lane[0];
 }
 
+// Whether a lane is NaN; the others are finite.
+HOTROW_INLINE bool any_nan(const Floats& a) {
+  NativeFloats sum = a.part[0];
+  for (size_t k = 1; k < kParts; ++k) sum = sum + a.part[k];
+#if defined(__AVX512F__)
+  return _mm512_cmp_ps_mask((__m512)sum, (__m512)sum, _CMP_UNORD_Q) != 0;
+#elif defined(__AVX2__)
+  return _mm256_movemask_ps(_mm256_cmp_ps((__m256)sum, (__m256)sum, _CMP_UNORD_Q)) != 0;
+#elif defined(__x86_64__)
+  return _mm_movemask_ps(_mm_cmpunord_ps((__m128)sum, (__m128)sum)) != 0;
+#else
+  bool found = false;
+  for (size_t j = 0; j < kNative; ++j) found = found || sum[j] != sum[j];
+  return found;
+#endif
+}
+
+// The columns that exist; 0 elsewhere.
+HOTROW_INLINE Floats existing(const Floats& a, Whole) { return a; }
+HOTROW_INLINE Floats existing(const Floats& a, Tail tail) {
+  const Words count = all_words(static_cast<uint32_t>(tail.count));
+  return floats_of_bits(select_less(numbers(), count, bits_of(a), all_words(0)));
+}
+
 HOTROW_INLINE Floats load(const float* from, Whole) {
   Floats a;
   HOTROW_PARTS memcpy(&a.part[k], from + k * kNative, sizeof(a.part[k]));

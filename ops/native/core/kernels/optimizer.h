@@ -32,6 +32,7 @@ enum class OptimizerKind : int {
 //                    (row_steps, a scalar of the row), or the table's step.
 //   FTRL             n' = n + g^2; z += g + 2 l2_shrinkage w - (sqrt(n') - sqrt(n)) / lr w;
 //                    w = (clip(z, -l1, l1) - z) / ((sqrt(n') + beta) / lr + 2 ftrl_l2); n = n'
+// A step whose weights or state would not all be finite is left out: the row stays as it was.
 struct Optimizer {
   OptimizerKind kind = OptimizerKind::kSgd;
   float learning_rate = 0.01f;

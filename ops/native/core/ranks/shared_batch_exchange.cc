@@ -1,6 +1,8 @@
 #include "core/ranks/shared_batch_exchange.h"
 
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "core/kernels/float_mode.h"
 
@@ -107,17 +109,30 @@ void ColumnExchange::pool(size_t f, const Feature&, size_t first, size_t last,
   }
 }
 
+// A gradient that is not finite gets a NaN among the columns of each rank, so that all ranks leave
+// the same rows as they were.
 void ColumnExchange::write_gradients(const std::vector<const Feature*>& features,
                                      const std::vector<const float*>& gradients,
                                      std::byte* const* messages) {
+  const Kernels& kernels = *table_->shape().kernels;
+  std::vector<bool> spoiled;  // of each output
+  for (size_t f = 0; f < features.size(); ++f) {
+    const size_t outputs = features[f]->segments.outputs();
+    for (size_t b = 0; b < outputs; ++b) {
+      const double squares = kernels.squares(gradients[f] + b * width(), width());
+      spoiled.push_back(!std::isfinite(squares));
+    }
+  }
   for (size_t r = 0; r < ranks(); ++r) {
     const size_t count = columns(r);
     float* to = reinterpret_cast<float*>(messages[r]);
+    size_t output = 0;
     for (size_t f = 0; f < features.size(); ++f) {
       const float* from = gradients[f] + sharding().first_column(static_cast<int>(r));
       const size_t outputs = features[f]->segments.outputs();
       for (size_t b = 0; b < outputs; ++b, from += width(), to += count) {
         std::memcpy(to, from, count * sizeof(float));
+        if (spoiled[output++] && count > 0) to[0] = std::numeric_limits<float>::quiet_NaN();
       }
     }
   }

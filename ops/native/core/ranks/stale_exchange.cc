@@ -1,6 +1,7 @@
 #include "core/ranks/stale_exchange.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "core/kernels/float_mode.h"
@@ -214,6 +215,11 @@ void StaleExchange::prepare_gradients(const std::vector<const Feature*>& feature
       if (slot == ReplicaCache::kNone || kept.facts(slot).filled == 0) {
         std::memcpy(push, gradient, width() * sizeof(float));
         pushed_[r].choose(i, words_[place]);
+        continue;
+      }
+      // It would spoil the sum of the finite ones.
+      if (!std::isfinite(kernels.squares(gradient, width()))) {
+        table_->add_updates(1, 1);
         continue;
       }
       rows.push_back(gradient);

@@ -12,6 +12,12 @@ namespace hotrow {
 
 class Table;
 
+// Updates of rows that steps on the device counted: all, and those left out because the row would
+// not have been finite.
+struct UpdateTotals {
+  uint64_t updates = 0, nonfinite = 0;
+};
+
 // A row in a slot is newer than the host tier's; so is a row on its way from the device. The caller
 // holds the table's lock exclusively, unless a comment says otherwise.
 class DeviceTier {
@@ -32,6 +38,9 @@ class DeviceTier {
   virtual void read_headers(const int64_t* keys, size_t count, RowHeader* headers) = 0;
   // Frees the slots of keys, (count), whose rows are removed. Each key has a slot.
   virtual void drop(const int64_t* keys, size_t count) = 0;
+
+  // Returns the updates that were counted on the device since the last call.
+  virtual UpdateTotals take_updates() { return {}; }
 
   // As Prefetch::add and wait. The caller does not hold the table's lock.
   virtual void prefetch(const int64_t* keys, size_t count) = 0;

@@ -23,7 +23,7 @@ struct Task {
 };
 
 // The squared norm of a table's gradients: by partition first, so that it does not depend on how
-// rows were grouped.
+// rows were grouped. Gradients that are not finite do not count: their rows are not updated.
 double squared_norm(const Due& due) {
   const Table& table = *due.table;
   std::vector<double> sums(table.partition_count(), 0.0);
@@ -31,8 +31,10 @@ double squared_norm(const Due& due) {
   for (size_t u = 0; u < due.sums->keys.size(); ++u) {
     if (due.sums->lines[u] == nullptr) continue;
     const int64_t key = due.sums->keys[u];
-    sums[table.partition_number(key, mix64(static_cast<uint64_t>(key)))] +=
+    const double squares =
         table.shape().kernels->squares(due.sums->gradients.data() + u * width, width);
+    if (!std::isfinite(squares)) continue;
+    sums[table.partition_number(key, mix64(static_cast<uint64_t>(key)))] += squares;
   }
   double total = 0.0;
   for (double sum : sums) total += sum;
@@ -203,12 +205,16 @@ void apply(std::vector<Due>* dues, const float* learning_rates, float global_cli
 void update_rows(Table& table, const UpdateStep& step, const RowGradients& gradients,
                  const int64_t* keys, const uint32_t* places, const uint32_t* counts,
                  std::byte* const* lines, size_t first, size_t last) {
-  uint64_t lookups = 0;
-  for (size_t u = first; u < last; ++u) lookups += lines[u] == nullptr ? 0 : counts[u];
+  uint64_t lookups = 0, updates = 0, nonfinite = 0;
+  for (size_t u = first; u < last; ++u) {
+    lookups += lines[u] == nullptr ? 0 : counts[u];
+    updates += lines[u] != nullptr;
+  }
   table.add_lookups(lookups);
   const Kernels& kernels = *table.shape().kernels;
   if (!table.partition(0).watching()) {
-    kernels.update(step, gradients, counts, first, last, lines);
+    nonfinite = kernels.update(step, gradients, counts, first, last, lines);
+    table.add_updates(updates, nonfinite);
     return;
   }
   for (size_t block = first; block < last; block += kWatchRows) {
@@ -223,8 +229,9 @@ void update_rows(Table& table, const UpdateStep& step, const RowGradients& gradi
       // A row in the device tier is written to its place in the host tier later.
       if (lines[u] == partition.at(places[u])) partition.before_write(places[u]);
     }
-    kernels.update(step, gradients, counts, block, end, lines);
+    nonfinite += kernels.update(step, gradients, counts, block, end, lines);
   }
+  table.add_updates(updates, nonfinite);
 }
 
 float rate_of(const float* learning_rates, size_t table) {

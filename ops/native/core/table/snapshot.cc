@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/kernels/finite_lines.h"
 #include "core/table/table.h"
 
 namespace hotrow {
@@ -66,6 +67,9 @@ size_t Snapshot::read(size_t count, const RowArrays& out) {
       }
       // The log keeps old versions, so steps continue meanwhile.
       if (!later_.empty()) table_->shape().log->read_at(later_.data(), later_.size());
+      if (out.lines != nullptr) {
+        nonfinite_rows_ += count_nonfinite_lines(table_->shape().layout, out.lines, written);
+      }
       if (copied_bytes_ != 0) measure_copies();
     }
     budget_->note_progress();

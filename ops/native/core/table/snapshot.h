@@ -28,6 +28,8 @@ class Snapshot {
   // Keys that had a row in the last kept snapshot and were removed since, unless they have a row
   // again.
   const std::vector<int64_t>& removed() const { return removed_; }
+  // How many of the rows that were read so far hold a NaN or an infinity.
+  size_t nonfinite_rows() const { return nonfinite_rows_; }
   // Memory of the copies.
   size_t copied_bytes() const { return copied_bytes_; }
   const SnapshotBudget& budget() const { return *budget_; }
@@ -54,6 +56,7 @@ class Snapshot {
   std::vector<LineLog::ReadAt> later_;  // lines of the rows being read
   size_t partition_ = 0;                // the one being read
   size_t copies_partition_ = 0;         // the one whose copies were read last
+  std::atomic<size_t> nonfinite_rows_{0};
   std::atomic<size_t> copied_bytes_{0};
   std::atomic<uint64_t> waited_nanoseconds_{0};
   std::shared_ptr<SnapshotBudget> budget_;

@@ -259,15 +259,19 @@ void Table::clear() {
   if (shape_.log != nullptr) shape_.log->clear();
   forget_old_rows();
   step_ = 0;
-  lookups_ = 0;
+  tier_->take_updates();
+  lookups_ = updates_ = nonfinite_updates_ = 0;
   cache_counts_ = {};
 }
 
 Table::Statistics Table::statistics() const {
+  take_updates();
   Statistics s{};
   s.bytes = bytes();
   std::shared_lock lock(mutex_);
   s.lookups = lookups_;
+  s.updates = updates_;
+  s.nonfinite_updates = nonfinite_updates_;
   s.cache_slots = tier_->slots();
   s.cache = cache_counts_;
   if (shape_.log != nullptr) {
@@ -314,6 +318,7 @@ std::unique_ptr<Snapshot> Table::open_snapshot(bool due_only,
   std::unique_lock lock(mutex_);
   check_no_snapshot("open another one");
   settle_in_lock();
+  take_updates_in_lock();
   if (budget == nullptr) budget = std::make_shared<SnapshotBudget>();
   auto snapshot = std::make_unique<Snapshot>(*this, due_only, std::move(budget));
   snapshot_ = snapshot.get();
@@ -335,6 +340,17 @@ void Table::settle_in_lock() {
   unsettled_ = false;
   // Passes that found rows assume that the rows are marked dirty.
   void_found();
+}
+
+void Table::take_updates() const {
+  if (!on_gpu()) return;
+  std::unique_lock lock(mutex_);
+  const_cast<Table*>(this)->take_updates_in_lock();
+}
+
+void Table::take_updates_in_lock() {
+  const UpdateTotals counted = tier_->take_updates();
+  add_updates(counted.updates, counted.nonfinite);
 }
 
 void Table::empty_cache() {

@@ -101,6 +101,8 @@ class Table {
     CacheCounts cache;
     uint64_t disk_bytes;  // of the log's file; 0 when lines are in memory
     uint64_t disk_lines_read, disk_lines_written;
+    uint64_t updates;            // of rows by commits, those left out included
+    uint64_t nonfinite_updates;  // left out: the row would not have been finite
   };
   Statistics statistics() const;
   void tombstones(std::vector<int64_t>* keys, std::vector<uint32_t>* steps) const;
@@ -179,6 +181,10 @@ class Table {
   void wait_for_snapshot();
   uint32_t step_in_lock() const { return step_; }
   void add_lookups(uint64_t count) { lookups_.fetch_add(count, std::memory_order_relaxed); }
+  void add_updates(uint64_t count, uint64_t nonfinite) {
+    updates_.fetch_add(count, std::memory_order_relaxed);
+    if (nonfinite > 0) nonfinite_updates_.fetch_add(nonfinite, std::memory_order_relaxed);
+  }
 
   GradientPasses passes;
   // What the last forward passes found; in the layer's first table.
@@ -198,6 +204,9 @@ class Table {
   void forget_old_rows();
   void check_no_snapshot(const char* what) const;
   void settle_in_lock();
+  // Adds the updates that were counted on a GPU to the totals; in the lock: alone.
+  void take_updates() const;
+  void take_updates_in_lock();
   // The same, and empties the device tier.
   void empty_cache();
   // The most places of a partition if it had all of the machine's memory.
@@ -222,6 +231,7 @@ class Table {
   CacheCounts cache_counts_;
   bool unsettled_ = false;  // there may be dirty rows in the device tier
   std::atomic<uint64_t> lookups_{0};
+  std::atomic<uint64_t> updates_{0}, nonfinite_updates_{0};
   std::vector<float> corrections_;  // Adam
   Snapshot* snapshot_ = nullptr;    // open
   RamTier* ram_tier_ = nullptr;

@@ -5,12 +5,14 @@
 #include <cstring>
 #include <mutex>
 
+#include "core/table/device_tier.h"
 #include "core/table/table.h"
 
 namespace hotrow {
 namespace {
 
-constexpr uint64_t kStateMagic = 0x31545352544f4857ULL;  // version 1
+constexpr uint64_t kStateMagic1 = 0x31545352544f4857ULL;  // version 1: without updates
+constexpr uint64_t kStateMagic = 0x32545352544f4857ULL;   // version 2
 
 class Writer {
  public:
@@ -66,6 +68,7 @@ struct PartState {
 struct TableState {
   uint32_t step;
   uint64_t lookups;
+  uint64_t updates = 0, nonfinite_updates = 0;
   std::vector<PartState> parts;
 };
 
@@ -76,11 +79,16 @@ TableState read_state(const std::string& table, const uint8_t* data, size_t size
   uint64_t fingerprint;
   std::memcpy(&fingerprint, data + size - sizeof(fingerprint), sizeof(fingerprint));
   if (fingerprint != fingerprint_of(data, size - sizeof(fingerprint))) r.damaged();
-  if (r.number<uint64_t>() != kStateMagic) r.damaged();
+  const uint64_t magic = r.number<uint64_t>();
+  if (magic != kStateMagic && magic != kStateMagic1) r.damaged();
   TableState state;
   state.step = r.number<uint32_t>();
   const uint32_t count = r.number<uint32_t>();
   state.lookups = r.number<uint64_t>();
+  if (magic == kStateMagic) {
+    state.updates = r.number<uint64_t>();
+    state.nonfinite_updates = r.number<uint64_t>();
+  }
   if (count == 0 || count % Table::kPartitions != 0) r.damaged();
   for (uint32_t p = 0; p < count; ++p) {
     PartState part;
@@ -106,6 +114,7 @@ TableState read_state(const std::string& table, const uint8_t* data, size_t size
 }  // namespace
 
 std::vector<uint8_t> Table::state() const {
+  take_updates();
   std::shared_lock lock(mutex_);
   return state_in_lock();
 }
@@ -116,6 +125,8 @@ std::vector<uint8_t> Table::state_in_lock() const {
   w.number<uint32_t>(step_);
   w.number<uint32_t>(static_cast<uint32_t>(partitions_.size()));
   w.number<uint64_t>(lookups_);
+  w.number<uint64_t>(updates_);
+  w.number<uint64_t>(nonfinite_updates_);
   for (const Partition& partition : partitions_) {
     w.number(partition.totals.admitted);
     w.number(partition.totals.refused);
@@ -174,7 +185,10 @@ void Table::set_state(const uint8_t* data, size_t size) {
     }
   }
   step_ = state.step;
+  tier_->take_updates();
   lookups_ = state.lookups;
+  updates_ = state.updates;
+  nonfinite_updates_ = state.nonfinite_updates;
   for (Partition& partition : partitions_) {
     partition.totals = {};
     partition.tombstones.clear();
@@ -204,7 +218,8 @@ void Table::merge_states(const std::vector<SavedState>& saved) {
   std::unique_lock lock(mutex_);
   check_no_snapshot("restore its state");
   step_ = 0;
-  lookups_ = 0;
+  tier_->take_updates();
+  lookups_ = updates_ = nonfinite_updates_ = 0;
   for (Partition& partition : partitions_) {
     partition.totals = {};
     partition.tombstones.clear();
@@ -212,7 +227,11 @@ void Table::merge_states(const std::vector<SavedState>& saved) {
   }
   for (size_t i = 0; i < states.size(); ++i) {
     step_ = std::max(step_, states[i].step);
-    if (saved[i].counts) lookups_ += states[i].lookups;
+    if (saved[i].counts) {
+      lookups_ += states[i].lookups;
+      updates_ += states[i].updates;
+      nonfinite_updates_ += states[i].nonfinite_updates;
+    }
     for (const PartState& part : states[i].parts) {
       if (saved[i].counts) {
         partitions_[0].totals.admitted += part.totals.admitted;

@@ -123,6 +123,8 @@ inline Input input_of(std::mt19937_64& random, const Tables& tables, size_t tabl
   const size_t outputs = input.combiner == Combiner::kNone ? keys : samples;
   for (size_t i = 0; i < outputs * tables.all[table]->width(); ++i) {
     input.gradients.push_back(random_float(random));
+    // Rows of a few gradients must stay as they were.
+    if (random() % 512 == 0) input.gradients.back() = random() % 2 == 0 ? NAN : INFINITY;
   }
   return input;
 }

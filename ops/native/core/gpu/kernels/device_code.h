@@ -162,6 +162,7 @@ struct Tile {
   __device__ T from_xor(T value, unsigned other) const {
     return __shfl_xor_sync(mask, value, other);
   }
+  __device__ bool all(bool is) const { return __all_sync(mask, is) != 0; }
 };
 __device__ inline Tile tile_of(unsigned lanes) {
   const unsigned lane = threadIdx.x % kWarp, first = lane / lanes * lanes;

@@ -44,7 +44,8 @@ __global__ void square_rows(const NormTable* all, uint32_t tables, DeviceUnique 
         }
       }
       for (uint32_t half = kLanes / 2; half > 0; half /= 2) sum = sum + tile.from_xor(sum, half);
-      if (tile.lane == 0) squares[u] = sum;
+      // The row of a gradient that is not finite is not updated.
+      if (tile.lane == 0) squares[u] = sum - sum == 0.0 ? sum : 0.0;
       group = static_cast<uint32_t>(unique.hashes[u] >> (64 - Table::kPartitionBits));
       if (table.shards > 1) {
         group += static_cast<uint32_t>(owner_of(unique.keys[u], table.shards, table.hashed != 0) *

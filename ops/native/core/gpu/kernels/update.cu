@@ -13,9 +13,10 @@ constexpr unsigned kUpdateThreads = 128;
 
 // A table's step for kernels.
 struct UpdateTable {
-  const float* sums;         // (U of the table, D), or null
-  const float* known_scale;  // or null: scale is good
-  const float* corrections;  // (corrections_count)
+  const float* sums;           // (U of the table, D), or null
+  const float* known_scale;    // or null: scale is good
+  const float* corrections;    // (corrections_count)
+  unsigned long long* counts;  // (2) rows, those left out; or null
   uint64_t seed;
   uint32_t corrections_count, clock;
   uint32_t width, lanes;
@@ -32,6 +33,7 @@ UpdateTable describe(const DeviceStep& given, uint32_t number_of_launch) {
   t.sums = given.sums;
   t.known_scale = given.scale;
   t.corrections = step.corrections;
+  t.counts = reinterpret_cast<unsigned long long*>(given.counts);
   t.seed = step.seed;
   t.corrections_count = static_cast<uint32_t>(step.corrections_count);
   t.clock = step.clock;
@@ -95,25 +97,22 @@ __device__ float measure(const UpdateTable& t, const Tile& tile, const DeviceGra
   return sum.total(tile);
 }
 
+// Returns false, and leaves the row as it was, if its new weights or state are not all finite.
 template <OptimizerKind kKind, bool kHalf>
-__device__ void update_row(const UpdateTable& t, const Tile& tile, const DeviceGradients& g,
+__device__ bool update_row(const UpdateTable& t, const Tile& tile, const DeviceGradients& g,
                            const Terms& terms, uint32_t lookups, std::byte* line) {
   // Headers are read as words: lines may lie at multiples of 4. One lane writes the row's own
   // fields.
   auto* const words = reinterpret_cast<uint32_t*>(line);
   std::byte* const weights = line + sizeof(RowHeader);
   auto* const scalar_at = reinterpret_cast<float*>(weights + t.scalars_offset);
+  const bool has_scalar = kKind == OptimizerKind::kRowwiseAdagrad ||
+                          (kKind == OptimizerKind::kAdam && t.n.row_steps != 0);
   uint32_t low = 0, high = 0;
   float scalar = 0.0f;
   if (tile.lane == 0) {
     if constexpr (kHalf) low = words[0], high = words[1];
-    const uint64_t count = uint64_t{words[3]} + lookups;
-    words[2] = t.clock;
-    words[3] = count < 0xffffffffu ? static_cast<uint32_t>(count) : 0xffffffffu;
-    if (kKind == OptimizerKind::kRowwiseAdagrad ||
-        (kKind == OptimizerKind::kAdam && t.n.row_steps != 0)) {
-      scalar = *scalar_at;
-    }
+    if (has_scalar) scalar = *scalar_at;
   }
   uint64_t stream = 0;
   if constexpr (kHalf) {
@@ -133,23 +132,32 @@ __device__ void update_row(const UpdateTable& t, const Tile& tile, const DeviceG
   if constexpr (kKind == OptimizerKind::kRowwiseAdagrad) {
     const float total = measure<kHalf>(t, tile, g, terms, weights, clip, t.n.l2, kept);
     whole = t.width <= 4 * tile.lanes;
-    const float a = tile.from(scalar, 0) + total / static_cast<float>(t.width);
-    if (tile.lane == 0) *scalar_at = a;
-    rate = t.n.rate / sqrtf(a + t.n.epsilon);
+    scalar = tile.from(scalar, 0) + total / static_cast<float>(t.width);
+    rate = t.n.rate / sqrtf(scalar + t.n.epsilon);
   }
   if constexpr (kKind == OptimizerKind::kAdam) {
     uint32_t number = t.clock;
     if (t.n.row_steps != 0) {
-      const float updates = tile.from(scalar, 0) + 1.0f;
-      if (tile.lane == 0) *scalar_at = updates;
-      number = static_cast<uint32_t>(updates);
+      scalar = tile.from(scalar, 0) + 1.0f;
+      if (scalar < 0x1p31f) number = static_cast<uint32_t>(scalar);
     }
     if (number < t.corrections_count) rate = t.n.rate * t.corrections[number];
   }
   constexpr int kVectors = vectors_of(kKind);
   std::byte* const first_state = weights + t.state_offset;
   std::byte* const second_state = first_state + t.vector_bytes;
-  for (uint32_t start = 0; start < t.width; start += 4 * tile.lanes) {
+  // x - x of each value x that is written: 0, or NaN where x is not finite. A row wider than the
+  // tile is computed once before it is written.
+  float checks = scalar - scalar;
+  const bool fits = t.width <= 4 * tile.lanes;
+  bool writes = fits;
+  for (uint32_t start = 0;; start += 4 * tile.lanes) {
+    if (start >= t.width) {
+      if (writes) break;
+      if (!tile.all(checks == 0.0f)) return false;
+      writes = true;
+      start = 0;
+    }
     const uint32_t column = start + 4 * tile.lane;
     float w[4] = {}, a[4] = {}, b[4] = {}, sum[4];
     // Loads issued before the gradients, so that all of them are in flight together.
@@ -164,13 +172,15 @@ __device__ void update_row(const UpdateTable& t, const Tile& tile, const DeviceG
     } else {
       sum_terms(g, tile, terms, column, t.width, sum);
     }
-    if (column >= t.width) continue;
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       const float x = finished_gradient<OneLane>(t.n.scale, clip, t.n.l2, sum[k], w[k]);
       if (t.n.decay != 0.0f) w[k] = w[k] - t.n.decay * w[k];
       apply_rule<kKind, OneLane>(t.n, rate, x, w[k], a[k], b[k]);
+      if (column + k < t.width) checks = checks + (w[k] - w[k]) + (a[k] - a[k]) + (b[k] - b[k]);
     }
+    if (fits && !tile.all(checks == 0.0f)) return false;
+    if (!writes || column >= t.width) continue;
     const auto store = [&](RowType type, std::byte* values, const float(&from)[4],
                            uint32_t position) {
       store_quad(kHalf ? type : RowType::kFloat32, values, column, t.width, from, stream, position);
@@ -179,6 +189,13 @@ __device__ void update_row(const UpdateTable& t, const Tile& tile, const DeviceG
     if constexpr (kVectors > 1) store(t.state, second_state, b, 2 * t.width);
     store(t.weights, weights, w, 0);
   }
+  if (tile.lane == 0) {
+    const uint64_t count = uint64_t{words[3]} + lookups;
+    words[2] = t.clock;
+    words[3] = count < 0xffffffffu ? static_cast<uint32_t>(count) : 0xffffffffu;
+    if (has_scalar) *scalar_at = scalar;
+  }
+  return true;
 }
 
 // A warp takes 32 rows at a time, and works on as many at once as its lanes allow.
@@ -208,6 +225,11 @@ __global__ void __launch_bounds__(kUpdateThreads, 4)
       const uint32_t stop = least(last, table_first[number + 1]);
       const Tile tile = tile_of(table.lanes);
       const uint32_t together = kWarp / tile.lanes;
+      if (table.counts != nullptr && table.launch == launch) {
+        const unsigned with_line =
+            __ballot_sync(kAllLanes, line != nullptr && from + lane >= u && from + lane < stop);
+        if (lane == 0) atomicAdd(table.counts, static_cast<unsigned long long>(__popc(with_line)));
+      }
       for (uint32_t next = u; next < stop && table.launch == launch; next += together) {
         const uint32_t row = next + tile.first / tile.lanes;
         const uint32_t which = (row - from) % kWarp;
@@ -221,7 +243,10 @@ __global__ void __launch_bounds__(kUpdateThreads, 4)
         } else {
           terms = terms_of(row, own_begin, own_end, hot);
         }
-        update_row<kKind, kHalf>(table, tile, g, terms, own_lookups, own);
+        const bool is_written = update_row<kKind, kHalf>(table, tile, g, terms, own_lookups, own);
+        if (!is_written && table.counts != nullptr && tile.lane == 0) {
+          atomicAdd(table.counts + 1, 1ull);
+        }
       }
       u = stop;
     }

@@ -29,6 +29,8 @@ struct DeviceStep {
   const float* sums = nullptr;
   // One value on the device, instead of step.scale; or null.
   const float* scale = nullptr;
+  // (2) on the device; the numbers of rows with a line, and of those left out, are added. Or null.
+  uint64_t* counts = nullptr;
 };
 
 // The output of a table's sums: (U of the table, D).
@@ -40,7 +42,8 @@ struct DeviceSums {
 // most_width: of the tables.
 size_t device_update_scratch(size_t count, size_t tables, size_t most_width);
 
-// Updates lines[u], and its header, as Kernels::update does. One launch for each kind of optimizer
+// Updates lines[u], and its header, as Kernels::update does: a row that would not be finite stays
+// as it was. One launch for each kind of optimizer
 // and row type among the tables; usually one.
 // steps: (T) on the host. table_first: (T + 1). counts: (U) lookups, or null: the number of
 // gradient rows. lines: (U) pointers to headers, distinct; null: no row, its gradient is dropped.

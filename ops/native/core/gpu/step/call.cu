@@ -346,6 +346,7 @@ void DeviceCall::apply(const DeviceBatch& batch, const DeviceDue& due) {
                                                      : due.learning_rates[t];
     steps[t].step = table.begin_update(rate, *due.factors[t]);
     steps[t].step.corrections = tiers_[t]->corrections();
+    steps[t].counts = tiers_[t]->update_counts();
     table.add_lookups(batch.lookups[t]);
   }
   const size_t bytes = device_update_scratch(count, tables, most_width);

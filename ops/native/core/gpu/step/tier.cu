@@ -18,6 +18,7 @@ constexpr size_t kBlockRows = 512;
 constexpr size_t kPieceSlots = size_t{1} << 16;
 // Keys passed to device_cache_expect together.
 constexpr size_t kPieceKeys = size_t{1} << 16;
+constexpr uint64_t kNoUpdates[2] = {0, 0};
 
 // The GPU of the table's options.
 int present_device(const Table& table) {
@@ -95,7 +96,9 @@ GpuTier::GpuTier(Table& table)
   take_from(constants_, [&](DeviceArena& arena) {
     default_line_ = arena.take<std::byte>(row_bytes_);
     corrections_ = arena.take<float>(step.corrections_count);
+    update_counts_ = arena.take<uint64_t>(2);
   });
+  upload(update_counts_, kNoUpdates, 2, stream);
   pinned_.reserve(std::max(row_bytes_, step.corrections_count * sizeof(float)));
   upload_bytes(default_line_, table.default_line(), row_bytes_, stream);
   if (step.corrections_count > 0) {
@@ -318,6 +321,19 @@ void GpuTier::drop(const int64_t* keys, size_t count) {
   if (ahead_ != nullptr) ahead_->leave_out_free(stream);
   used_.record(stream);
   used_.wait();
+}
+
+UpdateTotals GpuTier::take_updates() {
+  const OnDevice here(device_);
+  const DeviceStream stream = out_stream_.get();
+  used_.hold(stream);
+  pinned_.reserve(2 * sizeof(uint64_t));
+  auto* const counts = reinterpret_cast<uint64_t*>(pinned_.data());
+  copy_async(counts, update_counts_, 2, stream);
+  upload(update_counts_, kNoUpdates, 2, stream);
+  used_.record(stream);
+  used_.wait();
+  return {counts[0], counts[1]};
 }
 
 // --- prefetching ---------------------------------------------------------------------------------

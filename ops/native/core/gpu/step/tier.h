@@ -34,6 +34,7 @@ class GpuTier final : public DeviceTier {
   void clear() override;
   void read_headers(const int64_t* keys, size_t count, RowHeader* headers) override;
   void drop(const int64_t* keys, size_t count) override;
+  UpdateTotals take_updates() override;
   void prefetch(const int64_t* keys, size_t count) override;
   void wait_for_prefetch() override;
   void let_go_of_windows() override;
@@ -44,6 +45,7 @@ class GpuTier final : public DeviceTier {
   const DeviceCache& cache() const { return cache_; }
   const std::byte* default_line() const { return default_line_; }  // on the device
   const float* corrections() const { return corrections_; }        // on the device
+  uint64_t* update_counts() const { return update_counts_; }       // (2) on the device
   size_t stride() const { return cache_.stride; }
   // begin: the stream's later work waits for all earlier users of the slots. end: later users wait
   // for the stream.
@@ -105,6 +107,7 @@ class GpuTier final : public DeviceTier {
   DeviceCache cache_;
   std::byte* default_line_ = nullptr;
   float* corrections_ = nullptr;
+  uint64_t* update_counts_ = nullptr;
   OwnStream in_stream_, out_stream_;
   DeviceEvent used_, ready_;
   uint64_t uses_ = 0;

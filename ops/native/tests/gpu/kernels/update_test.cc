@@ -71,8 +71,9 @@ class Tables {
     cpu_corrections_ = corrections;
   }
 
-  // Draws the gradients of a step: 0 to 3 gradient rows a row, row 5 has many.
-  void draw(bool with_shares) {
+  // Draws the gradients of a step: 0 to 3 gradient rows a row, row 5 has many. spoiled: some values
+  // are not finite, or too large for an optimizer that squares them.
+  void draw(bool with_shares, bool spoiled = false) {
     std::normal_distribution<float> normal;
     begins_.assign(1, 0);
     std::vector<size_t> offsets;
@@ -87,6 +88,10 @@ class Tables {
     const size_t count = offsets.size();
     values_.resize(values);
     for (float& x : values_) x = normal(random_);
+    const float wrong[] = {NAN, INFINITY, -INFINITY, 1e30f};
+    for (size_t i = 0; spoiled && i < values; i += 1 + random_() % 600) {
+      values_[i] = wrong[random_() % 4];
+    }
     shares_.resize(count);
     for (float& x : shares_) x = normal(random_);
     // Gradient rows lie anywhere; positions are a permutation of the order of the sums.
@@ -139,8 +144,10 @@ class Tables {
   void update(uint32_t clock, const std::vector<uint32_t>* counts,
               const std::vector<std::unique_ptr<DeviceArray<float>>>* sums = nullptr) {
     std::vector<DeviceStep> steps;
+    const DeviceArray<uint64_t> updates(std::vector<uint64_t>(2 * cases_.size()));
     for (size_t t = 0; t < cases_.size(); ++t) {
-      steps.push_back({step(t, clock, true), sums == nullptr ? nullptr : (*sums)[t]->data()});
+      steps.push_back({step(t, clock, true), sums == nullptr ? nullptr : (*sums)[t]->data(),
+                       nullptr, updates.data() + 2 * t});
     }
     const DeviceArray<uint32_t> first(first_);
     const DeviceArray<std::byte*> lines(device_lines_);
@@ -150,11 +157,17 @@ class Tables {
     device_update(steps.data(), steps.size(), first.data(), gradients(),
                   counts == nullptr ? nullptr : device_counts.data(), lines.data(), scratch.data(),
                   scratch.bytes(), kStream);
+    std::vector<uint64_t> expected;
     for (size_t t = 0; t < cases_.size(); ++t) {
-      kernels().update(step(t, clock, false), cpu_gradients(t),
-                       counts == nullptr ? nullptr : counts->data() + first_[t], 0, cases_[t].rows,
-                       cpu_lines_.data() + first_[t]);
+      std::byte* const* const own = cpu_lines_.data() + first_[t];
+      expected.push_back(static_cast<uint64_t>(std::count_if(
+          own, own + cases_[t].rows, [](std::byte* line) { return line != nullptr; })));
+      expected.push_back(kernels().update(step(t, clock, false), cpu_gradients(t),
+                                          counts == nullptr ? nullptr : counts->data() + first_[t],
+                                          0, cases_[t].rows, own));
+      left_out += expected.back();
     }
+    CHECK(updates.read() == expected);
     wait(first);
   }
 
@@ -192,6 +205,7 @@ class Tables {
     }
   }
   Lines& lines(size_t t) { return *lines_[t]; }
+  uint64_t left_out = 0;  // rows that were not updated
 
  private:
   // Work on the stream ends before its arrays are freed.
@@ -316,6 +330,26 @@ TEST_CASE("device update: lookups stop at 2^32 - 1; corrections end; a step with
     tables.compare();
   }
   device_update(nullptr, 0, nullptr, {}, nullptr, nullptr, nullptr, 0, kStream);
+}
+
+TEST_CASE("device update: rows that would not be finite stay as they were") {
+  for (const OptimizerKind kind : kKinds) {
+    for (const Optimizer& optimizer : variants(kind)) {
+      Tables tables({{optimizer, 1, RowType::kFloat32, RowType::kFloat32},
+                     {optimizer, 17, RowType::kFloat32, RowType::kFloat32},
+                     {optimizer, 64, RowType::kFloat16, RowType::kFloat32},
+                     {optimizer, 128, RowType::kFloat32, RowType::kFloat32},
+                     {optimizer, 1030, RowType::kBfloat16, RowType::kFloat16},
+                     {optimizer, 1030, RowType::kFloat32, RowType::kFloat32}},
+                    7);
+      for (uint32_t clock = 1; clock <= 3; ++clock) {
+        tables.draw(clock % 2 == 0, true);
+        tables.update(clock, nullptr);
+        tables.compare();
+      }
+      CHECK(tables.left_out > 0);
+    }
+  }
 }
 
 TEST_CASE("device update: gradients that are not finite, and denormals") {
