@@ -346,6 +346,13 @@ void Table::bound_tombstones() {
   const size_t most = options().expiry.tombstones;
   size_t count = 0;
   for (const Partition& partition : partitions_) count += partition.tombstones.size();
+  if (count == 0) return;
+  const uint32_t forgotten = forgotten_in_lock();
+  if (!partitions_[0].tombstones.kept() && forgotten >= step_) {
+    // A restored table whose keys expire unrecorded: earlier tombstones are of no use.
+    for (Partition& partition : partitions_) partition.tombstones.forget(forgotten);
+    return;
+  }
   if (count <= most) return;
   std::vector<uint32_t> steps;
   steps.reserve(count);

@@ -98,7 +98,7 @@ class Table {
   struct Statistics {
     uint64_t rows, bytes, lookups, admitted, refused, waiting, expired, tombstones;
     uint64_t tombstones_dropped;  // because there were too many; since the table was made
-    uint64_t cache_slots;  // 0: there is no device tier
+    uint64_t cache_slots;         // 0: there is no device tier
     CacheCounts cache;
     uint64_t disk_bytes;  // of the log's file; 0 when lines are in memory
     uint64_t disk_lines_read, disk_lines_written;
@@ -212,7 +212,7 @@ class Table {
   uint64_t most_places() const;
   size_t remove_in_lock(const int64_t* keys, size_t count, bool bury);
   uint32_t forgotten_in_lock() const;
-  // Drops the older half of the tombstones if there are too many.
+  // Drops the older half of the tombstones if there are too many, and those of no use.
   void bound_tombstones();
   std::vector<uint8_t> state_in_lock() const;
   void make_partitions();

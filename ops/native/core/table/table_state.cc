@@ -10,7 +10,7 @@
 namespace hotrow {
 namespace {
 
-constexpr uint64_t kStateMagic = 0x32545352544f4857ULL;  // version 2
+constexpr uint64_t kStateMagic = 0x32545352544f4857ULL;   // version 2
 constexpr uint64_t kStateMagic1 = 0x31545352544f4857ULL;  // version 1: all tombstones were kept
 constexpr size_t kTombstoneBytes = sizeof(int64_t) + sizeof(uint32_t);
 
