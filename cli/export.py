@@ -259,6 +259,7 @@ def _export_changes(
         wait_seconds=wait_seconds,
         report=ProgressLines(),
         committed=committed,
+        keys_before=run.keys_before,
     )
     keep_exported(run)
     click.echo(_summary(name, exported, run.position.step, wait_seconds))

@@ -105,8 +105,9 @@ class Table(TableContents):
     def remove(self, keys: npt.ArrayLike) -> int:
         """Removes the rows of keys int64 [N], between steps; returns how many existed.
 
-        Tombstones of the next step record the keys, so that incremental exports and checkpoints
-        remove them too. A key that training looks up again gets its initial row.
+        Incremental exports and checkpoints remove them too: once the model was exported to a store,
+        tombstones of the next step record the keys. A key that training looks up again gets its
+        initial row.
 
         Raises:
             InvalidArgumentError: keys that are not integers.
@@ -210,7 +211,8 @@ class Table(TableContents):
 
         `refused` counts occurrences of keys that were not admitted. `waiting` is the number of keys
         that are counted and not admitted yet. Totals run since the table was made, also across a
-        restoration.
+        restoration. `tombstones_dropped` counts the tombstones that were dropped because there were
+        more than `Expiry.tombstones`, since this process made the table.
 
         Of the device tier: `cache_slots` (0: no cache). In distinct keys of training batches:
         `cache_hits` (`cache_hit_lookups` counts each key as often as it appeared), `cache_misses`,

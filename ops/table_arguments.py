@@ -21,6 +21,7 @@ from hotrow.spec import (
     TableOptimizer,
     Uniform,
 )
+from hotrow.spec.admission import MOST_TOMBSTONES
 
 
 def core_arguments(config: TableConfig, ranks: Ranks, cuda_device: int | None) -> dict[str, Any]:
@@ -109,7 +110,9 @@ def _admission_arguments(admission: Admission | None) -> dict[str, Any]:
 def _expiry_arguments(expiry: Expiry | None) -> dict[str, int]:
     """Returns the core's options; 0 turns one off."""
     if expiry is None:
-        return {"after_steps": 0, "rare_count": 0, "rare_after_steps": 0, "sweep_steps": 1}
+        never = {"after_steps": 0, "rare_count": 0, "rare_after_steps": 0, "sweep_steps": 1}
+        # Rows that are removed by hand leave tombstones, too.
+        return {**never, "tombstones": MOST_TOMBSTONES}
     return {name: value or 0 for name, value in dataclasses.asdict(expiry).items()}
 
 

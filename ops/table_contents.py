@@ -36,7 +36,6 @@ class TableContents:
         placement: the device of its ops.
         history: a random id; it changes whenever rows change other than by training. Under one id,
             the clocks show which rows have changed.
-        forgotten_step: tombstones up to this step were dropped.
 
     Raises:
         FailedPreconditionError: the GPU of its cache does not exist, or the native core was built
@@ -61,7 +60,7 @@ class TableContents:
 
     def _begin_history(self) -> None:
         self.history = uuid.uuid4().hex
-        self.forgotten_step = 0
+        self._exported: dict[str, int] = {}
 
     @property
     def name(self) -> str:
@@ -201,10 +200,34 @@ class TableContents:
         keys, steps = self._native.tombstones()
         return keys, steps
 
+    @property
+    def forgotten_step(self) -> int:
+        """The last step of which tombstones were dropped, or not kept; 0: none."""
+        return int(self._native.forgotten_step)
+
+    def keep_tombstones(self) -> None:
+        """Keeps tombstones of keys that expire or are removed from now on; before, it keeps none.
+
+        Memory and checkpoints hold them until `forget_tombstones`, at most `Expiry.tombstones`.
+        """
+        self._native.keep_tombstones()
+
     def forget_tombstones(self, up_to_step: int) -> None:
         """Drops the tombstones of keys that expired at this step or before."""
-        self.forgotten_step = max(self.forgotten_step, up_to_step)
         self._native.forget_tombstones(up_to_step)
+
+    def note_exported(self, place: str, step: int) -> None:
+        """Notes that a place has the rows of a step, and that changes may be exported to it.
+
+        The table keeps tombstones from now on, and drops those that every noted place has taken.
+
+        Args:
+            place: any name of a model in a store.
+            step: `Table.step` of the exported rows.
+        """
+        self._exported[place] = step
+        self.keep_tombstones()
+        self.forget_tombstones(min(self._exported.values()))
 
     def state(self) -> builtins.bytes:
         """Returns all state besides rows: step, sweep, totals, tombstones, occurrences."""

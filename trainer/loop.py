@@ -35,7 +35,7 @@ from hotrow.trainer.models.split import Split
 from hotrow.trainer.rank_rules import check_ranks
 from hotrow.trainer.read_ahead import read_ahead
 from hotrow.trainer.reporting import Reporting
-from hotrow.trainer.run_directory import RunDirectory, read_config
+from hotrow.trainer.run_directory import CHECKPOINTS, RunDirectory, read_config
 from hotrow.trainer.run_opening import agreed_data, agreed_source, open_directory, split_of
 from hotrow.trainer.source_run import SourceRun, read_source
 from hotrow.trainer.start_rules import (
@@ -171,6 +171,7 @@ class _Run:
             self.optimizer,
             self.log.say,
             ranks,
+            None if source is None else Path(source.run) / CHECKPOINTS,
         )
         self.stopping: int | None = None  # the signal that all ranks stop for
 

@@ -17,7 +17,15 @@ Statistics = dict[str, dict[str, int]]
 """Of each table, by name: what `Table.statistics` returns."""
 
 _NONFINITE = "nonfinite_updates"
-_METRICS = ("rows", "admitted", "refused", "waiting", "expired", "tombstones")
+_METRICS = (
+    "rows",
+    "admitted",
+    "refused",
+    "waiting",
+    "expired",
+    "tombstones",
+    "tombstones_dropped",
+)
 _EVERYWHERE = ("column", "replicated")  # each rank has (its part of) every row
 _OF_EACH_RANK = ("cache_steps",)
 

@@ -10,9 +10,11 @@ from pathlib import Path
 from hotrow.config import CacheConfig, RunConfig
 from hotrow.errors import FailedPreconditionError
 from hotrow.lineage import Lineage
+from hotrow.ops.row_batch import Keys
 from hotrow.trainer.checkpoint import CheckpointDirectory, Position
 from hotrow.trainer.checkpoint.choice import checkpoint_of, restore_chosen
 from hotrow.trainer.checkpoint.exported import note_exported
+from hotrow.trainer.checkpoint.exported_keys import keys_of_export
 from hotrow.trainer.models import Ranker, build_model
 from hotrow.trainer.run_directory import CHECKPOINTS, read_config
 
@@ -36,6 +38,10 @@ class TrainedRun:
     position: Position
     lineage: Lineage
     checkpoint: Path
+
+    def keys_before(self, table: str, clock: int) -> Keys | None:
+        """Returns the keys int64 [N] of a table at a clock, if a checkpoint of it was exported."""
+        return keys_of_export(self.path / CHECKPOINTS, self.lineage, table, clock)
 
 
 def _print_error(line: str) -> None:

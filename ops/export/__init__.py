@@ -7,6 +7,7 @@ every file. One rename makes the complete directory visible.
 
 from __future__ import annotations
 
+from hotrow.ops.export.changed_rows import KeysBefore
 from hotrow.ops.export.changes import (
     WAIT_SECONDS,
     ExportedChanges,
@@ -22,6 +23,7 @@ from hotrow.ops.export.version import check_arguments, next_version, write_versi
 __all__ = [
     "WAIT_SECONDS",
     "ExportedChanges",
+    "KeysBefore",
     "RowOptions",
     "Signature",
     "check_arguments",

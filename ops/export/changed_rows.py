@@ -14,6 +14,10 @@ from hotrow.store.cuts import TableChanges
 from hotrow.store.row_store import Rows
 from hotrow.store.spec import RowType, row_bytes
 
+KeysBefore = Callable[[str, int], Keys | None]
+"""Called with a table's name and an earlier step of it; returns the keys int64 [N] of the rows that
+it had then, or None if nobody knows them."""
+
 _READ_ROWS = 65536
 # Large, because the rows spread over all virtual shards, and each shard gets its own block.
 _PIECE_BYTES = 64 << 20
@@ -25,6 +29,7 @@ def changed_rows(
     since: int,
     report: Callable[[str], None] = lambda line: None,
     piece_bytes: int = _PIECE_BYTES,
+    keys_before: KeysBefore = lambda table, step: None,
 ) -> Iterator[TableChanges]:
     """Yields the rows created or updated after a step of the table, then the expired keys.
 
@@ -38,16 +43,14 @@ def changed_rows(
         since: `Table.step` at the last export.
         report: called with lines of progress.
         piece_bytes: approximate size of a piece, in bytes of rows.
+        keys_before: called if the table has forgotten which keys expired since then.
 
     Raises:
-        FailedPreconditionError: the table has dropped tombstones of keys that expired since then.
+        FailedPreconditionError: the table has dropped tombstones of keys that expired since then,
+            or did not keep them yet, and `keys_before` does not know its keys.
         InvalidArgumentError: a weight of an int8 row is not finite.
     """
-    if table.forgotten_step > since:
-        raise FailedPreconditionError(
-            f"table {table.name!r} has forgotten which keys expired up to step "
-            f"{table.forgotten_step}, and the last export is of step {since}; export all rows"
-        )
+    gone = _keys_gone(table, since, keys_before)
     most = max(1, piece_bytes // row_bytes(row_type, table.dim))
     keys: list[Keys] = []
     rows: list[Rows] = []
@@ -65,12 +68,24 @@ def changed_rows(
         report(f"table {table.name}: {done} of {table.size} rows")
     if waiting:
         yield _rows_alone(keys, rows)
-    expired, steps = table.tombstones()
-    gone = expired[steps > since]
     none = np.empty((0, row_bytes(row_type, table.dim)), np.uint8)
     for first in range(0, len(gone), most):
         removed = np.ascontiguousarray(gone[first : first + most])
         yield TableChanges(np.empty(0, np.int64), none, removed)
+
+
+def _keys_gone(table: Table, since: int, keys_before: KeysBefore) -> Keys:
+    """Returns the keys of rows that a table had at a step and does not have any more."""
+    if table.forgotten_step <= since:
+        expired, steps = table.tombstones()
+        return expired[steps > since]
+    before = keys_before(table.name, since)
+    if before is None:
+        raise FailedPreconditionError(
+            f"table {table.name!r} has forgotten which keys expired up to step "
+            f"{table.forgotten_step}, and the last export is of step {since}; export all rows"
+        )
+    return before[~table.contains(before)]
 
 
 def _rows_alone(keys: list[Keys], rows: list[Rows]) -> TableChanges:

@@ -17,7 +17,7 @@ from hotrow.errors import (
 from hotrow.lineage import Lineage
 from hotrow.manifest import Manifest, read_manifest, schema_hash
 from hotrow.ops.embedding import DistributedEmbedding
-from hotrow.ops.export.changed_rows import changed_rows
+from hotrow.ops.export.changed_rows import KeysBefore, changed_rows
 from hotrow.ops.export.dense_checkpoint import dense_checkpoint
 from hotrow.ops.export.live_version import point_to_existing
 from hotrow.ops.export.row_options import RowOptions
@@ -125,6 +125,7 @@ def write_changes(
     wait_seconds: float = WAIT_SECONDS,
     report: Callable[[str], None] = lambda line: None,
     committed: Callable[[CutRecord], None] = lambda cut: None,
+    keys_before: KeysBefore = lambda table, step: None,
 ) -> ExportedChanges:
     """Exports changed rows and dense weights to the servers of a version.
 
@@ -144,12 +145,14 @@ def write_changes(
         wait_seconds: how long to wait until all servers have taken the changes.
         report: called with lines of progress.
         committed: called with the cut once servers can read it.
+        keys_before: called for tables that have forgotten which keys expired since the last export.
 
     Raises:
         InvalidArgumentError: a name or version that is not legal.
         NotFoundError: the version does not exist, or the store does not have its rows.
         FailedPreconditionError: the version cannot change, has other tables or weights, or shows
-            another training; or another export of the model is running.
+            another training; a table has forgotten which keys expired; or another export of the
+            model is running.
         ResourceExhaustedError: the store is full.
         UnavailableError: the store does not answer.
         DataLossError: the store has lost rows.
@@ -175,7 +178,13 @@ def write_changes(
 
             def of_tables(since: Sequence[int]) -> Iterator[tuple[int, TableChanges]]:
                 for number, table in enumerate(generation.tables):
-                    changed = changed_rows(stored[number], table.row_type, since[number], report)
+                    changed = changed_rows(
+                        stored[number],
+                        table.row_type,
+                        since[number],
+                        report,
+                        keys_before=keys_before,
+                    )
                     for changes in changed:
                         yield number, changes
 
@@ -198,6 +207,9 @@ def write_changes(
             )
     finally:
         opened.close()
+    if outcome.cut is not None and not (outcome.waiting_for or outcome.held_by):
+        for table, clock in zip(stored, outcome.cut.clocks, strict=True):
+            table.note_exported(f"{name} in {manifest.store}", clock)
     return ExportedChanges(directory, manifest, outcome)
 
 

@@ -146,6 +146,9 @@ def write_version(
             sealed["hotrow"] = manifest.model_dump()
         if export is not None:
             export.finish()
+            if rows.store is not None and rows.top is None:
+                for table in tables.values():
+                    table.note_exported(f"{name} in {rows.store}", table.step)
     return final, manifest
 
 

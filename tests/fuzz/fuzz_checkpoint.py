@@ -62,6 +62,8 @@ class Run:
 
     def __init__(self, directory: Path) -> None:
         self._tables = {name: Table(config, seed=3) for name, config in _TABLES.items()}
+        for table in self._tables.values():
+            table.keep_tombstones()
         self._dense = [
             keras.Variable(np.zeros((3, 2), "float32"), name="kernel"),
             keras.Variable(0, dtype="int64", name="steps"),

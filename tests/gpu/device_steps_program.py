@@ -53,7 +53,13 @@ def make_table(name: str, width: int, kind: int, cache_rows: int, weights_type: 
             "beta": 0.0,
         },
         admission={"kind": 0, "occurrences": 1, "expected_keys": 0, "error_rate": 0.01},
-        expiry={"after_steps": 0, "rare_count": 0, "rare_after_steps": 0, "sweep_steps": 1000},
+        expiry={
+            "after_steps": 0,
+            "rare_count": 0,
+            "rare_after_steps": 0,
+            "sweep_steps": 1000,
+            "tombstones": 0,
+        },
         cache={
             "rows": cache_rows,
             "bytes": 0,

@@ -31,7 +31,7 @@ options = dict(
         nesterov=False, initial_accumulator=0.1, epsilon=1e-7, beta_1=0.0, beta_2=0.0,
         row_steps=False, l1=0.0, ftrl_l2=0.0, l2_shrinkage=0.0, beta=0.0),
     admission=dict(kind=0, occurrences=1, expected_keys=0, error_rate=0.01),
-    expiry=dict(after_steps=0, rare_count=0, rare_after_steps=0, sweep_steps=1000))
+    expiry=dict(after_steps=0, rare_count=0, rare_after_steps=0, sweep_steps=1000, tombstones=0))
 cache = dict(rows=2, bytes=0, policy=0, disk="")
 table = _native.Table(handle="t", name="t", cache=cache, **options)
 try:

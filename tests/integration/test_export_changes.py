@@ -24,6 +24,7 @@ from hotrow.store.cuts import cuts_of, dense_of, read_blocks
 from hotrow.store.generations import Generations
 from hotrow.store.leases import lock_exports, use
 from hotrow.store.lmdb import LmdbStore
+from hotrow.trainer.checkpoint.exported import EXPORTED
 from hotrow.trainer.data import encode, open_data
 from hotrow.trainer.model_inputs import model_inputs
 from hotrow.trainer.trained_run import load_run
@@ -140,6 +141,30 @@ def test_the_store_holds_what_was_trained_on_bit_for_bit_with_expired_rows_gone(
     with work.stored() as (store, generation):
         (cut,) = cuts_of(store.records, generation)
         assert (cut.step, cut.folded, f"{cut.version:016x}") == (33, True, again["cut"]["version"])
+
+
+def test_keys_that_expired_before_training_knew_of_the_export_are_removed(work, capsys):
+    """A checkpoint is exported while training is further on: it has kept no tombstones yet."""
+    work.train(20)
+    work.export("--store", work.url, "--step", "12")
+    work.train(30)
+    tags = load_run(work.folder / "run").model.tables()["tags"]
+    assert 12 < tags.forgotten_step <= 20
+    exported = work.folder / "run" / "checkpoints" / EXPORTED
+    known = exported.read_text()
+    exported.write_text(json.dumps({"steps": []}))
+    work.changes(refused=True)
+    error = capsys.readouterr().err
+    assert "table 'tags' has forgotten which keys expired" in error
+    assert "the last export is of step 12; export all rows" in error
+    exported.write_text(known)
+    assert work.changes()["cut"]["removed"] > 0
+    work.check_rows()
+    # From here on the tables know themselves.
+    work.train(38)
+    assert load_run(work.folder / "run").model.tables()["tags"].forgotten_step <= 30
+    work.changes()
+    work.check_rows()
 
 
 def test_a_cut_has_only_rows_that_changed_and_those_of_the_step_behind_the_last_export(work):

@@ -45,6 +45,7 @@ def test_a_keras_model_that_is_trained_on_brings_its_changes(trained, tmp_path):
         fit(6)
     cut = hotrow.export_changes(model, tmp_path, "m").outcome.cut
     assert (cut.rows, cut.removed) == (1, 6)
+    assert table.statistics()["tombstones"] == 0, "the export has taken them"
     store = open_store(url)
     (generation,) = Generations(store.records).all("m")
     check_rows(store, generation, {"t": table})

@@ -1,9 +1,17 @@
-"""The last exported checkpoints of a run: they are kept, so that a full export can use them."""
+"""The last exported checkpoints of a run.
+
+They are kept, so that a full export can use them. Tables keep the tombstones since then, so that an
+incremental export can go on from them.
+"""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+
+from hotrow.errors import DataLossError
+from hotrow.sealed_directory import read_manifest
+from hotrow.trainer.checkpoint.stored import name_of
 
 EXPORTED = "exported.json"
 """Names the steps that were exported last, beside the checkpoints."""
@@ -26,6 +34,30 @@ def exported_steps(checkpoints: Path) -> list[int]:
         return [int(step) for step in found["steps"]][-KEPT:]
     except (OSError, ValueError, TypeError, KeyError):
         return []
+
+
+def exported_clocks(checkpoints: Path) -> dict[str, int] | None:
+    """Returns, by table, the clock from which incremental exports may still go on.
+
+    Args:
+        checkpoints: the folder of a run's checkpoints.
+
+    Returns:
+        None if no export is recorded; nothing of any table if the checkpoint of a recorded export
+        is not there or damaged.
+    """
+    steps = exported_steps(checkpoints)
+    if not steps:
+        return None
+    clocks: dict[str, int] = {}
+    for step in steps:
+        try:
+            tables = read_manifest(checkpoints / name_of(step))["tables"]
+            for name, entry in tables.items():
+                clocks[name] = min(int(entry["step"]), clocks.get(name, int(entry["step"])))
+        except (DataLossError, AttributeError, KeyError, TypeError, ValueError):
+            return {}
+    return clocks
 
 
 def note_exported(checkpoints: Path, step: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hotrow.config import CheckpointConfig
@@ -15,6 +16,7 @@ from hotrow.sealed_directory import read_manifest, seal_of
 from hotrow.trainer.agreement import agreed, of_first
 from hotrow.trainer.checkpoint.array_file import Arrays
 from hotrow.trainer.checkpoint.directory import Best, CheckpointDirectory
+from hotrow.trainer.checkpoint.export_tombstones import ExportTombstones
 from hotrow.trainer.checkpoint.finite_variables import check_finite
 from hotrow.trainer.checkpoint.lone_write import LoneWrite
 from hotrow.trainer.checkpoint.outcome import Outcome
@@ -46,6 +48,7 @@ class CheckpointWriter:
         optimizer: Any,
         report: Callable[[str], None],
         ranks: Ranks = LONE,
+        source: Path | None = None,
     ) -> None:
         """Stores its arguments; writes nothing yet.
 
@@ -58,6 +61,7 @@ class CheckpointWriter:
             ranks: the ranks that train the model. With several, `begin` and `finish` are
                 collectives, and the results of `report` must reach all ranks by `receive` after
                 each step.
+            source: the folder of checkpoints of the run that this one started from; None: none.
         """
         self._directory = directory
         self._config = config
@@ -73,6 +77,7 @@ class CheckpointWriter:
         self._chain: list[tuple[str, str]] = []  # (name, seal) of what an increment builds on
         self._lineage = Lineage().started(0)
         self._said_nonfinite: dict[str, int] = {}
+        self._tombstones = ExportTombstones(directory.path, model.tables(), report, ranks, source)
 
     def continue_from(self, position: Position, lineage: Lineage) -> None:
         """Notes that the run continues from its newest good checkpoint, just restored.
@@ -86,6 +91,7 @@ class CheckpointWriter:
         """
         self._saved = position.step
         self._lineage = lineage.started(position.step)
+        self._tombstones.update()
 
     def start_from(self, step: int, lineage: Lineage) -> None:
         """Notes that the run starts from a checkpoint of another run, and has none of its own yet.
@@ -95,6 +101,7 @@ class CheckpointWriter:
             lineage: lineage of that checkpoint; empty: rows were dropped.
         """
         self._lineage = lineage.started(step)
+        self._tombstones.update()
 
     def due(self, step: int) -> bool:
         """Returns whether a checkpoint is due after this step."""
@@ -202,6 +209,7 @@ class CheckpointWriter:
 
     def _start(self, position: Position, metrics: Callable[[], Arrays], last: bool) -> None:
         self._check_finite(position.step)
+        self._tombstones.update()
         kind, chain = self._kind()
         take = partial(
             TrainingSnapshot,

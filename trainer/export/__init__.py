@@ -13,6 +13,7 @@ from hotrow.ops.embedding import DistributedEmbedding
 from hotrow.ops.export import (
     WAIT_SECONDS,
     ExportedChanges,
+    KeysBefore,
     RowOptions,
     write_changes,
     write_version,
@@ -65,6 +66,7 @@ def export_version_changes(
     wait_seconds: float = WAIT_SECONDS,
     report: Callable[[str], None] = lambda line: None,
     committed: Callable[[CutRecord], None] = lambda cut: None,
+    keys_before: KeysBefore = lambda table, step: None,
 ) -> ExportedChanges:
     """Exports changes to the servers of a version; see `write_changes`."""
     return write_changes(
@@ -79,6 +81,7 @@ def export_version_changes(
         wait_seconds=wait_seconds,
         report=report,
         committed=committed,
+        keys_before=keys_before,
     )
 
 

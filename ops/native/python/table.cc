@@ -47,7 +47,8 @@ hr_admission to_admission(const nb::dict& from) {
 
 hr_expiry to_expiry(const nb::dict& from) {
   return {entry<uint32_t>(from, "after_steps"), entry<uint32_t>(from, "rare_count"),
-          entry<uint32_t>(from, "rare_after_steps"), entry<uint32_t>(from, "sweep_steps")};
+          entry<uint32_t>(from, "rare_after_steps"), entry<uint32_t>(from, "sweep_steps"),
+          entry<uint64_t>(from, "tombstones")};
 }
 
 // The text of `disk` lives as long as the dictionary.
@@ -321,6 +322,7 @@ class PyTable {
     d["tombstones"] = s.tombstones;
     d["updates"] = s.updates;
     d["nonfinite_updates"] = s.nonfinite_updates;
+    d["tombstones_dropped"] = s.tombstones_dropped;
     d["cache_slots"] = s.cache_slots;
     d["cache_hits"] = s.cache_hits;
     d["cache_hit_lookups"] = s.cache_hit_lookups;
@@ -523,6 +525,10 @@ void bind_table(nb::module_& m) {
             run([&] { return hr_table_forget_tombstones(t.get(), step); });
           },
           nb::arg("up_to_step"))
+      .def("keep_tombstones",
+           [](const PyTable& t) { run([&] { return hr_table_keep_tombstones(t.get()); }); })
+      .def_prop_ro("forgotten_step",
+                   [](const PyTable& t) { return hr_table_forgotten_step(t.get()); })
       .def("state", &PyTable::state)
       .def("set_state", &PyTable::set_state, nb::arg("state"))
       .def("merge_states", &PyTable::merge_states, nb::arg("states"), nb::arg("counts"))

@@ -85,7 +85,7 @@ void fuzz_admission(AdmissionKind kind, bool over, const uint8_t* data, size_t s
 // the bytes end early.
 uint64_t places_of(const std::vector<uint8_t>& state) {
   uint64_t places = 0;
-  size_t at = 24;
+  size_t at = 28;
   const auto number = [&](uint64_t* value) {
     if (at > state.size() || state.size() - at < sizeof(*value)) return false;
     std::memcpy(value, state.data() + at, sizeof(*value));
@@ -109,6 +109,7 @@ void fuzz_state(bool over, const uint8_t* data, size_t size) {
   options.expiry.after_steps = 2;
   options.expiry.sweep_steps = 2;
   Table table("t", options, 1, false);
+  table.keep_tombstones();
   train(table, {1, 2}, 1.0f);
   for (int step = 0; step < 4; ++step) train(table, {3}, 1.0f);
   const std::vector<uint8_t> before = table.state();

@@ -200,7 +200,9 @@ class Session {
 
  private:
   std::unique_ptr<Table> new_table() const {
-    return std::make_unique<Table>("t", model_.options, shards_, hashed_);
+    auto table = std::make_unique<Table>("t", model_.options, shards_, hashed_);
+    table->keep_tombstones();
+    return table;
   }
 
   void operate() {

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from hotrow.config.section import Section, from_spec
 from hotrow.spec import Admission, Expiry
+from hotrow.spec.admission import MOST_TOMBSTONES
 
 
 class AdmissionConfig(Section):
@@ -43,12 +44,14 @@ class ExpiryConfig(Section):
         rare_count: a row with fewer lookups than this expires after `rare_after_steps`.
         rare_after_steps: set it together with `rare_count`.
         sweep_steps: a sweep over all rows takes this many steps.
+        tombstones: the most expired keys that a table keeps for the next incremental export.
     """
 
     after_steps: int | None = Field(default=None, ge=1, lt=2**32)
     rare_count: int | None = Field(default=None, ge=1, lt=2**32)
     rare_after_steps: int | None = Field(default=None, ge=1, lt=2**32)
     sweep_steps: int = Field(default=1000, ge=1, lt=2**32)
+    tombstones: int = Field(default=MOST_TOMBSTONES, ge=0, lt=2**32)
 
     @model_validator(mode="after")
     def _fits_spec(self) -> ExpiryConfig:

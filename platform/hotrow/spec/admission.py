@@ -8,6 +8,8 @@ from typing import Literal
 from hotrow.spec.checks import is_integer, require, require_one_of
 
 FILTERS = ("counter", "bloom")
+MOST_TOMBSTONES = 4_000_000
+"""Tombstones that a table keeps if nothing else is configured: at most 128 MB."""
 _UINT32 = 2**32 - 1
 
 
@@ -66,8 +68,9 @@ class Expiry:
     """When a row is removed: by age, by rarity, or both.
 
     A row's age is the number of the table's steps since its last update. Its count is the number of
-    its key's occurrences in the steps that updated it. Tombstones record expired keys until an
-    export publishes them; a key that gets a row again loses its tombstone.
+    its key's occurrences in the steps that updated it. Once the model was exported to a store,
+    tombstones record expired keys until an export has removed them there; a key that gets a row
+    again loses its tombstone.
 
     Attributes:
         after_steps: a row expires when it is older than this; None: no expiry by age alone.
@@ -75,12 +78,15 @@ class Expiry:
         rare_after_steps: set it together with `rare_count`.
         sweep_steps: every step checks 1/sweep_steps of the rows, so a row is removed at most this
             many steps after it expires.
+        tombstones: the most tombstones that a table keeps, on each rank, of 16 to 32 bytes each.
+            Beyond it the table drops the older half; the next export must then be a full one.
     """
 
     after_steps: int | None = None
     rare_count: int | None = None
     rare_after_steps: int | None = None
     sweep_steps: int = 1000
+    tombstones: int = MOST_TOMBSTONES
 
     def __post_init__(self) -> None:
         for name in ("after_steps", "rare_count", "rare_after_steps"):
@@ -104,4 +110,10 @@ class Expiry:
             "Expiry.sweep_steps",
             self.sweep_steps,
             "an integer of 1 or more",
+        )
+        require(
+            is_integer(self.tombstones, 0, _UINT32),
+            "Expiry.tombstones",
+            self.tombstones,
+            "an integer of 0 or more",
         )

@@ -12,6 +12,7 @@ from hotrow.ops.table import Table
 def trained(**options):
     """Returns a table, and a function that makes one step of some keys."""
     table = Table(TableConfig("t", 4, **options), seed=1)
+    table.keep_tombstones()
 
     def step(*keys):
         of_step = np.array(keys, np.int64)

@@ -62,6 +62,7 @@ def test_rows_expire_as_in_plain_python(expiry, update):
     options = hotrow.Expiry(**expiry, sweep_steps=1)
     embedding = layer(update, hotrow.SGD(0.5), table={"expiry": options})
     table, step, exact = embedding.tables["t"], trainer(embedding), ExactTable(options)
+    table.keep_tombstones()
     random, returned = np.random.default_rng(1), 0
     for _ in range(120):
         keys = random_keys(random)
@@ -106,6 +107,7 @@ def test_a_key_that_returns_starts_anew_and_loses_its_tombstone():
     options = {"expiry": hotrow.Expiry(after_steps=1, sweep_steps=1)}
     embedding = layer(table=options)
     table, step = embedding.tables["t"], trainer(embedding)
+    table.keep_tombstones()
     step(np.array([7]))
     moved = table.lookup(np.array([7]))
     step(np.array([8]))
@@ -127,6 +129,7 @@ def test_an_expired_key_must_be_admitted_again():
     }
     embedding = layer(table=options)
     table, step = embedding.tables["t"], trainer(embedding)
+    table.keep_tombstones()
     for keys in ([7, 7], [8], [8]):
         step(np.array(keys))
     assert set(lines_of(table)) == {8}
@@ -141,12 +144,47 @@ def test_an_expired_key_must_be_admitted_again():
 def test_tombstones_are_forgotten_up_to_a_step():
     embedding = layer(table={"expiry": hotrow.Expiry(after_steps=1, sweep_steps=1)})
     table, step = embedding.tables["t"], trainer(embedding)
+    table.keep_tombstones()
     for key in range(5):
         step(np.array([key]))
     assert [array.tolist() for array in table.tombstones()] == [[0, 1, 2], [3, 4, 5]]
     table.forget_tombstones(4)
     assert [array.tolist() for array in table.tombstones()] == [[2], [5]]
     assert table.statistics()["expired"] == 3
+
+
+def test_without_an_export_no_tombstones_are_kept_and_the_table_says_so():
+    embedding = layer(table={"expiry": hotrow.Expiry(after_steps=1, sweep_steps=1)})
+    table, step = embedding.tables["t"], trainer(embedding)
+    for key in range(5):
+        step(np.array([key]))
+    statistics = table.statistics()
+    assert (statistics["expired"], statistics["tombstones"], table.forgotten_step) == (3, 0, 5)
+    table.note_exported("a", table.step)
+    for key in range(5, 8):
+        step(np.array([key]))
+    assert [array.tolist() for array in table.tombstones()] == [[3, 4, 5], [6, 7, 8]]
+    assert table.forgotten_step == 5
+    table.note_exported("b", 7)
+    assert table.forgotten_step == 5, "the other place has not taken them"
+    table.note_exported("a", 8)
+    assert [array.tolist() for array in table.tombstones()] == [[5], [8]]
+    assert table.forgotten_step == 7
+
+
+def test_beyond_the_most_tombstones_the_older_half_is_dropped():
+    options = hotrow.Expiry(after_steps=1, sweep_steps=1, tombstones=10)
+    embedding = layer(table={"expiry": options})
+    table, step = embedding.tables["t"], trainer(embedding)
+    table.keep_tombstones()
+    for key in range(12):
+        step(np.array([key]))
+    assert table.statistics()["tombstones"] == 10
+    assert table.statistics()["tombstones_dropped"] == table.forgotten_step == 0
+    step(np.array([12]))
+    assert table.tombstones()[0].tolist() == [6, 7, 8, 9, 10]
+    assert table.statistics()["tombstones_dropped"] == 6
+    assert table.forgotten_step == 8
 
 
 def test_evaluation_expires_nothing_and_moves_no_clock():

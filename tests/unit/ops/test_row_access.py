@@ -88,6 +88,7 @@ def test_a_table_is_a_container_of_keys():
 
 def test_incremental_exports_see_assigned_and_removed_rows():
     table = trained()
+    table.note_exported("a store", table.step)
     history, since = table.history, table.step
     table.assign([2, 9], ones(2))
     assert table.remove([1, 1, 77]) == 1

@@ -68,6 +68,7 @@ typedef struct { /* in steps of the table; 0: never */
   uint32_t rare_count;
   uint32_t rare_after_steps;
   uint32_t sweep_steps; /* every row is checked once in this many steps */
+  uint64_t tombstones;  /* the most that are kept; beyond it the older half is dropped */
 } hr_expiry;
 
 typedef struct { /* the device tier, in rows or bytes; both 0: none */
@@ -129,6 +130,7 @@ typedef struct {
   uint64_t waiting;  /* keys whose occurrences are counted */
   uint64_t expired;
   uint64_t tombstones;
+  uint64_t tombstones_dropped; /* because there were too many; since the table was made */
   /* The device tier, in distinct keys of training batches. */
   uint64_t cache_slots;        /* 0: there is none */
   uint64_t cache_hits;         /* rows that were there */
@@ -220,6 +222,10 @@ HR_API void hr_bytes_free(hr_bytes* bytes);
 /* keys: int64, steps: uint32, one of each per tombstone, in the order of the keys. */
 HR_API int hr_table_tombstones(const hr_table* table, hr_bytes* keys, hr_bytes* steps);
 HR_API int hr_table_forget_tombstones(hr_table* table, uint32_t up_to_step);
+/* Records expired keys from now on; before, they are not kept. */
+HR_API int hr_table_keep_tombstones(hr_table* table);
+/* Every key that expired after this step has a tombstone, unless it has a row again. */
+HR_API uint32_t hr_table_forgotten_step(const hr_table* table);
 /* All state of a table besides its rows. */
 HR_API int hr_table_state(const hr_table* table, hr_bytes* state);
 HR_API int hr_table_set_state(hr_table* table, const uint8_t* data, size_t size);

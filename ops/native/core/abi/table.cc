@@ -93,6 +93,7 @@ hotrow::TableOptions to_options(const hr_table_options& from) {
   options.expiry.rare_count = from.expiry.rare_count;
   options.expiry.rare_after_steps = from.expiry.rare_after_steps;
   options.expiry.sweep_steps = from.expiry.sweep_steps;
+  options.expiry.tombstones = from.expiry.tombstones;
   options.cache.rows = from.cache.rows;
   if (from.cache.bytes > 0) {
     const size_t row_bytes = options.layout().bytes() + hotrow::RowCache::overhead();
@@ -261,6 +262,7 @@ void hr_table_statistics(const hr_table* table, hr_statistics* statistics) {
       s.waiting,
       s.expired,
       s.tombstones,
+      s.tombstones_dropped,
       s.cache_slots,
       s.cache.hits,
       s.cache.hit_lookups,
@@ -337,26 +339,7 @@ int hr_table_read(const hr_table* table, const int64_t* keys, size_t count, cons
 }
 
 int hr_table_bury(hr_table* table, const int64_t* keys, size_t count, size_t* removed) {
-  return guarded([&] {
-    hotrow::Table& from = *table->table;
-    *removed = 0;
-    std::vector<int64_t> known;
-    {
-      const std::shared_lock lock(from.mutex());
-      for (size_t i = 0; i < count; ++i) {
-        const uint64_t hash = hotrow::mix64(static_cast<uint64_t>(keys[i]));
-        const size_t number = from.partition_number(keys[i], hash);
-        const bool has = from.partition(number).find(hash, keys[i]) != hotrow::Partition::kAbsent;
-        if (has) known.push_back(keys[i]);
-      }
-    }
-    *removed = from.remove_rows(known.data(), known.size());
-    const std::unique_lock lock(from.mutex());
-    for (int64_t key : known) {
-      const uint64_t hash = hotrow::mix64(static_cast<uint64_t>(key));
-      from.partition(from.partition_number(key, hash)).tombstones[key] = from.step_in_lock() + 1;
-    }
-  });
+  return guarded([&] { *removed = table->table->bury_rows(keys, count); });
 }
 
 int hr_table_digest(const hr_table* table, int weights_only, uint64_t digest[2]) {
@@ -398,6 +381,12 @@ int hr_table_tombstones(const hr_table* table, hr_bytes* keys, hr_bytes* steps) 
 int hr_table_forget_tombstones(hr_table* table, uint32_t up_to_step) {
   return guarded([&] { table->table->forget_tombstones(up_to_step); });
 }
+
+int hr_table_keep_tombstones(hr_table* table) {
+  return guarded([&] { table->table->keep_tombstones(); });
+}
+
+uint32_t hr_table_forgotten_step(const hr_table* table) { return table->table->forgotten_step(); }
 
 int hr_table_state(const hr_table* table, hr_bytes* state) {
   return guarded([&] { copy_out(table->table->state(), state); });

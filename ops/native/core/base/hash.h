@@ -20,6 +20,13 @@ HOTROW_HD inline uint64_t mix64(uint64_t x) {
   return x ^ (x >> 31);
 }
 
+// The inverse: unmix64(mix64(x)) == x.
+HOTROW_HD inline uint64_t unmix64(uint64_t x) {
+  x = (x ^ (x >> 31) ^ (x >> 62)) * 0x319642b2d24d8ec3ULL;
+  x = (x ^ (x >> 27) ^ (x >> 54)) * 0x96de1b173f119089ULL;
+  return (x ^ (x >> 30) ^ (x >> 60)) - 0x9e3779b97f4a7c15ULL;
+}
+
 HOTROW_HD inline uint64_t combine64(uint64_t a, uint64_t b) { return mix64(mix64(a) ^ b); }
 
 }  // namespace hotrow

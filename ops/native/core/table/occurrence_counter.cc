@@ -1,148 +1,40 @@
 #include "core/table/occurrence_counter.h"
 
-#include <algorithm>
+#include <utility>
 
-#include "core/base/hash.h"
 #include "core/base/sealed_bytes.h"
 
 namespace hotrow {
 namespace {
 
-constexpr unsigned kLeastLog2 = 8;  // log2 of homes
-constexpr size_t kSlack = 64;
 constexpr uint64_t kCounterMagic = 0x3145544e55434852;  // "RHCUNTE1"
-
-// The order of the keys. The top 5 bits of mix64 are the same in a partition, so they go last.
-inline uint64_t mixed_of(int64_t key) {
-  const uint64_t mixed = mix64(static_cast<uint64_t>(key));
-  return mixed << 5 | mixed >> 59;
-}
-
-// Appends keys that come in ascending order.
-class Appender {
- public:
-  Appender(AnonymousArray<uint64_t>& mixed, AnonymousArray<uint32_t>& counts,
-           unsigned log2_capacity)
-      : mixed_(mixed), counts_(counts), shift_(64 - log2_capacity) {}
-  // False: there is no room before the last slot.
-  bool append(uint64_t mixed, uint32_t count) {
-    const size_t slot = std::max<size_t>(mixed >> shift_, next_);
-    if (slot + 1 >= counts_.size()) return false;
-    mixed_[slot] = mixed;
-    counts_[slot] = count;
-    next_ = slot + 1;
-    return true;
-  }
-
- private:
-  AnonymousArray<uint64_t>& mixed_;
-  AnonymousArray<uint32_t>& counts_;
-  unsigned shift_;
-  size_t next_ = 0;
-};
 
 }  // namespace
 
-OccurrenceCounter::OccurrenceCounter(const AdmissionOptions& options)
-    : occurrences_(options.occurrences) {
-  rebuild(kLeastLog2, kSlack);
-}
-
-size_t OccurrenceCounter::lower_bound(uint64_t mixed) const {
-  size_t slot = home(mixed);
-  while (counts_[slot] != 0 && mixed_[slot] < mixed) ++slot;
-  return slot;
-}
-
 bool OccurrenceCounter::count_occurrences(int64_t key, uint32_t times) {
   if (times == 0) return false;
-  const uint64_t mixed = mixed_of(key);
-  const size_t slot = lower_bound(mixed);
-  const bool found = counts_[slot] != 0 && mixed_[slot] == mixed;
-  const uint64_t count = static_cast<uint64_t>(found ? counts_[slot] : 0) + times;
+  uint32_t* found = counts_.find(key);
+  const uint64_t count = static_cast<uint64_t>(found != nullptr ? *found : 0) + times;
   const bool admitted = count >= occurrences_;
-  if (admitted && found) {
-    erase(slot);
-  } else if (found) {
-    counts_[slot] = static_cast<uint32_t>(count);
+  if (admitted && found != nullptr) {
+    counts_.erase(found);
+  } else if (found != nullptr) {
+    *found = static_cast<uint32_t>(count);
   } else if (!admitted) {
-    insert(mixed, static_cast<uint32_t>(count));
+    counts_.insert(key, static_cast<uint32_t>(count));
   }
   return admitted;
-}
-
-void OccurrenceCounter::insert(uint64_t mixed, uint32_t count) {
-  if (4 * (size_ + 1) > size_t{3} << log2_capacity_) rebuild(log2_capacity_ + 1, kSlack);
-  for (;;) {
-    const size_t slot = lower_bound(mixed);
-    size_t end = slot;
-    while (counts_[end] != 0) ++end;
-    if (end + 1 == counts_.size()) {
-      // The run at the end of the array fills the slack; the number of homes need not grow.
-      rebuild(log2_capacity_, 2 * (counts_.size() - (size_t{1} << log2_capacity_)));
-      continue;
-    }
-    for (size_t i = end; i > slot; --i) {
-      mixed_[i] = mixed_[i - 1];
-      counts_[i] = counts_[i - 1];
-    }
-    mixed_[slot] = mixed;
-    counts_[slot] = count;
-    ++size_;
-    return;
-  }
-}
-
-void OccurrenceCounter::erase(size_t slot) {
-  for (; counts_[slot + 1] != 0 && home(mixed_[slot + 1]) <= slot; ++slot) {
-    mixed_[slot] = mixed_[slot + 1];
-    counts_[slot] = counts_[slot + 1];
-  }
-  counts_[slot] = 0;
-  --size_;
-  if (log2_capacity_ > kLeastLog2 && size_ < size_t{1} << (log2_capacity_ - 3)) {
-    rebuild(log2_capacity_ - 1, kSlack);
-  }
-}
-
-void OccurrenceCounter::rebuild(unsigned log2_capacity, size_t slack) {
-  for (;; slack *= 2) {
-    const size_t slots = (size_t{1} << log2_capacity) + slack;
-    AnonymousArray<uint64_t> mixed(slots);
-    AnonymousArray<uint32_t> counts(slots);
-    Appender appender(mixed, counts, log2_capacity);
-    bool fits = true;
-    for (size_t i = 0; fits && i < counts_.size(); ++i) {
-      if (counts_[i] != 0) fits = appender.append(mixed_[i], counts_[i]);
-    }
-    if (!fits) continue;
-    mixed_.swap(mixed);
-    counts_.swap(counts);
-    log2_capacity_ = log2_capacity;
-    return;
-  }
-}
-
-void OccurrenceCounter::clear() {
-  mixed_ = AnonymousArray<uint64_t>();
-  counts_ = AnonymousArray<uint32_t>();
-  size_ = 0;
-  rebuild(kLeastLog2, kSlack);
 }
 
 // Magic, occurrences, number of keys; their mixed bits, ascending; their counts.
 std::vector<uint8_t> OccurrenceCounter::save() const {
   SealedBytesWriter bytes;
-  bytes.reserve(24 + size_ * 12);
+  bytes.reserve(24 + counts_.size() * 12);
   bytes.put(kCounterMagic);
   bytes.put(static_cast<uint64_t>(occurrences_));
-  bytes.put(static_cast<uint64_t>(size_));
-  for (size_t i = 0; i < counts_.size(); ++i) {
-    if (counts_[i] != 0) bytes.put(mixed_[i]);
-  }
-  for (size_t i = 0; i < counts_.size(); ++i) {
-    if (counts_[i] != 0) bytes.put(counts_[i]);
-  }
+  bytes.put(static_cast<uint64_t>(counts_.size()));
+  counts_.each([&](uint64_t mixed, uint32_t) { bytes.put(mixed); });
+  counts_.each([&](uint64_t, uint32_t count) { bytes.put(count); });
   return bytes.seal();
 }
 
@@ -168,11 +60,9 @@ void OccurrenceCounter::restore(const uint8_t* data, size_t size) {
     if (i > 0 && mixed[i - 1] >= mixed[i]) bytes.damaged("has keys out of order");
     if (counts[i] == 0 || counts[i] >= occurrences_) bytes.damaged("has a count out of range");
   }
-  AdmissionOptions options;
-  options.occurrences = occurrences_;
-  OccurrenceCounter fresh(options);
-  for (size_t i = 0; i < keys; ++i) fresh.insert(mixed[i], counts[i]);
-  *this = std::move(fresh);
+  KeyMap fresh;
+  for (size_t i = 0; i < keys; ++i) fresh.insert(KeyMap::key_of(mixed[i]), counts[i]);
+  counts_ = std::move(fresh);
 }
 
 }  // namespace hotrow

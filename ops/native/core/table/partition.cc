@@ -44,7 +44,7 @@ size_t Partition::bytes() const {
          (due_.capacity() + old_due_.capacity()) * sizeof(uint64_t) +
          (removed_.capacity() + old_removed_.capacity()) * sizeof(int64_t) +
          copy_of_.capacity() * sizeof(uint32_t) + copies_.bytes() + bypass.bytes(shape_->stride) +
-         tombstones.size() * 4 * sizeof(void*) + (admission_ ? admission_->bytes() : 0);
+         tombstones.bytes() + (admission_ ? admission_->bytes() : 0);
 }
 
 uint32_t Partition::append_place() {
@@ -82,7 +82,7 @@ uint32_t Partition::find_or_insert(uint64_t hash, int64_t key, uint32_t times, u
     return kAbsent;
   }
   ++totals.admitted;
-  if (!tombstones.empty()) tombstones.erase(key);
+  tombstones.erase(key);
   const uint32_t place = take_place();
   header(place) = {key, clock, 0};
   if (shape_->log == nullptr) make_line(key, at(place));
@@ -125,7 +125,7 @@ void Partition::put(int64_t key, const std::byte* line, uint32_t clock, uint32_t
     make_free(place);
     throw;
   }
-  if (!tombstones.empty()) tombstones.erase(key);
+  tombstones.erase(key);
   header(place) = {key, clock, count};
   index_.insert(
       hash, place, [&](uint32_t p) { return hash_at(p); },
@@ -266,7 +266,7 @@ void Partition::list_expired(uint32_t step, std::vector<uint32_t>* places) {
 }
 
 void Partition::expire(uint32_t place, uint32_t step) {
-  tombstones[header(place).key] = step;
+  tombstones.record(header(place).key, step);
   ++totals.expired;
   remove(place);
 }

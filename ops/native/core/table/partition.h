@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <unordered_map>
 #include <vector>
 
 #include "core/base/key_index.h"
@@ -16,6 +15,7 @@
 #include "core/table/bypass_rows.h"
 #include "core/table/copied_rows.h"
 #include "core/table/table_options.h"
+#include "core/table/tombstones.h"
 
 namespace hotrow {
 
@@ -152,7 +152,7 @@ class Partition {
 
   // --- state besides rows -----------------------------------------------------------------------
   Totals totals;
-  std::unordered_map<int64_t, uint32_t> tombstones;  // key -> step of expiry
+  Tombstones tombstones;
   uint64_t sweep_place = 0;
   AdmissionFilter* admission() const { return admission_.get(); }
 

@@ -145,6 +145,7 @@ uint32_t Table::step() const {
 void Table::set_step(uint32_t step) {
   std::unique_lock lock(mutex_);
   step_ = step;
+  for (Partition& partition : partitions_) partition.tombstones.bound_forgotten(step);
 }
 
 float Table::default_value() const {
@@ -227,6 +228,17 @@ void Table::import_rows(const int64_t* keys, size_t count, const std::byte* line
 
 size_t Table::remove_rows(const int64_t* keys, size_t count) {
   std::unique_lock lock(mutex_);
+  return remove_in_lock(keys, count, false);
+}
+
+size_t Table::bury_rows(const int64_t* keys, size_t count) {
+  std::unique_lock lock(mutex_);
+  const size_t removed = remove_in_lock(keys, count, true);
+  bound_tombstones();
+  return removed;
+}
+
+size_t Table::remove_in_lock(const int64_t* keys, size_t count, bool bury) {
   check_no_snapshot("remove rows");
   empty_cache();
   forget_old_rows();
@@ -237,6 +249,7 @@ size_t Table::remove_rows(const int64_t* keys, size_t count) {
     const uint32_t place = partition.find(hash, keys[i]);
     if (place == Partition::kAbsent) continue;
     partition.remove(place);
+    if (bury) partition.tombstones.record(keys[i], step_ + 1);
     ++removed;
   }
   return removed;
@@ -286,16 +299,26 @@ Table::Statistics Table::statistics() const {
     s.refused += partition.totals.refused;
     s.expired += partition.totals.expired;
     s.tombstones += partition.tombstones.size();
+    s.tombstones_dropped = tombstones_dropped_;
     if (partition.admission() != nullptr) s.waiting += partition.admission()->waiting();
   }
   return s;
+}
+
+void Table::keep_tombstones() {
+  std::unique_lock lock(mutex_);
+  for (Partition& partition : partitions_) {
+    // Rows that were removed since the last step: an export of this step does not have them.
+    if (!partition.tombstones.kept()) partition.tombstones.bound_forgotten(step_);
+    partition.tombstones.keep();
+  }
 }
 
 void Table::tombstones(std::vector<int64_t>* keys, std::vector<uint32_t>* steps) const {
   std::shared_lock lock(mutex_);
   std::vector<std::pair<int64_t, uint32_t>> all;
   for (const Partition& partition : partitions_) {
-    all.insert(all.end(), partition.tombstones.begin(), partition.tombstones.end());
+    partition.tombstones.each([&](int64_t key, uint32_t step) { all.emplace_back(key, step); });
   }
   std::sort(all.begin(), all.end());
   for (const auto& [key, step] : all) {
@@ -306,11 +329,47 @@ void Table::tombstones(std::vector<int64_t>* keys, std::vector<uint32_t>* steps)
 
 void Table::forget_tombstones(uint32_t up_to_step) {
   std::unique_lock lock(mutex_);
-  for (Partition& partition : partitions_) {
-    for (auto at = partition.tombstones.begin(); at != partition.tombstones.end();) {
-      at = at->second <= up_to_step ? partition.tombstones.erase(at) : std::next(at);
-    }
+  const uint32_t step = std::min(up_to_step, step_);
+  for (Partition& partition : partitions_) partition.tombstones.forget(step);
+}
+
+uint32_t Table::forgotten_step() const {
+  std::shared_lock lock(mutex_);
+  return forgotten_in_lock();
+}
+
+uint32_t Table::forgotten_in_lock() const {
+  uint32_t forgotten = 0;
+  for (const Partition& partition : partitions_) {
+    forgotten = std::max(forgotten, partition.tombstones.forgotten());
   }
+  return forgotten;
+}
+
+void Table::bound_tombstones() {
+  const size_t most = options().expiry.tombstones;
+  size_t count = 0;
+  for (const Partition& partition : partitions_) count += partition.tombstones.size();
+  if (count == 0) return;
+  const uint32_t forgotten = forgotten_in_lock();
+  if (!partitions_[0].tombstones.kept() && forgotten >= step_) {
+    // A restored table whose keys expire unrecorded: earlier tombstones are of no use.
+    for (Partition& partition : partitions_) partition.tombstones.forget(forgotten);
+    return;
+  }
+  if (count <= most) return;
+  std::vector<uint32_t> steps;
+  steps.reserve(count);
+  for (const Partition& partition : partitions_) {
+    partition.tombstones.each([&](int64_t, uint32_t step) { steps.push_back(step); });
+  }
+  const auto last = steps.begin() + static_cast<ptrdiff_t>(count - most / 2 - 1);
+  std::nth_element(steps.begin(), last, steps.end());
+  for (Partition& partition : partitions_) {
+    partition.tombstones.forget(*last);
+    count -= partition.tombstones.size();
+  }
+  tombstones_dropped_ += count;
 }
 
 std::unique_ptr<Snapshot> Table::open_snapshot(bool due_only,
@@ -520,7 +579,9 @@ void Table::sweep(size_t first, size_t stride) {
 
 void Table::end_sweep() {
   // Cheap and always right: found rows are short-lived.
-  if (options().expiry.any()) ++epoch_;
+  if (!options().expiry.any()) return;
+  ++epoch_;
+  bound_tombstones();
 }
 
 }  // namespace hotrow

@@ -97,7 +97,8 @@ class Table {
 
   struct Statistics {
     uint64_t rows, bytes, lookups, admitted, refused, waiting, expired, tombstones;
-    uint64_t cache_slots;  // 0: there is no device tier
+    uint64_t tombstones_dropped;  // because there were too many; since the table was made
+    uint64_t cache_slots;         // 0: there is no device tier
     CacheCounts cache;
     uint64_t disk_bytes;  // of the log's file; 0 when lines are in memory
     uint64_t disk_lines_read, disk_lines_written;
@@ -105,8 +106,15 @@ class Table {
     uint64_t nonfinite_updates;  // left out: the row would not have been finite
   };
   Statistics statistics() const;
+  // Records expired keys from now on; before, they are not kept.
+  void keep_tombstones();
   void tombstones(std::vector<int64_t>* keys, std::vector<uint32_t>* steps) const;
+  // Steps after the table's own are not forgotten.
   void forget_tombstones(uint32_t up_to_step);
+  // Every key that expired after this step has a tombstone, unless it has a row again.
+  uint32_t forgotten_step() const;
+  // Removes the rows of keys, with tombstones of the next step. Returns how many there were.
+  size_t bury_rows(const int64_t* keys, size_t count);
   // All state besides rows: step, totals, tombstones, sweep, admission filters.
   std::vector<uint8_t> state() const;
   // Fails with DataLoss for damaged data, and with FailedPrecondition for a state of other options;
@@ -211,6 +219,10 @@ class Table {
   void empty_cache();
   // The most places of a partition if it had all of the machine's memory.
   uint64_t most_places() const;
+  size_t remove_in_lock(const int64_t* keys, size_t count, bool bury);
+  uint32_t forgotten_in_lock() const;
+  // Drops the older half of the tombstones if there are too many, and those of no use.
+  void bound_tombstones();
   std::vector<uint8_t> state_in_lock() const;
   void make_partitions();
   void make_tier();
@@ -232,6 +244,7 @@ class Table {
   bool unsettled_ = false;  // there may be dirty rows in the device tier
   std::atomic<uint64_t> lookups_{0};
   std::atomic<uint64_t> updates_{0}, nonfinite_updates_{0};
+  uint64_t tombstones_dropped_ = 0;
   std::vector<float> corrections_;  // Adam
   Snapshot* snapshot_ = nullptr;    // open
   RamTier* ram_tier_ = nullptr;

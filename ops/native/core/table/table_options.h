@@ -19,6 +19,7 @@ struct ExpiryOptions {
   uint32_t rare_count = 0;        // a row that was looked up fewer times and
   uint32_t rare_after_steps = 0;  // was not updated for more steps than this
   uint32_t sweep_steps = 1000;    // every row is checked once in this many steps
+  uint64_t tombstones = 4000000;  // the most that are kept; beyond it the older half is dropped
 
   bool any() const { return after_steps != 0 || rare_count != 0; }
 };

@@ -11,8 +11,10 @@
 namespace hotrow {
 namespace {
 
-constexpr uint64_t kStateMagic1 = 0x31545352544f4857ULL;  // version 1: without updates
-constexpr uint64_t kStateMagic = 0x32545352544f4857ULL;   // version 2
+constexpr uint64_t kStateMagic = 0x32545352544f4857ULL;  // version 2
+// Version 1: all tombstones were kept, and updates were not counted.
+constexpr uint64_t kStateMagic1 = 0x31545352544f4857ULL;
+constexpr size_t kTombstoneBytes = sizeof(int64_t) + sizeof(uint32_t);
 
 class Writer {
  public:
@@ -20,6 +22,18 @@ class Writer {
   void number(T value) {
     const auto* bytes = reinterpret_cast<const uint8_t*>(&value);
     data.insert(data.end(), bytes, bytes + sizeof(T));
+  }
+  // The tombstones of a partition. Steps wait for the lock meanwhile, so it takes few instructions
+  // each.
+  void tombstones(const Tombstones& from) {
+    number<uint64_t>(from.size());
+    size_t at = data.size();
+    data.resize(at + from.size() * kTombstoneBytes);
+    from.each([&](int64_t key, uint32_t step) {
+      std::memcpy(data.data() + at, &key, sizeof(key));
+      std::memcpy(data.data() + at + sizeof(key), &step, sizeof(step));
+      at += kTombstoneBytes;
+    });
   }
   std::vector<uint8_t> data;
 };
@@ -67,6 +81,7 @@ struct PartState {
 
 struct TableState {
   uint32_t step;
+  uint32_t forgotten_step = 0;
   uint64_t lookups;
   uint64_t updates = 0, nonfinite_updates = 0;
   std::vector<PartState> parts;
@@ -88,6 +103,7 @@ TableState read_state(const std::string& table, const uint8_t* data, size_t size
   if (magic == kStateMagic) {
     state.updates = r.number<uint64_t>();
     state.nonfinite_updates = r.number<uint64_t>();
+    state.forgotten_step = r.number<uint32_t>();
   }
   if (count == 0 || count % Table::kPartitions != 0) r.damaged();
   for (uint32_t p = 0; p < count; ++p) {
@@ -98,10 +114,11 @@ TableState read_state(const std::string& table, const uint8_t* data, size_t size
     part.sweep_place = r.number<uint64_t>();
     part.places = r.number<uint64_t>();
     const uint64_t tombstones = r.number<uint64_t>();
-    if (tombstones > r.left() / 12) r.damaged();
+    if (tombstones > r.left() / kTombstoneBytes) r.damaged();
     for (uint64_t i = 0; i < tombstones; ++i) {
       const int64_t key = r.number<int64_t>();
       part.tombstones.emplace_back(key, r.number<uint32_t>());
+      if (part.tombstones.back().second == 0) r.damaged();
     }
     part.filter_bytes = r.number<uint64_t>();
     part.filter = r.bytes(part.filter_bytes);
@@ -121,26 +138,23 @@ std::vector<uint8_t> Table::state() const {
 
 std::vector<uint8_t> Table::state_in_lock() const {
   Writer w;
+  size_t tombstones = 0;
+  for (const Partition& partition : partitions_) tombstones += partition.tombstones.size();
+  w.data.reserve(tombstones * kTombstoneBytes + partitions_.size() * 64 + 64);
   w.number(kStateMagic);
   w.number<uint32_t>(step_);
   w.number<uint32_t>(static_cast<uint32_t>(partitions_.size()));
   w.number<uint64_t>(lookups_);
   w.number<uint64_t>(updates_);
   w.number<uint64_t>(nonfinite_updates_);
+  w.number<uint32_t>(forgotten_in_lock());
   for (const Partition& partition : partitions_) {
     w.number(partition.totals.admitted);
     w.number(partition.totals.refused);
     w.number(partition.totals.expired);
     w.number(partition.sweep_place);
     w.number<uint64_t>(partition.places());
-    std::vector<std::pair<int64_t, uint32_t>> tombstones(partition.tombstones.begin(),
-                                                         partition.tombstones.end());
-    std::sort(tombstones.begin(), tombstones.end());
-    w.number<uint64_t>(tombstones.size());
-    for (const auto& [key, step] : tombstones) {
-      w.number(key);
-      w.number(step);
-    }
+    w.tombstones(partition.tombstones);
     std::vector<uint8_t> filter;
     if (partition.admission() != nullptr) filter = partition.admission()->save();
     w.number<uint64_t>(filter.size());
@@ -192,6 +206,7 @@ void Table::set_state(const uint8_t* data, size_t size) {
   for (Partition& partition : partitions_) {
     partition.totals = {};
     partition.tombstones.clear();
+    partition.tombstones.set_forgotten(state.forgotten_step);
     partition.sweep_place = 0;
   }
   for (size_t p = 0; p < parts.size(); ++p) {
@@ -205,7 +220,7 @@ void Table::set_state(const uint8_t* data, size_t size) {
     }
     for (const auto& [key, expired_at] : parts[p].tombstones) {
       const uint64_t hash = mix64(static_cast<uint64_t>(key));
-      partitions_[partition_number(key, hash)].tombstones[key] = expired_at;
+      partitions_[partition_number(key, hash)].tombstones.restore(key, expired_at);
     }
   }
 }
@@ -223,6 +238,7 @@ void Table::merge_states(const std::vector<SavedState>& saved) {
   for (Partition& partition : partitions_) {
     partition.totals = {};
     partition.tombstones.clear();
+    for (const TableState& state : states) partition.tombstones.forget(state.forgotten_step);
     partition.sweep_place = 0;
   }
   for (size_t i = 0; i < states.size(); ++i) {
@@ -241,8 +257,7 @@ void Table::merge_states(const std::vector<SavedState>& saved) {
       for (const auto& [key, expired_at] : part.tombstones) {
         if (sharding_.owner_of(key) != sharding_.rank()) continue;
         const uint64_t hash = mix64(static_cast<uint64_t>(key));
-        uint32_t& step = partitions_[partition_number(key, hash)].tombstones[key];
-        step = std::max(step, expired_at);
+        partitions_[partition_number(key, hash)].tombstones.restore(key, expired_at);
       }
     }
   }

@@ -14,6 +14,15 @@ TEST_CASE("hash: mix64 is the finalizer of splitmix64") {
   CHECK(mix64(0x9e3779b97f4a7c15ULL * 2) == 0x06c45d188009454fULL);
 }
 
+TEST_CASE("hash: unmix64 is the inverse of mix64") {
+  std::mt19937_64 random(2);
+  for (int i = 0; i < 1000; ++i) {
+    const uint64_t key = random() >> (i % 64);
+    CHECK(unmix64(mix64(key)) == key);
+    CHECK(mix64(unmix64(key)) == key);
+  }
+}
+
 TEST_CASE("hash: each bit of a key changes each bit of its hash about half of the time") {
   std::mt19937_64 random(1);
   constexpr int kKeys = 2000;

@@ -129,7 +129,10 @@ TEST_CASE("admission counter: agrees with a map over random occurrences, growing
 
 TEST_CASE("admission counter: its memory follows the waiting keys up and down") {
   OccurrenceCounter admission(counter(2));
-  const size_t empty = admission.bytes();
+  CHECK(admission.bytes() == 0);
+  CHECK(admission.count_occurrences(1, 1) == admission.count_occurrences(2, 1));
+  CHECK(admission.count_occurrences(1, 1) == admission.count_occurrences(2, 1));
+  const size_t empty = admission.bytes();  // the least array
   const std::vector<int64_t> keys = partition_keys(200000, 4);
   for (size_t i = 0; i < keys.size(); ++i) {
     admission.count_occurrences(keys[i], 1);

@@ -310,6 +310,7 @@ TEST_CASE("table expiry: rows that were not updated for long leave and are remem
   options.expiry.after_steps = 5;
   options.expiry.sweep_steps = 1;
   Table table("t", options, 2, false);
+  table.keep_tombstones();
   train(table, range(0, 100), 1.0f);
   for (int step = 2; step <= 6; ++step) train(table, range(0, 10), 1.0f);
   CHECK(table.size() == 100);  // 90 rows are 5 steps old

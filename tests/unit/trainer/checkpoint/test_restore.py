@@ -33,6 +33,7 @@ class Model:
 
     def __init__(self, config, directory, full_every=4, keep=50):
         self.table = Table(config, seed=3)
+        self.table.keep_tombstones()
         checkpoint = CheckpointConfig(full_every=full_every, keep=keep, asynchronous=False)
         self.directory = CheckpointDirectory(directory, keep)
         self.optimizer = SimpleNamespace(variables=[])
