@@ -16,7 +16,7 @@ from hotrow.cli.inspection_text import details
 from hotrow.config import RunConfig, parse_config
 from hotrow.errors import HotrowError
 from hotrow.ops.table import Table
-from hotrow.trainer.checkpoint import CheckpointDirectory
+from hotrow.trainer.checkpoint import CheckpointDirectory, Position
 from hotrow.trainer.data import BatchStream
 from hotrow.trainer.loop import train
 from hotrow.trainer.models import build_model
@@ -278,15 +278,16 @@ def test_warm_up_reads_the_next_batches_and_fills_its_share(file: Path, tmp_path
     cache = {"rows": SLOTS, "warmup": 0.5, "warmup_batches": 10}
     config = configuration(file, cache=cache, train={"epochs": 1, "max_steps": 60})
     fresh = build_model(config)
-    assert set(warm_up(fresh, config, 0).values()) == {0}  # rows come with training
+    assert set(warm_up(fresh, config, Position()).values()) == {0}  # rows come with training
     assert all(table.size == 0 for table in fresh.tables().values())
     train(config, tmp_path / "run")
     model = load_run(tmp_path / "run").model
-    came_in = warm_up(model, config, 60)
+    came_in = warm_up(model, config, Position(60, 0, 60))
     assert 0.4 * SLOTS < came_in["ids"] <= 0.55 * SLOTS
-    assert warm_up(model, config, 75) == dict.fromkeys(came_in, 0)  # nothing is left of the file
+    at_end = Position(75, 0, 75)
+    assert warm_up(model, config, at_end) == dict.fromkeys(came_in, 0)
     for off in ({"rows": SLOTS, "warmup": 0}, {"warmup": 1}):
-        assert warm_up(model, configuration(file, cache=off), 0) == {}
+        assert warm_up(model, configuration(file, cache=off), Position()) == {}
 
 
 def test_statistics_are_reported_and_kept(
