@@ -44,8 +44,8 @@ HOTROW_INLINE Floats finished(const UpdateNumbers& n, const Row& row, const Floa
   return finished_gradient<SixteenLanes>(n.scale, row.clip, n.l2, g, w);
 }
 
-// The weights and vectors of a row as they were, for rows that must not be written. They are copied
-// as float32, two 16-bit values in one. kFloats: of a row; 0: known at run time.
+// The bytes of a row's weights and vectors as they were, for rows that must not be written; as
+// float32, two 16-bit values in one. kFloats: of a row; 0: known at run time.
 template <size_t kFloats>
 class OldValues {
  public:
@@ -61,6 +61,7 @@ class OldValues {
   HOTROW_INLINE void take(const std::byte* line) {
     copy(reinterpret_cast<const float*>(line), memory_);
   }
+  float* data() { return memory_; }
   HOTROW_INLINE void give_back(std::byte* line) const {
     copy(memory_, reinterpret_cast<float*>(line));
   }
@@ -80,25 +81,41 @@ class OldValues {
   const size_t floats_;
 };
 
-// checks: x - x of each value x that is written is added to it: 0, or NaN where x is not finite.
+// Where a row's values go before they are replaced, if they do: (1 + vectors, stride) floats.
+struct Saved {
+  bool any;
+  float* to;
+  size_t stride;
+};
+
+// Updates weights w and the state of 16 columns. checks: NaN is added to it if a value is not
+// finite, else 0. Returns whether w is to be written; if `only`, these are all columns of the row,
+// and nothing is written when a value is not finite.
 template <OptimizerKind kKind, class Extent>
-HOTROW_INLINE void apply(const UpdateNumbers& n, const Row& row, size_t column, Extent extent,
-                         const Floats& g, Floats& w, Floats& checks) {
+HOTROW_INLINE bool apply(const UpdateNumbers& n, const Row& row, size_t column, Extent extent,
+                         const Floats& g, Floats& w, const Saved& saved, bool only,
+                         Floats& checks) {
   constexpr int kVectors = vectors_of(kKind);
+  const auto read = [&](int k, Floats& a) __attribute__((always_inline)) {
+    a = load_values(row.state_type, row.state[k], column, extent);
+    if (saved.any) store(saved.to + (k + 1) * saved.stride + column, a, extent);
+  };
   const auto write = [&](int k, const Floats& a) __attribute__((always_inline)) {
     store_stochastic(row.state_type, row.state[k], column, a, extent, row.stream,
                      (k + 1) * row.width + row.position + column);
   };
   Floats a, b;
-  if constexpr (kVectors > 0) a = load_values(row.state_type, row.state[0], column, extent);
-  if constexpr (kVectors > 1) b = load_values(row.state_type, row.state[1], column, extent);
+  if constexpr (kVectors > 0) read(0, a);
+  if constexpr (kVectors > 1) read(1, b);
   apply_rule<kKind, SixteenLanes>(n, row.rate, g, w, a, b);
-  Floats check = w - w;
-  if constexpr (kVectors > 0) check = check + (a - a);
-  if constexpr (kVectors > 1) check = check + (b - b);
+  Floats check = add_zero_times(all(0.0f), w);
+  if constexpr (kVectors > 0) check = add_zero_times(check, a);
+  if constexpr (kVectors > 1) check = add_zero_times(check, b);
   checks = checks + existing(check, extent);
+  if (only && any_nan(checks)) return false;
   if constexpr (kVectors > 0) write(0, a);
   if constexpr (kVectors > 1) write(1, b);
+  return true;
 }
 
 // The source of a row's gradient: sums of gradient rows, or a kept sum.
@@ -113,7 +130,8 @@ HOTROW_INLINE void sum_columns(const Kept& kept, size_t column, Extent extent,
 
 template <OptimizerKind kKind, int kMost, class Source>
 HOTROW_INLINE void update_columns(const UpdateNumbers& n, const Row& row, size_t width,
-                                  const Source& source, Floats& checks) {
+                                  const Source& source, const Saved& saved, bool only,
+                                  Floats& checks) {
   for_columns<kMost>(width, [&](auto blocks, size_t column,
                                 auto extent) __attribute__((always_inline)) {
     Floats g[blocks.count];
@@ -121,9 +139,10 @@ HOTROW_INLINE void update_columns(const UpdateNumbers& n, const Row& row, size_t
     for (int b = 0; b < blocks.count; ++b) {
       const size_t at = column + b * kLanes;
       Floats w = load_values(row.weights_type, row.weights, at, extent);
+      if (saved.any) store(saved.to + at, w, extent);
       g[b] = finished(n, row, g[b], w);
       if (n.decay != 0.0f) w = w - all(n.decay) * w;
-      apply<kKind>(n, row, at, extent, g[b], w, checks);
+      if (!apply<kKind>(n, row, at, extent, g[b], w, saved, only, checks)) continue;
       store_stochastic(row.weights_type, row.weights, at, w, extent, row.stream, row.position + at);
     }
   });
@@ -196,6 +215,7 @@ size_t update_rows(const UpdateStep& step, const RowGradients& gradients, const 
   const bool row_steps = step.optimizer.row_steps;
   alignas(kCacheLine) float kept[kKeptWidth];
   OldValues<kWidth * (1 + kVectors)> old(scalars_offset / sizeof(float));
+  const bool floats = weights_type == RowType::kFloat32 && state_type == RowType::kFloat32;
   size_t not_finite = 0;
   for (size_t u = first; u < last; ++u) {
     ask_ahead(u, first, last, [&](size_t v) __attribute__((always_inline)) {
@@ -221,7 +241,7 @@ size_t update_rows(const UpdateStep& step, const RowGradients& gradients, const 
     row.weights_type = weights_type;
     row.state_type = state_type;
     row.stream = 0;
-    if (weights_type != RowType::kFloat32 || state_type != RowType::kFloat32) {
+    if (!floats) {
       row.stream = rounding_stream(step.seed, header.key, clock);
     }
     row.clip = 1.0f;
@@ -229,7 +249,6 @@ size_t update_rows(const UpdateStep& step, const RowGradients& gradients, const 
     std::byte* const scalar_at = row.weights + scalars_offset;
     float scalar = 0.0f;
     bool has_scalar = false;
-    old.take(row.weights);
 
     bool whole = false;
     if constexpr (kWidth == 0) {
@@ -274,14 +293,19 @@ size_t update_rows(const UpdateStep& step, const RowGradients& gradients, const 
       }
       if (t < corrections_count) row.rate = n.rate * corrections[t];
     }
+    // Values of 16 columns are checked before they are written, others are saved.
+    const bool only = width <= kLanes;
+    Saved saved{!only && (kWidth != 0 || floats), old.data(), width};
+    if (!only && !saved.any) old.take(row.weights);
     Floats checks = all(scalar - scalar);
     if constexpr (kWidth != 0) {
-      update_columns<kKind, 2>(n, row, width, gradient, checks);
+      update_columns<kKind, 2>(n, row, width, gradient, saved, only, checks);
     } else {
       for (size_t column = 0; column < width; column += kKeptWidth) {
         const size_t rest = width - column, columns = rest < kKeptWidth ? rest : kKeptWidth;
         if (!whole) keep(gradient, column, columns, kept);
-        update_columns<kKind, 1>(n, row, columns, Kept{kept}, checks);
+        update_columns<kKind, 1>(n, row, columns, Kept{kept}, saved, only, checks);
+        saved.to += columns;
         row.weights += columns * value_bytes(weights_type);
         row.state[0] += columns * value_bytes(state_type);
         row.state[1] += columns * value_bytes(state_type);
@@ -289,7 +313,7 @@ size_t update_rows(const UpdateStep& step, const RowGradients& gradients, const 
       }
     }
     if (__builtin_expect(any_nan(checks), false)) {
-      old.give_back(line + sizeof(RowHeader));
+      if (!only) old.give_back(line + sizeof(RowHeader));
       ++not_finite;
       continue;
     }

@@ -174,6 +174,18 @@ HOTROW_INLINE bool any_nan(const Floats& a) {
 #endif
 }
 
+// sum, which is 0 or NaN; NaN where x is not finite.
+HOTROW_INLINE Floats add_zero_times(Floats sum, const Floats& x) {
+#if defined(__AVX512F__)
+  // Fused: the result is exact either way.
+  sum.part[0] =
+      (NativeFloats)_mm512_fmadd_ps((__m512)x.part[0], _mm512_setzero_ps(), (__m512)sum.part[0]);
+#else
+  HOTROW_PARTS sum.part[k] = sum.part[k] + (x.part[k] - x.part[k]);
+#endif
+  return sum;
+}
+
 // The columns that exist; 0 elsewhere.
 HOTROW_INLINE Floats existing(const Floats& a, Whole) { return a; }
 HOTROW_INLINE Floats existing(const Floats& a, Tail tail) {

@@ -123,8 +123,6 @@ inline Input input_of(std::mt19937_64& random, const Tables& tables, size_t tabl
   const size_t outputs = input.combiner == Combiner::kNone ? keys : samples;
   for (size_t i = 0; i < outputs * tables.all[table]->width(); ++i) {
     input.gradients.push_back(random_float(random));
-    // Rows of a few gradients must stay as they were.
-    if (random() % 512 == 0) input.gradients.back() = random() % 2 == 0 ? NAN : INFINITY;
   }
   return input;
 }
@@ -137,6 +135,16 @@ inline std::vector<Input> inputs_of(std::mt19937_64& random, const Tables& table
     inputs.push_back(input_of(random, tables, t, samples, rows));
   }
   inputs.push_back(input_of(random, tables, 0, samples, rows));
+  return inputs;
+}
+
+// Makes a few gradients NaN or infinite: their rows must stay as they were.
+inline std::vector<Input> spoiled(std::mt19937_64& random, std::vector<Input> inputs) {
+  for (Input& input : inputs) {
+    for (float& value : input.gradients) {
+      if (random() % 512 == 0) value = random() % 2 == 0 ? NAN : INFINITY;
+    }
+  }
   return inputs;
 }
 

@@ -129,7 +129,8 @@ void check_steps(const std::vector<Kind>& kinds, float clip, size_t threads = 1,
     CAPTURE(step);
     std::vector<std::vector<Input>> inputs;
     for (size_t i = 0; i < 3; ++i) {
-      inputs.push_back(inputs_of(random, plain.tables, 100 * kScale + random() % 50));
+      inputs.push_back(
+          spoiled(random, inputs_of(random, plain.tables, 100 * kScale + random() % 50)));
       plain.passes.push_back(std::make_unique<HostSide>(plain.tables, inputs[i], executor));
       tiered.passes.push_back(
           std::make_unique<DeviceSide>(tiered.tables, inputs[i], executor, streams[random() % 2]));
