@@ -159,6 +159,17 @@ class Snapshot:
         """How long training waited for readers because the copies took too much memory."""
 
     def read(self, max_rows: int) -> tuple[_Int64s, _Bytes, _Uint32s, _Uint32s, _Uint32s]: ...
+    def add_unchanged(self, max_rows: int) -> int:
+        """Adds rows that `read` leaves out, since they are not due, to the digest; 0 at the end."""
+
+    @property
+    def digests_all(self) -> bool:
+        """Whether there is a digest at the end: always, but for an increment of lines on disk."""
+
+    @property
+    def digest(self) -> str | None:
+        """`Table.digest` of the moment, once `read` and `add_unchanged` have returned 0."""
+
     def keep(self) -> None: ...
     def close(self) -> None: ...
 
@@ -167,6 +178,12 @@ def open_snapshots(tables: list[Table], since: str) -> list[Snapshot]:
 
     The budget is 10 % of the tables' memory, at least 64 MiB. When it is used up, training waits
     for the readers; when they read nothing for 120 s meanwhile, all of the snapshots are lost.
+    """
+
+def lines_digest(keys: _Int64s, lines: _Bytes, clocks: _Uint32s, counts: _Uint32s) -> str:
+    """Returns the digest of rows, as `Table.digest` of a table with these rows alone.
+
+    keys: int64 [N]. lines: uint8 [N, L]. clocks, counts: uint32 [N].
     """
 
 def rank_prefetch(

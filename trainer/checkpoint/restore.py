@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 from hotrow.errors import DataLossError, FailedPreconditionError
 from hotrow.lineage import Lineage
 from hotrow.ops.ranks import LONE, Ranks
-from hotrow.trainer.agreement import agreed, gathered
+from hotrow.trainer.agreement import agreed
 from hotrow.trainer.checkpoint import stored
 from hotrow.trainer.checkpoint.array_file import Arrays, read_arrays
-from hotrow.trainer.checkpoint.parts import COLUMN, REPLICATED, sum_of_digests, whole_layout
+from hotrow.trainer.checkpoint.parts import whole_layout
 from hotrow.trainer.checkpoint.position import Position
 from hotrow.trainer.checkpoint.random_state import check_random_state
 from hotrow.trainer.checkpoint.stored import StoredCheckpoint
+from hotrow.trainer.checkpoint.table_check import check_rows
 from hotrow.trainer.checkpoint.table_restore import restore_table
 from hotrow.trainer.checkpoint.variable_files import assign_variables, check_variables
 from hotrow.trainer.metrics import BinaryMetrics
@@ -74,7 +75,7 @@ def restore(
         restored, assign = agreed(
             ranks, "rows of a checkpoint", lambda: _restore(chain, model, optimizer, report, ranks)
         )
-        check_rows(chain[-1], tables, ranks)
+        check_rows(chain, tables, ranks)
     except BaseException:
         for table in tables.values():
             table.clear()
@@ -155,28 +156,3 @@ def _read_json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as err:
         raise DataLossError(f"{path} cannot be read: {err}") from err
     return content
-
-
-def check_rows(checkpoint: StoredCheckpoint, tables: dict[str, Table], ranks: Ranks) -> None:
-    """Checks that the tables of all ranks have the written rows. A collective.
-
-    Raises:
-        DataLossError: a table has other rows.
-    """
-    entries = {name: checkpoint.table(name) for name in tables}
-    own = {
-        name: [table.size, None if entries[name]["digest"] is None else table.digest()]
-        for name, table in tables.items()
-    }
-    reports = gathered(ranks, "sizes of tables", own) if ranks.size > 1 else [own]
-    for name, table in tables.items():
-        sizes, digests = zip(*(one[name] for one in reports), strict=True)
-        everywhere = ranks.size > 1 and table.config.sharding in (COLUMN, REPLICATED)
-        found = sizes[0] if everywhere and len(set(sizes)) == 1 else sum(sizes)
-        digest = None
-        if entries[name]["digest"] is not None and len(table.columns) == table.dim:
-            digest = digests[0] if everywhere else sum_of_digests(digests)
-        if found != entries[name]["size"] or digest not in (None, entries[name]["digest"]):
-            raise DataLossError(
-                f"{checkpoint.path}: the rows of table {name!r} are not those that were written"
-            )

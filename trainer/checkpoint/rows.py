@@ -6,7 +6,7 @@ row counts. Memory: one file, and 8 bytes for each row of the increments.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +14,11 @@ import numpy.typing as npt
 
 from hotrow.errors import DataLossError
 from hotrow.line_layout import LineLayout
+from hotrow.trainer.checkpoint.line_columns import layout_of_columns
 from hotrow.trainer.checkpoint.part_rows import removed_of, rows_of
 from hotrow.trainer.checkpoint.parts import files_of
-from hotrow.trainer.checkpoint.stored import TABLES, open_chain
+from hotrow.trainer.checkpoint.row_digests import RowDigests, written_digests
+from hotrow.trainer.checkpoint.stored import TABLES, StoredCheckpoint, open_chain
 from hotrow.trainer.checkpoint.table_files import Rows
 
 PIECE_ROWS = 65_536  # results of a piece fit in a core's cache
@@ -78,29 +80,62 @@ class CheckpointRows:
             passed: called with the number of rows read for each piece.
 
         Raises:
-            DataLossError: a file cannot be read, or the number of rows differs from the written
-                one.
+            DataLossError: a file cannot be read, or the rows differ in number or digest from the
+                written ones.
         """
-        seen: Keys = np.empty(0, np.int64)  # sorted keys of the newer checkpoints
+        digests = written_digests(table, self.newest.table(table))
+        written = [one for one in digests if one.digest is not None]
+        sums = RowDigests([one.columns for one in written], self.layout(table))
         found = 0
-        for part in reversed(self._chain):
-            is_full = part is self._chain[0]
-            newer = [seen]
-            for rows in rows_of(part, table):
-                if not is_full:
-                    newer.append(rows.keys)
-                for piece in _pieces(rows):
-                    current = _without(piece, seen)
-                    found += len(current.keys)
-                    yield current
-                    passed(len(piece.keys))
-            if not is_full:
-                seen = np.sort(np.concatenate([*newer, removed_of(part, table)]))
+        for rows in _current_rows(self._chain, table, None, passed):
+            found += len(rows.keys)
+            sums.add(rows)
+            yield rows
         expected = self.newest.table(table)["size"]
         if found != expected:
             raise DataLossError(
                 f"{self.newest.path}: table {table!r} has {found} rows, {expected} were written"
             )
+        for one, digest in zip(written, sums.sums, strict=True):
+            if digest != one.digest:
+                raise DataLossError(
+                    f"{self.newest.path}: {one.what} are not those that were written: digest "
+                    f"{digest} instead of {one.digest}"
+                )
+
+
+def digest_in_files(chain: Sequence[StoredCheckpoint], table: str, columns: range) -> str:
+    """Returns the digest of some columns of a table's rows, read from the files of a chain.
+
+    Raises:
+        DataLossError: a file cannot be read.
+    """
+    layout = LineLayout.from_facts(chain[-1].table(table)["layout"])
+    own = RowDigests([columns], layout_of_columns(layout, columns), columns.start)
+    for rows in _current_rows(chain, table, columns, lambda rows: None):
+        own.add(rows)
+    return own.sums[0]
+
+
+def _current_rows(
+    chain: Sequence[StoredCheckpoint],
+    table: str,
+    columns: range | None,
+    passed: Callable[[int], None],
+) -> Iterator[Rows]:
+    """Yields each row that a table has after a chain, once; see `CheckpointRows.read`."""
+    seen: Keys = np.empty(0, np.int64)  # sorted keys of the newer checkpoints
+    for part in reversed(chain):
+        is_full = part is chain[0]
+        newer = [seen]
+        for rows in rows_of(part, table, columns):
+            if not is_full:
+                newer.append(rows.keys)
+            for piece in _pieces(rows):
+                yield _without(piece, seen)
+                passed(len(piece.keys))
+        if not is_full:
+            seen = np.sort(np.concatenate([*newer, removed_of(part, table)]))
 
 
 def _pieces(rows: Rows) -> Iterator[Rows]:

@@ -32,12 +32,10 @@ if TYPE_CHECKING:
     from hotrow.ops.table import Table
     from hotrow.trainer.models import Ranker
 
-DIGEST_BYTES = 256 << 20
-"""Tables up to this size get the digest of all their rows; reading more would stall training."""
-
 _FILE_BYTES = 8192  # approximate blocks and header of a small file
 
 _MOST_DROPPED = 4096  # rows that are read at a time and not written
+_MOST_UNCHANGED = 4096  # rows that an increment does not write, whose digest is added at a time
 
 
 class TrainingSnapshot:
@@ -56,7 +54,7 @@ class TrainingSnapshot:
         position: Position,
         metrics: Arrays,
         kind: str,
-        complete_digest: bool = False,
+        idle: bool = False,
         lineage: Lineage = Lineage(),  # noqa: B008 (frozen)
         ranks: Ranks = LONE,
     ) -> None:
@@ -68,7 +66,7 @@ class TrainingSnapshot:
             position: position of the run.
             metrics: metrics of the epoch so far, from `BinaryMetrics.state`.
             kind: "full" or "increment".
-            complete_digest: compute the digest of large tables, too; training waits for it.
+            idle: whether no step comes any more; then every table gets a digest.
             lineage: lineage of the run.
             ranks: the ranks that train the model; each takes its part of the tables, rank 0 all
                 else.
@@ -91,7 +89,7 @@ class TrainingSnapshot:
         tables = model.tables()
         snapshots = open_snapshots(tables.values(), "all" if kind == stored.FULL else "checkpoint")
         self._tables = {
-            name: _TableSnapshot(table, snapshot, complete_digest, ranks)
+            name: _TableSnapshot(table, snapshot, idle, ranks)
             for (name, table), snapshot in zip(tables.items(), snapshots, strict=True)
         }
         self.bytes_needed = sum(table.bytes_needed for table in self._tables.values()) + sum(
@@ -141,6 +139,9 @@ class TrainingSnapshot:
                 name = chosen
             if not files[name].write_some():
                 left.remove(name)
+        for table in self._tables.values():  # they need no copies: after the rows
+            while table.snapshot.add_unchanged(_MOST_UNCHANGED):
+                check()
         return {
             name: table.finish(files[name], directory, hashed)
             for name, table in self._tables.items()
@@ -189,21 +190,17 @@ class TrainingSnapshot:
 class _TableSnapshot:
     """The snapshot of one table."""
 
-    def __init__(
-        self, table: Table, snapshot: Snapshot, complete_digest: bool, ranks: Ranks
-    ) -> None:
+    def __init__(self, table: Table, snapshot: Snapshot, idle: bool, ranks: Ranks) -> None:
         alone = ranks.size == 1
         self._stem = stem_of(table.name, None if alone else ranks.rank)
         # Equal on all ranks, so the first one writes it.
         self._written = table.config.sharding != REPLICATED or ranks.is_first
         self._line_bytes = table.line_bytes
-        digest = complete_digest or table.bytes <= DIGEST_BYTES
         self._entry = {
             "layout": dict(table.layout),
             "optimizer": type(table.config.optimizer).__name__,
             "shards": table.config.shards,
             "size": table.size,
-            "digest": table.digest() if digest else None,
             "statistics": table.statistics(),
         }
         if not alone:
@@ -211,6 +208,8 @@ class _TableSnapshot:
             self._entry |= {"rank": ranks.rank, "columns": columns, "ranks": ranks.size}
             self._entry |= {"sharding": table.config.sharding, "owner": table.config.owner}
         self.snapshot = snapshot
+        # Rows on disk that an increment does not write would have to be read for their digest.
+        self._digest = table.digest() if idle and not snapshot.digests_all else None
         self._removed, self._state = self.snapshot.removed, self.snapshot.state
         self.bytes_needed = self._written * (
             self.snapshot.rows * (self._line_bytes + ROW_OVERHEAD_BYTES)
@@ -231,9 +230,14 @@ class _TableSnapshot:
     ) -> dict[str, Any]:
         """Writes what is not rows and returns the table's entry of the manifest."""
         stem, removed = self._stem, self._removed
+        entry = {
+            "step": self.snapshot.step,
+            "digest": self._digest or self.snapshot.digest,
+            **self._entry,
+        }
         if not self._written:
             nothing = {"files": [], "rows": 0, "removed": None, "removed_rows": 0, "state": ""}
-            return {**nothing, "nonfinite_rows": 0, "step": self.snapshot.step, **self._entry}
+            return {**nothing, "nonfinite_rows": 0, **entry}
         written = dict(files.files)
         if len(removed):
             written[removed_name(stem)] = write_removed(removed, directory / removed_name(stem))
@@ -248,8 +252,7 @@ class _TableSnapshot:
             "removed": removed_name(stem) if len(removed) else None,
             "removed_rows": len(removed),
             "state": state_name(stem),
-            "step": self.snapshot.step,
-            **self._entry,
+            **entry,
         }
 
 

@@ -13,8 +13,9 @@ from hotrow.ops.ranks import LONE, Ranks
 from hotrow.trainer.agreement import agreed
 from hotrow.trainer.checkpoint import stored
 from hotrow.trainer.checkpoint.array_file import Arrays, read_arrays
-from hotrow.trainer.checkpoint.restore import check_rows, table_misfit
+from hotrow.trainer.checkpoint.restore import table_misfit
 from hotrow.trainer.checkpoint.stored import StoredCheckpoint
+from hotrow.trainer.checkpoint.table_check import check_rows
 from hotrow.trainer.checkpoint.table_restore import restore_table
 from hotrow.trainer.checkpoint.variable_files import path_of, stored_path_of
 
@@ -99,7 +100,7 @@ def transfer(
 
     try:
         fit = agreed(ranks, "rows of a checkpoint", put)
-        check_rows(chain[-1], fit.tables, ranks)
+        check_rows(chain, fit.tables, ranks)
     except BaseException:
         for table in tables.values():
             table.clear()

@@ -218,7 +218,7 @@ class CheckpointWriter:
             position,
             metrics(),
             kind,
-            complete_digest=last,
+            idle=last,
             lineage=self._lineage,
             ranks=self._ranks,
         )

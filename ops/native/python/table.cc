@@ -166,6 +166,21 @@ class PySnapshot {
     return out.finish(written);
   }
 
+  size_t add_unchanged(size_t max_rows) {
+    size_t added = 0;
+    run([&] { return hr_snapshot_add_unchanged(snapshot_, max_rows, &added); });
+    return added;
+  }
+
+  nb::object digest() {
+    uint64_t sums[2];
+    int known = 0;
+    run([&] { return hr_snapshot_digest(snapshot_, sums, &known); });
+    return known ? nb::cast(hex_digest(sums)) : nb::none();
+  }
+
+  bool digests_all() const { return hr_snapshot_digests_all(snapshot_) != 0; }
+
   void close(bool keep) {
     run([&] { return hr_snapshot_close(snapshot_, keep); });
   }
@@ -432,6 +447,19 @@ nb::list open_snapshots(const nb::list& tables, const std::string& since) {
   return snapshots;
 }
 
+std::string lines_digest(Int64s keys, Bytes2 lines, Uint32s clocks, Uint32s counts) {
+  const size_t count = keys.shape(0);
+  check_length("lines_digest: lines", lines.shape(0), count);
+  check_length("lines_digest: clocks", clocks.shape(0), count);
+  check_length("lines_digest: counts", counts.shape(0), count);
+  uint64_t sums[2];
+  run([&] {
+    return hr_lines_digest(keys.data(), lines.data(), clocks.data(), counts.data(), count,
+                           lines.shape(1), sums);
+  });
+  return hex_digest(sums);
+}
+
 }  // namespace
 
 hr_table* table_of(nb::handle table) {
@@ -451,6 +479,9 @@ void bind_table(nb::module_& m) {
       .def_prop_ro("waited_seconds", &PySnapshot::waited_seconds)
       .def_prop_ro("nonfinite_rows", &PySnapshot::nonfinite_rows)
       .def("read", &PySnapshot::read, nb::arg("max_rows"))
+      .def("add_unchanged", &PySnapshot::add_unchanged, nb::arg("max_rows"))
+      .def_prop_ro("digests_all", &PySnapshot::digests_all)
+      .def_prop_ro("digest", &PySnapshot::digest)
       .def("keep", [](PySnapshot& s) { s.close(true); })
       .def("close", [](PySnapshot& s) { s.close(false); });
   nb::class_<PyTable>(m, "Table", "A table of the process-wide registry, reached by its handle.")
@@ -540,6 +571,9 @@ void bind_table(nb::module_& m) {
       .def("clear", [](const PyTable& t) { run([&] { return hr_table_clear(t.get()); }); });
   m.def("open_snapshots", &open_snapshots, nb::arg("tables"), nb::arg("since"),
         "Returns a Snapshot of each table; their copies of rows share one budget of memory.");
+  m.def("lines_digest", &lines_digest, nb::arg("keys").noconvert(), nb::arg("lines").noconvert(),
+        nb::arg("clocks").noconvert(), nb::arg("counts").noconvert(),
+        "Returns the digest of rows, as Table.digest of a table with these rows alone.");
   m.def("rank_prefetch", &rank_prefetch, nb::arg("tables"), nb::arg("features"),
         "Prefetches a batch of tables on ranks. features: (name, keys, row_splits or None, "
         "weights or None, samples, combiner, number of the table) of each.");

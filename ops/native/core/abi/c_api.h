@@ -199,6 +199,10 @@ HR_API int hr_table_import(hr_table* table, const int64_t* keys, size_t count, c
                            const uint32_t* clocks, const uint32_t* counts, const uint32_t* places);
 HR_API int hr_table_remove(hr_table* table, const int64_t* keys, size_t count, size_t* removed);
 HR_API int hr_table_digest(const hr_table* table, int weights_only, uint64_t digest[2]);
+/* The same of rows in arrays. keys, clocks, counts: (count); lines: (count, line_bytes). */
+HR_API int hr_lines_digest(const int64_t* keys, const uint8_t* lines, const uint32_t* clocks,
+                           const uint32_t* counts, size_t count, size_t line_bytes,
+                           uint64_t digest[2]);
 HR_API int hr_table_clear(hr_table* table);
 
 /* Takes the keys of a window of batches and brings their rows into the device tier. Call it when
@@ -258,6 +262,14 @@ HR_API double hr_snapshot_waited_seconds(const hr_snapshot* snapshot);
 /* Rows come in any order. *written is 0 at the end. */
 HR_API int hr_snapshot_read(hr_snapshot* snapshot, size_t count, const hr_rows* rows,
                             size_t* written);
+/* Adds up to `count` rows that hr_snapshot_read does not give, since they are not due, to the
+ * digest; added: how many, 0 at the end. */
+HR_API int hr_snapshot_add_unchanged(hr_snapshot* snapshot, size_t count, size_t* added);
+/* Of all rows of the moment, as hr_table_digest. known: whether both of the above ended and no row
+ * was left out; an increment leaves out lines on disk. */
+HR_API int hr_snapshot_digest(hr_snapshot* snapshot, uint64_t digest[2], int* known);
+/* Whether the digest is known at the end. */
+HR_API int hr_snapshot_digests_all(const hr_snapshot* snapshot);
 HR_API int hr_snapshot_close(hr_snapshot* snapshot, int keep);
 HR_API void hr_snapshot_free(hr_snapshot* snapshot); /* closes it, not kept */
 

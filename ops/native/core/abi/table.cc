@@ -16,6 +16,7 @@
 #include "core/gpu/step/layer.h"
 #include "core/ranks/step.h"
 #include "core/table/registry.h"
+#include "core/table/row_digest.h"
 #include "core/table/snapshot.h"
 #include "core/table/training.h"
 #include "core/table/update_counts.h"
@@ -346,6 +347,15 @@ int hr_table_digest(const hr_table* table, int weights_only, uint64_t digest[2])
   return guarded([&] { table->table->digest(weights_only != 0, digest); });
 }
 
+int hr_lines_digest(const int64_t* keys, const uint8_t* lines, const uint32_t* clocks,
+                    const uint32_t* counts, size_t count, size_t line_bytes, uint64_t digest[2]) {
+  return guarded([&] {
+    digest[0] = digest[1] = 0;
+    hotrow::add_rows_digest(keys, reinterpret_cast<const std::byte*>(lines), clocks, counts, count,
+                            line_bytes, digest);
+  });
+}
+
 int hr_table_clear(hr_table* table) {
   return guarded([&] { table->table->clear(); });
 }
@@ -443,6 +453,18 @@ double hr_snapshot_waited_seconds(const hr_snapshot* snapshot) {
 
 int hr_snapshot_read(hr_snapshot* snapshot, size_t count, const hr_rows* rows, size_t* written) {
   return guarded([&] { *written = snapshot->snapshot->read(count, to_arrays(*rows)); });
+}
+
+int hr_snapshot_add_unchanged(hr_snapshot* snapshot, size_t count, size_t* added) {
+  return guarded([&] { *added = snapshot->snapshot->add_unchanged(count); });
+}
+
+int hr_snapshot_digest(hr_snapshot* snapshot, uint64_t digest[2], int* known) {
+  return guarded([&] { *known = snapshot->snapshot->digest(digest); });
+}
+
+int hr_snapshot_digests_all(const hr_snapshot* snapshot) {
+  return snapshot->snapshot->digests_all();
 }
 
 int hr_snapshot_close(hr_snapshot* snapshot, int keep) {

@@ -332,14 +332,17 @@ void Partition::add_digest(bool weights_only, uint64_t digest[2]) const {
 
 // --- snapshots ----------------------------------------------------------------------------------
 
-bool Partition::wanted(size_t place) const {
-  return place < snapshot_places_ && (!due_only_ || bit(old_due_, place));
-}
+// Of a place of the snapshot: whether the snapshot reads its row.
+bool Partition::wanted(size_t place) const { return !due_only_ || bit(old_due_, place); }
 
 void Partition::note_write(uint32_t place) {
   // The clock does not show that a row is due: imported rows may be ahead of the table's step.
   if (tracking_ && !bit(due_, place)) set_bit(due_, place);
-  if (!open_ || !wanted(place) || copy_of_[place] != 0) return;
+  if (!open_ || place >= snapshot_places_ || copy_of_[place] != 0) return;
+  if (!wanted(place)) {
+    if (adding_unchanged_) add_unchanged_row(place);
+    return;
+  }
   if (shape_->log == nullptr) {
     copy_of_[place] = 1 + copies_.add(at(place), copy_stride(), place);
     return;
@@ -357,7 +360,9 @@ size_t Partition::begin_snapshot(bool due_only) {
   due_.assign((places_ + 63) / 64, 0);
   removed_.clear();
   snapshot_places_ = places_;
-  snapshot_next_ = 0;
+  snapshot_next_ = unchanged_next_ = 0;
+  unchanged_digest_[0] = unchanged_digest_[1] = 0;
+  adding_unchanged_ = due_only_ && shape_->log == nullptr;
   copy_of_.assign(places_, 0);
   for (uint32_t place : free_) {
     if (header(place).clock == kFree) copy_of_[place] = kNothing;
@@ -404,13 +409,37 @@ size_t Partition::read_snapshot(size_t count, const RowArrays& out,
     if (copy_of_[place] == kNothing || !wanted(place)) continue;
     give_row(static_cast<uint32_t>(place), written++, out, later);
   }
-  if (snapshot_next_ == snapshot_places_ && snapshot_places_ != 0) {
-    // The snapshot reads no more rows from here: writes need no copies.
-    snapshot_places_ = snapshot_next_ = 0;
-    copies_.clear();
-    std::vector<uint32_t>().swap(copy_of_);
-  }
+  if (snapshot_next_ == snapshot_places_) end_reading();
   return written;
+}
+
+// The snapshot reads no more rows from here: writes need no copies.
+void Partition::end_reading() {
+  copies_.clear();
+  if (adding_unchanged_) return;
+  snapshot_places_ = snapshot_next_ = 0;
+  std::vector<uint32_t>().swap(copy_of_);
+}
+
+void Partition::add_unchanged_row(uint32_t place) {
+  copy_of_[place] = kNothing;
+  add_row_digest(header(place).key, at(place), sizeof(RowHeader) + shape_->line_bytes,
+                 unchanged_digest_);
+}
+
+size_t Partition::add_unchanged(size_t count) {
+  if (!adding_unchanged_) return 0;
+  size_t added = 0;
+  for (; unchanged_next_ < snapshot_places_ && added < count; ++unchanged_next_) {
+    if (copy_of_[unchanged_next_] != 0 || wanted(unchanged_next_)) continue;
+    add_unchanged_row(static_cast<uint32_t>(unchanged_next_));
+    ++added;
+  }
+  if (unchanged_next_ == snapshot_places_) {
+    adding_unchanged_ = false;
+    if (snapshot_next_ == snapshot_places_) end_reading();
+  }
+  return added;
 }
 
 size_t Partition::read_copies(size_t count, const RowArrays& out,
@@ -435,7 +464,7 @@ void Partition::end_snapshot(bool keep) {
       removed_.clear();
     }
   }
-  open_ = due_only_ = false;
+  open_ = due_only_ = adding_unchanged_ = false;
   watching_ = tracking_;
   snapshot_places_ = snapshot_next_ = 0;
   std::vector<uint64_t>().swap(old_due_);

@@ -166,6 +166,14 @@ class Partition {
   // The same for copied rows alone, the oldest first; frees their copies. Returns 0 when there are
   // no copies.
   size_t read_copies(size_t count, const RowArrays& out, std::vector<LineLog::ReadAt>* later);
+  // Whether the snapshot reads all rows of its moment.
+  bool reads_all() const { return !due_only_; }
+  // Adds up to `count` rows that are not due, as they were at begin_snapshot, to their digest.
+  // Returns how many; 0 at the end. A step adds those that it writes before. Only of lines in
+  // memory.
+  size_t add_unchanged(size_t count);
+  // Of the rows that are not due; complete at the end of add_unchanged.
+  const uint64_t* unchanged_digest() const { return unchanged_digest_; }
   // Keys removed since the last kept snapshot; in any order.
   const std::vector<int64_t>& removed() const { return old_removed_; }
   size_t copied_bytes() const { return copies_.bytes(); }
@@ -193,6 +201,8 @@ class Partition {
   uint32_t take_place();
   void make_free(uint32_t place);
   bool wanted(size_t place) const;
+  void add_unchanged_row(uint32_t place);
+  void end_reading();
   uint64_t hash_at(uint32_t place) const { return mix64(static_cast<uint64_t>(header(place).key)); }
 
   const RowShape* shape_;
@@ -215,6 +225,9 @@ class Partition {
   bool was_tracking_ = false;
   size_t snapshot_places_ = 0;
   size_t snapshot_next_ = 0;
+  bool adding_unchanged_ = false;  // there may be rows for add_unchanged
+  size_t unchanged_next_ = 0;
+  uint64_t unchanged_digest_[2] = {0, 0};
   // By place: 0: read the row in place; kNothing: no row to read (any more); else 1 + the number of
   // its copy.
   std::vector<uint32_t> copy_of_;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/kernels/finite_lines.h"
+#include "core/table/row_digest.h"
 #include "core/table/table.h"
 
 namespace hotrow {
@@ -18,6 +19,7 @@ Snapshot::Snapshot(Table& table, bool due_only, std::shared_ptr<SnapshotBudget> 
   for (size_t p = 0; p < table.partition_count(); ++p) {
     Partition& partition = table.partition(p);
     rows_ += partition.begin_snapshot(due_only);
+    digests_all_ = digests_all_ && (partition.reads_all() || table.shape().log == nullptr);
     budget_->add_table(partition.size() * table.shape().host_stride);
     if (!due_only) continue;
     for (int64_t key : partition.removed()) {
@@ -47,13 +49,7 @@ size_t Snapshot::read(size_t count, const RowArrays& out) {
   while (written == 0) {
     {
       std::lock_guard own(mutex_);
-      if (budget_->lost()) {
-        fail(Code::kFailedPrecondition,
-             "the snapshot of table %s was given up: nothing was read for %d s while training "
-             "waited",
-             table_->name().c_str(), SnapshotBudget::kPatienceSeconds);
-      }
-      if (!open_) fail(Code::kFailedPrecondition, "the snapshot is closed");
+      check_open();
       if (partition_ == table_->partition_count()) return 0;
       later_.clear();
       if (budget_->short_of_memory()) written = read_copies(count, out);
@@ -70,11 +66,52 @@ size_t Snapshot::read(size_t count, const RowArrays& out) {
       if (out.lines != nullptr) {
         nonfinite_rows_ += count_nonfinite_lines(table_->shape().layout, out.lines, written);
       }
+      add_rows_digest(out.keys, out.lines, out.clocks, out.counts, written, table_->line_bytes(),
+                      digest_);
       if (copied_bytes_ != 0) measure_copies();
     }
     budget_->note_progress();
   }
   return written;
+}
+
+void Snapshot::check_open() const {
+  if (budget_->lost()) {
+    fail(Code::kFailedPrecondition,
+         "the snapshot of table %s was given up: nothing was read for %d s while training waited",
+         table_->name().c_str(), SnapshotBudget::kPatienceSeconds);
+  }
+  if (!open_) fail(Code::kFailedPrecondition, "the snapshot is closed");
+}
+
+size_t Snapshot::add_unchanged(size_t count) {
+  size_t added = 0;
+  while (added == 0) {
+    {
+      std::lock_guard own(mutex_);
+      check_open();
+      if (unchanged_partition_ == table_->partition_count()) return 0;
+      Partition& partition = table_->partition(unchanged_partition_);
+      std::lock_guard partition_lock(partition.mutex);
+      added = partition.add_unchanged(count);
+      if (added == 0) ++unchanged_partition_;
+    }
+    budget_->note_progress();
+  }
+  return added;
+}
+
+bool Snapshot::digest(uint64_t digest[2]) {
+  std::lock_guard own(mutex_);
+  const size_t partitions = table_->partition_count();
+  if (!digests_all_ || partition_ < partitions || unchanged_partition_ < partitions) return false;
+  std::copy_n(digest_, 2, digest);
+  for (size_t p = 0; p < partitions; ++p) {
+    for (int half = 0; half < 2; ++half) {
+      digest[half] += table_->partition(p).unchanged_digest()[half];
+    }
+  }
+  return true;
 }
 
 // Copies of one partition, the one after the last; 0 when there are none.

@@ -35,14 +35,23 @@ class Snapshot {
   const SnapshotBudget& budget() const { return *budget_; }
   // How long steps waited because the copies took too much memory.
   double waited_seconds() const { return 1e-9 * static_cast<double>(waited_nanoseconds_); }
-  // Copies up to `count` rows, in any order; returns 0 at the end. Fails with FailedPrecondition
-  // when the snapshot was lost.
+  // Copies up to `count` rows, in any order; returns 0 at the end. out: all arrays. Fails with
+  // FailedPrecondition when the snapshot was lost.
   size_t read(size_t count, const RowArrays& out);
+  // Adds up to `count` rows that are not due to the digest; returns 0 at the end. Fails as `read`.
+  size_t add_unchanged(size_t count);
+  // The digest of all of the table's rows at the moment, as Table::digest. Returns false when it is
+  // not known: before `read` and `add_unchanged` have returned 0, and when rows were not due and
+  // have their lines on disk.
+  bool digest(uint64_t digest[2]);
+  // Whether `digest` is known at the end.
+  bool digests_all() const { return digests_all_; }
   // Ends the snapshot. keep: it is the base of later due_only snapshots; else its rows stay due.
   void close(bool keep);
 
  private:
   friend class Table;
+  void check_open() const;  // in mutex_
   void measure_copies();
   size_t read_copies(size_t count, const RowArrays& out);
   void end(bool keep);  // in the table's lock
@@ -53,10 +62,13 @@ class Snapshot {
   uint32_t step_ = 0;
   std::vector<uint8_t> state_;
   std::vector<int64_t> removed_;
+  bool digests_all_ = true;
+  uint64_t digest_[2] = {0, 0};         // of the rows that were read
   std::vector<LineLog::ReadAt> later_;  // lines of the rows being read
   size_t partition_ = 0;                // the one being read
   size_t copies_partition_ = 0;         // the one whose copies were read last
   std::atomic<size_t> nonfinite_rows_{0};
+  size_t unchanged_partition_ = 0;      // the one of add_unchanged
   std::atomic<size_t> copied_bytes_{0};
   std::atomic<uint64_t> waited_nanoseconds_{0};
   std::shared_ptr<SnapshotBudget> budget_;

@@ -10,6 +10,7 @@
 #include "core/base/digest.h"
 #include "tests/error_code.h"
 #include "tests/one_table.h"
+#include "tests/temporary_directory.h"
 
 namespace hotrow {
 namespace {
@@ -36,6 +37,21 @@ Rows rows_of(const Stored& stored) {
   return rows;
 }
 
+using Digest = std::vector<uint64_t>;
+
+// Adds the rows that a snapshot does not read to its digest, with steps between.
+void add_unchanged(Table& table, Snapshot& snapshot, std::mt19937_64& random) {
+  while (snapshot.add_unchanged(1 + random() % 60) > 0) {
+    train(table, random_keys(random, random() % 30, 400), 1.0f);
+  }
+}
+
+// Of a snapshot that was read to its end; {} when it has none.
+Digest digest_of(Snapshot& snapshot) {
+  Digest digest(2);
+  return snapshot.digest(digest.data()) ? digest : Digest{};
+}
+
 }  // namespace
 
 TEST_CASE("snapshot: reads the rows of its moment while another thread trains") {
@@ -50,6 +66,7 @@ TEST_CASE("snapshot: reads the rows of its moment while another thread trains") 
       const Rows before = exported(table);
       const std::vector<uint8_t> state = table.state();
       const uint32_t step = table.step();
+      const Digest digest = digest_of(table);
       const auto snapshot = table.open_snapshot(false);
       std::atomic<bool> done{false};
       std::thread trainer([&] {
@@ -63,6 +80,8 @@ TEST_CASE("snapshot: reads the rows of its moment while another thread trains") 
       done = true;
       trainer.join();
       REQUIRE(read == before);
+      CHECK(snapshot->add_unchanged(100) == 0);  // all were read
+      CHECK(digest_of(*snapshot) == digest);
       CHECK(snapshot->state() == state);
       CHECK(snapshot->step() == step);
       CHECK(snapshot->rows() >= read.size());
@@ -127,16 +146,23 @@ TEST_CASE(
       const auto snapshot = table.open_snapshot(based);
       const Rows now = sorted(exported(table));
       std::vector<int64_t> removed = snapshot->removed();
+      const Digest digest = digest_of(table);
       // Steps between the pieces of the read, and before and after the forward of a step.
       Rows read;
       RowRoom room(table, 40);
       const bool whole = random() % 4 != 0;
+      const bool unchanged_first = random() % 2 == 0;
+      if (unchanged_first) add_unchanged(table, *snapshot, random);
       for (int piece = 0; whole || piece < 2; ++piece) {
         const size_t count = snapshot->read(40, room.arrays());
         if (count == 0) break;
         room.append_to(&read, count);
         train(table, random_keys(random, random() % 30, 400), 1.0f);
         if (random() % 4 == 0) look_up(table, random_keys(random, 3, 1000), true);
+      }
+      if (whole) {
+        if (!unchanged_first) add_unchanged(table, *snapshot, random);
+        CHECK(digest_of(*snapshot) == digest);
       }
       if (whole && random() % 4 != 0) {
         snapshot->close(true);
@@ -160,6 +186,59 @@ TEST_CASE(
       }
     }
   }
+}
+
+TEST_CASE("snapshot: rows that change while another thread reads are in the digest once") {
+  TableOptions options = plain_options(kWidth);
+  options.expiry.after_steps = 60;
+  options.expiry.sweep_steps = 4;
+  Table table("t", options, 2, false);
+  std::mt19937_64 random(5);
+  for (int step = 0; step < 40; ++step) train(table, random_keys(random, 200, 3000), 1.0f);
+  table.open_snapshot(false)->close(true);
+  for (int round = 0; round < 6; ++round) {
+    table.open_snapshot(true)->close(true);
+    train(table, random_keys(random, 100, 3000), 1.0f);
+    const Digest digest = digest_of(table);
+    const auto snapshot = table.open_snapshot(true);
+    std::atomic<bool> done{false};
+    std::thread trainer([&] {
+      while (!done) {
+        train(table, random_keys(random, 100, 3500), 1.0f, ManyThreads(2).executor());
+      }
+    });
+    CHECK(digest_of(*snapshot) == Digest{});  // not known yet
+    CHECK(read_all(table, *snapshot, 3).size() <= 100);
+    while (snapshot->add_unchanged(3) > 0) continue;
+    done = true;
+    trainer.join();
+    CHECK(digest_of(*snapshot) == digest);
+    snapshot->close(true);
+  }
+}
+
+TEST_CASE("snapshot: an increment of lines on disk has no digest, a full one has") {
+  TemporaryDirectory directory;
+  TableOptions options = plain_options(kWidth);
+  options.cache.rows = 4;
+  options.disk = directory / "";
+  Table table("t", options, 1, false);
+  train(table, {1, 2, 3, 4, 5}, 1.0f);
+  {
+    const Digest digest = digest_of(table);
+    const auto snapshot = table.open_snapshot(false);
+    train(table, {2, 3}, 1.0f);
+    CHECK(read_all(table, *snapshot).size() == 5);
+    CHECK(snapshot->add_unchanged(9) == 0);
+    CHECK(snapshot->digests_all());
+    CHECK(digest_of(*snapshot) == digest);
+    snapshot->close(true);
+  }
+  const auto snapshot = table.open_snapshot(true);
+  CHECK(read_all(table, *snapshot).size() == 2);
+  CHECK(snapshot->add_unchanged(9) == 0);
+  CHECK(!snapshot->digests_all());
+  CHECK(digest_of(*snapshot) == Digest{});
 }
 
 TEST_CASE("snapshot: rows with clocks ahead of the table's step are not lost to increments") {

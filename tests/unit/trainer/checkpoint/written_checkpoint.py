@@ -12,6 +12,8 @@ from safetensors.numpy import save_file
 
 from hotrow.line_layout import ROW_TYPES, LineLayout
 from hotrow.sealed_directory import read_manifest, seal_of, sealing
+from hotrow.trainer.checkpoint.row_digests import digest_of
+from hotrow.trainer.checkpoint.table_files import Rows
 
 OPTIMIZER = "Adagrad"
 TOTALS = {
@@ -79,10 +81,16 @@ def write(
                 "layout": _layout_facts(layout),
                 "optimizer": OPTIMIZER,
                 "step": step,
-                "digest": "0" * 32,
+                "digest": None if names else _digest(rows, layout),
                 "statistics": TOTALS,
             }
     return parent / f"step-{step:08d}"
+
+
+def _digest(rows: list[Row], layout: LineLayout) -> str:
+    if not rows:
+        return "0" * 32
+    return digest_of(Rows(**_arrays(rows, layout)))
 
 
 def _arrays(rows: list[Row], layout: LineLayout) -> dict[str, Any]:
