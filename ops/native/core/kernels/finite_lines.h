@@ -7,8 +7,8 @@
 
 namespace hotrow {
 
-// How many of the lines have a weight or a state that is not finite. lines: (count, layout.bytes()),
-// without headers.
+// How many of the lines have a weight or a state that is not finite. lines: (count,
+// layout.bytes()), without headers.
 size_t count_nonfinite_lines(const LineLayout& layout, const std::byte* lines, size_t count);
 
 }  // namespace hotrow
