@@ -11,11 +11,15 @@ validation.
     control   bytes of keys, versions and answers that staleness needs beside them
     most      the most that a rank could save: it holds from the start the tenth of all rows that it
               requests most, and never renews one
+    logloss   of the validation file after the last step
     auc       of the validation file after the last step, and the difference from no staleness:
               on average of `--head-seeds` for Criteo, with the standard error of that average,
               and the least and the most
 
     python benchmarks/staleness.py [--ranks 4] [--staleness 10 --staleness 100] [--json F]
+
+With `--optimizer`, tables have others than Adagrad: an owner's optimizer takes the sum of a rank's
+gradients as one gradient, which each feels in another way.
 """
 
 from __future__ import annotations
@@ -44,13 +48,14 @@ from hotrow.trainer.trained_run import load_run
 SHARED = Path(os.environ.get("SHARED", Path(__file__).parents[2] / "shared"))
 HEAD10K = SHARED / "data" / "criteo_head10k" / "criteo_head10k.tsv.gz"
 SPARSE = [f"C{i}" for i in range(1, 27)]
+RATES = {"sgd": 1.0, "adagrad": 0.05, "rowwise_adagrad": 0.05, "adam": 0.001, "ftrl": 0.05}
 KEPT = 0.1
 HET_SAVED = 0.88  # HET's abstract: embedding communication, it states neither s nor the cache
 GOAL_SAVED, GOAL_AUC = 0.8, 0.001
 
 
-def configuration(train: Path, batch: int, epochs: int) -> dict[str, Any]:
-    """Returns a small DLRM with Adagrad."""
+def configuration(train: Path, batch: int, epochs: int, optimizer: str) -> dict[str, Any]:
+    """Returns a small DLRM whose tables have an optimizer of `RATES`."""
     return {
         "name": "staleness",
         "data": {
@@ -62,7 +67,7 @@ def configuration(train: Path, batch: int, epochs: int) -> dict[str, Any]:
             "dense": {"columns": [f"I{i}" for i in range(1, 14)], "transform": "log"},
             "sparse": {"columns": SPARSE, "dim": 16, "hash": True},
         },
-        "tables": {"default": {"optimizer": "adagrad", "learning_rate": 0.05}},
+        "tables": {"default": {"optimizer": optimizer, "learning_rate": RATES[optimizer]}},
         "model": {"arch": "dlrm", "bottom": [64, 16], "top": [64]},
         "optimizer": {"name": "adam", "learning_rate": 0.001},
         "train": {"epochs": epochs},
@@ -73,13 +78,14 @@ def configuration(train: Path, batch: int, epochs: int) -> dict[str, Any]:
 
 def run(
     config: dict[str, Any], valid: Path, ranks: int, staleness: int, directory: Path
-) -> tuple[dict[str, Any], float]:
-    """Returns the stages of a run, and the AUC of its model."""
+) -> tuple[dict[str, Any], float, float]:
+    """Returns the stages of a run, and the AUC and the log loss of its model."""
     own = json.loads(json.dumps(config))
     own["parallel"]["staleness"] = staleness
+    optimizer = config["tables"]["default"]["optimizer"]
     path = directory / f"s{staleness}.yaml"
     path.write_text(json.dumps(own))  # JSON is YAML
-    run_dir = str(directory / f"run{staleness}-{config['seed']}")
+    run_dir = str(directory / f"run-{optimizer}-{staleness}-{config['seed']}")
     result = directory / f"s{staleness}.json"
     command = [sys.executable, "-m", "hotrow.cli.main", "train", str(path), "--run-dir", run_dir]
     command += ["--workers", str(ranks), "--json", str(result)]
@@ -88,7 +94,7 @@ def run(
         raise click.ClickException(done.stderr.strip().splitlines()[-1])
     model = load_run(run_dir)
     quality = evaluate_file(make_forward(model.model, model.config), model.config, valid)
-    return json.loads(result.read_text())["stages"], quality.auc
+    return json.loads(result.read_text())["stages"], quality.auc, quality.logloss
 
 
 def most_to_save(path: Path, batch: int, ranks: int, rows: int) -> float:
@@ -155,10 +161,19 @@ def head10k(directory: Path) -> tuple[Path, Path]:
 @click.option("--head-batch", default=128, help="The same of Criteo head10k.")
 @click.option("--epochs", default=5, help="Of Criteo head10k.")
 @click.option("--head-seeds", default=3, help="Runs of it, each with a seed of its own.")
+@click.option(
+    "--optimizer",
+    "optimizers",
+    multiple=True,
+    default=("adagrad",),
+    type=click.Choice(sorted(RATES)),
+    help="Of the tables.",
+)
 @click.option("--json", "json_file", type=click.Path(path_type=Path))
 def main(
     ranks: int,
     bounds: tuple[int, ...],
+    optimizers: tuple[str, ...],
     rows: int,
     keys: int,
     skew: float,
@@ -182,15 +197,17 @@ def main(
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         cases = {"generated": (*generated(directory, rows, keys, skew), batch, 1, rows, 1)}
-        if HEAD10K.exists():
+        if HEAD10K.exists() and head_seeds:
             cases["head10k"] = (*head10k(directory), head_batch, epochs, 8000, head_seeds)
-        else:
+        elif head_seeds:
             print(f"head10k left out: {HEAD10K} is not there")
         print(
-            f"{'data':10} {'s':>4} {'rows':>9} {'saved':>6} {'most':>6} {'control':>9} {'auc':>8}"
+            f"{'data':10} {'optimizer':15} {'s':>4} {'rows':>9} {'saved':>6} {'most':>6} "
+            f"{'control':>9} {'logloss':>8} {'auc':>8}"
         )
-        for case, (train, valid, size, times, count, seeds) in cases.items():
-            config = configuration(train, size, times)
+        for case, optimizer in itertools.product(cases, optimizers):
+            train, valid, size, times, count, seeds = cases[case]
+            config = configuration(train, size, times, optimizer)
             most = most_to_save(train, size, ranks, count)
             base_bytes, base_aucs = np.nan, np.full(seeds, np.nan)
             for staleness in (0, *bounds):
@@ -200,20 +217,22 @@ def main(
                     run({**config, "seed": 7 + seed}, valid, ranks, staleness, place)
                     for seed in range(seeds)
                 ]
-                sent, control = np.mean([measured(stages) for stages, _ in runs], axis=0)
-                aucs = np.array([auc for _, auc in runs])
+                sent, control = np.mean([measured(stages) for stages, *_ in runs], axis=0)
+                aucs = np.array([auc for _, auc, _ in runs])
+                logloss = float(np.mean([logloss for *_, logloss in runs]))
                 if staleness == 0:
                     base_bytes, base_aucs = sent, aucs
                 saved = 1 - sent / base_bytes
                 apart = aucs - base_aucs
                 error = f" +- {apart.std(ddof=1) / seeds**0.5:.5f}" if seeds > 1 else ""
                 print(
-                    f"{case:10} {staleness:4} {sent / 1e6:6.1f} MB {saved:6.1%} {most:6.1%} "
-                    f"{control / 1e6:6.1f} MB {aucs.mean():8.5f} ({apart.mean():+.5f}{error}; "
+                    f"{case:10} {optimizer:15} {staleness:4} {sent / 1e6:6.1f} MB {saved:6.1%} "
+                    f"{most:6.1%} {control / 1e6:6.1f} MB {logloss:8.5f} {aucs.mean():8.5f} "
+                    f"({apart.mean():+.5f}{error}; "
                     f"{apart.min():+.5f} to {apart.max():+.5f})",
                     flush=True,
                 )
-                at = f"{case}, s={staleness}"
+                at = f"{case}, {optimizer}, s={staleness}"
                 results += [
                     {"case": at, "metric": "bytes of rows", "value": float(sent), "unit": "B"},
                     {
@@ -225,6 +244,7 @@ def main(
                         "ratio": saved / HET_SAVED,
                     },
                     {"case": at, "metric": "could be saved", "value": most, "unit": "share"},
+                    {"case": at, "metric": "logloss", "value": logloss, "unit": ""},
                     {"case": at, "metric": "auc", "value": aucs.mean(), "unit": ""},
                 ]
     print(f"goals: saved {GOAL_SAVED:.0%} with s = 10 and 100, auc within {GOAL_AUC}")

@@ -18,6 +18,8 @@ from hotrow.trainer.data.piece import Piece
 
 TEXT_BYTES = 64 << 20
 """Bytes of a piece of text."""
+PARQUET_ROWS = 1 << 18
+"""Least rows of a piece of Parquet: each piece reads the file's footer again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +90,13 @@ _ROWS, _BYTES, _COMPRESSED = "rows of Parquet", "bytes of text", "compressed byt
 
 def _ranges_of(path: Path) -> Iterator[_Range]:
     if is_parquet(path):
-        start = 0
+        start = stop = 0
         for rows in row_group_rows(path):
-            yield _Range(path, _ROWS, start, start + rows)
-            start += rows
+            stop += rows
+            if stop - start >= PARQUET_ROWS:
+                yield _Range(path, _ROWS, start, stop)
+                start = stop
+        yield _Range(path, _ROWS, start, stop)
         return
     size, is_compressed = text_size(path)
     kind = _COMPRESSED if is_compressed else _BYTES

@@ -96,6 +96,7 @@ def flat(batches: list[list[list[int]]]) -> list[int]:
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shards, "TEXT_BYTES", 1500)
+    monkeypatch.setattr(shards, "PARQUET_ROWS", 1)
     monkeypatch.setattr(parquet, "BATCH_ROWS", 64)
     monkeypatch.setattr(lines.line_blocks, "__defaults__", (0, 400, None, None))
 

@@ -32,6 +32,16 @@ def spans(found: list[Shard]) -> list[list[tuple[int, int] | None]]:
     return [[piece.span for piece in shard.pieces] for shard in found]
 
 
+@pytest.fixture(autouse=True)
+def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "PARQUET_ROWS", 10)
+
+
+def test_small_row_groups_are_one_piece(tmp_path: Path) -> None:
+    path = parquet(tmp_path / "a.parquet", [4, 5, 6, 10, 9])
+    assert spans(shards_of([path], 1)) == [[(0, 15), (15, 25), (25, 34)]]
+
+
 def test_row_groups_are_dealt_in_their_order_and_the_last_are_cut(tmp_path: Path) -> None:
     path = parquet(tmp_path / "a.parquet", [10, 10, 10, 10, 10])
     assert spans(shards_of([path], 2)) == [
