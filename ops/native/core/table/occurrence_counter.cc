@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/hash.h"
+#include "core/base/room.h"
 #include "core/base/sealed_bytes.h"
 
 namespace hotrow {
@@ -21,13 +22,13 @@ inline uint64_t mixed_of(int64_t key) {
 // Appends keys that come in ascending order.
 class Appender {
  public:
-  Appender(AnonymousArray<uint64_t>& mixed, AnonymousArray<uint32_t>& counts,
+  Appender(AnonymousArray<uint64_t>& mixed, AnonymousArray<uint32_t>& counts, size_t slots,
            unsigned log2_capacity)
-      : mixed_(mixed), counts_(counts), shift_(64 - log2_capacity) {}
+      : mixed_(mixed), counts_(counts), slots_(slots), shift_(64 - log2_capacity) {}
   // False: there is no room before the last slot.
   bool append(uint64_t mixed, uint32_t count) {
     const size_t slot = std::max<size_t>(mixed >> shift_, next_);
-    if (slot + 1 >= counts_.size()) return false;
+    if (slot + 1 >= slots_) return false;
     mixed_[slot] = mixed;
     counts_[slot] = count;
     next_ = slot + 1;
@@ -37,6 +38,7 @@ class Appender {
  private:
   AnonymousArray<uint64_t>& mixed_;
   AnonymousArray<uint32_t>& counts_;
+  size_t slots_;
   unsigned shift_;
   size_t next_ = 0;
 };
@@ -61,36 +63,73 @@ bool OccurrenceCounter::count_occurrences(int64_t key, uint32_t times) {
   const bool found = counts_[slot] != 0 && mixed_[slot] == mixed;
   const uint64_t count = static_cast<uint64_t>(found ? counts_[slot] : 0) + times;
   const bool admitted = count >= occurrences_;
-  if (admitted && found) {
+  if (admitted && !found) return true;
+  if (!found) reserve(mixed);
+  if (recording_) {
+    make_room(changes_);
+    changes_.push_back({mixed, found ? counts_[slot] : 0});
+  }
+  if (admitted) {
     erase(slot);
+    if (!recording_) shrink();
   } else if (found) {
     counts_[slot] = static_cast<uint32_t>(count);
-  } else if (!admitted) {
+  } else {
     insert(mixed, static_cast<uint32_t>(count));
   }
   return admitted;
 }
 
-void OccurrenceCounter::insert(uint64_t mixed, uint32_t count) {
+void OccurrenceCounter::begin_changes() {
+  changes_.clear();
+  recording_ = true;
+}
+
+void OccurrenceCounter::keep_changes() noexcept {
+  changes_.clear();
+  recording_ = false;
+  shrink();
+}
+
+void OccurrenceCounter::undo_changes() noexcept {
+  for (; !changes_.empty(); changes_.pop_back()) {
+    const auto [mixed, before] = changes_.back();
+    const size_t slot = lower_bound(mixed);
+    const bool found = counts_[slot] != 0 && mixed_[slot] == mixed;
+    if (before == 0) {
+      erase(slot);
+    } else if (found) {
+      counts_[slot] = before;
+    } else {
+      insert(mixed, before);  // `rebuild` left room
+    }
+  }
+  keep_changes();
+}
+
+void OccurrenceCounter::reserve(uint64_t mixed) {
   if (4 * (size_ + 1) > size_t{3} << log2_capacity_) rebuild(log2_capacity_ + 1, kSlack);
   for (;;) {
-    const size_t slot = lower_bound(mixed);
-    size_t end = slot;
+    size_t end = lower_bound(mixed);
     while (counts_[end] != 0) ++end;
-    if (end + 1 == counts_.size()) {
-      // The run at the end of the array fills the slack; the number of homes need not grow.
-      rebuild(log2_capacity_, 2 * (counts_.size() - (size_t{1} << log2_capacity_)));
-      continue;
-    }
-    for (size_t i = end; i > slot; --i) {
-      mixed_[i] = mixed_[i - 1];
-      counts_[i] = counts_[i - 1];
-    }
-    mixed_[slot] = mixed;
-    counts_[slot] = count;
-    ++size_;
-    return;
+    if (end + 1 < counts_.size()) return;
+    // The run at the end of the array fills the slack; the number of homes need not grow.
+    rebuild(log2_capacity_, 2 * (counts_.size() - (size_t{1} << log2_capacity_)));
   }
+}
+
+// After `reserve`.
+void OccurrenceCounter::insert(uint64_t mixed, uint32_t count) {
+  const size_t slot = lower_bound(mixed);
+  size_t end = slot;
+  while (counts_[end] != 0) ++end;
+  for (size_t i = end; i > slot; --i) {
+    mixed_[i] = mixed_[i - 1];
+    counts_[i] = counts_[i - 1];
+  }
+  mixed_[slot] = mixed;
+  counts_[slot] = count;
+  ++size_;
 }
 
 void OccurrenceCounter::erase(size_t slot) {
@@ -100,17 +139,24 @@ void OccurrenceCounter::erase(size_t slot) {
   }
   counts_[slot] = 0;
   --size_;
-  if (log2_capacity_ > kLeastLog2 && size_ < size_t{1} << (log2_capacity_ - 3)) {
-    rebuild(log2_capacity_ - 1, kSlack);
+}
+
+void OccurrenceCounter::shrink() {
+  try {
+    while (log2_capacity_ > kLeastLog2 && size_ < size_t{1} << (log2_capacity_ - 3)) {
+      rebuild(log2_capacity_ - 1, kSlack);
+    }
+  } catch (const std::exception&) {
+    // The larger array does, too.
   }
 }
 
 void OccurrenceCounter::rebuild(unsigned log2_capacity, size_t slack) {
   for (;; slack *= 2) {
     const size_t slots = (size_t{1} << log2_capacity) + slack;
-    AnonymousArray<uint64_t> mixed(slots);
-    AnonymousArray<uint32_t> counts(slots);
-    Appender appender(mixed, counts, log2_capacity);
+    AnonymousArray<uint64_t> mixed(slots + changes_.size());
+    AnonymousArray<uint32_t> counts(slots + changes_.size());
+    Appender appender(mixed, counts, slots, log2_capacity);
     bool fits = true;
     for (size_t i = 0; fits && i < counts_.size(); ++i) {
       if (counts_[i] != 0) fits = appender.append(mixed_[i], counts_[i]);
@@ -127,6 +173,7 @@ void OccurrenceCounter::clear() {
   mixed_ = AnonymousArray<uint64_t>();
   counts_ = AnonymousArray<uint32_t>();
   size_ = 0;
+  changes_.clear();
   rebuild(kLeastLog2, kSlack);
 }
 

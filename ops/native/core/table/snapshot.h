@@ -34,13 +34,14 @@ class Snapshot {
   // How long steps waited because the copies took too much memory.
   double waited_seconds() const { return 1e-9 * static_cast<double>(waited_nanoseconds_); }
   // Copies up to `count` rows, in any order; returns 0 at the end. Fails with FailedPrecondition
-  // when the snapshot was lost.
+  // when the snapshot was lost, and with ResourceExhausted when it was given up for a full disk.
   size_t read(size_t count, const RowArrays& out);
   // Ends the snapshot. keep: it is the base of later due_only snapshots; else its rows stay due.
   void close(bool keep);
 
  private:
   friend class Table;
+  void begin(Partition& partition);
   void measure_copies();
   size_t read_copies(size_t count, const RowArrays& out);
   void end(bool keep);  // in the table's lock
@@ -59,6 +60,7 @@ class Snapshot {
   std::shared_ptr<SnapshotBudget> budget_;
   std::mutex mutex_;  // held while rows are read; guards open_
   bool open_ = true;
+  std::atomic<bool> lost_to_disk_{false};
 };
 
 }  // namespace hotrow
