@@ -218,7 +218,10 @@ void OccurrenceCounter::restore(const uint8_t* data, size_t size) {
   AdmissionOptions options;
   options.occurrences = occurrences_;
   OccurrenceCounter fresh(options);
-  for (size_t i = 0; i < keys; ++i) fresh.insert(mixed[i], counts[i]);
+  for (size_t i = 0; i < keys; ++i) {
+    fresh.reserve(mixed[i]);
+    fresh.insert(mixed[i], counts[i]);
+  }
   *this = std::move(fresh);
 }
 

@@ -1,11 +1,17 @@
 // Memory that ends in a step leaves the table as it was, wherever it ends.
 #include <doctest/doctest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <fstream>
 #include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "core/base/digest.h"
 #include "tests/error_code.h"
 #include "tests/failing_memory.h"
 #include "tests/one_table.h"
@@ -193,6 +199,104 @@ TEST_CASE("out of memory: a snapshot that has no memory leaves the table free fo
     REQUIRE(sorted(read_all(trained.table, *snapshot)) == sorted(exported(never.table)));
     if (!failed) break;
   }
+}
+
+namespace {
+
+// The address space of this process.
+size_t mapped_bytes() {
+  std::ifstream facts("/proc/self/statm");
+  size_t pages = 0;
+  facts >> pages;
+  return pages * static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+// Trains new rows of 2 KiB until memory ends; in a process of its own. Returns what is wrong.
+std::string grow_to_the_limit() {
+  const auto options = [] {
+    TableOptions options = plain_options(512);
+    options.init.kind = InitKind::kUniform;
+    options.init.scale = 0.1f;
+    return options;
+  };
+  std::vector<int64_t> keys(1000);
+  std::vector<float> rows(keys.size() * 512), gradients(rows.size(), 0.5f);
+  const auto step = [&](Table& table, int64_t number) {
+    for (size_t i = 0; i < keys.size(); ++i) keys[i] = number * 700 + static_cast<int64_t>(i);
+    forward(call_of(table, keys), true, {rows.data()}, nullptr);
+    update(table, keys, gradients);
+  };
+  // Of the rows of a snapshot, read in pieces.
+  const auto snapshot_digest = [](Table& table) {
+    std::vector<uint64_t> digest(2);
+    std::vector<int64_t> read(100);
+    std::vector<std::byte> lines(read.size() * table.line_bytes());
+    const auto snapshot = table.open_snapshot(false);
+    RowArrays out;
+    out.keys = read.data();
+    out.lines = lines.data();
+    while (const size_t count = snapshot->read(read.size(), out)) {
+      for (size_t i = 0; i < count; ++i) {
+        add_row_digest(read[i], lines.data() + i * table.line_bytes(), table.line_bytes(),
+                       digest.data());
+      }
+    }
+    return digest;
+  };
+  rlimit before;
+  ::getrlimit(RLIMIT_AS, &before);
+  const rlimit limit{mapped_bytes() + (size_t{256} << 20), before.rlim_max};
+  Table table("clicks", options(), 1, false);
+  ::setrlimit(RLIMIT_AS, &limit);
+  int64_t steps = 0;
+  std::string message;
+  for (; message.empty() && steps < 1000; ++steps) {
+    try {
+      step(table, steps);
+    } catch (const Error& error) {
+      message = error.what();
+      if (error.code() != Code::kResourceExhausted) return "code";
+    }
+  }
+  --steps;
+  if (message.find("table clicks: no memory for ") != 0) return message;
+  // A checkpoint is still possible.
+  const std::vector<uint64_t> saved = snapshot_digest(table);
+  ::setrlimit(RLIMIT_AS, &before);
+  Table same("clicks", options(), 1, false);
+  for (int64_t i = 0; i < steps; ++i) step(same, i);
+  if (table.size() != same.size() || table.step() != same.step()) return "size";
+  if (digest_of(table) != digest_of(same) || table.state() != same.state()) return "digest";
+  if (saved != snapshot_digest(same)) return "snapshot";
+  step(table, steps);
+  step(same, steps);
+  return digest_of(table) == digest_of(same) ? "" : "next step";
+}
+
+}  // namespace
+
+TEST_CASE("out of memory: at a limit of the address space, rows and snapshots are intact") {
+  if (!kFailingMemory) return;
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    std::string wrong;
+    try {
+      wrong = grow_to_the_limit();
+    } catch (const std::exception& error) {
+      wrong = std::string("exception: ") + error.what();
+    }
+    ::_exit(wrong.empty() ? 0 : (::write(ends[1], wrong.data(), wrong.size()) > 0 ? 1 : 2));
+  }
+  ::close(ends[1]);
+  char text[2000];
+  const ssize_t read = ::read(ends[0], text, sizeof(text));
+  ::close(ends[0]);
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(std::string(text, static_cast<size_t>(std::max<ssize_t>(read, 0))) == "");
+  CHECK(status == 0);
 }
 
 TEST_CASE("out of memory: the error names the table, the bytes and what to do") {
