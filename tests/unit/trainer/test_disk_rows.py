@@ -14,16 +14,14 @@ def few_rows(monkeypatch):
     monkeypatch.setattr(disk_rows, "MOST_ROWS", 1000)
 
 
-def table_of(disk, rows, sharding="row"):
-    cache = hotrow.Cache(rows=100, disk=disk)
-    config = hotrow.TableConfig("clicks", 4, cache=cache, sharding=sharding)
-    table = Table(config)
+def table_of(disk, rows):
+    table = Table(hotrow.TableConfig("clicks", 4, cache=hotrow.Cache(rows=100, disk=disk)), seed=1)
     table.lookup(np.arange(rows), insert=True)
     return table
 
 
 def test_a_table_on_disk_warns_at_80_percent_of_its_rows(tmp_path):
-    table = table_of(tmp_path, 799)
+    table = table_of(str(tmp_path), 799)
     assert disk_rows.warning({"clicks": table}) is None
     table.lookup(np.array([10**6]), insert=True)
     warning = disk_rows.warning({"clicks": table})
@@ -38,7 +36,7 @@ def test_a_table_in_memory_has_no_such_limit():
 
 
 def test_a_checkpoint_of_more_rows_than_a_file_holds_is_refused_by_name(tmp_path):
-    table = table_of(tmp_path, 1)
+    table = table_of(str(tmp_path), 1)
     disk_rows.check_fits("clicks", table, {"size": 1000}, 1)
     disk_rows.check_fits("clicks", table, {"size": 2000}, 2)
     everywhere = {"size": 2000, "sharding": "column", "parts": [{}, {}]}
