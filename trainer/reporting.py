@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hotrow.config import RunConfig
 from hotrow.ops.ranks import Ranks
+from hotrow.trainer import disk_rows
 from hotrow.trainer.checkpoint import Position
 from hotrow.trainer.checkpoint.array_file import Arrays
 from hotrow.trainer.checkpoint.directory import Best
@@ -54,6 +55,7 @@ class Reporting:
         self._valid: Quality | None = None
         self._valid_step = -1
         self._nonfinite = NonfiniteUpdates(config, self.log.say)
+        self._warned_of_files = False
         self._movement: RowMovement | None = None  # measured in the first steps of a new model
 
     def state(self) -> Arrays:
@@ -96,6 +98,7 @@ class Reporting:
         tables, logged = self._model.tables(), self.log.logged
         if logged["train"] == at.step == logged["tables"]:
             return
+        self._warn_of_full_files()
         statistics = statistics_of_all(tables, self._ranks)
         counted = watched_tables(tables, statistics)
         if counted and logged["tables"] != at.step:
@@ -157,6 +160,13 @@ class Reporting:
             ranks=self._ranks.size,
             stages=stages_of_all(self._ranks),
         )
+
+    def _warn_of_full_files(self) -> None:
+        """Warns once when the file of a table on disk is nearly full."""
+        warning = None if self._warned_of_files else disk_rows.warning(self._model.tables())
+        if warning is not None:
+            self._warned_of_files = True
+            self.log.say(warning)
 
     def _watch_rows(self, number: int) -> None:
         """Warns once if the first steps of a new model hardly move its rows."""

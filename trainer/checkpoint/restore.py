@@ -21,6 +21,7 @@ from hotrow.trainer.checkpoint.stored import StoredCheckpoint
 from hotrow.trainer.checkpoint.table_check import check_rows
 from hotrow.trainer.checkpoint.table_restore import restore_table
 from hotrow.trainer.checkpoint.variable_files import assign_variables, check_variables
+from hotrow.trainer.disk_rows import check_fits
 from hotrow.trainer.metrics import BinaryMetrics
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ def restore(
     Raises:
         DataLossError: the contents differ from the written ones.
         FailedPreconditionError: the checkpoint has another configuration.
+        ResourceExhaustedError: it has more rows than a table on disk may hold.
     """
     tables = model.tables()
     try:
@@ -94,7 +96,7 @@ def _restore(
     """Replaces this rank's tables; returns other contents, and a function to assign variables."""
     newest = chain[-1]
     tables = model.tables()
-    _check_tables(newest, tables)
+    _check_tables(newest, tables, ranks.size)
     variables = {stored.MODEL: model.dense_variables()}
     if optimizer is not None:
         variables[stored.OPTIMIZER] = optimizer.variables
@@ -121,7 +123,7 @@ def _restore(
     return restored, assign
 
 
-def _check_tables(checkpoint: StoredCheckpoint, tables: dict[str, Table]) -> None:
+def _check_tables(checkpoint: StoredCheckpoint, tables: dict[str, Table], ranks: int) -> None:
     entries = checkpoint.facts["tables"]
     if tables.keys() != entries.keys():
         raise FailedPreconditionError(
@@ -132,6 +134,7 @@ def _check_tables(checkpoint: StoredCheckpoint, tables: dict[str, Table]) -> Non
         misfit = table_misfit(entries[name], table)
         if misfit:
             raise FailedPreconditionError(f"{misfit}; use the configuration of the run")
+        check_fits(name, table, entries[name], ranks)
 
 
 def table_misfit(written: dict[str, Any], table: Table) -> str:

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "core/base/room.h"
 #include "core/base/status.h"
 
 namespace hotrow {
@@ -46,26 +47,51 @@ void KeyIndex::Segment::wipe() {
   size = 0;
 }
 
-KeyIndex::Bucket* KeyIndex::new_unit() {
-  // Zero bytes are an empty unit.
-  return reinterpret_cast<Bucket*>(memory_->take(kUnitBuckets * sizeof(Bucket)));
+void KeyIndex::take_units(size_t count) {
+  while (spare_units_.size() < count) {
+    make_room(spare_units_);
+    // Zero bytes are an empty unit.
+    spare_units_.push_back(reinterpret_cast<Bucket*>(memory_->take(kUnitBuckets * sizeof(Bucket))));
+  }
+}
+
+void KeyIndex::add_unit(Segment* segment) {
+  segment->units[segment->buckets / kUnitBuckets] = spare_units_.back();
+  spare_units_.pop_back();
+  segment->buckets += kUnitBuckets;
 }
 
 void KeyIndex::grow(uint32_t number) {
-  if (segments_[number].buckets < kUnits * kUnitBuckets) {
-    Segment& segment = segments_[number];
-    Bucket* unit = new_unit();
-    segment.wipe();
-    segment.units[segment.buckets / kUnitBuckets] = unit;
-    segment.buckets += kUnitBuckets;
-    for (size_t i = 0; i < rows_.size(); ++i) segment.put(hashes_[i], rows_[i]);
-    return;
-  }
-  if (segments_[number].depth == kDeepest) {
+  if (segments_[number].buckets == kUnits * kUnitBuckets) return split(number);
+  take_units(1);
+  Segment& segment = segments_[number];
+  segment.wipe();
+  add_unit(&segment);
+  for (size_t i = 0; i < rows_.size(); ++i) segment.put(hashes_[i], rows_[i]);
+}
+
+// The next bit of the hash chooses the half. Each half gets half of the units.
+void KeyIndex::split(uint32_t number) {
+  const uint32_t depth = segments_[number].depth + 1;
+  if (depth > kDeepest) {
     fail(Code::kResourceExhausted, "the keys of a table are not spread: too many share a hash");
   }
-  // Split: the next bit of the hash chooses the half. Each half gets half of the units.
-  if (segments_[number].depth == depth_) {
+  const unsigned bit = 59 - depth;
+  size_t to_other = 0;
+  for (uint64_t hash : hashes_) to_other += (hash >> bit) & 1;
+  const size_t here = rows_.size() - to_other;
+  // The hash puts about half of the rows in each; in any case, all rows must fit.
+  const auto units_for = [](size_t rows) {
+    Segment segment;
+    uint32_t units = kUnits / 2;
+    for (;; ++units) {
+      segment.buckets = units * kUnitBuckets;
+      if (units == kUnits || segment.limit() > rows) return units;
+    }
+  };
+  take_units(units_for(here) + units_for(to_other) - kUnits);
+  make_room(segments_);
+  if (depth > depth_) {
     std::vector<uint32_t> doubled(directory_.size() * 2);
     for (size_t i = 0; i < doubled.size(); ++i) doubled[i] = directory_[i / 2];
     directory_.swap(doubled);
@@ -81,26 +107,16 @@ void KeyIndex::grow(uint32_t number) {
     segment.units[kUnits / 2 + u] = nullptr;
   }
   segment.buckets = other.buckets = kUnits / 2 * kUnitBuckets;
-  other.depth = ++segment.depth;
-  size_t to_other = 0;
-  const unsigned bit = 59 - segment.depth;
-  for (uint64_t hash : hashes_) to_other += (hash >> bit) & 1;
-  // The hash puts about half of the rows in each; in any case, all rows must fit.
-  while (other.limit() <= to_other && other.buckets < kUnits * kUnitBuckets) {
-    other.units[other.buckets / kUnitBuckets] = new_unit();
-    other.buckets += kUnitBuckets;
-  }
-  while (segment.limit() <= rows_.size() - to_other && segment.buckets < kUnits * kUnitBuckets) {
-    segment.units[segment.buckets / kUnitBuckets] = new_unit();
-    segment.buckets += kUnitBuckets;
-  }
+  segment.depth = other.depth = depth;
+  while (other.limit() <= to_other && other.buckets < kUnits * kUnitBuckets) add_unit(&other);
+  while (segment.limit() <= here && segment.buckets < kUnits * kUnitBuckets) add_unit(&segment);
   for (size_t i = 0; i < rows_.size(); ++i) {
     ((hashes_[i] >> bit) & 1 ? other : segment).put(hashes_[i], rows_[i]);
   }
   for (size_t i = 0; i < directory_.size(); ++i) {
     if (directory_[i] != number) continue;
     // Bit `depth` of the directory's place, counted from its top.
-    if ((i >> (depth_ - segment.depth)) & 1) directory_[i] = other_number;
+    if ((i >> (depth_ - depth)) & 1) directory_[i] = other_number;
   }
 }
 
@@ -120,6 +136,7 @@ void KeyIndex::erase(uint64_t hash, uint32_t row) {
 }
 
 void KeyIndex::clear() {
+  spare_units_.clear();
   segments_.assign(1, Segment{});
   segments_[0].units[0] = &nothing_;
   directory_.assign(1, 0);

@@ -93,18 +93,15 @@ class KeyIndex {
     }
   }
 
-  // Adds a row whose key is not in the index. hash_of(row) returns the hash of any row in the
-  // index; fetch(row) prefetches what hash_of(row) reads.
+  // Makes room for a row with this hash, so that `insert` of it cannot fail. hash_of(row) returns
+  // the hash of any row in the index; fetch(row) prefetches what hash_of(row) reads. Fails with
+  // std::bad_alloc or ResourceExhausted; then the index has the rows that it had.
   template <typename HashOf, typename Fetch>
-  void insert(uint64_t hash, uint32_t row, HashOf&& hash_of, Fetch&& fetch) {
+  void reserve(uint64_t hash, HashOf&& hash_of, Fetch&& fetch) {
     for (;;) {
       const uint32_t number = directory_[directory_place(hash)];
-      Segment& segment = segments_[number];
-      if (segment.size < segment.limit()) {
-        segment.put(hash, row);
-        ++size_;
-        return;
-      }
+      const Segment& segment = segments_[number];
+      if (segment.size < segment.limit()) return;
       rows_.clear();
       hashes_.clear();
       segment.list(&rows_);
@@ -114,6 +111,17 @@ class KeyIndex {
       }
       grow(number);
     }
+  }
+  // Adds a row whose key is not in the index, after `reserve` of its hash.
+  void insert(uint64_t hash, uint32_t row) {
+    segments_[directory_[directory_place(hash)]].put(hash, row);
+    ++size_;
+  }
+  // The same with `reserve`.
+  template <typename HashOf, typename Fetch>
+  void insert(uint64_t hash, uint32_t row, HashOf&& hash_of, Fetch&& fetch) {
+    reserve(hash, hash_of, fetch);
+    insert(hash, row);
   }
 
   // Removes a row.
@@ -149,9 +157,13 @@ class KeyIndex {
   const Segment& segment_of(uint64_t hash) const {
     return segments_[directory_[directory_place(hash)]];
   }
-  Bucket* new_unit();
-  // Makes room in a segment whose rows and hashes are in rows_ and hashes_.
+  // Takes memory for so many units into spare_units_.
+  void take_units(size_t count);
+  void add_unit(Segment* segment);
+  // Makes room in a segment whose rows and hashes are in rows_ and hashes_. Takes all memory before
+  // it changes anything.
   void grow(uint32_t number);
+  void split(uint32_t number);
 
   static Bucket nothing_;  // what an index without rows reads
 
@@ -160,7 +172,8 @@ class KeyIndex {
   std::vector<uint32_t> directory_;  // (2^depth_): segments
   uint32_t depth_ = 0;
   size_t size_ = 0;
-  std::vector<uint32_t> rows_;  // scratch of an expansion
+  std::vector<Bucket*> spare_units_;  // all zero
+  std::vector<uint32_t> rows_;        // scratch of an expansion
   std::vector<uint64_t> hashes_;
 };
 

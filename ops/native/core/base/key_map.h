@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "core/base/anonymous_array.h"
 #include "core/base/hash.h"
@@ -29,13 +30,29 @@ class KeyMap {
   size_t bytes() const { return mixed_.bytes() + values_.bytes(); }
   // The value of a key, valid until the map changes; null: the key is not in the map.
   uint32_t* find(int64_t key);
+
+  // What fails for want of memory changes nothing.
+
+  // Sets a value that `find` returned. value: above 0.
+  void set(uint32_t* found, uint32_t value);
   // Adds a key that is not in the map. value: above 0.
   void insert(int64_t key, uint32_t value);
   // Removes the key of a value that `find` returned.
-  void erase(uint32_t* value);
-  // Removes all keys whose value is at most `value`.
+  void erase(uint32_t* found);
+  // Removes all keys whose value is at most `value`. Not between begin_changes and keep_changes.
   void erase_up_to(uint32_t value);
   void clear();
+  // After this, `more` calls of `insert` do not fail.
+  void reserve(size_t more);
+
+  // Records `set`, `insert` and `erase` from now on.
+  void begin_changes();
+  void keep_changes() noexcept;
+  // Takes them back, and ends the record.
+  void undo_changes() noexcept;
+  // After this, one recorded change of a key in the map does not fail.
+  void reserve_change();
+
   // visit(mixed, value) for all keys, in ascending order of their mixed bits.
   template <typename Visit>
   void each(Visit&& visit) const {
@@ -52,14 +69,26 @@ class KeyMap {
   // The slot of the key, or the slot before which it belongs.
   size_t lower_bound(uint64_t mixed) const;
   // Moves the keys with values above `least` to an array of 2^log2_capacity homes and `slack` slots
-  // behind the last one.
+  // behind the last one, or more, and further slots for the keys that `undo_changes` brings back.
   void rebuild(unsigned log2_capacity, size_t slack, uint32_t least = 0);
+  void shrink() noexcept;
+  void record(uint64_t mixed, uint32_t before);
+  // These do not fail. place: after `reserve`.
+  void place(uint64_t mixed, uint32_t value);
+  void remove(size_t slot);
 
   unsigned log2_capacity_ = 0;
   size_t size_ = 0;
   // By slot. A value of 0 marks an empty slot; the last slot is always empty.
   AnonymousArray<uint64_t> mixed_;
   AnonymousArray<uint32_t> values_;
+  // The values before, 0 for a new key, since begin_changes.
+  struct Change {
+    uint64_t mixed;
+    uint32_t before;
+  };
+  std::vector<Change> changes_;
+  bool recording_ = false;
 };
 
 }  // namespace hotrow

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <string>
 #include <utility>
 
 #include "core/base/round_up.h"
@@ -27,7 +28,8 @@ Mapping::Mapping(size_t bytes, const char* what) {
         mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   }
   if (mapped == MAP_FAILED) {
-    fail(Code::kResourceExhausted, "no memory for %zu bytes of %s", bytes, what);
+    throw OutOfMemory(Code::kResourceExhausted,
+                      "no memory for " + std::to_string(bytes) + " bytes of " + what);
   }
   mapped_ = data_ = static_cast<std::byte*>(mapped);
   if (!huge) return;

@@ -36,6 +36,12 @@ class Error : public std::exception {
   std::string message_;
 };
 
+// The system has no memory for so many bytes.
+class OutOfMemory final : public Error {
+ public:
+  using Error::Error;
+};
+
 // Throws an Error whose message is formatted as by printf.
 [[noreturn]] void fail(Code code, const char* format, ...) __attribute__((format(printf, 2, 3)));
 

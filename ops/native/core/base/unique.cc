@@ -24,10 +24,10 @@ void Unique::run(const int64_t* keys, size_t count) {
   if (slots_.size() < capacity) slots_.resize(capacity);
   std::memset(slots_.data(), 0xff, capacity * sizeof(int32_t));
   if (keys_.size() < count) {
-    keys_.resize(count);
     hashes_.resize(count);
     counts_.resize(count);
     inverse_.resize(count);
+    keys_.resize(count);  // the last: its size is that of all
   }
   int32_t* const slots = slots_.data();
   int64_t* const unique = keys_.data();

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -115,9 +116,23 @@ void DirectFile::write(uint64_t offset, const std::byte* data, size_t bytes) {
     }
     if (error == 0) continue;
     fail(code_of(error),
-         "%zu bytes of rows cannot be written to the disk of %s, at offset %llu of their file: %s",
-         bytes, directory_.c_str(), static_cast<unsigned long long>(offset), std::strerror(error));
+         "%zu bytes of rows cannot be written to the disk of %s, at offset %llu of their file: "
+         "%s%s",
+         bytes, directory_.c_str(), static_cast<unsigned long long>(offset), std::strerror(error),
+         error == ENOSPC ? free_bytes().c_str() : "");
   }
+}
+
+std::string DirectFile::free_bytes() const {
+  struct statvfs facts;
+  if (::fstatvfs(descriptor_, &facts) != 0) return "";
+  const uint64_t bytes = uint64_t{facts.f_bavail} * facts.f_frsize;
+  return " (" + std::to_string(bytes) + " bytes are free)";
+}
+
+bool DirectFile::make_hole(uint64_t offset, size_t bytes) {
+  return ::fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                     static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0;
 }
 
 void DirectFile::read(uint64_t offset, std::byte* data, size_t bytes) const {

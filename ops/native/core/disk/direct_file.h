@@ -32,6 +32,9 @@ class DirectFile {
   void write(uint64_t offset, const std::byte* data, size_t bytes);
   // data: (bytes) out. A read that ends early is DataLoss.
   void read(uint64_t offset, std::byte* data, size_t bytes) const;
+  // Gives the disk the blocks of this range, which then reads as zeros. False: the file system
+  // cannot.
+  bool make_hole(uint64_t offset, size_t bytes);
   // Makes the file empty.
   void clear();
   // Throws the error of a read that returned `result` (bytes, or an errno below 0) instead of
@@ -42,6 +45,7 @@ class DirectFile {
   void open(bool direct);
   bool find_alignment();
   bool try_alignment(size_t alignment);
+  std::string free_bytes() const;
 
   std::string directory_;
   int descriptor_ = -1;

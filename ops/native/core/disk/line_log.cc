@@ -1,6 +1,7 @@
 #include "core/disk/line_log.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
@@ -41,6 +42,7 @@ LineLog::LineLog(const std::string& directory, size_t line_bytes, size_t partiti
   slack_segments_ = static_cast<uint32_t>(buffers) + 4;
   buffers_.resize(buffers + 1);
   for (size_t i = buffers; i-- > 0;) free_buffers_.push_back(static_cast<uint32_t>(i));
+  queue_.reserve(buffers);
   map_ = std::make_unique<GrowingArray<std::atomic<uint32_t>>[]>(partitions);
   writer_ = std::thread([this] { run_writer(); });
   try {
@@ -72,7 +74,7 @@ void LineLog::write(uint32_t partition, uint32_t place, const std::byte* line) {
   // Prefetches memory before the lock is taken.
   if (auto* entry = map_[partition].find(place)) __builtin_prefetch(entry, 1);
   std::unique_lock lock(mutex_);
-  throw_background_error();
+  if (!is_full()) throw_background_error();
   std::atomic<uint32_t>& entry = map_[partition].make(place, memory_);
   while (written_.segment == kNone) open_segment(lock);
   append(written_, entry, {partition, place}, line);
@@ -101,6 +103,7 @@ void LineLog::append(Stream& stream, std::atomic<uint32_t>& entry, Owner owner,
   std::memcpy(buffer + stream.filled * line_bytes_, line, line_bytes_);
   std::memcpy(owner_at(buffer, stream.filled), &owner, sizeof(owner));
   segment.live.store(segment.live.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  young_lines_ += is_kept(stream.segment) ? 0 : 1;
   const uint32_t old = entry.exchange(1 + stream.segment * segment_lines_ + stream.filled);
   ++stream.filled;
   if (old == 0) {
@@ -116,6 +119,7 @@ void LineLog::let_go(Location location) {
   Segment& segment = segments_[number];
   const uint32_t left = segment.live.load(std::memory_order_relaxed) - 1;
   segment.live.store(left, std::memory_order_relaxed);
+  young_lines_ -= is_kept(number) ? 0 : 1;
   if (left == 0 && segment.state.load(std::memory_order_relaxed) >= kOnDisk) make_free(number);
 }
 
@@ -124,12 +128,46 @@ void LineLog::let_go(Location location) {
 void LineLog::make_free(uint32_t number) {
   segments_[number].state.store(kFree, std::memory_order_release);
   --used_segments_;
-  (holds_ > 0 ? held_ : free_).push_back(number);
+  if (is_kept(number)) {
+    push(held_, number);
+  } else {
+    --young_segments_;
+    push(free_, number);
+  }
+}
+
+void LineLog::push(SegmentQueue& queue, uint32_t number) {
+  segments_[number].buffer = kNone;
+  if (queue.size++ == 0) {
+    queue.first = number;
+  } else {
+    segments_[queue.last].buffer = number;
+  }
+  queue.last = number;
+}
+
+uint32_t LineLog::pop(SegmentQueue& queue) {
+  const uint32_t number = queue.first;
+  queue.first = segments_[number].buffer;
+  --queue.size;
+  return number;
+}
+
+void LineLog::append(SegmentQueue& queue, SegmentQueue& tail) {
+  if (tail.size == 0) return;
+  if (queue.size == 0) {
+    queue = tail;
+  } else {
+    segments_[queue.last].buffer = tail.first;
+    queue.last = tail.last;
+    queue.size += tail.size;
+  }
+  tail = {};
 }
 
 // reserve: segments to leave to other threads.
 bool LineLog::may_take_segment(uint32_t reserve) const {
-  return free_.size() > reserve ||
+  return free_.size > reserve ||
          (uint64_t{segment_count_} + 1 + reserve) * segment_lines_ <= options_.line_limit;
 }
 
@@ -138,14 +176,13 @@ bool LineLog::may_take_segment(uint32_t reserve) const {
 // sequentially consistent).
 uint32_t LineLog::take_segment() {
   uint32_t number = kNone;
-  for (size_t tries = std::min(free_.size(), kSegmentTries); tries > 0; --tries) {
-    const uint32_t candidate = free_.front();
-    free_.pop_front();
+  for (size_t tries = std::min(free_.size, kSegmentTries); tries > 0; --tries) {
+    const uint32_t candidate = pop(free_);
     if (segments_[candidate].pins.load() == 0) {
       number = candidate;
       break;
     }
-    free_.push_back(candidate);
+    push(free_, candidate);
   }
   if (number == kNone) {
     if ((uint64_t{segment_count_} + 1) * segment_lines_ > options_.line_limit) return kNone;
@@ -153,6 +190,8 @@ uint32_t LineLog::take_segment() {
     number = segment_count_++;
   }
   ++used_segments_;
+  ++young_segments_;
+  segments_[number].born.store(++openings_, std::memory_order_relaxed);
   return number;
 }
 
@@ -160,6 +199,7 @@ void LineLog::start_segment(Stream& stream, uint32_t number, uint32_t buffer) {
   Segment& segment = segments_[number];
   segment.live.store(0, std::memory_order_relaxed);
   segment.buffer = buffer;
+  segment.hole = false;
   segment.state.store(kInMemory, std::memory_order_release);
   stream = {number, 0};
 }
@@ -167,6 +207,8 @@ void LineLog::start_segment(Stream& stream, uint32_t number, uint32_t buffer) {
 // Returns with room for a line in written_, or after another thread opened and filled a segment.
 void LineLog::open_segment(std::unique_lock<std::mutex>& lock) {
   stuck_ = false;
+  // There may be room by now; if not, it fails when all buffers are full.
+  if (is_full()) write_again();
   pay_for_cleaning();
   if (should_clean()) to_clean_.notify_one();
   const auto ready = [&] {
@@ -181,6 +223,7 @@ void LineLog::open_segment(std::unique_lock<std::mutex>& lock) {
   uint32_t number = kNone;
   if (may_take_segment(kReserve)) number = take_segment();
   if (number == kNone) {
+    lacks_room_ = true;
     fail(Code::kResourceExhausted,
          "the file for rows in %s is full: it may hold %u lines of %zu bytes, old versions too",
          directory_.c_str(), options_.line_limit, line_bytes_);
@@ -198,13 +241,15 @@ void LineLog::open_segment(std::unique_lock<std::mutex>& lock) {
   start_segment(written_, number, buffer);
 }
 
-// Bytes used for each byte of lines, without the minimum that small tables need.
+// Bytes used for each byte of lines, of the segments that may be cleaned; without the minimum that
+// small tables need.
 double LineLog::used_ratio() const {
-  const uint64_t live = live_lines_ + uint64_t{slack_segments_} * segment_lines_;
-  return static_cast<double>(uint64_t{used_segments_} * segment_lines_) / static_cast<double>(live);
+  const uint64_t live = young_lines_ + uint64_t{slack_segments_} * segment_lines_;
+  return static_cast<double>(uint64_t{young_segments_} * segment_lines_) /
+         static_cast<double>(live);
 }
 
-bool LineLog::may_clean() const { return holds_ == 0 && !paused_; }
+bool LineLog::may_clean() const { return !paused_; }
 
 // Whether the file is as large as it may be.
 bool LineLog::is_late() const { return used_ratio() > kWaitRatio || !may_take_segment(kReserve); }
@@ -218,7 +263,7 @@ bool LineLog::should_clean() const {
 // Whether a writer must wait for the cleaner. It need not while there are freed segments, since
 // then the file does not grow, nor when the cleaner has nothing to do.
 bool LineLog::must_wait() const {
-  return !stuck_ && may_clean() && free_.size() <= kReserve && is_late();
+  return !stuck_ && may_clean() && free_.size <= kReserve && is_late();
 }
 
 void LineLog::pay_for_cleaning() {
@@ -230,10 +275,17 @@ void LineLog::pay_for_cleaning() {
 
 void LineLog::throw_background_error() {
   if (!error_) return;
-  const Error error = *std::exchange(error_, std::nullopt);
+  const Error error = *error_;
+  lacks_room_ = lacks_room_ || is_full();
+  write_again();
+  throw error;
+}
+
+// Forgets the error of a background thread, so that it tries again.
+void LineLog::write_again() {
+  error_.reset();
   retry_ = true;
   to_write_.notify_one();
-  throw error;
 }
 
 // A segment is on the disk: frees its buffer.
@@ -242,6 +294,50 @@ void LineLog::take_written(uint32_t number) {
   ++segments_written_;
   segment.state.store(kOnDisk, std::memory_order_release);
   if (segment.live.load(std::memory_order_relaxed) == 0) make_free(number);
+}
+
+// Writes a segment to the file. When the disk is full, the blocks of free segments may make room.
+// The caller does not hold mutex_.
+std::optional<Error> LineLog::write_segment(uint32_t number, const std::byte* data) {
+  while (true) {
+    std::optional<Error> error;
+    try {
+      file_.write(uint64_t{number} * segment_bytes_, data, segment_bytes_);
+      return std::nullopt;
+    } catch (const Error& problem) {
+      error = problem;
+    } catch (const std::exception& problem) {
+      error = Error(Code::kResourceExhausted, problem.what());  // std::bad_alloc
+    }
+    if (error->code() != Code::kResourceExhausted || !free_blocks()) return error;
+  }
+}
+
+// Gives the disk the blocks of some free segments. False: there are none.
+bool LineLog::free_blocks() {
+  std::array<uint32_t, kSegmentTries> taken;
+  size_t count = 0;
+  {
+    std::lock_guard lock(mutex_);
+    for (size_t tries = free_.size; tries > 0 && count < taken.size(); --tries) {
+      const uint32_t number = pop(free_);
+      if (segments_[number].hole || segments_[number].pins.load() != 0) {
+        push(free_, number);
+      } else {
+        taken[count++] = number;
+      }
+    }
+  }
+  bool freed = false;
+  for (size_t i = 0; i < count; ++i) {
+    freed |= file_.make_hole(uint64_t{taken[i]} * segment_bytes_, segment_bytes_);
+  }
+  std::lock_guard lock(mutex_);
+  for (size_t i = 0; i < count; ++i) {
+    segments_[taken[i]].hole = true;
+    push(free_, taken[i]);
+  }
+  return freed;
 }
 
 // Writes full segments, in order.
@@ -255,21 +351,14 @@ void LineLog::run_writer() {
     const std::byte* data = buffers_[buffer].data();
     writing_ = true;
     lock.unlock();
-    std::optional<Error> error;
-    try {
-      file_.write(uint64_t{number} * segment_bytes_, data, segment_bytes_);
-    } catch (const Error& problem) {
-      error = problem;
-    } catch (const std::exception& problem) {
-      error = Error(Code::kInternal, problem.what());
-    }
+    const std::optional<Error> error = write_segment(number, data);
     lock.lock();
     writing_ = false;
     if (error) {
       error_ = error;
       retry_ = false;
     } else {
-      queue_.pop_front();
+      queue_.erase(queue_.begin());
       free_buffers_.push_back(buffer);
       take_written(number);
     }
@@ -283,14 +372,22 @@ void LineLog::run_writer() {
 void LineLog::hold() {
   std::lock_guard lock(mutex_);
   ++holds_;
+  lacks_room_ = false;
+  kept_to_ = openings_;
+  young_segments_ = 0;
+  young_lines_ = 0;
 }
 
 void LineLog::release_hold() {
   std::lock_guard lock(mutex_);
   if (--holds_ > 0) return;
-  free_.insert(free_.end(), held_.begin(), held_.end());
-  held_.clear();
+  young_segments_ = used_segments_;
+  young_lines_ = live_lines_;
+  append(free_, held_);
   stuck_ = false;
+  lacks_room_ = false;
+  // The free segments are room for lines that the disk had none for.
+  if (is_full()) write_again();
   if (should_clean()) to_clean_.notify_one();
 }
 
@@ -304,9 +401,9 @@ void LineLog::clear() {
   for (size_t p = 0; p < partitions_; ++p) map_[p].clear();
   segments_.clear();
   memory_.clear();
-  segment_count_ = used_segments_ = 0;
-  live_lines_ = lines_to_free_ = 0;
-  free_.clear();
+  segment_count_ = used_segments_ = young_segments_ = 0;
+  live_lines_ = young_lines_ = lines_to_free_ = 0;
+  free_ = {};
   queue_.clear();
   written_ = cleaned_ = {};
   free_buffers_.clear();
@@ -342,7 +439,7 @@ LineLog::Statistics LineLog::statistics() const {
 size_t LineLog::bytes() const {
   std::lock_guard lock(mutex_);
   size_t total = memory_.bytes() + partitions_ * sizeof(map_[0]) + sizeof(segments_);
-  total += (free_.size() + held_.size()) * sizeof(uint32_t) + victim_.bytes();
+  total += victim_.bytes();
   for (const auto& buffer : buffers_) total += buffer.bytes();
   std::lock_guard rooms_lock(rooms_mutex_);
   return total + rooms_bytes_;

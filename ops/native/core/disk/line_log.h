@@ -5,7 +5,6 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -42,8 +41,8 @@ struct LineLogOptions {
 //
 // Scratch space: nothing survives the process. Safe from several threads, but no other call may be
 // in flight during `clear`. A read during a write returns the old or the new line, never a mix. The
-// next `write` throws the error of a background thread. Lines of a segment that could not be
-// written stay in memory, and the write is retried.
+// next `write` throws the error of a background thread; that of a full disk when all buffers are
+// full, too. Lines of a segment that could not be written stay in memory, and the write is retried.
 class LineLog {
  public:
   using Options = LineLogOptions;
@@ -88,8 +87,9 @@ class LineLog {
   using Location = uint32_t;
   static constexpr Location kNowhere = 0xffffffff;
 
-  // Until the matching `release`, every line that was or becomes current stays readable at its
-  // location. The file grows meanwhile, since nothing is cleaned.
+  // Until the matching `release`, every line that is current now stays readable at its location.
+  // Segments that are opened meanwhile are cleaned as always, so the file grows by at most 1.8
+  // times the lines of the rows that are rewritten.
   void hold();
   void release_hold();
   // kNowhere: the row has no line.
@@ -103,6 +103,9 @@ class LineLog {
   };
   // As `read`, for lines that were current at some time during the hold.
   void read_at(const ReadAt* reads, size_t count, const Progress& done = nullptr) const;
+
+  // Whether a write found no room on the disk, or in the file, since the last hold or release.
+  bool lacks_room() const { return lacks_room_.load(std::memory_order_relaxed); }
 
   // --- facts ------------------------------------------------------------------------------------
   struct Statistics {
@@ -136,7 +139,14 @@ class LineLog {
     std::atomic<uint32_t> live;  // lines that are current
     std::atomic<uint32_t> pins;  // readers of its file; it is not reused meanwhile
     std::atomic<uint32_t> state;
-    uint32_t buffer;  // while kInMemory
+    std::atomic<uint64_t> born;  // the number of its opening
+    bool hole;                   // takes no blocks of the disk; while kFree
+    uint32_t buffer;             // while kInMemory; while kFree, the next segment of its queue
+  };
+  // Free segments, first in, first out, linked by `buffer`: adding one allocates nothing.
+  struct SegmentQueue {
+    uint32_t first = kNone, last = kNone;
+    size_t size = 0;
   };
   struct Owner {
     uint32_t partition;
@@ -160,9 +170,16 @@ class LineLog {
   }
 
   // The caller holds mutex_ for all of these.
+  // Whether a hold keeps the segment.
+  bool is_kept(uint32_t segment) const {
+    return holds_ > 0 && segments_[segment].born.load(std::memory_order_relaxed) <= kept_to_;
+  }
   void append(Stream& stream, std::atomic<uint32_t>& entry, Owner owner, const std::byte* line);
   void let_go(Location location);
   void make_free(uint32_t segment);
+  void push(SegmentQueue& queue, uint32_t segment);
+  uint32_t pop(SegmentQueue& queue);
+  void append(SegmentQueue& queue, SegmentQueue& tail);  // empties the tail
   uint32_t take_segment();
   bool may_take_segment(uint32_t reserve) const;
   void start_segment(Stream& stream, uint32_t segment, uint32_t buffer);
@@ -174,12 +191,16 @@ class LineLog {
   bool must_wait() const;
   void pay_for_cleaning();
   void take_written(uint32_t segment);
+  bool is_full() const { return error_ && error_->code() == Code::kResourceExhausted; }
   void throw_background_error();
+  void write_again();
   void start_cleaned();
   void write_cleaned(std::unique_lock<std::mutex>& lock);  // opens it meanwhile
 
   // The caller does not hold it.
   void stop(std::thread& thread);
+  std::optional<Error> write_segment(uint32_t segment, const std::byte* data);
+  bool free_blocks();
   void run_writer();
   void run_cleaner();
   bool clean_some();
@@ -212,17 +233,24 @@ class LineLog {
   SlabMemory memory_;               // of both
   uint32_t segment_count_ = 0;
   uint32_t used_segments_ = 0;  // not free
-  std::deque<uint32_t> free_;   // can be reused, once they have no readers
-  std::deque<uint32_t> held_;   // can be reused, once nothing is held
+  SegmentQueue free_;           // can be reused, once they have no readers
+  SegmentQueue held_;           // can be reused, once nothing is held
   uint64_t live_lines_ = 0;
   uint64_t lines_to_free_ = 0;  // by the cleaner, as writers go on
   size_t holds_ = 0;
+  std::atomic<bool> lacks_room_{false};
+  uint64_t openings_ = 0;  // of segments
+  // While held: segments up to this opening are kept; those after it that are not free, and their
+  // current lines.
+  uint64_t kept_to_ = 0;
+  uint32_t young_segments_ = 0;
+  uint64_t young_lines_ = 0;
 
   // Buffers are numbered: the writers', allocated when they are needed, then the cleaner's.
   std::vector<AnonymousArray<std::byte>> buffers_;
   std::vector<uint32_t> free_buffers_;
   Stream written_, cleaned_;
-  std::deque<uint32_t> queue_;        // full segments, for the writing thread
+  std::vector<uint32_t> queue_;       // full segments, for the writing thread; has room for all
   AnonymousArray<std::byte> victim_;  // a segment being cleaned
 
   std::optional<Error> error_;  // of a thread in the background
@@ -238,6 +266,7 @@ class LineLog {
 
   mutable std::mutex rooms_mutex_;
   mutable std::vector<std::unique_ptr<ReadRoom>> rooms_;  // idle ones
+  mutable size_t room_count_ = 0;                         // all that were made
   mutable size_t rooms_bytes_ = 0;                        // of all that were made
 
   std::thread writer_, cleaner_;

@@ -1,6 +1,7 @@
 // Cleaning of a log of lines: appends the current lines of the emptiest segments to other segments.
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <queue>
 #include <utility>
 
@@ -28,7 +29,7 @@ void LineLog::run_cleaner() {
     } catch (const Error& problem) {
       error = problem;
     } catch (const std::exception& problem) {
-      error = Error(Code::kInternal, problem.what());
+      error = Error(Code::kResourceExhausted, problem.what());  // std::bad_alloc
     }
     lock.lock();
     cleaning_ = false;
@@ -62,16 +63,21 @@ bool LineLog::clean_some() {
 // lock.
 std::vector<uint32_t> LineLog::emptiest_segments() const {
   uint32_t count;
+  uint64_t kept_to;
   {
     std::lock_guard lock(mutex_);
     count = segment_count_;
+    kept_to = holds_ > 0 ? kept_to_ : 0;
   }
   std::priority_queue<std::pair<uint32_t, uint32_t>> fewest;  // (lines, number), the most on top
   uint32_t limit = segment_lines_;
   for (uint32_t number = 0; number < count; ++number) {
     const Segment& segment = segments_[number];
     const uint32_t lines = segment.live.load(std::memory_order_relaxed);
-    if (lines >= limit || segment.state.load(std::memory_order_relaxed) != kOnDisk) continue;
+    if (lines >= limit || segment.state.load(std::memory_order_relaxed) != kOnDisk ||
+        segment.born.load(std::memory_order_relaxed) <= kept_to) {
+      continue;
+    }
     fewest.emplace(lines, number);
     if (fewest.size() <= kSegmentsFound) continue;
     fewest.pop();
@@ -87,14 +93,15 @@ void LineLog::clean_segment(uint32_t number) {
   Segment& segment = segments_[number];
   {
     std::lock_guard lock(mutex_);
-    if (segment.state.load(std::memory_order_relaxed) != kOnDisk) return;
+    if (segment.state.load(std::memory_order_relaxed) != kOnDisk || is_kept(number)) return;
     if (victim_.size() == 0) victim_ = AnonymousArray<std::byte>(segment_bytes_);
     const uint32_t lines = segment.live.load(std::memory_order_relaxed);
     lines_to_free_ -= std::min<uint64_t>(lines_to_free_, segment_lines_ - lines);
     // Readers must not mistake the next lines written here for the lines that were copied away.
     segment.pins.fetch_add(1);
   }
-  std::optional<Error> unreadable, error;
+  std::optional<Error> unreadable;
+  std::exception_ptr error;
   try {
     file_.read(uint64_t{number} * segment_bytes_, victim_.data(), segment_bytes_);
   } catch (const Error& problem) {
@@ -104,12 +111,13 @@ void LineLog::clean_segment(uint32_t number) {
     for (uint32_t first = 0; first < segment_lines_ && !unreadable; first += kPiece) {
       move_lines(number, first, std::min(first + kPiece, segment_lines_));
     }
-  } catch (const Error& problem) {
-    error = problem;
+  } catch (...) {
+    error = std::current_exception();
   }
   std::lock_guard lock(mutex_);
   segment.pins.fetch_sub(1);
-  if (error) throw *error;
+  if (error != nullptr) std::rethrow_exception(error);
+  if (is_kept(number)) return;  // a hold came between
   ++segments_cleaned_;
   if (segment.state.load(std::memory_order_relaxed) == kFree) return;
   // Else it would stay the emptiest for ever.
@@ -141,7 +149,7 @@ void LineLog::move_lines(uint32_t number, uint32_t first, uint32_t last) {
   std::unique_lock lock(mutex_);
   for (size_t c = 0; c < count; ++c) {
     const auto& [entry, owner, i] = candidates[c];
-    if (entry->load() != base + i) continue;
+    if (entry->load() != base + i || is_kept(number)) continue;
     if (cleaned_.segment == kNone) start_cleaned();
     append(cleaned_, *entry, owner, victim_.data() + i * line_bytes_);
     ++lines_cleaned_;
@@ -166,13 +174,9 @@ void LineLog::write_cleaned(std::unique_lock<std::mutex>& lock) {
   const uint32_t number = cleaned_.segment;
   const std::byte* data = buffers_[segments_[number].buffer].data();
   lock.unlock();
-  try {
-    file_.write(uint64_t{number} * segment_bytes_, data, segment_bytes_);
-  } catch (...) {
-    lock.lock();
-    throw;
-  }
+  const std::optional<Error> error = write_segment(number, data);
   lock.lock();
+  if (error) throw *error;
   cleaned_ = {};
   take_written(number);
 }

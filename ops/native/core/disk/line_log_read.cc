@@ -3,6 +3,7 @@
 #include <cstring>
 #include <exception>
 
+#include "core/base/room.h"
 #include "core/disk/line_log.h"
 #include "core/disk/read_room.h"
 
@@ -188,6 +189,7 @@ bool LineLog::copy_from_memory(Location location, std::byte* line) const {
 std::unique_ptr<ReadRoom> LineLog::take_room() const {
   std::lock_guard lock(rooms_mutex_);
   if (rooms_.empty()) {
+    make_room(rooms_, ++room_count_);  // give_room must not fail
     auto room = std::make_unique<ReadRoom>(file_, line_bytes_, options_.asynchronous);
     rooms_bytes_ += room->bytes();
     return room;

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "core/base/room.h"
 #include "core/base/status.h"
 
 namespace hotrow {
@@ -26,11 +27,12 @@ SummedGradients& GradientPasses::begin_pass(size_t slot) {
          "after fewer micro-steps, and compute fewer that are not applied",
          table_.c_str(), kSlots);
   }
+  SummedGradients& sums = make_sums(&pass);
   pass.state = State::kWaiting;
   pass.commits = commits_;
   newest_ = slot;
   ++since_commit_;
-  return make_sums(&pass);
+  return sums;
 }
 
 SummedGradients& GradientPasses::make_sums(Pass* pass) {
@@ -56,6 +58,9 @@ void GradientPasses::begin_immediate(size_t slot) {
 
 const GradientPasses::Taken& GradientPasses::end_step(const float* commit_token) {
   taken_.clear();
+  // Nothing fails once a pass is taken.
+  taken_.reserve(kSlots);
+  make_room(spare_, kSlots);
   bool unchanged = true, by_hand = true;
   for (size_t slot = 0; slot < kSlots; ++slot) {
     unchanged = unchanged && commit_token[slot] == kUnchanged;

@@ -30,6 +30,12 @@ class AdmissionFilter {
   virtual bool count_occurrences(int64_t key, uint32_t times) = 0;
   // Keys whose occurrences are counted: exact (kCounter) or estimated (kFilter).
   virtual uint64_t waiting() const = 0;
+  // `undo` takes back what was counted since `begin`, unless `keep` was called. Neither of them
+  // fails. count_occurrences may fail with std::bad_alloc or ResourceExhausted, and then has
+  // changed nothing.
+  virtual void begin_changes() = 0;
+  virtual void keep_changes() noexcept = 0;
+  virtual void undo_changes() noexcept = 0;
   virtual size_t bytes() const = 0;
   // The state as bytes, the same for the same history. `restore` fails with DataLoss when the bytes
   // are damaged, and with FailedPrecondition when they belong to other options.

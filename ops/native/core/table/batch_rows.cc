@@ -210,12 +210,21 @@ void BatchRows::find_elsewhere(Group& group, size_t missed, Find how) {
               });
 }
 
-GroupLock::GroupLock(Table& table, size_t group, size_t groups) {
-  if (groups == 0 || !table.snapshot_open()) return;
-  const size_t share = Table::kPartitions / groups;
-  for (size_t p = 0; p < table.partition_count(); ++p) {
-    if (p % Table::kPartitions / share != group) continue;
-    locks_.emplace_back(table.partition(p).mutex);
+GroupLock::GroupLock(Table& table, size_t group, size_t groups)
+    : table_(table),
+      group_(group),
+      share_(groups == 0 || !table.snapshot_open() ? 0 : Table::kPartitions / groups) {
+  each([](Partition& partition) { partition.mutex.lock(); });
+}
+
+GroupLock::~GroupLock() {
+  each([](Partition& partition) { partition.mutex.unlock(); });
+}
+
+template <typename Visit>
+void GroupLock::each(Visit&& visit) {
+  for (size_t p = 0; share_ != 0 && p < table_.partition_count(); ++p) {
+    if (p % Table::kPartitions / share_ == group_) visit(table_.partition(p));
   }
 }
 

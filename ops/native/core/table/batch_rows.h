@@ -116,9 +116,16 @@ class BatchRows {
 class GroupLock {
  public:
   GroupLock(Table& table, size_t group, size_t groups);
+  ~GroupLock();
+  GroupLock(const GroupLock&) = delete;
 
  private:
-  std::vector<std::unique_lock<std::mutex>> locks_;
+  template <typename Visit>
+  void each(Visit&& visit);
+
+  Table& table_;
+  const size_t group_;
+  const size_t share_;  // partitions of each shard; 0: not locked
 };
 
 // What the last forward passes of a layer found, so that backward need not search again.

@@ -2,6 +2,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "core/base/room.h"
 #include "core/table/batch_rows.h"
 #include "core/table/host_search.h"
 #include "core/table/ram_tier.h"
@@ -31,6 +32,11 @@ class Unfilled {
     // Releasing the slots removes their pins; the caller's list of pins must not outlive this.
     for (uint32_t slot : slots_) cache_->release(slot);
     for (const auto& [rows, place] : beside_) rows->remove(place);
+  }
+  // For so many rows, `add` does not fail.
+  void reserve(size_t rows) {
+    slots_.reserve(rows);
+    beside_.reserve(rows);
   }
   void add(uint32_t slot) { slots_.push_back(slot); }
   void add(BypassRows* rows, uint32_t place) { beside_.emplace_back(rows, place); }
@@ -74,6 +80,7 @@ void BatchRows::find_in_tiers(size_t g, Find how) {
   const uint32_t* counts = group.lookups();
   size_t missed = 0;
   uint64_t hit_lookups = 0;
+  make_room(group.pinned, distinct);
   const Pins pins(cache, &group.pinned);
   // First find the rows in the device tier and pin them, so that no row of the batch evicts
   // another.
@@ -163,7 +170,9 @@ void BatchRows::bring_in_from_disk(Group& group, size_t missed, bool training) {
   const uint64_t* hashes = group.unique.hashes();
   group.reads.clear();
   if (!training && group.read.size() < missed * stride) group.read.resize(missed * stride);
+  make_room(group.reads, missed);
   Unfilled unfilled(cache);
+  unfilled.reserve(missed);
   for (size_t i = 0; i < missed; ++i) {
     const size_t u = group.elsewhere[i];
     if (group.lines[u] == nullptr) continue;

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/room.h"
+
 namespace hotrow {
 
 // The header and line of each row, by place. A row here is newer than its line on disk. Not
@@ -26,13 +28,10 @@ class BypassRows {
   // Adds memory for a row that is not here; the caller fills it. stride: bytes of a row, always the
   // same.
   std::byte* add(uint32_t place, size_t stride) {
+    if (spare_.empty()) spare_.push_back(std::unique_ptr<std::byte[]>(new std::byte[stride]));
     Entry& entry = rows_[place];
-    if (spare_.empty()) {
-      entry.row.reset(new std::byte[stride]);
-    } else {
-      entry.row = std::move(spare_.back());
-      spare_.pop_back();
-    }
+    entry.row = std::move(spare_.back());
+    spare_.pop_back();
     return entry.row.get();
   }
   void remove(uint32_t place) {
@@ -51,6 +50,7 @@ class BypassRows {
         ++at;
         continue;
       }
+      make_room(spare_);
       leave(at->first, at->second.row.get());
       spare_.push_back(std::move(at->second.row));
       at = rows_.erase(at);

@@ -8,6 +8,8 @@
 #include <memory>
 #include <vector>
 
+#include "core/base/room.h"
+
 namespace hotrow {
 
 // Not synchronized. Copies are numbered from 0 in the order in which they were added.
@@ -18,6 +20,7 @@ class CopiedRows {
   uint32_t add(const std::byte* row, size_t stride, uint32_t place) {
     const size_t piece = end_ >> kShift;
     if (piece == pieces_.size()) {
+      make_room(pieces_);
       pieces_.emplace_back(new std::byte[(stride + sizeof(place)) << kShift]);
       bytes_ += (stride + sizeof(place)) << kShift;
     }

@@ -100,6 +100,11 @@ class WholeSquares {
   std::vector<float> clip_, finished_;
 };
 
+bool any_expires(const std::vector<Table*>& tables) {
+  return std::any_of(tables.begin(), tables.end(),
+                     [](const Table* table) { return table->options().expiry.any(); });
+}
+
 }  // namespace
 
 void refresh(Table& table, SummedGradients* sums) {
@@ -167,7 +172,7 @@ std::unique_ptr<SummedGradients> merge(const Table& table, const GradientPasses:
 }
 
 void apply(std::vector<Due>* dues, const float* learning_rates, float global_clip_norm,
-           const Executor& executor) {
+           const Executor& executor, TableChanges* changes) {
   if (dues->empty()) return;
   if (global_clip_norm > 0.0f) {
     std::vector<double> squares(dues->size());
@@ -181,56 +186,73 @@ void apply(std::vector<Due>* dues, const float* learning_rates, float global_cli
   }
   std::vector<UpdateStep> steps;
   std::vector<Task> tasks;
+  std::vector<Table*> tables;
+  std::vector<RowGradients> gradients;
   std::vector<WholeSquares> squares(dues->size());
+  thread_local std::vector<OrderedGradients> ordered;
+  if (ordered.size() < dues->size()) ordered.resize(dues->size());
   for (size_t i = 0; i < dues->size(); ++i) {
     Due& due = (*dues)[i];
-    steps.push_back(due.table->begin_update(rate_of(learning_rates, due.number), due.factor));
-    if (due.table->measures_together()) squares[i].measure(due, &steps.back());
-    for (size_t g = 0; g + 1 < due.sums->group_begins.size(); ++g) tasks.push_back({i, g});
-  }
-  executor.run(tasks.size(), [&](size_t i) {
-    const Due& due = (*dues)[tasks[i].table];
     const SummedGradients& sums = *due.sums;
-    const size_t groups = sums.group_begins.size() - 1;
-    GroupLock lock(*due.table, tasks[i].part, groups);
-    const size_t first = sums.group_begins[tasks[i].part];
-    const size_t last = sums.group_begins[tasks[i].part + 1];
-    const RowGradients rows =
-        ordered_gradients().of_sums(sums.gradients.data(), due.table->width(), first, last);
-    update_rows(*due.table, steps[tasks[i].table], rows, sums.keys.data(), sums.places.data(),
-                sums.counts.data(), sums.lines.data(), first, last);
+    tables.push_back(due.table);
+    steps.push_back(due.table->prepare_update(rate_of(learning_rates, due.number), due.factor));
+    if (due.table->measures_together()) squares[i].measure(due, &steps.back());
+    gradients.push_back(
+        ordered[i].of_sums(sums.gradients.data(), due.table->width(), 0, sums.keys.size()));
+    for (size_t g = 0; g + 1 < sums.group_begins.size(); ++g) tasks.push_back({i, g});
+  }
+  const auto rows_of = [&](const Task& task) -> RowsToUpdate {
+    const SummedGradients& sums = *(*dues)[task.table].sums;
+    return {sums.keys.data(),  sums.places.data(),           sums.counts.data(),
+            sums.lines.data(), sums.group_begins[task.part], sums.group_begins[task.part + 1]};
+  };
+  const auto locked = [&](const Task& task) {
+    const Due& due = (*dues)[task.table];
+    return GroupLock(*due.table, task.part, due.sums->group_begins.size() - 1);
+  };
+  executor.run(tasks.size(), [&](size_t i) {
+    const GroupLock lock = locked(tasks[i]);
+    watch_rows(*tables[tasks[i].table], rows_of(tasks[i]));
   });
+  prepare_sweeps(tables, executor);
+  // From here on, nothing fails.
+  changes->keep();
+  for (Table* table : tables) table->begin_update();
+  executor.run(tasks.size(), [&](size_t i) {
+    const size_t t = tasks[i].table;
+    const GroupLock lock = locked(tasks[i]);
+    update_rows(*tables[t], steps[t], gradients[t], rows_of(tasks[i]));
+  });
+  sweep_all(tables, executor);
+}
+
+void watch_rows(Table& table, const RowsToUpdate& rows) {
+  if (!table.partition(0).watching()) return;
+  for (size_t block = rows.first; block < rows.last; block += kWatchRows) {
+    const size_t end = std::min(rows.last, block + kWatchRows);
+    for (size_t u = block; u < end; ++u) {
+      if (rows.lines[u] != nullptr) __builtin_prefetch(rows.lines[u]);
+    }
+    for (size_t u = block; u < end; ++u) {
+      if (rows.lines[u] == nullptr) continue;
+      const uint64_t hash = mix64(static_cast<uint64_t>(rows.keys[u]));
+      Partition& partition = table.partition(table.partition_number(rows.keys[u], hash));
+      // A row in the device tier is written to its place in the host tier later.
+      if (rows.lines[u] == partition.at(rows.places[u])) partition.before_write(rows.places[u]);
+    }
+  }
 }
 
 void update_rows(Table& table, const UpdateStep& step, const RowGradients& gradients,
-                 const int64_t* keys, const uint32_t* places, const uint32_t* counts,
-                 std::byte* const* lines, size_t first, size_t last) {
-  uint64_t lookups = 0, updates = 0, nonfinite = 0;
-  for (size_t u = first; u < last; ++u) {
-    lookups += lines[u] == nullptr ? 0 : counts[u];
-    updates += lines[u] != nullptr;
+                 const RowsToUpdate& rows) {
+  uint64_t lookups = 0, updates = 0;
+  for (size_t u = rows.first; u < rows.last; ++u) {
+    lookups += rows.lines[u] == nullptr ? 0 : rows.counts[u];
+    updates += rows.lines[u] != nullptr;
   }
   table.add_lookups(lookups);
-  const Kernels& kernels = *table.shape().kernels;
-  if (!table.partition(0).watching()) {
-    nonfinite = kernels.update(step, gradients, counts, first, last, lines);
-    table.add_updates(updates, nonfinite);
-    return;
-  }
-  for (size_t block = first; block < last; block += kWatchRows) {
-    const size_t end = std::min(last, block + kWatchRows);
-    for (size_t u = block; u < end; ++u) {
-      if (lines[u] != nullptr) __builtin_prefetch(lines[u]);
-    }
-    for (size_t u = block; u < end; ++u) {
-      if (lines[u] == nullptr) continue;
-      const uint64_t hash = mix64(static_cast<uint64_t>(keys[u]));
-      Partition& partition = table.partition(table.partition_number(keys[u], hash));
-      // A row in the device tier is written to its place in the host tier later.
-      if (lines[u] == partition.at(places[u])) partition.before_write(places[u]);
-    }
-    nonfinite += kernels.update(step, gradients, counts, block, end, lines);
-  }
+  const uint64_t nonfinite = table.shape().kernels->update(step, gradients, rows.counts, rows.first,
+                                                           rows.last, rows.lines);
   table.add_updates(updates, nonfinite);
 }
 
@@ -239,17 +261,21 @@ float rate_of(const float* learning_rates, size_t table) {
                                    : learning_rates[table];
 }
 
+// One task takes the partitions of all shards whose keys share their top bits: they share sets of
+// the cache.
+void prepare_sweeps(const std::vector<Table*>& tables, const Executor& executor) {
+  if (!any_expires(tables)) return;
+  executor.run(tables.size() * Table::kPartitions, [&](size_t i) {
+    Table& table = *tables[i / Table::kPartitions];
+    table.prepare_sweep(i % Table::kPartitions, Table::kPartitions, table.step_in_lock() + 1);
+  });
+}
+
 void sweep_all(const std::vector<Table*>& tables, const Executor& executor) {
-  std::vector<Task> tasks;
-  for (size_t t = 0; t < tables.size(); ++t) {
-    if (!tables[t]->options().expiry.any()) continue;
-    for (size_t p = 0; p < Table::kPartitions; ++p) tasks.push_back({t, p});
-  }
-  if (tasks.empty()) return;
-  // One task takes the partitions of all shards whose keys share their top bits: they share sets of
-  // the cache.
-  executor.run(tasks.size(),
-               [&](size_t i) { tables[tasks[i].table]->sweep(tasks[i].part, Table::kPartitions); });
+  if (!any_expires(tables)) return;
+  executor.run(tables.size() * Table::kPartitions, [&](size_t i) {
+    tables[i / Table::kPartitions]->sweep(i % Table::kPartitions, Table::kPartitions);
+  });
   for (Table* table : tables) table->end_sweep();
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/base/hash.h"
+#include "core/base/room.h"
 #include "core/base/sealed_bytes.h"
 
 namespace hotrow {
@@ -61,6 +62,7 @@ void FrequencyFilter::raise(uint64_t position, uint32_t count) {
   const uint32_t now = counter(younger_, position);
   if (now >= count) return;
   const uint64_t bit = position << log2_bits_;
+  if (recording_) changes_.push_back({bit >> 5, younger_.words[bit >> 5]});
   younger_.words[bit >> 5] += (count - now) << (bit & 31);
 }
 
@@ -78,22 +80,65 @@ bool FrequencyFilter::count_occurrences(int64_t key, uint32_t times) {
   const uint32_t old = older_.words.size() > 0 ? estimate(older_, positions) : 0;
   // After a false hit in the younger generation, the older one may have the higher estimate.
   const uint64_t count = static_cast<uint64_t>(std::max(young, old)) + times;
+  AnonymousArray<uint32_t> fresh;
+  const bool next = count < occurrences_ && young == 0 && younger_.keys >= keys_;
+  if (next) fresh = empty_words();
+  if (recording_) {
+    make_room(changes_, hashes_ + 1);
+    make_room(dropped_);
+  }
+  // From here on, nothing fails.
   if (young == 0 && old > 0 && older_.waiting > 0) --older_.waiting;
   if (count >= occurrences_) {
     if (young > 0 && younger_.waiting > 0) --younger_.waiting;
     return true;
   }
   if (young == 0) {
-    if (younger_.keys >= keys_) {
+    if (next) {
+      if (recording_) {
+        changes_.push_back({kNextGeneration, 0});
+        dropped_.push_back(std::move(older_));
+      }
       older_ = std::move(younger_);
       younger_ = Generation();
-      younger_.words = empty_words();
+      younger_.words = std::move(fresh);
     }
     ++younger_.keys;
     ++younger_.waiting;
   }
   for (uint32_t i = 0; i < hashes_; ++i) raise(positions[i], static_cast<uint32_t>(count));
   return false;
+}
+
+void FrequencyFilter::begin_changes() {
+  changes_.clear();
+  younger_before_ = {younger_.keys, younger_.waiting};
+  older_before_ = {older_.keys, older_.waiting};
+  recording_ = true;
+}
+
+void FrequencyFilter::keep_changes() noexcept {
+  changes_.clear();
+  dropped_.clear();
+  recording_ = false;
+}
+
+void FrequencyFilter::undo_changes() noexcept {
+  for (; !changes_.empty(); changes_.pop_back()) {
+    const auto [word, before] = changes_.back();
+    if (word == kNextGeneration) {
+      younger_ = std::move(older_);
+      older_ = std::move(dropped_.back());
+      dropped_.pop_back();
+    } else {
+      younger_.words[word] = before;
+    }
+  }
+  younger_.keys = younger_before_.keys;
+  younger_.waiting = younger_before_.waiting;
+  older_.keys = older_before_.keys;
+  older_.waiting = older_before_.waiting;
+  keep_changes();
 }
 
 void FrequencyFilter::clear() {

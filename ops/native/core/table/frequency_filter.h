@@ -35,6 +35,9 @@ class FrequencyFilter final : public AdmissionFilter {
 
   bool count_occurrences(int64_t key, uint32_t times) override;
   uint64_t waiting() const override { return younger_.waiting + older_.waiting; }
+  void begin_changes() override;
+  void keep_changes() noexcept override;
+  void undo_changes() noexcept override;
   size_t bytes() const override { return younger_.words.bytes() + older_.words.bytes(); }
   std::vector<uint8_t> save() const override;
   void restore(const uint8_t* data, size_t size) override;
@@ -68,6 +71,20 @@ class FrequencyFilter final : public AdmissionFilter {
   uint64_t counters_;   // m
   Generation younger_;
   Generation older_;
+  // Since begin_changes: the words before, kNextGeneration where a generation began, the
+  // generations that were dropped, and the counts of keys.
+  struct Change {
+    uint64_t word;
+    uint32_t before;
+  };
+  static constexpr uint64_t kNextGeneration = ~uint64_t{0};
+  struct Keys {
+    uint64_t keys, waiting;
+  };
+  std::vector<Change> changes_;
+  std::vector<Generation> dropped_;
+  Keys younger_before_{0, 0}, older_before_{0, 0};
+  bool recording_ = false;
 };
 
 }  // namespace hotrow

@@ -19,7 +19,7 @@ bool OccurrenceCounter::count_occurrences(int64_t key, uint32_t times) {
   if (admitted && found != nullptr) {
     counts_.erase(found);
   } else if (found != nullptr) {
-    *found = static_cast<uint32_t>(count);
+    counts_.set(found, static_cast<uint32_t>(count));
   } else if (!admitted) {
     counts_.insert(key, static_cast<uint32_t>(count));
   }

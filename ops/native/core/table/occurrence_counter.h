@@ -13,6 +13,9 @@ class OccurrenceCounter final : public AdmissionFilter {
 
   bool count_occurrences(int64_t key, uint32_t times) override;
   uint64_t waiting() const override { return counts_.size(); }
+  void begin_changes() override { counts_.begin_changes(); }
+  void keep_changes() noexcept override { counts_.keep_changes(); }
+  void undo_changes() noexcept override { counts_.undo_changes(); }
   size_t bytes() const override { return counts_.bytes(); }
   std::vector<uint8_t> save() const override;
   void restore(const uint8_t* data, size_t size) override;

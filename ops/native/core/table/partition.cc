@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "core/base/digest.h"
+#include "core/base/room.h"
 #include "core/base/status.h"
 #include "core/table/prefetch.h"
 
@@ -37,7 +38,8 @@ Partition::Partition(const RowShape& shape, SlabMemory& memory, size_t partition
       memory_(&memory),
       number_(number),
       index_(memory),
-      admission_(make_admission_filter(shape.options.admission, partitions)) {}
+      admission_(make_admission_filter(shape.options.admission, partitions)),
+      initial_(shape.options.width) {}
 
 size_t Partition::bytes() const {
   return blocks_.capacity() * sizeof(blocks_[0]) + free_.capacity() * sizeof(free_[0]) +
@@ -51,6 +53,7 @@ uint32_t Partition::append_place() {
   if (places_ == kAbsent) fail(Code::kResourceExhausted, "a partition with 2^32 - 1 rows is full");
   const size_t block = shape_->spot_of(static_cast<uint32_t>(places_)).block;
   if (block == blocks_.size()) {
+    make_room(blocks_);
     blocks_.push_back(memory_->take(shape_->host_stride * shape_->block_rows(block)));
   }
   if (tracking_ && due_.size() * 64 <= places_) due_.push_back(0);
@@ -69,6 +72,7 @@ uint32_t Partition::take_place() {
 }
 
 void Partition::make_free(uint32_t place) {
+  make_room(free_);
   header(place).clock = kFree;
   free_.push_back(place);
   std::push_heap(free_.begin(), free_.end(), std::greater<>());
@@ -81,24 +85,36 @@ uint32_t Partition::find_or_insert(uint64_t hash, int64_t key, uint32_t times, u
     totals.refused += times;
     return kAbsent;
   }
-  ++totals.admitted;
-  tombstones.erase(key);
+  reserve_in_index(hash);
+  if (recording_) make_room(inserted_);
+  tombstones.reserve_erase();
+  const size_t before = places_;
   const uint32_t place = take_place();
+  // From here on, nothing fails.
+  ++totals.admitted;
+  if (recording_) inserted_.push_back({place, places_ > before});
+  tombstones.erase(key);
   header(place) = {key, clock, 0};
-  if (shape_->log == nullptr) make_line(key, at(place));
-  index_.insert(
-      hash, place, [&](uint32_t p) { return hash_at(p); },
-      [&](uint32_t p) { __builtin_prefetch(at(p)); });
+  if (shape_->log == nullptr) make_line(key, initial_.data(), at(place));
+  index_.insert(hash, place);
   if (tracking_) set_bit(due_, place);
   return place;
 }
 
+void Partition::reserve_in_index(uint64_t hash) {
+  index_.reserve(
+      hash, [&](uint32_t p) { return hash_at(p); }, [&](uint32_t p) { __builtin_prefetch(at(p)); });
+}
+
 void Partition::make_line(int64_t key, std::byte* row) const {
-  const size_t width = shape_->options.width;
   static thread_local std::vector<float> values;
-  values.resize(width);
-  initialize_row(shape_->options.init, key, width, values.data());
-  shape_->kernels->initialize(shape_->layout, shape_->options.optimizer, values.data(), row);
+  values.resize(shape_->options.width);
+  make_line(key, values.data(), row);
+}
+
+void Partition::make_line(int64_t key, float* values, std::byte* row) const {
+  initialize_row(shape_->options.init, key, shape_->options.width, values);
+  shape_->kernels->initialize(shape_->layout, shape_->options.optimizer, values, row);
 }
 
 void Partition::put(int64_t key, const std::byte* line, uint32_t clock, uint32_t count,
@@ -111,6 +127,7 @@ void Partition::put(int64_t key, const std::byte* line, uint32_t clock, uint32_t
     header(present) = {key, clock, count};
     return;
   }
+  reserve_in_index(hash);
   if (present != kAbsent) remove(present);
   if (place == kAbsent) {
     place = take_place();
@@ -119,6 +136,8 @@ void Partition::put(int64_t key, const std::byte* line, uint32_t clock, uint32_t
     add_free_places(place);
     if (places_ == place) (void)append_place();
   }
+  header(place).clock = kFree;
+  make_room(free_);
   try {
     put_line(place, line);
   } catch (...) {
@@ -127,9 +146,7 @@ void Partition::put(int64_t key, const std::byte* line, uint32_t clock, uint32_t
   }
   tombstones.erase(key);
   header(place) = {key, clock, count};
-  index_.insert(
-      hash, place, [&](uint32_t p) { return hash_at(p); },
-      [&](uint32_t p) { __builtin_prefetch(at(p)); });
+  index_.insert(hash, place);
   if (tracking_) set_bit(due_, place);
 }
 
@@ -146,7 +163,10 @@ void Partition::add_free_places(uint64_t places) {
 }
 
 void Partition::remove(uint32_t place) {
+  make_room(free_);
+  if (tracking_) make_room(removed_);
   before_write(place);
+  // From here on, nothing fails.
   RowHeader& row = header(place);
   if (tracking_) removed_.push_back(row.key);
   index_.erase(hash_at(place), place);
@@ -194,13 +214,13 @@ std::byte* Partition::bring_in(uint32_t place) {
   row = bypass.add(place, shape_->stride);
   std::memcpy(row, at(place), sizeof(RowHeader));
   const uint32_t number = static_cast<uint32_t>(number_);
-  if (!shape_->log->has(number, place)) {
-    make_line(header(place).key, row);
-    return row;
-  }
   const LineLog::Read read{number, place, row + sizeof(RowHeader)};
   try {
-    shape_->log->read(&read, 1);
+    if (shape_->log->has(number, place)) {
+      shape_->log->read(&read, 1);
+    } else {
+      make_line(header(place).key, row);
+    }
   } catch (...) {
     bypass.remove(place);
     throw;
@@ -241,34 +261,6 @@ void Partition::clear() {
   sweep_place = 0;
   totals = {};
   if (admission_ != nullptr) admission_->clear();
-}
-
-bool Partition::expired(const RowHeader& row, uint32_t step) const {
-  if (row.clock == kFree || row.clock > step) return false;
-  const ExpiryOptions& expiry = shape_->options.expiry;
-  const uint32_t age = step - row.clock;
-  return (expiry.after_steps != 0 && age > expiry.after_steps) ||
-         (row.count < expiry.rare_count && age > expiry.rare_after_steps);
-}
-
-void Partition::list_expired(uint32_t step, std::vector<uint32_t>* places) {
-  const ExpiryOptions& expiry = shape_->options.expiry;
-  if (places_ == 0) return;
-  const size_t share = (places_ + expiry.sweep_steps - 1) / expiry.sweep_steps;
-  for (size_t i = 0; i < share; ++i) {
-    if (sweep_place >= places_) sweep_place = 0;
-    const uint32_t place = static_cast<uint32_t>(sweep_place++);
-    const RowHeader row = newest_header(place);
-    // A clock ahead of the table's step comes from an import; in the device tier the row may be
-    // older.
-    if (expired(row, step) || (row.clock > step && row.clock != kFree)) places->push_back(place);
-  }
-}
-
-void Partition::expire(uint32_t place, uint32_t step) {
-  tombstones.record(header(place).key, step);
-  ++totals.expired;
-  remove(place);
 }
 
 size_t Partition::export_rows(size_t first, size_t count, const RowArrays& out,
@@ -353,17 +345,20 @@ void Partition::note_write(uint32_t place) {
 }
 
 size_t Partition::begin_snapshot(bool due_only) {
+  std::vector<uint64_t> due((places_ + 63) / 64, 0);
+  std::vector<uint32_t> copy_of(places_, 0);
+  // From here on, nothing fails.
   was_tracking_ = tracking_;
   due_only_ = due_only && tracking_;
   old_due_.swap(due_);
   old_removed_.swap(removed_);
-  due_.assign((places_ + 63) / 64, 0);
+  due_.swap(due);
   removed_.clear();
   snapshot_places_ = places_;
   snapshot_next_ = unchanged_next_ = 0;
   unchanged_digest_[0] = unchanged_digest_[1] = 0;
   adding_unchanged_ = due_only_ && shape_->log == nullptr;
-  copy_of_.assign(places_, 0);
+  copy_of_.swap(copy_of);
   for (uint32_t place : free_) {
     if (header(place).clock == kFree) copy_of_[place] = kNothing;
   }
@@ -458,6 +453,7 @@ void Partition::end_snapshot(bool keep) {
     tracking_ = was_tracking_;
     if (tracking_) {
       for (size_t i = 0; i < old_due_.size(); ++i) due_[i] |= old_due_[i];
+      if (removed_.empty()) removed_.swap(old_removed_);
       removed_.insert(removed_.end(), old_removed_.begin(), old_removed_.end());
     } else {
       due_.clear();

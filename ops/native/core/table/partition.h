@@ -105,7 +105,25 @@ class Partition {
   // As find, but counts `times` occurrences of an unknown key. With 0 only a table without
   // admission gives it a row. An admitted key gets a row with its initial values and the clock;
   // else returns kAbsent.
+  // Fails with std::bad_alloc or ResourceExhausted; then no row changed.
   uint32_t find_or_insert(uint64_t hash, int64_t key, uint32_t times, uint32_t clock);
+  // `undo` removes the rows that find_or_insert inserted since `begin`, takes back the occurrences
+  // that it counted, and calls leave(hash, key) for each of these rows before; unless `keep`
+  // was called. Neither of them fails. No row may have been removed meanwhile. Returns whether
+  // there were such rows.
+  void begin_changes();
+  void keep_changes() noexcept;
+  template <typename Leave>
+  bool undo_changes(Leave&& leave) noexcept {
+    const bool any = !inserted_.empty();
+    for (; !inserted_.empty(); inserted_.pop_back()) {
+      const Inserted& last = inserted_.back();
+      leave(hash_at(last.place), header(last.place).key);
+      take_back(last);
+    }
+    end_undo();
+    return any;
+  }
   // Inserts a row, or replaces the key's row. place: kAbsent picks one.
   void put(int64_t key, const std::byte* line, uint32_t clock, uint32_t count, uint32_t place);
   // Adds free places until there are `places` in total, free or used.
@@ -128,6 +146,8 @@ class Partition {
   size_t number() const { return number_; }
   // Writes the first line of a row that has none yet. row: header and line.
   void make_line(int64_t key, std::byte* row) const;
+  // The same with memory for the row's values, (D).
+  void make_line(int64_t key, float* values, std::byte* row) const;
   // Rows in memory outside the device tier. They are written to disk when a later lookup of
   // training does not use them.
   BypassRows bypass;
@@ -138,11 +158,14 @@ class Partition {
   // Copies headers and lines of rows that are up to date. rows: (count, stride).
   void copy_rows(const uint32_t* places, size_t count, std::byte* rows) const;
 
-  // Scans the next share of the places and lists those whose rows look expired at this step. The
-  // caller then calls `expire` for rows that are expired in the device tier, too.
-  void list_expired(uint32_t step, std::vector<uint32_t>* places);
+  // Scans the next share of the places and lists those whose rows look expired at this step, in
+  // swept(). Afterwards no `expire` of one of them fails. The caller calls it for rows that are
+  // expired in the device tier, too, and then end_sweep.
+  void prepare_sweep(uint32_t step);
+  const std::vector<uint32_t>& swept() const { return swept_; }
   bool expired(const RowHeader& row, uint32_t step) const;
   void expire(uint32_t place, uint32_t step);
+  void end_sweep();
   // The newest header of a row outside the device tier.
   const RowHeader& newest_header(uint32_t place) const;
   // Copies the rows at places [first, ...) until `count` rows; returns how many, and the place
@@ -175,7 +198,7 @@ class Partition {
   // Of the rows that are not due; complete at the end of add_unchanged.
   const uint64_t* unchanged_digest() const { return unchanged_digest_; }
   // Keys removed since the last kept snapshot; in any order.
-  const std::vector<int64_t>& removed() const { return old_removed_; }
+  const std::vector<int64_t>& removed_so_far() const { return removed_; }
   size_t copied_bytes() const { return copies_.bytes(); }
   // keep: later due_only snapshots start from this one.
   void end_snapshot(bool keep);
@@ -190,12 +213,21 @@ class Partition {
     uint32_t unused;
   };
 
+  // A row since begin_changes.
+  struct Inserted {
+    uint32_t place;
+    bool appended;  // the place was new
+  };
+
+  void take_back(const Inserted& row) noexcept;
+  void end_undo() noexcept;
   void note_write(uint32_t place);
   size_t copy_stride() const {
     return shape_->log == nullptr ? shape_->stride : sizeof(OldVersion);
   }
   void give_row(uint32_t place, size_t to, const RowArrays& out,
                 std::vector<LineLog::ReadAt>* later);
+  void reserve_in_index(uint64_t hash);
   void put_line(uint32_t place, const std::byte* line);
   uint32_t append_place();
   uint32_t take_place();
@@ -213,6 +245,15 @@ class Partition {
   size_t places_ = 0;
   std::vector<uint32_t> free_;  // a heap, the smallest on top; some are in use again
   std::unique_ptr<AdmissionFilter> admission_;
+  std::vector<float> initial_;  // (D), scratch
+
+  // Since begin_changes.
+  bool recording_ = false;
+  Totals totals_before_;
+  std::vector<Inserted> inserted_;
+  // Since prepare_sweep.
+  std::vector<uint32_t> swept_;
+  uint64_t swept_to_ = 0;
 
   // Rows written since the last kept snapshot: a bit a place.
   bool watching_ = false;  // tracking_ or open_

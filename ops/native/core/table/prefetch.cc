@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "core/base/hash.h"
+#include "core/base/room.h"
 #include "core/table/batch_rows.h"
 #include "core/table/host_search.h"
 #include "core/table/ram_tier.h"
@@ -27,6 +28,7 @@ Prefetch::Prefetch(Table& table, RamTier& tier)
     : table_(&table),
       tier_(&tier),
       cache_(&tier.cache()),
+      request_(kRequest),
       reader_([this] { run_reader(); }),
       queue_([this](const std::vector<int64_t>& keys) { bring_in(keys); }) {}
 
@@ -109,6 +111,10 @@ void Prefetch::look_up(size_t first, size_t last) {
   };
   missing_.clear();
   fresh_.clear();
+  // A row that has a slot is read: nothing between the two fails.
+  make_room(missing_, last - first);
+  make_room(fresh_, last - first);
+  make_room(window.slots, last - first);
   in_blocks(
       last - first, [&](size_t u) __attribute__((always_inline)) { fetch(cache.home(hashes[u])); },
       [&](size_t u) __attribute__((always_inline)) {
@@ -164,19 +170,27 @@ void Prefetch::look_up(size_t first, size_t last) {
     error = std::current_exception();
   }
   table_->note_cached(counts);
-  {
-    std::lock_guard progress(progress_);
-    loads_.insert(loads_.end(), fresh_.begin(), fresh_.end());
-  }
-  progressed_.notify_all();
+  queue_fresh();
   // Rows that got a slot are loaded all the same.
   if (error != nullptr) std::rethrow_exception(error);
+}
+
+void Prefetch::queue_fresh() {
+  {
+    std::lock_guard progress(progress_);
+    try {
+      loads_.insert(loads_.end(), fresh_.begin(), fresh_.end());
+    } catch (...) {
+      for (const Load& load : fresh_) cache_->release(load.slot);
+      throw;
+    }
+  }
+  progressed_.notify_all();
 }
 
 // --- reading ------------------------------------------------------------------------------------
 
 void Prefetch::run_reader() {
-  std::vector<Load> request;
   std::unique_lock lock(progress_);
   for (;;) {
     progressed_.wait(lock, [&] { return stop_reading_ || loaded_ < looked_up(); });
@@ -184,11 +198,11 @@ void Prefetch::run_reader() {
     const uint64_t first = loaded_;
     const auto begin = loads_.begin() + static_cast<ptrdiff_t>(first - first_);
     const size_t count = std::min<size_t>(looked_up() - first, kRequest);
-    request.assign(begin, begin + static_cast<ptrdiff_t>(count));
+    request_.assign(begin, begin + static_cast<ptrdiff_t>(count));
     lock.unlock();
     std::exception_ptr error;
     try {
-      read(request, [&](size_t there) {
+      read(request_, [&](size_t there) {
         {
           std::lock_guard progress(progress_);
           loaded_ = first + there;

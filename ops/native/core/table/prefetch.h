@@ -68,6 +68,8 @@ class Prefetch {
   void look_up(size_t first, size_t last);
 
   void run_reader();
+  // Queues the rows of a piece that were given slots, in the table's lock.
+  void queue_fresh();
   // Reads loads; calls report(n) when the first n are there.
   template <typename Report>
   void read(const std::vector<Load>& loads, Report&& report) const;
@@ -110,6 +112,7 @@ class Prefetch {
   uint64_t loaded_ = 0;  // loads before this number were read; in progress_
   bool stop_reading_ = false;
   std::exception_ptr read_error_;
+  std::vector<Load> request_;  // the reader's own
 
   std::thread reader_;
   WindowQueue queue_;  // the last: its thread, the planner, uses all above

@@ -26,6 +26,11 @@ class RamTier final : public DeviceTier {
   void wait_for_prefetch() override;
   void let_go_of_windows() override;
   void expect(const int64_t* keys, const uint32_t* uses, size_t count) override;
+  // Frees the slot of a row that is taken back, if it has one.
+  void forget(uint64_t hash, int64_t key) {
+    const uint32_t slot = cache_.find(hash, key);
+    if (slot != RowCache::kNone) cache_.release(slot);
+  }
 
   // --- for lookups, in the table's lock: from several threads for rows of different partitions ---
   RowCache& cache() { return cache_; }

@@ -16,20 +16,30 @@ Snapshot::Snapshot(Table& table, bool due_only, std::shared_ptr<SnapshotBudget> 
       state_(table.state_in_lock()),
       budget_(std::move(budget)) {
   if (table.shape().log != nullptr) table.shape().log->hold();
-  for (size_t p = 0; p < table.partition_count(); ++p) {
-    Partition& partition = table.partition(p);
-    rows_ += partition.begin_snapshot(due_only);
-    digests_all_ = digests_all_ && (partition.reads_all() || table.shape().log == nullptr);
-    budget_->add_table(partition.size() * table.shape().host_stride);
-    if (!due_only) continue;
-    for (int64_t key : partition.removed()) {
+  size_t begun = 0;
+  try {
+    for (; begun < table.partition_count(); ++begun) begin(table.partition(begun));
+  } catch (...) {
+    for (size_t p = 0; p < begun; ++p) table.partition(p).end_snapshot(false);
+    if (table.shape().log != nullptr) table.shape().log->release_hold();
+    open_ = false;
+    throw;
+  }
+  std::sort(removed_.begin(), removed_.end());
+  removed_.erase(std::unique(removed_.begin(), removed_.end()), removed_.end());
+}
+
+void Snapshot::begin(Partition& partition) {
+  if (due_only_) {
+    for (int64_t key : partition.removed_so_far()) {
       if (partition.find(mix64(static_cast<uint64_t>(key)), key) == Partition::kAbsent) {
         removed_.push_back(key);
       }
     }
   }
-  std::sort(removed_.begin(), removed_.end());
-  removed_.erase(std::unique(removed_.begin(), removed_.end()), removed_.end());
+  rows_ += partition.begin_snapshot(due_only_);
+  digests_all_ = digests_all_ && (partition.reads_all() || table_->shape().log == nullptr);
+  budget_->add_table(partition.size() * table_->shape().host_stride);
 }
 
 Snapshot::~Snapshot() { close(false); }
@@ -81,6 +91,13 @@ void Snapshot::check_open() const {
          "the snapshot of table %s was given up: nothing was read for %d s while training waited",
          table_->name().c_str(), SnapshotBudget::kPatienceSeconds);
   }
+  if (lost_to_disk_) {
+    fail(Code::kResourceExhausted,
+         "the snapshot of table %s was given up: the disk of %s is full, and the snapshot kept old "
+         "versions of rows there that training needs the room of; leave more room, or write "
+         "checkpoints faster",
+         table_->name().c_str(), table_->options().disk.c_str());
+  }
   if (!open_) fail(Code::kFailedPrecondition, "the snapshot is closed");
 }
 
@@ -127,6 +144,8 @@ size_t Snapshot::read_copies(size_t count, const RowArrays& out) {
 }
 
 void Snapshot::end(bool keep) {
+  // Once it is not open, another thread may destroy it.
+  const std::shared_ptr<SnapshotBudget> budget = budget_;
   {
     std::lock_guard own(mutex_);
     if (!open_) return;
@@ -134,9 +153,9 @@ void Snapshot::end(bool keep) {
     if (table_->shape().log != nullptr) table_->shape().log->release_hold();
     open_ = false;
     table_->snapshot_ = nullptr;
-    budget_->change(copied_bytes_.exchange(0), 0);
+    budget->change(copied_bytes_.exchange(0), 0);
   }
-  budget_->note_progress();
+  budget->note_progress();
 }
 
 void Snapshot::close(bool keep) {
@@ -155,6 +174,15 @@ void Table::wait_for_snapshot() {
   snapshot.measure_copies();
   snapshot.waited_nanoseconds_ += static_cast<uint64_t>(1e9 * snapshot.budget_->wait());
   if (snapshot.budget_->lost()) snapshot.end(false);
+}
+
+bool Table::give_up_snapshot_for_disk() {
+  std::unique_lock lock(mutex_);
+  if (snapshot_ == nullptr || shape_.log == nullptr || !shape_.log->lacks_room()) return false;
+  Snapshot& snapshot = *snapshot_;
+  snapshot.lost_to_disk_ = true;
+  snapshot.end(false);
+  return true;
 }
 
 }  // namespace hotrow

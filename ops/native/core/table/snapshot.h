@@ -36,7 +36,8 @@ class Snapshot {
   // How long steps waited because the copies took too much memory.
   double waited_seconds() const { return 1e-9 * static_cast<double>(waited_nanoseconds_); }
   // Copies up to `count` rows, in any order; returns 0 at the end. out: all arrays. Fails with
-  // FailedPrecondition when the snapshot was lost.
+  // FailedPrecondition when the snapshot was lost, and with ResourceExhausted when it was given up
+  // for a full disk.
   size_t read(size_t count, const RowArrays& out);
   // Adds up to `count` rows that are not due to the digest; returns 0 at the end. Fails as `read`.
   size_t add_unchanged(size_t count);
@@ -52,6 +53,7 @@ class Snapshot {
  private:
   friend class Table;
   void check_open() const;  // in mutex_
+  void begin(Partition& partition);
   void measure_copies();
   size_t read_copies(size_t count, const RowArrays& out);
   void end(bool keep);  // in the table's lock
@@ -68,12 +70,13 @@ class Snapshot {
   size_t partition_ = 0;                // the one being read
   size_t copies_partition_ = 0;         // the one whose copies were read last
   std::atomic<size_t> nonfinite_rows_{0};
-  size_t unchanged_partition_ = 0;      // the one of add_unchanged
+  size_t unchanged_partition_ = 0;  // the one of add_unchanged
   std::atomic<size_t> copied_bytes_{0};
   std::atomic<uint64_t> waited_nanoseconds_{0};
   std::shared_ptr<SnapshotBudget> budget_;
   std::mutex mutex_;  // held while rows are read; guards open_
   bool open_ = true;
+  std::atomic<bool> lost_to_disk_{false};
 };
 
 }  // namespace hotrow

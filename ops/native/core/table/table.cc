@@ -248,6 +248,7 @@ size_t Table::remove_in_lock(const int64_t* keys, size_t count, bool bury) {
     Partition& partition = partitions_[partition_number(keys[i], hash)];
     const uint32_t place = partition.find(hash, keys[i]);
     if (place == Partition::kAbsent) continue;
+    if (bury) partition.tombstones.reserve(1);
     partition.remove(place);
     if (bury) partition.tombstones.record(keys[i], step_ + 1);
     ++removed;
@@ -419,7 +420,12 @@ void Table::empty_cache() {
 
 void Table::prefetch(const int64_t* keys, size_t count) {
   check_keys(keys, count);
-  tier_->prefetch(keys, count);
+  try {
+    tier_->prefetch(keys, count);
+  } catch (const Error& error) {
+    // An earlier window found no room for the rows that it evicted. The window is left out.
+    if (error.code() != Code::kResourceExhausted || !give_up_snapshot_for_disk()) throw;
+  }
 }
 
 void Table::wait_for_prefetch() { tier_->wait_for_prefetch(); }
@@ -506,16 +512,15 @@ void Table::note_cached(const CacheCounts& counts) {
 
 // --- steps --------------------------------------------------------------------------------------
 
-UpdateStep Table::begin_update(float learning_rate, float scale) {
+UpdateStep Table::prepare_update(float learning_rate, float scale) {
   wait_for_snapshot();
   if (step_ >= Partition::kFree - 2) {
     fail(Code::kResourceExhausted, "table %s: 2^32 - 2 steps are the most", name_.c_str());
   }
-  ++step_;
   UpdateStep step = step_settings();
   if (!std::isnan(learning_rate)) step.learning_rate = learning_rate;
   step.scale = scale;
-  step.clock = step_;
+  step.clock = step_ + 1;
   return step;
 }
 
@@ -534,54 +539,62 @@ UpdateStep Table::step_settings() const {
   return step;
 }
 
-void Table::sweep(size_t first, size_t stride) {
+void Table::prepare_sweep(size_t first, size_t stride, uint32_t step) {
   if (!options().expiry.any()) return;
-  const auto locked = [&](Partition& partition) {
-    std::unique_lock lock(partition.mutex, std::defer_lock);
-    if (snapshot_ != nullptr) lock.lock();
-    return lock;
-  };
-  struct Candidate {
-    Partition* partition;
-    uint32_t place;
-  };
-  std::vector<Candidate> candidates;
-  std::vector<int64_t> keys, in_slots;
-  std::vector<uint32_t> places;
+  Sweep& sweep = sweeps_[first];
+  sweep.rows.clear();
+  sweep.keys.clear();
   for (size_t p = first; p < partitions_.size(); p += stride) {
     Partition& partition = partitions_[p];
-    places.clear();
-    const auto lock = locked(partition);
-    partition.list_expired(step_, &places);
-    for (const uint32_t place : places) {
-      candidates.push_back({&partition, place});
-      keys.push_back(partition.header(place).key);
+    const auto lock = lock_beside_snapshot(partition);
+    partition.prepare_sweep(step);
+    for (const uint32_t place : partition.swept()) {
+      sweep.rows.emplace_back(&partition, place);
+      sweep.keys.push_back(partition.header(place).key);
     }
   }
-  if (keys.empty()) return;
+  sweep.newest.resize(sweep.keys.size());
+  sweep.in_slots.clear();
+  sweep.in_slots.reserve(sweep.keys.size());
+}
+
+void Table::sweep(size_t first, size_t stride) {
+  if (!options().expiry.any()) return;
+  auto& [rows, keys, in_slots, newest] = sweeps_[first];
   // Rows in slots are newer.
-  std::vector<RowHeader> newest(keys.size());
-  tier_->read_headers(keys.data(), keys.size(), newest.data());
-  std::vector<Candidate> expired;
+  if (!keys.empty()) tier_->read_headers(keys.data(), keys.size(), newest.data());
+  size_t expired = 0;
   for (size_t i = 0; i < keys.size(); ++i) {
-    const auto& [partition, place] = candidates[i];
+    const auto [partition, place] = rows[i];
     const bool in_slot = newest[i].clock != Partition::kFree;
     if (!partition->expired(in_slot ? newest[i] : partition->newest_header(place), step_)) continue;
-    expired.push_back(candidates[i]);
+    rows[expired++] = rows[i];
     if (in_slot) in_slots.push_back(keys[i]);
   }
   tier_->drop(in_slots.data(), in_slots.size());
-  for (const auto& [partition, place] : expired) {
-    const auto lock = locked(*partition);
+  for (size_t i = 0; i < expired; ++i) {
+    const auto [partition, place] = rows[i];
+    const auto lock = lock_beside_snapshot(*partition);
     partition->expire(place, step_);
   }
+  for (size_t p = first; p < partitions_.size(); p += stride) partitions_[p].end_sweep();
+}
+
+std::unique_lock<std::mutex> Table::lock_beside_snapshot(Partition& partition) const {
+  std::unique_lock lock(partition.mutex, std::defer_lock);
+  if (snapshot_ != nullptr) lock.lock();
+  return lock;
 }
 
 void Table::end_sweep() {
   // Cheap and always right: found rows are short-lived.
   if (!options().expiry.any()) return;
   ++epoch_;
-  bound_tombstones();
+  try {
+    bound_tombstones();
+  } catch (const std::exception&) {
+    // Without memory the next step tries again; this one is done.
+  }
 }
 
 }  // namespace hotrow

@@ -175,16 +175,29 @@ class Table {
   uint64_t epoch() const { return epoch_; }
   // The same without the changes in which rows only moved between tiers.
   uint64_t host_epoch() const { return epoch_ - moves_; }
-  // Begins a commit and returns the settings of its kernels. learning_rate: NaN uses the options'
-  // rate.
-  UpdateStep begin_update(float learning_rate, float scale);
+  // Returns the settings of the kernels of the next commit. learning_rate: NaN uses the options'
+  // rate. Waits for a snapshot's reader, and fails with ResourceExhausted after 2^32 - 3 commits.
+  UpdateStep prepare_update(float learning_rate, float scale);
+  // Begins the commit that was prepared.
+  void begin_update() { ++step_; }
   // The settings that all commits share.
   UpdateStep step_settings() const;
-  // Removes rows that expired, in partitions `first`, `first + stride` and so on; after the
-  // commit's updates. In RAM several threads may sweep different partitions.
+  // Finds rows that may expire at this step, in partitions `first`, `first + stride` and so on,
+  // before the commit's updates; then `sweep` removes those that expired after them. `first` is
+  // below kPartitions. In RAM, several threads may do so in different partitions, and only
+  // `prepare_sweep` fails.
+  void prepare_sweep(size_t first, size_t stride, uint32_t step);
   void sweep(size_t first, size_t stride);
   void end_sweep();
+  // For TableChanges; see Partition.
+  void begin_changes();
+  void keep_changes() noexcept;
+  void undo_changes() noexcept;
+  size_t memory_in_lock() const { return memory_.bytes(); }
   bool snapshot_open() const { return snapshot_ != nullptr; }
+  // When the disk of the rows is full, ends an open snapshot that keeps old versions of rows there.
+  // False: nothing ended. The caller does not hold the table's lock.
+  bool give_up_snapshot_for_disk();
   // While a snapshot is open and its copies take too much memory, waits for the reader.
   void wait_for_snapshot();
   uint32_t step_in_lock() const { return step_; }
@@ -207,6 +220,8 @@ class Table {
  private:
   friend class Snapshot;
   void check_sharding() const;
+  // The partition's lock while a snapshot is open, else none.
+  std::unique_lock<std::mutex> lock_beside_snapshot(Partition& partition) const;
   size_t warm_up_own(const int64_t* keys, const uint32_t* counts, size_t count, double share);
   // Call it after anything but training replaced or removed rows; on ranks, on all of them.
   void forget_old_rows();
@@ -247,6 +262,13 @@ class Table {
   uint64_t tombstones_dropped_ = 0;
   std::vector<float> corrections_;  // Adam
   Snapshot* snapshot_ = nullptr;    // open
+  // Rows that may expire, of the partitions of a sweep.
+  struct Sweep {
+    std::vector<std::pair<Partition*, uint32_t>> rows;  // with their places
+    std::vector<int64_t> keys, in_slots;
+    std::vector<RowHeader> newest;
+  };
+  std::array<Sweep, kPartitions> sweeps_;  // by the first partition
   RamTier* ram_tier_ = nullptr;
   std::unique_ptr<DeviceTier> tier_;  // the last: its threads use all above
 };

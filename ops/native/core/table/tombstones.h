@@ -20,7 +20,7 @@ class Tombstones {
     if (kept_) {
       restore(key, step);
     } else {
-      forget(step);
+      forgotten_ = std::max(forgotten_, step);
     }
   }
   // A tombstone of a saved state. Of two of a key, the later one stays.
@@ -28,15 +28,24 @@ class Tombstones {
     uint32_t* known = steps_.find(key);
     if (known == nullptr) {
       steps_.insert(key, step);
-    } else {
-      *known = std::max(*known, step);
+    } else if (*known < step) {
+      steps_.set(known, step);
     }
   }
-  // A key has a row again.
+  // After this, `more` calls of `record` do not fail.
+  void reserve(size_t more) {
+    if (kept_) steps_.reserve(more);
+  }
+  // A key has a row again. It does not fail after `reserve_erase`.
   void erase(int64_t key) {
     uint32_t* step = steps_.find(key);
     if (step != nullptr) steps_.erase(step);
   }
+  void reserve_erase() { steps_.reserve_change(); }
+  // What a lookup erases from now on may be taken back.
+  void begin_changes() { steps_.begin_changes(); }
+  void keep_changes() noexcept { steps_.keep_changes(); }
+  void undo_changes() noexcept { steps_.undo_changes(); }
   // Drops those of this step and before.
   void forget(uint32_t up_to_step) {
     forgotten_ = std::max(forgotten_, up_to_step);

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "core/kernels/float_mode.h"
 #include "core/kernels/key_gradients.h"
 #include "core/table/batch_rows.h"
 #include "core/table/due_gradients.h"
 #include "core/table/step.h"
+#include "core/table/table_changes.h"
 #include "core/table/table_locks.h"
 
 namespace hotrow {
@@ -67,8 +69,10 @@ void find_all(const LayerCall& call, const Executor& executor, Find how, FoundRo
       for (auto& rows : found->tables) rows->end_find(how);
     }
   } end{found, how};
-  executor.run(groups.size(),
-               [&](size_t i) { found->tables[groups[i].table]->find_rows(groups[i].part, how); });
+  executor.run(groups.size(), [&](size_t i) {
+    BatchRows& rows = *found->tables[groups[i].table];
+    in_table(rows.table(), [&] { rows.find_rows(groups[i].part, how); });
+  });
 }
 
 void pool_all(const LayerCall& call, const Executor& executor, const FoundRows& found,
@@ -166,7 +170,12 @@ class LayerInMemory {
   LayerInMemory(const LayerCall& call, bool reads_only)
       : call_(call),
         executor_(executor_for(call)),
-        locks_(in_memory(call.tables, reads_only), !reads_only) {}
+        locks_(in_memory(call.tables, reads_only), !reads_only) {
+    if (!reads_only) changes_.emplace(call.tables);
+  }
+
+  // A call that fails before this leaves its tables as they were.
+  void keep_changes() { changes_->keep(); }
 
   const std::vector<Table*>& tables() const { return call_.tables; }
   FoundRows& next_batch();
@@ -194,6 +203,7 @@ class LayerInMemory {
   const LayerCall& call_;
   const Executor executor_;
   const TableLocks locks_;
+  std::optional<TableChanges> changes_;
 };
 
 FoundRows& LayerInMemory::next_batch() {
@@ -277,8 +287,14 @@ void LayerInMemory::sum_into(const FoundRows& found, const KeyGradients* gradien
 
 void LayerInMemory::keep(const FoundRows& found, const KeyGradients* gradients, size_t slot) {
   std::vector<SummedGradients*> sums;
-  for (Table* table : call_.tables) sums.push_back(&table->passes.begin_pass(slot));
-  sum_into(found, gradients, sums);
+  sums.reserve(call_.tables.size());
+  try {
+    for (Table* table : call_.tables) sums.push_back(&table->passes.begin_pass(slot));
+    sum_into(found, gradients, sums);
+  } catch (...) {
+    for (size_t t = 0; t < sums.size(); ++t) call_.tables[t]->passes.drop_pass(slot);
+    throw;
+  }
 }
 
 void LayerInMemory::update(const FoundRows& found, const KeyGradients* gradients,
@@ -294,37 +310,56 @@ void LayerInMemory::update(const FoundRows& found, const KeyGradients* gradients
       dues.push_back({call_.tables[t], t, &summed[t], 1.0f});
     }
     sum_into(found, gradients, sums);
-    hotrow::apply(&dues, options.learning_rates, options.global_clip_norm, executor_);
+    hotrow::apply(&dues, options.learning_rates, options.global_clip_norm, executor_, &*changes_);
   } else {
     sum_and_update(found, gradients, options);
   }
-  sweep_all(call_.tables, executor_);
 }
 
-// Sums and updates in one pass, with memory for the sum of one row at a time.
+// Sums and updates in one pass, with memory for the sum of one row at a time. Takes all other
+// memory before it updates the first row.
 void LayerInMemory::sum_and_update(const FoundRows& found, const KeyGradients* gradients,
                                    const BackwardOptions& options) {
   std::vector<UpdateStep> steps;
   for (size_t t = 0; t < call_.tables.size(); ++t) {
-    steps.push_back(call_.tables[t]->begin_update(rate_of(options.learning_rates, t), 1.0f));
+    steps.push_back(call_.tables[t]->prepare_update(rate_of(options.learning_rates, t), 1.0f));
   }
   const auto tasks = tasks_of(found, [](const BatchRows& rows) { return rows.group_count(); });
-  executor_.run(tasks.size(), [&](size_t i) {
-    Table& table = *call_.tables[tasks[i].table];
-    const BatchRows& rows = *found.tables[tasks[i].table];
-    const BatchRows::Group& group = rows.group(tasks[i].part);
-    GroupLock lock(table, tasks[i].part, rows.group_count());
-    const RowGradients order = ordered_gradients().order(keys_of(group), gradients[tasks[i].table]);
-    update_rows(table, steps[tasks[i].table], order, group.unique.keys(), group.places.data(),
-                group.lookups(), group.lines.data(), 0, group.unique.size());
+  std::vector<RowGradients> orders(tasks.size());
+  thread_local std::vector<OrderedGradients> memory;
+  if (memory.size() < tasks.size()) memory.resize(tasks.size());
+  OrderedGradients* const ordered = memory.data();  // of this thread
+  const auto each_group = [&](auto&& visit) {
+    executor_.run(tasks.size(), [&](size_t i) {
+      Table& table = *call_.tables[tasks[i].table];
+      const BatchRows& rows = *found.tables[tasks[i].table];
+      const BatchRows::Group& group = rows.group(tasks[i].part);
+      const GroupLock lock(table, tasks[i].part, rows.group_count());
+      visit(i, table, group,
+            RowsToUpdate{group.unique.keys(), group.places.data(), group.lookups(),
+                         group.lines.data(), 0, group.unique.size()});
+    });
+  };
+  each_group([&](size_t i, Table& table, const BatchRows::Group& group, const RowsToUpdate& rows) {
+    in_table(table, [&] {
+      orders[i] = ordered[i].order(keys_of(group), gradients[tasks[i].table]);
+      watch_rows(table, rows);
+    });
   });
+  prepare_sweeps(call_.tables, executor_);
+  // From here on, nothing fails.
+  changes_->keep();
+  for (Table* table : call_.tables) table->begin_update();
+  each_group([&](size_t i, Table& table, const BatchRows::Group&, const RowsToUpdate& rows) {
+    update_rows(table, steps[tasks[i].table], orders[i], rows);
+  });
+  sweep_all(call_.tables, executor_);
 }
 
 void LayerInMemory::apply(const std::vector<const GradientPasses::Taken*>& taken,
                           const CommitOptions& options) {
   std::vector<Due> dues;
   std::vector<std::unique_ptr<SummedGradients>> merged;
-  std::vector<Table*> stepped;
   for (size_t t = 0; t < call_.tables.size(); ++t) {
     Table& table = *call_.tables[t];
     if (taken[t]->empty()) continue;
@@ -335,10 +370,8 @@ void LayerInMemory::apply(const std::vector<const GradientPasses::Taken*>& taken
       merged.push_back(merge(table, *taken[t]));
       dues.push_back({&table, t, merged.back().get(), 1.0f});
     }
-    stepped.push_back(&table);
   }
-  hotrow::apply(&dues, options.learning_rates, options.global_clip_norm, executor_);
-  sweep_all(stepped, executor_);
+  hotrow::apply(&dues, options.learning_rates, options.global_clip_norm, executor_, &*changes_);
 }
 
 }  // namespace
@@ -356,28 +389,52 @@ int64_t next_ticket() {
 
 int64_t forward_local(const LayerCall& call, bool insert, const std::vector<float*>& pooled,
                       size_t* missing) {
-  LayerInMemory layer(call, !insert);
-  return step_forward(layer, insert, pooled, missing);
+  const auto attempt = [&] {
+    int64_t ticket = 0;
+    in_table(*call.tables[0], [&] {
+      LayerInMemory layer(call, !insert);
+      ticket = step_forward(layer, insert, pooled, missing);
+      if (insert) layer.keep_changes();
+    });
+    return ticket;
+  };
+  try {
+    return attempt();
+  } catch (const Error& error) {
+    // A full disk ends a snapshot that keeps old versions there, not the training.
+    if (error.code() != Code::kResourceExhausted || !insert) throw;
+    bool room = false;
+    for (Table* table : call.tables) room |= table->give_up_snapshot_for_disk();
+    if (!room) throw;
+  }
+  return attempt();
 }
 
 void read_lines(const LayerCall& call, int64_t ticket,
                 const std::function<void(size_t, const std::byte* const*)>& visit) {
   LayerInMemory layer(call, false);
   const FoundRows& found = layer.batch_of(ticket);
+  layer.keep_changes();
   for (size_t t = 0; t < call.tables.size(); ++t) visit(t, found.tables[t]->line_of());
 }
 
 void backward_local(const LayerCall& call, const std::vector<const float*>& gradients,
                     const BackwardOptions& options) {
-  LayerInMemory layer(call, false);
-  step_backward(layer, gradients, options);
+  in_table(*call.tables[0], [&] {
+    LayerInMemory layer(call, false);
+    step_backward(layer, gradients, options);
+    layer.keep_changes();
+  });
 }
 
 void commit(const std::vector<Table*>& tables, const float* commit_token,
             const float* learning_rates, float global_clip_norm, const Executor& executor) {
   const LayerCall call{tables, {}, {}, executor};
-  LayerInMemory layer(call, false);
-  step_commit(layer, commit_token, {learning_rates, global_clip_norm});
+  in_table(*tables[0], [&] {
+    LayerInMemory layer(call, false);
+    step_commit(layer, commit_token, {learning_rates, global_clip_norm});
+    layer.keep_changes();
+  });
 }
 
 }  // namespace hotrow

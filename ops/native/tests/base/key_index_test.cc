@@ -5,6 +5,8 @@
 #include <random>
 #include <unordered_map>
 
+#include "tests/failing_memory.h"
+
 namespace hotrow {
 namespace {
 
@@ -158,6 +160,38 @@ TEST_CASE("key index: keys whose hashes agree in all that the index looks at are
     REQUIRE(index.find(hash, [&](uint32_t r) { return r == row; }) == expected);
   }
   CHECK(index.size() == 250);
+}
+
+TEST_CASE("key index: an insertion without memory leaves the index as it was") {
+  if (!kFailingMemory) return;
+  for (int64_t from = 0; from < 8; ++from) {
+    CAPTURE(from);
+    Index it;
+    it.keys.reserve(30000);
+    std::mt19937_64 random(7);
+    size_t failures = 0;
+    for (uint32_t row = 0; row < 30000; ++row) {
+      const int64_t key = partition_key(random);
+      bool failed = false;
+      {
+        const FailingMemory memory(from, true);
+        try {
+          it.insert(key);
+        } catch (const std::exception&) {
+          failed = true;
+        }
+      }
+      if (!failed) continue;
+      ++failures;
+      REQUIRE(it.index.size() == row);
+      it.keys.pop_back();
+      REQUIRE(it.find(key) == KeyIndex::kAbsent);
+      for (uint32_t r = 0; r < row; ++r) REQUIRE(it.find(it.keys[r]) == r);
+      REQUIRE(it.insert(key) == row);
+    }
+    if (from == 0) CHECK(failures > 5);
+    for (uint32_t row = 0; row < 30000; ++row) REQUIRE(it.find(it.keys[row]) == row);
+  }
 }
 
 }  // namespace hotrow

@@ -80,4 +80,53 @@ TEST_CASE("key map: takes 16 to 32 bytes a key, and none once all keys were drop
   CHECK(map.bytes() == 0);
 }
 
+TEST_CASE("key map: recorded changes are taken back, whatever they grew or removed") {
+  std::mt19937_64 random(2);
+  const std::vector<int64_t> keys = partition_keys(20000);
+  for (size_t round = 0; round < 30; ++round) {
+    KeyMap map;
+    const size_t before = random() % 2000, changes = random() % 6000;
+    for (size_t i = 0; i < before; ++i) {
+      if (map.find(keys[i]) == nullptr) map.insert(keys[i], static_cast<uint32_t>(i) + 1);
+    }
+    const Model model = contents(map);
+    const size_t removed_first = round % 2 == 0 ? before : 0;
+    map.begin_changes();
+    for (size_t i = 0; i < removed_first; ++i) map.erase(map.find(keys[i]));
+    for (size_t i = 0; i < changes; ++i) {
+      const int64_t key = keys[random() % (1 + random() % keys.size())];
+      uint32_t* value = map.find(key);
+      if (value == nullptr) {
+        map.insert(key, static_cast<uint32_t>(i) + 1);
+      } else if (random() % 2 == 0) {
+        map.set(value, *value + 1);
+      } else {
+        map.erase(value);
+      }
+    }
+    map.undo_changes();
+    CHECK(map.size() == model.size());
+    CHECK(contents(map) == model);
+  }
+}
+
+TEST_CASE("key map: what was reserved is inserted without moving the others") {
+  const std::vector<int64_t> keys = partition_keys(5000);
+  KeyMap map;
+  // The last homes of the map, so that the keys fill the slots behind them.
+  std::vector<int64_t> last;
+  for (int64_t key : keys) {
+    if (KeyMap::mixed_of(key) >> 56 == 0xff) last.push_back(key);
+  }
+  REQUIRE(last.size() > 10);
+  map.reserve(keys.size());
+  const size_t bytes = map.bytes();
+  for (int64_t key : last) map.insert(key, 1);
+  for (int64_t key : keys) {
+    if (map.find(key) == nullptr) map.insert(key, 2);
+  }
+  CHECK(map.size() == keys.size());
+  CHECK(map.bytes() == bytes);
+}
+
 }  // namespace hotrow

@@ -329,7 +329,7 @@ TEST_CASE("tiers: while the disk is full steps fail, and nothing is lost") {
   REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
   const auto old_action = std::signal(SIGXFSZ, SIG_IGN);
   int failures = 0;
-  for (int round = 0; round < (kLess ? 12 : 40); ++round) {
+  for (int round = 0; round < (kLess ? 40 : 80); ++round) {
     StepKeys keys;
     keys.keys = batch_of(random, 9000, 400000);
     keys.gradients = gradients_of(random, keys.keys.size() * plain.width());

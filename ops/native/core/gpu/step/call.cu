@@ -344,7 +344,8 @@ void DeviceCall::apply(const DeviceBatch& batch, const DeviceDue& due) {
     }
     const float rate = due.learning_rates == nullptr ? std::numeric_limits<float>::quiet_NaN()
                                                      : due.learning_rates[t];
-    steps[t].step = table.begin_update(rate, *due.factors[t]);
+    steps[t].step = table.prepare_update(rate, *due.factors[t]);
+    table.begin_update();
     steps[t].step.corrections = tiers_[t]->corrections();
     steps[t].counts = tiers_[t]->update_counts();
     table.add_lookups(batch.lookups[t]);
@@ -368,6 +369,7 @@ void DeviceCall::end_update(const DeviceBatch& batch, const DeviceDue& due) {
     if (!due.factors[t].has_value() || !table.options().expiry.any()) continue;
     tiers_[t]->end(stream_);
     tiers_[t]->finish(executor_);
+    table.prepare_sweep(0, 1, table.step_in_lock());
     table.sweep(0, 1);
     table.end_sweep();
     tiers_[t]->begin(stream_);
