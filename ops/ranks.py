@@ -6,8 +6,8 @@ All ranks make the same calls in the same order. R ranks.
 from __future__ import annotations
 
 import functools
-import io
 import itertools
+import json
 from types import TracebackType
 from typing import TypeAlias, TypeVar
 
@@ -62,10 +62,8 @@ class Ranks:
         """
         if self._native is None:
             return [array]
-        written = io.BytesIO()
-        np.save(written, np.ascontiguousarray(array), allow_pickle=False)
-        gathered = self._native.all_gather(np.frombuffer(written.getbuffer(), np.uint8), what)
-        arrays = [np.load(io.BytesIO(t.tobytes()), allow_pickle=False) for t in gathered]
+        own = np.frombuffer(_as_bytes(array), np.uint8)
+        arrays = [_from_bytes(t.tobytes()) for t in self._native.all_gather(own, what)]
         for rank, other in enumerate(arrays):
             if other.dtype != arrays[0].dtype or other.shape[1:] != arrays[0].shape[1:]:
                 raise InvalidArgumentError(
@@ -163,6 +161,23 @@ class Ranks:
         if error is not None:
             self.fail(error)
         self.close()
+
+
+def _as_bytes(array: _Array) -> bytes:
+    """Returns the type and shape as a line of JSON, then the values."""
+    head = json.dumps([array.dtype.str, array.shape])
+    return head.encode() + b"\n" + array.tobytes()
+
+
+def _from_bytes(data: bytes) -> _Array:
+    """Returns the array that `_as_bytes` wrote.
+
+    `np.load` parses its header with `ast`, which fails at times in Python 3.11 when ranks that are
+    threads of one process call it together.
+    """
+    head, values = data.split(b"\n", 1)
+    dtype, shape = json.loads(head)
+    return np.frombuffer(values, dtype).reshape(shape).copy()
 
 
 def _kind_of(array: _Array) -> str:

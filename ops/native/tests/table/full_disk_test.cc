@@ -78,7 +78,7 @@ TEST_CASE("full disk: while a snapshot is open, cleaning leaves room for trainin
 TEST_CASE("full disk: a snapshot that leaves no room is given up by name, and training goes on") {
   const SmallDisk disk("64m");
   if (!disk.mounted()) return;
-  constexpr size_t kRows = 64000;
+  constexpr size_t kRows = 76000;
   Table plain("clicks", options_of(""), 1, false),
       table("clicks", options_of(disk.path()), 1, false);
   bool prefetched = false;

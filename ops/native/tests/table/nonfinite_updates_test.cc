@@ -124,7 +124,7 @@ TEST_CASE("table: counts of updates are part of its state; states without them a
   // Version 1: magic, step, partitions and lookups, then directly the partitions.
   std::vector<uint8_t> old = state;
   old[7] = '1';
-  old.erase(old.begin() + 24, old.begin() + 40);
+  old.erase(old.begin() + 24, old.begin() + 44);
   const uint64_t fingerprint =
       util::Fingerprint64(reinterpret_cast<const char*>(old.data()), old.size() - sizeof(uint64_t));
   std::memcpy(old.data() + old.size() - sizeof(fingerprint), &fingerprint, sizeof(fingerprint));

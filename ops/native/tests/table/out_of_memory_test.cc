@@ -230,11 +230,14 @@ std::string grow_to_the_limit() {
   const auto snapshot_digest = [](Table& table) {
     std::vector<uint64_t> digest(2);
     std::vector<int64_t> read(100);
+    std::vector<uint32_t> clocks(read.size()), counts(read.size());
     std::vector<std::byte> lines(read.size() * table.line_bytes());
     const auto snapshot = table.open_snapshot(false);
     RowArrays out;
     out.keys = read.data();
     out.lines = lines.data();
+    out.clocks = clocks.data();
+    out.counts = counts.data();
     while (const size_t count = snapshot->read(read.size(), out)) {
       for (size_t i = 0; i < count; ++i) {
         add_row_digest(read[i], lines.data() + i * table.line_bytes(), table.line_bytes(),
