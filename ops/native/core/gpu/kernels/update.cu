@@ -8,7 +8,7 @@
 namespace hotrow {
 namespace {
 
-// Five blocks of this size leave a thread the registers that Adam needs.
+// Four blocks of this size on a multiprocessor leave a thread the registers that Adam needs.
 constexpr unsigned kUpdateThreads = 128;
 
 // A table's step for kernels.
