@@ -85,7 +85,7 @@ void fuzz_admission(AdmissionKind kind, bool over, const uint8_t* data, size_t s
 // the bytes end early.
 uint64_t places_of(const std::vector<uint8_t>& state) {
   uint64_t places = 0;
-  size_t at = 28;
+  size_t at = 44;
   const auto number = [&](uint64_t* value) {
     if (at > state.size() || state.size() - at < sizeof(*value)) return false;
     std::memcpy(value, state.data() + at, sizeof(*value));
