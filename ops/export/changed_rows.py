@@ -16,7 +16,7 @@ from hotrow.store.spec import RowType, row_bytes
 
 KeysBefore = Callable[[str, int], Keys | None]
 """Called with a table's name and an earlier step of it; returns the keys int64 [N] of the rows that
-it had then, or None if nobody knows them."""
+it had then, or None if they are not known."""
 
 _READ_ROWS = 65536
 # Large, because the rows spread over all virtual shards, and each shard gets its own block.

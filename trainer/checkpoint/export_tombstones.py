@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class ExportTombstones:
     """Looks, from time to time, at which checkpoints of a run other processes have exported.
 
-    Without an export nobody reads tombstones, so tables keep none. An export that lacks some, for
+    Only exports read tombstones; without one, tables keep none. An export that lacks some, for
     instance of keys that expired before this process noticed the first export, compares the keys
     with those of the exported checkpoint; without that checkpoint it is refused.
     """
@@ -67,7 +67,7 @@ class ExportTombstones:
         self._report_dropped()
 
     def _exported(self) -> dict[str, int] | None:
-        """Returns the clocks that exports have taken; None: nobody exports the run."""
+        """Returns the clocks that exports have taken; None: the run was not exported."""
         clocks = exported_clocks(self._checkpoints)
         if clocks is None and self._source is not None and exported_steps(self._source):
             return {}
