@@ -81,42 +81,14 @@ class OldValues {
   const size_t floats_;
 };
 
-// Where a row's values go before they are replaced, if they do: (1 + vectors, stride) floats.
+// Where a row's values are while they are replaced: in registers (rows of one piece), in memory as
+// (1 + vectors, stride) floats, or copied there before, byte by byte.
+enum class Keeping { kRegisters, kMemory, kBytes };
 struct Saved {
-  bool any;
+  Keeping where;
   float* to;
   size_t stride;
 };
-
-// Updates weights w and the state of 16 columns. checks: NaN is added to it if a value is not
-// finite, else 0. Returns whether w is to be written; if `only`, these are all columns of the row,
-// and nothing is written when a value is not finite.
-template <OptimizerKind kKind, class Extent>
-HOTROW_INLINE bool apply(const UpdateNumbers& n, const Row& row, size_t column, Extent extent,
-                         const Floats& g, Floats& w, const Saved& saved, bool only,
-                         Floats& checks) {
-  constexpr int kVectors = vectors_of(kKind);
-  const auto read = [&](int k, Floats& a) __attribute__((always_inline)) {
-    a = load_values(row.state_type, row.state[k], column, extent);
-    if (saved.any) store(saved.to + (k + 1) * saved.stride + column, a, extent);
-  };
-  const auto write = [&](int k, const Floats& a) __attribute__((always_inline)) {
-    store_stochastic(row.state_type, row.state[k], column, a, extent, row.stream,
-                     (k + 1) * row.width + row.position + column);
-  };
-  Floats a, b;
-  if constexpr (kVectors > 0) read(0, a);
-  if constexpr (kVectors > 1) read(1, b);
-  apply_rule<kKind, SixteenLanes>(n, row.rate, g, w, a, b);
-  Floats check = add_zero_times(all(0.0f), w);
-  if constexpr (kVectors > 0) check = add_zero_times(check, a);
-  if constexpr (kVectors > 1) check = add_zero_times(check, b);
-  checks = checks + existing(check, extent);
-  if (only && any_nan(checks)) return false;
-  if constexpr (kVectors > 0) write(0, a);
-  if constexpr (kVectors > 1) write(1, b);
-  return true;
-}
 
 // The source of a row's gradient: sums of gradient rows, or a kept sum.
 struct Kept {
@@ -128,24 +100,55 @@ HOTROW_INLINE void sum_columns(const Kept& kept, size_t column, Extent extent,
   for (int b = 0; b < kBlocks; ++b) out[b] = load(kept.sums + column + b * kLanes, extent);
 }
 
+// Updates columns [0, width). checks: NaN is added to it if a new value is not finite, else 0.
 template <OptimizerKind kKind, int kMost, class Source>
 HOTROW_INLINE void update_columns(const UpdateNumbers& n, const Row& row, size_t width,
-                                  const Source& source, const Saved& saved, bool only,
-                                  Floats& checks) {
-  for_columns<kMost>(width, [&](auto blocks, size_t column,
-                                auto extent) __attribute__((always_inline)) {
-    Floats g[blocks.count];
-    sum_columns(source, column, extent, g);
-    for (int b = 0; b < blocks.count; ++b) {
-      const size_t at = column + b * kLanes;
-      Floats w = load_values(row.weights_type, row.weights, at, extent);
-      if (saved.any) store(saved.to + at, w, extent);
-      g[b] = finished(n, row, g[b], w);
-      if (n.decay != 0.0f) w = w - all(n.decay) * w;
-      if (!apply<kKind>(n, row, at, extent, g[b], w, saved, only, checks)) continue;
-      store_stochastic(row.weights_type, row.weights, at, w, extent, row.stream, row.position + at);
-    }
-  });
+                                  const Source& source, const Saved& saved, Floats& checks) {
+  constexpr int kVectors = vectors_of(kKind);
+  for_columns<kMost>(
+      width, [&](auto blocks, size_t column, auto extent) __attribute__((always_inline)) {
+        Floats g[blocks.count], old_w[blocks.count], old_a[blocks.count], old_b[blocks.count];
+        sum_columns(source, column, extent, g);
+        for (int i = 0; i < blocks.count; ++i) {
+          const size_t at = column + i * kLanes;
+          const auto read = [&](int k, RowType type, const std::byte* from)
+                                __attribute__((always_inline)) {
+                                  const Floats values = load_values(type, from, at, extent);
+                                  if (saved.where == Keeping::kMemory)
+                                    store(saved.to + k * saved.stride + at, values, extent);
+                                  return values;
+                                };
+          const auto write = [&](int k, RowType type, std::byte* to, const Floats& values)
+                                 __attribute__((always_inline)) {
+                                   store_stochastic(type, to, at, values, extent, row.stream,
+                                                    k * row.width + row.position + at);
+                                 };
+          Floats w = old_w[i] = read(0, row.weights_type, row.weights), a, b;
+          if constexpr (kVectors > 0) a = old_a[i] = read(1, row.state_type, row.state[0]);
+          if constexpr (kVectors > 1) b = old_b[i] = read(2, row.state_type, row.state[1]);
+          g[i] = finished(n, row, g[i], w);
+          if (n.decay != 0.0f) w = w - all(n.decay) * w;
+          apply_rule<kKind, SixteenLanes>(n, row.rate, g[i], w, a, b);
+          Floats check = add_zero_times(all(0.0f), w);
+          if constexpr (kVectors > 0) check = add_zero_times(check, a);
+          if constexpr (kVectors > 1) check = add_zero_times(check, b);
+          checks = checks + existing(check, extent);
+          write(0, row.weights_type, row.weights, w);
+          if constexpr (kVectors > 0) write(1, row.state_type, row.state[0], a);
+          if constexpr (kVectors > 1) write(2, row.state_type, row.state[1], b);
+        }
+        if (saved.where == Keeping::kRegisters && __builtin_expect(any_nan(checks), false)) {
+          const auto undo = [&](std::byte* to,
+                                const Floats(&old)[blocks.count]) __attribute__((always_inline)) {
+            for (int i = 0; i < blocks.count; ++i) {
+              store(reinterpret_cast<float*>(to) + column + i * kLanes, old[i], extent);
+            }
+          };
+          undo(row.weights, old_w);
+          if constexpr (kVectors > 0) undo(row.state[0], old_a);
+          if constexpr (kVectors > 1) undo(row.state[1], old_b);
+        }
+      });
 }
 
 // Adds the squares of the finished gradient.
@@ -203,6 +206,9 @@ size_t update_rows(const UpdateStep& step, const RowGradients& gradients, const 
   const RowType state_type = kWidth != 0 ? RowType::kFloat32 : step.layout.state;
   const size_t vector_bytes = width * value_bytes(state_type);
   constexpr size_t kVectors = vectors_of(kKind), kScalars = scalars_of(kKind);
+  constexpr Keeping kKeeping = kWidth == 0           ? Keeping::kBytes
+                               : kWidth > 2 * kLanes ? Keeping::kMemory
+                                                     : Keeping::kRegisters;
   const size_t scalars_offset =
       kWidth != 0 ? kWidth * 4 * (1 + kVectors) : step.layout.scalars_offset();
   const float* const* const rows = gradients.rows;
@@ -293,18 +299,22 @@ size_t update_rows(const UpdateStep& step, const RowGradients& gradients, const 
       }
       if (t < corrections_count) row.rate = n.rate * corrections[t];
     }
-    // Values of 16 columns are checked before they are written, others are saved.
-    const bool only = width <= kLanes;
-    Saved saved{!only && (kWidth != 0 || floats), old.data(), width};
-    if (!only && !saved.any) old.take(row.weights);
+    Saved saved{kKeeping, old.data(), width};
+    if constexpr (kWidth == 0) {
+      if (floats) {
+        saved.where = Keeping::kMemory;
+      } else {
+        old.take(row.weights);
+      }
+    }
     Floats checks = all(scalar - scalar);
     if constexpr (kWidth != 0) {
-      update_columns<kKind, 2>(n, row, width, gradient, saved, only, checks);
+      update_columns<kKind, 2>(n, row, width, gradient, saved, checks);
     } else {
       for (size_t column = 0; column < width; column += kKeptWidth) {
         const size_t rest = width - column, columns = rest < kKeptWidth ? rest : kKeptWidth;
         if (!whole) keep(gradient, column, columns, kept);
-        update_columns<kKind, 1>(n, row, columns, Kept{kept}, saved, only, checks);
+        update_columns<kKind, 1>(n, row, columns, Kept{kept}, saved, checks);
         saved.to += columns;
         row.weights += columns * value_bytes(weights_type);
         row.state[0] += columns * value_bytes(state_type);
@@ -313,7 +323,7 @@ size_t update_rows(const UpdateStep& step, const RowGradients& gradients, const 
       }
     }
     if (__builtin_expect(any_nan(checks), false)) {
-      if (!only) old.give_back(line + sizeof(RowHeader));
+      if (saved.where != Keeping::kRegisters) old.give_back(line + sizeof(RowHeader));
       ++not_finite;
       continue;
     }

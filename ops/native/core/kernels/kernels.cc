@@ -19,7 +19,10 @@ extern const Kernels table;
 const Kernels* kernels_named(const char* name) {
   if (strcmp(name, "plain") == 0) return &plain::table;
 #if defined(__x86_64__) && !defined(HOTROW_PLAIN_KERNELS)
-  if (strcmp(name, "avx2") == 0) return __builtin_cpu_supports("avx2") ? &avx2::table : nullptr;
+  if (strcmp(name, "avx2") == 0) {
+    const bool supported = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    return supported ? &avx2::table : nullptr;
+  }
   if (strcmp(name, "avx512") == 0) {
     const bool has = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");

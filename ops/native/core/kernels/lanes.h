@@ -180,6 +180,9 @@ HOTROW_INLINE Floats add_zero_times(Floats sum, const Floats& x) {
   // Fused: the result is exact either way.
   sum.part[0] =
       (NativeFloats)_mm512_fmadd_ps((__m512)x.part[0], _mm512_setzero_ps(), (__m512)sum.part[0]);
+#elif defined(__FMA__)
+  HOTROW_PARTS sum.part[k] =
+      (NativeFloats)_mm256_fmadd_ps((__m256)x.part[k], _mm256_setzero_ps(), (__m256)sum.part[k]);
 #else
   HOTROW_PARTS sum.part[k] = sum.part[k] + (x.part[k] - x.part[k]);
 #endif
