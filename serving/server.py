@@ -140,7 +140,7 @@ def serve(options: ServeOptions, supervision: Supervision) -> None:
         polling = ConfigFilePolling(options, models)
         counts = NativeCounts(data_plane.stats, from_now=resumed)
         monitoring = Monitoring(
-            lambda: [*counts.families(), *cut_counts.families()],
+            lambda: [*counts.families(), *data_plane.families(), *cut_counts.families()],
             models.configured,
             (__version__, tensorflow_version()),
         )

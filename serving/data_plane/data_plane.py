@@ -19,7 +19,9 @@ from hotrow.protos import control_pb2
 from hotrow.serving.data_plane.adoption import Adopted, Adoption
 from hotrow.serving.data_plane.desired_state import Loaded
 from hotrow.serving.data_plane.executable import Executable, ServerEndedError
+from hotrow.serving.data_plane.server_process import ServerProcess
 from hotrow.serving.data_plane.supervisor import Supervision
+from hotrow.serving.monitoring.metrics import Family
 from hotrow.serving.wire.status import Code, RequestError
 
 _LOG = logging.getLogger(__name__)
@@ -168,13 +170,22 @@ class DataPlane:
             lost: called when the restarted executable could not load it again.
 
         Raises:
+            ServerEndedError: the process ended during the call, and no other load can be the cause.
             RequestError: with the code and the message of TensorFlow or the store.
         """
         message = control_pb2.LoadRequest()
         message.CopyFrom(request)
+        turns = self._executable.turns
         while True:
             message.servable = next(self._numbers)
-            reply, process = self._executable.call(control_pb2.Request(load=message))
+            with turns.turn(message.model, message.version) as turn:
+                try:
+                    reply, process = self._executable.call_once(control_pb2.Request(load=message))
+                except ServerEndedError:
+                    if turns.blames(turn):
+                        raise
+                    continue
+            turns.clear(message.model, message.version)
             with self._desired.lock:
                 # Otherwise the process ended after it answered, and a new one lacks the servable.
                 if self._executable.is_still(process):
@@ -197,10 +208,10 @@ class DataPlane:
         message = control_pb2.LoadRequest()
         message.CopyFrom(request)
         message.servable = next(self._numbers)
-        _, process = self._executable.call_once(control_pb2.Request(load=message))
+        with self._executable.turns.turn(message.model, message.version):
+            _, process = self._executable.call_once(control_pb2.Request(load=message))
         with self._desired.lock:
-            if not self._executable.is_still(process):
-                raise ServerEndedError
+            self._check_is_still(process)
             self._desired.servables[message.servable] = Loaded(message, lost)
         return message.servable
 
@@ -303,10 +314,13 @@ class DataPlane:
         message = control_pb2.Show(servable=servable, cut=cut, forget_cached=forget_cached)
         _, process = self._executable.call_once(control_pb2.Request(show=message))
         with self._desired.lock:
-            if not self._executable.is_still(process):
-                raise ServerEndedError
+            self._check_is_still(process)
             self._desired.known(servable)
             self._desired.change(servable, shown=cut)
+
+    def _check_is_still(self, process: ServerProcess) -> None:
+        if not self._executable.is_still(process):
+            raise self._executable.ended(process)
 
     def set_stale(self, servable: int, stale: bool) -> None:
         """Sets whether a servable's view of its store's rows may be old."""
@@ -350,6 +364,10 @@ class DataPlane:
     def serves(self) -> bool:
         """Returns whether the process runs; False while it restarts."""
         return self._executable.serves()
+
+    def families(self) -> list[Family]:
+        """Returns the metrics of the process that no process can count itself."""
+        return self._executable.turns.families()
 
     def stats(self) -> control_pb2.StatsReply | None:
         """Returns the process's counts; None when it does not answer now."""

@@ -9,6 +9,7 @@ from hotrow.errors import UnavailableError
 from hotrow.protos import control_pb2
 from hotrow.serving.data_plane.control_socket import ask
 from hotrow.serving.data_plane.desired_state import DesiredState
+from hotrow.serving.data_plane.load_turns import LoadTurns
 from hotrow.serving.data_plane.server_process import ServerProcess, start_server
 from hotrow.serving.data_plane.supervisor import Supervision
 from hotrow.serving.wire.status import Code, RequestError
@@ -26,10 +27,14 @@ _STATS_SECONDS = 5.0
 
 
 class ServerEndedError(RequestError):
-    """The process ended during a call that may have ended it; the call was not repeated."""
+    """The process ended during a call that may have ended it; the call was not repeated.
 
-    def __init__(self) -> None:
-        super().__init__(Code.UNAVAILABLE, "hotrow-server ended meanwhile")
+    Args:
+        how: how the process ended.
+    """
+
+    def __init__(self, how: str) -> None:
+        super().__init__(Code.UNAVAILABLE, f"hotrow-server ended ({how}) meanwhile")
 
 
 class Executable:
@@ -40,6 +45,7 @@ class Executable:
 
     Attributes:
         desired: the state that the process should have; both classes use one lock.
+        turns: of loads.
         left: the state of a process that was taken over; None: this object started the process.
     """
 
@@ -55,6 +61,7 @@ class Executable:
         self._greetings = supervision.folder / "greetings"
         self._changed = threading.Condition()
         self.desired = DesiredState(self._changed)
+        self.turns = LoadTurns()
         self._ending = False
         self._up = True
         self.left = self.described()
@@ -111,23 +118,30 @@ class Executable:
             try:
                 return ask(self._socket, request), process
             except OSError as err:
-                if self._ending:
-                    raise RequestError(Code.UNAVAILABLE, f"the server is ending: {err}") from err
-                with self._changed:
-                    while self._process is process and not self._ending:
-                        self._changed.wait()
+                self._wait_for_another(process, err)
 
     def call_once(self, request: control_pb2.Request) -> tuple[control_pb2.Reply, ServerProcess]:
-        """Makes a call as `call` does, but never repeats it.
+        """Makes a call as `call` does, but never repeats one that the process has received.
 
         Raises:
             ServerEndedError: the process ended during the call, perhaps because of it.
+            RequestError: the server is ending, or refuses the call.
         """
-        process = self._process_of_now()
-        try:
-            return ask(self._socket, request), process
-        except OSError as err:
-            raise ServerEndedError from err
+        while True:
+            process = self._process_of_now()
+            try:
+                return ask(self._socket, request), process
+            except (ConnectionRefusedError, FileNotFoundError) as err:
+                self._wait_for_another(process, err)  # it had ended before
+            except OSError as err:
+                if self._ending:
+                    raise RequestError(Code.UNAVAILABLE, f"the server is ending: {err}") from err
+                raise self.ended(process) from err
+
+    def ended(self, process: ServerProcess) -> ServerEndedError:
+        """Returns the error of a call during which the process ended."""
+        process.wait(_END_SECONDS)
+        return ServerEndedError(process.exit_text())
 
     def call_if_loaded(self, request: control_pb2.Request) -> None:
         """Makes a call about a servable that may have been unloaded meanwhile."""
@@ -155,6 +169,17 @@ class Executable:
             # A request does not end, or the process has just ended by itself.
             self._process.kill()
         self._watch.join()
+
+    def _wait_for_another(self, process: ServerProcess, err: OSError) -> None:
+        """Waits for the process after one that has ended.
+
+        Raises:
+            RequestError: the server is ending.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._ending or self._process is not process)
+            if self._ending:
+                raise RequestError(Code.UNAVAILABLE, f"the server is ending: {err}") from err
 
     def _process_of_now(self) -> ServerProcess:
         with self._changed:
@@ -213,6 +238,8 @@ class Executable:
             self.desired.restore(lambda request: ask(self._socket, request))
         except (OSError, RequestError):
             process.kill()
+            if (blamed := self.desired.blame(self.ended(process))) is not None:
+                self.turns.count(blamed.model, blamed.version)
             raise
         with self._changed:
             self._process = process

@@ -21,6 +21,8 @@ HELP = {
     "hotrow_requests_total": "Requests that were answered, by version and signature.",
     "hotrow_request_latency_microseconds": "Microseconds of a request that succeeded.",
     "hotrow_model_version_state": "1 for the state that a version is in.",
+    "hotrow_model_version_failed": "1 for a version that is given up: all its loads failed.",
+    "hotrow_load_crashes_total": "Loads of a version that ended hotrow-server.",
     "hotrow_request_log_dropped_total": "Requests that should have been logged and were not.",
     "hotrow_build_info": "1, with the versions of the server and of TensorFlow.",
     "hotrow_cut_version": "The cut of rows that a version shows; 0: as exported.",

@@ -84,6 +84,16 @@ ROWS = (
         "test_grpc_flags.py::test_everything_is_there_again_after_the_executable_ended",
     ),
     added(
+        "a version whose load ends the executable is given up after `--max_num_load_retries` more "
+        "attempts; the others serve",
+        "test_lethal_versions.py::test_a_version_whose_load_ends_the_executable_is_given_up",
+        "test_lethal_versions.py::test_versions_that_load_beside_a_lethal_one_are_loaded",
+        "test_lethal_versions.py::test_a_version_that_serves_and_cannot_be_loaded_again_does_not_keep_the_others",
+        "data_plane/test_load_turns.py::test_a_load_that_was_alone_is_the_cause",
+        "data_plane/test_load_turns.py::test_of_several_none_is_the_cause_until_it_is_alone",
+        "data_plane/test_load_turns.py::test_a_version_that_was_loaded_is_no_suspect",
+    ),
+    added(
         "predictions over gRPC continue while the control process restarts",
         "test_data_plane.py::test_predictions_go_on_while_the_control_process_is_started_again",
         "test_data_plane.py::test_versions_change_while_there_is_no_control_process",
