@@ -161,13 +161,17 @@ class DataPlane:
         return None
 
     def load(
-        self, request: control_pb2.LoadRequest, lost: Callable[[RequestError], None]
+        self,
+        request: control_pb2.LoadRequest,
+        lost: Callable[[RequestError], None],
+        check: Callable[[], None],
     ) -> tuple[int, Mapping[str, Any]]:
         """Loads a version; returns the number of its servable and its signatures by name.
 
         Args:
             request: without the servable.
             lost: called when the restarted executable could not load it again.
+            check: called right before each attempt; an error that it raises refuses the load.
 
         Raises:
             ServerEndedError: the process ended during the call, and no other load can be the cause.
@@ -179,6 +183,7 @@ class DataPlane:
         while True:
             message.servable = next(self._numbers)
             with turns.turn(message.model, message.version) as turn:
+                check()
                 try:
                     reply, process = self._executable.call_once(control_pb2.Request(load=message))
                 except ServerEndedError:

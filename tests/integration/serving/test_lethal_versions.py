@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -112,3 +114,27 @@ def test_a_version_that_serves_and_cannot_be_loaded_again_does_not_keep_the_othe
     # Two while it was loaded again, one by the attempt after.
     crashes = 'hotrow_load_crashes_total{model_name="lethal",version="1"}'
     assert samples_of(server)[crashes] == 3
+
+
+def test_a_version_that_needs_more_memory_than_is_left_is_refused_with_the_numbers(
+    two: Path, tmp_path: Path, start_server: Any
+) -> None:
+    base = publish(two, tmp_path / "half", 1)
+    server = start_server("half", base, "--max_num_load_retries=0")
+    server.wait_ready()
+    before = data_plane_of(server)
+    variables = shutil.copytree(two, tmp_path / "2") / "variables"
+    variables.mkdir(exist_ok=True)
+    with (variables / "variables.data-00000-of-00001").open("ab") as file:
+        file.truncate(2**42)  # a hole
+    (tmp_path / "2").rename(base / "2")
+    server.wait_for_log("half: version 2 failed to load (attempt 1 of 1, gave up): ")
+    code, text = status_of(server, "half", 2)
+    assert code == 8
+    pattern = (
+        rf"{base}/2 needs at least 4,194,304 MiB of memory \(variables 4,194,304 MiB, the graph "
+        r"0 MiB\), and (the machine|the cgroup \S+) has [\d,]+ MiB of its [\d,]+ MiB left; .+"
+    )
+    assert re.fullmatch(pattern, text), text
+    assert data_plane_of(server) == before
+    assert ask(server, "half") == (3.0, 1)
