@@ -17,7 +17,8 @@ from hotrow.serving.config.options import ServeOptions
 from hotrow.serving.config.platform_config import Platform, read_platform
 from hotrow.serving.config.transport import Transport
 from hotrow.serving.data_plane.batching import Batching
-from hotrow.serving.data_plane.data_plane import DataPlane, check_port_is_free
+from hotrow.serving.data_plane.data_plane import DataPlane
+from hotrow.serving.data_plane.port_check import check_port_is_free
 from hotrow.serving.data_plane.stop_signal import StopSignal
 from hotrow.serving.data_plane.supervisor import Supervision
 from hotrow.serving.lifecycle.config_file import ConfigFilePolling, initial_config
@@ -112,7 +113,7 @@ def serve(options: ServeOptions, supervision: Supervision) -> None:
     if not resumed:
         check_listeners(options, transport)
     rest_port = take_port(options.rest_api_port) if options.rest_api_port else None
-    data_plane = DataPlane(supervision)
+    data_plane = DataPlane(supervision, options.watch)
     # Imported while the executable starts, which takes as long.
     from hotrow.serving.rest.front import start_rest
 

@@ -22,6 +22,8 @@ HELP = {
     "hotrow_request_latency_microseconds": "Microseconds of a request that succeeded.",
     "hotrow_model_version_state": "1 for the state that a version is in.",
     "hotrow_model_version_failed": "1 for a version that is given up: all its loads failed.",
+    "hotrow_server_is_silent": "1 while hotrow-server does not answer.",
+    "hotrow_server_restarts_total": "Restarts of hotrow-server: it ended, or did not answer.",
     "hotrow_load_crashes_total": "Loads of a version that ended hotrow-server.",
     "hotrow_request_log_dropped_total": "Requests that should have been logged and were not.",
     "hotrow_build_info": "1, with the versions of the server and of TensorFlow.",

@@ -62,7 +62,7 @@ def start_rest(
     )
     app = RestApp(
         handler,
-        Health(models.configured, data_plane.serves, stale),
+        Health(models.configured, data_plane.trouble, stale),
         limits,
         options.rest_api_enable_cors_support,
         (metrics_path, monitoring.page) if metrics_path is not None else None,

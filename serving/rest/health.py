@@ -16,18 +16,18 @@ class Health:
 
     Args:
         statuses: returns the versions of each model.
-        answers: whether the process that answers predictions runs.
+        trouble: returns why the process that answers predictions does not; "": it does.
         stale: returns the models whose store cannot be followed.
     """
 
     def __init__(
         self,
         statuses: Callable[[], Mapping[str, Sequence[VersionStatus]]],
-        answers: Callable[[], bool],
+        trouble: Callable[[], str],
         stale: Callable[[], Sequence[str]],
     ) -> None:
         self._statuses = statuses
-        self._answers = answers
+        self._trouble = trouble
         self._stale = stale
 
     def live(self) -> tuple[int, bytes]:
@@ -48,8 +48,8 @@ class Health:
         if waiting:
             text = {"ready": False, "models_without_an_available_version": waiting}
             return 503, json.dumps(text).encode()
-        if not self._answers():
-            return 503, b'{"ready": false, "reason": "hotrow-server is being started again"}'
+        if trouble := self._trouble():
+            return 503, json.dumps({"ready": False, "reason": trouble}).encode()
         if stale := self._stale():
             return 200, json.dumps({"ready": True, "models_without_their_store": stale}).encode()
         return 200, b'{"ready": true}'

@@ -3,6 +3,13 @@
 #include "wire/answer.h"
 
 namespace hotrow_server {
+namespace {
+
+// The heartbeat of the control process (data_plane/heartbeat.py). It takes the way of a prediction
+// up to the model.
+constexpr char kBeat[] = "/hotrow.Server/Beat";
+
+}  // namespace
 
 Call::Call(Reception* reception) : reception_(reception), stream_(&context_) {
   reception_->service.RequestCall(&context_, &stream_, reception_->queue, reception_->queue, this);
@@ -38,6 +45,12 @@ void Call::happen(bool ok) {
 }
 
 void Call::take_request() {
+  if (context_.method() == kBeat) {
+    const grpc::Slice nothing;
+    reply_ = grpc::ByteBuffer(&nothing, 1);
+    finish(grpc::Status::OK);
+    return;
+  }
   const auto method = PredictionService::method(context_.method());
   if (!method.has_value()) {
     forward();
