@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from hotrow.serving.lifecycle.model_lifecycle import State, VersionStatus
 
@@ -17,18 +18,19 @@ class Health:
     Args:
         statuses: returns the versions of each model.
         trouble: returns why the process that answers predictions does not; "": it does.
-        stale: returns the models whose store cannot be followed.
+        cuts: returns troubles that leave the server ready: models whose store cannot be followed,
+            or that refuse their newest cut.
     """
 
     def __init__(
         self,
         statuses: Callable[[], Mapping[str, Sequence[VersionStatus]]],
         trouble: Callable[[], str],
-        stale: Callable[[], Sequence[str]],
+        cuts: Callable[[], Mapping[str, Any]],
     ) -> None:
         self._statuses = statuses
         self._trouble = trouble
-        self._stale = stale
+        self._cuts = cuts
 
     def live(self) -> tuple[int, bytes]:
         """Returns HTTP status and body: this process works."""
@@ -37,8 +39,9 @@ class Health:
     def ready(self) -> tuple[int, bytes]:
         """Returns HTTP status and body: 200 when every model has a version that serves.
 
-        The body names models whose store is unreachable, but the status stays 200: cached rows
-        still serve, and otherwise all servers of that store would be taken out at once.
+        The body names models whose store is unreachable, and those that refuse their newest cut
+        with the reason, but the status stays 200: cached rows and the previous cut still serve, and
+        otherwise all servers of that store would be taken out at once.
         """
         waiting = [
             name
@@ -50,6 +53,4 @@ class Health:
             return 503, json.dumps(text).encode()
         if trouble := self._trouble():
             return 503, json.dumps({"ready": False, "reason": trouble}).encode()
-        if stale := self._stale():
-            return 200, json.dumps({"ready": True, "models_without_their_store": stale}).encode()
-        return 200, b'{"ready": true}'
+        return 200, json.dumps({"ready": True, **self._cuts()}).encode()

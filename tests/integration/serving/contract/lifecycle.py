@@ -117,6 +117,7 @@ ROWS = (
         "test_cuts_after_kills.py::test_a_control_process_that_is_killed_fails_no_request_and_forgets_no_cut",
         "test_cuts_after_kills.py::test_a_second_session_that_a_dead_control_process_asked_for_is_used",
         "test_cuts.py::test_a_damaged_cut_is_reported_once_and_the_one_before_stays",
+        "test_refused_cuts.py::test_a_refused_cut_is_seen_in_metrics_and_health_until_one_is_taken",
         "test_cuts.py::test_a_cut_that_is_withdrawn_stays_until_it_comes_again",
         "test_cuts.py::test_while_the_store_is_away_answers_go_on_and_say_so",
         "test_cuts.py::test_a_server_that_slept_through_cuts_that_are_folded_and_gone_takes_the_newest",
