@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -170,9 +171,11 @@ def serve(options: ServeOptions, supervision: Supervision) -> None:
             _announce(options, models)
         stop.wait()
     finally:
+        # One budget: requests over REST may use all of it, and meanwhile those over gRPC end, too.
+        end = time.monotonic() + options.drain_seconds
         if rest is not None:
             rest.stop(options.drain_seconds)
-        data_plane.stop(options.drain_seconds)
+        data_plane.stop(max(0.0, end - time.monotonic()))
         if model_server is not None:
             model_server.stop()
         if polling is not None:

@@ -70,7 +70,9 @@ def no_second_session(server: Any, model: MarkedModel) -> Iterator[None]:
     [
         pytest.param(damaged, 1, "DATA_LOSS", "is damaged", id="damaged"),
         pytest.param(full_disk, 1, "RESOURCE_EXHAUSTED", "File too large", id="full disk"),
-        pytest.param(no_second_session, 0, "NOT_FOUND", "saved_model.pb", id="no second session"),
+        pytest.param(
+            no_second_session, 0, "NOT_FOUND", "Could not find SavedModel", id="no second session"
+        ),
     ],
 )
 def test_a_refused_cut_is_seen_in_metrics_and_health_until_one_is_taken(

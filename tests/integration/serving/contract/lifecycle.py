@@ -67,6 +67,7 @@ ROWS = (
         "running requests end first, for up to `--drain_seconds`",
         "test_process.py::test_a_signal_ends_it_with_exit_code_0",
         "test_process.py::test_running_requests_end_before_the_process_does",
+        "test_process.py::test_requests_over_rest_and_grpc_have_one_time_to_end",
         "test_process.py::test_a_signal_ends_the_wait_for_a_version",
         "data_plane/test_stop_signal.py::test_a_signal_at_any_moment_of_the_wait_ends_it",
         "data_plane/test_stop_signal.py::test_it_waits_for_both_signals_and_calls_with_the_number",
@@ -88,6 +89,13 @@ ROWS = (
         "test_data_plane.py::test_a_version_that_could_not_be_loaded_again_serves_when_it_can",
         "test_data_plane.py::test_crashes_while_versions_load_lose_none_of_them",
         "test_grpc_flags.py::test_everything_is_there_again_after_the_executable_ended",
+    ),
+    added(
+        "temporary files of a server that was killed are removed by the next start",
+        "test_process.py::test_the_next_start_removes_what_a_killed_supervisor_left",
+        "data_plane/test_private_folder.py::test_what_a_killed_supervisor_left_is_removed",
+        "data_plane/test_private_folder.py::test_what_is_used_or_another_thing_stays",
+        "data_plane/test_private_folder.py::test_a_folder_in_use_is_held",
     ),
     added(
         "a version whose load ends the executable is given up after `--max_num_load_retries` more "
