@@ -151,6 +151,11 @@ def _print_versions(ctx: click.Context, _param: click.Parameter, wanted: bool) -
     show_default=True,
     help="Time between two attempts to load.",
 )
+@switch(
+    "check_load_memory",
+    DEFAULTS.check_load_memory,
+    "Refuse to load a version that needs more memory than the machine or the cgroup has left.",
+)
 @click.option(
     "--grpc_max_threads",
     type=click.IntRange(min=1),

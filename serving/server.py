@@ -24,6 +24,7 @@ from hotrow.serving.data_plane.stop_signal import StopSignal
 from hotrow.serving.data_plane.supervisor import Supervision
 from hotrow.serving.lifecycle.config_file import ConfigFilePolling, initial_config
 from hotrow.serving.lifecycle.limited_threads import LimitedThreads
+from hotrow.serving.lifecycle.load_memory import check_memory, no_check
 from hotrow.serving.lifecycle.model_lifecycle import LoadPolicy, Lost, ModelLifecycle
 from hotrow.serving.lifecycle.model_service import ModelServer
 from hotrow.serving.lifecycle.route_table import RouteTable
@@ -218,6 +219,7 @@ def _models(
                 lost,
                 routes.publish_again,
                 cut_counts,
+                check_memory if options.check_load_memory else no_check,
             )
 
         publish = functools.partial(routes.set_versions, model)

@@ -9,9 +9,9 @@ from pathlib import Path, PurePosixPath
 
 _UNLIMITED = 1 << 60
 _LIMITS = (
-    # Hierarchy of /proc/self/cgroup, folder, limit, usage, reclaimable part of the usage.
-    ("memory", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-    ("", "", "memory.max", "memory.current", "inactive_file"),
+    # Hierarchy of /proc/self/cgroup, folder, limit, usage, prefix of the fields of memory.stat.
+    ("memory", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
+    ("", "", "memory.max", "memory.current", ""),
 )
 
 
@@ -23,13 +23,16 @@ class MemoryBound:
         key: equal in all processes that share the memory.
         name: for messages: "the machine", or "the cgroup" and its folder.
         most_bytes: the limit.
-        free_bytes: what is left of it; file pages that the kernel may drop count as free.
+        free_bytes: what is left of it; file pages that were not used for long count as free.
+        active_file_bytes: file pages that were used lately; the kernel drops them, too, before it
+            ends a process.
     """
 
     key: str
     name: str
     most_bytes: int
     free_bytes: int
+    active_file_bytes: int = 0
 
 
 def memory_bounds(root: Path = Path("/")) -> list[MemoryBound]:
@@ -46,15 +49,15 @@ def memory_bounds(root: Path = Path("/")) -> list[MemoryBound]:
         free = memory["MemAvailable"]
         bounds.append(MemoryBound(machine, "the machine", memory.get("MemTotal", free), free))
     space = f"{machine}/{_link(root / 'proc/self/ns/cgroup')}"
-    for folder, most, left in _cgroups(root):
-        bounds.append(MemoryBound(f"{space}/{folder}", f"the cgroup {folder}", most, left))
+    for folder, *numbers in _cgroups(root):
+        bounds.append(MemoryBound(f"{space}/{folder}", f"the cgroup {folder}", *numbers))
     return bounds
 
 
-def _cgroups(root: Path) -> Iterator[tuple[Path, int, int]]:
-    """Yields the folder of each cgroup of this process that has a limit, the limit, its rest."""
+def _cgroups(root: Path) -> Iterator[tuple[Path, int, int, int]]:
+    """Yields folder and numbers of each cgroup of this process that has a limit."""
     own = dict(line.split(":")[1:] for line in _text(root / "proc/self/cgroup").splitlines())
-    for hierarchy, mount, limit, usage, reclaimable in _LIMITS:
+    for hierarchy, mount, limit, usage, prefix in _LIMITS:
         if hierarchy not in own:
             continue
         path = PurePosixPath(own[hierarchy]).relative_to("/")
@@ -64,8 +67,9 @@ def _cgroups(root: Path) -> Iterator[tuple[Path, int, int]]:
             if not (most.isdigit() and used.isdigit()) or int(most) >= _UNLIMITED:
                 continue
             fields = (line.split() for line in _text(folder / "memory.stat").splitlines())
-            cached = {name: int(value) for name, value in fields}.get(reclaimable, 0)
-            yield folder, int(most), max(0, int(most) - int(used) + cached)
+            pages = {name: int(value) for name, value in fields}
+            left = int(most) - int(used) + pages.get(f"{prefix}inactive_file", 0)
+            yield folder, int(most), max(0, left), pages.get(f"{prefix}active_file", 0)
 
 
 def _text(path: Path) -> str:

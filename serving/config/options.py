@@ -59,6 +59,7 @@ class ServeOptions:
         request_log: bounds of logged requests.
         log_format: of the lines on standard error; "text" (TensorFlow's own form) or "json".
         watch: when the executable counts as hung.
+        check_load_memory: whether a load that needs more memory than is left is refused.
     """
 
     model_name: str = "default"
@@ -96,6 +97,7 @@ class ServeOptions:
     request_log: RequestLogOptions = field(default_factory=RequestLogOptions)
     log_format: str = TEXT
     watch: WatchOptions = field(default_factory=WatchOptions)
+    check_load_memory: bool = True
 
     def __post_init__(self) -> None:
         """Refuses values that cannot be served.

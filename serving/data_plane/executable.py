@@ -133,7 +133,7 @@ class Executable:
         try:
             return ask(self._socket, request, self._limit_of(request)).describe
         except TimeoutError as err:
-            _LOG.error(f"hotrow-server does not answer this new control process ({err}); killing it")
+            _LOG.error(f"hotrow-server does not answer the new control process ({err}); killing it")
             with contextlib.suppress(OSError):
                 ServerProcess(listener_of(self._socket)).kill()
             return None

@@ -6,7 +6,7 @@ looked at first. The need is what is known from files and options; a load takes 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from hotrow.errors import ResourceExhaustedError
@@ -47,6 +47,14 @@ def needed_bytes(version_dir: Path, manifest: str, rows: RowOptions) -> dict[str
     return needs
 
 
+CheckMemory = Callable[[str, Mapping[str, int]], None]
+"""Refuses what needs too much memory, as `check_memory` does."""
+
+
+def no_check(what: str, needs: Mapping[str, int]) -> None:
+    """Refuses nothing."""
+
+
 def check_memory(
     what: str, needs: Mapping[str, int], bounds: Sequence[MemoryBound] | None = None
 ) -> None:
@@ -62,19 +70,21 @@ def check_memory(
     """
     needed = sum(needs.values())
     for bound in memory_bounds() if bounds is None else bounds:
-        if needed > bound.free_bytes:
+        left = bound.free_bytes + bound.active_file_bytes
+        if needed > left:
             parts = ", ".join(f"{name} {_mib(size)}" for name, size in needs.items() if size)
             raise ResourceExhaustedError(
                 f"{what} needs at least {_mib(needed)} of memory ({parts}), and {bound.name} has "
-                f"{_mib(bound.free_bytes)} of its {_mib(bound.most_bytes)} left; raise the limit, "
-                "lower --cache_rows or --cache_bytes, or serve fewer versions at a time"
+                f"{_mib(left)} of its {_mib(bound.most_bytes)} left; raise the limit, lower "
+                "--cache_rows or --cache_bytes, or serve fewer versions at a time "
+                "(--check_load_memory=false loads it all the same)"
             )
 
 
 def _cache_bytes(tables: Sequence[ManifestTable], rows: RowOptions) -> int:
     """Returns the bytes of a full cache; tables share it in proportion to what they store."""
     stored = {table: max(table.rows, 1) for table in tables}
-    slot = {table: _SLOT_BYTES + _whole_words(row_bytes(table.dtype, table.dim)) for table in tables}
+    slot = {t: _SLOT_BYTES + _whole_words(row_bytes(t.dtype, t.dim)) for t in tables}
     most = sum((_ROOM_OVER_STORED * stored[table] + _WAYS) * slot[table] for table in tables)
     if not rows.cache_rows:
         return min(rows.cache_bytes, most)

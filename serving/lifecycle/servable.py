@@ -16,7 +16,7 @@ from hotrow.protos import control_pb2
 from hotrow.serving.config.row_options import RowOptions
 from hotrow.serving.config.session_config import SessionOptions
 from hotrow.serving.data_plane.data_plane import DataPlane
-from hotrow.serving.lifecycle.load_memory import VARIABLES, check_memory, needed_bytes
+from hotrow.serving.lifecycle.load_memory import VARIABLES, CheckMemory, needed_bytes
 from hotrow.serving.lifecycle.lookup import checked_manifest
 from hotrow.serving.updates.cut_counts import CutCounts
 from hotrow.serving.updates.double_buffer import DoubleBuffer
@@ -54,6 +54,7 @@ class Servable:
         lost: Callable[[RequestError], None],
         publish: Callable[[], None],
         counts: CutCounts,
+        check: CheckMemory,
     ) -> None:
         """Loads it, with the tables of its manifest if it has one.
 
@@ -70,6 +71,7 @@ class Servable:
                 again.
             publish: routes requests to `number` after it has changed.
             counts: metrics of cuts.
+            check: refuses a load that needs too much memory.
 
         Raises:
             NotFoundError: `path` holds no SavedModel.
@@ -80,6 +82,7 @@ class Servable:
         self.version = version
         self._warm_up = warm_up
         self._lost = lost
+        self._check = check
         self._is_lost = threading.Lock()  # the first call of `_lose` keeps it
         if not any((path / name).is_file() for name in ("saved_model.pb", "saved_model.pbtxt")):
             raise NotFoundError(
@@ -119,8 +122,8 @@ class Servable:
                 if self._cuts is not None:
                     request.shown.CopyFrom(self._cuts.newest())
                 needs = needed_bytes(path, manifest, rows)
-                check = functools.partial(check_memory, str(path), needs)
-                routed, self.signatures = data_plane.load(request, self._lose, check)
+                fits = functools.partial(check, str(path), needs)
+                routed, self.signatures = data_plane.load(request, self._lose, fits)
                 numbers = [routed]
             self._buffer = DoubleBuffer(data_plane, numbers, routed, self._load_second, publish)
             self._rows.watch(lambda topology: data_plane.set_topology(numbers[0], topology))
@@ -164,7 +167,7 @@ class Servable:
         # each one would end the process.
         needs = needed_bytes(Path(request.path), "", RowOptions())
         second = f"the second session of {request.path}, for incremental exports,"
-        check_memory(second, {VARIABLES: needs[VARIABLES]})
+        self._check(second, {VARIABLES: needs[VARIABLES]})
         return self._data_plane.load_once(request, self._lose)
 
     def _lose(self, error: RequestError) -> None:

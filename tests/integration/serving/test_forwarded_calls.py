@@ -70,12 +70,9 @@ def test_reloads_that_wait_leave_threads_for_others_and_give_theirs_back_when_ca
         future.cancel()
 
     def is_taken() -> bool:
-        try:
-            reload(server, model("half", base))
-        except grpc.RpcError as err:
-            assert err.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-            return False
-        return True
+        future = waiting_reload(server, model("half", base))
+        error = future.exception(timeout=30)
+        return error is None or error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED
 
     wait_until(is_taken)
     again = [waiting_reload(server, model("half", base)) for _ in range(RELOADS)]
@@ -87,13 +84,16 @@ def test_calls_of_other_services_are_bounded(server: Any) -> None:
     request = get_model_status_pb2.GetModelStatusRequest()
     request.model_spec.name = "half"
     with paused(server):
-        asked = [server.models.GetModelStatus.future(request) for _ in range(FORWARDED)]
-        wait_until(lambda: _is_refused(server, request))
-        for future in asked[: FORWARDED // 2]:
-            future.cancel()
-        # A call that the control process has not answered was cancelled, and makes room.
+        asked = [server.models.GetModelStatus.future(request) for _ in range(2 * FORWARDED)]
+        wait_until(lambda: sum(future.done() for future in asked) == FORWARDED)
+        refused = [future.code() for future in asked if future.done()]
+        assert set(refused) == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+        waiting = [future for future in asked if not future.done()]
+        assert _is_refused(server, request)
+        # A call that the control process has not answered is cancelled, and makes room.
+        waiting.pop().cancel()
         wait_until(lambda: not _is_refused(server, request))
-    for future in asked[FORWARDED // 2 :]:
+    for future in waiting:
         assert future.result(timeout=30).model_version_status[0].version == 123
     assert states(server, "half") == {123: "AVAILABLE"}
 

@@ -89,7 +89,7 @@ def test_a_new_control_process_does_not_wait_for_one_that_hangs(
     with paused(server):  # so that it does not notice the hang
         os.kill(before, signal.SIGSTOP)
         os.kill(control_of(server), signal.SIGKILL)
-    server.wait_for_log("hotrow-server does not answer this new control process")
+    server.wait_for_log("hotrow-server does not answer the new control process")
     server.wait_for_log("the control process serves again")
     assert ask(server, "half") == (3.0, 123)
     assert data_plane_of(server) != before

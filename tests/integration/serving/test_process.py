@@ -48,9 +48,7 @@ def test_running_requests_end_before_the_process_does(zoo_dir: Path, start_serve
     assert list(running.result().outputs["turned"].int64_val) == [turns]
 
 
-def test_requests_over_rest_and_grpc_have_one_time_to_end(
-    zoo_dir: Path, start_server: Any
-) -> None:
+def test_requests_over_rest_and_grpc_have_one_time_to_end(zoo_dir: Path, start_server: Any) -> None:
     drain_seconds = 4
     server = start_server("zoo", zoo_dir, f"--drain_seconds={drain_seconds}")
     server.wait_ready()

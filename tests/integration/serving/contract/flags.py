@@ -295,6 +295,10 @@ ROWS = (
         "monitoring/test_log_line.py::test_pythons_records_are_read_back",
     ),
     added(
+        "`check_load_memory`",
+        "test_lethal_versions.py::test_a_version_that_needs_more_memory_than_is_left_is_refused_with_the_numbers",
+    ),
+    added(
         "`unready_after_seconds`, `restart_after_seconds`, `load_timeout_seconds`",
         "test_hangs.py::test_an_executable_that_hangs_is_not_ready_and_is_started_again",
         "test_hangs.py::test_an_executable_that_goes_on_is_ready_again",
