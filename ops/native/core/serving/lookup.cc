@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <mutex>
 #include <utility>
 
 #include "core/base/status.h"
@@ -16,6 +17,8 @@ namespace {
 constexpr size_t kProbeKeys = 4096;
 // Scratch memory that a thread keeps between lookups, in bytes.
 constexpr size_t kMostKept = size_t{64} << 20;
+// Scratch memories that no thread keeps.
+constexpr size_t kMostSpares = 64;
 
 // Grows, never shrinks: a vector that does both writes zeros each time.
 template <typename T>
@@ -84,27 +87,69 @@ struct ServingLookup::Scratch {
   }
 };
 
-// The scratch memory of a thread during a call. A call nested in another call (in a thread that
-// helps an executor) gets its own.
+// The scratch memory of a lookup. A thread keeps that of its last lookup for the next one. A lookup
+// nested in another one (in a thread that helps an executor) gets its own, and a lookup may end in
+// another thread than it began in.
 class ServingLookup::Lease {
  public:
   Lease() : scratch_(std::move(kept())) {
+    if (scratch_ == nullptr) scratch_ = spares().take();
     if (scratch_ == nullptr) scratch_ = std::make_unique<Scratch>();
   }
   ~Lease() {
     // Else a thread would keep the memory of a rare huge request for ever.
-    if (scratch_->bytes() <= kMostKept) kept() = std::move(scratch_);
+    if (scratch_ == nullptr || scratch_->bytes() > kMostKept) return;
+    if (kept() == nullptr) {
+      kept() = std::move(scratch_);
+    } else {
+      spares().give(std::move(scratch_));
+    }
   }
-  Lease(const Lease&) = delete;
-  Lease& operator=(const Lease&) = delete;
+  Lease(Lease&&) = default;
+  Lease& operator=(Lease&&) = delete;
   Scratch& operator*() { return *scratch_; }
 
  private:
+  // Of lookups that began in another thread.
+  class Spares {
+   public:
+    std::unique_ptr<Scratch> take() {
+      const std::lock_guard lock(mutex_);
+      if (spares_.empty()) return nullptr;
+      std::unique_ptr<Scratch> spare = std::move(spares_.back());
+      spares_.pop_back();
+      return spare;
+    }
+    void give(std::unique_ptr<Scratch> spare) {
+      const std::lock_guard lock(mutex_);
+      if (spares_.size() < kMostSpares) spares_.push_back(std::move(spare));
+    }
+
+   private:
+    std::mutex mutex_;
+    std::vector<std::unique_ptr<Scratch>> spares_;
+  };
+
   static std::unique_ptr<Scratch>& kept() {
     thread_local std::unique_ptr<Scratch> scratch;
     return scratch;
   }
+  static Spares& spares() {
+    static Spares* const spares = new Spares();  // threads may use it until the process ends
+    return *spares;
+  }
   std::unique_ptr<Scratch> scratch_;
+};
+
+class ServingLookup::Unfinished {
+ public:
+  Lease lease;
+  std::vector<ServingFeature> features;
+  std::vector<float*> outputs;
+  Deadline deadline;
+  SampleCounts counts;
+  const Overlay* overlay;
+  LookupReport report;
 };
 
 ServingLookup::ServingLookup(std::shared_ptr<const RowReader> reader,
@@ -391,28 +436,9 @@ void ServingLookup::place_rows(const ServingFeature* features, Scratch& scratch,
   }
 }
 
-LookupReport ServingLookup::lookup(const ServingFeature* features, size_t count,
-                                   float* const* outputs, Deadline deadline,
-                                   const Executor& executor, SampleCounts counts,
-                                   const Overlay& overlay) const {
-  if (counts.defaulted != nullptr) std::fill_n(counts.defaulted, counts.samples, 0);
-  if (counts.from_memory != nullptr) std::fill_n(counts.from_memory, counts.samples, 0);
-  Lease lease;
-  Scratch& scratch = *lease;
-  const IeeeFloatMode exact;
-  LookupReport report;
-  report.keys = prepare(features, count, outputs, scratch);
-  probe(scratch, overlay, executor);
-  report.hits = report.keys - scratch.misses.size();
-  if (counts.from_memory != nullptr && counts.samples > 0)
-    count_from_memory(features, scratch, counts);
-  if (!scratch.misses.empty()) {
-    sort_misses(scratch);
-    fetch(scratch, overlay, deadline, report);
-    judge(scratch, report);
-    place_rows(features, scratch, counts);
-  }
-  const Executor& pooling = report.keys < 2 * kProbeKeys ? Executor() : executor;
+void ServingLookup::pool(const ServingFeature* features, size_t count, float* const* outputs,
+                         const Scratch& scratch, uint64_t keys, const Executor& executor) const {
+  const Executor& pooling = keys < 2 * kProbeKeys ? Executor() : executor;
   pooling.run(count, [&](size_t f) {
     if (scratch.row_of[f] == Scratch::kPlain) return;
     const Segments& segments = features[f].segments;
@@ -420,7 +446,58 @@ LookupReport ServingLookup::lookup(const ServingFeature* features, size_t count,
     const IeeeFloatMode exact_here;
     pool_rows(segments, scratch.rows.data() + scratch.row_of[f], width, outputs[f]);
   });
-  return report;
+}
+
+std::unique_ptr<ServingLookup::Unfinished> ServingLookup::begin(
+    const ServingFeature* features, size_t count, float* const* outputs, Deadline deadline,
+    const Executor& executor, SampleCounts counts, const Overlay& overlay,
+    LookupReport* report) const {
+  if (counts.defaulted != nullptr) std::fill_n(counts.defaulted, counts.samples, 0);
+  if (counts.from_memory != nullptr) std::fill_n(counts.from_memory, counts.samples, 0);
+  Lease lease;
+  Scratch& scratch = *lease;
+  const IeeeFloatMode exact;
+  *report = {};
+  report->keys = prepare(features, count, outputs, scratch);
+  probe(scratch, overlay, executor);
+  report->hits = report->keys - scratch.misses.size();
+  if (counts.from_memory != nullptr && counts.samples > 0) {
+    count_from_memory(features, scratch, counts);
+  }
+  if (scratch.misses.empty()) {
+    pool(features, count, outputs, scratch, report->keys, executor);
+    return nullptr;
+  }
+  return std::unique_ptr<Unfinished>(new Unfinished{std::move(lease),
+                                                    {features, features + count},
+                                                    {outputs, outputs + count},
+                                                    deadline,
+                                                    counts,
+                                                    &overlay,
+                                                    *report});
+}
+
+LookupReport ServingLookup::finish(std::unique_ptr<Unfinished> unfinished,
+                                   const Executor& executor) const {
+  const IeeeFloatMode exact;
+  Unfinished& rest = *unfinished;
+  Scratch& scratch = *rest.lease;
+  const ServingFeature* const features = rest.features.data();
+  sort_misses(scratch);
+  fetch(scratch, *rest.overlay, rest.deadline, rest.report);
+  judge(scratch, rest.report);
+  place_rows(features, scratch, rest.counts);
+  pool(features, rest.features.size(), rest.outputs.data(), scratch, rest.report.keys, executor);
+  return rest.report;
+}
+
+LookupReport ServingLookup::lookup(const ServingFeature* features, size_t count,
+                                   float* const* outputs, Deadline deadline,
+                                   const Executor& executor, SampleCounts counts,
+                                   const Overlay& overlay) const {
+  LookupReport report;
+  auto rest = begin(features, count, outputs, deadline, executor, counts, overlay, &report);
+  return rest == nullptr ? report : finish(std::move(rest), executor);
 }
 
 }  // namespace hotrow

@@ -86,6 +86,16 @@ class ServingLookup {
                       Deadline deadline, const Executor& executor = Executor(),
                       SampleCounts counts = {}, const Overlay& overlay = Overlay()) const;
 
+  // The same in two parts. `begin` takes the rows that are in memory. Null: these were all, and the
+  // lookup is over. Else `finish` reads the others, in any thread; until then keys, outputs, counts
+  // and overlay must stay.
+  class Unfinished;
+  std::unique_ptr<Unfinished> begin(const ServingFeature* features, size_t count,
+                                    float* const* outputs, Deadline deadline,
+                                    const Executor& executor, SampleCounts counts,
+                                    const Overlay& overlay, LookupReport* report) const;
+  LookupReport finish(std::unique_ptr<Unfinished> unfinished, const Executor& executor) const;
+
   const std::vector<StoredTable>& tables() const { return reader_->tables(); }
   LookupCounts counts(size_t table) const;
   // Keys that waited for another lookup's fetch.
@@ -110,6 +120,8 @@ class ServingLookup {
              LookupReport& report) const;
   void judge(Scratch& scratch, LookupReport& report) const;
   void place_rows(const ServingFeature* features, Scratch& scratch, SampleCounts counts) const;
+  void pool(const ServingFeature* features, size_t count, float* const* outputs,
+            const Scratch& scratch, uint64_t keys, const Executor& executor) const;
 
   std::shared_ptr<const RowReader> reader_;
   std::shared_ptr<HotRows> cache_;
