@@ -103,9 +103,9 @@ class ServingLookupOp : public tf::AsyncOpKernel {
     const tf::SessionMetadata* session = ctx->session_metadata();
     const std::string path(manifest.scalar<tf::tstring>()());
     hr_serving* raw = nullptr;
-    TF_RETURN_IF_ERROR(to_status(hr_serving_open(
-        session == nullptr ? nullptr : session->name().c_str(),
-        session == nullptr ? 0 : session->version(), path.c_str(), &raw)));
+    TF_RETURN_IF_ERROR(to_status(
+        hr_serving_open(session == nullptr ? nullptr : session->name().c_str(),
+                        session == nullptr ? 0 : session->version(), path.c_str(), &raw)));
     tables->reset(raw);
     std::shared_ptr<const Resolved> resolved;
     TF_RETURN_IF_ERROR(resolve(raw, &resolved));

@@ -19,8 +19,7 @@ struct hr_serving {
 };
 
 struct hr_lookup_rest {
-  const hotrow::ServingTables* tables;
-  std::unique_ptr<hotrow::ServingLookup::Unfinished> unfinished;
+  std::unique_ptr<hotrow::UnfinishedLookup> unfinished;
 };
 
 using hotrow::Code;
@@ -173,27 +172,25 @@ int hr_serving_lookup(const hr_serving* tables, const hr_feature* features, size
       asked.push_back({from.name, from.table, from.keys, hotrow::capi::to_segments(from)});
     }
     const hotrow::ServingTables& served = *tables->served.tables;
-    auto unfinished = served.begin(asked.data(), count, pooled, hotrow::Executor(executor),
-                                   {counts->defaulted, counts->stale, counts->samples},
-                                   *tables->served.overlay);
+    auto unfinished =
+        served.begin(asked.data(), count, pooled, hotrow::Executor(executor),
+                     {counts->defaulted, counts->stale, counts->samples}, *tables->served.overlay);
     if (unfinished == nullptr) return;
     if (served.is_remote()) {
       const hr_may_wait may_wait = may_wait_for_store.load(std::memory_order_relaxed);
       const std::chrono::duration<double> typical = served.typical_read();
       if (may_wait == nullptr || may_wait(typical.count()) == 0) {
-        *rest = new hr_lookup_rest{&served, std::move(unfinished)};
+        *rest = new hr_lookup_rest{std::move(unfinished)};
         return;
       }
     }
-    served.finish(std::move(unfinished), hotrow::Executor(executor));
+    unfinished->finish(hotrow::Executor(executor));
   });
 }
 
 int hr_serving_finish_lookup(hr_lookup_rest* rest, const hr_executor* executor) {
   const std::unique_ptr<hr_lookup_rest> owned(rest);
-  return guarded([&] {
-    owned->tables->finish(std::move(owned->unfinished), hotrow::Executor(executor));
-  });
+  return guarded([&] { owned->unfinished->finish(hotrow::Executor(executor)); });
 }
 
 void hr_serving_set_may_wait(hr_may_wait may_wait) { may_wait_for_store.store(may_wait); }

@@ -58,10 +58,10 @@ ReadFailure RedisReader::take_turn(Deadline deadline) const {
     if (too_late || waiting_ >= kMostRounds * options_.most_reads) {
       add(&statistics_.refused);
       const auto millis = std::chrono::duration_cast<std::chrono::milliseconds>(typical);
-      return {Code::kResourceExhausted,
-              std::to_string(reads_) + " reads of the store go on and " + std::to_string(waiting_) +
-                  " wait, about " + std::to_string(millis.count()) +
-                  " ms each: this one would not end in time"};
+      return {Code::kResourceExhausted, std::to_string(reads_) + " reads of the store go on and " +
+                                            std::to_string(waiting_) + " wait, about " +
+                                            std::to_string(millis.count()) +
+                                            " ms each: this one would not end in time"};
     }
   }
   ++waiting_;

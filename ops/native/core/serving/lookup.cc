@@ -141,15 +141,41 @@ class ServingLookup::Lease {
   std::unique_ptr<Scratch> scratch_;
 };
 
-class ServingLookup::Unfinished {
+class ServingLookup::Unfinished : public UnfinishedLookup {
  public:
-  Lease lease;
-  std::vector<ServingFeature> features;
-  std::vector<float*> outputs;
-  Deadline deadline;
-  SampleCounts counts;
-  const Overlay* overlay;
-  LookupReport report;
+  Unfinished(const ServingLookup& lookup, Lease lease, const ServingFeature* features, size_t count,
+             float* const* outputs, Deadline deadline, SampleCounts counts, const Overlay& overlay,
+             const LookupReport& report)
+      : lookup_(lookup),
+        lease_(std::move(lease)),
+        features_(features, features + count),
+        outputs_(outputs, outputs + count),
+        deadline_(deadline),
+        counts_(counts),
+        overlay_(overlay),
+        report_(report) {}
+
+  LookupReport finish(const Executor& executor) override {
+    const IeeeFloatMode exact;
+    Scratch& scratch = *lease_;
+    lookup_.sort_misses(scratch);
+    lookup_.fetch(scratch, overlay_, deadline_, report_);
+    lookup_.judge(scratch, report_);
+    lookup_.place_rows(features_.data(), scratch, counts_);
+    lookup_.pool(features_.data(), features_.size(), outputs_.data(), scratch, report_.keys,
+                 executor);
+    return report_;
+  }
+
+ private:
+  const ServingLookup& lookup_;
+  Lease lease_;
+  const std::vector<ServingFeature> features_;
+  const std::vector<float*> outputs_;
+  const Deadline deadline_;
+  const SampleCounts counts_;
+  const Overlay& overlay_;
+  LookupReport report_;
 };
 
 ServingLookup::ServingLookup(std::shared_ptr<const RowReader> reader,
@@ -448,10 +474,11 @@ void ServingLookup::pool(const ServingFeature* features, size_t count, float* co
   });
 }
 
-std::unique_ptr<ServingLookup::Unfinished> ServingLookup::begin(
-    const ServingFeature* features, size_t count, float* const* outputs, Deadline deadline,
-    const Executor& executor, SampleCounts counts, const Overlay& overlay,
-    LookupReport* report) const {
+std::unique_ptr<UnfinishedLookup> ServingLookup::begin(const ServingFeature* features, size_t count,
+                                                       float* const* outputs, Deadline deadline,
+                                                       const Executor& executor,
+                                                       SampleCounts counts, const Overlay& overlay,
+                                                       LookupReport* report) const {
   if (counts.defaulted != nullptr) std::fill_n(counts.defaulted, counts.samples, 0);
   if (counts.from_memory != nullptr) std::fill_n(counts.from_memory, counts.samples, 0);
   Lease lease;
@@ -468,27 +495,8 @@ std::unique_ptr<ServingLookup::Unfinished> ServingLookup::begin(
     pool(features, count, outputs, scratch, report->keys, executor);
     return nullptr;
   }
-  return std::unique_ptr<Unfinished>(new Unfinished{std::move(lease),
-                                                    {features, features + count},
-                                                    {outputs, outputs + count},
-                                                    deadline,
-                                                    counts,
-                                                    &overlay,
-                                                    *report});
-}
-
-LookupReport ServingLookup::finish(std::unique_ptr<Unfinished> unfinished,
-                                   const Executor& executor) const {
-  const IeeeFloatMode exact;
-  Unfinished& rest = *unfinished;
-  Scratch& scratch = *rest.lease;
-  const ServingFeature* const features = rest.features.data();
-  sort_misses(scratch);
-  fetch(scratch, *rest.overlay, rest.deadline, rest.report);
-  judge(scratch, rest.report);
-  place_rows(features, scratch, rest.counts);
-  pool(features, rest.features.size(), rest.outputs.data(), scratch, rest.report.keys, executor);
-  return rest.report;
+  return std::make_unique<Unfinished>(*this, std::move(lease), features, count, outputs, deadline,
+                                      counts, overlay, *report);
 }
 
 LookupReport ServingLookup::lookup(const ServingFeature* features, size_t count,
@@ -497,7 +505,7 @@ LookupReport ServingLookup::lookup(const ServingFeature* features, size_t count,
                                    const Overlay& overlay) const {
   LookupReport report;
   auto rest = begin(features, count, outputs, deadline, executor, counts, overlay, &report);
-  return rest == nullptr ? report : finish(std::move(rest), executor);
+  return rest == nullptr ? report : rest->finish(executor);
 }
 
 }  // namespace hotrow

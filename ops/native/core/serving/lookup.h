@@ -66,6 +66,14 @@ struct LookupCounts {
   uint64_t defaulted = 0;  // keys, duplicates too, that read the default row because of a failure
 };
 
+// A lookup whose rows are not all in memory.
+class UnfinishedLookup {
+ public:
+  virtual ~UnfinishedLookup() = default;
+  // Reads the other rows; once, in any thread. Fails as ServingLookup::lookup.
+  virtual LookupReport finish(const Executor& executor) = 0;
+};
+
 // Safe from several threads.
 class ServingLookup {
  public:
@@ -86,15 +94,13 @@ class ServingLookup {
                       Deadline deadline, const Executor& executor = Executor(),
                       SampleCounts counts = {}, const Overlay& overlay = Overlay()) const;
 
-  // The same in two parts. `begin` takes the rows that are in memory. Null: these were all, and the
-  // lookup is over. Else `finish` reads the others, in any thread; until then keys, outputs, counts
-  // and overlay must stay.
-  class Unfinished;
-  std::unique_ptr<Unfinished> begin(const ServingFeature* features, size_t count,
-                                    float* const* outputs, Deadline deadline,
-                                    const Executor& executor, SampleCounts counts,
-                                    const Overlay& overlay, LookupReport* report) const;
-  LookupReport finish(std::unique_ptr<Unfinished> unfinished, const Executor& executor) const;
+  // The same in two parts: takes the rows that are in memory. Null: these were all, and the lookup
+  // is over. Else keys, outputs, counts, overlay and this object must stay until the lookup is
+  // finished.
+  std::unique_ptr<UnfinishedLookup> begin(const ServingFeature* features, size_t count,
+                                          float* const* outputs, Deadline deadline,
+                                          const Executor& executor, SampleCounts counts,
+                                          const Overlay& overlay, LookupReport* report) const;
 
   const std::vector<StoredTable>& tables() const { return reader_->tables(); }
   LookupCounts counts(size_t table) const;
@@ -104,6 +110,7 @@ class ServingLookup {
  private:
   struct Scratch;
   class Lease;
+  class Unfinished;
   struct Counters {
     std::atomic<uint64_t> of_cuts{0}, fetched{0}, unknown{0}, failed{0}, defaulted{0};
   };

@@ -118,9 +118,11 @@ size_t ServingTables::number_of(const std::string& name) const {
   return found->second;
 }
 
-std::unique_ptr<ServingLookup::Unfinished> ServingTables::begin(
-    const ServingFeature* features, size_t count, float* const* outputs, const Executor& executor,
-    SampleCounts counts, const Overlay& overlay) const {
+std::unique_ptr<UnfinishedLookup> ServingTables::begin(const ServingFeature* features, size_t count,
+                                                       float* const* outputs,
+                                                       const Executor& executor,
+                                                       SampleCounts counts,
+                                                       const Overlay& overlay) const {
   const Deadline deadline = options_.timeout.count() == 0
                                 ? Deadline::max()
                                 : std::chrono::steady_clock::now() + options_.timeout;

@@ -46,16 +46,11 @@ class ServingTables {
   std::shared_ptr<const Overlay> first_overlay() const;
   // The index of a table in `tables`. Fails with NotFound.
   size_t number_of(const std::string& name) const;
-  // As ServingLookup::begin and finish, within the options' timeout. Rows from memory are counted
-  // only while they may be stale.
-  std::unique_ptr<ServingLookup::Unfinished> begin(const ServingFeature* features, size_t count,
-                                                   float* const* outputs, const Executor& executor,
-                                                   SampleCounts counts,
-                                                   const Overlay& overlay) const;
-  void finish(std::unique_ptr<ServingLookup::Unfinished> unfinished,
-              const Executor& executor) const {
-    lookup_->finish(std::move(unfinished), executor);
-  }
+  // As ServingLookup::begin, within the options' timeout. Rows from memory are counted only while
+  // they may be stale.
+  std::unique_ptr<UnfinishedLookup> begin(const ServingFeature* features, size_t count,
+                                          float* const* outputs, const Executor& executor,
+                                          SampleCounts counts, const Overlay& overlay) const;
   // How long a read of the store takes, about; 0: the rows are in this machine's memory or files.
   std::chrono::nanoseconds typical_read() const {
     return redis_ == nullptr ? std::chrono::nanoseconds(0) : redis_->typical_read();
