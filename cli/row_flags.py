@@ -14,6 +14,7 @@ _DEFAULTS = RowOptions()
 _FLAGS = {
     "store": "store",
     "store_timeout_ms": "timeout_ms",
+    "store_max_reads": "max_reads",
     "on_store_failure": "on_failure",
     "cache_rows": "cache_rows",
     "cache_bytes": "cache_bytes",
@@ -33,6 +34,13 @@ _OPTIONS: list[Callable[..., Any]] = [
         default=_DEFAULTS.timeout_ms,
         show_default=True,
         help="Longest time that reading rows may take for one request.",
+    ),
+    click.option(
+        "--store_max_reads",
+        type=int,
+        default=_DEFAULTS.max_reads,
+        show_default=True,
+        help="Reads of the store that a version has under way at a time.",
     ),
     click.option(
         "--on_store_failure",

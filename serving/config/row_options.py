@@ -21,6 +21,9 @@ class RowOptions:
         store: URL of the store; "" means the one in the version's manifest.
         access: how to authenticate to it.
         timeout_ms: limit for all reads of one request together.
+        max_reads: reads of the store that a version has under way at a time, each with a connection
+            to each node that it needs. Further ones wait if they can still end in time, and fail
+            at once otherwise.
         on_failure: what a request gets when rows cannot be read in time: "fail" (UNAVAILABLE) or
             "default" rows.
         cache_rows: rows that each version keeps in memory, the hot ones; 0: no cache.
@@ -32,6 +35,7 @@ class RowOptions:
     store: str = ""
     access: StoreAccess = field(default_factory=StoreAccess)
     timeout_ms: int = 100
+    max_reads: int = 32
     on_failure: OnStoreFailure = "fail"
     cache_rows: int = 0
     cache_bytes: int = 0
@@ -45,6 +49,8 @@ class RowOptions:
             raise InvalidArgumentError(
                 f"--store_timeout_ms {self.timeout_ms}: must be 1 or more milliseconds"
             )
+        if self.max_reads < 1:
+            raise InvalidArgumentError(f"--store_max_reads {self.max_reads}: must be 1 or more")
         for name in ("cache_rows", "cache_bytes"):
             if getattr(self, name) < 0:
                 raise InvalidArgumentError(

@@ -52,6 +52,7 @@ class VersionRows:
             cache_rows=options.cache_rows,
             cache_bytes=options.cache_bytes,
             cache_lru=options.cache_policy == "lru",
+            max_reads=options.max_reads,
         )
         self._options = options
         self._before = before

@@ -320,7 +320,7 @@ ROWS = (
     ),
     added(
         "`store`, `store_user`, `store_password_file`, `store_ca`, `store_cert`, `store_key`, "
-        "`store_timeout_ms`, `on_store_failure`",
+        "`store_timeout_ms`, `store_max_reads`, `on_store_failure`",
         "test_redis_rows.py::test_scores_from_redis_are_those_of_training",
         "test_redis_rows.py::test_without_redis_a_request_fails_within_its_time_budget",
         "test_redis_rows.py::test_a_node_behind_tls_that_dies_fails_requests_in_time_until_it_is_back",
