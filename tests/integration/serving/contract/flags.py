@@ -333,6 +333,8 @@ ROWS = (
         "test_redis_rows.py::test_a_store_is_inspected",
         "test_redis_faults.py::test_no_prediction_fails_while_slots_of_a_cluster_move",
         "test_redis_faults.py::test_a_frozen_redis_costs_its_time_budget_until_the_breaker_opens",
+        "test_redis_faults.py"
+        "::test_requests_with_cached_rows_do_not_wait_for_a_store_that_others_wait_for",
         "test_redis_faults.py::test_a_redis_that_forgot_its_rows_changes_no_score_silently",
         "test_exactness.py::test_rows_of_other_types_are_served_as_they_are_stored",
     ),
