@@ -13,6 +13,7 @@ from hotrow.serving.config.row_options import RowOptions
 _DEFAULTS = RowOptions()
 _FLAGS = {
     "store": "store",
+    "store_hosts": "hosts",
     "store_timeout_ms": "timeout_ms",
     "store_max_reads": "max_reads",
     "on_store_failure": "on_failure",
@@ -28,6 +29,13 @@ _OPTIONS: list[Callable[..., Any]] = [
         help="Store of the embedding rows, instead of the one in the version's manifest.",
     ),
     store_flags,
+    click.option(
+        "--store_hosts",
+        default=_DEFAULTS.hosts,
+        metavar="HOST[:PORT],...",
+        help="Hosts of the stores that manifests may name; others do not get the credentials. "
+        "Empty: any.",
+    ),
     click.option(
         "--store_timeout_ms",
         type=int,

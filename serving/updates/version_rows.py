@@ -67,6 +67,8 @@ class VersionRows:
         url = options.store or found.store
         if not url or (url.startswith(_OF_FILES) and not url.startswith("file://")):
             return  # the version's own, which no export deletes
+        if not options.store:
+            options.check_named(url, manifest)
         self._store_url = url
         self._generation = found.generation
         try:
