@@ -22,6 +22,7 @@ import os
 import platform
 import statistics
 import time
+from array import array
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
 
 
-def spread(seconds: list[float]) -> dict[str, float]:
+def spread(seconds: array[float]) -> dict[str, float]:
     """Returns how evenly steps take their time."""
     milliseconds = np.array(seconds) * 1e3
     median = statistics.median(seconds) * 1e3
@@ -72,8 +73,8 @@ class Soak:
         del warm
         self.table = Table(config, seed=1)
         self.resident, self.reported = resident(), self.table.bytes
-        self.seconds: list[float] = []
-        self.cpu_seconds: list[float] = []
+        # 8 bytes a step: lists of floats would grow the process by 0.6 MB in 10,000 steps.
+        self.seconds, self.cpu_seconds = array("d"), array("d")
         self.deviations: list[float] = []
         self.snapshot_seconds: list[float] = []
 

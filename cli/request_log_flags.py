@@ -11,6 +11,8 @@ import click
 from hotrow.serving.config.request_log_options import RequestLogOptions
 
 _HELP = {
+    "request_log_root": "Logged requests: the directory below which all files must lie; empty: "
+    "any.",
     "request_log_file_bytes": "Logged requests: length after which another file begins.",
     "request_log_file_seconds": "Logged requests: age after which another file begins.",
     "request_log_queue_bytes": "Logged requests: bytes that may wait for the disk; more are "
@@ -23,7 +25,7 @@ def request_log_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     for field in reversed(fields(RequestLogOptions)):
         command = click.option(
             f"--{field.name}",
-            type=int,
+            type=type(field.default),
             default=field.default,
             show_default=True,
             help=_HELP[field.name],

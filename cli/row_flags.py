@@ -13,7 +13,9 @@ from hotrow.serving.config.row_options import RowOptions
 _DEFAULTS = RowOptions()
 _FLAGS = {
     "store": "store",
+    "store_hosts": "hosts",
     "store_timeout_ms": "timeout_ms",
+    "store_max_reads": "max_reads",
     "on_store_failure": "on_failure",
     "cache_rows": "cache_rows",
     "cache_bytes": "cache_bytes",
@@ -28,11 +30,25 @@ _OPTIONS: list[Callable[..., Any]] = [
     ),
     store_flags,
     click.option(
+        "--store_hosts",
+        default=_DEFAULTS.hosts,
+        metavar="HOST[:PORT],...",
+        help="Hosts of the stores that manifests may name; others do not get the credentials. "
+        "Empty: any.",
+    ),
+    click.option(
         "--store_timeout_ms",
         type=int,
         default=_DEFAULTS.timeout_ms,
         show_default=True,
         help="Longest time that reading rows may take for one request.",
+    ),
+    click.option(
+        "--store_max_reads",
+        type=int,
+        default=_DEFAULTS.max_reads,
+        show_default=True,
+        help="Reads of the store that a version has under way at a time.",
     ),
     click.option(
         "--on_store_failure",

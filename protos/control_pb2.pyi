@@ -119,7 +119,7 @@ class SetStale(_message.Message):
     def __init__(self, servable: _Optional[int] = ..., stale: bool = ...) -> None: ...
 
 class Rows(_message.Message):
-    __slots__ = ("generation", "topology", "username", "password", "database", "timeout_millis", "default_on_failure", "cache_rows", "cache_bytes", "cache_lru")
+    __slots__ = ("generation", "topology", "username", "password", "database", "timeout_millis", "default_on_failure", "cache_rows", "cache_bytes", "cache_lru", "max_reads")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
     USERNAME_FIELD_NUMBER: _ClassVar[int]
@@ -130,6 +130,7 @@ class Rows(_message.Message):
     CACHE_ROWS_FIELD_NUMBER: _ClassVar[int]
     CACHE_BYTES_FIELD_NUMBER: _ClassVar[int]
     CACHE_LRU_FIELD_NUMBER: _ClassVar[int]
+    MAX_READS_FIELD_NUMBER: _ClassVar[int]
     generation: str
     topology: str
     username: str
@@ -140,7 +141,8 @@ class Rows(_message.Message):
     cache_rows: int
     cache_bytes: int
     cache_lru: bool
-    def __init__(self, generation: _Optional[str] = ..., topology: _Optional[str] = ..., username: _Optional[str] = ..., password: _Optional[str] = ..., database: _Optional[int] = ..., timeout_millis: _Optional[int] = ..., default_on_failure: bool = ..., cache_rows: _Optional[int] = ..., cache_bytes: _Optional[int] = ..., cache_lru: bool = ...) -> None: ...
+    max_reads: int
+    def __init__(self, generation: _Optional[str] = ..., topology: _Optional[str] = ..., username: _Optional[str] = ..., password: _Optional[str] = ..., database: _Optional[int] = ..., timeout_millis: _Optional[int] = ..., default_on_failure: bool = ..., cache_rows: _Optional[int] = ..., cache_bytes: _Optional[int] = ..., cache_lru: bool = ..., max_reads: _Optional[int] = ...) -> None: ...
 
 class SetTopology(_message.Message):
     __slots__ = ("servable", "topology")

@@ -230,6 +230,7 @@ def _models(
         routes.configure,
         memory.keep,
         any_label=options.allow_version_labels_for_unavailable_models,
+        log_root=options.request_log.request_log_root,
         looks=options.file_system_poll_wait_seconds >= 0,
         changed=changed,
     )

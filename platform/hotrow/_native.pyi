@@ -159,6 +159,16 @@ class Snapshot:
         """How long training waited for readers because the copies took too much memory."""
 
     def read(self, max_rows: int) -> tuple[_Int64s, _Bytes, _Uint32s, _Uint32s, _Uint32s]: ...
+    def read_into(
+        self,
+        keys: _Int64s,
+        lines: _Bytes,
+        clocks: _Uint32s,
+        counts: _Uint32s,
+        places: _Uint32s,
+    ) -> int:
+        """Writes up to N rows to arrays [N, ...] and returns how many; 0 at the end."""
+
     def add_unchanged(self, max_rows: int) -> int:
         """Adds rows that `read` leaves out, since they are not due, to the digest; 0 at the end."""
 

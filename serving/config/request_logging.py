@@ -6,6 +6,7 @@ TensorFlow Serving leaves the collectors of records to its users; here one type 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from tensorflow_serving.config.logging_config_pb2 import LoggingConfig
 from tensorflow_serving.config.model_server_config_pb2 import ModelConfig, ModelServerConfig
@@ -68,3 +69,24 @@ def logging_of(config: ModelServerConfig) -> Logging:
         for model in config.model_config_list.config
         if model.logging_config.sampling_config.sampling_rate > 0
     }
+
+
+def check_below(root: str, config: ModelServerConfig) -> None:
+    """Refuses a configuration with logs outside of a directory; links are followed.
+
+    Args:
+        root: the directory; "": any place is allowed.
+        config: checked already.
+
+    Raises:
+        RequestError: PERMISSION_DENIED; names the model, its prefix and the directory.
+    """
+    if not root:
+        return
+    for model, logging in logging_of(config).items():
+        prefix = logging.log_collector_config.filename_prefix
+        if not Path(prefix).resolve().is_relative_to(Path(root).resolve()):
+            raise RequestError(
+                Code.PERMISSION_DENIED,
+                f"model {model}: filename_prefix {prefix!r} is not below --request_log_root {root}",
+            )

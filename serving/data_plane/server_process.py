@@ -13,6 +13,7 @@ import hotrow
 from hotrow.errors import FailedPreconditionError
 from hotrow.serving.data_plane.exit_text import exit_text
 from hotrow.serving.wire.tensorflow_protos import tensorflow_folder
+from hotrow.store.access import PASSWORD_VARIABLE
 
 # By default TensorFlow's allocator of large tensors keeps freed memory, so the memory of an
 # unloaded version would not be released.
@@ -73,6 +74,8 @@ def start_server(socket: Path, greetings: Path, lifeline: int) -> ServerProcess:
     executable = package / "hotrow-server"
     if not executable.exists():
         raise FailedPreconditionError(f"{executable} is not built; run `make setup`")
+    # The password comes with the rows of a version; it is not for ops of a user's model.
+    inherited = {n: v for n, v in os.environ.items() if n != PASSWORD_VARIABLE}
     libraries = [str(tensorflow_folder())]
     if "LD_LIBRARY_PATH" in os.environ:
         libraries.append(os.environ["LD_LIBRARY_PATH"])
@@ -82,7 +85,7 @@ def start_server(socket: Path, greetings: Path, lifeline: int) -> ServerProcess:
         with greetings.open("wb") as file:
             child = subprocess.Popen(
                 [executable, socket, package / "libhotrow_tf.so", str(log), str(lifeline)],
-                env={**_ENVIRONMENT, **os.environ, "LD_LIBRARY_PATH": ":".join(libraries)},
+                env={**_ENVIRONMENT, **inherited, "LD_LIBRARY_PATH": ":".join(libraries)},
                 stderr=file,
                 pass_fds=[log, lifeline],
                 # The supervisor handles an interrupt from the terminal.

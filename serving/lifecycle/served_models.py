@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
 from hotrow.serving.config.model_config import check_transition, local_base_path
-from hotrow.serving.config.request_logging import Logging, logging_of
+from hotrow.serving.config.request_logging import Logging, check_below, logging_of
 from hotrow.serving.lifecycle.model_lifecycle import State, VersionStatus
 from hotrow.serving.lifecycle.versions import FindVersions, VersionPolicy, VersionSource
 from hotrow.serving.wire.status import Code, RequestError
@@ -40,6 +40,7 @@ class ServedModels:
         configure: takes the labels of all models, and how their requests are logged.
         keep: stores each applied configuration.
         any_label: whether a new label may point to a version that does not serve.
+        log_root: see `RequestLogOptions`.
         looks: whether base paths are polled at all.
         changed: the lock of the lifecycles, notified of every change.
     """
@@ -51,6 +52,7 @@ class ServedModels:
         keep: Callable[[ModelServerConfig], None],
         *,
         any_label: bool,
+        log_root: str,
         looks: bool,
         changed: threading.Condition,
     ) -> None:
@@ -61,6 +63,7 @@ class ServedModels:
         self._looks = looks
         self._changed = changed
         self._applying = threading.Lock()
+        self._log_root = log_root
         self._config = ModelServerConfig()
         self._labels: Labels = {}
         # The sources of versions of each configured model, to detect a change.
@@ -82,6 +85,7 @@ class ServedModels:
         """
         with self._applying:
             check_transition(self._config, config)
+            check_below(self._log_root, config)
             if config.WhichOneof("config") is None:
                 return []
             labels = self._checked_labels(config, resumed)

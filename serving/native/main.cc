@@ -42,6 +42,7 @@ int main(int argc, char** argv) {
   // Debian builds Abseil with deadlock detection, which slows every lock.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   hotrow_server::open_devices();
+  hotrow_server::wait_in_threads_of_requests();
   const int log = std::atoi(argv[3]);
   dup2(log, STDERR_FILENO);
   close(log);

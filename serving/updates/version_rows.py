@@ -52,6 +52,7 @@ class VersionRows:
             cache_rows=options.cache_rows,
             cache_bytes=options.cache_bytes,
             cache_lru=options.cache_policy == "lru",
+            max_reads=options.max_reads,
         )
         self._options = options
         self._before = before
@@ -66,6 +67,8 @@ class VersionRows:
         url = options.store or found.store
         if not url or (url.startswith(_OF_FILES) and not url.startswith("file://")):
             return  # the version's own, which no export deletes
+        if not options.store:
+            options.check_named(url, manifest)
         self._store_url = url
         self._generation = found.generation
         try:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import shutil
 import threading
 import time
@@ -16,7 +14,6 @@ from hotrow.sealed_directory import read_manifest, remove_leftovers, seal_of, se
 from hotrow.trainer.checkpoint.directory import CheckpointDirectory
 from hotrow.trainer.checkpoint.outcome import (
     EXPECTED,
-    NICENESS,
     AbandonedError,
     Outcome,
     as_failure,
@@ -119,9 +116,6 @@ class LoneWrite:
 
     def _run(self) -> None:
         try:
-            # Training steps have priority on a machine whose cores are all busy.
-            with contextlib.suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
             self._write()
             if self._keeps:
                 self._snapshot.keep()

@@ -9,9 +9,6 @@ from typing import Any
 from hotrow.errors import HotrowError, ResourceExhaustedError
 from hotrow.trainer.checkpoint.position import Position
 
-NICENESS = 10
-"""Of the threads that write."""
-
 
 @dataclass(frozen=True, slots=True)
 class Outcome:

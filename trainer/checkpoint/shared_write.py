@@ -9,7 +9,6 @@ checkpoint is complete.
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import threading
 import time
@@ -26,7 +25,6 @@ from hotrow.trainer.checkpoint import stored
 from hotrow.trainer.checkpoint.directory import CheckpointDirectory
 from hotrow.trainer.checkpoint.outcome import (
     EXPECTED,
-    NICENESS,
     AbandonedError,
     Outcome,
     as_failure,
@@ -255,9 +253,6 @@ class SharedWrite:
 
     def _run(self, work: Callable[[], None]) -> None:
         try:
-            # Training steps have priority on a machine whose cores are all busy.
-            with contextlib.suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
             work()
         except BaseException as err:
             self._error = err

@@ -30,14 +30,19 @@ ROW_OVERHEAD_BYTES = 8 + 3 * 4
 
 _READ_BYTES = 2 << 20
 
-RowArrays = tuple[npt.NDArray[Any], ...]  # keys, lines, clocks, counts, places
-
 
 class RowReader(Protocol):
-    """A source of rows, such as a snapshot of a table, that returns none at its end."""
+    """A source of rows, such as a snapshot of a table."""
 
-    def read(self, max_rows: int) -> RowArrays:
-        """Returns (keys, lines, clocks, counts, places) of up to `max_rows` rows, 0 at the end."""
+    def read_into(
+        self,
+        keys: npt.NDArray[np.int64],
+        lines: npt.NDArray[np.uint8],
+        clocks: npt.NDArray[np.uint32],
+        counts: npt.NDArray[np.uint32],
+        places: npt.NDArray[np.uint32],
+    ) -> int:
+        """Writes up to N rows to arrays [N, ...] and returns how many; 0 at the end."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,8 +91,8 @@ def state_name(stem: str) -> str:
 class RowFiles:
     """Writes the rows of a table as pieces, some rows at a time.
 
-    Memory besides the table: the result of one read, and one piece, which is 1/64 of the rows, at
-    least 4 MiB and at most `PIECE_BYTES`.
+    Memory besides the table: one piece, which is 1/64 of the rows, at least 4 MiB and at most
+    `PIECE_BYTES`.
 
     Attributes:
         stem: prefix of the files' names.
@@ -129,16 +134,20 @@ class RowFiles:
         Raises:
             OSError: the disk is full or refuses.
         """
-        arrays = self._reader.read(min(self._most_read, self._room - self._held))
-        count = len(arrays[0])
+        if self._piece is None:
+            self._piece = _room_for(self._room, self._line_bytes)
+        piece, end = self._piece, min(self._held + self._most_read, self._room)
+        part = slice(self._held, end)
+        count = self._reader.read_into(
+            piece.keys[part],
+            piece.lines[part],
+            piece.clocks[part],
+            piece.counts[part],
+            piece.places[part],
+        )
         if not count:
             self.flush()
             return False
-        if self._piece is None:
-            self._piece = _room_for(self._room, self._line_bytes)
-        piece, part = self._piece, slice(self._held, self._held + count)
-        piece.keys[part], piece.lines[part], piece.clocks[part] = arrays[:3]
-        piece.counts[part], piece.places[part] = arrays[3:]
         self._held += count
         self.rows += count
         if self._held == self._room:

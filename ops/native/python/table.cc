@@ -124,6 +124,10 @@ void check_row_count(size_t count) {
   }
 }
 
+// A C-contiguous array that a call writes to.
+template <typename T, int kDimensions>
+using Filled = nb::ndarray<T, nb::ndim<kDimensions>, nb::c_contig, nb::device::cpu>;
+
 class PySnapshot {
  public:
   PySnapshot(hr_snapshot* opened, const hr_table* table) : snapshot_(opened) {
@@ -164,6 +168,21 @@ class PySnapshot {
     const hr_rows arrays = out.arrays();
     run([&] { return hr_snapshot_read(snapshot_, max_rows, &arrays, &written); });
     return out.finish(written);
+  }
+
+  size_t read_into(const Filled<int64_t, 1>& keys, const Filled<uint8_t, 2>& lines,
+                   const Filled<uint32_t, 1>& clocks, const Filled<uint32_t, 1>& counts,
+                   const Filled<uint32_t, 1>& places) {
+    const size_t rows = keys.shape(0);
+    if (lines.shape(0) != rows || clocks.shape(0) != rows || counts.shape(0) != rows ||
+        places.shape(0) != rows || lines.shape(1) != line_bytes_) {
+      throw nb::value_error("read_into: the arrays are not for rows of this table");
+    }
+    if (rows == 0) throw nb::value_error("read_into: no room for a row");
+    const hr_rows arrays{keys.data(), lines.data(), clocks.data(), counts.data(), places.data()};
+    size_t written = 0;
+    run([&] { return hr_snapshot_read(snapshot_, rows, &arrays, &written); });
+    return written;
   }
 
   size_t add_unchanged(size_t max_rows) {
@@ -479,6 +498,9 @@ void bind_table(nb::module_& m) {
       .def_prop_ro("waited_seconds", &PySnapshot::waited_seconds)
       .def_prop_ro("nonfinite_rows", &PySnapshot::nonfinite_rows)
       .def("read", &PySnapshot::read, nb::arg("max_rows"))
+      .def("read_into", &PySnapshot::read_into, nb::arg("keys").noconvert(),
+           nb::arg("lines").noconvert(), nb::arg("clocks").noconvert(),
+           nb::arg("counts").noconvert(), nb::arg("places").noconvert())
       .def("add_unchanged", &PySnapshot::add_unchanged, nb::arg("max_rows"))
       .def_prop_ro("digests_all", &PySnapshot::digests_all)
       .def_prop_ro("digest", &PySnapshot::digest)

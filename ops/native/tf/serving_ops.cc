@@ -1,12 +1,16 @@
 // HotrowServingLookup: the lookup of an exported graph. It never creates a table.
 #include <atomic>
+#include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/session_state.h"
 #include "tensorflow/core/framework/shape_inference.h"
+#include "tensorflow/core/platform/env.h"
+#include "tensorflow/core/platform/unbounded_work_queue.h"
 #include "tensorflow/core/protobuf/config.pb.h"
 #include "tf/op_features.h"
 
@@ -51,34 +55,66 @@ struct Resolved {
   std::vector<size_t> numbers;
 };
 
-class ServingLookupOp : public tf::OpKernel {
+using ServingTables = std::unique_ptr<hr_serving, void (*)(hr_serving*)>;
+
+// Threads for lookups that wait for a store on the network: as many as wait.
+void in_waiting_thread(std::function<void()> work) {
+  // Never destroyed: lookups may wait until the process ends.
+  static auto* const queue = new tf::UnboundedWorkQueue(tf::Env::Default(), "hotrow_store");
+  queue->Schedule(std::move(work));
+}
+
+// A lookup that must wait for a store does so outside of TensorFlow's threads, of which there are
+// few: other runs need them.
+class ServingLookupOp : public tf::AsyncOpKernel {
  public:
-  explicit ServingLookupOp(tf::OpKernelConstruction* ctx) : OpKernel(ctx) {
+  explicit ServingLookupOp(tf::OpKernelConstruction* ctx) : AsyncOpKernel(ctx) {
     OP_REQUIRES_OK(ctx, Layout::read(ctx, &layout_));
   }
 
-  void Compute(tf::OpKernelContext* ctx) override {
+  void ComputeAsync(tf::OpKernelContext* ctx, DoneCallback done) override {
+    ServingTables tables(nullptr, hr_serving_release);
+    hr_lookup_rest* rest = nullptr;
+    const absl::Status status = begin(ctx, &tables, &rest);
+    if (rest == nullptr) {
+      ctx->SetStatus(status);
+      done();
+      return;
+    }
+    in_waiting_thread([ctx, done = std::move(done), rest, raw = tables.release()] {
+      {
+        const ServingTables tables(raw, hr_serving_release);
+        const Threads threads(ctx);
+        ctx->SetStatus(to_status(hr_serving_finish_lookup(rest, threads.executor())));
+      }
+      done();
+    });
+  }
+
+ private:
+  absl::Status begin(tf::OpKernelContext* ctx, ServingTables* tables, hr_lookup_rest** rest) {
     const tf::Tensor& manifest = ctx->input(0);
-    OP_REQUIRES(ctx, tf::TensorShapeUtils::IsScalar(manifest.shape()),
-                absl::InvalidArgumentError("manifest must be a scalar"));
+    if (!tf::TensorShapeUtils::IsScalar(manifest.shape())) {
+      return absl::InvalidArgumentError("manifest must be a scalar");
+    }
     std::vector<hr_feature> features;
-    OP_REQUIRES_OK(ctx, read_features(ctx, layout_, &features));
+    TF_RETURN_IF_ERROR(read_features(ctx, layout_, &features));
 
     const tf::SessionMetadata* session = ctx->session_metadata();
     const std::string path(manifest.scalar<tf::tstring>()());
     hr_serving* raw = nullptr;
-    OP_REQUIRES_OK(ctx, to_status(hr_serving_open(
-                            session == nullptr ? nullptr : session->name().c_str(),
-                            session == nullptr ? 0 : session->version(), path.c_str(), &raw)));
-    std::unique_ptr<hr_serving, void (*)(hr_serving*)> tables(raw, hr_serving_release);
+    TF_RETURN_IF_ERROR(to_status(
+        hr_serving_open(session == nullptr ? nullptr : session->name().c_str(),
+                        session == nullptr ? 0 : session->version(), path.c_str(), &raw)));
+    tables->reset(raw);
     std::shared_ptr<const Resolved> resolved;
-    OP_REQUIRES_OK(ctx, resolve(tables.get(), &resolved));
+    TF_RETURN_IF_ERROR(resolve(raw, &resolved));
 
     std::vector<float*> pooled(features.size());
     for (size_t f = 0; f < features.size(); ++f) {
       tf::Tensor* out = nullptr;
-      OP_REQUIRES_OK(
-          ctx, ctx->allocate_output(static_cast<int>(f), pooled_shape(layout_, features, f), &out));
+      TF_RETURN_IF_ERROR(
+          ctx->allocate_output(static_cast<int>(f), pooled_shape(layout_, features, f), &out));
       pooled[f] = out->flat<float>().data();
       features[f].table = resolved->numbers[features[f].table];
     }
@@ -89,16 +125,15 @@ class ServingLookupOp : public tf::OpKernel {
     const int64_t samples = pooled_shape(layout_, features, counted).dim_size(0);
     const int first = static_cast<int>(features.size());
     const tf::TensorShape counts_shape({samples});
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(first, counts_shape, &defaulted));
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(first + 1, counts_shape, &stale));
+    TF_RETURN_IF_ERROR(ctx->allocate_output(first, counts_shape, &defaulted));
+    TF_RETURN_IF_ERROR(ctx->allocate_output(first + 1, counts_shape, &stale));
     const hr_sample_counts counts{defaulted->flat<int32_t>().data(), stale->flat<int32_t>().data(),
                                   static_cast<size_t>(samples)};
     const Threads threads(ctx);
-    OP_REQUIRES_OK(ctx, to_status(hr_serving_lookup(tables.get(), features.data(), features.size(),
-                                                    pooled.data(), threads.executor(), &counts)));
+    return to_status(hr_serving_lookup(raw, features.data(), features.size(), pooled.data(),
+                                       threads.executor(), &counts, rest));
   }
 
- private:
   // Looks the names up when the version's tables differ from the previous call's.
   absl::Status resolve(const hr_serving* tables, std::shared_ptr<const Resolved>* resolved) {
     const uint64_t id = hr_serving_id(tables);

@@ -26,6 +26,8 @@ class Workers {
   // Called while an event is handled, before work that may take long or wait. Does nothing in other
   // threads.
   static void hand_over();
+  // Whether this is a thread that handles an event.
+  static bool is_own_thread() { return own_taker_ != nullptr; }
 
  private:
   using Time = std::chrono::steady_clock::time_point;

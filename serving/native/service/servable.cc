@@ -28,6 +28,7 @@ void bind_rows(const hotrow::LoadRequest& request, const std::string& name) {
   options.password = rows.password().c_str();
   options.database = rows.database();
   options.timeout_millis = rows.timeout_millis();
+  options.max_reads = static_cast<uint64_t>(rows.max_reads());
   options.default_on_failure = rows.default_on_failure() ? 1 : 0;
   options.cache_rows = static_cast<uint64_t>(rows.cache_rows());
   options.cache_bytes = static_cast<uint64_t>(rows.cache_bytes());

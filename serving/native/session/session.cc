@@ -11,6 +11,7 @@
 
 #include "base/refused.h"
 #include "base/workers.h"
+#include "core/abi/c_api.h"
 #include "session/pure_signatures.h"
 
 namespace hotrow_server {
@@ -265,6 +266,14 @@ Results Session::run(const Run& run) const {
   status.check();
   run.typical_nanos->store(next_typical(typical, taken), std::memory_order_relaxed);
   return {std::move(owned), places};
+}
+
+void wait_in_threads_of_requests() {
+  hr_serving_set_may_wait([](double seconds) -> int {
+    if (!Workers::is_own_thread()) return 0;
+    if (seconds * 1e9 > kBriefNanos) Workers::hand_over();
+    return 1;
+  });
 }
 
 void open_devices() {

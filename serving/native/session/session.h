@@ -58,6 +58,10 @@ class Session {
   bool may_loop_ = false;  // a run may take any time
 };
 
+// Lets lookups in the threads of requests wait there for the store; others wait in threads of their
+// own.
+void wait_in_threads_of_requests();
+
 // Makes TensorFlow search for devices, about which it logs much.
 void open_devices();
 

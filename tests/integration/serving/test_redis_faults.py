@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -216,6 +217,39 @@ def test_a_frozen_redis_costs_its_time_budget_until_the_breaker_opens(
     assert len(cached.answers(frozen)) - len(cached.answers(thawed)) > 100
     assert wrong(cached.answers(), right) == []
     assert wrong(asking.answers(), right[len(requests) :]) == []
+
+
+def test_requests_with_cached_rows_do_not_wait_for_a_store_that_others_wait_for(
+    trained: Path,
+    requests: list[Any],
+    fresh: list[Any],
+    right: list[tuple[float, ...]],
+    redis_servers: Any,
+    start_server: Any,
+    tmp_path: Path,
+) -> None:
+    redis = redis_servers.standalone()
+    export(trained, tmp_path / "models", "m", f"--store={redis.url}")
+    # TensorFlow has one thread for all runs that are not brief.
+    flags = (*WARM, *PATIENT, "--tensorflow_inter_op_parallelism=1")
+    server = start_server("m", tmp_path / "models" / "m", *flags)
+    server.wait_ready()
+    warm_up(server, requests, right)
+    waiting = []
+    for _ in range(3):  # after the first, runs of this signature are not brief
+        redis.freeze()
+        with ThreadPoolExecutor(8) as pool:
+            missing = [pool.submit(ask, server, fresh, number) for number in range(8)]
+            time.sleep(0.2)
+            cached = [ask(server, requests, number) for number in range(10)]
+            waiting.append(sum(not asked.done() for asked in missing))
+            redis.thaw()
+        assert wrong(cached, right) == []
+        assert [answer for answer in cached if answer.scores is None] == []
+        late = [asked.result() for asked in missing]
+        assert [answer.text for answer in late if answer.scores is None] == []
+        assert wrong(late, right[len(requests) :]) == []
+    assert waiting == [8, 8, 8]
 
 
 def test_a_redis_that_forgot_its_rows_changes_no_score_silently(

@@ -236,6 +236,25 @@ def test_the_file_that_is_read_again_begins_and_ends_it(
         time.sleep(0.05)
 
 
+def test_no_reload_moves_it_out_of_its_root(base: Path, prefix: Path, serve: Serve) -> None:
+    root = prefix.parent
+    outside = root.parent / "outside"
+    outside.mkdir()
+    (root / "link").symlink_to(outside)
+    server = serve(model("half", base), flags=(f"--request_log_root={root}",))
+    reload(server, model("half", base, logging(prefix)))
+    for other in (outside / "shop", root / "link" / "shop", root / ".." / "outside" / "shop"):
+        fields = logging(other)
+        code, text = refusal(lambda fields=fields: reload(server, model("half", base, fields)))
+        assert code == "PERMISSION_DENIED"
+        assert text == (
+            f"model half: filename_prefix '{other}' is not below --request_log_root {root}"
+        )
+    ask(server, "half")
+    wait_for_records(prefix, 1)
+    assert list(outside.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("fields", "code", "text"),
     [

@@ -1,6 +1,9 @@
 #include "core/abi/c_api.h"
 
+#include <atomic>
+#include <chrono>
 #include <cstring>
+#include <memory>
 #include <new>
 #include <string>
 
@@ -15,10 +18,16 @@ struct hr_serving {
   hotrow::Served served;
 };
 
+struct hr_lookup_rest {
+  std::unique_ptr<hotrow::UnfinishedLookup> unfinished;
+};
+
 using hotrow::Code;
 using hotrow::capi::guarded;
 
 namespace {
+
+std::atomic<hr_may_wait> may_wait_for_store{nullptr};
 
 hotrow::ServingOptions to_options(const hr_serving_options& from) {
   hotrow::ServingOptions options;
@@ -29,6 +38,7 @@ hotrow::ServingOptions to_options(const hr_serving_options& from) {
   options.redis.password = from.password;
   options.redis.database = from.database;
   options.timeout = std::chrono::milliseconds(from.timeout_millis);
+  if (from.max_reads != 0) options.redis.most_reads = from.max_reads;
   options.on_store_failure = from.default_on_failure != 0 ? hotrow::OnStoreFailure::kDefault
                                                           : hotrow::OnStoreFailure::kFail;
   options.cache.rows = from.cache_rows;
@@ -152,7 +162,8 @@ int hr_serving_table(const hr_serving* tables, const char* table, size_t width, 
 
 int hr_serving_lookup(const hr_serving* tables, const hr_feature* features, size_t count,
                       float* const* pooled, const hr_executor* executor,
-                      const hr_sample_counts* counts) {
+                      const hr_sample_counts* counts, hr_lookup_rest** rest) {
+  *rest = nullptr;
   return guarded([&] {
     thread_local std::vector<hotrow::ServingFeature> asked;
     asked.clear();
@@ -160,11 +171,29 @@ int hr_serving_lookup(const hr_serving* tables, const hr_feature* features, size
       const hr_feature& from = features[f];
       asked.push_back({from.name, from.table, from.keys, hotrow::capi::to_segments(from)});
     }
-    const hotrow::Served& served = tables->served;
-    served.tables->lookup(asked.data(), count, pooled, hotrow::Executor(executor),
-                          {counts->defaulted, counts->stale, counts->samples}, *served.overlay);
+    const hotrow::ServingTables& served = *tables->served.tables;
+    auto unfinished =
+        served.begin(asked.data(), count, pooled, hotrow::Executor(executor),
+                     {counts->defaulted, counts->stale, counts->samples}, *tables->served.overlay);
+    if (unfinished == nullptr) return;
+    if (served.is_remote()) {
+      const hr_may_wait may_wait = may_wait_for_store.load(std::memory_order_relaxed);
+      const std::chrono::duration<double> typical = served.typical_read();
+      if (may_wait == nullptr || may_wait(typical.count()) == 0) {
+        *rest = new hr_lookup_rest{std::move(unfinished)};
+        return;
+      }
+    }
+    unfinished->finish(hotrow::Executor(executor));
   });
 }
+
+int hr_serving_finish_lookup(hr_lookup_rest* rest, const hr_executor* executor) {
+  const std::unique_ptr<hr_lookup_rest> owned(rest);
+  return guarded([&] { owned->unfinished->finish(hotrow::Executor(executor)); });
+}
+
+void hr_serving_set_may_wait(hr_may_wait may_wait) { may_wait_for_store.store(may_wait); }
 
 int hr_serving_set_topology(const char* model, int64_t version, const char* topology) {
   return guarded([&] { hotrow::bound_serving(model, version).tables->set_topology(topology); });

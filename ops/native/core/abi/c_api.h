@@ -354,6 +354,7 @@ typedef struct {     /* where rows are, and how they are read */
   const char* password;
   int database;
   int64_t timeout_millis; /* for all reads of a lookup; 0: none */
+  uint64_t max_reads;     /* of the store at a time; 0: the default */
   int default_on_failure; /* default rows for keys that could not be read; else the lookup fails */
   uint64_t cache_rows;    /* of the cache of hot rows; both 0: none */
   uint64_t cache_bytes;
@@ -409,10 +410,19 @@ typedef struct { /* how many keys of each sample; those of features with another
   int32_t* stale;     /* (samples): got rows that may be old (hr_serving_set_stale) */
   size_t samples;
 } hr_sample_counts;
-/* All features in one call. */
+/* All features in one call. *rest: null when the lookup is over. Else some rows must be read from a
+ * store on the network: hr_serving_finish_lookup, in any thread, ends the lookup. Until then
+ * `tables` and all arrays but `features` and `pooled` themselves must stay. */
+typedef struct hr_lookup_rest hr_lookup_rest;
 HR_API int hr_serving_lookup(const hr_serving* tables, const hr_feature* features, size_t count,
                              float* const* pooled, const hr_executor* executor,
-                             const hr_sample_counts* counts);
+                             const hr_sample_counts* counts, hr_lookup_rest** rest);
+/* Frees `rest`, also when it fails. */
+HR_API int hr_serving_finish_lookup(hr_lookup_rest* rest, const hr_executor* executor);
+/* A server's say: whether the calling thread may wait for the store, which answers within `seconds`
+ * or so. Then the lookup is finished in it, without a rest. It is called before each such wait. */
+typedef int (*hr_may_wait)(double seconds);
+HR_API void hr_serving_set_may_wait(hr_may_wait may_wait);
 
 #ifdef __cplusplus
 }

@@ -9,6 +9,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Of RedisOptions::most_reads: reads that may wait for others.
+constexpr size_t kMostRounds = 8;
+
 const char* name_of(CircuitBreaker::State state) {
   switch (state) {
     case CircuitBreaker::State::kClosed:
@@ -43,34 +46,66 @@ void RedisReader::set_topology(const std::string& topology) const {
   routes_.set_topology(parse_redis_topology(topology));
 }
 
+// Begins a read, perhaps after other reads; fails at once when it could not end in time.
+ReadFailure RedisReader::take_turn(Deadline deadline) const {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const auto may_begin = [&] { return reads_ < options_.most_reads; };
+  if (!may_begin()) {
+    const auto typical = typical_read();
+    // Rounds of reads before this one, the present one half over, and this one.
+    const auto rounds = static_cast<int64_t>(waiting_ / options_.most_reads);
+    const bool too_late = Clock::now() + rounds * typical + typical * 3 / 2 > deadline;
+    if (too_late || waiting_ >= kMostRounds * options_.most_reads) {
+      add(&statistics_.refused);
+      const auto millis = std::chrono::duration_cast<std::chrono::milliseconds>(typical);
+      return {Code::kResourceExhausted, std::to_string(reads_) + " reads of the store go on and " +
+                                            std::to_string(waiting_) + " wait, about " +
+                                            std::to_string(millis.count()) +
+                                            " ms each: this one would not end in time"};
+    }
+  }
+  ++waiting_;
+  const bool began = ended_.wait_until(lock, deadline, may_begin);
+  --waiting_;
+  if (!began) {
+    add(&statistics_.refused);
+    return {Code::kResourceExhausted, std::to_string(options_.most_reads) +
+                                          " reads of the store go on, and none ended in time"};
+  }
+  if (Clock::now() >= deadline) {
+    // Another one may begin in its place.
+    ended_.notify_one();
+    return {Code::kUnavailable, "the deadline of the read was over when it began"};
+  }
+  ++reads_;
+  return {};
+}
+
+void RedisReader::end_turn(std::chrono::nanoseconds taken) const {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    --reads_;
+    const int64_t typical = typical_nanos_.load(std::memory_order_relaxed);
+    typical_nanos_.store(typical == 0 ? taken.count() : typical + (taken.count() - typical) / 8,
+                         std::memory_order_relaxed);
+  }
+  ended_.notify_one();
+}
+
 ReadFailure RedisReader::read(const ReadRequest* requests, size_t count, Deadline deadline) const {
   const auto start = Clock::now();
   PageRequests pages(generation_.tables, generation_.shards, requests, count);
   if (pages.keys() == 0) return {};
-  ReadFailure failure;
-  std::unique_lock<std::mutex> lock(mutex_);
-  const auto may_begin = [&] { return reads_ < options_.most_reads; };
-  if (!ended_.wait_until(lock, deadline, may_begin)) {
-    failure = {Code::kResourceExhausted, std::to_string(options_.most_reads) +
-                                             " reads of the store go on, and none ended in time"};
-  } else if (Clock::now() >= deadline) {
-    failure = {Code::kUnavailable, "the deadline of the read was over when it began"};
-  } else {
-    ++reads_;
-    lock.unlock();
-    const auto end = [&] {
-      lock.lock();
-      --reads_;
-      lock.unlock();
-      ended_.notify_one();
-    };
+  ReadFailure failure = take_turn(deadline);
+  if (failure.code == Code::kOk) {
+    const auto begun = Clock::now();
     try {
       failure = RedisRead(shared_, &pages, deadline).run();
     } catch (...) {
-      end();
+      end_turn(Clock::now() - begun);
       throw;
     }
-    end();
+    end_turn(Clock::now() - begun);
   }
   size_t found = 0, unknown = 0;
   for (size_t r = 0; r < count; ++r) {
@@ -101,6 +136,7 @@ void RedisReader::visit_counts(const Visit& visit) const {
       {"moved", &statistics_.moved},
       {"asked", &statistics_.asked},
       {"retried", &statistics_.retried},
+      {"refused", &statistics_.refused},
       {"microseconds", &statistics_.microseconds},
   };
   for (const auto& [name, counter] : counters) visit(name, counter->load());

@@ -1,6 +1,8 @@
 // Reads the rows of a generation from Redis (docs/formats.md, "Stored rows").
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <mutex>
@@ -26,6 +28,11 @@ class RedisReader : public RowReader {
   // FailedPrecondition (the node belongs to a cluster, but the topology is not one).
   ReadFailure read(const ReadRequest* requests, size_t count, Deadline deadline) const override;
 
+  // How long a read takes, about, once it has begun; 0: none has ended.
+  std::chrono::nanoseconds typical_read() const {
+    return std::chrono::nanoseconds(typical_nanos_.load(std::memory_order_relaxed));
+  }
+
   // May be called while other threads read.
   void set_topology(const std::string& topology) const;
   // Calls visit(name, count) for each counter of RedisStatistics.
@@ -36,6 +43,9 @@ class RedisReader : public RowReader {
   std::string statistics() const;
 
  private:
+  ReadFailure take_turn(Deadline deadline) const;
+  void end_turn(std::chrono::nanoseconds taken) const;
+
   const StoredGeneration generation_;
   const RedisOptions options_;
   const StoreNames names_;
@@ -44,7 +54,9 @@ class RedisReader : public RowReader {
   RedisReading shared_;
   mutable std::mutex mutex_;
   mutable std::condition_variable ended_;
-  mutable size_t reads_ = 0;  // now
+  mutable size_t reads_ = 0;    // now
+  mutable size_t waiting_ = 0;  // to begin
+  mutable std::atomic<int64_t> typical_nanos_{0};
 };
 
 }  // namespace hotrow

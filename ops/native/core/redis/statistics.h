@@ -13,6 +13,7 @@ struct RedisStatistics {
   Counter pages{0}, markers{0};  // requested
   Counter trips{0};              // exchanges in which a node answered all commands
   Counter reconnects{0}, moved{0}, asked{0}, retried{0};
+  Counter refused{0};                    // reads that would have waited for others for too long
   Counter microseconds{0};               // of all reads
   std::array<Counter, 24> read_times{};  // [i]: of reads that took below 2^i microseconds
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <mutex>
 #include <utility>
 
 #include "core/base/status.h"
@@ -16,6 +17,8 @@ namespace {
 constexpr size_t kProbeKeys = 4096;
 // Scratch memory that a thread keeps between lookups, in bytes.
 constexpr size_t kMostKept = size_t{64} << 20;
+// Scratch memories that no thread keeps.
+constexpr size_t kMostSpares = 64;
 
 // Grows, never shrinks: a vector that does both writes zeros each time.
 template <typename T>
@@ -84,27 +87,95 @@ struct ServingLookup::Scratch {
   }
 };
 
-// The scratch memory of a thread during a call. A call nested in another call (in a thread that
-// helps an executor) gets its own.
+// The scratch memory of a lookup. A thread keeps that of its last lookup for the next one. A lookup
+// nested in another one (in a thread that helps an executor) gets its own, and a lookup may end in
+// another thread than it began in.
 class ServingLookup::Lease {
  public:
   Lease() : scratch_(std::move(kept())) {
+    if (scratch_ == nullptr) scratch_ = spares().take();
     if (scratch_ == nullptr) scratch_ = std::make_unique<Scratch>();
   }
   ~Lease() {
     // Else a thread would keep the memory of a rare huge request for ever.
-    if (scratch_->bytes() <= kMostKept) kept() = std::move(scratch_);
+    if (scratch_ == nullptr || scratch_->bytes() > kMostKept) return;
+    if (kept() == nullptr) {
+      kept() = std::move(scratch_);
+    } else {
+      spares().give(std::move(scratch_));
+    }
   }
-  Lease(const Lease&) = delete;
-  Lease& operator=(const Lease&) = delete;
+  Lease(Lease&&) = default;
+  Lease& operator=(Lease&&) = delete;
   Scratch& operator*() { return *scratch_; }
 
  private:
+  // Of lookups that began in another thread.
+  class Spares {
+   public:
+    std::unique_ptr<Scratch> take() {
+      const std::lock_guard lock(mutex_);
+      if (spares_.empty()) return nullptr;
+      std::unique_ptr<Scratch> spare = std::move(spares_.back());
+      spares_.pop_back();
+      return spare;
+    }
+    void give(std::unique_ptr<Scratch> spare) {
+      const std::lock_guard lock(mutex_);
+      if (spares_.size() < kMostSpares) spares_.push_back(std::move(spare));
+    }
+
+   private:
+    std::mutex mutex_;
+    std::vector<std::unique_ptr<Scratch>> spares_;
+  };
+
   static std::unique_ptr<Scratch>& kept() {
     thread_local std::unique_ptr<Scratch> scratch;
     return scratch;
   }
+  static Spares& spares() {
+    static Spares* const spares = new Spares();  // threads may use it until the process ends
+    return *spares;
+  }
   std::unique_ptr<Scratch> scratch_;
+};
+
+class ServingLookup::Unfinished : public UnfinishedLookup {
+ public:
+  Unfinished(const ServingLookup& lookup, Lease lease, const ServingFeature* features, size_t count,
+             float* const* outputs, Deadline deadline, SampleCounts counts, const Overlay& overlay,
+             const LookupReport& report)
+      : lookup_(lookup),
+        lease_(std::move(lease)),
+        features_(features, features + count),
+        outputs_(outputs, outputs + count),
+        deadline_(deadline),
+        counts_(counts),
+        overlay_(overlay),
+        report_(report) {}
+
+  LookupReport finish(const Executor& executor) override {
+    const IeeeFloatMode exact;
+    Scratch& scratch = *lease_;
+    lookup_.sort_misses(scratch);
+    lookup_.fetch(scratch, overlay_, deadline_, report_);
+    lookup_.judge(scratch, report_);
+    lookup_.place_rows(features_.data(), scratch, counts_);
+    lookup_.pool(features_.data(), features_.size(), outputs_.data(), scratch, report_.keys,
+                 executor);
+    return report_;
+  }
+
+ private:
+  const ServingLookup& lookup_;
+  Lease lease_;
+  const std::vector<ServingFeature> features_;
+  const std::vector<float*> outputs_;
+  const Deadline deadline_;
+  const SampleCounts counts_;
+  const Overlay& overlay_;
+  LookupReport report_;
 };
 
 ServingLookup::ServingLookup(std::shared_ptr<const RowReader> reader,
@@ -391,28 +462,9 @@ void ServingLookup::place_rows(const ServingFeature* features, Scratch& scratch,
   }
 }
 
-LookupReport ServingLookup::lookup(const ServingFeature* features, size_t count,
-                                   float* const* outputs, Deadline deadline,
-                                   const Executor& executor, SampleCounts counts,
-                                   const Overlay& overlay) const {
-  if (counts.defaulted != nullptr) std::fill_n(counts.defaulted, counts.samples, 0);
-  if (counts.from_memory != nullptr) std::fill_n(counts.from_memory, counts.samples, 0);
-  Lease lease;
-  Scratch& scratch = *lease;
-  const IeeeFloatMode exact;
-  LookupReport report;
-  report.keys = prepare(features, count, outputs, scratch);
-  probe(scratch, overlay, executor);
-  report.hits = report.keys - scratch.misses.size();
-  if (counts.from_memory != nullptr && counts.samples > 0)
-    count_from_memory(features, scratch, counts);
-  if (!scratch.misses.empty()) {
-    sort_misses(scratch);
-    fetch(scratch, overlay, deadline, report);
-    judge(scratch, report);
-    place_rows(features, scratch, counts);
-  }
-  const Executor& pooling = report.keys < 2 * kProbeKeys ? Executor() : executor;
+void ServingLookup::pool(const ServingFeature* features, size_t count, float* const* outputs,
+                         const Scratch& scratch, uint64_t keys, const Executor& executor) const {
+  const Executor& pooling = keys < 2 * kProbeKeys ? Executor() : executor;
   pooling.run(count, [&](size_t f) {
     if (scratch.row_of[f] == Scratch::kPlain) return;
     const Segments& segments = features[f].segments;
@@ -420,7 +472,40 @@ LookupReport ServingLookup::lookup(const ServingFeature* features, size_t count,
     const IeeeFloatMode exact_here;
     pool_rows(segments, scratch.rows.data() + scratch.row_of[f], width, outputs[f]);
   });
-  return report;
+}
+
+std::unique_ptr<UnfinishedLookup> ServingLookup::begin(const ServingFeature* features, size_t count,
+                                                       float* const* outputs, Deadline deadline,
+                                                       const Executor& executor,
+                                                       SampleCounts counts, const Overlay& overlay,
+                                                       LookupReport* report) const {
+  if (counts.defaulted != nullptr) std::fill_n(counts.defaulted, counts.samples, 0);
+  if (counts.from_memory != nullptr) std::fill_n(counts.from_memory, counts.samples, 0);
+  Lease lease;
+  Scratch& scratch = *lease;
+  const IeeeFloatMode exact;
+  *report = {};
+  report->keys = prepare(features, count, outputs, scratch);
+  probe(scratch, overlay, executor);
+  report->hits = report->keys - scratch.misses.size();
+  if (counts.from_memory != nullptr && counts.samples > 0) {
+    count_from_memory(features, scratch, counts);
+  }
+  if (scratch.misses.empty()) {
+    pool(features, count, outputs, scratch, report->keys, executor);
+    return nullptr;
+  }
+  return std::make_unique<Unfinished>(*this, std::move(lease), features, count, outputs, deadline,
+                                      counts, overlay, *report);
+}
+
+LookupReport ServingLookup::lookup(const ServingFeature* features, size_t count,
+                                   float* const* outputs, Deadline deadline,
+                                   const Executor& executor, SampleCounts counts,
+                                   const Overlay& overlay) const {
+  LookupReport report;
+  auto rest = begin(features, count, outputs, deadline, executor, counts, overlay, &report);
+  return rest == nullptr ? report : rest->finish(executor);
 }
 
 }  // namespace hotrow

@@ -66,6 +66,14 @@ struct LookupCounts {
   uint64_t defaulted = 0;  // keys, duplicates too, that read the default row because of a failure
 };
 
+// A lookup whose rows are not all in memory.
+class UnfinishedLookup {
+ public:
+  virtual ~UnfinishedLookup() = default;
+  // Reads the other rows; once, in any thread. Fails as ServingLookup::lookup.
+  virtual LookupReport finish(const Executor& executor) = 0;
+};
+
 // Safe from several threads.
 class ServingLookup {
  public:
@@ -86,6 +94,14 @@ class ServingLookup {
                       Deadline deadline, const Executor& executor = Executor(),
                       SampleCounts counts = {}, const Overlay& overlay = Overlay()) const;
 
+  // The same in two parts: takes the rows that are in memory. Null: these were all, and the lookup
+  // is over. Else keys, outputs, counts, overlay and this object must stay until the lookup is
+  // finished.
+  std::unique_ptr<UnfinishedLookup> begin(const ServingFeature* features, size_t count,
+                                          float* const* outputs, Deadline deadline,
+                                          const Executor& executor, SampleCounts counts,
+                                          const Overlay& overlay, LookupReport* report) const;
+
   const std::vector<StoredTable>& tables() const { return reader_->tables(); }
   LookupCounts counts(size_t table) const;
   // Keys that waited for another lookup's fetch.
@@ -94,6 +110,7 @@ class ServingLookup {
  private:
   struct Scratch;
   class Lease;
+  class Unfinished;
   struct Counters {
     std::atomic<uint64_t> of_cuts{0}, fetched{0}, unknown{0}, failed{0}, defaulted{0};
   };
@@ -110,6 +127,8 @@ class ServingLookup {
              LookupReport& report) const;
   void judge(Scratch& scratch, LookupReport& report) const;
   void place_rows(const ServingFeature* features, Scratch& scratch, SampleCounts counts) const;
+  void pool(const ServingFeature* features, size_t count, float* const* outputs,
+            const Scratch& scratch, uint64_t keys, const Executor& executor) const;
 
   std::shared_ptr<const RowReader> reader_;
   std::shared_ptr<HotRows> cache_;

@@ -118,9 +118,11 @@ size_t ServingTables::number_of(const std::string& name) const {
   return found->second;
 }
 
-LookupReport ServingTables::lookup(const ServingFeature* features, size_t count,
-                                   float* const* outputs, const Executor& executor,
-                                   SampleCounts counts, const Overlay& overlay) const {
+std::unique_ptr<UnfinishedLookup> ServingTables::begin(const ServingFeature* features, size_t count,
+                                                       float* const* outputs,
+                                                       const Executor& executor,
+                                                       SampleCounts counts,
+                                                       const Overlay& overlay) const {
   const Deadline deadline = options_.timeout.count() == 0
                                 ? Deadline::max()
                                 : std::chrono::steady_clock::now() + options_.timeout;
@@ -128,7 +130,8 @@ LookupReport ServingTables::lookup(const ServingFeature* features, size_t count,
     std::fill_n(counts.from_memory, counts.samples, 0);
     counts.from_memory = nullptr;
   }
-  return lookup_->lookup(features, count, outputs, deadline, executor, counts, overlay);
+  LookupReport report;
+  return lookup_->begin(features, count, outputs, deadline, executor, counts, overlay, &report);
 }
 
 std::shared_ptr<const CutLayer> ServingTables::layer(const std::string& path,

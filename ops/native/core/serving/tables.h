@@ -46,10 +46,16 @@ class ServingTables {
   std::shared_ptr<const Overlay> first_overlay() const;
   // The index of a table in `tables`. Fails with NotFound.
   size_t number_of(const std::string& name) const;
-  // As ServingLookup::lookup, within the options' timeout. Rows from memory are counted only while
+  // As ServingLookup::begin, within the options' timeout. Rows from memory are counted only while
   // they may be stale.
-  LookupReport lookup(const ServingFeature* features, size_t count, float* const* outputs,
-                      const Executor& executor, SampleCounts counts, const Overlay& overlay) const;
+  std::unique_ptr<UnfinishedLookup> begin(const ServingFeature* features, size_t count,
+                                          float* const* outputs, const Executor& executor,
+                                          SampleCounts counts, const Overlay& overlay) const;
+  // How long a read of the store takes, about; 0: the rows are in this machine's memory or files.
+  std::chrono::nanoseconds typical_read() const {
+    return redis_ == nullptr ? std::chrono::nanoseconds(0) : redis_->typical_read();
+  }
+  bool is_remote() const { return redis_ != nullptr; }
 
   // The rows of a cut; shared while any caller holds them. Fails as CutLayer does.
   std::shared_ptr<const CutLayer> layer(const std::string& path, RowVersion version) const;

@@ -283,6 +283,29 @@ TEST_CASE("redis_reader: many readers, while the topology changes and answers ar
   CHECK(found > 4 * 100 * 50 * 9 / 10);
 }
 
+TEST_CASE("redis_reader: a read that would wait for too long fails at once") {
+  FakeRedis node([](const Command& command) {
+    std::this_thread::sleep_for(milliseconds(200));
+    return honest(command);
+  });
+  RedisOptions options;
+  options.most_reads = 1;
+  const RedisReader reader(generation(), node.topology(), options);
+  CHECK(read(reader, 5000).count(ReadState::kFound) == 50);  // shows how long a read takes
+  CHECK(reader.typical_read() >= milliseconds(200));
+  std::thread first([&] { CHECK(read(reader, 5000).count(ReadState::kFound) == 50); });
+  std::this_thread::sleep_for(milliseconds(50));
+  const Read second = read(reader, 250);
+  CHECK(second.failure.code == Code::kResourceExhausted);
+  CHECK(second.failure.message.find("would not end in time") != std::string::npos);
+  CHECK(second.count(ReadState::kFailed) == 100);
+  CHECK(second.spent.count() < 50);
+  CHECK(reader.statistics().find("\"refused\":1") != std::string::npos);
+  // One with more time waits.
+  CHECK(read(reader, 5000).count(ReadState::kFound) == 50);
+  first.join();
+}
+
 TEST_CASE("redis_reader: more reads than are allowed wait until their deadline") {
   FakeRedis node([](const Command& command) {
     std::this_thread::sleep_for(milliseconds(400));

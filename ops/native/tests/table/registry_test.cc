@@ -69,7 +69,8 @@ std::vector<float> served(const Served& by, int64_t key) {
   feature.segments.keys = feature.segments.samples = 1;
   std::vector<float> row(table().width);
   float* out = row.data();
-  by.tables->lookup(&feature, 1, &out, Executor(), {}, *by.overlay);
+  const auto rest = by.tables->begin(&feature, 1, &out, Executor(), {}, *by.overlay);
+  if (rest != nullptr) rest->finish(Executor());
   return row;
 }
 std::vector<float> served(const char* name, int64_t key) {

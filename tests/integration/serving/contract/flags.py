@@ -313,6 +313,10 @@ ROWS = (
         "test_reflection.py::test_it_takes_nothing_from_the_services",
     ),
     added(
+        "`request_log_root`",
+        "test_request_logging.py::test_no_reload_moves_it_out_of_its_root",
+    ),
+    added(
         "`request_log_file_bytes`, `request_log_file_seconds`, `request_log_queue_bytes`",
         (
             "test_request_log_writing.py::"
@@ -333,11 +337,16 @@ ROWS = (
     ),
     added(
         "`store`, `store_user`, `store_password_file`, `store_ca`, `store_cert`, `store_key`, "
-        "`store_timeout_ms`, `on_store_failure`",
+        "`store_hosts`, `store_timeout_ms`, `store_max_reads`, `on_store_failure`",
         "test_redis_rows.py::test_scores_from_redis_are_those_of_training",
         "test_redis_rows.py::test_without_redis_a_request_fails_within_its_time_budget",
         "test_redis_rows.py::test_a_node_behind_tls_that_dies_fails_requests_in_time_until_it_is_back",
         "test_redis_rows.py::test_a_wrong_authority_ends_the_load_with_one_line",
+        (
+            "test_store_trust.py::test_a_store_that_only_the_manifest_names"
+            "_gets_no_password_unless_its_host_is_allowed"
+        ),
+        "test_store_trust.py::test_the_executable_does_not_inherit_the_password",
         "test_redis_rows.py::test_without_redis_default_rows_answer_when_they_may",
         "test_redis_rows.py::test_a_store_that_lost_its_rows_is_never_taken_for_one_without_them",
         "test_redis_rows.py::test_a_generation_lives_as_long_as_a_server_uses_it",
@@ -346,6 +355,8 @@ ROWS = (
         "test_redis_rows.py::test_a_store_is_inspected",
         "test_redis_faults.py::test_no_prediction_fails_while_slots_of_a_cluster_move",
         "test_redis_faults.py::test_a_frozen_redis_costs_its_time_budget_until_the_breaker_opens",
+        "test_redis_faults.py"
+        "::test_requests_with_cached_rows_do_not_wait_for_a_store_that_others_wait_for",
         "test_redis_faults.py::test_a_redis_that_forgot_its_rows_changes_no_score_silently",
         "test_exactness.py::test_rows_of_other_types_are_served_as_they_are_stored",
     ),

@@ -31,9 +31,12 @@ class Reader:
         )
         self._next = 0
 
-    def read(self, max_rows):
-        first, self._next = self._next, self._next + min(max_rows, 7)
-        return tuple(array[first : self._next] for array in self.all)
+    def read_into(self, *arrays):
+        first, self._next = self._next, self._next + min(len(arrays[0]), 7)
+        parts = [array[first : self._next] for array in self.all]
+        for array, part in zip(arrays, parts, strict=True):
+            array[: len(part)] = part
+        return len(parts[0])
 
 
 @pytest.mark.parametrize("rows", [0, 1, 9, 10, 11, 30, 95])

@@ -1,0 +1,57 @@
+"""Whom the password of a store reaches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from integration.serving.server_processes import data_plane_of
+from integration.serving.trained_run import export, train
+
+PASSWORD = "s3cret"
+
+
+@pytest.fixture(scope="module")
+def trained(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run."""
+    folder = tmp_path_factory.mktemp("trained")
+    train(shared, folder)
+    return folder
+
+
+def test_a_store_that_only_the_manifest_names_gets_no_password_unless_its_host_is_allowed(
+    trained: Path,
+    redis_servers: Any,
+    start_server: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HOTROW_STORE_PASSWORD", PASSWORD)
+    redis = redis_servers.standalone(password=PASSWORD)
+    export(trained, tmp_path / "models", "m", f"--store={redis.url}")
+    base = tmp_path / "models" / "m"
+    refused = start_server("m", base, "--store_hosts=redis.prod", "--max_num_load_retries=0")
+    assert refused.wait_exit() == 255
+    assert f"{redis.address} is not in --store_hosts redis.prod" in refused.log[-1]
+    for flags in ([f"--store_hosts=redis.prod,{redis.address}"], ["--store_hosts=127.0.0.1"]):
+        start_server("m", base, *flags).wait_ready()
+    given = start_server("m", base, "--store_hosts=redis.prod", f"--store={redis.url}")
+    given.wait_ready()
+
+
+def test_the_executable_does_not_inherit_the_password(
+    trained: Path,
+    redis_servers: Any,
+    start_server: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HOTROW_STORE_PASSWORD", PASSWORD)
+    redis = redis_servers.standalone(password=PASSWORD)
+    export(trained, tmp_path / "models", "m", f"--store={redis.url}")
+    server = start_server("m", tmp_path / "models" / "m")
+    server.wait_ready()
+    environment = Path(f"/proc/{data_plane_of(server)}/environ").read_bytes()
+    assert b"LD_LIBRARY_PATH=" in environment
+    assert PASSWORD.encode() not in environment
