@@ -19,8 +19,8 @@ constexpr int kArriving = 32;
 // have arrived just before the end.
 constexpr auto kQuiet = std::chrono::milliseconds(200);
 constexpr auto kLook = std::chrono::milliseconds(2);
-// The time of calls to end after they were cancelled at the deadline; a run that is in the thread of
-// its request may never do so.
+// The time of calls to end after they were cancelled at the deadline; a run that is in the thread
+// of its request may never do so.
 constexpr auto kCancelled = std::chrono::milliseconds(500);
 
 std::unique_ptr<grpc::GenericStub> backend_at(const std::string& address) {

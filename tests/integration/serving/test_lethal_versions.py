@@ -24,6 +24,7 @@ from integration.serving.model_configs import (
 )
 from integration.serving.server_processes import data_plane_of
 from tensorflow_serving.apis import get_model_status_pb2
+from waiting import wait_until
 
 SOON = "--load_retry_interval_micros=100000"
 ENDED = f"hotrow-server ended (signal {SIGNAL})"
@@ -56,7 +57,7 @@ def test_a_version_whose_load_ends_the_executable_is_given_up(
     server.wait_ready()
     save_lethal(base, 2, trigger)
     server.wait_for_log(f"half: version 2 failed to load (attempt 3 of 3, gave up): {base}/2: ")
-    server.wait_for_log("hotrow-server serves again")
+    wait_until(lambda: server.log[-1] == "hotrow-server serves again", lambda: server.log)
     wait_for(server, "half", {2: "END", 1: "AVAILABLE"})
     assert status_of(server, "half", 2) == (14, f"{ENDED} meanwhile")
     # Both models serve, and the load is not asked for again.
@@ -85,6 +86,7 @@ def test_versions_that_load_beside_a_lethal_one_are_loaded(
     models = model("half", base), model("lethal", lethal), *several
     # The call ends with the executable, and the configuration stays.
     assert refusal(lambda: reload(server, *models))[0] == "UNAVAILABLE"
+    server.wait_for_log("lethal: version 1 failed to load (attempt 1 of 1, gave up): ")
     wait_for(server, "lethal", {1: "END"})
     assert status_of(server, "lethal", 1) == (14, f"{ENDED} meanwhile")
     for number in range(4):
@@ -106,9 +108,9 @@ def test_a_version_that_serves_and_cannot_be_loaded_again_does_not_keep_the_othe
     trigger.touch()
     os.kill(data_plane_of(server), signal.SIGKILL)
     server.wait_for_log("lethal: version 1 failed to load (attempt 2 of 2, gave up): ")
+    wait_until(lambda: server.log[-1] == "hotrow-server serves again", lambda: server.log)
     wait_for(server, "lethal", {1: "END"})
     assert status_of(server, "lethal", 1) == (14, f"{ENDED} meanwhile")
-    server.wait_for_log("hotrow-server serves again")
     assert ask(server, "half") == (3.0, 123)
     assert refusal(lambda: ask(server, "lethal"))[0] == "NOT_FOUND"
     # Two while it was loaded again, one by the attempt after.

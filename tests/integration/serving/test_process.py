@@ -49,7 +49,7 @@ def test_running_requests_end_before_the_process_does(zoo_dir: Path, start_serve
 
 
 def test_requests_over_rest_and_grpc_have_one_time_to_end(zoo_dir: Path, start_server: Any) -> None:
-    drain_seconds = 4
+    drain_seconds = 5
     server = start_server("zoo", zoo_dir, f"--drain_seconds={drain_seconds}")
     server.wait_ready()
     request = predict_pb2.PredictRequest()
