@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-STORE_FAULTS = ("kill", "freeze", "failover", "go back", "move slots")
+STORE_FAULTS = ("kill", "freeze", "failover", "go back", "restore", "move slots")
 """Of a node of the Redis Cluster; see `store_faults.py`."""
 SERVER_FAULTS = ("kill control", "kill executable", "stop control", "stop executable")
 """Of a server's processes."""

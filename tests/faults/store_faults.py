@@ -70,13 +70,12 @@ class StoreFaults:
     def go_back(self, target: int, lasts: float) -> None:
         """Kills a primary and starts it again with its data of some seconds before."""
         node = self._node(target)
-        if node is None or not self._snapshots.get(node.port):
-            return
-        node.kill()
-        data = node.folder / "appendonlydir"
-        shutil.rmtree(data)
-        shutil.copytree(self._snapshots[node.port][0], data)
-        node.restart()
+        if node is not None:
+            self._go_back([node])
+
+    def restore(self, target: int, lasts: float) -> None:
+        """Does the same with all primaries, as from a backup of all nodes."""
+        self._go_back(self._primaries())
 
     def move_slots(self, target: int, lasts: float) -> None:
         """Moves slots from one primary to the next."""
@@ -94,6 +93,17 @@ class StoreFaults:
             if node.process.poll() is not None:
                 node.restart()
             node.thaw()
+
+    def _go_back(self, nodes: list[RedisProcess]) -> None:
+        nodes = [node for node in nodes if self._snapshots.get(node.port)]
+        for node in nodes:
+            node.kill()
+        for node in nodes:
+            data = node.folder / "appendonlydir"
+            shutil.rmtree(data)
+            shutil.copytree(self._snapshots[node.port][0], data)
+        for node in nodes:
+            node.restart()
 
     def _running(self) -> list[RedisProcess]:
         return [node for node in self._cluster.nodes if node.process.poll() is None]
