@@ -22,6 +22,7 @@ from hotrow.errors import (
     ResourceExhaustedError,
 )
 from hotrow.lineage import Lineage
+from hotrow.norms import GateError, Norm
 from hotrow.store.cut_folding import fold
 from hotrow.store.cuts import (
     CutRecord,
@@ -53,6 +54,8 @@ class Changes:
         dense: the dense weights as opaque bytes.
         dense_as_exported: whether they are those of the full export.
         of_tables: called with clocks of the tables; returns (number of a table, its changes since).
+        norms: called after all of these; returns norms, or raises GateError.
+        forced: whether servers take the changes even if a value is not finite.
     """
 
     step: int
@@ -61,6 +64,8 @@ class Changes:
     dense: bytes
     dense_as_exported: bool
     of_tables: Callable[[Sequence[int]], Iterable[tuple[int, TableChanges]]]
+    norms: Callable[[], tuple[Norm, ...]] = tuple
+    forced: bool = False
 
 
 @dataclass(frozen=True)
@@ -136,8 +141,10 @@ def export_changes(
                 step=changes.step,
                 clocks=changes.clocks,
                 lineage=changes.lineage.id,
+                norms=changes.norms,
+                forced=changes.forced,
             )
-        except ResourceExhaustedError:
+        except (ResourceExhaustedError, GateError):
             # No export resumes it, and other data may need the room.
             with contextlib.suppress(HotrowError):
                 lock.check()
