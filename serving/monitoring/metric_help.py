@@ -26,6 +26,8 @@ HELP = {
     "hotrow_cut_version": "The cut of rows that a version shows; 0: as exported.",
     "hotrow_cut_step": "The training step of what a version shows.",
     "hotrow_cuts_are_stale": "1 while a version cannot follow its store.",
+    "hotrow_cut_is_refused": "1 while a version does not take the newest cut.",
+    "hotrow_cut_failures_total": "Attempts to take a cut that failed.",
     "hotrow_cuts_taken_total": "Cuts that a version took while it served.",
     "hotrow_cut_rows_read_total": "Rows that were read from cuts that are not folded yet.",
     "hotrow_fetched_rows_total": "Rows that were read from the store.",
