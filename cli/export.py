@@ -288,6 +288,7 @@ def _export_changes(
         committed=committed,
         keys_before=run.keys_before,
         gates=_gates(run, gate),
+        undo_cuts=run.config.export.undo_cuts,
     )
     keep_exported(run)
     click.echo(_summary(name, exported, run.position.step, wait_seconds))

@@ -129,6 +129,7 @@ def write_changes(
     committed: Callable[[CutRecord], None] = lambda cut: None,
     keys_before: KeysBefore = lambda table, step: None,
     gates: Gates = Gates(),  # noqa: B008 (frozen)
+    undo_cuts: int = 1,
 ) -> ExportedChanges:
     """Exports changed rows and dense weights to the servers of a version.
 
@@ -150,6 +151,7 @@ def write_changes(
         committed: called with the cut once servers can read it.
         keys_before: called for tables that have forgotten which keys expired since the last export.
         gates: what rows and weights must keep to.
+        undo_cuts: for how many of the newest exports to keep what they replace.
 
     Raises:
         InvalidArgumentError: a name or version that is not legal.
@@ -219,6 +221,7 @@ def write_changes(
                 lock,
                 changes,
                 wait_seconds=wait_seconds,
+                undo_cuts=undo_cuts,
                 report=report,
                 committed=committed,
             )

@@ -110,6 +110,7 @@ def export_changes(
     wait_seconds: float = WAIT_SECONDS,
     committed: Callable[[CutRecord], None] = lambda cut: None,
     force: bool = False,
+    undo_cuts: int = 1,
 ) -> ExportedChanges:
     """Exports what training has changed in a model since its export to running servers.
 
@@ -129,6 +130,8 @@ def export_changes(
         wait_seconds: how long to wait until all servers have taken the changes.
         committed: called with the cut once servers can read it.
         force: export also values that are not finite, and norms that jump.
+        undo_cuts: for how many of the newest calls the store keeps what they replace, so that
+            `platform rollback` can bring it back.
 
     Raises:
         HotrowError: see `write_changes`; servers then keep the rows and weights that they have.
@@ -147,6 +150,7 @@ def export_changes(
         wait_seconds=wait_seconds,
         committed=committed,
         gates=Gates(force=force),
+        undo_cuts=undo_cuts,
     )
 
 

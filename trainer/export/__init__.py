@@ -71,6 +71,7 @@ def export_version_changes(
     committed: Callable[[CutRecord], None] = lambda cut: None,
     keys_before: KeysBefore = lambda table, step: None,
     gates: Gates = Gates(),  # noqa: B008 (frozen)
+    undo_cuts: int = 1,
 ) -> ExportedChanges:
     """Exports changes to the servers of a version; see `write_changes`."""
     return write_changes(
@@ -87,6 +88,7 @@ def export_version_changes(
         committed=committed,
         keys_before=keys_before,
         gates=gates,
+        undo_cuts=undo_cuts,
     )
 
 
