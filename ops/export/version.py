@@ -39,16 +39,11 @@ from hotrow.store.leases import lock_exports
 from hotrow.store.lmdb import LmdbStore
 from hotrow.store.row_store import RowStore
 from hotrow.store.spec import Generation, Origin
+from hotrow.version_folder import next_version, set_aside_in
 from hotrow.version_layout import FILE_NAME, HOT_ROWS, ROWS
 
 OWN_STORE = f"file:{ROWS}"
 """The store inside the version directory."""
-
-
-def next_version(model_directory: Path) -> int:
-    """Returns the newest version in `<base>/<name>` plus 1, or 1 without one."""
-    numbers = [int(p.name) for p in model_directory.glob("*") if p.name.isdecimal()]
-    return max(numbers, default=0) + 1
 
 
 _MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -120,6 +115,11 @@ def write_version(
         raise AlreadyExistsError(
             f"{final} exists already; versions are never rewritten: leave --version out for "
             f"{next_version(folder)}, or remove it"
+        )
+    if number in set_aside_in(folder):
+        raise AlreadyExistsError(
+            f"version {number} of {folder} was set aside by a rollback, and servers may still have "
+            f"it: leave --version out for {next_version(folder)}"
         )
     norms = checked_version(
         gates, tables.values(), rows.row_type, dense_variables, norms_of_newest(folder, rows.access)

@@ -24,6 +24,7 @@ from hotrow.store import open_store
 from hotrow.store.cut_folding import fold
 from hotrow.store.cuts import CutRecord, TableChanges, cuts_of, forget_cut, write_cut
 from hotrow.store.generations import Generations
+from hotrow.store.incremental_export import fold_taken
 from hotrow.store.leases import lock_exports, readers
 
 KEYS = 300
@@ -160,6 +161,11 @@ class MarkedModel:
     def wait_until_noted(self, cut: CutRecord, servers: int = 1) -> None:
         """Waits until this many servers have taken a cut."""
         wait_until(lambda: self.noted() == [cut.version] * servers, lambda: self.noted())
+
+    def fold_taken(self, undo_cuts: int) -> None:
+        """Folds the cuts that servers have taken, as an exporter does."""
+        with lock_exports(self.store.records, self._name) as lock:
+            fold_taken(self.store, self.generation, lock, undo_cuts=undo_cuts)
 
     def fold(self) -> None:
         """Folds all cuts, and forgets those before the newest."""

@@ -112,4 +112,14 @@ ROWS = (
         "test_cuts.py::test_a_server_whose_store_hangs_ends_in_time",
         "test_cuts.py::test_a_version_that_cannot_be_loaded_again_gives_its_lease_back",
     ),
+    added(
+        "`platform rollback` takes servers back to an earlier version or incremental export",
+        "test_rollback.py::test_servers_swap_versions_back_and_forth_under_load",
+        "test_rollback.py::test_servers_that_are_late_are_named_and_follow",
+        "test_rollback.py::test_what_cannot_be_gone_back_to_changes_nothing",
+        "test_rollback.py::test_versions_without_hotrows_rows_are_swapped_as_well",
+        "test_rollback.py::test_cuts_are_undone_under_load",
+        "test_rollback.py::test_a_cut_that_servers_refuse_is_undone",
+        "test_rollback.py::test_a_hundred_rollbacks_fail_no_request_and_mix_none",
+    ),
 )
