@@ -17,6 +17,7 @@ from hotrow.serving.data_plane.executable import ServerEndedError
 from hotrow.serving.updates.cut_counts import CutCounts
 from hotrow.serving.updates.cut_files import CutFiles
 from hotrow.serving.updates.double_buffer import DoubleBuffer
+from hotrow.serving.updates.finite_cuts import Gate, NotFiniteError
 from hotrow.serving.updates.store_silence import StoreSilence
 from hotrow.serving.updates.version_rows import VersionRows
 from hotrow.serving.updates.wanted_cuts import WantedCuts, wanted_cuts
@@ -70,7 +71,8 @@ class CutFollower:
         self._counts = counts
         self._buffer: DoubleBuffer | None = None
         self._away = False  # as logged last
-        self._refused = ""  # the reason logged last
+        self._refused = ""  # the cut and reason logged last
+        self._gate = Gate()
         self._noted = 0
         # The model's record at the last complete look, and when to read cuts even if it is equal.
         self._seen: tuple[int, int] | None = None
@@ -91,9 +93,14 @@ class CutFollower:
         bound = self._rows.bound()
         cuts = cuts_of(bound.store.records, bound.generation)
         for _ in range(_MOST_READS):
-            wanted = wanted_cuts(bound.generation, cuts, None)
+            wanted = wanted_cuts(bound.generation, self._gate.takeable(cuts), None)
             try:
                 return self._files.write(bound, wanted, contextlib.nullcontext)
+            except NotFiniteError as err:
+                if any(cut.folded for cut in cuts if cut.version >= err.version):
+                    raise  # rows of before are gone
+                self._refuse(err.version, err, given_up=False)
+                self._gate.refuse(err)
             except DataLossError:
                 # Raised again, unless an exporter removed a cut while it was read.
                 before, cuts = cuts, cuts_of(bound.store.records, bound.generation)
@@ -153,7 +160,7 @@ class CutFollower:
             return
         before = buffer.shown()
         oldest, newest = (f(shown.version for shown in before) for f in (min, max))
-        wanted = wanted_cuts(generation, cuts, oldest)
+        wanted = wanted_cuts(generation, self._gate.takeable(cuts), oldest)
         try:
             # Otherwise a cut that is shown was damaged in the store later: it stays until an export
             # writes it again.
@@ -162,17 +169,14 @@ class CutFollower:
         except Exception as err:
             pause = self._retry_seconds(wanted.version, err)
             self._seen, self._due = seen, time.monotonic() + pause
-            refusal = _refusal(err)
-            reason = f"cut {wanted.version:016x} is not taken: {refusal}"
-            if math.isinf(pause):
-                reason += f"; given up after {_MOST_CRASHES} crashes, until the next cut"
-            self._counts.refuse(self._model, self._version, RequestError(refusal.code, reason))
-            if reason != self._refused:
-                self._say(logging.ERROR, reason)
-            self._refused = reason
+            self._refuse(wanted.version, err, given_up=math.isinf(pause))
+            if isinstance(err, NotFiniteError):
+                self._gate.refuse(err)
+                self._due = 0.0  # for those before it
             return
-        self._refused = ""
-        self._counts.accept(self._model, self._version)
+        if not self._gate.is_closed:
+            self._refused = ""
+            self._counts.accept(self._model, self._version)
         now = buffer.shown()
         shown = min(cut.version for cut in now)
         if shown != self._noted and shown != generation.row_version:
@@ -183,6 +187,17 @@ class CutFollower:
         self._seen, self._due = seen, math.inf
         if wanted.layers:
             self._due = time.monotonic() + _FOLD_SECONDS
+
+    def _refuse(self, version: int, error: Exception, given_up: bool) -> None:
+        """Counts a cut that is not taken; says so once for each cut and reason."""
+        refusal = _refusal(error)
+        reason = f"cut {version:016x} is not taken: {refusal}"
+        if given_up:
+            reason += f"; given up after {_MOST_CRASHES} crashes, until the next cut"
+        self._counts.refuse(self._model, self._version, RequestError(refusal.code, reason))
+        if reason != self._refused:
+            self._say(logging.ERROR, reason)
+        self._refused = reason
 
     def _show(self, buffer: DoubleBuffer, wanted: WantedCuts, cut: control_pb2.ShownCut) -> None:
         before = buffer.shown()

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 import pydantic
 
 from hotrow.errors import DataLossError, FailedPreconditionError
+from hotrow.norms import Norm
 from hotrow.store.cut_blocks import Block, dense_blocks, read_block, row_blocks
 from hotrow.store.generations import Generations
 from hotrow.store.leases import Lease
@@ -59,6 +60,8 @@ class CutRecord(pydantic.BaseModel):
         places: places of its blocks of rows.
         dense_places: places of its blocks of dense weights, in their order.
         folded: whether all of its rows are merged into the generation's own.
+        norms: sizes of tables and dense weights, which the next export is compared with.
+        forced: whether servers take it even if a value is not finite.
     """
 
     model_config = pydantic.ConfigDict(frozen=True, extra="ignore")
@@ -76,6 +79,8 @@ class CutRecord(pydantic.BaseModel):
     places: tuple[Place, ...]
     dense_places: tuple[Place, ...] = ()
     folded: bool = False
+    norms: tuple[Norm, ...] = ()
+    forced: bool = False
 
     @property
     def version(self) -> int:
@@ -114,6 +119,8 @@ def write_cut(
     step: int,
     clocks: Sequence[int],
     lineage: str = "",
+    norms: Callable[[], tuple[Norm, ...]] = tuple,
+    forced: bool = False,
 ) -> CutRecord:
     """Stages and commits a cut; servers read nothing of it before it is whole.
 
@@ -126,6 +133,9 @@ def write_cut(
         step: the training step.
         clocks: clocks of the tables.
         lineage: id of the last start of that training.
+        norms: called once all changes are staged; an exception that it raises ends the export
+            before the commit.
+        forced: whether servers take it even if a value is not finite.
 
     Raises:
         FailedPreconditionError: another exporter took over.
@@ -174,6 +184,7 @@ def write_cut(
         blocks[place] = block
         stage(BLOCKS_AT_ONCE)
     stage(1)
+    shown_norms = norms()
     before = cuts_of(store.records, generation)
     cut = CutRecord(
         generation=generation.generation,
@@ -188,6 +199,8 @@ def write_cut(
         previous=before[-1].version if before else 0,
         places=tuple(places),
         dense_places=tuple(dense_places),
+        norms=shown_norms,
+        forced=forced,
     )
     # Read back, because a failover may have lost a block after its acknowledgement.
     for _ in read_blocks(store, generation, cut):
