@@ -15,8 +15,8 @@ import pydantic
 
 from hotrow.errors import DataLossError, FailedPreconditionError
 from hotrow.store.cut_blocks import Block, dense_blocks, read_block, row_blocks
-from hotrow.store.generations import Generations
-from hotrow.store.leases import Lease
+from hotrow.store.generations import Generations, new_identity
+from hotrow.store.leases import Lease, readers
 from hotrow.store.row_store import Change, Keys, Place, Records, Rows, RowStore
 from hotrow.store.spec import Generation, row_version
 
@@ -48,6 +48,8 @@ class CutRecord(pydantic.BaseModel):
     Attributes:
         generation: the generation that it changes.
         epoch, seq: its number.
+        identity: random: a store that went back in time cannot have another cut with it. "": an
+            older version of Hotrow wrote it.
         step: training step that it shows.
         clocks: clocks of the tables at that step; the next cut starts after them.
         lineage: id of the last start of training behind it.
@@ -66,6 +68,7 @@ class CutRecord(pydantic.BaseModel):
     generation: str
     epoch: int
     seq: int
+    identity: str = ""
     step: int
     clocks: tuple[int, ...]
     lineage: str = ""
@@ -114,6 +117,7 @@ def write_cut(
     step: int,
     clocks: Sequence[int],
     lineage: str = "",
+    previous: int | None = None,
 ) -> CutRecord:
     """Stages and commits a cut; servers read nothing of it before it is whole.
 
@@ -126,6 +130,7 @@ def write_cut(
         step: the training step.
         clocks: clocks of the tables.
         lineage: id of the last start of that training.
+        previous: version of the state from which the changes go on; None: the last cut.
 
     Raises:
         FailedPreconditionError: another exporter took over.
@@ -133,7 +138,7 @@ def write_cut(
     """
     generations = Generations(store.records)
     discard_unfinished(store, generation)
-    model = generations.next_epoch(generation.model)
+    model = generations.next_epoch(generation.model, newest_anywhere(store, generation))
     version = row_version(model.epoch, model.seq + 1)
     staging = _name(_STAGING, generation, version)
     numbers: dict[int, int] = {}
@@ -174,18 +179,21 @@ def write_cut(
         blocks[place] = block
         stage(BLOCKS_AT_ONCE)
     stage(1)
-    before = cuts_of(store.records, generation)
+    if previous is None:
+        before = cuts_of(store.records, generation)
+        previous = before[-1].version if before else 0
     cut = CutRecord(
         generation=generation.generation,
         epoch=model.epoch,
         seq=model.seq + 1,
+        identity=new_identity(),
         step=step,
         clocks=tuple(clocks),
         lineage=lineage,
         dense_sha256=hashlib.sha256(dense).hexdigest(),
         rows=rows,
         removed=removed,
-        previous=before[-1].version if before else 0,
+        previous=previous,
         places=tuple(places),
         dense_places=tuple(dense_places),
     )
@@ -200,6 +208,15 @@ def write_cut(
             f"model {generation.model}: another export has begun since; this cut is not committed"
         )
     return cut
+
+
+def newest_anywhere(store: RowStore, generation: Generation) -> int:
+    """Returns the greatest version of a cut that shards, or servers with their leases, know.
+
+    The records of a store that went back in time may know an earlier one only.
+    """
+    served = [r.cut for r in readers(store.records, generation.generation) if r.identity]
+    return max(int(store.watermarks(generation).max()), *served, 0)
 
 
 def cuts_of(records: Records, generation: Generation) -> list[CutRecord]:
