@@ -158,7 +158,7 @@ def serve(options: ServeOptions, supervision: Supervision) -> None:
                 data_plane,
                 routes,
                 monitoring,
-                cut_counts.stale_models,
+                cut_counts.without_store,
                 files.metrics_path,
                 transport.rest_tls,
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from hotrow.serving.config.options import ServeOptions
 from hotrow.serving.config.tls import Tls
@@ -27,7 +27,7 @@ def start_rest(
     data_plane: DataPlane,
     routes: RouteTable,
     monitoring: Monitoring,
-    stale: Callable[[], Sequence[str]],
+    stale: Callable[[], Mapping[str, Sequence[str]]],
     metrics_path: str | None,
     tls: Tls | None,
 ) -> RestServer:
@@ -40,7 +40,7 @@ def start_rest(
         data_plane: answers predictions.
         routes: where predictions go.
         monitoring: counts requests, and makes the page for Prometheus.
-        stale: returns the models whose store cannot be followed.
+        stale: returns the models whose store cannot be followed, or has lost what they show.
         metrics_path: path of that page; None: no page.
         tls: of the port.
 

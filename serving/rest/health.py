@@ -17,14 +17,15 @@ class Health:
     Args:
         statuses: returns the versions of each model.
         answers: whether the process that answers predictions runs.
-        stale: returns the models whose store cannot be followed.
+        stale: returns lists by name: models whose store cannot be followed, or has lost what they
+            show.
     """
 
     def __init__(
         self,
         statuses: Callable[[], Mapping[str, Sequence[VersionStatus]]],
         answers: Callable[[], bool],
-        stale: Callable[[], Sequence[str]],
+        stale: Callable[[], Mapping[str, Sequence[str]]],
     ) -> None:
         self._statuses = statuses
         self._answers = answers
@@ -37,8 +38,9 @@ class Health:
     def ready(self) -> tuple[int, bytes]:
         """Returns HTTP status and body: 200 when every model has a version that serves.
 
-        The body names models whose store is unreachable, but the status stays 200: cached rows
-        still serve, and otherwise all servers of that store would be taken out at once.
+        The body names models whose store is unreachable, or went back in time, but the status
+        stays 200: cached rows still serve, and otherwise all servers of that store would be taken
+        out at once.
         """
         waiting = [
             name
@@ -51,5 +53,5 @@ class Health:
         if not self._answers():
             return 503, b'{"ready": false, "reason": "hotrow-server is being started again"}'
         if stale := self._stale():
-            return 200, json.dumps({"ready": True, "models_without_their_store": stale}).encode()
+            return 200, json.dumps({"ready": True, **stale}).encode()
         return 200, b'{"ready": true}'
