@@ -200,6 +200,7 @@ def write_cut(
     # Read back, because a failover may have lost a block after its acknowledgement.
     for _ in read_blocks(store, generation, cut):
         pass
+    store.await_replicas(generation)
     records: list[Change] = [(_name(_CUT, generation, version), None, cut.model_dump_json())]
     if noted is not None:
         records.append((staging, noted, None))
@@ -207,6 +208,7 @@ def write_cut(
         raise FailedPreconditionError(
             f"model {generation.model}: another export has begun since; this cut is not committed"
         )
+    store.await_replicas(generation)
     return cut
 
 

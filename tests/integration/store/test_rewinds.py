@@ -7,13 +7,16 @@ from integration.store.trained_states import (
     RUN,
     assert_folded,
     changes_of,
+    export,
     full_export,
     seen,
     state,
 )
+from waiting import wait_until
 
-from hotrow.errors import FailedPreconditionError
+from hotrow.errors import FailedPreconditionError, UnavailableError
 from hotrow.lineage import Lineage, Start
+from hotrow.store.access import StoreAccess
 from hotrow.store.cuts import cuts_of
 from hotrow.store.generations import Generations
 from hotrow.store.incremental_export import export_changes
@@ -183,3 +186,20 @@ def test_a_log_of_a_newer_version_is_said_to_be_that(tmp_path):
         PublishedLog(path, "g").states()
     path.write_text("no json")
     assert PublishedLog(path, "g").states() == []
+
+
+def test_a_cut_is_committed_when_replicas_have_it(redis, redis_servers, open_redis, monkeypatch):
+    monkeypatch.setattr("hotrow.store.redis.replicas._WAIT_MS", 1000)
+    replica = redis_servers.standalone(settings={"replicaof": f"127.0.0.1 {redis.port}"})
+    store = open_redis(redis.url, StoreAccess(wait_replicas=1))
+    generation = full_export(store)
+    wait_until(lambda: replica.call("INFO", "replication")["master_link_status"] == "up")
+    assert export(store, generation, state(1)).committed
+    replica.kill()
+    said = r"0 replicas of 127.0.0.1:\d+ have .* --store_wait_replicas asks for 1"
+    with pytest.raises(UnavailableError, match=said):
+        export(store, generation, state(2))
+    assert [cut.step for cut in cuts_of(store.records, generation)] == [101]
+    replica.restart()
+    assert export(store, generation, state(2)).committed
+    assert_folded(store, generation, state(2))
