@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from hotrow.cli.failures import EXIT_NOT_TAKEN
 from hotrow.cli.progress_lines import ProgressLines
 from hotrow.cli.quiet_start import import_tensorflow_quietly
 from hotrow.cli.store_flags import store_flags, take_store_access
@@ -103,7 +104,8 @@ _OF_FULL_EXPORTS = ("row_type", "top", "store_shards", "keep_generations", "stan
     type=click.FloatRange(min=0),
     default=_WAIT_SECONDS,
     show_default=True,
-    help="With --incremental: how long to wait until all servers have taken the changes.",
+    help="With --incremental: how long to wait until all servers have taken the changes; exit code "
+    "3 if they have not.",
 )
 @click.option(
     "--store_wait_replicas",
@@ -169,6 +171,8 @@ def command(
         facts = _export_version(source, base, name, version, rows, standalone)
     if json_path is not None:
         json_path.write_text(json.dumps(facts, indent=1) + "\n")
+    if facts.get("waiting_for"):
+        raise SystemExit(EXIT_NOT_TAKEN)
 
 
 def _check_options(context: click.Context, incremental: bool) -> None:

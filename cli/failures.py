@@ -12,6 +12,7 @@ from hotrow.errors import HotrowError
 
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
+EXIT_NOT_TAKEN = 3  # the export is committed, and not all servers have taken it in time
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells count
 
 

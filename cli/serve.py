@@ -14,6 +14,7 @@ from hotrow.cli.request_log_flags import request_log_flags, take_request_log
 from hotrow.cli.row_flags import row_flags, take_rows
 from hotrow.cli.switch import switch
 from hotrow.cli.transport_flags import take_transport, transport_flags
+from hotrow.cli.watch_flags import take_watch, watch_flags
 from hotrow.errors import HotrowError
 from hotrow.serving.config.options import ServeOptions
 from hotrow.serving.data_plane.supervisor import Supervision, as_arguments, supervise, this_command
@@ -150,6 +151,11 @@ def _print_versions(ctx: click.Context, _param: click.Parameter, wanted: bool) -
     show_default=True,
     help="Time between two attempts to load.",
 )
+@switch(
+    "check_load_memory",
+    DEFAULTS.check_load_memory,
+    "Refuse to load a version that needs more memory than the machine or the cgroup has left.",
+)
 @click.option(
     "--grpc_max_threads",
     type=click.IntRange(min=1),
@@ -250,6 +256,7 @@ def _print_versions(ctx: click.Context, _param: click.Parameter, wanted: bool) -
 @transport_flags
 @row_flags
 @request_log_flags
+@watch_flags
 @ineffective_flags
 @click.pass_context
 def command(
@@ -288,6 +295,7 @@ def read_options(saved_model_tags: str, **flags: Any) -> ServeOptions:
         transport=take_transport(flags),
         request_log=take_request_log(flags),
         rows=take_rows(flags),
+        watch=take_watch(flags),
         **flags,
     )
 

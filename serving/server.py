@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,11 +18,13 @@ from hotrow.serving.config.options import ServeOptions
 from hotrow.serving.config.platform_config import Platform, read_platform
 from hotrow.serving.config.transport import Transport
 from hotrow.serving.data_plane.batching import Batching
-from hotrow.serving.data_plane.data_plane import DataPlane, check_port_is_free
+from hotrow.serving.data_plane.data_plane import DataPlane
+from hotrow.serving.data_plane.port_check import check_port_is_free
 from hotrow.serving.data_plane.stop_signal import StopSignal
 from hotrow.serving.data_plane.supervisor import Supervision
 from hotrow.serving.lifecycle.config_file import ConfigFilePolling, initial_config
 from hotrow.serving.lifecycle.limited_threads import LimitedThreads
+from hotrow.serving.lifecycle.load_memory import check_memory, no_check
 from hotrow.serving.lifecycle.model_lifecycle import LoadPolicy, Lost, ModelLifecycle
 from hotrow.serving.lifecycle.model_service import ModelServer
 from hotrow.serving.lifecycle.route_table import RouteTable
@@ -112,7 +115,7 @@ def serve(options: ServeOptions, supervision: Supervision) -> None:
     if not resumed:
         check_listeners(options, transport)
     rest_port = take_port(options.rest_api_port) if options.rest_api_port else None
-    data_plane = DataPlane(supervision)
+    data_plane = DataPlane(supervision, options.watch)
     # Imported while the executable starts, which takes as long.
     from hotrow.serving.rest.front import start_rest
 
@@ -140,7 +143,7 @@ def serve(options: ServeOptions, supervision: Supervision) -> None:
         polling = ConfigFilePolling(options, models)
         counts = NativeCounts(data_plane.stats, from_now=resumed)
         monitoring = Monitoring(
-            lambda: [*counts.families(), *cut_counts.families()],
+            lambda: [*counts.families(), *data_plane.families(), *cut_counts.families()],
             models.configured,
             (__version__, tensorflow_version()),
         )
@@ -158,7 +161,7 @@ def serve(options: ServeOptions, supervision: Supervision) -> None:
                 data_plane,
                 routes,
                 monitoring,
-                cut_counts.without_store,
+                cut_counts.troubles,
                 files.metrics_path,
                 transport.rest_tls,
             )
@@ -169,9 +172,11 @@ def serve(options: ServeOptions, supervision: Supervision) -> None:
             _announce(options, models)
         stop.wait()
     finally:
+        # One budget: requests over REST may use all of it, and meanwhile those over gRPC end, too.
+        end = time.monotonic() + options.drain_seconds
         if rest is not None:
             rest.stop(options.drain_seconds)
-        data_plane.stop(options.drain_seconds)
+        data_plane.stop(max(0.0, end - time.monotonic()))
         if model_server is not None:
             model_server.stop()
         if polling is not None:
@@ -214,6 +219,7 @@ def _models(
                 lost,
                 routes.publish_again,
                 cut_counts,
+                check_memory if options.check_load_memory else no_check,
             )
 
         publish = functools.partial(routes.set_versions, model)

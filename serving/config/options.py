@@ -8,6 +8,7 @@ from hotrow.errors import InvalidArgumentError
 from hotrow.serving.config.request_log_options import RequestLogOptions
 from hotrow.serving.config.row_options import RowOptions
 from hotrow.serving.config.transport_options import TransportOptions
+from hotrow.serving.config.watch_options import WatchOptions
 from hotrow.serving.monitoring.log_line import TEXT
 
 
@@ -57,6 +58,8 @@ class ServeOptions:
         transport: how clients reach the server besides the ports.
         request_log: bounds of logged requests.
         log_format: of the lines on standard error; "text" (TensorFlow's own form) or "json".
+        watch: when the executable counts as hung.
+        check_load_memory: whether a load that needs more memory than is left is refused.
     """
 
     model_name: str = "default"
@@ -93,6 +96,8 @@ class ServeOptions:
     transport: TransportOptions = field(default_factory=TransportOptions)
     request_log: RequestLogOptions = field(default_factory=RequestLogOptions)
     log_format: str = TEXT
+    watch: WatchOptions = field(default_factory=WatchOptions)
+    check_load_memory: bool = True
 
     def __post_init__(self) -> None:
         """Refuses values that cannot be served.

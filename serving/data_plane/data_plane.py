@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import socket
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,15 +15,18 @@ import grpc
 
 from hotrow.errors import UnavailableError
 from hotrow.protos import control_pb2
+from hotrow.serving.config.watch_options import WatchOptions
 from hotrow.serving.data_plane.adoption import Adopted, Adoption
 from hotrow.serving.data_plane.desired_state import Loaded
 from hotrow.serving.data_plane.executable import Executable, ServerEndedError
+from hotrow.serving.data_plane.heartbeat import METHOD, Heartbeat
+from hotrow.serving.data_plane.server_process import ServerProcess
 from hotrow.serving.data_plane.supervisor import Supervision
+from hotrow.serving.monitoring.metrics import Family
 from hotrow.serving.wire.status import Code, RequestError
 
 _LOG = logging.getLogger(__name__)
 
-_HOST = "0.0.0.0"
 _CHANNEL = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
@@ -32,23 +34,6 @@ _CHANNEL = (
     ("grpc.max_metadata_size", 1 << 20),
     ("grpc.max_reconnect_backoff_ms", 100),
 )
-
-
-def check_port_is_free(port: int, flag: str) -> None:
-    """Refuses a port that cannot be listened on, before anything slow begins.
-
-    Raises:
-        UnavailableError: the port is taken or not allowed.
-    """
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((_HOST, port))
-            probe.listen(1)
-        except OSError as err:
-            raise UnavailableError(
-                f"{flag} {port} cannot be used: {err.strerror}; choose another port"
-            ) from err
 
 
 class DataPlane:
@@ -60,6 +45,7 @@ class DataPlane:
 
     Args:
         supervision: of this process; the executable outlives it.
+        watch: limits for the executable's answers; None: the defaults.
 
     Attributes:
         address: of PredictionService on this machine, once the executable listens.
@@ -67,7 +53,7 @@ class DataPlane:
         folder: private, for sockets that the executable connects to.
     """
 
-    def __init__(self, supervision: Supervision) -> None:
+    def __init__(self, supervision: Supervision, watch: WatchOptions | None = None) -> None:
         """Begins to start the executable, or takes over a running one.
 
         Raises:
@@ -77,7 +63,12 @@ class DataPlane:
         self._public_socket = supervision.folder / "public"
         self.address = f"unix:{self._public_socket}"
         self.backend = f"unix:{supervision.folder / 'backend'}"
-        self._executable = Executable(supervision)
+        watch = watch or WatchOptions()
+        self._executable = Executable(supervision, watch)
+        self._beats = self.channel()
+        self._heartbeat = Heartbeat(
+            self._beat, self._executable.watched, self._executable.kill_hung, watch
+        )
         self._desired = self._executable.desired
         self._routing = threading.Lock()  # held while routes change
         left = self._executable.left
@@ -91,6 +82,7 @@ class DataPlane:
             UnavailableError: it does not start.
         """
         self._executable.wait_until_started()
+        self._heartbeat.start()
 
     def begin(self) -> None:
         """Puts this process's routes into effect; call it when the first versions are loaded.
@@ -159,22 +151,36 @@ class DataPlane:
         return None
 
     def load(
-        self, request: control_pb2.LoadRequest, lost: Callable[[RequestError], None]
+        self,
+        request: control_pb2.LoadRequest,
+        lost: Callable[[RequestError], None],
+        check: Callable[[], None],
     ) -> tuple[int, Mapping[str, Any]]:
         """Loads a version; returns the number of its servable and its signatures by name.
 
         Args:
             request: without the servable.
             lost: called when the restarted executable could not load it again.
+            check: called right before each attempt; an error that it raises refuses the load.
 
         Raises:
+            ServerEndedError: the process ended during the call, and no other load can be the cause.
             RequestError: with the code and the message of TensorFlow or the store.
         """
         message = control_pb2.LoadRequest()
         message.CopyFrom(request)
+        turns = self._executable.turns
         while True:
             message.servable = next(self._numbers)
-            reply, process = self._executable.call(control_pb2.Request(load=message))
+            with turns.turn(message.model, message.version) as turn:
+                check()
+                try:
+                    reply, process = self._executable.call_once(control_pb2.Request(load=message))
+                except ServerEndedError:
+                    if turns.blames(turn):
+                        raise
+                    continue
+            turns.clear(message.model, message.version)
             with self._desired.lock:
                 # Otherwise the process ended after it answered, and a new one lacks the servable.
                 if self._executable.is_still(process):
@@ -197,10 +203,10 @@ class DataPlane:
         message = control_pb2.LoadRequest()
         message.CopyFrom(request)
         message.servable = next(self._numbers)
-        _, process = self._executable.call_once(control_pb2.Request(load=message))
+        with self._executable.turns.turn(message.model, message.version):
+            _, process = self._executable.call_once(control_pb2.Request(load=message))
         with self._desired.lock:
-            if not self._executable.is_still(process):
-                raise ServerEndedError
+            self._check_is_still(process)
             self._desired.servables[message.servable] = Loaded(message, lost)
         return message.servable
 
@@ -303,10 +309,13 @@ class DataPlane:
         message = control_pb2.Show(servable=servable, cut=cut, forget_cached=forget_cached)
         _, process = self._executable.call_once(control_pb2.Request(show=message))
         with self._desired.lock:
-            if not self._executable.is_still(process):
-                raise ServerEndedError
+            self._check_is_still(process)
             self._desired.known(servable)
             self._desired.change(servable, shown=cut)
+
+    def _check_is_still(self, process: ServerProcess) -> None:
+        if not self._executable.is_still(process):
+            raise self._executable.ended(process)
 
     def set_stale(self, servable: int, stale: bool) -> None:
         """Sets whether a servable's view of its store's rows may be old."""
@@ -347,13 +356,19 @@ class DataPlane:
             raise UnavailableError(f"gRPC cannot start: {err}; choose another one") from err
         self._desired.listening = message
 
-    def serves(self) -> bool:
-        """Returns whether the process runs; False while it restarts."""
-        return self._executable.serves()
+    def trouble(self) -> str:
+        """Returns why the process does not answer predictions now; "": it does."""
+        if not self._executable.serves():
+            return "hotrow-server is being started again"
+        return "hotrow-server does not answer" if self._heartbeat.is_silent() else ""
+
+    def families(self) -> list[Family]:
+        """Returns the metrics of the process that no process can count itself."""
+        return [*self._executable.families(), *self._heartbeat.families()]
 
     def stats(self) -> control_pb2.StatsReply | None:
         """Returns the process's counts; None when it does not answer now."""
-        return self._executable.stats()
+        return None if self._heartbeat.is_silent() else self._executable.stats()
 
     def channel(self) -> grpc.Channel:
         """Returns a channel to its PredictionService."""
@@ -361,4 +376,13 @@ class DataPlane:
 
     def stop(self, drain_seconds: float) -> None:
         """Refuses new requests; ends the process after the running ones, or when time is up."""
+        self._heartbeat.close()
         self._executable.stop(drain_seconds)
+        self._beats.close()
+
+    def _beat(self) -> None:
+        """Asks the process once, along the path of a prediction if it listens."""
+        if self._desired.listening is not None and self._executable.serves():
+            self._beats.unary_unary(METHOD)(b"")
+        elif self._executable.described() is None:
+            raise ConnectionRefusedError

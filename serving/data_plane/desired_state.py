@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -14,6 +15,9 @@ from hotrow.serving.wire.status import Code, RequestError
 
 Ask = Callable[[control_pb2.Request], control_pb2.Reply]
 Lost = Callable[[RequestError], None]
+
+# Of loads of one servable in new processes; then it is lost.
+_MOST_CRASHES = 2
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,8 @@ class DesiredState:
         self.listening: control_pb2.ListenRequest | None = None
         self._stale: set[int] = set()
         self._batch_threads = 0
+        self._loading = 0  # the servable that a new process loads again; 0: none
+        self._crashes: Counter[int] = Counter()  # of such loads, by servable
 
     def known(self, servable: int) -> Loaded:
         """Returns a servable.
@@ -75,6 +81,7 @@ class DesiredState:
         with self.lock:
             self.servables.pop(servable, None)
             self._stale.discard(servable)
+            del self._crashes[servable]
 
     def set_stale(self, servable: int, stale: bool) -> bool:
         """Sets whether a servable's rows may be old; False: it is not loaded."""
@@ -118,15 +125,40 @@ class DesiredState:
             stale = [control_pb2.SetStale(servable=n, stale=True) for n in self._stale]
         ask(control_pb2.Request(set_batching=batching))
         for number, entry in servables.items():
+            self._loading = number
             try:
                 ask(control_pb2.Request(load=entry.request))
             except RequestError as err:
-                self.forget(number)
-                # In a thread: the callback changes routes, and that waits until this returns.
-                threading.Thread(target=entry.lost, args=[err], daemon=True).start()
+                self._lose(number, entry, err)
+            self._loading = 0
+            del self._crashes[number]
         for silent in stale:
             with contextlib.suppress(RequestError):  # the servable is lost
                 ask(control_pb2.Request(set_stale=silent))
         ask(control_pb2.Request(set_routes=self.possible_routes()))
         if listening is not None:
             ask(control_pb2.Request(listen=listening))
+
+    def blame(self, error: RequestError) -> control_pb2.LoadRequest | None:
+        """Notes that the new process ended during `restore`; returns the load that it ended in.
+
+        That load is repeated once, since the process may have ended for another reason. The second
+        time the servable is lost, so that the others serve.
+
+        Args:
+            error: how the process ended.
+        """
+        with self.lock:
+            number, self._loading = self._loading, 0
+            entry = self.servables.get(number)
+            if entry is None:
+                return None
+            self._crashes[number] += 1
+            if self._crashes[number] >= _MOST_CRASHES:
+                self._lose(number, entry, error)
+            return entry.request
+
+    def _lose(self, number: int, entry: Loaded, error: RequestError) -> None:
+        self.forget(number)
+        # In a thread: the callback changes routes, and that waits until the process is restored.
+        threading.Thread(target=entry.lost, args=[error], daemon=True).start()

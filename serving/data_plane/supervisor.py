@@ -13,7 +13,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -21,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hotrow.serving.data_plane.exit_text import exit_text
+from hotrow.serving.data_plane.private_folder import private_folder, remove_left_folders
 from hotrow.serving.data_plane.stop_signal import StopSignal
 from hotrow.serving.monitoring.log_line import LogLine
 from hotrow.serving.monitoring.log_relay import LogRelay
@@ -77,8 +77,11 @@ def supervise(command: Callable[[Supervision], Sequence[str]], log_format: str) 
     # Orphaned executables become children of this process, which reaps them.
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     relay = LogRelay(log_format)
-    with contextlib.closing(relay), tempfile.TemporaryDirectory(prefix="hotrow-") as folder:
-        supervision = Supervision(Path(folder), lifeline)
+    with contextlib.closing(relay), private_folder() as folder:
+        for left in remove_left_folders():
+            said = f"{left}, which a server that was killed left, is removed"
+            relay.write(LogLine.now("I", "hotrow/serving/data_plane/supervisor.py", said))
+        supervision = Supervision(folder, lifeline)
         running: list[int] = []
 
         def pass_on(number: int) -> None:

@@ -14,10 +14,11 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
+from hotrow.serving.data_plane.executable import ServerEndedError
 from hotrow.serving.lifecycle.availability import (
     Candidate,
     Stage,
@@ -53,12 +54,16 @@ class State(enum.IntEnum):
 
 @dataclass(frozen=True)
 class VersionStatus:
-    """Status of one version, as GetModelStatus returns it."""
+    """Status of one version, as GetModelStatus returns it.
+
+    `given_up`, which it does not return: whether the version should serve and all loads failed.
+    """
 
     version: int
     state: State
     code: Code = Code.OK
     message: str = ""
+    given_up: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -94,7 +99,8 @@ class _Version(Generic[T]):
     def status(self) -> VersionStatus:
         if self.error is None:
             return VersionStatus(self.number, self.state)
-        return VersionStatus(self.number, self.state, self.error.code, str(self.error))
+        given_up = self.aspired and self.state is State.END
+        return VersionStatus(self.number, self.state, self.error.code, str(self.error), given_up)
 
     def candidate(self) -> Candidate:
         stages = {State.START: Stage.NEW, State.AVAILABLE: Stage.READY}
@@ -330,9 +336,12 @@ class ModelLifecycle(Generic[T]):
             entry.busy = False
             last = entry.attempts > policy.max_retries or not entry.aspired
             entry.state = State.END if last else State.LOADING
-            entry.due = time.monotonic() + policy.retry_seconds
+            # At once after the first crash, which may have another cause than this load.
+            crashed = isinstance(error, ServerEndedError)
+            pause = 0.0 if crashed and entry.attempts == 1 else policy.retry_seconds
+            entry.due = time.monotonic() + pause
             self._changed.notify_all()
-        then = "gave up" if last else f"next in {policy.retry_seconds:g} s"
+        then = "gave up" if last else f"next in {pause:g} s"
         reason = " ".join(str(error).split())
         if str(entry.path) not in reason:  # TensorFlow seldom names what it could not read
             reason = f"{entry.path}: {reason}"

@@ -22,8 +22,9 @@ from hotrow.serving.monitoring.metrics import Family, prometheus_name, sum_of
 from hotrow.serving.wire.status import Code, RequestError, as_request_error, cut_message, invalid
 
 _STATUS = {code.value[0]: code for code in grpc.StatusCode}
-# A reload occupies a thread while its models load.
+# A reload occupies a thread while its models load; the other threads answer GetModelStatus.
 _THREADS = 16
+_MOST_RELOADS = 12
 
 R = TypeVar("R")
 
@@ -133,6 +134,7 @@ class _Servicer(model_service_pb2_grpc.ModelServiceServicer):  # type: ignore[mi
     def __init__(self, models: ServedModels, families: Families) -> None:
         self._models = models
         self._families = families
+        self._reloads = threading.Semaphore(_MOST_RELOADS)
 
     def GetModelStatus(  # noqa: N802
         self,
@@ -144,9 +146,23 @@ class _Servicer(model_service_pb2_grpc.ModelServiceServicer):  # type: ignore[mi
     def HandleReloadConfigRequest(  # noqa: N802
         self, request: model_management_pb2.ReloadConfigRequest, context: grpc.ServicerContext
     ) -> model_management_pb2.ReloadConfigResponse:
+        return _answer(context, lambda: self._reload(request, context))
+
+    def _reload(
+        self, request: model_management_pb2.ReloadConfigRequest, context: grpc.ServicerContext
+    ) -> model_management_pb2.ReloadConfigResponse:
         ended = threading.Event()
-        context.add_callback(ended.set)
-        return _answer(context, lambda: reload_config(self._models, request, self._families, ended))
+        if not context.add_callback(ended.set):
+            raise RequestError(Code.CANCELLED, "the client cancelled the call before it began")
+        if not self._reloads.acquire(blocking=False):
+            raise RequestError(
+                Code.RESOURCE_EXHAUSTED,
+                f"{_MOST_RELOADS} reloads wait for their models; try again when one has ended",
+            )
+        try:
+            return reload_config(self._models, request, self._families, ended)
+        finally:
+            self._reloads.release()
 
 
 def _answer(context: grpc.ServicerContext, answer: Callable[[], R]) -> R:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from hotrow.protos import control_pb2
 from hotrow.serving.config.row_options import RowOptions
 from hotrow.serving.config.session_config import SessionOptions
 from hotrow.serving.data_plane.data_plane import DataPlane
+from hotrow.serving.lifecycle.load_memory import VARIABLES, CheckMemory, needed_bytes
 from hotrow.serving.lifecycle.lookup import checked_manifest
 from hotrow.serving.updates.cut_counts import CutCounts
 from hotrow.serving.updates.double_buffer import DoubleBuffer
@@ -52,6 +54,7 @@ class Servable:
         lost: Callable[[RequestError], None],
         publish: Callable[[], None],
         counts: CutCounts,
+        check: CheckMemory,
     ) -> None:
         """Loads it, with the tables of its manifest if it has one.
 
@@ -68,6 +71,7 @@ class Servable:
                 again.
             publish: routes requests to `number` after it has changed.
             counts: metrics of cuts.
+            check: refuses a load that needs too much memory.
 
         Raises:
             NotFoundError: `path` holds no SavedModel.
@@ -78,6 +82,7 @@ class Servable:
         self.version = version
         self._warm_up = warm_up
         self._lost = lost
+        self._check = check
         self._is_lost = threading.Lock()  # the first call of `_lose` keeps it
         if not any((path / name).is_file() for name in ("saved_model.pb", "saved_model.pbtxt")):
             raise NotFoundError(
@@ -116,7 +121,9 @@ class Servable:
             else:
                 if self._cuts is not None:
                     request.shown.CopyFrom(self._cuts.newest())
-                routed, self.signatures = data_plane.load(request, self._lose)
+                needs = needed_bytes(path, manifest, rows)
+                fits = functools.partial(check, str(path), needs)
+                routed, self.signatures = data_plane.load(request, self._lose, fits)
                 numbers = [routed]
             self._buffer = DoubleBuffer(data_plane, numbers, routed, self._load_second, publish)
             self._rows.watch(lambda topology: data_plane.set_topology(numbers[0], topology))
@@ -156,7 +163,11 @@ class Servable:
         request.shares = first
         request.shown.CopyFrom(shown)
         request.warm_up.CopyFrom(self._warm_up)
-        # Only one attempt: without enough memory, each one would end the process.
+        # It shares graph and cache with the first one. Only one attempt: without enough memory,
+        # each one would end the process.
+        needs = needed_bytes(Path(request.path), "", RowOptions())
+        second = f"the second session of {request.path}, for incremental exports,"
+        self._check(second, {VARIABLES: needs[VARIABLES]})
         return self._data_plane.load_once(request, self._lose)
 
     def _lose(self, error: RequestError) -> None:

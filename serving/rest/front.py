@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from hotrow.serving.config.options import ServeOptions
 from hotrow.serving.config.tls import Tls
@@ -27,7 +28,7 @@ def start_rest(
     data_plane: DataPlane,
     routes: RouteTable,
     monitoring: Monitoring,
-    stale: Callable[[], Mapping[str, Sequence[str]]],
+    troubles: Callable[[], Mapping[str, Any]],
     metrics_path: str | None,
     tls: Tls | None,
 ) -> RestServer:
@@ -40,7 +41,7 @@ def start_rest(
         data_plane: answers predictions.
         routes: where predictions go.
         monitoring: counts requests, and makes the page for Prometheus.
-        stale: returns the models whose store cannot be followed, or has lost what they show.
+        troubles: returns what the health check says about cuts.
         metrics_path: path of that page; None: no page.
         tls: of the port.
 
@@ -62,7 +63,7 @@ def start_rest(
     )
     app = RestApp(
         handler,
-        Health(models.configured, data_plane.serves, stale),
+        Health(models.configured, data_plane.trouble, troubles),
         limits,
         options.rest_api_enable_cors_support,
         (metrics_path, monitoring.page) if metrics_path is not None else None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from hotrow.serving.lifecycle.model_lifecycle import State, VersionStatus
 
@@ -16,20 +17,20 @@ class Health:
 
     Args:
         statuses: returns the versions of each model.
-        answers: whether the process that answers predictions runs.
-        stale: returns lists by name: models whose store cannot be followed, or has lost what they
-            show.
+        trouble: returns why the process that answers predictions does not; "": it does.
+        cuts: returns troubles that leave the server ready: models whose store cannot be followed
+            or went back in time, or that refuse their newest cut.
     """
 
     def __init__(
         self,
         statuses: Callable[[], Mapping[str, Sequence[VersionStatus]]],
-        answers: Callable[[], bool],
-        stale: Callable[[], Mapping[str, Sequence[str]]],
+        trouble: Callable[[], str],
+        cuts: Callable[[], Mapping[str, Any]],
     ) -> None:
         self._statuses = statuses
-        self._answers = answers
-        self._stale = stale
+        self._trouble = trouble
+        self._cuts = cuts
 
     def live(self) -> tuple[int, bytes]:
         """Returns HTTP status and body: this process works."""
@@ -38,9 +39,9 @@ class Health:
     def ready(self) -> tuple[int, bytes]:
         """Returns HTTP status and body: 200 when every model has a version that serves.
 
-        The body names models whose store is unreachable, or went back in time, but the status
-        stays 200: cached rows still serve, and otherwise all servers of that store would be taken
-        out at once.
+        The body names models whose store is unreachable, and those that refuse their newest cut
+        with the reason, but the status stays 200: cached rows and the previous cut still serve, and
+        otherwise all servers of that store would be taken out at once.
         """
         waiting = [
             name
@@ -50,8 +51,6 @@ class Health:
         if waiting:
             text = {"ready": False, "models_without_an_available_version": waiting}
             return 503, json.dumps(text).encode()
-        if not self._answers():
-            return 503, b'{"ready": false, "reason": "hotrow-server is being started again"}'
-        if stale := self._stale():
-            return 200, json.dumps({"ready": True, **stale}).encode()
-        return 200, b'{"ready": true}'
+        if trouble := self._trouble():
+            return 503, json.dumps({"ready": False, "reason": trouble}).encode()
+        return 200, json.dumps({"ready": True, **self._cuts()}).encode()

@@ -84,20 +84,25 @@ class Monitoring:
     def families(self) -> list[Family]:
         """Returns everything, by name."""
         native = self._native()
-        states = self._version_states()
+        versions = self._of_versions()
         with self._lock:
-            return merged([*native, self._requests, self._latency, self._build, states])
+            return merged([*native, self._requests, self._latency, self._build, *versions])
 
     def page(self) -> str:
         """Returns everything in Prometheus' text format."""
         return prometheus_text(self.families())
 
-    def _version_states(self) -> Family:
-        """Returns a gauge that is 1 for the state of each version."""
+    def _of_versions(self) -> list[Family]:
+        """Returns gauges that are 1 for the state of each version, and for those given up."""
         states = Family(
             "hotrow_model_version_state", Kind.GAUGE, ("model_name", "version", "state")
+        )
+        failed = Family(
+            "hotrow_model_version_failed", Kind.GAUGE, ("model_name", "version", "code")
         )
         for model, versions in self._statuses().items():
             for status in versions:
                 states.add((model, str(status.version), State(status.state).name))
-        return states
+                if status.given_up:
+                    failed.add((model, str(status.version), status.code.name))
+        return [states, failed]

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from typing import Any
 
 from hotrow.serving.monitoring.metrics import Family, Kind
+from hotrow.serving.wire.status import RequestError
 
 _LABELS = ("model_name", "version")
 
 
 @dataclass
 class _Shown:
-    """A version's state: version of its rows, step of training, and how its store is.
+    """A version's state.
 
     Attributes:
+        version: of its rows.
+        step: of training.
         silent: the store cannot be followed.
         lost: the store has lost some of what is shown.
+        refused: why the newest cut is not taken; "": it is.
     """
 
     version: int = 0
     step: int = 0
     silent: bool = False
     lost: bool = False
+    refused: str = ""
 
 
 class CutCounts:
@@ -32,6 +38,7 @@ class CutCounts:
         self._lock = threading.Lock()
         self._taken = Family("hotrow_cuts_taken_total", Kind.COUNTER, _LABELS)
         self._rewinds = Family("hotrow_store_rewinds_total", Kind.COUNTER, _LABELS)
+        self._failed = Family("hotrow_cut_failures_total", Kind.COUNTER, (*_LABELS, "code"))
         self._shown: dict[tuple[str, str], _Shown] = {}
 
     def show(self, model: str, version: int, rows: int, step: int) -> None:
@@ -67,17 +74,30 @@ class CutCounts:
         with self._lock:
             self._of(model, version).lost = lost
 
-    def without_store(self) -> dict[str, list[str]]:
-        """Returns models that cannot follow their store, and those that it does not confirm.
-
-        Either list is absent if it is empty.
-        """
+    def refuse(self, model: str, version: int, error: RequestError) -> None:
+        """Counts a failed attempt to take the newest cut; it is refused until `accept`."""
         with self._lock:
-            items = list(self._shown.items())
-        silent = sorted({model for (model, _), shown in items if shown.silent})
-        lost = sorted({model for (model, _), shown in items if shown.lost})
-        named = {"models_without_their_store": silent, "models_ahead_of_their_store": lost}
-        return {name: models for name, models in named.items() if models}
+            self._failed.add((model, str(version), error.code.name))
+            self._of(model, version).refused = str(error)
+
+    def accept(self, model: str, version: int) -> None:
+        """Records that a version shows the newest cut."""
+        with self._lock:
+            self._of(model, version).refused = ""
+
+    def troubles(self) -> dict[str, Any]:
+        """Returns what `/v1/health/ready` says about cuts; empty if all is well."""
+        with self._lock:
+            known = sorted(self._shown.items())
+        silent = sorted({model for (model, _), shown in known if shown.silent})
+        lost = sorted({model for (model, _), shown in known if shown.lost})
+        refused = {model: shown.refused for (model, _), shown in known if shown.refused}
+        troubles = {
+            "models_without_their_store": silent,
+            "models_ahead_of_their_store": lost,
+            "models_without_their_newest_cut": refused,
+        }
+        return {name: models for name, models in troubles.items() if models}
 
     def forget(self, model: str, version: int) -> None:
         """Removes the metrics of a version that is unloaded."""
@@ -91,6 +111,7 @@ class CutCounts:
         stale = Family("hotrow_cuts_are_stale", Kind.GAUGE, _LABELS)
         behind = Family("hotrow_store_is_behind", Kind.GAUGE, _LABELS)
         rewinds = Family(self._rewinds.name, Kind.COUNTER, _LABELS)
+        refused = Family("hotrow_cut_is_refused", Kind.GAUGE, _LABELS)
         with self._lock:
             for labels, shown in self._shown.items():
                 versions.add(labels, shown.version)
@@ -98,10 +119,13 @@ class CutCounts:
                 stale.add(labels, shown.silent or shown.lost)
                 behind.add(labels, shown.lost)
                 rewinds.add(labels, 0)
+                refused.add(labels, bool(shown.refused))
             taken = Family(self._taken.name, Kind.COUNTER, _LABELS)
             taken.merge(self._taken.cells)
             rewinds.merge(self._rewinds.cells)
-        return [versions, steps, stale, behind, taken, rewinds]
+            failed = Family(self._failed.name, Kind.COUNTER, self._failed.label_names)
+            failed.merge(self._failed.cells)
+        return [versions, steps, stale, behind, refused, taken, rewinds, failed]
 
     def _of(self, model: str, version: int) -> _Shown:
         return self._shown.setdefault((model, str(version)), _Shown())

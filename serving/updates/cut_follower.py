@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import hashlib
 import logging
 import math
@@ -23,7 +24,7 @@ from hotrow.serving.updates.store_silence import StoreSilence
 from hotrow.serving.updates.store_state import StoreReading, StoreState, lost_by
 from hotrow.serving.updates.version_rows import VersionRows
 from hotrow.serving.updates.wanted_cuts import WantedCuts, remembered_cuts, wanted_cuts
-from hotrow.serving.wire.status import as_request_error
+from hotrow.serving.wire.status import Code, RequestError, as_request_error
 from hotrow.store.cuts import CutRecord, cuts_of
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ _RETRY_SECONDS = 0.5
 _LONGEST_RETRY_SECONDS = 8.0
 # After a cut that ended the executable: requests fail each time until it has restarted.
 _LONGEST_CRASH_RETRY_SECONDS = 60.0
+# Of one cut; then the next one is waited for.
+_MOST_CRASHES = 5
 
 
 class CutFollower:
@@ -88,6 +91,7 @@ class CutFollower:
         # When to read cuts even if the model's record is the same.
         self._due = math.inf
         self._retry: tuple[int, float] = (0, 0.0)  # version of the cut, seconds
+        self._crashes = 0  # of that cut
         self._closed = threading.Event()
         self._silence: StoreSilence | None = None
         self._thread: threading.Thread | None = None
@@ -216,13 +220,19 @@ class CutFollower:
         try:
             self._show(buffer, wanted, self._files.write(bound, wanted, silence.asking))
         except Exception as err:
-            self._due = time.monotonic() + self._retry_seconds(wanted.version, err)
-            reason = str(as_request_error(err))
+            pause = self._retry_seconds(wanted.version, err)
+            self._due = time.monotonic() + pause
+            refusal = _refusal(err)
+            reason = f"cut {wanted.version:016x} is not taken: {refusal}"
+            if math.isinf(pause):
+                reason += f"; given up after {_MOST_CRASHES} crashes, until the next cut"
+            self._counts.refuse(self._model, self._version, RequestError(refusal.code, reason))
             if reason != self._refused:
-                self._say(logging.ERROR, f"cut {wanted.version:016x} is not taken: {reason}")
+                self._say(logging.ERROR, reason)
             self._refused = reason
             return False
         self._refused = ""
+        self._counts.accept(self._model, self._version)
         self._know(wanted.layers)
         return True
 
@@ -288,7 +298,8 @@ class CutFollower:
         known, seconds = self._retry
         seconds = _RETRY_SECONDS if known != version else min(2 * seconds, longest)
         self._retry = version, seconds
-        return seconds
+        self._crashes = crashed + (self._crashes if known == version else 0)
+        return math.inf if self._crashes >= _MOST_CRASHES else seconds
 
     def _report_silence(self, silent: bool) -> None:
         assert self._buffer is not None  # set by `follow`
@@ -304,6 +315,16 @@ class CutFollower:
     def _say(self, level: int, line: str) -> None:
         if not self._closed.is_set():
             _LOG.log(level, f"{self._model}: version {self._version}: {line}", stacklevel=2)
+
+
+def _refusal(error: Exception) -> RequestError:
+    """Returns why a cut is not taken; a full disk is no unforeseen error."""
+    if isinstance(error, OSError) and error.strerror:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        code = Code.RESOURCE_EXHAUSTED if full else Code.INTERNAL
+        where = f": {error.filename}" if error.filename else ""
+        return RequestError(code, f"{error.strerror}{where}")
+    return as_request_error(error)
 
 
 def _newest(buffer: DoubleBuffer) -> control_pb2.ShownCut:

@@ -29,6 +29,8 @@ from hotrow.trainer.data import encode, open_data
 from hotrow.trainer.model_inputs import model_inputs
 from hotrow.trainer.trained_run import load_run
 
+NOT_TAKEN = 3  # exit code when servers have not taken an incremental export in time
+
 CONFIG = """\
 name: shop
 seed: 3
@@ -77,8 +79,12 @@ class Work:
         facts = self.folder / "facts.json"
         command = ["export", str(self.folder / run), "--to", str(self.folder / "models")]
         ended = main([*command, "--name", "shop", "--json", str(facts), *flags])
-        assert (ended == 0) != refused
-        return None if refused else json.loads(facts.read_text())
+        if refused:
+            assert ended not in (0, NOT_TAKEN)
+            return None
+        reported = json.loads(facts.read_text())
+        assert ended == (NOT_TAKEN if reported.get("waiting_for") else 0)
+        return reported
 
     def changes(self, *flags, run="run", refused=False):
         return self.export("--incremental", *flags, run=run, refused=refused)

@@ -1,8 +1,22 @@
 #include "service/call.h"
 
+#include <chrono>
+
 #include "wire/answer.h"
 
 namespace hotrow_server {
+namespace {
+
+// The heartbeat of the control process (data_plane/heartbeat.py). It takes the way of a prediction
+// up to the model.
+constexpr char kBeat[] = "/hotrow.Server/Beat";
+
+// Calls of other services at a time; more are refused.
+constexpr int kMostForwarded = 64;
+// The limit of a forwarded call without a deadline.
+constexpr auto kLongestForwarded = std::chrono::hours(1);
+
+}  // namespace
 
 Call::Call(Reception* reception) : reception_(reception), stream_(&context_) {
   reception_->service.RequestCall(&context_, &stream_, reception_->queue, reception_->queue, this);
@@ -28,6 +42,7 @@ void Call::happen(bool ok) {
       }
       return;
     case Step::kAsking:
+      reception_->forwarded.fetch_sub(1, std::memory_order_relaxed);
       finish(asked_->status);
       return;
     case Step::kFinishing:
@@ -38,6 +53,12 @@ void Call::happen(bool ok) {
 }
 
 void Call::take_request() {
+  if (context_.method() == kBeat) {
+    const grpc::Slice nothing;
+    reply_ = grpc::ByteBuffer(&nothing, 1);
+    finish(grpc::Status::OK);
+    return;
+  }
   const auto method = PredictionService::method(context_.method());
   if (!method.has_value()) {
     forward();
@@ -54,19 +75,36 @@ void Call::take_request() {
 }
 
 void Call::forward() {
+  if (reception_->forwarded.fetch_add(1, std::memory_order_relaxed) >= kMostForwarded) {
+    reception_->forwarded.fetch_sub(1, std::memory_order_relaxed);
+    finish({grpc::StatusCode::RESOURCE_EXHAUSTED,
+            "Too many calls at a time of other services than PredictionService"});
+    return;
+  }
   step_ = Step::kAsking;
   asked_ = std::make_unique<Asked>();
-  asked_->context.set_deadline(context_.raw_deadline());
-  for (const auto& [key, value] : context_.client_metadata()) {
-    // Copies only our own metadata: the transport creates its own.
-    if (key.starts_with("x-hotrow-")) {
-      asked_->context.AddMetadata({key.data(), key.size()}, {value.data(), value.size()});
-    }
-  }
-  asked_->reader = reception_->backend->PrepareUnaryCall(&asked_->context, context_.method(),
+  asked_->context = context_of_forwarded();
+  asked_->reader = reception_->backend->PrepareUnaryCall(asked_->context.get(), context_.method(),
                                                          request_, reception_->queue);
   asked_->reader->StartCall();
   asked_->reader->Finish(&reply_, &asked_->status, this);
+}
+
+std::unique_ptr<grpc::ClientContext> Call::context_of_forwarded() const {
+  auto context = grpc::ClientContext::FromServerContext(context_);
+  const gpr_timespec deadline = context_.raw_deadline();
+  if (gpr_time_cmp(deadline, gpr_inf_future(deadline.clock_type)) == 0) {
+    context->set_deadline(std::chrono::system_clock::now() + kLongestForwarded);
+  } else {
+    context->set_deadline(deadline);
+  }
+  for (const auto& [key, value] : context_.client_metadata()) {
+    // Copies only our own metadata: the transport creates its own.
+    if (key.starts_with("x-hotrow-")) {
+      context->AddMetadata({key.data(), key.size()}, {value.data(), value.size()});
+    }
+  }
+  return context;
 }
 
 void Call::finish(const grpc::Status& status) {

@@ -31,6 +31,7 @@ struct Reception {
   std::unique_ptr<grpc::GenericStub> backend;
   const int most_calls;
   std::atomic<int> calls{0};
+  std::atomic<int> forwarded{0};
   // Calls of any service that arrived and have not ended.
   std::atomic<int> open{0};
 };
@@ -47,6 +48,8 @@ class Call final : public Event {
   void take_request();
   void answer(PredictionService::Method method);
   void forward();
+  // The forwarded call ends with this one: at its deadline, or when its client cancels it.
+  std::unique_ptr<grpc::ClientContext> context_of_forwarded() const;
   void finish(const grpc::Status& status);
 
   Reception* const reception_;
@@ -59,7 +62,7 @@ class Call final : public Event {
 
   // Of a forwarded call.
   struct Asked {
-    grpc::ClientContext context;
+    std::unique_ptr<grpc::ClientContext> context;
     std::unique_ptr<grpc::GenericClientAsyncResponseReader> reader;
     grpc::Status status;
   };

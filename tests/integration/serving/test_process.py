@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import os
 import shutil
 import signal
 import socket
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -14,9 +17,11 @@ import grpc
 import numpy as np
 import pytest
 import tensorflow as tf
+from integration.serving.cut_servers import private_folder
 from integration.serving.refused_starts import refused_start
 from integration.serving.server_processes import control_of, data_plane_of
 from tensorflow_serving.apis import predict_pb2
+from waiting import wait_until
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
@@ -41,6 +46,49 @@ def test_running_requests_end_before_the_process_does(zoo_dir: Path, start_serve
     assert not running.done()
     assert server.terminate() == 0
     assert list(running.result().outputs["turned"].int64_val) == [turns]
+
+
+def test_requests_over_rest_and_grpc_have_one_time_to_end(zoo_dir: Path, start_server: Any) -> None:
+    drain_seconds = 5
+    server = start_server("zoo", zoo_dir, f"--drain_seconds={drain_seconds}")
+    server.wait_ready()
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = "zoo"
+    request.model_spec.signature_name = "spin"
+    request.inputs["turns"].CopyFrom(tf.make_tensor_proto(np.int64(2**60)))
+    running = server.prediction.Predict.future(request, timeout=60)
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", server.rest_port)) as rest:
+        body = b'{"signature_name": "spin", "inputs": %d}' % 2**60
+        rest.request("POST", "/v1/models/zoo:predict", body)
+        time.sleep(0.5)  # until both run
+        began = time.monotonic()
+        assert server.terminate() == 0
+    assert drain_seconds <= time.monotonic() - began < 2 * drain_seconds
+    assert running.exception() is not None
+
+
+def test_the_next_start_removes_what_a_killed_supervisor_left(
+    base: Path, start_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tempfile.TemporaryDirectory() as temporary:
+        monkeypatch.setenv("TMPDIR", temporary)
+        killed = start_server("half", base)
+        killed.wait_ready()
+        left, processes = private_folder(killed), (control_of(killed), data_plane_of(killed))
+        killed.terminate(signal.SIGKILL)
+        wait_until(lambda: not any(Path(f"/proc/{process}").exists() for process in processes))
+        assert left.is_dir()
+        running = start_server("half", base)
+        running.wait_ready()
+        assert not left.exists()
+        assert f"{left}, which a server that was killed left, is removed" in running.log
+        used = private_folder(running)
+        another = start_server("half", base)
+        another.wait_ready()
+        assert used.is_dir()
+        assert running.rest_predict({"instances": [1.0]})[0] == 200
+        assert running.terminate() == another.terminate() == 0
+        assert list(Path(temporary).iterdir()) == []
 
 
 def test_tensorflow_is_in_the_process_that_answers_alone(base: Path, start_server: Any) -> None:

@@ -295,6 +295,19 @@ ROWS = (
         "monitoring/test_log_line.py::test_pythons_records_are_read_back",
     ),
     added(
+        "`check_load_memory`",
+        "test_lethal_versions.py::test_a_version_that_needs_more_memory_than_is_left_is_refused_with_the_numbers",
+    ),
+    added(
+        "`unready_after_seconds`, `restart_after_seconds`, `load_timeout_seconds`",
+        "test_hangs.py::test_an_executable_that_hangs_is_not_ready_and_is_started_again",
+        "test_hangs.py::test_an_executable_that_goes_on_is_ready_again",
+        "test_hangs.py::test_a_control_process_that_was_stopped_restarts_nothing",
+        "test_hangs.py::test_a_new_control_process_does_not_wait_for_one_that_hangs",
+        "test_hangs.py::test_a_load_that_hangs_fails_at_its_limit",
+        "test_hangs.py::test_limits_that_contradict_each_other_are_refused",
+    ),
+    added(
         "`enable_grpc_reflection`",
         "test_reflection.py::test_services_and_their_messages_are_described",
         "test_reflection.py::test_it_takes_nothing_from_the_services",

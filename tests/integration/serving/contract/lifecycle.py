@@ -52,8 +52,14 @@ ROWS = (
         "test_several_models.py::test_a_slow_load_of_one_model_holds_up_no_other",
         "lifecycle/test_lifecycle.py::test_a_slow_load_does_not_hold_up_the_polling",
     ),
-    kept(
+    differs(
         "memory is not limited",
+        "a version that needs more than the machine or the cgroup has left is refused "
+        "(RESOURCE_EXHAUSTED)",
+        "test_lethal_versions.py::test_a_version_that_needs_more_memory_than_is_left_is_refused_with_the_numbers",
+        "lifecycle/test_load_memory.py::test_a_version_needs_its_variables_its_graph_and_its_cache",
+        "lifecycle/test_load_memory.py::test_a_cache_is_no_larger_than_twice_what_is_stored",
+        "lifecycle/test_load_memory.py::test_what_is_more_than_is_left_is_refused_with_the_numbers",
         "test_several_models.py::test_the_latest_versions_move_on",
     ),
     differs(
@@ -61,6 +67,7 @@ ROWS = (
         "running requests end first, for up to `--drain_seconds`",
         "test_process.py::test_a_signal_ends_it_with_exit_code_0",
         "test_process.py::test_running_requests_end_before_the_process_does",
+        "test_process.py::test_requests_over_rest_and_grpc_have_one_time_to_end",
         "test_process.py::test_a_signal_ends_the_wait_for_a_version",
         "data_plane/test_stop_signal.py::test_a_signal_at_any_moment_of_the_wait_ends_it",
         "data_plane/test_stop_signal.py::test_it_waits_for_both_signals_and_calls_with_the_number",
@@ -84,6 +91,23 @@ ROWS = (
         "test_grpc_flags.py::test_everything_is_there_again_after_the_executable_ended",
     ),
     added(
+        "temporary files of a server that was killed are removed by the next start",
+        "test_process.py::test_the_next_start_removes_what_a_killed_supervisor_left",
+        "data_plane/test_private_folder.py::test_what_a_killed_supervisor_left_is_removed",
+        "data_plane/test_private_folder.py::test_what_is_used_or_another_thing_stays",
+        "data_plane/test_private_folder.py::test_a_folder_in_use_is_held",
+    ),
+    added(
+        "a version whose load ends the executable is given up after `--max_num_load_retries` more "
+        "attempts; the others serve",
+        "test_lethal_versions.py::test_a_version_whose_load_ends_the_executable_is_given_up",
+        "test_lethal_versions.py::test_versions_that_load_beside_a_lethal_one_are_loaded",
+        "test_lethal_versions.py::test_a_version_that_serves_and_cannot_be_loaded_again_does_not_keep_the_others",
+        "data_plane/test_load_turns.py::test_a_load_that_was_alone_is_the_cause",
+        "data_plane/test_load_turns.py::test_of_several_none_is_the_cause_until_it_is_alone",
+        "data_plane/test_load_turns.py::test_a_version_that_was_loaded_is_no_suspect",
+    ),
+    added(
         "predictions over gRPC continue while the control process restarts",
         "test_data_plane.py::test_predictions_go_on_while_the_control_process_is_started_again",
         "test_data_plane.py::test_versions_change_while_there_is_no_control_process",
@@ -101,6 +125,7 @@ ROWS = (
         "test_cuts_after_kills.py::test_a_control_process_that_is_killed_fails_no_request_and_forgets_no_cut",
         "test_cuts_after_kills.py::test_a_second_session_that_a_dead_control_process_asked_for_is_used",
         "test_cuts.py::test_a_damaged_cut_is_reported_once_and_the_one_before_stays",
+        "test_refused_cuts.py::test_a_refused_cut_is_seen_in_metrics_and_health_until_one_is_taken",
         "test_cuts.py::test_a_cut_that_is_withdrawn_stays_until_it_comes_again",
         "test_cuts.py::test_while_the_store_is_away_answers_go_on_and_say_so",
         "test_cuts.py::test_a_server_that_slept_through_cuts_that_are_folded_and_gone_takes_the_newest",

@@ -1,0 +1,107 @@
+"""What the load of a version needs of memory at least, against what is left of its bounds.
+
+A load that goes beyond the limit of a cgroup ends the executable, and with it every model. So it is
+looked at first. The need is what is known from files and options; a load takes more than that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from hotrow.errors import ResourceExhaustedError
+from hotrow.manifest import ManifestTable, read_manifest
+from hotrow.memory_bounds import MemoryBound, memory_bounds
+from hotrow.serving.config.row_options import RowOptions
+from hotrow.store.spec import row_bytes
+
+VARIABLES = "variables"
+GRAPH = "the graph"
+CACHE = "the cache of rows"
+
+# Of `core/serving/hot_rows.cc`: bytes of a slot beside its row, which fills words; slots of a set;
+# slots for each stored row at most.
+_SLOT_BYTES = 24
+_WORD_BYTES = 8
+_WAYS = 16
+_ROOM_OVER_STORED = 2
+
+
+def needed_bytes(version_dir: Path, manifest: str, rows: RowOptions) -> dict[str, int]:
+    """Returns the bytes that a version takes at least, by what takes them.
+
+    Args:
+        version_dir: the SavedModel.
+        manifest: path of the manifest of its tables; "": it has none.
+        rows: how its rows are cached.
+
+    Raises:
+        HotrowError: the manifest is damaged.
+    """
+    needs = {
+        VARIABLES: sum(_size(path) for path in version_dir.glob("variables/variables.data-*")),
+        GRAPH: _size(version_dir / "saved_model.pb"),
+    }
+    if manifest:
+        needs[CACHE] = _cache_bytes(read_manifest(Path(manifest)).tables, rows)
+    return needs
+
+
+CheckMemory = Callable[[str, Mapping[str, int]], None]
+"""Refuses what needs too much memory, as `check_memory` does."""
+
+
+def no_check(what: str, needs: Mapping[str, int]) -> None:
+    """Refuses nothing."""
+
+
+def check_memory(
+    what: str, needs: Mapping[str, int], bounds: Sequence[MemoryBound] | None = None
+) -> None:
+    """Refuses a load that needs more memory than is left.
+
+    Args:
+        what: is loaded, for the message.
+        needs: bytes by what takes them.
+        bounds: of the memory; None: those of this process, which are the executable's.
+
+    Raises:
+        ResourceExhaustedError: with the numbers.
+    """
+    needed = sum(needs.values())
+    for bound in memory_bounds() if bounds is None else bounds:
+        left = bound.free_bytes + bound.active_file_bytes
+        if needed > left:
+            parts = ", ".join(f"{name} {_mib(size)}" for name, size in needs.items() if size)
+            raise ResourceExhaustedError(
+                f"{what} needs at least {_mib(needed)} of memory ({parts}), and {bound.name} has "
+                f"{_mib(left)} of its {_mib(bound.most_bytes)} left; raise the limit, lower "
+                "--cache_rows or --cache_bytes, or serve fewer versions at a time "
+                "(--check_load_memory=false loads it all the same)"
+            )
+
+
+def _cache_bytes(tables: Sequence[ManifestTable], rows: RowOptions) -> int:
+    """Returns the bytes of a full cache; tables share it in proportion to what they store."""
+    stored = {table: max(table.rows, 1) for table in tables}
+    slot = {t: _SLOT_BYTES + _whole_words(row_bytes(t.dtype, t.dim)) for t in tables}
+    most = sum((_ROOM_OVER_STORED * stored[table] + _WAYS) * slot[table] for table in tables)
+    if not rows.cache_rows:
+        return min(rows.cache_bytes, most)
+    share = rows.cache_rows / max(sum(stored.values()), 1)
+    return min(int(sum(share * stored[table] * slot[table] for table in tables)), most)
+
+
+def _whole_words(size: int) -> int:
+    return -(-size // _WORD_BYTES) * _WORD_BYTES
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:,.0f} MiB"

@@ -1,0 +1,123 @@
+"""Faults of the nodes of a Redis Cluster with an append-only file."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from pathlib import Path
+
+import redis
+from redis_servers.cluster import RedisCluster
+from redis_servers.process import RedisProcess
+
+SETTINGS = {"appendonly": "yes", "appendfsync": "always"}
+"""So that a node that is killed has all that it acknowledged."""
+_SNAPSHOTS = 4  # that are kept of a node
+
+
+class StoreFaults:
+    """Does them, one at a time or several at once.
+
+    Args:
+        cluster: three primaries and three replicas.
+    """
+
+    def __init__(self, cluster: RedisCluster) -> None:
+        self._cluster = cluster
+        self._snapshots: dict[int, list[Path]] = {}
+
+    def take_snapshots(self) -> None:
+        """Keeps the append-only file of each primary, for `go_back`."""
+        for node in self._primaries():
+            copy = node.folder / f"snapshot-{time.monotonic_ns()}"
+            # A file that grows meanwhile has a torn tail, as after an outage.
+            with contextlib.suppress(OSError, shutil.Error):
+                shutil.copytree(node.folder / "appendonlydir", copy)
+                kept = self._snapshots.setdefault(node.port, [])
+                kept.append(copy)
+                if len(kept) > _SNAPSHOTS:
+                    shutil.rmtree(kept.pop(0))
+
+    def kill(self, target: int, lasts: float) -> None:
+        """Kills a primary; a replica takes over if it is away for longer than the node timeout."""
+        node = self._node(target)
+        if node is None:
+            return
+        node.kill()
+        time.sleep(lasts)
+        node.restart()
+
+    def freeze(self, target: int, lasts: float) -> None:
+        """Stops a primary's clock."""
+        node = self._node(target)
+        if node is None:
+            return
+        node.freeze()
+        try:
+            time.sleep(lasts)
+        finally:
+            node.thaw()
+
+    def failover(self, target: int, lasts: float) -> None:
+        """Lets a replica take over at once, without what it has not received."""
+        replicas = [n for n in self._running() if n not in self._primaries()]
+        if not replicas:
+            return
+        with contextlib.suppress(redis.RedisError):
+            self._cluster.call(replicas[target % len(replicas)], "CLUSTER", "FAILOVER", "TAKEOVER")
+
+    def go_back(self, target: int, lasts: float) -> None:
+        """Kills a primary and starts it again with its data of some seconds before."""
+        node = self._node(target)
+        if node is not None:
+            self._go_back([node])
+
+    def restore(self, target: int, lasts: float) -> None:
+        """Does the same with all primaries, as from a backup of all nodes."""
+        self._go_back(self._primaries())
+
+    def move_slots(self, target: int, lasts: float) -> None:
+        """Moves slots from one primary to the next."""
+        primaries = self._primaries()
+        if len(primaries) < 3:
+            return
+        source, to = primaries[target % 3], primaries[(target + 1) % 3]
+        # The cluster refuses while another fault lasts.
+        with contextlib.suppress(Exception):
+            self._cluster.move_slots(200, source, to)
+
+    def lift(self) -> None:
+        """Starts and thaws what is still away."""
+        for node in self._cluster.nodes:
+            if node.process.poll() is not None:
+                node.restart()
+            node.thaw()
+
+    def _go_back(self, nodes: list[RedisProcess]) -> None:
+        nodes = [node for node in nodes if self._snapshots.get(node.port)]
+        for node in nodes:
+            node.kill()
+        for node in nodes:
+            data = node.folder / "appendonlydir"
+            shutil.rmtree(data)
+            shutil.copytree(self._snapshots[node.port][0], data)
+        for node in nodes:
+            node.restart()
+
+    def _running(self) -> list[RedisProcess]:
+        return [node for node in self._cluster.nodes if node.process.poll() is None]
+
+    def _primaries(self) -> list[RedisProcess]:
+        found = []
+        for node in self._running():
+            with contextlib.suppress(redis.RedisError, OSError):
+                client = redis.Redis(port=node.port, socket_timeout=0.5)
+                with contextlib.closing(client):
+                    if client.execute_command("ROLE")[0] == b"master":
+                        found.append(node)
+        return found
+
+    def _node(self, target: int) -> RedisProcess | None:
+        primaries = self._primaries()
+        return primaries[target % len(primaries)] if primaries else None

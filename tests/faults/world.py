@@ -1,0 +1,176 @@
+"""A store, an exporter, two servers and their clients, and what clients saw."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from faults.schedule import Fault
+from faults.store_faults import SETTINGS, StoreFaults
+from faults.training import NAME, Trainer
+from integration.serving.conftest import Server
+from integration.serving.marked_rows import KEYS, TEMPORARY, Seen, ask
+from integration.serving.server_processes import control_of, data_plane_of
+from redis_servers.cluster import RedisCluster
+
+SERVERS = 2
+CLIENTS = 4
+NODE_TIMEOUT_SECONDS = 2.0
+CONVERGES_SECONDS = NODE_TIMEOUT_SECONDS + 10.0
+_FLAGS = ("--cache_rows=100", "--store_timeout_ms=500")  # of 360 rows
+_ALL = np.arange(KEYS + TEMPORARY, dtype=np.int64)
+_SNAPSHOT_SECONDS = 1.0
+
+
+@dataclass
+class Verdict:
+    """What a schedule showed.
+
+    Attributes:
+        answers, failures: how many requests had which end.
+        announced: wrong or older answers that said so.
+        violations: what may not happen, as text.
+        converged: seconds from the last fault until both servers showed the last step; None:
+            they did not in time.
+    """
+
+    answers: int = 0
+    failures: int = 0
+    announced: int = 0
+    violations: list[str] = field(default_factory=list)
+    converged: float | None = None
+
+    @property
+    def is_good(self) -> bool:
+        return not self.violations and self.converged is not None
+
+
+class World:
+    """Lives through schedules, one after the other.
+
+    Args:
+        folder: for all files.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._open = contextlib.ExitStack()
+        cluster = RedisCluster(
+            folder / "redis",
+            node_timeout_ms=int(1000 * NODE_TIMEOUT_SECONDS),
+            settings=dict(SETTINGS),
+        )
+        self._open.callback(cluster.kill)
+        self.faults = StoreFaults(cluster)
+        self.trainer = Trainer(folder / "models", cluster.url)
+        self.servers = []
+        for _ in range(SERVERS):
+            server = Server(NAME, self.trainer.path, *_FLAGS)
+            self._open.callback(server.close)
+            self.servers.append(server)
+        for server in self.servers:
+            server.wait_ready()
+
+    def close(self) -> None:
+        """Ends all processes."""
+        self._open.close()
+
+    def live_through(self, faults: list[Fault], seconds: float) -> Verdict:
+        """Runs a schedule, then waits until all is well again."""
+        seen: list[list[Seen]] = [[] for _ in range(CLIENTS)]
+        ended, exported = threading.Event(), threading.Event()
+        threads = [
+            threading.Thread(target=self._ask, args=(number, seen[number], ended), daemon=True)
+            for number in range(CLIENTS)
+        ]
+        threads.append(threading.Thread(target=self._keep_snapshots, args=(exported,), daemon=True))
+        training = threading.Thread(target=self.trainer.run, args=(exported,), daemon=True)
+        for thread in (*threads, training):
+            thread.start()
+        began = time.monotonic()
+        running = []
+        for fault in faults:
+            time.sleep(max(0.0, began + fault.at - time.monotonic()))
+            running.append(threading.Thread(target=self._do, args=(fault,), daemon=True))
+            running[-1].start()
+        time.sleep(max(0.0, began + seconds - time.monotonic()))
+        for thread in running:
+            thread.join()
+        self.faults.lift()
+        quiet = time.monotonic()
+        exported.set()
+        training.join()
+        verdict = Verdict(converged=self._converge(quiet))
+        ended.set()
+        for thread in threads:
+            thread.join()
+        for number, answers in enumerate(seen):
+            _judge(f"client {number}", answers, verdict)
+        return verdict
+
+    def _converge(self, quiet: float) -> float | None:
+        """Returns how long it took until both servers showed a last step, whole."""
+        self.trainer.train()
+        end = quiet + CONVERGES_SECONDS
+        while not self.trainer.export():
+            if time.monotonic() > end:
+                return None
+            time.sleep(0.2)
+        wanted = self.trainer.step
+        while time.monotonic() < end:
+            answers = [ask(server, _ALL, timeout=5.0) for server in self.servers]
+            if all(a.cut == wanted and not a.wrong and a.stale is None for a in answers):
+                return time.monotonic() - quiet
+            time.sleep(0.1)
+        return None
+
+    def _ask(self, number: int, seen: list[Seen], ended: threading.Event) -> None:
+        random = np.random.default_rng(number)
+        server = self.servers[number % SERVERS]
+        while not ended.wait(0.02):
+            keys = random.integers(0, KEYS + TEMPORARY, 16, dtype=np.int64)
+            seen.append(ask(server, keys, timeout=10.0))
+
+    def _keep_snapshots(self, ended: threading.Event) -> None:
+        while not ended.wait(_SNAPSHOT_SECONDS):
+            self.faults.take_snapshots()
+
+    def _do(self, fault: Fault) -> None:
+        if hasattr(self.faults, fault.kind.replace(" ", "_")):
+            getattr(self.faults, fault.kind.replace(" ", "_"))(fault.target, fault.lasts)
+            return
+        server = self.servers[fault.target % SERVERS]
+        action, what = fault.kind.split()
+        # The process may be on its way up again.
+        with contextlib.suppress(ValueError, ProcessLookupError, OSError):
+            process = control_of(server) if what == "control" else data_plane_of(server)
+            if action == "kill":
+                os.kill(process, signal.SIGKILL)
+                return
+            os.kill(process, signal.SIGSTOP)
+            time.sleep(fault.lasts)
+            os.kill(process, signal.SIGCONT)
+
+
+def _judge(client: str, answers: list[Seen], verdict: Verdict) -> None:
+    newest = 0
+    for seen in answers:
+        if seen.cut is None:
+            verdict.failures += 1
+            continue
+        verdict.answers += 1
+        is_older = seen.cut < newest
+        newest = max(newest, seen.cut)
+        if not seen.wrong and not is_older:
+            continue
+        if seen.stale is not None:
+            verdict.announced += 1
+        elif seen.wrong:
+            verdict.violations.append(f"{client}: cut {seen.cut}: {'; '.join(seen.wrong[:3])}")
+        else:
+            verdict.violations.append(f"{client}: cut {seen.cut} after {newest}")
