@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -120,6 +121,15 @@ _OF_FULL_EXPORTS = ("row_type", "top", "store_shards", "keep_generations", "stan
     help="Export also values that are not finite, and norms that jump; servers take them, too.",
 )
 @click.option(
+    "--store_wait_replicas",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="With --incremental: replicas of each Redis node that must have the changes before they "
+    "are committed, and the commit before the command ends; a failover then loses neither.",
+)
+@click.option(
     "--json",
     "json_path",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -143,6 +153,7 @@ def command(
     wait_seconds: float,
     max_norm_ratio: float | None,
     force: bool,
+    store_wait_replicas: int,
     json_path: Path | None,
     **access: str,
 ) -> None:
@@ -166,7 +177,7 @@ def command(
     _check_options(click.get_current_context(), incremental)
     if json_path is not None and not json_path.absolute().parent.is_dir():
         raise InvalidArgumentError(f"--json {json_path}: its folder does not exist; make it first")
-    entry = take_store_access(access)
+    entry = dataclasses.replace(take_store_access(access), wait_replicas=store_wait_replicas)
     source = (run_dir, step, checkpoint)
     gate = (max_norm_ratio, force)
     if incremental:
@@ -196,6 +207,11 @@ def _check_options(context: click.Context, incremental: bool) -> None:
         raise InvalidArgumentError(
             "--wait_seconds without --incremental: a full export does not wait for servers; "
             "leave it out"
+        )
+    if not incremental and given(("store_wait_replicas",)):
+        raise InvalidArgumentError(
+            "--store_wait_replicas without --incremental: a full export reads back all that it "
+            "wrote; leave it out"
         )
 
 

@@ -76,20 +76,30 @@ def show_newest_cut(manifest: Path, rows: BoundRows) -> BoundCut:
 
 def _show(manifest: Path, rows: BoundRows, cuts: Sequence[CutRecord]) -> BoundCut:
     store, generation, newest = rows.store, rows.generation, cuts[-1]
+    low = int(store.watermarks(generation).min())  # after the cuts: folded ones have theirs
     with tempfile.TemporaryDirectory(prefix="hotrow-cut-") as folder:
         weights = []
         if newest.dense_places:
             weights = _weights(unpack(dense_of(store, generation, newest), Path(folder)))
         layers = []
+        fence = newest.version
         for cut in reversed(cuts):
-            if cut.folded:
+            if cut.folded and cut.version <= low:
                 continue
+            fence = cut.previous or generation.row_version
             path = Path(folder) / f"{cut.version:016x}"
             with path.open("wb") as file:
                 file.writelines(row_block_bytes(store, generation, cut))
             layers.append((str(path), cut.version))
-        _native.show_attached(str(manifest), newest.version, layers)
-    rows.note_cut(newest.version)
+        if low < fence:
+            raise DataLossError(
+                f"{store.url}: the store went back in time: generation {generation.generation} has "
+                f"lost rows of the cut of step {newest.step}; export again"
+            )
+        _native.show_attached(str(manifest), newest.version, layers, fence)
+    rows.note_cut(
+        newest.version, identity=newest.identity, step=newest.step, lineage=newest.lineage
+    )
     return BoundCut(newest.step, weights)
 
 

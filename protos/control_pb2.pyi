@@ -84,7 +84,7 @@ class LoadRequest(_message.Message):
     def __init__(self, servable: _Optional[int] = ..., model: _Optional[str] = ..., version: _Optional[int] = ..., path: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., session_config: _Optional[bytes] = ..., manifest: _Optional[str] = ..., store: _Optional[str] = ..., batching: _Optional[_Union[Batching, _Mapping]] = ..., warm_up: _Optional[_Union[WarmUp, _Mapping]] = ..., rows: _Optional[_Union[Rows, _Mapping]] = ..., shares: _Optional[int] = ..., shown: _Optional[_Union[ShownCut, _Mapping]] = ..., session: _Optional[str] = ...) -> None: ...
 
 class ShownCut(_message.Message):
-    __slots__ = ("version", "layers", "dense")
+    __slots__ = ("version", "layers", "dense", "fence", "identity")
     class Layer(_message.Message):
         __slots__ = ("version", "blocks")
         VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -95,10 +95,14 @@ class ShownCut(_message.Message):
     VERSION_FIELD_NUMBER: _ClassVar[int]
     LAYERS_FIELD_NUMBER: _ClassVar[int]
     DENSE_FIELD_NUMBER: _ClassVar[int]
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
     version: int
     layers: _containers.RepeatedCompositeFieldContainer[ShownCut.Layer]
     dense: str
-    def __init__(self, version: _Optional[int] = ..., layers: _Optional[_Iterable[_Union[ShownCut.Layer, _Mapping]]] = ..., dense: _Optional[str] = ...) -> None: ...
+    fence: int
+    identity: str
+    def __init__(self, version: _Optional[int] = ..., layers: _Optional[_Iterable[_Union[ShownCut.Layer, _Mapping]]] = ..., dense: _Optional[str] = ..., fence: _Optional[int] = ..., identity: _Optional[str] = ...) -> None: ...
 
 class Show(_message.Message):
     __slots__ = ("servable", "cut", "forget_cached")

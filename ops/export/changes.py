@@ -31,6 +31,7 @@ from hotrow.store.cuts import CutRecord, TableChanges, cuts_of
 from hotrow.store.generations import Generations
 from hotrow.store.incremental_export import Changes, Outcome, export_changes
 from hotrow.store.leases import lock_exports
+from hotrow.store.published import PublishedLog
 from hotrow.store.spec import Generation
 from hotrow.version_layout import FILE_NAME
 
@@ -224,6 +225,9 @@ def write_changes(
                 undo_cuts=undo_cuts,
                 report=report,
                 committed=committed,
+                published=PublishedLog(
+                    directory.parent / f"published-{manifest.version}.json", manifest.generation
+                ),
             )
     finally:
         opened.close()
@@ -239,8 +243,8 @@ def _generation(generations: Generations, manifest: Manifest, url: str) -> Gener
     except NotFoundError as err:
         raise NotFoundError(
             f"{url} has not the rows of version {manifest.version}, generation "
-            f"{manifest.generation}: they were deleted, or it is another store than "
-            f"{manifest.store}; make a full export"
+            f"{manifest.generation}: they were deleted, or the store went back to before they were "
+            f"exported, or it is another store than {manifest.store}; make a full export"
         ) from err
 
 

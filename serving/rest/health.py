@@ -18,8 +18,8 @@ class Health:
     Args:
         statuses: returns the versions of each model.
         trouble: returns why the process that answers predictions does not; "": it does.
-        cuts: returns troubles that leave the server ready: models whose store cannot be followed,
-            or that refuse their newest cut.
+        cuts: returns troubles that leave the server ready: models whose store cannot be followed
+            or went back in time, or that refuse their newest cut.
     """
 
     def __init__(

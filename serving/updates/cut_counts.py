@@ -14,14 +14,20 @@ _LABELS = ("model_name", "version")
 
 @dataclass
 class _Shown:
-    """A version's state: version of its rows, step of training, whether rows may be old.
+    """A version's state.
 
-    `refused` is why the newest cut is not taken; "": it is.
+    Attributes:
+        version: of its rows.
+        step: of training.
+        silent: the store cannot be followed.
+        lost: the store has lost some of what is shown.
+        refused: why the newest cut is not taken; "": it is.
     """
 
     version: int = 0
     step: int = 0
-    stale: bool = False
+    silent: bool = False
+    lost: bool = False
     refused: str = ""
 
 
@@ -31,6 +37,7 @@ class CutCounts:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._taken = Family("hotrow_cuts_taken_total", Kind.COUNTER, _LABELS)
+        self._rewinds = Family("hotrow_store_rewinds_total", Kind.COUNTER, _LABELS)
         self._failed = Family("hotrow_cut_failures_total", Kind.COUNTER, (*_LABELS, "code"))
         self._shown: dict[tuple[str, str], _Shown] = {}
 
@@ -52,10 +59,20 @@ class CutCounts:
         with self._lock:
             self._taken.add((model, str(version)))
 
-    def set_stale(self, model: str, version: int, stale: bool) -> None:
+    def count_rewind(self, model: str, version: int) -> None:
+        """Counts that the store of a version went back in time."""
+        with self._lock:
+            self._rewinds.add((model, str(version)))
+
+    def set_silent(self, model: str, version: int, silent: bool) -> None:
         """Records whether a version cannot receive cuts now."""
         with self._lock:
-            self._of(model, version).stale = stale
+            self._of(model, version).silent = silent
+
+    def set_lost(self, model: str, version: int, lost: bool) -> None:
+        """Records whether the store has lost some of what a version shows."""
+        with self._lock:
+            self._of(model, version).lost = lost
 
     def refuse(self, model: str, version: int, error: RequestError) -> None:
         """Counts a failed attempt to take the newest cut; it is refused until `accept`."""
@@ -72,10 +89,12 @@ class CutCounts:
         """Returns what `/v1/health/ready` says about cuts; empty if all is well."""
         with self._lock:
             known = sorted(self._shown.items())
-        stale = sorted({model for (model, _), shown in known if shown.stale})
+        silent = sorted({model for (model, _), shown in known if shown.silent})
+        lost = sorted({model for (model, _), shown in known if shown.lost})
         refused = {model: shown.refused for (model, _), shown in known if shown.refused}
         troubles = {
-            "models_without_their_store": stale,
+            "models_without_their_store": silent,
+            "models_ahead_of_their_store": lost,
             "models_without_their_newest_cut": refused,
         }
         return {name: models for name, models in troubles.items() if models}
@@ -90,18 +109,23 @@ class CutCounts:
         versions = Family("hotrow_cut_version", Kind.GAUGE, _LABELS)
         steps = Family("hotrow_cut_step", Kind.GAUGE, _LABELS)
         stale = Family("hotrow_cuts_are_stale", Kind.GAUGE, _LABELS)
+        behind = Family("hotrow_store_is_behind", Kind.GAUGE, _LABELS)
+        rewinds = Family(self._rewinds.name, Kind.COUNTER, _LABELS)
         refused = Family("hotrow_cut_is_refused", Kind.GAUGE, _LABELS)
         with self._lock:
             for labels, shown in self._shown.items():
                 versions.add(labels, shown.version)
                 steps.add(labels, shown.step)
-                stale.add(labels, shown.stale)
+                stale.add(labels, shown.silent or shown.lost)
+                behind.add(labels, shown.lost)
+                rewinds.add(labels, 0)
                 refused.add(labels, bool(shown.refused))
             taken = Family(self._taken.name, Kind.COUNTER, _LABELS)
             taken.merge(self._taken.cells)
+            rewinds.merge(self._rewinds.cells)
             failed = Family(self._failed.name, Kind.COUNTER, self._failed.label_names)
             failed.merge(self._failed.cells)
-        return [versions, steps, stale, refused, taken, failed]
+        return [versions, steps, stale, behind, refused, taken, rewinds, failed]
 
     def _of(self, model: str, version: int) -> _Shown:
         return self._shown.setdefault((model, str(version)), _Shown())

@@ -54,7 +54,9 @@ class CutFiles:
             UnavailableError: the store does not answer.
             OSError: the disk is full or refuses.
         """
-        shown = control_pb2.ShownCut(version=wanted.version)
+        shown = control_pb2.ShownCut(version=wanted.version, fence=wanted.fence)
+        if wanted.newest is not None:
+            shown.identity = wanted.newest.identity
         layers = [(cut, self._rows(bound, cut, asking)) for cut in wanted.layers]
         for cut, path in layers:
             shown.layers.add(version=cut.version, blocks=str(path))
@@ -65,9 +67,29 @@ class CutFiles:
         self._finite.check(bound.generation, layers, dense)
         return shown
 
-    def keep(self, shown: Iterable[control_pb2.ShownCut]) -> None:
-        """Deletes files that none of these states names."""
-        named = set()
+    def with_rows(self, cuts: Iterable[CutRecord], most_bytes: int) -> list[CutRecord]:
+        """Returns the newest of these cuts whose rows are here, the oldest first.
+
+        Args:
+            cuts: any.
+            most_bytes: of all of their rows.
+        """
+        found: dict[Path, CutRecord] = {}
+        for cut in sorted(cuts, key=lambda cut: cut.version, reverse=True):
+            path = self._path(cut, _ROWS)
+            if path in found or not path.exists():
+                continue
+            most_bytes -= path.stat().st_size
+            if most_bytes < 0:
+                break
+            found[path] = cut
+        return list(found.values())[::-1]
+
+    def keep(
+        self, shown: Iterable[control_pb2.ShownCut], rows_of: Iterable[CutRecord] = ()
+    ) -> None:
+        """Deletes files that none of these states names, except the rows of some cuts."""
+        named = {self._path(cut, _ROWS) for cut in rows_of}
         for cut in shown:
             named |= {Path(layer.blocks) for layer in cut.layers}
             named |= {Path(cut.dense).parent} if cut.dense else set()
@@ -109,7 +131,8 @@ class CutFiles:
         return folder / cut_dense.PREFIX
 
     def _path(self, cut: CutRecord, kind: str) -> Path:
-        return self._folder / f"{cut.version:016x}{kind}"
+        # Version and identity: other content never has this name.
+        return self._folder / f"{cut.version:016x}-{cut.identity or 'none'}{kind}"
 
 
 def _row_contents(bound: BoundRows, cut: CutRecord, asking: Asking) -> Iterator[bytes]:

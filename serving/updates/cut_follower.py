@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import hashlib
 import logging
 import math
 import threading
 import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from hotrow.errors import DataLossError, UnavailableError
+from hotrow.errors import DataLossError, FailedPreconditionError, UnavailableError
 from hotrow.protos import control_pb2
 from hotrow.serving.data_plane.data_plane import DataPlane
 from hotrow.serving.data_plane.executable import ServerEndedError
@@ -19,11 +22,15 @@ from hotrow.serving.updates.cut_files import CutFiles
 from hotrow.serving.updates.double_buffer import DoubleBuffer
 from hotrow.serving.updates.finite_cuts import Gate, NotFiniteError
 from hotrow.serving.updates.store_silence import StoreSilence
+from hotrow.serving.updates.store_state import StoreReading, StoreState, lost_by
 from hotrow.serving.updates.version_rows import VersionRows
-from hotrow.serving.updates.wanted_cuts import WantedCuts, wanted_cuts
+from hotrow.serving.updates.wanted_cuts import WantedCuts, remembered_cuts, wanted_cuts
 from hotrow.serving.wire.status import Code, RequestError, as_request_error
-from hotrow.store.cuts import cuts_of
-from hotrow.store.generations import Generations
+from hotrow.store.cuts import CutRecord, cuts_of
+
+if TYPE_CHECKING:
+    from hotrow.store.bound_rows import BoundRows
+    from hotrow.store.spec import Generation
 
 _LOG = logging.getLogger(__name__)
 
@@ -31,6 +38,10 @@ _LOG = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.1
 # Between two checks whether the overlaid cuts have been folded.
 _FOLD_SECONDS = 0.5
+# Rows of cuts that are kept in files after they were folded: they are laid over the store's again
+# if the store goes back in time.
+_KNOWN_BYTES = 256 << 20
+_MOST_KNOWN = 64
 # Attempts to read cuts before a version is loaded; each fails if a cut is removed meanwhile.
 _MOST_READS = 20
 # After a failure; doubled while the same cut fails.
@@ -73,9 +84,13 @@ class CutFollower:
         self._away = False  # as logged last
         self._refused = ""  # the cut and reason logged last
         self._gate = Gate()
-        self._noted = 0
-        # The model's record at the last complete look, and when to read cuts even if it is equal.
-        self._seen: tuple[int, int] | None = None
+        self._noted = 0, ""  # version and identity of the cut
+        self._store = StoreReading()
+        self._known: list[CutRecord] = []  # with rows in files, the oldest first
+        self._lost = ""  # what the store has lost of what is shown
+        self._silent = False
+        self._reporting = threading.Lock()
+        # When to read cuts even if the model's record is the same.
         self._due = math.inf
         self._retry: tuple[int, float] = (0, 0.0)  # version of the cut, seconds
         self._crashes = 0  # of that cut
@@ -93,7 +108,14 @@ class CutFollower:
         bound = self._rows.bound()
         cuts = cuts_of(bound.store.records, bound.generation)
         for _ in range(_MOST_READS):
-            wanted = wanted_cuts(bound.generation, self._gate.takeable(cuts), None)
+            low = int(bound.store.watermarks(bound.generation).min())  # after the cuts
+            wanted = wanted_cuts(bound.generation, self._gate.takeable(cuts), None, low)
+            if low < wanted.fence:
+                raise DataLossError(
+                    f"{bound.store.url}: the store went back in time: generation "
+                    f"{bound.generation.generation} has lost rows of cut {wanted.fence:016x}; "
+                    "export again"
+                )
             try:
                 return self._files.write(bound, wanted, contextlib.nullcontext)
             except NotFiniteError as err:
@@ -145,48 +167,122 @@ class CutFollower:
                 self._away = True
 
     def _look(self, buffer: DoubleBuffer, silence: StoreSilence) -> None:
-        """Takes new cuts, if there are any."""
+        """Takes new cuts, if there are any, and notices a store that went back in time."""
         with silence.asking():
             bound = self._rows.bound()
-            generation = bound.generation
-            record = Generations(bound.store.records).model(generation.model)
-            seen = record.epoch, record.seq
-            changed = seen != self._seen or time.monotonic() >= self._due
-            cuts = cuts_of(bound.store.records, generation) if changed else []
+            state = self._store.read(bound, time.monotonic() >= self._due)
+            lost = ""
+            if state is not None:
+                self._due = 0.0  # until this look is complete
+                lost = lost_by(bound, state, _newest(buffer))
         if self._away:
             self._away = False
             self._say(logging.INFO, "cuts are followed again")
-        if not changed:
+        if state is None:
             return
+        if lost:
+            self._report_loss(buffer, lost)
+        elif state.went_back:
+            self._count_rewind("the store went back in time, but has what is shown")
+        self._know(state.cuts)
+        wanted = self._wanted(bound.generation, state, buffer)
+        if wanted is not None and not self._take(buffer, wanted, bound, silence):
+            return
+        if state.went_back and (wanted is None or state.low < wanted.fence):
+            buffer.check_rows()
+        self._note(bound, state, buffer)
+        self._files.keep(buffer.shown(), self._known)
+        if self._lost and not lost_by(bound, state, _newest(buffer)):
+            self._report_found(buffer)
+        # A fold changes only the cut's own record.
+        self._due = math.inf
+        if self._lost or (wanted is not None and wanted.layers):
+            self._due = time.monotonic() + _FOLD_SECONDS
+
+    def _wanted(
+        self, generation: Generation, state: StoreState, buffer: DoubleBuffer
+    ) -> WantedCuts | None:
+        """Returns what to show; None: what is shown, of which the store has lost rows."""
         before = buffer.shown()
-        oldest, newest = (f(shown.version for shown in before) for f in (min, max))
-        wanted = wanted_cuts(generation, self._gate.takeable(cuts), oldest)
+        oldest, newest = min(shown.version for shown in before), _newest(buffer)
+        cuts = self._gate.takeable(state.cuts)
+        version = cuts[-1].version if cuts else generation.row_version
+        if cuts and version == newest.version and newest.identity not in ("", cuts[-1].identity):
+            # Another cut of the same number: none of its rows are known.
+            again = wanted_cuts(generation, cuts, cuts[-1].previous, state.low)
+            return dataclasses.replace(again, missed=True)
+        if version >= newest.version:
+            return wanted_cuts(generation, cuts, oldest, state.low)
+        # The store has lost the cut that is shown, or an export has withdrawn it: it stays until
+        # another one comes. The rows that the store has lost are laid over it again.
+        shown = self._record_of(newest)
+        if shown is None or oldest != newest.version:
+            return None
+        return remembered_cuts(generation, shown, self._known, state.low)
+
+    def _take(
+        self, buffer: DoubleBuffer, wanted: WantedCuts, bound: BoundRows, silence: StoreSilence
+    ) -> bool:
+        """Shows a state; returns whether it could be."""
         try:
-            # Otherwise a cut that is shown was damaged in the store later: it stays until an export
-            # writes it again.
-            if wanted.version >= newest:
-                self._show(buffer, wanted, self._files.write(bound, wanted, silence.asking))
+            self._show(buffer, wanted, self._files.write(bound, wanted, silence.asking))
         except Exception as err:
             pause = self._retry_seconds(wanted.version, err)
-            self._seen, self._due = seen, time.monotonic() + pause
+            self._due = time.monotonic() + pause
             self._refuse(wanted.version, err, given_up=math.isinf(pause))
             if isinstance(err, NotFiniteError):
                 self._gate.refuse(err)
                 self._due = 0.0  # for those before it
-            return
+            return False
         if not self._gate.is_closed:
             self._refused = ""
             self._counts.accept(self._model, self._version)
-        now = buffer.shown()
-        shown = min(cut.version for cut in now)
-        if shown != self._noted and shown != generation.row_version:
-            bound.note_cut(shown)
-            self._noted = shown
-        self._files.keep(now)
-        # A fold changes only the cut's own record.
-        self._seen, self._due = seen, math.inf
-        if wanted.layers:
-            self._due = time.monotonic() + _FOLD_SECONDS
+        self._know(wanted.layers)
+        return True
+
+    def _know(self, cuts: Sequence[CutRecord]) -> None:
+        """Remembers cuts whose rows are in files, the newest of them."""
+        found = self._files.with_rows({*self._known, *cuts}, _KNOWN_BYTES)
+        self._known = found[-_MOST_KNOWN:]
+
+    def _note(self, bound: BoundRows, state: StoreState, buffer: DoubleBuffer) -> None:
+        """Notes in the lease by which cut all answers are."""
+        shown = min(buffer.shown(), key=lambda cut: cut.version)
+        noted = shown.version, shown.identity
+        if noted == self._noted or shown.version == bound.generation.row_version:
+            return
+        record = next((cut for cut in state.cuts if _is(cut, shown)), self._record_of(shown))
+        step, lineage = (0, "") if record is None else (record.step, record.lineage)
+        try:
+            bound.note_cut(shown.version, identity=shown.identity, step=step, lineage=lineage)
+        except FailedPreconditionError:
+            if not self._lost:
+                raise
+            return  # the store has lost the generation, too
+        self._noted = noted
+
+    def _record_of(self, shown: control_pb2.ShownCut) -> CutRecord | None:
+        return next((cut for cut in self._known if _is(cut, shown)), None)
+
+    def _report_loss(self, buffer: DoubleBuffer, lost: str) -> None:
+        if lost == self._lost:
+            return
+        self._count_rewind(
+            f"the store went back in time and has lost {lost}, which is shown: answers go on by "
+            "it, and rows that cannot be had any more are refused; the next export repairs it"
+        )
+        self._noted = 0, ""  # an exporter learns of the cut by the lease
+        self._lost = lost
+        self._set_stale(buffer)
+
+    def _report_found(self, buffer: DoubleBuffer) -> None:
+        self._lost = ""
+        self._set_stale(buffer)
+        self._say(logging.INFO, "the store has what is shown again")
+
+    def _count_rewind(self, line: str) -> None:
+        self._counts.count_rewind(self._model, self._version)
+        self._say(logging.ERROR, line)
 
     def _refuse(self, version: int, error: Exception, given_up: bool) -> None:
         """Counts a cut that is not taken; says so once for each cut and reason."""
@@ -222,8 +318,14 @@ class CutFollower:
 
     def _report_silence(self, silent: bool) -> None:
         assert self._buffer is not None  # set by `follow`
-        self._buffer.set_stale(silent)
-        self._counts.set_stale(self._model, self._version, silent)
+        self._silent = silent
+        self._set_stale(self._buffer)
+
+    def _set_stale(self, buffer: DoubleBuffer) -> None:
+        with self._reporting:
+            buffer.set_stale(self._silent or bool(self._lost))
+            self._counts.set_silent(self._model, self._version, self._silent)
+            self._counts.set_lost(self._model, self._version, bool(self._lost))
 
     def _say(self, level: int, line: str) -> None:
         if not self._closed.is_set():
@@ -238,3 +340,11 @@ def _refusal(error: Exception) -> RequestError:
         where = f": {error.filename}" if error.filename else ""
         return RequestError(code, f"{error.strerror}{where}")
     return as_request_error(error)
+
+
+def _newest(buffer: DoubleBuffer) -> control_pb2.ShownCut:
+    return max(buffer.shown(), key=lambda shown: shown.version)
+
+
+def _is(cut: CutRecord, shown: control_pb2.ShownCut) -> bool:
+    return bool(cut.version == shown.version and cut.identity == shown.identity)

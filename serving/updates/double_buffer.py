@@ -60,6 +60,11 @@ class DoubleBuffer:
             if self._shown(number) != cut:
                 self._data_plane.show(number, cut, forget_cached)
 
+    def check_rows(self) -> None:
+        """Makes the servables check the watermarks of all shards that they read again."""
+        for number in list(self._numbers):
+            self._data_plane.show(number, self._shown(number), False)
+
     def set_stale(self, stale: bool) -> None:
         """Sets whether the servables' rows may be old."""
         for number in list(self._numbers):
@@ -94,4 +99,6 @@ class DoubleBuffer:
 
 def _same_state(one: control_pb2.ShownCut, other: control_pb2.ShownCut) -> bool:
     """Returns whether a servable may change from one state to the other while it answers."""
-    return bool(one.version == other.version and one.dense == other.dense)
+    return bool(
+        one.version == other.version and one.identity == other.identity and one.dense == other.dense
+    )

@@ -283,6 +283,29 @@ def test_inspect_shows_the_cuts_of_a_store_and_of_a_version(work, capsys):
     assert of["cuts"] == [{**cut, "folded": True}]
 
 
+def test_what_a_store_has_lost_that_went_back_in_time_is_exported_again(work, capsys):
+    work.train(8)
+    work.export(f"--store={work.url}")
+    store, before = work.folder / "store", work.folder / "before"
+    shutil.copytree(store, before)
+    work.train(12)
+    lost = work.changes()["cut"]
+    shutil.rmtree(store)
+    shutil.copytree(before, store)
+    capsys.readouterr()
+    work.changes("--step", "8", refused=True)
+    refusal = capsys.readouterr().err
+    assert "step 12 (in a cut that the store has lost as it went back in time)" in refusal
+    assert "make a full export" in refusal
+    again = work.changes()
+    assert again["committed"]
+    assert int(again["cut"]["version"], 16) > int(lost["version"], 16)
+    work.check_rows()
+    published = json.loads((work.folder / "models" / "shop" / "published-1.json").read_text())
+    assert [cut["step"] for cut in published["cuts"]] == [12, 12]
+    assert not work.changes()["committed"]
+
+
 def test_changes_of_another_training_are_refused_and_change_nothing(work, capsys):
     work.train(12)
     work.export("--store", work.url)

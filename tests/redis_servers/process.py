@@ -14,7 +14,7 @@ Setting = str | int | Path
 
 
 class RedisProcess:
-    """A server without persistence, which ends with this process at the latest.
+    """A server that saves nothing by itself, which ends with this process at the latest.
 
     Attributes:
         folder: where it writes `log`.
@@ -45,7 +45,7 @@ class RedisProcess:
         return f"127.0.0.1:{self.port}"
 
     def restart(self) -> None:
-        """Starts it again, empty, after `kill` or `stop`."""
+        """Starts it again after `kill` or `stop`: empty, or with the `dump.rdb` in its folder."""
         self.process = self._start()
 
     def kill(self) -> None:

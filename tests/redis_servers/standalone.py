@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -79,3 +81,16 @@ class RedisServer(RedisProcess):
         """Returns the answer to a command."""
         with contextlib.closing(self.client()) as client:
             return client.execute_command(*command)
+
+    def snapshot(self) -> Path:
+        """Returns an RDB of its data, for `go_back`."""
+        self.call("SAVE")
+        copy = self.folder / f"{time.monotonic_ns()}.rdb"
+        shutil.copy(self.folder / "dump.rdb", copy)
+        return copy
+
+    def go_back(self, snapshot: Path) -> None:
+        """Kills it and starts it again with an earlier state, as after an outage."""
+        self.kill()
+        shutil.copy(snapshot, self.folder / "dump.rdb")
+        self.restart()

@@ -68,14 +68,15 @@ void bind_serving(nb::module_& m) {
   m.def(
       "show_attached",
       [](const std::string& manifest_path, uint64_t shown,
-         const std::vector<std::pair<std::string, uint64_t>>& layers) {
+         const std::vector<std::pair<std::string, uint64_t>>& layers, uint64_t fence) {
         std::vector<hr_cut_layer> files;
         for (const auto& [blocks, version] : layers) files.push_back({blocks.c_str(), version});
         run([&] {
-          return hr_serving_show_attached(manifest_path.c_str(), shown, files.data(), files.size());
+          return hr_serving_show_attached(manifest_path.c_str(), shown, files.data(), files.size(),
+                                          fence);
         });
       },
-      nb::arg("manifest_path"), nb::arg("shown"), nb::arg("layers"),
+      nb::arg("manifest_path"), nb::arg("shown"), nb::arg("layers"), nb::arg("fence") = 0,
       "Lays cuts, files of their blocks with versions, over the rows; newer rows fail.");
   m.def(
       "set_attached_topology",

@@ -21,6 +21,7 @@ class StoreAccess:
         password: "" for none.
         ca_file: PEM file of the authorities that verify a server's certificate; "": the system's.
         cert_file, key_file: PEM files of the client's own certificate; "": none.
+        wait_replicas: how many replicas of each node must have a cut before and after its commit.
     """
 
     username: str = ""
@@ -28,6 +29,7 @@ class StoreAccess:
     ca_file: str = ""
     cert_file: str = ""
     key_file: str = ""
+    wait_replicas: int = 0
 
     def __post_init__(self) -> None:
         """Refuses a certificate without its key or the reverse, and missing files."""

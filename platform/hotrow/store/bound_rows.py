@@ -112,7 +112,9 @@ class BoundRows:
         """The rows."""
         return self._generation
 
-    def note_cut(self, version: int) -> None:
+    def note_cut(
+        self, version: int, *, identity: str = "", step: int = 0, lineage: str = ""
+    ) -> None:
         """Records in the lease that its holder answers by a cut, and no longer by earlier ones.
 
         Raises:
@@ -120,7 +122,7 @@ class BoundRows:
             HotrowError: the store does not answer.
         """
         if self._lease is not None:
-            self._lease.note_cut(version)
+            self._lease.note_cut(version, identity=identity, step=step, lineage=lineage)
 
     @property
     def has_nodes(self) -> bool:

@@ -16,8 +16,8 @@ import pydantic
 from hotrow.errors import DataLossError, FailedPreconditionError
 from hotrow.norms import Norm
 from hotrow.store.cut_blocks import Block, dense_blocks, read_block, row_blocks
-from hotrow.store.generations import Generations
-from hotrow.store.leases import Lease
+from hotrow.store.generations import Generations, new_identity
+from hotrow.store.leases import Lease, readers
 from hotrow.store.row_store import Change, Keys, Place, Records, Rows, RowStore
 from hotrow.store.spec import Generation, row_version
 
@@ -49,6 +49,8 @@ class CutRecord(pydantic.BaseModel):
     Attributes:
         generation: the generation that it changes.
         epoch, seq: its number.
+        identity: random: a store that went back in time cannot have another cut with it. "": an
+            older version of Hotrow wrote it.
         step: training step that it shows.
         clocks: clocks of the tables at that step; the next cut starts after them.
         lineage: id of the last start of training behind it.
@@ -69,6 +71,7 @@ class CutRecord(pydantic.BaseModel):
     generation: str
     epoch: int
     seq: int
+    identity: str = ""
     step: int
     clocks: tuple[int, ...]
     lineage: str = ""
@@ -119,6 +122,7 @@ def write_cut(
     step: int,
     clocks: Sequence[int],
     lineage: str = "",
+    previous: int | None = None,
     norms: Callable[[], tuple[Norm, ...]] = tuple,
     forced: bool = False,
 ) -> CutRecord:
@@ -133,6 +137,7 @@ def write_cut(
         step: the training step.
         clocks: clocks of the tables.
         lineage: id of the last start of that training.
+        previous: version of the state from which the changes go on; None: the last cut.
         norms: called once all changes are staged; an exception that it raises ends the export
             before the commit.
         forced: whether servers take it even if a value is not finite.
@@ -143,7 +148,7 @@ def write_cut(
     """
     generations = Generations(store.records)
     discard_unfinished(store, generation)
-    model = generations.next_epoch(generation.model)
+    model = generations.next_epoch(generation.model, newest_anywhere(store, generation))
     version = row_version(model.epoch, model.seq + 1)
     staging = _name(_STAGING, generation, version)
     numbers: dict[int, int] = {}
@@ -185,18 +190,21 @@ def write_cut(
         stage(BLOCKS_AT_ONCE)
     stage(1)
     shown_norms = norms()
-    before = cuts_of(store.records, generation)
+    if previous is None:
+        before = cuts_of(store.records, generation)
+        previous = before[-1].version if before else 0
     cut = CutRecord(
         generation=generation.generation,
         epoch=model.epoch,
         seq=model.seq + 1,
+        identity=new_identity(),
         step=step,
         clocks=tuple(clocks),
         lineage=lineage,
         dense_sha256=hashlib.sha256(dense).hexdigest(),
         rows=rows,
         removed=removed,
-        previous=before[-1].version if before else 0,
+        previous=previous,
         places=tuple(places),
         dense_places=tuple(dense_places),
         norms=shown_norms,
@@ -205,6 +213,7 @@ def write_cut(
     # Read back, because a failover may have lost a block after its acknowledgement.
     for _ in read_blocks(store, generation, cut):
         pass
+    store.await_replicas(generation)
     records: list[Change] = [(_name(_CUT, generation, version), None, cut.model_dump_json())]
     if noted is not None:
         records.append((staging, noted, None))
@@ -212,7 +221,17 @@ def write_cut(
         raise FailedPreconditionError(
             f"model {generation.model}: another export has begun since; this cut is not committed"
         )
+    store.await_replicas(generation)
     return cut
+
+
+def newest_anywhere(store: RowStore, generation: Generation) -> int:
+    """Returns the greatest version of a cut that shards, or servers with their leases, know.
+
+    The records of a store that went back in time may know an earlier one only.
+    """
+    served = [r.cut for r in readers(store.records, generation.generation) if r.identity]
+    return max(int(store.watermarks(generation).max()), *served, 0)
 
 
 def cuts_of(records: Records, generation: Generation) -> list[CutRecord]:

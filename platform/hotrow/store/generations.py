@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+import time
 import uuid
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -23,6 +25,7 @@ from hotrow.store.spec import (
     State,
     StoredTable,
     check_shards,
+    next_token,
 )
 
 _GENERATION = "generation/"
@@ -38,8 +41,10 @@ class ModelRecord(pydantic.BaseModel):
     Attributes:
         live: the generation that servers should use; "" before the first one is complete.
         previous: the generation that was live before; "" if there was none.
-        epoch: fencing number; each writer of the model takes the next one.
-        seq: sequence number of the last committed cut.
+        epoch, seq: fencing numbers; each writer of the model takes the next ones (`next_token`),
+            and the commit of a cut increments `seq`.
+        token: random, new with each change of epoch or seq: a store that went back in time and on
+            again has another one. "": an older version of Hotrow wrote it.
     """
 
     model_config = pydantic.ConfigDict(frozen=True, extra="ignore")
@@ -48,6 +53,7 @@ class ModelRecord(pydantic.BaseModel):
     previous: str = ""
     epoch: int = 0
     seq: int = 0
+    token: str = ""
 
 
 class Generations:
@@ -79,7 +85,7 @@ class Generations:
         check_shards("shards", shards)
         if len(tables) > MOST_TABLES:
             raise InvalidArgumentError(f"{len(tables)} tables; a store takes {MOST_TABLES}")
-        epoch = self._change_model(model, lambda record: {"epoch": record.epoch + 1}).epoch
+        writer = self.next_epoch(model)
         generation = Generation(
             generation=uuid.uuid4().hex,
             number=self._records.next_number(),
@@ -91,8 +97,8 @@ class Generations:
             shards=shards,
             schema_hash=schema_hash,
             created_ms=self._records.now_ms(),
-            epoch=epoch,
-            seq=0,
+            epoch=writer.epoch,
+            seq=writer.seq,
             tables=tuple(tables),
         )
         text = generation.model_dump_json()
@@ -191,9 +197,22 @@ class Generations:
 
         return self._change_model(generation.model, point)
 
-    def next_epoch(self, model: str) -> ModelRecord:
-        """Takes the next epoch of a model, so that the store refuses commits of earlier ones."""
-        return self._change_model(model, lambda record: {"epoch": record.epoch + 1})
+    def next_epoch(self, model: str, above: int = 0) -> ModelRecord:
+        """Takes the next epoch and seq of a model; the store then refuses commits of earlier ones.
+
+        Args:
+            model: the model's name.
+            above: the greatest version known, also from elsewhere than the model's record, which a
+                store that went back in time may have forgotten.
+        """
+
+        def next_writer(record: ModelRecord) -> dict[str, Any]:
+            # The exporter's clock, too: that of a replica that took over may be behind.
+            now_ms = max(self._records.now_ms(), time.time_ns() // 1_000_000)
+            epoch, seq = next_token(record.epoch, record.seq, now_ms, above)
+            return {"epoch": epoch, "seq": seq, "token": new_identity()}
+
+        return self._change_model(model, next_writer)
 
     def commit(self, model: str, taken: ModelRecord, changes: Sequence[Change]) -> bool:
         """Changes records together with an increment of a model's seq, atomically.
@@ -213,9 +232,10 @@ class Generations:
             if text is None:
                 return False
             record = _parse(ModelRecord, text, name)
-            if (record.epoch, record.seq) != (taken.epoch, taken.seq):
+            if (record.epoch, record.seq, record.token) != (taken.epoch, taken.seq, taken.token):
                 return False
-            done = record.model_copy(update={"seq": record.seq + 1}).model_dump_json()
+            following = {"seq": record.seq + 1, "token": new_identity()}
+            done = record.model_copy(update=following).model_dump_json()
             if self._records.swap_all([(name, text, done), *changes]):
                 return True
             if self._records.get(name) == text:
@@ -252,6 +272,11 @@ class Generations:
             if self._records.swap(name, text, changed.model_dump_json()):
                 return changed
         raise FailedPreconditionError(f"{name} keeps changing")
+
+
+def new_identity() -> str:
+    """Returns 128 random bits in hex: unlike a number, they cannot come again."""
+    return secrets.token_hex(16)
 
 
 def _parse(kind: type[_Record], text: str, what: str) -> _Record:

@@ -36,6 +36,8 @@ from hotrow.store.cuts import (
     write_cut,
 )
 from hotrow.store.leases import Lease, Reader, readers
+from hotrow.store.lost_cuts import LostCut, find_lost, withdraw_rowless
+from hotrow.store.published import PublishedLog
 from hotrow.store.row_store import RowStore
 from hotrow.store.spec import Generation, Origin, State
 from hotrow.store.undo import keep_newest_undos, keep_replaced
@@ -96,6 +98,7 @@ def export_changes(
     undo_cuts: int = 0,
     report: Callable[[str], None] = lambda line: None,
     committed: Callable[[CutRecord], None] = lambda cut: None,
+    published: PublishedLog | None = None,
 ) -> Outcome:
     """Exports the changes since the last export of a generation to its servers.
 
@@ -108,6 +111,7 @@ def export_changes(
         undo_cuts: for how many of the newest cuts to keep what they replace.
         report: called with lines of progress.
         committed: called with the cut once servers can read it.
+        published: cuts of the generation so far, by which a store is found that went back in time.
 
     Raises:
         FailedPreconditionError: the changes do not continue from the exported state, or the lease
@@ -119,7 +123,9 @@ def export_changes(
         raise FailedPreconditionError(
             f"generation {generation.generation} is {generation.state}, not complete; {_FULL}"
         )
-    _check_goes_on(store, generation, changes)
+    published = PublishedLog(None, "") if published is None else published
+    lost = find_lost(store, generation, published)
+    _check_goes_on(store, generation, changes, lost)
     missing = store.missing_markers(generation)
     if missing:
         raise DataLossError(
@@ -129,9 +135,12 @@ def export_changes(
     store.check_safe_for_rows()
     # Finishes what an earlier export left, as far as that needs no waiting.
     discard_unfinished(store, generation)
+    base = withdraw_rowless(store, generation, lock, published, report)
     _forget_broken(store, generation, lock, report)
     fold_taken(store, generation, lock, report, undo_cuts=undo_cuts)
-    since = _check_goes_on(store, generation, changes)
+    since = _check_goes_on(store, generation, changes, lost)
+    if lost is not None:
+        report(f"the store went back in time and has lost step {lost.step}: it is exported again")
     cuts = cuts_of(store.records, generation)
     if _is_new(generation, cuts, changes):
         try:
@@ -139,13 +148,14 @@ def export_changes(
                 store,
                 generation,
                 lock,
-                changes=changes.of_tables(since),
+                changes=changes.of_tables(since if base is None else base.clocks),
                 dense=changes.dense,
                 step=changes.step,
                 clocks=changes.clocks,
                 lineage=changes.lineage.id,
                 norms=changes.norms,
                 forced=changes.forced,
+                previous=None if base is None else base.version,
             )
         except (ResourceExhaustedError, GateError):
             # No export resumes it, and other data may need the room.
@@ -153,6 +163,7 @@ def export_changes(
                 lock.check()
                 discard_unfinished(store, generation)
             raise
+        published.append(cut)
         committed(cut)
         is_new = True
     elif not cuts:
@@ -186,7 +197,9 @@ def finish_cut(
     )
 
 
-def _check_goes_on(store: RowStore, generation: Generation, changes: Changes) -> tuple[int, ...]:
+def _check_goes_on(
+    store: RowStore, generation: Generation, changes: Changes, lost: LostCut | None
+) -> tuple[int, ...]:
     """Returns the clocks of the tables in the last export, from which the changes continue.
 
     Raises:
@@ -212,6 +225,9 @@ def _check_goes_on(store: RowStore, generation: Generation, changes: Changes) ->
         # Servers that show the cut keep its rows until a later cut replaces them.
         what = " (in a cut that lost blocks since, and that servers may show)"
         shown.append((withdrawn.lineage, withdrawn.step, what))
+    if lost is not None:
+        what = " (in a cut that the store has lost as it went back in time)"
+        shown.append((lost.lineage, lost.step, what))
     for lineage, of_step, what in shown:
         goes_on = changes.lineage.descends_from(lineage, of_step)
         if not goes_on and changes.step < of_step:
@@ -341,9 +357,16 @@ def _wait_until_taken(
     while True:
         lock.check()
         there = readers(store.records, generation.generation)
-        behind = [reader for reader in there if reader.cut < cut.version]
+        behind = [reader for reader in there if not _has_taken(reader, cut)]
         late = sum(reader.follows_cuts for reader in behind)
         if not late or time.monotonic() >= end:
             return behind
         report(f"waiting for {late} of {len(there)} servers to take step {cut.step}")
         time.sleep(_LOOK_SECONDS)
+
+
+def _has_taken(reader: Reader, cut: CutRecord) -> bool:
+    """Returns whether a reader answers by a cut, or by a later one."""
+    if reader.cut == cut.version and reader.identity:
+        return reader.identity == cut.identity
+    return reader.cut >= cut.version

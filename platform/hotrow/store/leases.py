@@ -171,11 +171,13 @@ class ReaderLease(Lease):
             FailedPreconditionError: records cannot be written.
         """
         self._generation = generation
-        self._cut = 0
+        self._cut: dict[str, Any] = {"cut": 0}
         self._follows_cuts = follows_cuts
         super().__init__(records, f"{_READERS}{generation}/{holder}", seconds, holder)
 
-    def note_cut(self, version: int) -> None:
+    def note_cut(
+        self, version: int, *, identity: str = "", step: int = 0, lineage: str = ""
+    ) -> None:
         """Records that the reader answers by a cut, and no longer by earlier ones.
 
         The record has the cut at once, and all renewals keep it. If the store does not answer, the
@@ -183,12 +185,17 @@ class ReaderLease(Lease):
 
         Args:
             version: version of the cut's rows; 0: rows as exported.
+            identity: of its record; an exporter needs these when the store has lost the cut.
+            step: of its record.
+            lineage: of its record.
 
         Raises:
             FailedPreconditionError: the lease was lost or released.
             HotrowError: the store does not answer.
         """
-        self._cut = version
+        self._cut = {"cut": version}
+        if identity:
+            self._cut |= {"identity": identity, "step": step, "lineage": lineage}
         if self._released.is_set():
             raise FailedPreconditionError(f"{self._name} was released")
         with self._lock:
@@ -199,7 +206,7 @@ class ReaderLease(Lease):
             )
 
     def _facts(self) -> dict[str, Any]:
-        return {"cut": self._cut, **({} if self._follows_cuts else {"follows": False})}
+        return {**self._cut, **({} if self._follows_cuts else {"follows": False})}
 
     def _renew(self) -> bool:
         text = self._records.get(self._name)
@@ -242,12 +249,16 @@ class Reader:
         follows_cuts: whether it takes newer cuts; otherwise rows must not change until it has
             ended.
         until_ms: when the lease ends by the store's clock, unless it is renewed.
+        identity, step, lineage: of that cut's record; "": it has not said.
     """
 
     holder: str
     cut: int
     until_ms: int
     follows_cuts: bool = True
+    identity: str = ""
+    step: int = 0
+    lineage: str = ""
 
 
 def use(
@@ -286,6 +297,9 @@ def readers(records: Records, generation: str) -> list[Reader]:
                         cut=int(held.get("cut", 0)),
                         until_ms=held["until"],
                         follows_cuts=bool(held.get("follows", True)),
+                        identity=str(held.get("identity", "")),
+                        step=int(held.get("step", 0)),
+                        lineage=str(held.get("lineage", "")),
                     )
                 )
     return found

@@ -175,6 +175,10 @@ class LmdbStore:
         del places
         _native.drop_lmdb_table(self._directory, generation.generation, _cut_name(version))
 
+    def await_replicas(self, generation: Generation) -> None:
+        """Does nothing: LMDB has no copies."""
+        del generation
+
     def watermarks(self, generation: Generation) -> Versions:
         """Returns uint64 [V]; see `RowStore`."""
         text = self.records.get(_WHOLE + generation.generation)

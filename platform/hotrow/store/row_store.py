@@ -187,6 +187,13 @@ class RowStore(Protocol):
     def unstage(self, generation: Generation, version: int, places: Sequence[Place]) -> None:
         """Deletes all blocks of a cut; they lie at these places. Idempotent."""
 
+    def await_replicas(self, generation: Generation) -> None:
+        """Returns when copies of the store have all that was written, if that was asked for.
+
+        Raises:
+            UnavailableError: too few have it in time.
+        """
+
     def watermarks(self, generation: Generation) -> Versions:
         """Returns, for each shard, the last version folded into it: uint64 [V].
 

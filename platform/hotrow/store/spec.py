@@ -30,6 +30,10 @@ RECORD_HEAD_BYTES = 16
 EPOCH_BITS = 23
 SEQ_BITS = 40
 
+FIRST_MS = 1_767_225_600_000
+"""2026-01-01 in Unix time; epochs, seqs and numbers of generations count from here."""
+_HOUR_MS = 3_600_000
+
 
 class _Part(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(frozen=True, extra="ignore")
@@ -95,7 +99,7 @@ class Generation(_Part):
         shards: virtual shards, V.
         schema_hash: that of the manifest.
         created_ms: time of its creation by the store's clock.
-        epoch, seq: epoch and sequence number of its rows as exported.
+        epoch, seq: of the writer of its rows as exported (`next_token`).
         tables: in the order of their numbers.
         origin: origin of its rows as exported; None: an older version of Hotrow wrote it.
     """
@@ -137,6 +141,24 @@ def check_shards(option: str, shards: int) -> None:
 def row_bytes(row_type: RowType, dim: int) -> int:
     """Returns the bytes of a stored row of `dim` weights, B."""
     return dim * _WEIGHT_BYTES[row_type] + (_SCALE_BYTES if row_type == "int8" else 0)
+
+
+def next_token(epoch: int, seq: int, now_ms: int, above: int = 0) -> tuple[int, int]:
+    """Returns epoch and seq of a writer that begins now; the pair is greater than any before it.
+
+    The epoch is at least the hours since 2026, the seq at least the milliseconds. A store that was
+    restored from an earlier second has forgotten which pairs it gave since then; time has not.
+
+    Args:
+        epoch: the last epoch that the store remembers.
+        seq: the last seq that it remembers.
+        now_ms: Unix time.
+        above: a version that the result has to exceed, too.
+    """
+    since_ms = now_ms - FIRST_MS
+    mask = (1 << SEQ_BITS) - 1
+    last_epoch, last_seq = max((epoch, seq), (above >> SEQ_BITS, above & mask))
+    return max(last_epoch, since_ms // _HOUR_MS), max(last_seq + 1, since_ms)
 
 
 def row_version(epoch: int, seq: int) -> int:

@@ -34,6 +34,7 @@ void bind_rows(const hotrow::LoadRequest& request, const std::string& name) {
   options.cache_bytes = static_cast<uint64_t>(rows.cache_bytes());
   options.cache_lru = rows.cache_lru() ? 1 : 0;
   options.shown = request.shown().version();
+  options.fence = request.shown().fence();
   check(hr_serving_bind(name.c_str(), request.version(), request.manifest().c_str(), &options));
 }
 
@@ -41,7 +42,8 @@ void lay_rows(const std::string& name, int64_t version, const hotrow::ShownCut& 
   std::vector<hr_cut_layer> layers;
   for (const auto& layer : cut.layers())
     layers.push_back({layer.blocks().c_str(), layer.version()});
-  check(hr_serving_show(name.c_str(), version, cut.version(), layers.data(), layers.size()));
+  check(hr_serving_show(name.c_str(), version, cut.version(), layers.data(), layers.size(),
+                        cut.fence()));
 }
 
 }  // namespace
@@ -112,7 +114,8 @@ void Servable::set_topology(const std::string& topology) {
 }
 
 bool Servable::shows_at_once(const hotrow::ShownCut& cut) const {
-  return whole_ && cut.version() == shown_.version() && cut.dense() == shown_.dense();
+  return whole_ && cut.version() == shown_.version() && cut.identity() == shown_.identity() &&
+         cut.dense() == shown_.dense();
 }
 
 void Servable::show(const hotrow::ShownCut& cut, bool forget_cached) {

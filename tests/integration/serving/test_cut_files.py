@@ -22,6 +22,7 @@ from hotrow.serving.updates.wanted_cuts import wanted_cuts
 from hotrow.store import cut_dense, open_store
 from hotrow.store.access import StoreAccess
 from hotrow.store.bound_rows import BoundRows
+from hotrow.store.cut_folding import fold
 from hotrow.store.cuts import (
     CutRecord,
     TableChanges,
@@ -192,6 +193,7 @@ def test_who_begins_while_a_cut_is_forgotten_begins_with_those_that_are_left(
     def after_forgetting(generation: Any, version: int, places: Any) -> Any:
         if version == old.version and not forgotten:
             forgotten.append(version)
+            fold(bound.store, bound.generation, old)
             forget_cut(bound.store, bound.generation, old)
         return staged(generation, version, places)
 

@@ -43,9 +43,8 @@ def test_numbers_are_never_given_twice(store, store_url):
 
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         numbers = [n for taken in pool.map(take, range(4)) for n in taken]
-    first = min(numbers)
-    assert first >= 1
-    assert sorted(numbers) == list(range(first, first + 100))
+    assert min(numbers) >= 1
+    assert len(set(numbers)) == 100
 
 
 def test_no_swap_is_lost_among_many_writers(store, store_url):

@@ -218,7 +218,7 @@ def test_records_outlive_the_node_that_holds_them(healthy: Any, open_redis: Any)
     holder.kill()
     assert records.swap("a", "1", "2")
     assert records.get("a") == "2"
-    assert records.next_number() == number + 1
+    assert records.next_number() > number
 
 
 def test_a_frozen_node_is_left_for_the_one_that_takes_over(

@@ -74,4 +74,5 @@ def test_a_command_takes_the_access_out_of_its_options(tmp_path: Path) -> None:
     arguments = [f"--store_{name}={path}" for name, path in files.items()]
     result = CliRunner().invoke(command, [*arguments, "--store_user=eve", "--other=1"])
     at = f"ca_file='{files['ca']}', cert_file='{files['cert']}', key_file='{files['key']}'"
+    at += ", wait_replicas=0"
     assert result.output == (f"StoreAccess(username='eve', {at}) password_file {{'other': '1'}}\n")

@@ -46,6 +46,7 @@ hotrow::ServingOptions to_options(const hr_serving_options& from) {
   options.cache.policy =
       from.cache_lru != 0 ? hotrow::CachePolicy::kLru : hotrow::CachePolicy::kLfu;
   options.shown = from.shown;
+  options.fence = from.fence;
   return options;
 }
 
@@ -117,13 +118,15 @@ int hr_serving_share(const char* model, int64_t version, const char* name) {
 }
 
 int hr_serving_show(const char* model, int64_t version, uint64_t shown, const hr_cut_layer* layers,
-                    size_t count) {
-  return guarded([&] { hotrow::show_serving(model, version, shown, to_layers(layers, count)); });
+                    size_t count, uint64_t fence) {
+  return guarded(
+      [&] { hotrow::show_serving(model, version, shown, to_layers(layers, count), fence); });
 }
 
 int hr_serving_show_attached(const char* manifest_path, uint64_t shown, const hr_cut_layer* layers,
-                             size_t count) {
-  return guarded([&] { hotrow::show_attached(manifest_path, shown, to_layers(layers, count)); });
+                             size_t count, uint64_t fence) {
+  return guarded(
+      [&] { hotrow::show_attached(manifest_path, shown, to_layers(layers, count), fence); });
 }
 
 int hr_serving_forget_cached(const char* model, int64_t version) {

@@ -360,6 +360,7 @@ typedef struct {     /* where rows are, and how they are read */
   uint64_t cache_bytes;
   int cache_lru;  /* else the least frequently used row is evicted */
   uint64_t shown; /* as in hr_serving_show, without layers; 0: rows as exported */
+  uint64_t fence; /* as in hr_serving_show */
 } hr_serving_options;
 HR_API int hr_serving_bind(const char* model, int64_t version, const char* manifest_path,
                            const hr_serving_options* options);
@@ -373,9 +374,10 @@ typedef struct {
 } hr_cut_layer;
 /* From now on lookups read these cuts over the rows of the store, the newest first; lookups in
  * flight keep the earlier ones. shown: newer rows of the store fail; 0: no row fails. Layers that
- * are not listed have been folded into the store. */
+ * are not listed have been folded into the store. fence: rows of shards with a lower watermark are
+ * of an earlier state, to which the store went back, and fail; 0: they are not checked. */
 HR_API int hr_serving_show(const char* model, int64_t version, uint64_t shown,
-                           const hr_cut_layer* layers, size_t count);
+                           const hr_cut_layer* layers, size_t count, uint64_t fence);
 /* Drops cached rows, which may be older than the store's: they are read anew. */
 HR_API int hr_serving_forget_cached(const char* model, int64_t version);
 /* Sets whether rows in memory may be old because the store cannot be followed. */
@@ -385,7 +387,7 @@ HR_API int hr_serving_attach(const char* manifest_path, const hr_serving_options
 HR_API void hr_serving_detach(const char* manifest_path);
 HR_API int hr_serving_set_attached_topology(const char* manifest_path, const char* topology);
 HR_API int hr_serving_show_attached(const char* manifest_path, uint64_t shown,
-                                    const hr_cut_layer* layers, size_t count);
+                                    const hr_cut_layer* layers, size_t count, uint64_t fence);
 /* Sets the new nodes of a bound version's store. */
 HR_API int hr_serving_set_topology(const char* model, int64_t version, const char* topology);
 /* Calls visit for each metric of a bound version: a value by name and, for some, by table or node.

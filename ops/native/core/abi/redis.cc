@@ -55,6 +55,10 @@ int hr_redis_reader_set_topology(const hr_reader* reader, const char* topology) 
   return guarded([&] { to_redis(reader).set_topology(topology); });
 }
 
+int hr_redis_reader_set_fence(const hr_reader* reader, uint64_t oldest) {
+  return guarded([&] { to_redis(reader).set_fence(oldest); });
+}
+
 int hr_redis_reader_statistics(const hr_reader* reader, hr_take_text take, void* context) {
   return guarded([&] {
     const std::string text = to_redis(reader).statistics();

@@ -21,6 +21,8 @@ HR_API int hr_redis_reader_open(const char* record, const char* topology,
                                 const hr_redis_access* access, hr_reader** reader);
 /* For readers of Redis only; may be called while other threads read. */
 HR_API int hr_redis_reader_set_topology(const hr_reader* reader, const char* topology);
+/* The same; as RedisReader::set_fence. */
+HR_API int hr_redis_reader_set_fence(const hr_reader* reader, uint64_t oldest);
 /* JSON: see RedisReader::statistics. */
 HR_API int hr_redis_reader_statistics(const hr_reader* reader, hr_take_text take, void* context);
 

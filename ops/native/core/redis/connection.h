@@ -1,8 +1,10 @@
 // One connection to a Redis node that never blocks.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/redis/replies.h"
 #include "core/redis/topology.h"
@@ -10,6 +12,14 @@
 struct redisContext;
 
 namespace hotrow {
+
+// Watermarks of shards that were read over a connection. A node that goes back in time (restarted
+// from an earlier state, or replaced by a replica that was behind) ends its connections, so as long
+// as one lives, what was read over it still holds.
+struct RedisMarks {
+  uint64_t round = 0;              // of RedisFence: they hold in no other
+  std::vector<uint64_t> of_shard;  // (V); 0: not read
+};
 
 class RedisConnection {
  public:
@@ -26,6 +36,7 @@ class RedisConnection {
   std::string* output() { return &output_; }
   bool has_output() const { return sent_ < output_.size(); }
   RedisReplies* replies() { return &replies_; }
+  RedisMarks* marks() { return &marks_; }
 
   // Both return "" or an error message; after an error the connection cannot be used. `flush` sends
   // what the socket takes; it first finishes connecting if the socket is ready.
@@ -41,6 +52,7 @@ class RedisConnection {
   size_t sent_ = 0;
   std::unique_ptr<char[]> input_;
   RedisReplies replies_;
+  RedisMarks marks_;
 };
 
 }  // namespace hotrow

@@ -16,6 +16,14 @@ void RedisLane::open(std::unique_ptr<RedisConnection> connection, size_t greetin
   connection_ = std::move(connection);
   sent_.clear();
   answered_ = 0;
+  if (job_->fence != 0) {
+    marks_asked_.assign(job_->behind.size(), 0);
+    RedisMarks* const marks = connection_->marks();
+    if (marks->round != job_->round || marks->of_shard.empty()) {
+      marks->round = job_->round;
+      marks->of_shard.assign(job_->behind.size(), 0);
+    }
+  }
   RedisCommand greeting;
   greeting.kind = Kind::kGreeting;
   sent_.assign(greetings, greeting);
@@ -43,6 +51,7 @@ void RedisLane::give_back() {
 
 void RedisLane::send(const RedisCommand& command, Time now) {
   if (awaited() == 0) replied_ = now;
+  if (command.kind == Kind::kPages && job_->fence != 0) ask_marks(command);
   if (command.asking) {
     RedisCommand asking;
     asking.kind = Kind::kAsking;
@@ -54,10 +63,30 @@ void RedisLane::send(const RedisCommand& command, Time now) {
   node_->commands.fetch_add(1, std::memory_order_relaxed);
 }
 
+// Asks for the watermarks of the shards of some pages, unless they were read over this connection
+// and are high enough. Redis answers in order, so that they arrive before the pages.
+void RedisLane::ask_marks(const RedisCommand& pages) {
+  RedisCommand mark;
+  mark.kind = Kind::kMark;
+  mark.asking = pages.asking;
+  for (uint32_t i = pages.first; i < pages.first + pages.count; ++i) {
+    mark.shard = job_->pages->shard(job_->order[i]);
+    if (connection_->marks()->of_shard[mark.shard] >= job_->fence || marks_asked_[mark.shard]) {
+      continue;
+    }
+    marks_asked_[mark.shard] = 1;
+    send(mark, replied_);
+  }
+}
+
 void RedisLane::write(const RedisCommand& command) {
   std::string* out = connection_->output();
   if (command.kind == Kind::kMarker) {
     append_command({"EXISTS", job_->names->marker(command.shard)}, out);
+    return;
+  }
+  if (command.kind == Kind::kMark) {
+    append_command({"HGET", job_->names->marker(command.shard), "wm"}, out);
     return;
   }
   char piece[StoreNames::kLongestPage + 32];
@@ -91,6 +120,7 @@ RedisReplies::Next RedisLane::next(RedisCommand* command, std::string* error) {
     sent_.clear();
     answered_ = 0;
   }
+  if (command->kind == Kind::kMark) marks_asked_[command->shard] = 0;
   *error = std::move(error_);
   error_.clear();
   has_array_ = false;
@@ -107,9 +137,19 @@ const RedisCommand* RedisLane::asked(int index, Kind kind) noexcept {
 }
 
 void RedisLane::on_string(int index, const char* data, size_t bytes) noexcept {
+  if (answered_ < sent_.size() && sent_[answered_].kind == Kind::kMark) {
+    mark_ = 0;
+    if (asked(index, Kind::kMark) == nullptr || bytes != sizeof(mark_)) return;
+    std::memcpy(&mark_, data, sizeof(mark_));
+    return;
+  }
   const RedisCommand* command = asked(index, Kind::kPages);
   if (command == nullptr) return;
   const size_t page = job_->order[command->first + static_cast<uint32_t>(index)];
+  if (job_->behind[job_->pages->shard(page)]) {
+    job_->pages->settle(page, ReadState::kFailed);
+    return;
+  }
   if (job_->pages->fill(page, data, bytes) || !damage_.empty()) return;
   char name[StoreNames::kLongestPage];
   const size_t length = job_->names->page(job_->pages->shard(page), job_->pages->table(page),
@@ -119,10 +159,20 @@ void RedisLane::on_string(int index, const char* data, size_t bytes) noexcept {
 }
 
 void RedisLane::on_nil(int index) noexcept {
+  if (answered_ < sent_.size() && sent_[answered_].kind == Kind::kMark) {
+    mark_ = 0;
+    asked(index, Kind::kMark);
+    return;
+  }
   const RedisCommand* command = asked(index, Kind::kPages);
   if (command == nullptr) return;
   const size_t page = job_->order[command->first + static_cast<uint32_t>(index)];
-  if (job_->pages->state(page) != PageRequests::PageState::kDone) job_->pages->miss(page);
+  if (job_->pages->state(page) == PageRequests::PageState::kDone) return;
+  if (job_->behind[job_->pages->shard(page)]) {
+    job_->pages->settle(page, ReadState::kFailed);
+  } else {
+    job_->pages->miss(page);
+  }
 }
 
 void RedisLane::on_integer(int index, long long value) noexcept {
@@ -132,7 +182,7 @@ void RedisLane::on_integer(int index, long long value) noexcept {
 void RedisLane::on_status(int index) noexcept {
   // +OK of AUTH, SELECT and ASKING.
   if (index >= 0 || answered_ >= sent_.size() || sent_[answered_].kind == Kind::kPages ||
-      sent_[answered_].kind == Kind::kMarker) {
+      sent_[answered_].kind == Kind::kMarker || sent_[answered_].kind == Kind::kMark) {
     surprised_ = true;
   }
 }

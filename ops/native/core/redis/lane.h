@@ -21,6 +21,7 @@ struct RedisCommand {
     kAsking,    // ASKING, before a command that follows an ASK
     kPages,     // MGET of pages: [first, first + count) of the read's order
     kMarker,    // EXISTS of the shard's marker
+    kMark,      // HGET of the shard's watermark, before its first pages over a connection
   };
   Kind kind = Kind::kPages;
   bool asking = false;
@@ -35,6 +36,9 @@ struct RedisReadJob {
   const StoreNames* names;
   PageRequests* pages;
   std::vector<uint32_t> order;  // pages, as commands have them
+  RowVersion fence = 0;         // rows of shards with a lower watermark fail; 0: none
+  uint64_t round = 0;           // of the fence
+  std::vector<uint8_t> behind;  // of each shard: its watermark is lower, or could not be read
 };
 
 class RedisLane final : public RedisReplySink {
@@ -64,6 +68,8 @@ class RedisLane final : public RedisReplySink {
   RedisReplies::Next next(RedisCommand* command, std::string* error);
   // Of a marker: it exists.
   bool has_marker() const { return integer_ != 0; }
+  // Of a watermark; 0: the shard has no marker.
+  RowVersion mark() const { return mark_; }
   // Why a page could not be taken; "" if all could.
   const std::string& damage() const { return damage_; }
 
@@ -83,17 +89,20 @@ class RedisLane final : public RedisReplySink {
  private:
   const RedisCommand* asked(int index, RedisCommand::Kind kind) noexcept;
   void write(const RedisCommand& command);
+  void ask_marks(const RedisCommand& pages);
 
   RedisReadJob* job_;
   std::shared_ptr<RedisNode> node_;
   std::unique_ptr<RedisConnection> connection_;
   std::vector<RedisCommand> sent_;
   size_t answered_ = 0;
+  std::vector<uint8_t> marks_asked_;  // of each shard: its watermark is awaited
   Time replied_;
   // State of the reply that is being parsed.
   bool surprised_ = false;
   bool has_array_ = false;
   long long integer_ = 0;
+  RowVersion mark_ = 0;
   std::string error_;
   std::string damage_;
 };

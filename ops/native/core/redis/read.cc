@@ -47,9 +47,11 @@ RedisRead::RedisRead(const RedisReading& shared, PageRequests* pages, Deadline d
       deadline_(deadline),
       now_(Clock::now()),
       map_(shared.routes->map()),
-      job_{shared.names, pages, {}},
+      job_{shared.names, pages, {}, shared.fence->version, shared.fence->round, {}},
       open_pages_(shared.names->shards()),
-      missing_pages_(shared.names->shards()) {}
+      missing_pages_(shared.names->shards()) {
+  job_.behind.resize(shared.names->shards());
+}
 
 ReadFailure RedisRead::run() {
   job();
@@ -212,16 +214,42 @@ void RedisRead::answered(RedisLane* lane, const RedisCommand& command, const std
                               lane->node()->address().text +
                               ", so the store has lost rows; export the model again");
   }
+  if (command.kind == Kind::kMark) marked(lane, command.shard);
   if (command.kind != Kind::kPages) return;
   if (!lane->damage().empty()) note(Code::kDataLoss, lane->damage());
   for (uint32_t i = command.first; i < command.first + command.count; ++i) {
     const size_t page = job_.order[i];
     const uint32_t shard = pages_->shard(page);
+    if (job_.behind[shard]) {
+      note(Code::kUnavailable, "Redis node " + lane->node()->address().text +
+                                   ": the watermark of its rows could not be read");
+    }
     if (pages_->state(page) == PageState::kMissing) {
       ++missing_pages_[shard];
       missing_.push_back(static_cast<uint32_t>(page));
     }
     end_page(shard);
+  }
+}
+
+// A watermark arrived, before the pages of its shard.
+void RedisRead::marked(RedisLane* lane, uint32_t shard) {
+  const RowVersion mark = lane->mark();
+  job_.behind[shard] = mark < job_.fence;
+  if (!job_.behind[shard]) {
+    lane->connection()->marks()->of_shard[shard] = mark;
+    return;
+  }
+  const std::string place =
+      shared_.names->marker(shard) + " on Redis node " + lane->node()->address().text;
+  if (mark == 0) {
+    note(Code::kDataLoss, "generation " + shared_.generation + ": its marker " + place +
+                              " is missing, so the store has lost rows; export the model again");
+  } else {
+    note(Code::kUnavailable, "generation " + shared_.generation +
+                                 ": the store went back in time: " + place + " is at version " +
+                                 std::to_string(mark) + ", the rows that are shown at " +
+                                 std::to_string(job_.fence) + "; export the model again");
   }
 }
 
@@ -233,6 +261,14 @@ void RedisRead::refused(RedisLane* lane, RedisCommand command, const std::string
     return;
   }
   if (command.kind == Kind::kAsking) return;  // the next reply answers it
+  if (command.kind == Kind::kMark) {
+    // The pages behind it are redirected, too. Those of a slot that moves may be answered here; a
+    // node that has just been started again may answer them after it refused the watermark.
+    if (begins_with(error, "MOVED ") || begins_with(error, "ASK ")) return;
+    job_.behind[command.shard] = 1;
+    if (!is_passing(error)) note(code_of(error), "Redis node " + place + ": " + error);
+    return;
+  }
   if (is_passing(error)) {
     pause(lane, command, error);
     return;

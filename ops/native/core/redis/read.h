@@ -1,6 +1,7 @@
 // One read of a RedisReader: sends commands to all nodes at once and handles their replies.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,12 +13,19 @@
 
 namespace hotrow {
 
+// The lowest watermark of a shard whose rows may be read.
+struct RedisFence {
+  std::atomic<RowVersion> version{0};  // 0: none
+  std::atomic<uint64_t> round{1};      // a new one: all watermarks are read again
+};
+
 // What all reads of a reader share.
 struct RedisReading {
   const StoreNames* names;
   RedisRoutes* routes;
   const RedisOptions* options;
   RedisStatistics* statistics;
+  const RedisFence* fence;
   std::string generation;  // for messages
 };
 
@@ -44,6 +52,7 @@ class RedisRead {
   void flush(RedisLane* lane, bool always);
   void receive(RedisLane* lane);
   void answered(RedisLane* lane, const RedisCommand& command, const std::string& error);
+  void marked(RedisLane* lane, uint32_t shard);
   void refused(RedisLane* lane, RedisCommand command, const std::string& error);
   void pause(RedisLane* lane, RedisCommand command, const std::string& error);
   void redirect(RedisLane* lane, RedisCommand command, const std::string& error);

@@ -32,7 +32,7 @@ RedisReader::RedisReader(StoredGeneration generation, const std::string& topolog
       options_(std::move(options)),
       names_(generation_.shards, generation_.number),
       routes_(names_, options_),
-      shared_{&names_, &routes_, &options_, &statistics_, generation_.name} {
+      shared_{&names_, &routes_, &options_, &statistics_, &fence_, generation_.name} {
   for (const StoredTable& table : generation_.tables) {
     if (table.pages == 0) {
       fail(Code::kFailedPrecondition, "generation %s, table %s: no pages; it is not of Redis",
@@ -41,6 +41,8 @@ RedisReader::RedisReader(StoredGeneration generation, const std::string& topolog
   }
   set_topology(topology);
 }
+
+void RedisReader::set_fence(RowVersion oldest) const { fence_.version.store(oldest); }
 
 void RedisReader::set_topology(const std::string& topology) const {
   routes_.set_topology(parse_redis_topology(topology));

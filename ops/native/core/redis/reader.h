@@ -33,6 +33,11 @@ class RedisReader : public RowReader {
     return std::chrono::nanoseconds(typical_nanos_.load(std::memory_order_relaxed));
   }
 
+  // From now on rows of shards whose watermark is below `oldest` fail: the store went back in time.
+  // 0: no row fails. May be called while other threads read.
+  void set_fence(RowVersion oldest) const;
+  // Reads the watermarks again, also over connections that live.
+  void check_marks_again() const { fence_.round.fetch_add(1); }
   // May be called while other threads read.
   void set_topology(const std::string& topology) const;
   // Calls visit(name, count) for each counter of RedisStatistics.
@@ -51,6 +56,7 @@ class RedisReader : public RowReader {
   const StoreNames names_;
   mutable RedisRoutes routes_;
   mutable RedisStatistics statistics_;
+  mutable RedisFence fence_;
   RedisReading shared_;
   mutable std::mutex mutex_;
   mutable std::condition_variable ended_;

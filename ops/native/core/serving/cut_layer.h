@@ -82,6 +82,9 @@ struct Overlay {
   // not taken. 0: rows of any version are taken.
   RowVersion version = 0;
   std::vector<std::shared_ptr<const CutLayer>> layers;  // the newest first
+  // The newest cut that is in the store's rows, not in a layer: rows of shards with a lower
+  // watermark are older than this state, and fail. 0: they are not checked.
+  RowVersion fence = 0;
 
   // Writes the rows of keys that a layer has to the outputs of the probes, and removes these keys
   // from the misses. tables: of the probes. misses: of these probes, in their order. Calls

@@ -33,6 +33,7 @@ ServingTables::ServingTables(const std::string& manifest_path, const ServingOpti
     auto redis = std::make_shared<RedisReader>(parse_generation(options.generation),
                                                options.topology, options.redis);
     redis_ = redis.get();
+    redis_->set_fence(options_.fence);
     if (options_.shown == 0) options_.shown = redis->exported();
     reader_ = std::move(redis);
   } else {
@@ -106,6 +107,7 @@ void ServingTables::warm_up() {
 std::shared_ptr<const Overlay> ServingTables::first_overlay() const {
   auto overlay = std::make_shared<Overlay>();
   overlay->version = options_.shown;
+  overlay->fence = options_.fence;
   return overlay;
 }
 
@@ -161,6 +163,14 @@ void ServingTables::folded(const CutLayer& layer) const {
 
 void ServingTables::cache_up_to(RowVersion newest) const {
   if (cache_ != nullptr) cache_->set_newest(newest == 0 ? ~RowVersion{0} : newest);
+}
+
+void ServingTables::set_fence(RowVersion oldest) const {
+  if (redis_ != nullptr) redis_->set_fence(oldest);
+}
+
+void ServingTables::check_fence_again() const {
+  if (redis_ != nullptr) redis_->check_marks_again();
 }
 
 void ServingTables::forget_cached() const {

@@ -31,6 +31,7 @@ struct ServingOptions {
   OnStoreFailure on_store_failure = OnStoreFailure::kFail;
   HotRowsOptions cache;  // neither rows nor bytes: no cache
   RowVersion shown = 0;  // of the first overlay; 0: rows as exported
+  RowVersion fence = 0;  // of the first overlay
 };
 
 class ServingTables {
@@ -66,6 +67,10 @@ class ServingTables {
   // Newer rows are not cached: some versions that share these tables must not read them. 0: all
   // rows may be cached.
   void cache_up_to(RowVersion newest) const;
+  // Rows of shards whose watermark is lower fail; only in Redis. 0: they are not checked.
+  void set_fence(RowVersion oldest) const;
+  // Checks all shards again, as if their nodes had been started again.
+  void check_fence_again() const;
   // Sets whether updates of the store cannot be followed now, so that rows in memory may be old.
   void set_stale(bool stale) const { stale_.store(stale, std::memory_order_relaxed); }
 

@@ -92,15 +92,17 @@ void drop_table(const std::string& handle) {
 
 namespace {
 
-// Tables that several versions share cache only rows that all of them may read. The caller holds
-// the lock.
-void bound_cache(const std::shared_ptr<const ServingTables>& tables) {
-  RowVersion newest = ~RowVersion{0};
+// Tables that several versions share read and cache only rows that all of them may read. The caller
+// holds the lock.
+void bound_rows(const std::shared_ptr<const ServingTables>& tables) {
+  RowVersion newest = ~RowVersion{0}, fence = 0;
   for (const auto& [name, served] : registry().bound) {
     if (served.tables != tables || served.overlay->version == 0) continue;
     newest = std::min(newest, served.overlay->version);
+    fence = std::max(fence, served.overlay->fence);
   }
   tables->cache_up_to(newest);
+  tables->set_fence(fence);
 }
 
 void bind(const std::string& model, int64_t version, Served served) {
@@ -111,7 +113,7 @@ void bind(const std::string& model, int64_t version, Served served) {
          static_cast<long long>(version));
   }
   registry().ever_bound.emplace(model, version);
-  bound_cache(tables);
+  bound_rows(tables);
 }
 
 }  // namespace
@@ -130,9 +132,11 @@ namespace {
 
 // The overlay after `before`; updates the cache with the rows of layers that are removed.
 std::shared_ptr<const Overlay> overlay_after(const Served& before, RowVersion shown,
-                                             const std::vector<LayerFile>& layers) {
+                                             const std::vector<LayerFile>& layers,
+                                             RowVersion fence) {
   auto overlay = std::make_shared<Overlay>();
   overlay->version = shown;
+  overlay->fence = fence;
   for (const LayerFile& layer : layers) {
     overlay->layers.push_back(before.tables->layer(layer.path, layer.version));
   }
@@ -146,15 +150,20 @@ std::shared_ptr<const Overlay> overlay_after(const Served& before, RowVersion sh
 }  // namespace
 
 void show_serving(const std::string& model, int64_t version, RowVersion shown,
-                  const std::vector<LayerFile>& layers) {
+                  const std::vector<LayerFile>& layers, RowVersion fence) {
   // The old overlay is freed outside the lock, since every lookup takes the lock to find its
   // tables.
-  auto last = overlay_after(bound_serving(model, version), shown, layers);
+  const Served before = bound_serving(model, version);
+  auto last = overlay_after(before, shown, layers, fence);
+  if (last->version == before.overlay->version && last->fence == before.overlay->fence &&
+      last->layers == before.overlay->layers) {
+    before.tables->check_fence_again();
+  }
   std::lock_guard lock(registry().mutex);
   const auto found = registry().bound.find(std::make_pair(model, version));
   if (found == registry().bound.end()) return;
   found->second.overlay.swap(last);
-  bound_cache(found->second.tables);
+  bound_rows(found->second.tables);
 }
 
 void unbind_serving(const std::string& model, int64_t version) {
@@ -165,7 +174,7 @@ void unbind_serving(const std::string& model, int64_t version) {
   if (found == registry().bound.end()) return;
   last = std::move(found->second);
   registry().bound.erase(found);
-  bound_cache(last.tables);
+  bound_rows(last.tables);
 }
 
 Served find_serving(const std::string& model, int64_t version) {
@@ -206,12 +215,12 @@ void detach_serving(const std::string& manifest_path) {
 }
 
 void show_attached(const std::string& manifest_path, RowVersion shown,
-                   const std::vector<LayerFile>& layers) {
+                   const std::vector<LayerFile>& layers, RowVersion fence) {
   const Served before = attached_serving(manifest_path);
   if (before.tables == nullptr) {
     fail(Code::kNotFound, "manifest %s is not attached", manifest_path.c_str());
   }
-  auto last = overlay_after(before, shown, layers);
+  auto last = overlay_after(before, shown, layers, fence);
   // Since these rows were read, a cut that is in no layer may have been folded.
   before.tables->forget_cached();
   const std::string path = normal_path(manifest_path);
@@ -220,6 +229,7 @@ void show_attached(const std::string& manifest_path, RowVersion shown,
   if (found != registry().opened.end() && found->second.served.tables == before.tables) {
     found->second.served.overlay.swap(last);
     before.tables->cache_up_to(shown);
+    before.tables->set_fence(fence);
   }
 }
 

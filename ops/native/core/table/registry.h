@@ -37,13 +37,14 @@ void bind_serving(const std::string& model, int64_t version, const std::string& 
 void share_serving(const std::string& model, int64_t version, const std::string& name);
 void unbind_serving(const std::string& model, int64_t version);
 // From now on requests read the rows of a cut. Layers that are not listed were folded: their rows
-// update the cache first. Fails as CutLayer does; then nothing has changed.
+// update the cache first. fence: as Overlay::fence. Fails as CutLayer does; then nothing has
+// changed.
 struct LayerFile {
   std::string path;
   RowVersion version;
 };
 void show_serving(const std::string& model, int64_t version, RowVersion shown,
-                  const std::vector<LayerFile>& layers);
+                  const std::vector<LayerFile>& layers, RowVersion fence = 0);
 // Returns no tables when (model, version) was never bound; fails with Unavailable when it is no
 // longer bound.
 Served find_serving(const std::string& model, int64_t version);
@@ -57,7 +58,7 @@ std::shared_ptr<const ServingTables> attach_serving(const std::string& manifest_
 void detach_serving(const std::string& manifest_path);
 // As show_serving. Fails with NotFound when the manifest is not attached.
 void show_attached(const std::string& manifest_path, RowVersion shown,
-                   const std::vector<LayerFile>& layers);
+                   const std::vector<LayerFile>& layers, RowVersion fence = 0);
 // No tables when the manifest is not attached.
 Served attached_serving(const std::string& manifest_path);
 Served open_serving(const std::string& manifest_path);

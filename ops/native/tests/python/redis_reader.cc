@@ -22,6 +22,11 @@ class RedisReader : public RowReader {
     run([&] { return hr_redis_reader_set_topology(reader.get(), topology.c_str()); });
   }
 
+  void set_fence(uint64_t oldest) const {
+    const auto reader = open();
+    run([&] { return hr_redis_reader_set_fence(reader.get(), oldest); });
+  }
+
   nb::object statistics() const {
     const auto reader = open();
     std::string text;
@@ -43,5 +48,6 @@ void bind_redis_reader(nb::module_& m) {
            nb::arg("password") = "", nb::arg("database") = 0, nb::arg("connect_seconds") = 0.5,
            nb::arg("silence_seconds") = 0.8, nb::arg("most_reads") = 32)
       .def("set_topology", &RedisReader::set_topology, nb::arg("topology"))
+      .def("set_fence", &RedisReader::set_fence, nb::arg("oldest"))
       .def("statistics", &RedisReader::statistics);
 }

@@ -18,7 +18,8 @@ from hotrow.store.redis.layout import PagedTable, markers_of, pages_of
 from hotrow.store.redis.parcel import Parcel, packed
 from hotrow.store.redis.putting import put_rows
 from hotrow.store.redis.reading import read_rows
-from hotrow.store.redis.records import RedisRecords
+from hotrow.store.redis.records import KEY, SLOT, RedisRecords
+from hotrow.store.redis.replicas import await_replicas
 from hotrow.store.redis.statistics import memory_facts, read_statistics
 from hotrow.store.row_store import (
     Keys,
@@ -59,6 +60,7 @@ class RedisStore:
             HotrowError: as for `RedisClient`.
         """
         self.url = str(url)
+        self._wait_replicas = access.wait_replicas
         self.client = RedisClient(url, access, patience_seconds)
         self.records: Records = RedisRecords(self.client)
 
@@ -180,6 +182,13 @@ class RedisStore:
     def unstage(self, generation: Generation, version: int, places: Sequence[Place]) -> None:
         """Deletes blocks of a cut; see the contract."""
         staging.unstage(self.client, generation, version, places)
+
+    def await_replicas(self, generation: Generation) -> None:
+        """Returns when replicas have all that was written; see the contract."""
+        if self._wait_replicas:
+            markers, slots = markers_of(generation)
+            own = [(slot, marker + b"!wait") for slot, marker in zip(slots, markers, strict=True)]
+            await_replicas(self.client, [(SLOT, f"{KEY}!wait"), *own], self._wait_replicas)
 
     def watermarks(self, generation: Generation) -> Versions:
         """Returns, for each shard, the last version folded into it; see the contract."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hotrow.serving.updates.wanted_cuts import WantedCuts, wanted_cuts
+from hotrow.serving.updates.wanted_cuts import WantedCuts, remembered_cuts, wanted_cuts
 from hotrow.store.cuts import CutRecord
 from hotrow.store.spec import Generation, State, row_version
 
@@ -49,7 +49,9 @@ def layers(wanted: WantedCuts) -> list[int]:
 
 def test_without_cuts_rows_are_those_exported() -> None:
     for shown in (None, EXPORTED):
-        assert wanted_cuts(GENERATION, [], shown) == WantedCuts(EXPORTED, 7, None, ())
+        assert wanted_cuts(GENERATION, [], shown) == WantedCuts(
+            EXPORTED, 7, None, (), fence=EXPORTED
+        )
 
 
 def test_who_begins_lays_what_is_not_folded_the_newest_first() -> None:
@@ -84,3 +86,31 @@ def test_cuts_that_were_forgotten_before_they_were_shown_are_missed() -> None:
     assert not wanted_cuts(GENERATION, folded, version(3)).missed
     assert wanted_cuts(GENERATION, [cut(2, folded=True), cut(4)], version(2)).missed
     assert not wanted_cuts(GENERATION, [cut(1), cut(2)], EXPORTED).missed
+
+
+def test_a_folded_cut_that_a_shard_has_lost_is_laid_again() -> None:
+    cuts = [cut(1, folded=True), cut(2, folded=True), cut(3)]
+    assert layers(wanted_cuts(GENERATION, cuts, version(3), version(2))) == [3]
+    assert layers(wanted_cuts(GENERATION, cuts, version(3), version(1))) == [3, 2]
+    assert layers(wanted_cuts(GENERATION, cuts, version(3), EXPORTED)) == [3, 2, 1]
+
+
+def test_rows_of_the_newest_cut_that_no_layer_has_are_the_fence() -> None:
+    cuts = [cut(2, folded=True), cut(3)]
+    assert wanted_cuts(GENERATION, cuts, version(3)).fence == version(2)
+    assert wanted_cuts(GENERATION, cuts[:1], version(2)).fence == version(2)
+    assert wanted_cuts(GENERATION, cuts, version(1)).fence == version(1)
+    assert wanted_cuts(GENERATION, [cut(1)], EXPORTED).fence == EXPORTED
+
+
+def test_a_cut_that_its_store_has_lost_is_shown_by_the_rows_at_hand() -> None:
+    known = [cut(2), cut(3), cut(4)]
+
+    def remembered(low: int) -> WantedCuts | None:
+        return remembered_cuts(GENERATION, cut(4), known, low)
+
+    for low, laid in ((4, []), (3, [4]), (2, [4, 3]), (1, [4, 3, 2])):
+        wanted = remembered(version(low))
+        assert wanted is not None
+        assert (layers(wanted), wanted.fence, wanted.version) == (laid, version(low), version(4))
+    assert remembered(EXPORTED) is None

@@ -1,0 +1,116 @@
+"""Cuts that a store has lost because it went back in time, found before an export writes.
+
+A store is restored from an earlier second, starts with an append-only file whose tail is gone, or a
+replica takes over that was behind. Docs/design/0008-cuts.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hotrow.errors import FailedPreconditionError
+from hotrow.store.cuts import cuts_of, forget_cut, note_withdrawn, withdrawn_from
+from hotrow.store.leases import Lease, readers
+from hotrow.store.published import PublishedLog, PublishedState
+from hotrow.store.row_store import RowStore
+from hotrow.store.spec import Generation
+
+
+@dataclass(frozen=True)
+class LostCut:
+    """A cut of which the store's records know nothing any more.
+
+    Attributes:
+        version: of its rows.
+        step: of the training.
+        lineage: id of the last start of training behind it; "": unknown.
+    """
+
+    version: int
+    step: int = 0
+    lineage: str = ""
+
+
+def find_lost(store: RowStore, generation: Generation, published: PublishedLog) -> LostCut | None:
+    """Returns the newest cut that the store has lost; None: it has lost none.
+
+    It is known from what was published from here, from the leases of servers that show it, or from
+    shards that have its rows still.
+
+    Raises:
+        FailedPreconditionError: it is known by its number alone, so that nobody can tell which
+            changes would go on from it.
+        UnavailableError: the store does not answer.
+    """
+    cuts = cuts_of(store.records, generation)
+    withdrawn = withdrawn_from(store.records, generation)
+    newest = cuts[-1].version if cuts else generation.row_version
+    last = max(newest, 0 if withdrawn is None else withdrawn.version)
+
+    def is_lost(version: int, identity: str) -> bool:
+        return version > last or bool(cuts and version == newest and identity != cuts[-1].identity)
+
+    states = published.states()
+    found = [
+        LostCut(s.version, s.step, s.lineage) for s in states if is_lost(s.version, s.identity)
+    ]
+    steps = {(s.version, s.identity): s for s in states}
+    for reader in readers(store.records, generation.generation):
+        if reader.identity and is_lost(reader.cut, reader.identity):
+            known = steps.get((reader.cut, reader.identity), reader)
+            found.append(LostCut(reader.cut, known.step, known.lineage))
+    top = int(store.watermarks(generation).max())
+    if top > last:
+        found.append(LostCut(top))
+    if not found:
+        return None
+    lost = max(found, key=lambda cut: (cut.version, bool(cut.lineage)))
+    if not lost.lineage:
+        raise FailedPreconditionError(
+            f"{store.url}: the store went back in time and has lost cut {lost.version:016x} of "
+            f"generation {generation.generation}, which servers may show; it is not known which "
+            "training it shows: make a full export"
+        )
+    return lost
+
+
+def withdraw_rowless(
+    store: RowStore,
+    generation: Generation,
+    lock: Lease,
+    published: PublishedLog,
+    report: Callable[[str], None],
+) -> PublishedState | None:
+    """Withdraws all cuts if a shard has lost rows of earlier ones, which no cut brings again.
+
+    Returns:
+        The newest state that every shard still has, from which the changes are exported again;
+        None: no such rows are lost.
+    """
+    cuts = cuts_of(store.records, generation)
+    marks = store.watermarks(generation)
+    if not cuts or int(marks.min()) >= cuts[0].previous:
+        return None
+    base = _state_of_all(generation, published, int(marks.min()))
+    behind = int((marks < cuts[0].previous).sum())
+    report(
+        f"{behind} of {generation.shards} shards went back in time and have lost rows of earlier "
+        f"exports: everything since step {base.step} is exported again"
+    )
+    note_withdrawn(store.records, generation, cuts[-1])
+    for cut in reversed(cuts):
+        lock.check()
+        forget_cut(store, generation, cut)
+    return base
+
+
+def _state_of_all(generation: Generation, published: PublishedLog, low: int) -> PublishedState:
+    whole = [state for state in published.states() if state.version <= low]
+    if whole:
+        return whole[-1]
+    origin = generation.origin
+    assert origin is not None  # checked before
+    return PublishedState(
+        version=0, identity="", step=generation.step, clocks=origin.clocks, lineage=origin.lineage
+    )

@@ -1,0 +1,205 @@
+"""Exports onto a Redis that went back in time: what was lost comes again, or is asked for."""
+
+from __future__ import annotations
+
+import pytest
+from integration.store.trained_states import (
+    RUN,
+    assert_folded,
+    changes_of,
+    export,
+    full_export,
+    seen,
+    state,
+)
+from waiting import wait_until
+
+from hotrow.errors import FailedPreconditionError, UnavailableError
+from hotrow.lineage import Lineage, Start
+from hotrow.store.access import StoreAccess
+from hotrow.store.cuts import cuts_of
+from hotrow.store.generations import Generations
+from hotrow.store.incremental_export import export_changes
+from hotrow.store.leases import lock_exports, use
+from hotrow.store.published import PublishedLog
+
+
+@pytest.fixture
+def redis(redis_servers):
+    return redis_servers.standalone()
+
+
+@pytest.fixture
+def store(redis, open_redis):
+    return open_redis(redis.url)
+
+
+@pytest.fixture
+def generation(store):
+    return full_export(store)
+
+
+@pytest.fixture
+def exporter(store, generation, tmp_path):
+    """Exports a state as one exporter does, `exporter(number)`; it remembers what it published."""
+
+    def run(number, lineage=RUN, remembers=True):
+        path = tmp_path / "published-1.json" if remembers else None
+        lines = []
+        with lock_exports(store.records, "m") as lock:
+            outcome = export_changes(
+                store,
+                Generations(store.records).get(generation.generation),
+                lock,
+                changes_of(state(number), lineage=lineage),
+                wait_seconds=0,
+                report=lines.append,
+                published=PublishedLog(path, generation.generation),
+            )
+        return outcome, lines
+
+    return run
+
+
+def test_numbers_and_identities_never_come_again(redis, store, generation):
+    snapshot = redis.snapshot()
+
+    def next_ones():
+        generations = Generations(store.records)
+        record = generations.next_epoch("m")
+        return store.records.next_number(), record.epoch, record.seq, record.token
+
+    before = [next_ones() for _ in range(5)]
+    redis.go_back(snapshot)
+    after = [next_ones() for _ in range(5)]
+    numbers = [number for number, *_ in before + after]
+    assert numbers == sorted(set(numbers))
+    tokens = [(epoch, seq) for _, epoch, seq, _ in before + after]
+    assert tokens == sorted(set(tokens))
+    assert len({token for *_, token in before + after}) == 10
+    assert generation.number < numbers[0]
+
+
+def test_a_cut_goes_above_what_shards_and_servers_know(store, generation):
+    generations = Generations(store.records)
+    far = generations.next_epoch("m").epoch + 1000 << 40
+    store.set_watermarks(generation, far, [3])
+    assert generations.next_epoch("m", far).epoch == far >> 40
+
+
+@pytest.mark.parametrize("back_to", ["before the cut", "before its fold"])
+@pytest.mark.parametrize("next_state", [2, 3])
+def test_a_cut_that_was_lost_is_exported_again(
+    redis, store, exporter, back_to, next_state, generation
+):
+    exporter(1)
+    snapshot = redis.snapshot()
+    with use(store.records, generation.generation, "slow", seconds=60):
+        lost = exporter(2)[0].cut  # not folded
+        if back_to == "before its fold":
+            snapshot = redis.snapshot()
+    exporter(2)
+    assert_folded(store, generation, state(2))
+    redis.go_back(snapshot)
+    outcome, lines = exporter(next_state)
+    said = [line for line in lines if "has lost step 102" in line]
+    assert bool(said) == (back_to == "before the cut")
+    assert outcome.committed == (back_to == "before the cut" or next_state == 3)
+    assert outcome.cut.version > lost.version or not outcome.committed
+    forget_leases(store, generation)
+    exporter(next_state)
+    assert_folded(store, generation, state(next_state))
+
+
+def forget_leases(store, generation):
+    for name in store.records.names(f"lease/{generation.generation}/"):
+        store.records.swap(name, store.records.get(name), None)
+
+
+def test_an_exporter_that_remembers_nothing_finds_it_by_a_server_s_lease(
+    redis, store, exporter, generation
+):
+    snapshot = redis.snapshot()
+    cut = exporter(1)[0].cut
+    redis.go_back(snapshot)
+    with use(store.records, generation.generation, "server") as server:
+        server.note_cut(cut.version, identity=cut.identity, step=cut.step, lineage=cut.lineage)
+        other = Lineage((Start("run", 0), Start("again", 100)))
+        with pytest.raises(FailedPreconditionError, match=r"the store has lost.*full export"):
+            exporter(2, lineage=other, remembers=False)
+        assert cuts_of(store.records, generation) == []
+        outcome, lines = exporter(2, remembers=False)
+        assert any("has lost step 101" in line for line in lines)
+        assert outcome.committed
+        assert outcome.cut.version > cut.version
+        assert seen(store, generation) == (state(2)[0], 2)
+
+
+def test_a_training_that_did_not_go_on_from_what_was_lost_is_refused(redis, exporter):
+    snapshot = redis.snapshot()
+    exporter(2)
+    redis.go_back(snapshot)
+    other = Lineage((Start("run", 0), Start("again", 101)))
+    with pytest.raises(
+        FailedPreconditionError, match=r"step 102 \(in a cut that the store has lost"
+    ):
+        exporter(3, lineage=other)
+    with pytest.raises(FailedPreconditionError, match="make a full export"):
+        exporter(1)
+    assert exporter(3)[0].committed
+
+
+def test_a_cut_that_only_shards_know_asks_for_a_full_export(store, exporter, generation):
+    exporter(1)
+    (cut,) = cuts_of(store.records, generation)
+    store.set_watermarks(generation, cut.version + 1000, [5])
+    with pytest.raises(FailedPreconditionError, match=r"has lost cut .*make a full export"):
+        exporter(2)
+    assert store.records.names("staging/") == []
+
+
+def test_shards_that_lost_rows_of_several_cuts_get_all_of_them_again(
+    redis, store, exporter, generation
+):
+    exporter(1)
+    snapshot = redis.snapshot()
+    exporter(2)
+    exporter(3)
+    # A replica of the rows took over that was behind; the records are those of before.
+    with redis.client() as client:
+        records = client.dump("hotrow:{hr}")
+    redis.go_back(snapshot)
+    with redis.client() as client:
+        client.restore("hotrow:{hr}", 0, records, replace=True)
+    assert (store.watermarks(generation) < cuts_of(store.records, generation)[0].version).all()
+    outcome, lines = exporter(3)
+    assert any("went back in time and have lost rows" in line for line in lines)
+    assert outcome.committed
+    exporter(3)
+    assert_folded(store, generation, state(3))
+
+
+def test_a_log_of_a_newer_version_is_said_to_be_that(tmp_path):
+    path = tmp_path / "published-1.json"
+    path.write_text('{"format": 2}')
+    with pytest.raises(FailedPreconditionError, match=r"has format 2, .* reads 1"):
+        PublishedLog(path, "g").states()
+    path.write_text("no json")
+    assert PublishedLog(path, "g").states() == []
+
+
+def test_a_cut_is_committed_when_replicas_have_it(redis, redis_servers, open_redis, monkeypatch):
+    monkeypatch.setattr("hotrow.store.redis.replicas._WAIT_MS", 1000)
+    replica = redis_servers.standalone(settings={"replicaof": f"127.0.0.1 {redis.port}"})
+    store = open_redis(redis.url, StoreAccess(wait_replicas=1))
+    generation = full_export(store)
+    wait_until(lambda: replica.call("INFO", "replication")["master_link_status"] == "up")
+    assert export(store, generation, state(1)).committed
+    replica.kill()
+    said = r"0 replicas of 127.0.0.1:\d+ have .* --store_wait_replicas asks for 1"
+    with pytest.raises(UnavailableError, match=said):
+        export(store, generation, state(2))
+    assert [cut.step for cut in cuts_of(store.records, generation)] == [101]
+    replica.restart()
+    assert export(store, generation, state(2)).committed
+    assert_folded(store, generation, state(2))
