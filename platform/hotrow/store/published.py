@@ -50,6 +50,11 @@ class PublishedLog:
         self._path = path
         self._generation = generation
 
+    @classmethod
+    def beside(cls, version: Path, generation: str) -> PublishedLog:
+        """Returns that of a version directory, which is beside it."""
+        return cls(version.parent / f"published-{version.name}.json", generation)
+
     def states(self) -> list[PublishedState]:
         """Returns the cuts, the oldest first; none without the file, or if it is damaged.
 
