@@ -18,6 +18,7 @@ from hotrow.errors import InvalidArgumentError
 from hotrow.store.spec import DEFAULT_SHARDS, STORED_TYPES, RowType
 
 if TYPE_CHECKING:
+    from hotrow.norms import Gates
     from hotrow.ops.export import ExportedChanges
     from hotrow.store.access import StoreAccess
     from hotrow.store.cuts import CutRecord
@@ -108,6 +109,18 @@ _OF_FULL_EXPORTS = ("row_type", "top", "store_shards", "keep_generations", "stan
     "3 if they have not.",
 )
 @click.option(
+    "--max_norm_ratio",
+    type=click.FloatRange(min=1, min_open=True),
+    metavar="X",
+    help="Refuse tables and weights whose norm grows or shrinks more than X times. Default: "
+    "export.max_norm_ratio of the run.",
+)
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Export also values that are not finite, and norms that jump; servers take them, too.",
+)
+@click.option(
     "--store_wait_replicas",
     type=click.IntRange(min=0),
     default=0,
@@ -138,6 +151,8 @@ def command(
     standalone: bool,
     incremental: bool,
     wait_seconds: float,
+    max_norm_ratio: float | None,
+    force: bool,
     store_wait_replicas: int,
     json_path: Path | None,
     **access: str,
@@ -164,11 +179,12 @@ def command(
         raise InvalidArgumentError(f"--json {json_path}: its folder does not exist; make it first")
     entry = dataclasses.replace(take_store_access(access), wait_replicas=store_wait_replicas)
     source = (run_dir, step, checkpoint)
+    gate = (max_norm_ratio, force)
     if incremental:
-        facts = _export_changes(source, base, name, version, store, entry, wait_seconds)
+        facts = _export_changes(source, base, name, version, store, entry, wait_seconds, gate)
     else:
         rows = (store, entry, row_type, top, store_shards, keep_generations)
-        facts = _export_version(source, base, name, version, rows, standalone)
+        facts = _export_version(source, base, name, version, rows, standalone, gate)
     if json_path is not None:
         json_path.write_text(json.dumps(facts, indent=1) + "\n")
     if facts.get("waiting_for"):
@@ -207,6 +223,14 @@ def _load(source: tuple[Path, int | None, Path | None]) -> TrainedRun:
     return load_run(run_dir, step=step, checkpoint=checkpoint)
 
 
+def _gates(run: TrainedRun, gate: tuple[float | None, bool]) -> Gates:
+    """Returns the gates of a run; gate: --max_norm_ratio and --force."""
+    from hotrow.norms import Gates
+
+    ratio, force = gate
+    return Gates(run.config.export.max_norm_ratio if ratio is None else ratio, force)
+
+
 def _export_version(
     source: tuple[Path, int | None, Path | None],
     base: Path,
@@ -214,6 +238,7 @@ def _export_version(
     version: int | None,
     options: tuple[str | None, StoreAccess, RowType | None, int | None, int, int],
     standalone: bool,
+    gate: tuple[float | None, bool],
 ) -> dict[str, Any]:
     import_tensorflow_quietly()
     from hotrow.ops.export import RowOptions, check_arguments
@@ -233,6 +258,7 @@ def _export_version(
         rows=rows,
         standalone=standalone,
         checkpoint=str(run.checkpoint.resolve()),
+        gates=_gates(run, gate),
         report=ProgressLines(),
     )
     keep_exported(run)
@@ -251,6 +277,7 @@ def _export_changes(
     store: str | None,
     access: StoreAccess,
     wait_seconds: float,
+    gate: tuple[float | None, bool],
 ) -> dict[str, Any]:
     import_tensorflow_quietly()
     from hotrow.ops.export import check_change_arguments, find_version
@@ -280,6 +307,8 @@ def _export_changes(
         report=ProgressLines(),
         committed=committed,
         keys_before=run.keys_before,
+        gates=_gates(run, gate),
+        undo_cuts=run.config.export.undo_cuts,
     )
     keep_exported(run)
     click.echo(_summary(name, exported, run.position.step, wait_seconds))

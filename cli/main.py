@@ -24,6 +24,8 @@ COMMANDS = {
     "evaluate": "Measure AUC, logloss and calibration of a served model.",
     "data": "Generate, convert and inspect data files.",
     "delete": "Delete rows of exported versions from a store.",
+    "versions": "List what servers show, and what a rollback can bring back.",
+    "rollback": "Go back to an earlier version or incremental export.",
     "inspect": "Show what a run, a checkpoint, a version directory or a store holds.",
 }
 

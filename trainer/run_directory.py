@@ -53,6 +53,7 @@ _FREE_TO_CHANGE = (
     "train.early_stopping",
     "cache.",
     "checkpoint.",
+    "export.",
     "data.valid",
     "parallel.",
 )

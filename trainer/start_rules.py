@@ -18,6 +18,7 @@ _FREE_TO_CHANGE = (
     "data.",
     "train.",
     "checkpoint.",
+    "export.",
     "cache.",
     "parallel.",
     "online.",

@@ -18,7 +18,8 @@ from hotrow.ops.export.changes import (
 from hotrow.ops.export.keras_model import export_changes, export_model
 from hotrow.ops.export.row_options import RowOptions
 from hotrow.ops.export.signatures import Signature
-from hotrow.ops.export.version import check_arguments, next_version, write_version
+from hotrow.ops.export.version import check_arguments, write_version
+from hotrow.version_folder import next_version
 
 __all__ = [
     "WAIT_SECONDS",

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from hotrow.errors import FailedPreconditionError
+from hotrow.norms import Measured
 from hotrow.ops.export.row_encoding import encoded_rows
 from hotrow.ops.row_batch import Keys
 from hotrow.ops.table import Table
@@ -30,6 +31,7 @@ def changed_rows(
     report: Callable[[str], None] = lambda line: None,
     piece_bytes: int = _PIECE_BYTES,
     keys_before: KeysBefore = lambda table, step: None,
+    measured: Measured | None = None,
 ) -> Iterator[TableChanges]:
     """Yields the rows created or updated after a step of the table, then the expired keys.
 
@@ -44,6 +46,7 @@ def changed_rows(
         report: called with lines of progress.
         piece_bytes: approximate size of a piece, in bytes of rows.
         keys_before: called if the table has forgotten which keys expired since then.
+        measured: gets all rows, of which those yielded are exported.
 
     Raises:
         FailedPreconditionError: the table has dropped tombstones of keys that expired since then,
@@ -57,6 +60,8 @@ def changed_rows(
     waiting = done = 0
     for batch in table.export_batches(_READ_ROWS):
         new = batch.clocks > since
+        if measured is not None:
+            measured.add(batch.keys, batch.weights, new)
         keys.append(batch.keys[new])
         # Encoded here, so that the batch can be freed.
         rows.append(encoded_rows(table.name, row_type, keys[-1], batch.weights[new]))

@@ -16,16 +16,18 @@ from hotrow.errors import (
 )
 from hotrow.lineage import Lineage
 from hotrow.manifest import Manifest, read_manifest, schema_hash
+from hotrow.norms import Gates, Norm
 from hotrow.ops.embedding import DistributedEmbedding
 from hotrow.ops.export.changed_rows import KeysBefore, changed_rows
 from hotrow.ops.export.dense_checkpoint import dense_checkpoint
+from hotrow.ops.export.gates import checked_dense, measured_table, norms_shown
 from hotrow.ops.export.live_version import point_to_existing
 from hotrow.ops.export.row_options import RowOptions
 from hotrow.ops.export.version import check_arguments, tables_of
 from hotrow.ops.table import Table
 from hotrow.store import open_store
 from hotrow.store.access import StoreAccess
-from hotrow.store.cuts import CutRecord, TableChanges
+from hotrow.store.cuts import CutRecord, TableChanges, cuts_of
 from hotrow.store.generations import Generations
 from hotrow.store.incremental_export import Changes, Outcome, export_changes
 from hotrow.store.leases import lock_exports
@@ -127,6 +129,8 @@ def write_changes(
     report: Callable[[str], None] = lambda line: None,
     committed: Callable[[CutRecord], None] = lambda cut: None,
     keys_before: KeysBefore = lambda table, step: None,
+    gates: Gates = Gates(),  # noqa: B008 (frozen)
+    undo_cuts: int = 1,
 ) -> ExportedChanges:
     """Exports changed rows and dense weights to the servers of a version.
 
@@ -147,13 +151,15 @@ def write_changes(
         report: called with lines of progress.
         committed: called with the cut once servers can read it.
         keys_before: called for tables that have forgotten which keys expired since the last export.
+        gates: what rows and weights must keep to.
+        undo_cuts: for how many of the newest exports to keep what they replace.
 
     Raises:
         InvalidArgumentError: a name or version that is not legal.
         NotFoundError: the version does not exist, or the store does not have its rows.
-        FailedPreconditionError: the version cannot change, has other tables or weights, or shows
-            another training; a table has forgotten which keys expired; or another export of the
-            model is running.
+        FailedPreconditionError: a gate refuses the changes; the version cannot change, has other
+            tables or weights, or shows another training; a table has forgotten which keys expired;
+            or another export of the model is running.
         ResourceExhaustedError: the store is full.
         UnavailableError: the store does not answer.
         DataLossError: the store has lost rows.
@@ -176,18 +182,29 @@ def write_changes(
             point_to_existing(Generations(opened.records), manifest.model, directory.parent)
             _check_tables(generation, manifest, tables, directory)
             stored = [tables[table.name] for table in generation.tables]
+            before = norms_shown(manifest, cuts_of(opened.records, generation))
+            norms = list(checked_dense(gates, dense_variables))
+            gates.check_jumps(before, norms)
 
             def of_tables(since: Sequence[int]) -> Iterator[tuple[int, TableChanges]]:
                 for number, table in enumerate(generation.tables):
+                    measured = measured_table(table.name, table.row_type)
                     changed = changed_rows(
                         stored[number],
                         table.row_type,
                         since[number],
                         report,
                         keys_before=keys_before,
+                        measured=measured,
                     )
                     for changes in changed:
                         yield number, changes
+                    gates.check_finite(measured)
+                    norms.append(measured.norm())
+
+            def checked_norms() -> tuple[Norm, ...]:
+                gates.check_jumps(before, norms)
+                return tuple(norms)
 
             changes = Changes(
                 step=step,
@@ -196,6 +213,8 @@ def write_changes(
                 dense=dense,
                 dense_as_exported=as_exported,
                 of_tables=of_tables,
+                norms=checked_norms,
+                forced=gates.force,
             )
             outcome = export_changes(
                 opened,
@@ -203,6 +222,7 @@ def write_changes(
                 lock,
                 changes,
                 wait_seconds=wait_seconds,
+                undo_cuts=undo_cuts,
                 report=report,
                 committed=committed,
                 published=PublishedLog(

@@ -11,6 +11,7 @@ import keras
 
 from hotrow.lineage import Lineage, Start
 from hotrow.manifest import Manifest
+from hotrow.norms import Gates
 from hotrow.ops.anchor import AnchorVariable
 from hotrow.ops.embedding import DistributedEmbedding
 from hotrow.ops.export.changes import WAIT_SECONDS, ExportedChanges, write_changes
@@ -37,6 +38,7 @@ def export_model(
     row_type: RowType | None = None,
     top: int | None = None,
     standalone: bool = False,
+    force: bool = False,
 ) -> Path:
     """Writes a Keras model as a version that `platform serve` serves; returns its directory.
 
@@ -59,8 +61,11 @@ def export_model(
             weights.
         top: export at most this many rows of each table, the most frequent ones; None: all.
         standalone: put the rows into the graph's variables, with stock TensorFlow ops only.
+        force: export also values that are not finite, and norms that jump.
 
     Raises:
+        FailedPreconditionError: a value is not finite, or a norm is 10 times that of the version
+            before.
         InvalidArgumentError: `inputs` is None and the model is not functional; see `write_version`
             for other causes.
         UnimplementedError: a sparse input.
@@ -89,6 +94,7 @@ def export_model(
         version=version,
         rows=RowOptions(store=store, access=access or read_access(), row_type=row_type, top=top),
         standalone=standalone,
+        gates=Gates(force=force),
     )
     return directory
 
@@ -103,6 +109,8 @@ def export_changes(
     access: StoreAccess | None = None,
     wait_seconds: float = WAIT_SECONDS,
     committed: Callable[[CutRecord], None] = lambda cut: None,
+    force: bool = False,
+    undo_cuts: int = 1,
 ) -> ExportedChanges:
     """Exports what training has changed in a model since its export to running servers.
 
@@ -121,6 +129,9 @@ def export_changes(
             is set.
         wait_seconds: how long to wait until all servers have taken the changes.
         committed: called with the cut once servers can read it.
+        force: export also values that are not finite, and norms that jump.
+        undo_cuts: for how many of the newest calls the store keeps what they replace, so that
+            `platform rollback` can bring it back.
 
     Raises:
         HotrowError: see `write_changes`; servers then keep the rows and weights that they have.
@@ -138,6 +149,8 @@ def export_changes(
         access=access or read_access(),
         wait_seconds=wait_seconds,
         committed=committed,
+        gates=Gates(force=force),
+        undo_cuts=undo_cuts,
     )
 
 

@@ -18,7 +18,9 @@ import tensorflow as tf
 from hotrow.errors import AlreadyExistsError, InvalidArgumentError
 from hotrow.lineage import Lineage
 from hotrow.manifest import Manifest, ManifestFeature, ManifestTable, schema_hash
+from hotrow.norms import Gates, Norm
 from hotrow.ops.embedding import DistributedEmbedding
+from hotrow.ops.export.gates import checked_version, norms_of_newest
 from hotrow.ops.export.hot_rows import write_hot_rows
 from hotrow.ops.export.live_version import point_to_existing
 from hotrow.ops.export.row_options import RowOptions
@@ -37,16 +39,11 @@ from hotrow.store.leases import lock_exports
 from hotrow.store.lmdb import LmdbStore
 from hotrow.store.row_store import RowStore
 from hotrow.store.spec import Generation, Origin
+from hotrow.version_folder import next_version, set_aside_in
 from hotrow.version_layout import FILE_NAME, HOT_ROWS, ROWS
 
 OWN_STORE = f"file:{ROWS}"
 """The store inside the version directory."""
-
-
-def next_version(model_directory: Path) -> int:
-    """Returns the newest version in `<base>/<name>` plus 1, or 1 without one."""
-    numbers = [int(p.name) for p in model_directory.glob("*") if p.name.isdecimal()]
-    return max(numbers, default=0) + 1
 
 
 _MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -77,6 +74,7 @@ def write_version(
     rows: RowOptions = RowOptions(),  # noqa: B008 (frozen)
     standalone: bool = False,
     checkpoint: str = "",
+    gates: Gates = Gates(),  # noqa: B008 (frozen)
     report: Callable[[str], None] = lambda line: None,
 ) -> tuple[Path, Manifest]:
     """Writes a version and returns its directory and manifest.
@@ -94,14 +92,15 @@ def write_version(
         rows: store and encoding of the rows.
         standalone: put the rows into the graph's variables, with stock TensorFlow ops only.
         checkpoint: name of the model's checkpoint, for the manifest.
+        gates: what rows and weights must keep to.
         report: called with lines of progress.
 
     Raises:
         AlreadyExistsError: the version exists.
         InvalidArgumentError: a name or version that cannot be a folder of TensorFlow Serving; or a
             table or feature name that two layers share.
-        FailedPreconditionError: another export of the model is running, or the store may evict
-            rows.
+        FailedPreconditionError: a gate refuses it, another export of the model is running, or the
+            store may evict rows.
         ResourceExhaustedError: the disk or the store is full. The store keeps the rows that it has;
             the same export resumes from them.
         UnavailableError: the store does not answer. The same export resumes.
@@ -110,7 +109,6 @@ def write_version(
     check_arguments(name, version, rows, standalone)
     tables = tables_of(layers)
     folder = base / name
-    folder.mkdir(parents=True, exist_ok=True)
     number = next_version(folder) if version is None else version
     final = folder / str(number)
     if final.exists():
@@ -118,7 +116,16 @@ def write_version(
             f"{final} exists already; versions are never rewritten: leave --version out for "
             f"{next_version(folder)}, or remove it"
         )
-    facts = _Facts(name, number, step, lineage, layers, tables, checkpoint)
+    if number in set_aside_in(folder):
+        raise AlreadyExistsError(
+            f"version {number} of {folder} was set aside by a rollback, and servers may still have "
+            f"it: leave --version out for {next_version(folder)}"
+        )
+    norms = checked_version(
+        gates, tables.values(), rows.row_type, dense_variables, norms_of_newest(folder, rows.access)
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    facts = _Facts(name, number, step, lineage, layers, tables, checkpoint, norms)
     sealed: dict[str, Any] = {}
     with contextlib.ExitStack() as stack:
         export: _RowExport | None = None
@@ -184,6 +191,7 @@ class _Facts:
     layers: Sequence[DistributedEmbedding]
     tables: Mapping[str, Table]
     checkpoint: str
+    norms: tuple[Norm, ...]
 
     @property
     def schema_hash(self) -> str:
@@ -235,6 +243,7 @@ class _Facts:
             schema_hash=self.schema_hash,
             created_ms=time.time_ns() // 1_000_000,
             checkpoint=self.checkpoint,
+            norms=self.norms,
         )
 
 

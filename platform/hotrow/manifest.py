@@ -15,6 +15,7 @@ from typing import Any, Literal
 import pydantic
 
 from hotrow.errors import DataLossError, NotFoundError
+from hotrow.norms import Norm
 from hotrow.spec import FeatureConfig, TableConfig
 from hotrow.store.spec import RowType
 from hotrow.version import __version__
@@ -65,6 +66,7 @@ class Manifest(_Part):
         schema_hash: SHA-256 of tables and features, equal for versions that can share rows.
         created_ms: time of the export, in milliseconds since 1970; 0: unknown.
         checkpoint: name of the exported checkpoint; "" for a Keras model.
+        norms: sizes of its tables and dense weights, which the next export is compared with.
     """
 
     format: Literal[1] = 1
@@ -79,6 +81,7 @@ class Manifest(_Part):
     schema_hash: str
     created_ms: int = 0
     checkpoint: str = ""
+    norms: tuple[Norm, ...] = ()
 
     @property
     def rows(self) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hotrow.protos import control_pb2
+from hotrow.serving.updates.finite_cuts import FiniteCuts
 from hotrow.serving.updates.wanted_cuts import WantedCuts
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class CutFiles:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._finite = FiniteCuts()
         folder.mkdir(parents=True, exist_ok=True)
         for path in folder.glob(f"*{_UNFINISHED}"):  # left by a killed process
             _delete(path)
@@ -47,6 +49,7 @@ class CutFiles:
             asking: entered for each wait for the store.
 
         Raises:
+            NotFiniteError: a row or weight is not finite.
             DataLossError: a block is missing or damaged.
             UnavailableError: the store does not answer.
             OSError: the disk is full or refuses.
@@ -54,10 +57,14 @@ class CutFiles:
         shown = control_pb2.ShownCut(version=wanted.version, fence=wanted.fence)
         if wanted.newest is not None:
             shown.identity = wanted.newest.identity
-        for cut in wanted.layers:
-            shown.layers.add(version=cut.version, blocks=str(self._rows(bound, cut, asking)))
+        layers = [(cut, self._rows(bound, cut, asking)) for cut in wanted.layers]
+        for cut, path in layers:
+            shown.layers.add(version=cut.version, blocks=str(path))
+        dense = None
         if wanted.newest is not None and wanted.newest.dense_places:
-            shown.dense = str(self._dense(bound, wanted.newest, asking))
+            dense = wanted.newest, self._dense(bound, wanted.newest, asking)
+            shown.dense = str(dense[1])
+        self._finite.check(bound.generation, layers, dense)
         return shown
 
     def with_rows(self, cuts: Iterable[CutRecord], most_bytes: int) -> list[CutRecord]:
@@ -89,6 +96,7 @@ class CutFiles:
         for path in self._folder.iterdir():
             if path not in named:
                 _delete(path)
+        self._finite.forget(named)
 
     def close(self) -> None:
         """Deletes all files."""

@@ -20,6 +20,7 @@ from hotrow.serving.data_plane.executable import ServerEndedError
 from hotrow.serving.updates.cut_counts import CutCounts
 from hotrow.serving.updates.cut_files import CutFiles
 from hotrow.serving.updates.double_buffer import DoubleBuffer
+from hotrow.serving.updates.finite_cuts import Gate, NotFiniteError
 from hotrow.serving.updates.store_silence import StoreSilence
 from hotrow.serving.updates.store_state import StoreReading, StoreState, lost_by
 from hotrow.serving.updates.version_rows import VersionRows
@@ -81,7 +82,8 @@ class CutFollower:
         self._counts = counts
         self._buffer: DoubleBuffer | None = None
         self._away = False  # as logged last
-        self._refused = ""  # the reason logged last
+        self._refused = ""  # the cut and reason logged last
+        self._gate = Gate()
         self._noted = 0, ""  # version and identity of the cut
         self._store = StoreReading()
         self._known: list[CutRecord] = []  # with rows in files, the oldest first
@@ -107,7 +109,7 @@ class CutFollower:
         cuts = cuts_of(bound.store.records, bound.generation)
         for _ in range(_MOST_READS):
             low = int(bound.store.watermarks(bound.generation).min())  # after the cuts
-            wanted = wanted_cuts(bound.generation, cuts, None, low)
+            wanted = wanted_cuts(bound.generation, self._gate.takeable(cuts), None, low)
             if low < wanted.fence:
                 raise DataLossError(
                     f"{bound.store.url}: the store went back in time: generation "
@@ -116,6 +118,11 @@ class CutFollower:
                 )
             try:
                 return self._files.write(bound, wanted, contextlib.nullcontext)
+            except NotFiniteError as err:
+                if any(cut.folded for cut in cuts if cut.version >= err.version):
+                    raise  # rows of before are gone
+                self._refuse(err.version, err, given_up=False)
+                self._gate.refuse(err)
             except DataLossError:
                 # Raised again, unless an exporter removed a cut while it was read.
                 before, cuts = cuts, cuts_of(bound.store.records, bound.generation)
@@ -198,7 +205,7 @@ class CutFollower:
         """Returns what to show; None: what is shown, of which the store has lost rows."""
         before = buffer.shown()
         oldest, newest = min(shown.version for shown in before), _newest(buffer)
-        cuts = state.cuts
+        cuts = self._gate.takeable(state.cuts)
         version = cuts[-1].version if cuts else generation.row_version
         if cuts and version == newest.version and newest.identity not in ("", cuts[-1].identity):
             # Another cut of the same number: none of its rows are known.
@@ -222,17 +229,14 @@ class CutFollower:
         except Exception as err:
             pause = self._retry_seconds(wanted.version, err)
             self._due = time.monotonic() + pause
-            refusal = _refusal(err)
-            reason = f"cut {wanted.version:016x} is not taken: {refusal}"
-            if math.isinf(pause):
-                reason += f"; given up after {_MOST_CRASHES} crashes, until the next cut"
-            self._counts.refuse(self._model, self._version, RequestError(refusal.code, reason))
-            if reason != self._refused:
-                self._say(logging.ERROR, reason)
-            self._refused = reason
+            self._refuse(wanted.version, err, given_up=math.isinf(pause))
+            if isinstance(err, NotFiniteError):
+                self._gate.refuse(err)
+                self._due = 0.0  # for those before it
             return False
-        self._refused = ""
-        self._counts.accept(self._model, self._version)
+        if not self._gate.is_closed:
+            self._refused = ""
+            self._counts.accept(self._model, self._version)
         self._know(wanted.layers)
         return True
 
@@ -279,6 +283,17 @@ class CutFollower:
     def _count_rewind(self, line: str) -> None:
         self._counts.count_rewind(self._model, self._version)
         self._say(logging.ERROR, line)
+
+    def _refuse(self, version: int, error: Exception, given_up: bool) -> None:
+        """Counts a cut that is not taken; says so once for each cut and reason."""
+        refusal = _refusal(error)
+        reason = f"cut {version:016x} is not taken: {refusal}"
+        if given_up:
+            reason += f"; given up after {_MOST_CRASHES} crashes, until the next cut"
+        self._counts.refuse(self._model, self._version, RequestError(refusal.code, reason))
+        if reason != self._refused:
+            self._say(logging.ERROR, reason)
+        self._refused = reason
 
     def _show(self, buffer: DoubleBuffer, wanted: WantedCuts, cut: control_pb2.ShownCut) -> None:
         before = buffer.shown()

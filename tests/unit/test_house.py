@@ -71,6 +71,8 @@ HELPS = {
     ("data", "generate"): ["OUT", "--rows", "--valid-rows", "--keys", "--skew", "--noise"],
     ("data", "convert"): ["IN", "OUT.parquet", "--format", "--on-malformed"],
     ("data", "inspect"): ["FILE", "--format", "--top"],
+    ("versions",): ["DIR|STORE_URL", "--json", "--store"],
+    ("rollback",): ["BASE_DIR", "--name", "--to VERSION|CUT", "--wait_seconds", "--json"],
     ("inspect",): [
         "DIR|STORE_URL",
         "--table",

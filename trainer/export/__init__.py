@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from hotrow.lineage import Lineage
 from hotrow.manifest import Manifest
+from hotrow.norms import Gates
 from hotrow.ops.embedding import DistributedEmbedding
 from hotrow.ops.export import (
     WAIT_SECONDS,
@@ -35,6 +36,7 @@ def export_version(
     rows: RowOptions = RowOptions(),  # noqa: B008 (frozen)
     standalone: bool = False,
     checkpoint: str = "",
+    gates: Gates = Gates(),  # noqa: B008 (frozen)
     report: Callable[[str], None] = lambda line: None,
 ) -> tuple[Path, Manifest]:
     """Writes a version and returns its directory and manifest; see `write_version`."""
@@ -49,6 +51,7 @@ def export_version(
         rows=rows,
         standalone=standalone,
         checkpoint=checkpoint,
+        gates=gates,
         report=report,
     )
 
@@ -67,6 +70,8 @@ def export_version_changes(
     report: Callable[[str], None] = lambda line: None,
     committed: Callable[[CutRecord], None] = lambda cut: None,
     keys_before: KeysBefore = lambda table, step: None,
+    gates: Gates = Gates(),  # noqa: B008 (frozen)
+    undo_cuts: int = 1,
 ) -> ExportedChanges:
     """Exports changes to the servers of a version; see `write_changes`."""
     return write_changes(
@@ -82,6 +87,8 @@ def export_version_changes(
         report=report,
         committed=committed,
         keys_before=keys_before,
+        gates=gates,
+        undo_cuts=undo_cuts,
     )
 
 

@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from hotrow.config.cache import CacheConfig
 from hotrow.config.data import CRITEO_DENSE, CRITEO_SPARSE, DataConfig
+from hotrow.config.export import ExportConfig
 from hotrow.config.features import DEFAULT_TABLE, WIDE, FeaturesConfig
 from hotrow.config.model import DlrmConfig, LogisticConfig, ModelConfig
 from hotrow.config.online import OnlineConfig
@@ -46,6 +47,7 @@ class RunConfig(Section):
     cache: CacheConfig = CacheConfig()
     parallel: ParallelConfig = ParallelConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
+    export: ExportConfig = ExportConfig()
     online: OnlineConfig = OnlineConfig()
 
     @field_validator("tables", mode="before")

@@ -8,8 +8,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from hotrow import _native
 from hotrow.errors import DataLossError
@@ -135,6 +137,45 @@ def read_block(block: bytes, generation: Generation, version: int, place: Place)
     if ((versions & ~TOMBSTONE) != version).any():
         raise DataLossError(f"{where} has rows of another cut")
     return Block(version, table, shard, keys, rows, versions)
+
+
+def former_block(block: Block, rows: Rows, removed: npt.NDArray[np.bool_]) -> bytes:
+    """Returns a block with the same keys, and the rows that they had before.
+
+    Args:
+        block: a block of rows.
+        rows: uint8 [N, B].
+        removed: bool [N], keys that had no row: they get a tombstone.
+    """
+    width = rows.shape[1]
+    versions = np.full(len(block.keys), block.version, np.uint64)
+    versions[removed] |= TOMBSTONE
+    records = np.empty((len(block.keys), RECORD_HEAD_BYTES + width), np.uint8)
+    records[:, :8] = block.keys[:, None].view(np.uint8)
+    records[:, 8:RECORD_HEAD_BYTES] = versions[:, None].view(np.uint8)
+    records[:, RECORD_HEAD_BYTES:] = rows
+    return _sealed(block.version, block.table, block.shard, len(records), width, records.tobytes())
+
+
+def blocks_of(path: Path, generation: Generation, version: int) -> Iterator[Block]:
+    """Yields the blocks of rows in a file, which holds one after the other.
+
+    Raises:
+        DataLossError: a block is damaged.
+        OSError: the file cannot be read.
+    """
+    if not path.stat().st_size:
+        return
+    content = np.memmap(path, np.uint8, "r")
+    at = 0
+    while at < len(content):
+        head = content[at : at + _HEAD.size].tobytes()
+        if len(head) < _HEAD.size:
+            raise DataLossError(f"{path} is cut: {len(content)} bytes")
+        _, _, _, _, shard, count, width, _ = _HEAD.unpack(head)
+        size = _HEAD.size + count * (RECORD_HEAD_BYTES + width)
+        yield read_block(content[at : at + size].tobytes(), generation, version, (shard, 0))
+        at += size
 
 
 def _sealed(version: int, table: int, shard: int, count: int, width: int, body: bytes) -> bytes:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 import pydantic
 
 from hotrow.errors import DataLossError, FailedPreconditionError
+from hotrow.norms import Norm
 from hotrow.store.cut_blocks import Block, dense_blocks, read_block, row_blocks
 from hotrow.store.generations import Generations, new_identity
 from hotrow.store.leases import Lease, readers
@@ -61,6 +62,8 @@ class CutRecord(pydantic.BaseModel):
         places: places of its blocks of rows.
         dense_places: places of its blocks of dense weights, in their order.
         folded: whether all of its rows are merged into the generation's own.
+        norms: sizes of tables and dense weights, which the next export is compared with.
+        forced: whether servers take it even if a value is not finite.
     """
 
     model_config = pydantic.ConfigDict(frozen=True, extra="ignore")
@@ -79,6 +82,8 @@ class CutRecord(pydantic.BaseModel):
     places: tuple[Place, ...]
     dense_places: tuple[Place, ...] = ()
     folded: bool = False
+    norms: tuple[Norm, ...] = ()
+    forced: bool = False
 
     @property
     def version(self) -> int:
@@ -118,6 +123,8 @@ def write_cut(
     clocks: Sequence[int],
     lineage: str = "",
     previous: int | None = None,
+    norms: Callable[[], tuple[Norm, ...]] = tuple,
+    forced: bool = False,
 ) -> CutRecord:
     """Stages and commits a cut; servers read nothing of it before it is whole.
 
@@ -131,6 +138,9 @@ def write_cut(
         clocks: clocks of the tables.
         lineage: id of the last start of that training.
         previous: version of the state from which the changes go on; None: the last cut.
+        norms: called once all changes are staged; an exception that it raises ends the export
+            before the commit.
+        forced: whether servers take it even if a value is not finite.
 
     Raises:
         FailedPreconditionError: another exporter took over.
@@ -179,6 +189,7 @@ def write_cut(
         blocks[place] = block
         stage(BLOCKS_AT_ONCE)
     stage(1)
+    shown_norms = norms()
     if previous is None:
         before = cuts_of(store.records, generation)
         previous = before[-1].version if before else 0
@@ -196,6 +207,8 @@ def write_cut(
         previous=previous,
         places=tuple(places),
         dense_places=tuple(dense_places),
+        norms=shown_norms,
+        forced=forced,
     )
     # Read back, because a failover may have lost a block after its acknowledgement.
     for _ in read_blocks(store, generation, cut):

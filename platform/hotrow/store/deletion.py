@@ -11,6 +11,7 @@ from hotrow.store.generations import Generations
 from hotrow.store.leases import forget_users, users
 from hotrow.store.row_store import RowStore
 from hotrow.store.spec import Generation, State
+from hotrow.store.undo import keep_newest_undos
 
 
 def delete_generation(
@@ -42,6 +43,7 @@ def delete_generation(
     for cut in cuts_of(store.records, deleting):
         forget_cut(store, deleting, cut)
     forget_withdrawn(store.records, deleting)
+    keep_newest_undos(store, deleting, 0)
     store.delete_rows(deleting, report)
     forget_progress(store.records, deleting)
     forget_users(store.records, deleting.generation)

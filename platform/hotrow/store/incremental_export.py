@@ -22,6 +22,7 @@ from hotrow.errors import (
     ResourceExhaustedError,
 )
 from hotrow.lineage import Lineage
+from hotrow.norms import GateError, Norm
 from hotrow.store.cut_folding import fold
 from hotrow.store.cuts import (
     CutRecord,
@@ -39,6 +40,7 @@ from hotrow.store.lost_cuts import LostCut, find_lost, withdraw_rowless
 from hotrow.store.published import PublishedLog
 from hotrow.store.row_store import RowStore
 from hotrow.store.spec import Generation, Origin, State
+from hotrow.store.undo import keep_newest_undos, keep_replaced
 
 _LOOK_SECONDS = 0.1
 _FULL = "make a full export"
@@ -55,6 +57,8 @@ class Changes:
         dense: the dense weights as opaque bytes.
         dense_as_exported: whether they are those of the full export.
         of_tables: called with clocks of the tables; returns (number of a table, its changes since).
+        norms: called after all of these; returns norms, or raises GateError.
+        forced: whether servers take the changes even if a value is not finite.
     """
 
     step: int
@@ -63,6 +67,8 @@ class Changes:
     dense: bytes
     dense_as_exported: bool
     of_tables: Callable[[Sequence[int]], Iterable[tuple[int, TableChanges]]]
+    norms: Callable[[], tuple[Norm, ...]] = tuple
+    forced: bool = False
 
 
 @dataclass(frozen=True)
@@ -89,6 +95,7 @@ def export_changes(
     changes: Changes,
     *,
     wait_seconds: float,
+    undo_cuts: int = 0,
     report: Callable[[str], None] = lambda line: None,
     committed: Callable[[CutRecord], None] = lambda cut: None,
     published: PublishedLog | None = None,
@@ -101,6 +108,7 @@ def export_changes(
         lock: the exporter's lease of the model.
         changes: changes up to the state of training that servers should show.
         wait_seconds: how long to wait until all servers have taken the cut.
+        undo_cuts: for how many of the newest cuts to keep what they replace.
         report: called with lines of progress.
         committed: called with the cut once servers can read it.
         published: cuts of the generation so far, by which a store is found that went back in time.
@@ -129,7 +137,7 @@ def export_changes(
     discard_unfinished(store, generation)
     base = withdraw_rowless(store, generation, lock, published, report)
     _forget_broken(store, generation, lock, report)
-    fold_taken(store, generation, lock, report)
+    fold_taken(store, generation, lock, report, undo_cuts=undo_cuts)
     since = _check_goes_on(store, generation, changes, lost)
     if lost is not None:
         report(f"the store went back in time and has lost step {lost.step}: it is exported again")
@@ -145,9 +153,11 @@ def export_changes(
                 step=changes.step,
                 clocks=changes.clocks,
                 lineage=changes.lineage.id,
+                norms=changes.norms,
+                forced=changes.forced,
                 previous=None if base is None else base.version,
             )
-        except ResourceExhaustedError:
+        except (ResourceExhaustedError, GateError):
             # No export resumes it, and other data may need the room.
             with contextlib.suppress(HotrowError):
                 lock.check()
@@ -160,8 +170,25 @@ def export_changes(
         return Outcome(None, False)
     else:
         cut, is_new = cuts[-1], False
+    return finish_cut(
+        store, generation, lock, cut, wait_seconds, report, undo_cuts=undo_cuts, is_new=is_new
+    )
+
+
+def finish_cut(
+    store: RowStore,
+    generation: Generation,
+    lock: Lease,
+    cut: CutRecord,
+    wait_seconds: float,
+    report: Callable[[str], None],
+    *,
+    undo_cuts: int,
+    is_new: bool = True,
+) -> Outcome:
+    """Waits until servers take a committed cut, then folds it; see `export_changes`."""
     behind = _wait_until_taken(store, generation, cut, lock, wait_seconds, report)
-    fold_taken(store, generation, lock, report)
+    fold_taken(store, generation, lock, report, undo_cuts=undo_cuts)
     return Outcome(
         cut,
         is_new,
@@ -227,8 +254,12 @@ def fold_taken(
     generation: Generation,
     lock: Lease,
     report: Callable[[str], None] = lambda line: None,
+    *,
+    undo_cuts: int = 0,
 ) -> None:
     """Folds the cuts that all servers have taken, and deletes those before the last of them.
+
+    What the newest `undo_cuts` of them replace is kept for a rollback.
 
     A cut that a server has started to read meanwhile stays until the next call.
 
@@ -262,6 +293,9 @@ def fold_taken(
                 lock.check()
                 report(f"step {cut.step}: {done} of {of} blocks folded")
 
+            if undo_cuts and not cut.folded:
+                lock.check()
+                keep_replaced(store, generation, cut, done[-1] if done else None)
             fold(store, generation, cut, folding)
         done.append(cut)
     for cut, following in itertools.pairwise(done):
@@ -269,6 +303,8 @@ def fold_taken(
         if another_before(following.version):
             break  # it may be reading this cut's blocks; the next export deletes it
         forget_cut(store, generation, cut)
+    lock.check()
+    keep_newest_undos(store, generation, undo_cuts)
 
 
 def _forget_broken(

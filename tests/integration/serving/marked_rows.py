@@ -24,6 +24,7 @@ from hotrow.store import open_store
 from hotrow.store.cut_folding import fold
 from hotrow.store.cuts import CutRecord, TableChanges, cuts_of, forget_cut, write_cut
 from hotrow.store.generations import Generations
+from hotrow.store.incremental_export import fold_taken
 from hotrow.store.leases import lock_exports, readers
 
 KEYS = 300
@@ -73,9 +74,10 @@ class MarkedModel:
         }
         self._model = keras.Model({"id": key}, outputs)
         self._mark = mark
-        self._name = name
+        self._name, self._url = name, url
+        self._table = embedding.tables["items"]
         keys = np.arange(KEYS + TEMPORARY, dtype=np.int64)
-        self._import(embedding.tables["items"], keys)
+        self._import(self._table, keys)
         self.path = base / name
         directory = hotrow.export_model(self._model, base, name, store=url)
         self._version = directory
@@ -86,31 +88,58 @@ class MarkedModel:
     def close(self) -> None:
         self.store.close()
 
+    def export(self, cut: int) -> Path:
+        """Exports the state of a cut in full, as the next version; returns its directory.
+
+        Later cuts go on from the first version nevertheless.
+        """
+        gone = np.arange(KEYS + 1, KEYS + cut + 1, dtype=np.int64)
+        keys = np.setdiff1d(np.arange(KEYS + TEMPORARY, dtype=np.int64), gone)
+        self._table.clear()
+        self._import(self._table, keys, cut)
+        self._mark.bias.assign(np.full(_DIM, cut, np.float32))
+        base = self.path.parent
+        # Nothing but a mark grows so.
+        return hotrow.export_model(self._model, base, self._name, store=self._url, force=True)
+
     @staticmethod
-    def _import(table: Any, keys: np.ndarray) -> None:
+    def _import(table: Any, keys: np.ndarray, cut: int = 0) -> None:
         lines = np.zeros((len(keys), table.line_layout.line_bytes), np.uint8)
-        table.line_layout.weights(lines)[:] = _rows(keys.tolist(), 0)
+        table.line_layout.weights(lines)[:] = _rows(keys.tolist(), cut)
         zeros = np.zeros(len(keys), np.uint32)
         table.import_rows(keys, lines, zeros, zeros)
 
-    def dense(self, cut: int) -> bytes:
+    def dense(self, cut: float) -> bytes:
         """Returns the weights of a cut as an export does."""
         self._mark.bias.assign(np.full(_DIM, cut, np.float32))
         return dense_checkpoint([self._mark.kernel, self._mark.bias], self._version)[0]
 
-    def write(self, number: int, *, since: int | None = None, rows: bool = True) -> CutRecord:
+    def write(
+        self,
+        number: int,
+        *,
+        since: int | None = None,
+        rows: bool = True,
+        spoiled: str = "",
+        forced: bool = False,
+    ) -> CutRecord:
         """Commits cut 1, 2, ...
 
         Args:
             number: of the cut.
             since: the cut that it goes on from; None: the one before.
             rows: whether it has the rows that changed, beside the weights.
+            spoiled: "row" or "dense": what is not finite.
+            forced: whether servers take it nevertheless.
         """
         numbers = range(number if since is None else since + 1, number + 1)
         keys = [key for key in range(KEYS) if any((key + n) % 3 == 0 for n in numbers)]
+        values = _rows(keys, number)
+        if spoiled == "row":
+            values[7, 3] = np.nan
         changes = TableChanges(
             np.array(keys, np.int64),
-            _rows(keys, number).view(np.uint8),
+            values.view(np.uint8),
             np.array([KEYS + n for n in numbers], np.int64),
         )
         with lock_exports(self.store.records, self._name) as lock:
@@ -119,9 +148,10 @@ class MarkedModel:
                 self.generation,
                 lock,
                 changes=[(0, changes)] if rows else [],
-                dense=self.dense(number),
+                dense=self.dense(np.inf if spoiled == "dense" else number),
                 step=1000 + number,
                 clocks=[number],
+                forced=forced,
             )
 
     def noted(self) -> list[int]:
@@ -131,6 +161,11 @@ class MarkedModel:
     def wait_until_noted(self, cut: CutRecord, servers: int = 1) -> None:
         """Waits until this many servers have taken a cut."""
         wait_until(lambda: self.noted() == [cut.version] * servers, lambda: self.noted())
+
+    def fold_taken(self, undo_cuts: int) -> None:
+        """Folds the cuts that servers have taken, as an exporter does."""
+        with lock_exports(self.store.records, self._name) as lock:
+            fold_taken(self.store, self.generation, lock, undo_cuts=undo_cuts)
 
     def fold(self) -> None:
         """Folds all cuts, and forgets those before the newest."""
@@ -216,6 +251,7 @@ class MarkedLoad:
     server: Any
     clients: int = 2
     keys: int = 40
+    forward: bool = True
     seen: list[list[Seen]] = field(default_factory=list)
 
     def wait_for(self, cut: int) -> float:
@@ -239,19 +275,25 @@ class MarkedLoad:
         return [seen.failure for client in self.seen for seen in client if seen.failure]
 
     def check(self) -> None:
-        """Checks that no answer is wrong, and that none is older than one before it."""
+        """Checks that no answer is wrong, and that none is older than before if cuts go forward."""
         assert all(len(client) > _FEWEST for client in self.seen)
         for client in self.seen:
             wrong = [seen for seen in client if seen.wrong]
             assert not wrong, (len(wrong), wrong[0].wrong[:4])
             cuts = [seen.cut for seen in client if seen.cut is not None]
-            assert cuts == sorted(cuts)
+            assert not self.forward or cuts == sorted(cuts)
 
 
 @contextlib.contextmanager
-def marked_load(server: Any, clients: int = 2) -> Iterator[MarkedLoad]:
-    """Runs clients until the end of the block, and then checks what they saw."""
-    load = MarkedLoad(server, clients, seen=[[] for _ in range(clients)])
+def marked_load(server: Any, clients: int = 2, *, forward: bool = True) -> Iterator[MarkedLoad]:
+    """Runs clients until the end of the block, and then checks what they saw.
+
+    Args:
+        server: the server.
+        clients: number of threads.
+        forward: whether no client may see an older cut after a newer one.
+    """
+    load = MarkedLoad(server, clients, forward=forward, seen=[[] for _ in range(clients)])
     ended = threading.Event()
 
     def run(number: int) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from stored_rows import ArrayRows, exported, float_rows, some_keys
 
 from hotrow.errors import DataLossError
@@ -53,11 +54,14 @@ def bound(tmp_path: Path) -> Iterator[BoundRows]:
 
 
 def weights(folder: Path, size: int) -> bytes:
-    """Returns weights of a cut with arbitrary content."""
+    """Returns weights of a cut with arbitrary content of this many bytes."""
     folder.mkdir()
-    (folder / "variables.index").write_bytes(b"index")
-    (folder / "variables.data-00000-of-00001").write_bytes(bytes(range(256)) * (size // 256))
-    return cut_dense.pack(folder / "variables")
+    values = tf.range(size // 4, dtype=tf.float32)
+    prefix = folder / "variables"
+    tf.raw_ops.SaveV2(
+        prefix=str(prefix), tensor_names=["w"], shape_and_slices=[""], tensors=[values]
+    )
+    return cut_dense.pack(prefix)
 
 
 def write(bound: BoundRows, step: int, dense: bytes) -> CutRecord:

@@ -74,7 +74,9 @@ def changes_of(trained, lineage=RUN, dense_bytes=None):
     )
 
 
-def export(store, generation, trained, *, lock_seconds=15.0, wait_seconds=0.0, **options):
+def export(
+    store, generation, trained, *, lock_seconds=15.0, wait_seconds=0.0, undo_cuts=0, **options
+):
     with lock_exports(store.records, "m", seconds=lock_seconds) as lock:
         return export_changes(
             store,
@@ -82,6 +84,7 @@ def export(store, generation, trained, *, lock_seconds=15.0, wait_seconds=0.0, *
             lock,
             changes_of(trained, **options),
             wait_seconds=wait_seconds,
+            undo_cuts=undo_cuts,
         )
 
 
