@@ -225,9 +225,7 @@ def write_changes(
                 undo_cuts=undo_cuts,
                 report=report,
                 committed=committed,
-                published=PublishedLog(
-                    directory.parent / f"published-{manifest.version}.json", manifest.generation
-                ),
+                published=PublishedLog.beside(directory, manifest.generation),
             )
     finally:
         opened.close()

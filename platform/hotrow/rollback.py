@@ -31,6 +31,7 @@ from hotrow.store.cuts import CutRecord
 from hotrow.store.generations import Generations
 from hotrow.store.incremental_export import Outcome
 from hotrow.store.leases import Reader, lock_exports, readers
+from hotrow.store.published import PublishedLog
 from hotrow.store.row_store import RowStore
 from hotrow.store.spec import State
 from hotrow.version_folder import hide, set_aside_in, show, versions_in
@@ -266,6 +267,12 @@ def roll_back_cuts(
             f"{path} has no rows in a shared store, so it has no incremental exports; --to takes "
             "a version"
         )
+    published = PublishedLog.beside(path, manifest.generation)
+
+    def publish(cut: CutRecord) -> None:
+        published.append(cut)
+        committed(cut)
+
     with (
         contextlib.closing(open_store(store or manifest.store, access)) as opened,
         lock_exports(opened.records, manifest.model) as lock,
@@ -278,7 +285,7 @@ def roll_back_cuts(
             exported_dense=lambda: _exported_dense(path),
             wait_seconds=wait_seconds,
             report=report,
-            committed=committed,
+            committed=publish,
         )
 
 

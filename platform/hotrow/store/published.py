@@ -50,6 +50,11 @@ class PublishedLog:
         self._path = path
         self._generation = generation
 
+    @classmethod
+    def beside(cls, directory: Path, generation: str) -> PublishedLog:
+        """Returns the log of a version, in a file beside its directory."""
+        return cls(directory.parent / f"published-{directory.name}.json", generation)
+
     def states(self) -> list[PublishedState]:
         """Returns the cuts, the oldest first; none without the file, or if it is damaged.
 
