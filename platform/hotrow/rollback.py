@@ -269,7 +269,7 @@ def roll_back_cuts(
         )
     published = PublishedLog.beside(path, manifest.generation)
 
-    def note(cut: CutRecord) -> None:
+    def publish(cut: CutRecord) -> None:
         published.append(cut)
         committed(cut)
 
@@ -285,7 +285,7 @@ def roll_back_cuts(
             exported_dense=lambda: _exported_dense(path),
             wait_seconds=wait_seconds,
             report=report,
-            committed=note,
+            committed=publish,
         )
 
 

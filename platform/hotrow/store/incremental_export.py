@@ -135,7 +135,7 @@ def export_changes(
     store.check_safe_for_rows()
     # Finishes what an earlier export left, as far as that needs no waiting.
     discard_unfinished(store, generation)
-    base = withdraw_rowless(store, generation, lock, published, report)
+    base = withdraw_rowless(store, generation, lock, published, changes.lineage, report)
     _forget_broken(store, generation, lock, report)
     fold_taken(store, generation, lock, report, undo_cuts=undo_cuts)
     since = _check_goes_on(store, generation, changes, lost)

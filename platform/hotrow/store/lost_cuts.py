@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hotrow.errors import FailedPreconditionError
+from hotrow.errors import DataLossError, FailedPreconditionError
+from hotrow.lineage import Lineage
 from hotrow.store.cuts import cuts_of, forget_cut, note_withdrawn, withdrawn_from
 from hotrow.store.leases import Lease, readers
 from hotrow.store.published import PublishedLog, PublishedState
@@ -80,6 +81,7 @@ def withdraw_rowless(
     generation: Generation,
     lock: Lease,
     published: PublishedLog,
+    lineage: Lineage,
     report: Callable[[str], None],
 ) -> PublishedState | None:
     """Withdraws all cuts if a shard has lost rows of earlier ones, which no cut brings again.
@@ -87,6 +89,10 @@ def withdraw_rowless(
     Returns:
         The newest state that every shard still has, from which the changes are exported again;
         None: no such rows are lost.
+
+    Raises:
+        DataLossError: the training did not go on from all that was published (it was rolled back):
+            shards may have rows that it never had.
     """
     cuts = cuts_of(store.records, generation)
     marks = store.watermarks(generation)
@@ -94,6 +100,12 @@ def withdraw_rowless(
         return None
     base = _state_of_all(generation, published, int(marks.min()))
     behind = int((marks < cuts[0].previous).sum())
+    if not all(lineage.descends_from(s.lineage, s.step) for s in published.states()):
+        raise DataLossError(
+            f"{store.url}: {behind} of {generation.shards} shards of generation "
+            f"{generation.generation} went back in time and have lost rows of earlier exports, and "
+            "the training did not go on from all of these: make a full export"
+        )
     report(
         f"{behind} of {generation.shards} shards went back in time and have lost rows of earlier "
         f"exports: everything since step {base.step} is exported again"

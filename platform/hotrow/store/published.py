@@ -51,9 +51,9 @@ class PublishedLog:
         self._generation = generation
 
     @classmethod
-    def beside(cls, version: Path, generation: str) -> PublishedLog:
-        """Returns that of a version directory, which is beside it."""
-        return cls(version.parent / f"published-{version.name}.json", generation)
+    def beside(cls, directory: Path, generation: str) -> PublishedLog:
+        """Returns the log of a version, in a file beside its directory."""
+        return cls(directory.parent / f"published-{directory.name}.json", generation)
 
     def states(self) -> list[PublishedState]:
         """Returns the cuts, the oldest first; none without the file, or if it is damaged.

@@ -14,13 +14,14 @@ from integration.store.trained_states import (
 )
 from waiting import wait_until
 
-from hotrow.errors import FailedPreconditionError, UnavailableError
+from hotrow.errors import DataLossError, FailedPreconditionError, UnavailableError
 from hotrow.lineage import Lineage, Start
 from hotrow.store.access import StoreAccess
 from hotrow.store.cuts import cuts_of
 from hotrow.store.generations import Generations
 from hotrow.store.incremental_export import export_changes
 from hotrow.store.leases import lock_exports, use
+from hotrow.store.lost_cuts import withdraw_rowless
 from hotrow.store.published import PublishedLog
 
 
@@ -159,7 +160,7 @@ def test_a_cut_that_only_shards_know_asks_for_a_full_export(store, exporter, gen
 
 
 def test_shards_that_lost_rows_of_several_cuts_get_all_of_them_again(
-    redis, store, exporter, generation
+    redis, store, exporter, generation, tmp_path
 ):
     exporter(1)
     snapshot = redis.snapshot()
@@ -172,6 +173,13 @@ def test_shards_that_lost_rows_of_several_cuts_get_all_of_them_again(
     with redis.client() as client:
         client.restore("hotrow:{hr}", 0, records, replace=True)
     assert (store.watermarks(generation) < cuts_of(store.records, generation)[0].version).all()
+    log = PublishedLog(tmp_path / "published-1.json", generation.generation)
+    rolled_back = Lineage((Start("run", 0), Start("again", 101)))
+    with (
+        lock_exports(store.records, "m") as lock,
+        pytest.raises(DataLossError, match=r"lost rows of earlier exports.*make a full export"),
+    ):
+        withdraw_rowless(store, generation, lock, log, rolled_back, print)
     outcome, lines = exporter(3)
     assert any("went back in time and have lost rows" in line for line in lines)
     assert outcome.committed
