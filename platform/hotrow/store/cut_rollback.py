@@ -222,13 +222,4 @@ def _folded_state(generation: Generation, folded: list[CutRecord]) -> Shown | No
     """Returns the state of a generation's stored rows."""
     if not folded:
         return as_exported(generation)
-    last = folded[-1]
-    return Shown(
-        version=last.version,
-        step=last.step,
-        clocks=last.clocks,
-        lineage=last.lineage,
-        dense_sha256=last.dense_sha256,
-        norms=last.norms,
-        forced=last.forced,
-    )
+    return Shown.of(folded[-1])

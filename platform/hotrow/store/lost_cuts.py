@@ -40,7 +40,7 @@ def find_lost(store: RowStore, generation: Generation, published: PublishedLog) 
     shards that have its rows still.
 
     Raises:
-        FailedPreconditionError: it is known by its number alone, so that nobody can tell which
+        FailedPreconditionError: it is known by its number alone, which does not say which
             changes would go on from it.
         UnavailableError: the store does not answer.
     """

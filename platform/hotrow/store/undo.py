@@ -47,6 +47,19 @@ class Shown(pydantic.BaseModel):
     norms: tuple[Norm, ...] = ()
     forced: bool = False
 
+    @classmethod
+    def of(cls, cut: CutRecord) -> Shown:
+        """Returns the state that a cut shows."""
+        return cls(
+            version=cut.version,
+            step=cut.step,
+            clocks=cut.clocks,
+            lineage=cut.lineage,
+            dense_sha256=cut.dense_sha256,
+            norms=cut.norms,
+            forced=cut.forced,
+        )
+
 
 class UndoRecord(pydantic.BaseModel):
     """The control record of what a cut replaced.
@@ -111,7 +124,7 @@ def keep_replaced(
         return True
     if found is not None:
         forget_undo(store, generation, found)
-    shown = as_exported(generation) if before is None else _shown(before)
+    shown = as_exported(generation) if before is None else Shown.of(before)
     if shown is None or cut.previous != (0 if before is None else before.version):
         return False
     staged = before.dense_places if before is not None else ()
@@ -255,18 +268,6 @@ def _staged(
                     f"{store.url}: a block of what cut {undo.version:016x} replaced is missing"
                 )
             yield (shard, number & ~_DENSE_NUMBERS), block
-
-
-def _shown(cut: CutRecord) -> Shown:
-    return Shown(
-        version=cut.version,
-        step=cut.step,
-        clocks=cut.clocks,
-        lineage=cut.lineage,
-        dense_sha256=cut.dense_sha256,
-        norms=cut.norms,
-        forced=cut.forced,
-    )
 
 
 def _name(generation: Generation, version: int) -> str:

@@ -25,7 +25,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 
 def folder(temporary: Path, name: str, *sockets: str) -> Path:
-    """Returns a folder with sockets that nobody listens on."""
+    """Returns a folder with sockets on which no process listens."""
     made = temporary / name
     made.mkdir()
     for one in sockets:
