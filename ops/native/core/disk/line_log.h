@@ -205,7 +205,7 @@ class LineLog {
   void run_cleaner();
   bool clean_some();
   void clean_segment(uint32_t segment);
-  void move_lines(uint32_t segment, uint32_t first, uint32_t last);
+  bool move_lines(uint32_t segment, uint32_t first, uint32_t last);
   std::vector<uint32_t> emptiest_segments() const;
   Location resolve(const Read& read) const;
   Location resolve(const ReadAt& read) const;

@@ -102,6 +102,7 @@ void LineLog::clean_segment(uint32_t number) {
   }
   std::optional<Error> unreadable;
   std::exception_ptr error;
+  bool all_moved = true;
   try {
     file_.read(uint64_t{number} * segment_bytes_, victim_.data(), segment_bytes_);
   } catch (const Error& problem) {
@@ -109,7 +110,7 @@ void LineLog::clean_segment(uint32_t number) {
   }
   try {
     for (uint32_t first = 0; first < segment_lines_ && !unreadable; first += kPiece) {
-      move_lines(number, first, std::min(first + kPiece, segment_lines_));
+      all_moved &= move_lines(number, first, std::min(first + kPiece, segment_lines_));
     }
   } catch (...) {
     error = std::current_exception();
@@ -117,7 +118,8 @@ void LineLog::clean_segment(uint32_t number) {
   std::lock_guard lock(mutex_);
   segment.pins.fetch_sub(1);
   if (error != nullptr) std::rethrow_exception(error);
-  if (is_kept(number)) return;  // a hold came between
+  // A hold came between; it may have been released since.
+  if (!all_moved || is_kept(number)) return;
   ++segments_cleaned_;
   if (segment.state.load(std::memory_order_relaxed) == kFree) return;
   // Else it would stay the emptiest for ever.
@@ -127,8 +129,9 @@ void LineLog::clean_segment(uint32_t number) {
        segment.live.load(std::memory_order_relaxed), number, directory_.c_str());
 }
 
-// Appends the current ones of the victim's lines [first, last).
-void LineLog::move_lines(uint32_t number, uint32_t first, uint32_t last) {
+// Appends the current ones of the victim's lines [first, last). Returns whether none of them stays
+// for a hold.
+bool LineLog::move_lines(uint32_t number, uint32_t first, uint32_t last) {
   struct Candidate {
     std::atomic<uint32_t>* entry;
     Owner owner;
@@ -145,16 +148,22 @@ void LineLog::move_lines(uint32_t number, uint32_t first, uint32_t last) {
     candidate.i = i;
     if (candidate.entry != nullptr && candidate.entry->load() == base + i) ++count;
   }
-  if (count == 0) return;
+  if (count == 0) return true;
+  bool all_moved = true;
   std::unique_lock lock(mutex_);
   for (size_t c = 0; c < count; ++c) {
     const auto& [entry, owner, i] = candidates[c];
-    if (entry->load() != base + i || is_kept(number)) continue;
+    if (entry->load() != base + i) continue;
+    if (is_kept(number)) {
+      all_moved = false;
+      continue;
+    }
     if (cleaned_.segment == kNone) start_cleaned();
     append(cleaned_, *entry, owner, victim_.data() + i * line_bytes_);
     ++lines_cleaned_;
     if (cleaned_.filled == segment_lines_) write_cleaned(lock);
   }
+  return all_moved;
 }
 
 void LineLog::start_cleaned() {

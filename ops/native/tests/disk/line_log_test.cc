@@ -385,6 +385,36 @@ TEST_CASE("line log: while lines are held, cleaning goes on and the file stays b
   CHECK(wrong_rows(log, model) == 0);
 }
 
+TEST_CASE("line log: holds that begin and end while a segment is cleaned damage nothing") {
+  const TemporaryDirectory directory;
+  LineLog log(directory / "", 64, 1, tiny());
+  Model model;
+  std::atomic<bool> done{false};
+  std::thread holder([&] {
+    while (!done) {
+      log.hold();
+      std::this_thread::yield();
+      log.release_hold();
+      std::this_thread::yield();
+    }
+  });
+  std::mt19937 random(11);
+  size_t errors = 0;
+  for (uint32_t i = 0; i < 300'000; ++i) {
+    const Row row{0, static_cast<uint32_t>(random() % 3000)};
+    if (error_code([&] { write(log, row, i); }) == Code::kOk) {
+      model[row] = i;
+    } else {
+      ++errors;
+    }
+  }
+  done = true;
+  holder.join();
+  CHECK(errors == 0);
+  CHECK(wrong_rows(log, model) == 0);
+  CHECK(log.statistics().segments_cleaned > 100);
+}
+
 TEST_CASE("line log: a file at its limit holds nearly as many rows as lines") {
   const TemporaryDirectory directory;
   LineLog::Options options = tiny();
