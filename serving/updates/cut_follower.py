@@ -185,6 +185,8 @@ class CutFollower:
         elif state.went_back:
             self._count_rewind("the store went back in time, but has what is shown")
         self._know(state.cuts)
+        unfolded = [cut for cut in state.cuts if not cut.folded]
+        self._counts.set_unfolded(self._model, self._version, unfolded)
         wanted = self._wanted(bound.generation, state, buffer)
         if wanted is not None and not self._take(buffer, wanted, bound, silence):
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -9,7 +10,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
-from hotrow.errors import DataLossError, FailedPreconditionError
+from hotrow.errors import DataLossError, FailedPreconditionError, UnavailableError
 from hotrow.store.access import StoreAccess
 from hotrow.store.generations import Generations
 from hotrow.store.leases import ReaderLease, use
@@ -123,6 +124,18 @@ class BoundRows:
         """
         if self._lease is not None:
             self._lease.note_cut(version, identity=identity, step=step, lineage=lineage)
+
+    def check_not_overruled(self) -> None:
+        """Raises an error when an exporter has replaced rows that this reader needs.
+
+        Raises:
+            FailedPreconditionError: it was overruled; while the store does not answer, as of the
+                last renewal of its lease.
+        """
+        if self._lease is not None:
+            with contextlib.suppress(UnavailableError):
+                self._lease.look()
+            self._lease.check_not_overruled()
 
     @property
     def has_nodes(self) -> bool:

@@ -64,6 +64,8 @@ class CutRecord(pydantic.BaseModel):
         folded: whether all of its rows are merged into the generation's own.
         norms: sizes of tables and dense weights, which the next export is compared with.
         forced: whether servers take it even if a value is not finite.
+        bytes: size of its blocks; 0: an older version of Hotrow wrote it.
+        committed_ms: when it was committed, by the store's clock; 0: likewise.
     """
 
     model_config = pydantic.ConfigDict(frozen=True, extra="ignore")
@@ -84,6 +86,8 @@ class CutRecord(pydantic.BaseModel):
     folded: bool = False
     norms: tuple[Norm, ...] = ()
     forced: bool = False
+    bytes: int = 0
+    committed_ms: int = 0
 
     @property
     def version(self) -> int:
@@ -154,12 +158,12 @@ def write_cut(
     numbers: dict[int, int] = {}
     places: list[Place] = []
     dense_places: list[Place] = []
-    rows = removed = 0
+    rows = removed = size = 0
     blocks: dict[Place, bytes] = {}
     noted: str | None = None
 
     def stage(number: int) -> None:
-        nonlocal noted
+        nonlocal noted, size
         if len(blocks) < number:
             return
         if lock.lost.is_set():
@@ -174,6 +178,7 @@ def write_cut(
             # This exporter paused before it staged them; another one has deleted its record since.
             store.unstage(generation, version, list(blocks))
             raise FailedPreconditionError("another export of the model took over")
+        size += sum(map(len, blocks.values()))
         blocks.clear()
 
     for table, change in changes:
@@ -209,6 +214,8 @@ def write_cut(
         dense_places=tuple(dense_places),
         norms=shown_norms,
         forced=forced,
+        bytes=size,
+        committed_ms=store.records.now_ms(),
     )
     # Read back, because a failover may have lost a block after its acknowledgement.
     for _ in read_blocks(store, generation, cut):

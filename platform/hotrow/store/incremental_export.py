@@ -7,6 +7,7 @@ the next export continues from the remains.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import itertools
 import time
@@ -21,6 +22,7 @@ from hotrow.errors import (
     HotrowError,
     ResourceExhaustedError,
 )
+from hotrow.hold_bounds import HoldBounds
 from hotrow.lineage import Lineage
 from hotrow.norms import GateError, Norm
 from hotrow.store.cut_folding import fold
@@ -35,6 +37,7 @@ from hotrow.store.cuts import (
     withdrawn_from,
     write_cut,
 )
+from hotrow.store.holding import Hold, Readers, holds
 from hotrow.store.leases import Lease, Reader, readers
 from hotrow.store.lost_cuts import LostCut, find_lost, withdraw_rowless
 from hotrow.store.published import PublishedLog
@@ -80,12 +83,16 @@ class Outcome:
         committed: whether the cut is new; otherwise nothing had changed.
         waiting_for: readers that have not taken the cut in time; the next export folds it.
         held_by: readers that take no cuts and read earlier rows; the next export folds it.
+        holds: readers that hold up folding still, and for how long.
+        overruled: readers that held it up beyond the bounds, and must begin again.
     """
 
     cut: CutRecord | None
     committed: bool
     waiting_for: tuple[Reader, ...] = ()
     held_by: tuple[Reader, ...] = ()
+    holds: tuple[Hold, ...] = ()
+    overruled: tuple[Hold, ...] = ()
 
 
 def export_changes(
@@ -96,6 +103,7 @@ def export_changes(
     *,
     wait_seconds: float,
     undo_cuts: int = 0,
+    bounds: HoldBounds = HoldBounds(),  # noqa: B008 (frozen)
     report: Callable[[str], None] = lambda line: None,
     committed: Callable[[CutRecord], None] = lambda cut: None,
     published: PublishedLog | None = None,
@@ -109,6 +117,7 @@ def export_changes(
         changes: changes up to the state of training that servers should show.
         wait_seconds: how long to wait until all servers have taken the cut.
         undo_cuts: for how many of the newest cuts to keep what they replace.
+        bounds: how long, and with how many bytes, a reader may hold up folding.
         report: called with lines of progress.
         committed: called with the cut once servers can read it.
         published: cuts of the generation so far, by which a store is found that went back in time.
@@ -137,7 +146,7 @@ def export_changes(
     discard_unfinished(store, generation)
     base = withdraw_rowless(store, generation, lock, published, changes.lineage, report)
     _forget_broken(store, generation, lock, report)
-    fold_taken(store, generation, lock, report, undo_cuts=undo_cuts)
+    overruled = fold_taken(store, generation, lock, report, undo_cuts=undo_cuts, bounds=bounds)
     since = _check_goes_on(store, generation, changes, lost)
     if lost is not None:
         report(f"the store went back in time and has lost step {lost.step}: it is exported again")
@@ -170,9 +179,18 @@ def export_changes(
         return Outcome(None, False)
     else:
         cut, is_new = cuts[-1], False
-    return finish_cut(
-        store, generation, lock, cut, wait_seconds, report, undo_cuts=undo_cuts, is_new=is_new
+    outcome = finish_cut(
+        store,
+        generation,
+        lock,
+        cut,
+        wait_seconds,
+        report,
+        undo_cuts=undo_cuts,
+        bounds=bounds,
+        is_new=is_new,
     )
+    return dataclasses.replace(outcome, overruled=(*overruled, *outcome.overruled))
 
 
 def finish_cut(
@@ -184,16 +202,21 @@ def finish_cut(
     report: Callable[[str], None],
     *,
     undo_cuts: int,
+    bounds: HoldBounds = HoldBounds(),  # noqa: B008 (frozen)
     is_new: bool = True,
 ) -> Outcome:
     """Waits until servers take a committed cut, then folds it; see `export_changes`."""
     behind = _wait_until_taken(store, generation, cut, lock, wait_seconds, report)
-    fold_taken(store, generation, lock, report, undo_cuts=undo_cuts)
+    overruled = fold_taken(store, generation, lock, report, undo_cuts=undo_cuts, bounds=bounds)
+    holding = holds(store.records, generation, cuts_of(store.records, generation))
+    still = {hold.reader.holder for hold in holding}
     return Outcome(
         cut,
         is_new,
         waiting_for=tuple(reader for reader in behind if reader.follows_cuts),
-        held_by=tuple(reader for reader in behind if not reader.follows_cuts),
+        held_by=tuple(r for r in behind if not r.follows_cuts and r.holder in still),
+        holds=tuple(holding),
+        overruled=tuple(overruled),
     )
 
 
@@ -256,10 +279,12 @@ def fold_taken(
     report: Callable[[str], None] = lambda line: None,
     *,
     undo_cuts: int = 0,
-) -> None:
-    """Folds the cuts that all servers have taken, and deletes those before the last of them.
+    bounds: HoldBounds = HoldBounds(),  # noqa: B008 (frozen)
+) -> list[Hold]:
+    """Folds the cuts that all readers have taken, and deletes those before the last of them.
 
-    What the newest `undo_cuts` of them replace is kept for a rollback.
+    Readers that hold that up beyond `bounds` are overruled; they are returned. What the newest
+    `undo_cuts` of the cuts replace is kept for a rollback.
 
     A cut that a server has started to read meanwhile stays until the next call.
 
@@ -268,7 +293,7 @@ def fold_taken(
     """
     cuts = cuts_of(store.records, generation)
     if not cuts:
-        return
+        return []
     marks = store.watermarks(generation)
     lost = int((marks < np.uint64(cuts[0].previous)).sum())
     if lost:
@@ -278,15 +303,13 @@ def fold_taken(
             f"{_FULL}"
         )
 
-    def another_before(version: int) -> bool:
-        # Read again each time: folding takes long, and servers start meanwhile.
-        return any(r.cut < version for r in readers(store.records, generation.generation))
-
+    there = Readers(store.records, generation, cuts, bounds, report)
     done: list[CutRecord] = []
     for cut in cuts:
         # Also for a folded cut that a failover has undone.
         if not cut.folded or bool((marks < np.uint64(cut.version)).any()):
-            if another_before(cut.version):
+            lock.check()
+            if not there.let_fold(cut.version):
                 break
 
             def folding(done: int, of: int, cut: CutRecord = cut) -> None:
@@ -300,11 +323,12 @@ def fold_taken(
         done.append(cut)
     for cut, following in itertools.pairwise(done):
         lock.check()
-        if another_before(following.version):
+        if there.is_needed_before(following.version):
             break  # it may be reading this cut's blocks; the next export deletes it
         forget_cut(store, generation, cut)
     lock.check()
     keep_newest_undos(store, generation, undo_cuts)
+    return there.overruled
 
 
 def _forget_broken(

@@ -26,6 +26,8 @@ _READERS = "lease/"
 _EXPORTER = "export/"
 _RENEWALS = 3.0  # per duration of a lease
 _RELEASE_SECONDS = 2.0
+# Tries to change a lease that its holder renews at the same time.
+_MOST_TRIES = 100
 
 
 class Lease:
@@ -153,6 +155,8 @@ class ReaderLease(Lease):
 
     Attributes:
         lost: set while the generation does not exist, or is being deleted.
+        overruled: version of the newest cut that an exporter folded although this reader answers by
+            an earlier one (`overrule`), as of the last renewal; 0: none.
     """
 
     _comes_back = True
@@ -173,6 +177,8 @@ class ReaderLease(Lease):
         self._generation = generation
         self._cut: dict[str, Any] = {"cut": 0}
         self._follows_cuts = follows_cuts
+        self._since = records.now_ms()
+        self.overruled = 0
         super().__init__(records, f"{_READERS}{generation}/{holder}", seconds, holder)
 
     def note_cut(
@@ -190,7 +196,8 @@ class ReaderLease(Lease):
             lineage: of its record.
 
         Raises:
-            FailedPreconditionError: the lease was lost or released.
+            FailedPreconditionError: the lease was lost or released, or the reader takes no cuts and
+                was overruled.
             HotrowError: the store does not answer.
         """
         self._cut = {"cut": version}
@@ -204,12 +211,48 @@ class ReaderLease(Lease):
             raise FailedPreconditionError(
                 f"{self._name} was lost: the generation was deleted; export again"
             )
+        self.check_not_overruled()
+
+    def look(self) -> None:
+        """Reads what an exporter has written into the lease since the last renewal.
+
+        Raises:
+            HotrowError: the store does not answer.
+        """
+        self._learn(self._records.get(self._name))
+
+    def check_not_overruled(self) -> None:
+        """Raises an error when the reader takes no cuts and an exporter did not wait for it.
+
+        Raises:
+            FailedPreconditionError: it was overruled, as of the last renewal.
+        """
+        if self.overruled and not self._follows_cuts:
+            raise FailedPreconditionError(
+                f"{self._name} was overruled: it held up incremental exports for longer or with "
+                "more bytes than they allow (export.max_hold_seconds, export.max_hold_bytes), so "
+                f"the rows of cut {self.overruled:016x} have replaced those that it reads; bind "
+                "the version again"
+            )
 
     def _facts(self) -> dict[str, Any]:
-        return {**self._cut, **({} if self._follows_cuts else {"follows": False})}
+        facts = {**self._cut, "since": self._since}
+        if not self._follows_cuts:
+            facts["follows"] = False
+        if self.overruled:
+            facts["overruled"] = self.overruled
+        return facts
+
+    def _learn(self, text: str | None) -> None:
+        """Takes over what an exporter has written into the lease."""
+        written = 0 if text is None else int(json.loads(text).get("overruled", 0))
+        self.overruled = max(self.overruled, written)
+        if self._follows_cuts and self.overruled <= self._cut["cut"]:
+            self.overruled = 0  # it answers by that cut now
 
     def _renew(self) -> bool:
         text = self._records.get(self._name)
+        self._learn(text)
         now = self._records.now_ms()
         if text is not None and json.loads(text)["until"] > now:
             if self._state() is None:
@@ -222,6 +265,7 @@ class ReaderLease(Lease):
         if self._state() is not State.COMPLETE:
             return False
         text = self._records.get(self._name)
+        self._learn(text)
         taken = self._text(self._records.now_ms())
         if not self._records.swap(self._name, text, taken):
             return False
@@ -250,6 +294,10 @@ class Reader:
             ended.
         until_ms: when the lease ends by the store's clock, unless it is renewed.
         identity, step, lineage: of that cut's record; "": it has not said.
+        since_ms: when it took the lease, by the store's clock; 0: an older version of Hotrow has
+            it.
+        overruled: version of the newest cut that was folded although it answers by an earlier one;
+            0: none. Nobody waits for such a reader before it folds.
     """
 
     holder: str
@@ -259,6 +307,8 @@ class Reader:
     identity: str = ""
     step: int = 0
     lineage: str = ""
+    since_ms: int = 0
+    overruled: int = 0
 
 
 def use(
@@ -291,18 +341,47 @@ def readers(records: Records, generation: str) -> list[Reader]:
         if text is not None:  # else it was released meanwhile
             held = json.loads(text)
             if held["until"] > now:
-                found.append(
-                    Reader(
-                        holder=str(held["holder"]),
-                        cut=int(held.get("cut", 0)),
-                        until_ms=held["until"],
-                        follows_cuts=bool(held.get("follows", True)),
-                        identity=str(held.get("identity", "")),
-                        step=int(held.get("step", 0)),
-                        lineage=str(held.get("lineage", "")),
-                    )
-                )
+                found.append(_reader(held))
     return found
+
+
+def _reader(held: dict[str, Any]) -> Reader:
+    return Reader(
+        holder=str(held["holder"]),
+        cut=int(held.get("cut", 0)),
+        until_ms=held["until"],
+        follows_cuts=bool(held.get("follows", True)),
+        identity=str(held.get("identity", "")),
+        step=int(held.get("step", 0)),
+        lineage=str(held.get("lineage", "")),
+        since_ms=int(held.get("since", 0)),
+        overruled=int(held.get("overruled", 0)),
+    )
+
+
+def overrule(records: Records, generation: str, reader: Reader, version: int) -> bool:
+    """Notes in a reader's lease that a cut is folded although the reader answers by an earlier one.
+
+    Args:
+        records: records of the store.
+        generation: its name.
+        reader: as `readers` returned it.
+        version: of the cut.
+
+    Returns:
+        False if the lease has ended, or the reader answers by another cut by now.
+    """
+    name = f"{_READERS}{generation}/{reader.holder}"
+    for _ in range(_MOST_TRIES):
+        text = records.get(name)
+        if text is None:
+            return False
+        held = json.loads(text)
+        if int(held.get("cut", 0)) != reader.cut:
+            return False
+        if records.swap(name, text, json.dumps({**held, "overruled": version})):
+            return True
+    raise FailedPreconditionError(f"{name} keeps changing; try again")
 
 
 def users(records: Records, generation: str) -> list[str]:

@@ -18,6 +18,7 @@ from tensorflow_serving.apis import predict_pb2
 from waiting import wait_until
 
 import hotrow
+from hotrow.hold_bounds import HoldBounds
 from hotrow.manifest import read_manifest
 from hotrow.ops.export.dense_checkpoint import dense_checkpoint
 from hotrow.store import open_store
@@ -162,10 +163,10 @@ class MarkedModel:
         """Waits until this many servers have taken a cut."""
         wait_until(lambda: self.noted() == [cut.version] * servers, lambda: self.noted())
 
-    def fold_taken(self, undo_cuts: int) -> None:
+    def fold_taken(self, undo_cuts: int, bounds: HoldBounds = HoldBounds()) -> None:  # noqa: B008
         """Folds the cuts that servers have taken, as an exporter does."""
         with lock_exports(self.store.records, self._name) as lock:
-            fold_taken(self.store, self.generation, lock, undo_cuts=undo_cuts)
+            fold_taken(self.store, self.generation, lock, undo_cuts=undo_cuts, bounds=bounds)
 
     def fold(self) -> None:
         """Folds all cuts, and forgets those before the newest."""

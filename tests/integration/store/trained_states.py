@@ -11,6 +11,7 @@ import numpy as np
 from stored_rows import ArrayRows, exported, float_rows, some_keys
 
 from hotrow import _native
+from hotrow.hold_bounds import HoldBounds
 from hotrow.lineage import Lineage, Start
 from hotrow.store.cut_blocks import TOMBSTONE
 from hotrow.store.cuts import TableChanges, cuts_of, dense_of, read_blocks
@@ -75,7 +76,15 @@ def changes_of(trained, lineage=RUN, dense_bytes=None):
 
 
 def export(
-    store, generation, trained, *, lock_seconds=15.0, wait_seconds=0.0, undo_cuts=0, **options
+    store,
+    generation,
+    trained,
+    *,
+    lock_seconds=15.0,
+    wait_seconds=0.0,
+    undo_cuts=0,
+    bounds=HoldBounds(),  # noqa: B008 (frozen)
+    **options,
 ):
     with lock_exports(store.records, "m", seconds=lock_seconds) as lock:
         return export_changes(
@@ -85,6 +94,7 @@ def export(
             changes_of(trained, **options),
             wait_seconds=wait_seconds,
             undo_cuts=undo_cuts,
+            bounds=bounds,
         )
 
 

@@ -395,6 +395,13 @@ void ServingLookup::fetch(Scratch& scratch, const Overlay& overlay, Deadline dea
   }
   // Also check rows that other lookups read: they may show another cut.
   refuse_new(requests, scratch.requests.size());
+  if (too_new && options_.takes_no_cuts) {
+    fail(Code::kFailedPrecondition,
+         "the store has rows of an incremental export that this binding does not show: an export "
+         "has overruled the binding, which held up others for too long (export.max_hold_seconds, "
+         "export.max_hold_bytes): bind the version again; or the model was not loaded by the "
+         "binding's load()");
+  }
   if (too_new && report.failure.code == Code::kOk) {
     report.failure = {Code::kUnavailable, "the store has rows of a cut that is not taken yet"};
   }

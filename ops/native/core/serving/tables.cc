@@ -58,6 +58,7 @@ ServingTables::ServingTables(const std::string& manifest_path, const ServingOpti
   lookup.on_store_failure = options.on_store_failure;
   // A read of LMDB costs less than finding another lookup's fetch.
   lookup.share_fetches = redis_ != nullptr;
+  lookup.takes_no_cuts = options.takes_no_cuts;
   lookup_ = std::make_unique<ServingLookup>(reader_, cache_, lookup);
   if (cache_ != nullptr) warm_up();
 }

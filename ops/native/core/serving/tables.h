@@ -32,6 +32,7 @@ struct ServingOptions {
   HotRowsOptions cache;  // neither rows nor bytes: no cache
   RowVersion shown = 0;  // of the first overlay; 0: rows as exported
   RowVersion fence = 0;  // of the first overlay
+  bool takes_no_cuts = false;  // as in ServingLookupOptions
 };
 
 class ServingTables {
