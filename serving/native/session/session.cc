@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <mutex>
 #include <string_view>
 
@@ -229,6 +230,18 @@ TF_Output Session::tensor(const std::string& name) const {
   return {found, index};
 }
 
+// While it lives, lookups in this thread know when the run that they are of must end.
+class RequestEnd {
+ public:
+  explicit RequestEnd(const Deadline& deadline) {
+    if (!deadline.has_value()) return;
+    const auto end = std::chrono::steady_clock::now() + (*deadline - Clock::now());
+    hr_serving_set_request_end(duration_cast<nanoseconds>(end.time_since_epoch()).count());
+  }
+  ~RequestEnd() { hr_serving_set_request_end(std::numeric_limits<int64_t>::max()); }
+  RequestEnd(const RequestEnd&) = delete;
+};
+
 Results Session::run(const Run& run) const {
   int64_t timeout = 0;
   if (run.deadline.has_value()) {
@@ -255,6 +268,7 @@ Results Session::run(const Run& run) const {
   const RunOptions options(in_this_thread ? 0 : timeout, in_this_thread);
   std::vector<TF_Tensor*> values(once.size(), nullptr);
   const StatusOf status;
+  const RequestEnd end(run.deadline);
   const auto started = std::chrono::steady_clock::now();
   TF_SessionRun(session_, options.get(), run.feeds.data(), run.inputs.data(),
                 static_cast<int>(run.inputs.size()), once.data(), values.data(),

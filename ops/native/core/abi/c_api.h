@@ -353,7 +353,7 @@ typedef struct {     /* where rows are, and how they are read */
   const char* username;
   const char* password;
   int database;
-  int64_t timeout_millis; /* for all reads of a lookup; 0: none */
+  int64_t timeout_millis; /* for all reads of a request; 0: none */
   uint64_t max_reads;     /* of the store at a time; 0: the default */
   int default_on_failure; /* default rows for keys that could not be read; else the lookup fails */
   uint64_t cache_rows;    /* of the cache of hot rows; both 0: none */
@@ -412,13 +412,25 @@ typedef struct { /* how many keys of each sample; those of features with another
   int32_t* stale;     /* (samples): got rows that may be old (hr_serving_set_stale) */
   size_t samples;
 } hr_sample_counts;
-/* All features in one call. *rest: null when the lookup is over. Else some rows must be read from a
- * store on the network: hr_serving_finish_lookup, in any thread, ends the lookup. Until then
- * `tables` and all arrays but `features` and `pooled` themselves must stay. */
+/* Called when a lookup must read rows: until when it may, in nanoseconds of the monotonic clock;
+ * INT64_MAX: for any time. A request's lookups share one budget, which its first read begins.
+ * timeout_millis: as in hr_serving_options. */
+typedef struct {
+  int64_t (*until)(void* context, int64_t timeout_millis);
+  void* context;
+} hr_read_budget;
+/* Until when the requests of this thread may run, as above; a budget's `until` may use it. */
+HR_API void hr_serving_set_request_end(int64_t until);
+HR_API int64_t hr_serving_request_end(void);
+/* All features in one call. budget: null: each lookup has its own. *rest: null when the lookup is
+ * over. Else some rows must be read from a store on the network: hr_serving_finish_lookup, in any
+ * thread, ends the lookup. Until then `tables` and all arrays but `features` and `pooled`
+ * themselves must stay. */
 typedef struct hr_lookup_rest hr_lookup_rest;
 HR_API int hr_serving_lookup(const hr_serving* tables, const hr_feature* features, size_t count,
                              float* const* pooled, const hr_executor* executor,
-                             const hr_sample_counts* counts, hr_lookup_rest** rest);
+                             const hr_sample_counts* counts, const hr_read_budget* budget,
+                             hr_lookup_rest** rest);
 /* Frees `rest`, also when it fails. */
 HR_API int hr_serving_finish_lookup(hr_lookup_rest* rest, const hr_executor* executor);
 /* A server's say: whether the calling thread may wait for the store, which answers within `seconds`

@@ -73,8 +73,9 @@ struct LookupCounts {
 class UnfinishedLookup {
  public:
   virtual ~UnfinishedLookup() = default;
-  // Reads the other rows; once, in any thread. Fails as ServingLookup::lookup.
-  virtual LookupReport finish(const Executor& executor) = 0;
+  // Reads the other rows, until `deadline` at the latest; once, in any thread. Fails as
+  // ServingLookup::lookup.
+  virtual LookupReport finish(Deadline deadline, const Executor& executor) = 0;
 };
 
 // Safe from several threads.
@@ -102,9 +103,9 @@ class ServingLookup {
   // is over. Else keys, outputs, counts, overlay and this object must stay until the lookup is
   // finished.
   std::unique_ptr<UnfinishedLookup> begin(const ServingFeature* features, size_t count,
-                                          float* const* outputs, Deadline deadline,
-                                          const Executor& executor, SampleCounts counts,
-                                          const Overlay& overlay, LookupReport* report) const;
+                                          float* const* outputs, const Executor& executor,
+                                          SampleCounts counts, const Overlay& overlay,
+                                          LookupReport* report) const;
 
   const std::vector<StoredTable>& tables() const { return reader_->tables(); }
   LookupCounts counts(size_t table) const;

@@ -126,15 +126,12 @@ std::unique_ptr<UnfinishedLookup> ServingTables::begin(const ServingFeature* fea
                                                        const Executor& executor,
                                                        SampleCounts counts,
                                                        const Overlay& overlay) const {
-  const Deadline deadline = options_.timeout.count() == 0
-                                ? Deadline::max()
-                                : std::chrono::steady_clock::now() + options_.timeout;
   if (counts.from_memory != nullptr && !stale_.load(std::memory_order_relaxed)) {
     std::fill_n(counts.from_memory, counts.samples, 0);
     counts.from_memory = nullptr;
   }
   LookupReport report;
-  return lookup_->begin(features, count, outputs, deadline, executor, counts, overlay, &report);
+  return lookup_->begin(features, count, outputs, executor, counts, overlay, &report);
 }
 
 std::shared_ptr<const CutLayer> ServingTables::layer(const std::string& path,

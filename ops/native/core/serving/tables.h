@@ -27,11 +27,11 @@ struct ServingOptions {
   std::string generation;
   std::string topology;
   RedisOptions redis;
-  std::chrono::milliseconds timeout{0};  // for all reads of a lookup; 0: none
+  std::chrono::milliseconds timeout{0};  // for all reads of a request; 0: none
   OnStoreFailure on_store_failure = OnStoreFailure::kFail;
-  HotRowsOptions cache;  // neither rows nor bytes: no cache
-  RowVersion shown = 0;  // of the first overlay; 0: rows as exported
-  RowVersion fence = 0;  // of the first overlay
+  HotRowsOptions cache;        // neither rows nor bytes: no cache
+  RowVersion shown = 0;        // of the first overlay; 0: rows as exported
+  RowVersion fence = 0;        // of the first overlay
   bool takes_no_cuts = false;  // as in ServingLookupOptions
 };
 
@@ -48,8 +48,7 @@ class ServingTables {
   std::shared_ptr<const Overlay> first_overlay() const;
   // The index of a table in `tables`. Fails with NotFound.
   size_t number_of(const std::string& name) const;
-  // As ServingLookup::begin, within the options' timeout. Rows from memory are counted only while
-  // they may be stale.
+  // As ServingLookup::begin. Rows from memory are counted only while they may be stale.
   std::unique_ptr<UnfinishedLookup> begin(const ServingFeature* features, size_t count,
                                           float* const* outputs, const Executor& executor,
                                           SampleCounts counts, const Overlay& overlay) const;
@@ -58,6 +57,8 @@ class ServingTables {
     return redis_ == nullptr ? std::chrono::nanoseconds(0) : redis_->typical_read();
   }
   bool is_remote() const { return redis_ != nullptr; }
+  // For all reads of a request; 0: no limit.
+  std::chrono::milliseconds timeout() const { return options_.timeout; }
 
   // The rows of a cut; shared while any caller holds them. Fails as CutLayer does.
   std::shared_ptr<const CutLayer> layer(const std::string& path, RowVersion version) const;

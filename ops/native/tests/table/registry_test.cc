@@ -70,7 +70,7 @@ std::vector<float> served(const Served& by, int64_t key) {
   std::vector<float> row(table().width);
   float* out = row.data();
   const auto rest = by.tables->begin(&feature, 1, &out, Executor(), {}, *by.overlay);
-  if (rest != nullptr) rest->finish(Executor());
+  if (rest != nullptr) rest->finish(Deadline::max(), Executor());
   return row;
 }
 std::vector<float> served(const char* name, int64_t key) {
