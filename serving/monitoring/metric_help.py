@@ -53,6 +53,7 @@ HELP = {
     "hotrow_cache_warmed_rows": "Rows that warm-up brought into the cache of a version.",
     "hotrow_cache_bytes": "Bytes of the cache of a version.",
     "hotrow_shared_fetches_total": "Requests that waited for a row that another one read.",
+    "hotrow_store_read_seconds": "Seconds of a read of the store, with its wait for a turn.",
     "hotrow_store_node_is_shut_out": "1 while a node of the store is not asked.",
 }
 

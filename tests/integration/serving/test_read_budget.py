@@ -90,12 +90,37 @@ def test_lookups_of_a_request_share_one_budget(
     wait_until(lambda: default_rows(server) == 0)
 
 
-@pytest.mark.usefixtures("at_full_speed")
-def test_the_deadline_of_a_request_ends_its_reads(
-    base: Path, proxy: SlowProxy, start_server: Any, tmp_path: Path
-) -> None:
-    server = start_server("m", base / "m", "--store_timeout_ms=20000", metrics(tmp_path))
+@pytest.fixture(scope="module")
+def patient(base: Path, start_shared_server: Any) -> Any:
+    """A server that waits for its store, with a page of metrics."""
+    server = start_shared_server("m", base / "m", "--store_timeout_ms=20000", metrics(base))
     server.wait_ready()
+    return server
+
+
+@pytest.mark.usefixtures("at_full_speed")
+def test_the_times_of_reads_are_a_histogram(patient: Any, proxy: SlowProxy) -> None:
+    def reads(below: str) -> float:
+        labels = f'model_name="m",version="1",le="{below}"'
+        return samples_of(patient)[f"hotrow_store_read_seconds_bucket{{{labels}}}"]
+
+    before = reads("0.065536"), reads("+Inf")
+    patient.predict(key=KEYS)
+    assert reads("+Inf") == before[1] + LOOKUPS
+    proxy.delay = 0.1
+    fast = reads("0.065536")
+    patient.predict(key=KEYS)
+    assert reads("0.065536") == fast
+    assert reads("+Inf") == before[1] + 2 * LOOKUPS
+    samples = samples_of(patient)
+    labels = 'model_name="m",version="1"'
+    assert samples[f"hotrow_store_read_seconds_count{{{labels}}}"] == reads("+Inf")
+    assert samples[f"hotrow_store_read_seconds_sum{{{labels}}}"] > 0.1 * LOOKUPS
+
+
+@pytest.mark.usefixtures("at_full_speed")
+def test_the_deadline_of_a_request_ends_its_reads(patient: Any, proxy: SlowProxy) -> None:
+    server = patient
     for _ in range(5):
         server.predict(key=KEYS)
     for _ in range(3):  # in the thread of the request, and then in TensorFlow's

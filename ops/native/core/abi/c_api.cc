@@ -62,6 +62,7 @@ hotrow::ServingOptions to_options(const hr_serving_options& from) {
   options.cache.bytes = from.cache_bytes;
   options.cache.policy =
       from.cache_lru != 0 ? hotrow::CachePolicy::kLru : hotrow::CachePolicy::kLfu;
+  options.warm_up_rows_per_second = from.warm_up_rows_per_second;
   options.shown = from.shown;
   options.fence = from.fence;
   return options;
@@ -232,5 +233,15 @@ int hr_serving_counts(const char* model, int64_t version, hr_visit_count visit, 
             [&](const char* name, const std::string& of, double value, bool gauge) {
               visit(context, name, of.c_str(), value, gauge ? 1 : 0);
             });
+  });
+}
+
+int hr_serving_histograms(const char* model, int64_t version, hr_visit_histogram visit,
+                          void* context) {
+  return guarded([&] {
+    hotrow::bound_serving(model, version)
+        .tables->visit_histograms(
+            [&](const char* name, const double* bounds, size_t count, const uint64_t* buckets,
+                double sum) { visit(context, name, bounds, count, buckets, sum); });
   });
 }

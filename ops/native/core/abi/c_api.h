@@ -358,9 +358,10 @@ typedef struct {     /* where rows are, and how they are read */
   int default_on_failure; /* default rows for keys that could not be read; else the lookup fails */
   uint64_t cache_rows;    /* of the cache of hot rows; both 0: none */
   uint64_t cache_bytes;
-  int cache_lru;  /* else the least frequently used row is evicted */
-  uint64_t shown; /* as in hr_serving_show, without layers; 0: rows as exported */
-  uint64_t fence; /* as in hr_serving_show */
+  int cache_lru;                    /* else the least frequently used row is evicted */
+  uint64_t warm_up_rows_per_second; /* read from the store to fill the cache; 0: any number */
+  uint64_t shown;                   /* as in hr_serving_show, without layers; 0: rows as exported */
+  uint64_t fence;                   /* as in hr_serving_show */
 } hr_serving_options;
 HR_API int hr_serving_bind(const char* model, int64_t version, const char* manifest_path,
                            const hr_serving_options* options);
@@ -396,6 +397,12 @@ typedef void (*hr_visit_count)(void* context, const char* name, const char* of, 
                                int gauge);
 HR_API int hr_serving_counts(const char* model, int64_t version, hr_visit_count visit,
                              void* context);
+/* Calls visit for each histogram of a bound version, by name. bounds: (count), upper ones, that do
+ * not belong to their buckets; buckets: (count + 1), how many values are in each. */
+typedef void (*hr_visit_histogram)(void* context, const char* name, const double* bounds,
+                                   size_t count, const uint64_t* buckets, double sum);
+HR_API int hr_serving_histograms(const char* model, int64_t version, hr_visit_histogram visit,
+                                 void* context);
 /* The tables of (model, version) if a server has bound them; else the manifest's. model may be
  * null. */
 HR_API int hr_serving_open(const char* model, int64_t version, const char* manifest_path,

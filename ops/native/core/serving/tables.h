@@ -29,7 +29,9 @@ struct ServingOptions {
   RedisOptions redis;
   std::chrono::milliseconds timeout{0};  // for all reads of a request; 0: none
   OnStoreFailure on_store_failure = OnStoreFailure::kFail;
-  HotRowsOptions cache;        // neither rows nor bytes: no cache
+  HotRowsOptions cache;  // neither rows nor bytes: no cache
+  // Rows that warm-up of the cache reads from the store a second; 0: any number.
+  uint64_t warm_up_rows_per_second = 0;
   RowVersion shown = 0;        // of the first overlay; 0: rows as exported
   RowVersion fence = 0;        // of the first overlay
   bool takes_no_cuts = false;  // as in ServingLookupOptions
@@ -82,6 +84,10 @@ class ServingTables {
   // Calls visit(name, table or node, value, whether it may decrease) for each metric.
   using Visit = std::function<void(const char*, const std::string&, double, bool)>;
   void visit_counts(const Visit& visit) const;
+  // Calls visit for each histogram: its name, B bounds, B + 1 counts, and the sum of all values.
+  using VisitHistogram =
+      std::function<void(const char*, const double*, size_t, const uint64_t*, double)>;
+  void visit_histograms(const VisitHistogram& visit) const;
 
  private:
   void visit_redis(const Visit& visit) const;
