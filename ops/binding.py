@@ -161,7 +161,7 @@ def bind(
         store: URL of a store to use instead of the one in the version's manifest.
         access: credentials for the store; None: only the password in HOTROW_STORE_PASSWORD, if it
             is set.
-        timeout_ms: longest time to read rows in one call of the model, in milliseconds.
+        timeout_ms: longest time to read rows in one lookup of the model, in milliseconds.
         on_failure: what to do when rows cannot be read in time. "fail": raise
             `tf.errors.UnavailableError`. "default": score with default rows.
         cache_rows: hot rows to keep in memory; 0: none.

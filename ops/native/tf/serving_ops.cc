@@ -99,7 +99,10 @@ int64_t end_of_budget(const tf::OpKernelContext& ctx, int64_t timeout_millis) {
 int64_t read_until(void* context, int64_t timeout_millis) {
   auto* const ctx = static_cast<tf::OpKernelContext*>(context);
   tf::ScopedStepContainer* const step = ctx->step_container();
-  if (step == nullptr) return end_of_budget(*ctx, timeout_millis);
+  // Eager execution has no session, and one container for all calls.
+  if (step == nullptr || ctx->session_metadata() == nullptr) {
+    return end_of_budget(*ctx, timeout_millis);
+  }
   ReadBudget* found = nullptr;
   const absl::Status status = step->LookupOrCreate<ReadBudget>(
       ctx->resource_manager(), "hotrow_read_budget", &found, [&](ReadBudget** made) {
