@@ -192,9 +192,11 @@ def _live_rows(path: Path, stores: _Stores) -> Iterator[Callable[[], None]]:
                 f"of {path}; export that checkpoint again: platform export --step {manifest.step}"
             )
 
+        writer = generations.next_epoch(manifest.model)
+
         def make_live() -> None:
             lock.check()
-            generations.make_live(generation)
+            generations.make_live(generation, writer)
 
         yield make_live
 

@@ -9,15 +9,13 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
-
-import pydantic
 
 from hotrow.errors import DataLossError, FailedPreconditionError
 from hotrow.norms import Norm
 from hotrow.store.cut_blocks import Block, dense_blocks, read_block, row_blocks
 from hotrow.store.generations import Generations, new_identity
 from hotrow.store.leases import Lease, readers
+from hotrow.store.record_format import StoredRecord, damaged, read_object, read_record
 from hotrow.store.row_store import Change, Keys, Place, Records, Rows, RowStore
 from hotrow.store.spec import Generation, row_version
 
@@ -25,7 +23,6 @@ _CUT = "cut/"
 _STAGING = "staging/"
 _WITHDRAWN = "withdrawn/"
 BLOCKS_AT_ONCE = 64
-_Record = TypeVar("_Record", bound=pydantic.BaseModel)
 
 
 @dataclass(frozen=True)
@@ -43,7 +40,7 @@ class TableChanges:
     removed: Keys
 
 
-class CutRecord(pydantic.BaseModel):
+class CutRecord(StoredRecord):
     """The control record of a committed cut.
 
     Attributes:
@@ -65,8 +62,6 @@ class CutRecord(pydantic.BaseModel):
         norms: sizes of tables and dense weights, which the next export is compared with.
         forced: whether servers take it even if a value is not finite.
     """
-
-    model_config = pydantic.ConfigDict(frozen=True, extra="ignore")
 
     generation: str
     epoch: int
@@ -96,7 +91,7 @@ class CutRecord(pydantic.BaseModel):
         return self.places + self.dense_places
 
 
-class Withdrawn(pydantic.BaseModel):
+class Withdrawn(StoredRecord):
     """The newest withdrawn cut: it or an earlier one lost blocks; servers may show it still.
 
     Attributes:
@@ -104,8 +99,6 @@ class Withdrawn(pydantic.BaseModel):
         step: training step that it showed.
         lineage: id of the last start of training behind it.
     """
-
-    model_config = pydantic.ConfigDict(frozen=True, extra="ignore")
 
     version: int
     step: int
@@ -240,7 +233,7 @@ def cuts_of(records: Records, generation: Generation) -> list[CutRecord]:
     for name in records.names(f"{_CUT}{generation.generation}/"):
         text = records.get(name)
         if text is not None:  # it was deleted meanwhile
-            found.append(_parse(CutRecord, text, name))
+            found.append(read_record(CutRecord, text, name))
     return sorted(found, key=lambda cut: cut.version)
 
 
@@ -341,7 +334,7 @@ def withdrawn_from(records: Records, generation: Generation) -> Withdrawn | None
     """Returns the newest cut withdrawn from a generation, or None."""
     name = _WITHDRAWN + generation.generation
     text = records.get(name)
-    return None if text is None else _parse(Withdrawn, text, name)
+    return None if text is None else read_record(Withdrawn, text, name)
 
 
 def forget_withdrawn(records: Records, generation: Generation) -> None:
@@ -359,18 +352,14 @@ def discard_unfinished(store: RowStore, generation: Generation) -> None:
 def _discard(store: RowStore, generation: Generation, staging: str) -> None:
     """Deletes the record of an uncommitted cut, and the blocks that it names."""
     text = store.records.get(staging)
-    numbers = json.loads(text or "{}")
-    places = [(int(shard), n) for shard, count in numbers.items() for n in range(count)]
+    numbers = read_object(text or "{}", staging)
+    try:
+        places = [(int(shard), n) for shard, count in numbers.items() for n in range(count)]
+    except (ValueError, TypeError) as err:
+        raise damaged(staging, str(err)) from err
     store.unstage(generation, int(staging.rpartition("/")[2], 16), places)
     store.records.swap(staging, text, None)
 
 
 def _name(kind: str, generation: Generation, version: int) -> str:
     return f"{kind}{generation.generation}/{version:016x}"
-
-
-def _parse(kind: type[_Record], text: str, name: str) -> _Record:
-    try:
-        return kind.model_validate_json(text)
-    except pydantic.ValidationError as err:
-        raise DataLossError(f"the record {name} is damaged: {str(err).splitlines()[0]}") from err

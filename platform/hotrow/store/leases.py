@@ -13,12 +13,14 @@ import contextlib
 import json
 import threading
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
 from hotrow.errors import FailedPreconditionError, HotrowError, NotFoundError
 from hotrow.store.generations import Generations
+from hotrow.store.record_format import RECORD_FORMAT, UNREADABLE, damaged, read_object
 from hotrow.store.row_store import Records
 from hotrow.store.spec import State
 
@@ -26,6 +28,10 @@ _READERS = "lease/"
 _EXPORTER = "export/"
 _RENEWALS = 3.0  # per duration of a lease
 _RELEASE_SECONDS = 2.0
+
+UNSEEN_SECONDS = 600.0
+"""How long after the end of its lease a reader may come back: a partition ends leases, and a reader
+that was stopped in order has removed its own. Its generation is not deleted before."""
 
 
 class Lease:
@@ -93,11 +99,11 @@ class Lease:
         text = self._records.get(self._name)
         now = self._records.now_ms()
         if text is not None:
-            held = json.loads(text)
-            if held["until"] > now:
-                seconds = (held["until"] - now) / 1000
+            holder, until = _held(text, self._name)
+            if until > now:
+                seconds = (until - now) / 1000
                 raise FailedPreconditionError(
-                    f"{self._name} is held by {held['holder']}, for {seconds:.0f} s unless it is "
+                    f"{self._name} is held by {holder}, for {seconds:.0f} s unless it is "
                     "renewed; wait until it has ended"
                 )
         if not self._records.swap(self._name, text, self._text(now)):
@@ -106,12 +112,19 @@ class Lease:
     def _renew(self) -> bool:
         """Extends it; returns whether it was still held."""
         text = self._records.get(self._name)
-        if text is None or json.loads(text)["holder"] != self._holder:
+        if text is None or not self._is_mine(text):
             return False
         return self._records.swap(self._name, text, self._text(self._records.now_ms()))
 
+    def _is_mine(self, text: str) -> bool:
+        try:
+            return _held(text, self._name)[0] == self._holder
+        except UNREADABLE:
+            return False
+
     def _text(self, now: int) -> str:
-        return json.dumps({"holder": self._holder, "until": now + self._millis, **self._facts()})
+        head = {"format": RECORD_FORMAT, "holder": self._holder, "until": now + self._millis}
+        return json.dumps({**head, **self._facts()})
 
     def _facts(self) -> dict[str, Any]:
         """Returns the record's values besides holder and end."""
@@ -140,7 +153,7 @@ class Lease:
         self._thread.join()
         with contextlib.suppress(Exception):  # the store may be closed by now
             text = self._records.get(self._name)
-            if text is not None and json.loads(text)["holder"] == self._holder:
+            if text is not None and self._is_mine(text):
                 self._records.swap(self._name, text, None)
 
 
@@ -211,11 +224,17 @@ class ReaderLease(Lease):
     def _renew(self) -> bool:
         text = self._records.get(self._name)
         now = self._records.now_ms()
-        if text is not None and json.loads(text)["until"] > now:
+        if text is not None and self._lasts(text, now):
             if self._state() is None:
                 return False  # deleted in spite of this lease
             return self._records.swap(self._name, text, self._text(now)) or self._take_again()
         return self._take_again()
+
+    def _lasts(self, text: str, now: int) -> bool:
+        try:
+            return _held(text, self._name)[1] > now
+        except UNREADABLE:
+            return False  # it is written anew: nobody else uses this name
 
     def _take_again(self) -> bool:
         """Takes it after it ended; returns whether the generation is readable."""
@@ -283,35 +302,89 @@ def use(
 
 
 def readers(records: Records, generation: str) -> list[Reader]:
-    """Returns the unexpired readers of a generation, in the order of their names."""
+    """Returns the unexpired readers of a generation, in the order of their names.
+
+    Raises:
+        DataLossError, NewerRecordError: a lease cannot be read, so that it is not known whether
+            its reader lives.
+    """
+    now = records.now_ms()
+    found = [_reader(text, name) for name, text in _leases(records, generation)]
+    return [reader for reader in found if reader.until_ms > now]
+
+
+def users(records: Records, generation: str, unseen_seconds: float = 0.0) -> list[str]:
+    """Returns the holders of leases on a generation, also of those that cannot be read.
+
+    Args:
+        records: records of the store.
+        generation: its name.
+        unseen_seconds: holders whose lease ended at most so long ago are among them.
+    """
     now = records.now_ms()
     found = []
-    for name in records.names(f"{_READERS}{generation}/"):
-        text = records.get(name)
-        if text is not None:  # else it was released meanwhile
-            held = json.loads(text)
-            if held["until"] > now:
-                found.append(
-                    Reader(
-                        holder=str(held["holder"]),
-                        cut=int(held.get("cut", 0)),
-                        until_ms=held["until"],
-                        follows_cuts=bool(held.get("follows", True)),
-                        identity=str(held.get("identity", "")),
-                        step=int(held.get("step", 0)),
-                        lineage=str(held.get("lineage", "")),
-                    )
-                )
+    for name, text in _leases(records, generation):
+        try:
+            reader = _reader(text, name)
+        except UNREADABLE as err:
+            found.append(f"{name.rpartition('/')[2]} ({err})")
+            continue
+        ended = (now - reader.until_ms) / 1000
+        if ended < 0:
+            found.append(reader.holder)
+        elif ended < unseen_seconds:
+            found.append(
+                f"{reader.holder} (its lease ended {ended:.0f} s ago without a release: it may be "
+                "cut off from the store)"
+            )
     return found
 
 
-def users(records: Records, generation: str) -> list[str]:
-    """Returns the holders of unexpired leases on a generation."""
-    return [reader.holder for reader in readers(records, generation)]
+def _leases(records: Records, generation: str) -> Iterator[tuple[str, str]]:
+    """Yields names and texts of all leases on a generation."""
+    for name in records.names(f"{_READERS}{generation}/"):
+        text = records.get(name)
+        if text is not None:  # else it was released meanwhile
+            yield name, text
+
+
+def _held(text: str, name: str) -> tuple[str, int]:
+    """Returns the holder and the end of a lease."""
+    held = read_object(text, name)
+    holder, until = held.get("holder"), held.get("until")
+    if not isinstance(holder, str) or not isinstance(until, int):
+        raise damaged(name, f"holder: {holder!r}, until: {until!r}")
+    return holder, until
+
+
+def check_lease(text: str, name: str) -> None:
+    """Raises an error when a lease cannot be read.
+
+    Raises:
+        DataLossError, NewerRecordError: it cannot.
+    """
+    _reader(text, name)
+
+
+def _reader(text: str, name: str) -> Reader:
+    holder, until = _held(text, name)
+    held = read_object(text, name)
+    try:
+        return Reader(
+            holder=holder,
+            cut=int(held.get("cut", 0)),
+            until_ms=until,
+            follows_cuts=bool(held.get("follows", True)),
+            identity=str(held.get("identity", "")),
+            step=int(held.get("step", 0)),
+            lineage=str(held.get("lineage", "")),
+        )
+    except (ValueError, TypeError) as err:
+        raise damaged(name, str(err)) from err
 
 
 def forget_users(records: Records, generation: str) -> None:
-    """Removes expired leases on a generation."""
+    """Removes the leases on a generation that nobody reads any more."""
     for name in records.names(f"{_READERS}{generation}/"):
         records.swap(name, records.get(name), None)
 

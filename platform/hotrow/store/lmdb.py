@@ -12,6 +12,7 @@ import numpy as np
 
 from hotrow import _native
 from hotrow.errors import NotFoundError
+from hotrow.store.record_format import damaged, read_json
 from hotrow.store.row_store import (
     Change,
     Keys,
@@ -181,15 +182,16 @@ class LmdbStore:
 
     def watermarks(self, generation: Generation) -> Versions:
         """Returns uint64 [V]; see `RowStore`."""
-        text = self.records.get(_WHOLE + generation.generation)
-        marks = [0] * generation.shards if text is None else json.loads(text)
+        name = _WHOLE + generation.generation
+        text = self.records.get(name)
+        marks = [0] * generation.shards if text is None else _marks(text, name, generation)
         return np.array(marks, np.uint64)
 
     def set_watermarks(self, generation: Generation, version: int, shards: Sequence[int]) -> None:
         """Records that a cut was folded into shards; see `RowStore`."""
         name = _WHOLE + generation.generation
         while (text := self.records.get(name)) is not None:
-            marks = json.loads(text)
+            marks = _marks(text, name, generation)
             for shard in shards:
                 marks[shard] = max(marks[shard], version)
             if self.records.swap(name, text, json.dumps(marks)):
@@ -234,6 +236,14 @@ class LmdbStore:
         for writer in self._writers.values():
             writer.close()
         self._writers.clear()
+
+
+def _marks(text: str, name: str, generation: Generation) -> list[int]:
+    """Returns the watermark of each shard."""
+    marks = read_json(text, name)
+    if not isinstance(marks, list) or len(marks) != generation.shards:
+        raise damaged(name, f"it is no list of {generation.shards} watermarks")
+    return marks
 
 
 def _cut_name(version: int) -> str:

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pydantic
 
-from hotrow.errors import FailedPreconditionError
 from hotrow.store.cuts import CutRecord
+from hotrow.store.record_format import RECORD_FORMAT, NewerRecordError, newer
 
-_FORMAT = 1
 # Older ones are forgotten: what a store lost before them is exported again from the full export on.
 _MOST_STATES = 1000
 
@@ -59,18 +58,14 @@ class PublishedLog:
         """Returns the cuts, the oldest first; none without the file, or if it is damaged.
 
         Raises:
-            FailedPreconditionError: a newer version of Hotrow wrote the file.
+            NewerRecordError: a newer version of Hotrow wrote the file.
         """
         if self._path is None:
             return []
         try:
             found = json.loads(self._path.read_text(encoding="utf-8"))
-            if found["format"] > _FORMAT:
-                raise FailedPreconditionError(
-                    f"{self._path} has format {found['format']}, this version of Hotrow reads "
-                    f"{_FORMAT}: export with the newer one, or remove the file and make a full "
-                    "export"
-                )
+            if found["format"] > RECORD_FORMAT:
+                raise NewerRecordError(newer(str(self._path), found["format"]))
             if found["generation"] != self._generation:
                 return []
             return [PublishedState.model_validate(state) for state in found["cuts"]]
@@ -89,7 +84,7 @@ class PublishedLog:
         cuts = [*self.states(), state][-_MOST_STATES:]
         text = json.dumps(
             {
-                "format": _FORMAT,
+                "format": RECORD_FORMAT,
                 "generation": self._generation,
                 "cuts": [state.model_dump() for state in cuts],
             }

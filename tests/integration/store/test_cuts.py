@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 import pytest
-from stored_rows import ArrayRows, exported, float_rows, some_keys
+from stored_rows import ArrayRows, exported, float_rows, make_live, some_keys
 
 from hotrow import _native
 from hotrow.errors import DataLossError, FailedPreconditionError
@@ -67,7 +67,7 @@ def tables():
 def generation(store, tables):
     with lock_exports(store.records, "m") as lock:
         generation = write_generation(store, exported(), tables, lock, shards=16)
-        Generations(store.records).make_live(generation)
+        make_live(store, generation)
     return generation
 
 
@@ -297,7 +297,7 @@ def test_cuts_go_with_their_generation(store, generation, tables):
     made = cut(store, generation, [(0, change(tables[0].keys[:50].copy(), 4, 3))])
     with lock_exports(store.records, "m") as lock:
         other = write_generation(store, exported(2), tables, lock, shards=16)
-    Generations(store.records).make_live(other)
+    make_live(store, other)
     delete_generation(store, generation)
     assert cuts_of(store.records, generation) == []
     places = list(made.all_places)
