@@ -47,9 +47,8 @@ def delete_generation(
             _check_unused(store, deleting, unseen_seconds)
         except BaseException as err:
             # The store that does not answer takes no mark back either; the next call asks again.
-            was_marked = generation.state is State.DELETING
             if not isinstance(err, UnavailableError) and (
-                not was_marked or _is_whole(store, deleting)
+                generation.state is State.COMPLETE or _is_marked_alone(store, deleting)
             ):
                 generations.keep(deleting)
             raise
@@ -111,14 +110,20 @@ def _check_unused(store: RowStore, generation: Generation, unseen_seconds: float
     if holders := users(store.records, generation.generation, unseen_seconds):
         raise FailedPreconditionError(
             f"generation {generation.generation} is in use by {', '.join(holders)}; end these "
-            "servers first, or let them unload the version"
+            "servers first, or let them unload the version (platform delete --unseen_seconds 0: "
+            "those whose lease has ended are dead)"
         )
 
 
-def _is_whole(store: RowStore, generation: Generation) -> bool:
-    """Returns whether a marked generation was complete; older versions delete rows by the mark."""
-    was_written = all(table.digest for table in generation.tables)
-    return was_written and not store.missing_markers(generation)
+def _is_marked_alone(store: RowStore, generation: Generation) -> bool:
+    """Returns whether a complete generation is marked for deletion, and has all of its rows.
+
+    Older versions of Hotrow deleted rows by the mark alone.
+    """
+    if generation.state is not State.DELETING or generation.unused:
+        return False
+    was_complete = all(table.digest for table in generation.tables)
+    return was_complete and not store.missing_markers(generation)
 
 
 def delete_unneeded(
@@ -150,6 +155,8 @@ def delete_unneeded(
     left = keep - len(needed)
     for generation in reversed(found):
         if generation.generation in needed:
+            if _is_marked_alone(store, generation):
+                generations.keep(generation)
             continue
         if generation.state is State.WRITING and generation.source == resumable:
             continue
