@@ -57,14 +57,15 @@ class RedisRecords:
 
     def _swap_lease(self, name: str, expected: str | None, text: str | None) -> bool:
         """Writes a lease, where earlier versions do if their exporters alone have been here."""
+        there = expected
         try:
             if expected is not None and self._get(READERS_KEY, name) is None:
                 if text is None:
                     return self._swap(SWAP, KEY, [(name, expected, text)])
                 if self._get(KEY, name) != expected:
                     return False
-                expected = None  # it moves
-            return self._swap(SWAP_LEASE, READERS_KEY, [(name, expected, text)])
+                there = None  # it moves
+            return self._swap(SWAP_LEASE, READERS_KEY, [(name, there, text)])
         except (ReaderFunctionMissingError, PermissionDeniedError) as err:
             try:
                 return self._swap(SWAP, KEY, [(name, expected, text)])
