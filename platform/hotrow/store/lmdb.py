@@ -31,8 +31,8 @@ _WHOLE = "whole/"
 class LmdbRecords:
     """Control records in the database `hotrow`; see `Records`."""
 
-    def __init__(self, directory: str, *, create: bool) -> None:
-        self._native = _native.LmdbRecords(directory, create)
+    def __init__(self, directory: str, *, create: bool, patience_seconds: float) -> None:
+        self._native = _native.LmdbRecords(directory, create, patience_seconds)
 
     def get(self, name: str) -> str | None:
         """Returns the text of a record, or None."""
@@ -69,16 +69,22 @@ class LmdbStore:
     Args:
         directory: the store's directory.
         create: create the store if it does not exist.
+        patience_seconds: how long a write waits for another process that writes; of several stores
+            that a process opens in one directory, the last one sets it.
 
     Raises:
         NotFoundError: the store does not exist.
         UnavailableError, DataLossError: it cannot be opened.
     """
 
-    def __init__(self, directory: str | Path, *, create: bool = False) -> None:
+    def __init__(
+        self, directory: str | Path, *, create: bool = False, patience_seconds: float = 30.0
+    ) -> None:
         self._directory = str(directory)
         self.url = f"file://{self._directory}"
-        self.records = LmdbRecords(self._directory, create=create)
+        self.records = LmdbRecords(
+            self._directory, create=create, patience_seconds=patience_seconds
+        )
         self._writers: dict[tuple[str, int], _native.LmdbWriter] = {}
 
     def close(self) -> None:
