@@ -21,7 +21,6 @@ from hotrow.store.deletion import delete_generation, delete_model, delete_unneed
 from hotrow.store.full_export import Exported, write_generation
 from hotrow.store.generations import Generations
 from hotrow.store.leases import lock_exports, readers, use
-from hotrow.store.published import PublishedLog
 from hotrow.store.spec import Generation
 from hotrow.store.undo import undo_of
 from hotrow.version_layout import FILE_NAME
@@ -229,12 +228,6 @@ def test_records_without_a_format_are_those_of_format_1(store: Any) -> None:
     name = f"lease/{generation.generation}/old"
     assert store.records.swap(name, None, f'{{"holder": "old", "until": {until}}}')
     assert [r.holder for r in readers(store.records, generation.generation)] == ["old"]
-
-
-def test_a_newer_list_of_what_was_published_is_said_as_that(tmp_path: Path) -> None:
-    (tmp_path / "published-1.json").write_text('{"format": 2}')
-    with pytest.raises(FailedPreconditionError, match=r"format 2, this one reads up to 1\); upg"):
-        PublishedLog.beside(tmp_path / "1", "g").states()
 
 
 def test_marks_of_a_newer_format_in_files_are_said_as_that(tmp_path: Path) -> None:
