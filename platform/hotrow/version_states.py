@@ -15,7 +15,7 @@ from hotrow.store.cut_rollback import reachable
 from hotrow.store.cuts import cuts_of
 from hotrow.store.generations import Generations, ModelRecord
 from hotrow.store.leases import readers
-from hotrow.store.record_format import UNREADABLE
+from hotrow.store.record_format import UNREADABLE, warn_skipped
 from hotrow.store.row_store import RowStore
 from hotrow.store.spec import RECORD_HEAD_BYTES, Generation, State
 from hotrow.version_folder import set_aside_in, versions_in
@@ -64,7 +64,9 @@ def states_in_store(store: RowStore) -> list[dict[str, Any]]:
         HotrowError: the store does not answer.
     """
     generations = Generations(store.records)
-    models, _ = generations.models()
+    models, skipped = generations.models()
+    for left_out in skipped:
+        warn_skipped(left_out)
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in models}
     for generation in generations.all():
         record = models.get(generation.model, ModelRecord())
