@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import resource
 import shutil
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import redis
@@ -14,6 +17,7 @@ from redis_servers.process import RedisProcess
 SETTINGS = {"appendonly": "yes", "appendfsync": "always"}
 """So that a node that is killed has all that it acknowledged."""
 _SNAPSHOTS = 4  # that are kept of a node
+_NO_LIMIT = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
 
 
 class StoreFaults:
@@ -26,6 +30,7 @@ class StoreFaults:
     def __init__(self, cluster: RedisCluster) -> None:
         self._cluster = cluster
         self._snapshots: dict[int, list[Path]] = {}
+        self._starting = threading.Lock()
 
     def take_snapshots(self) -> None:
         """Keeps the append-only file of each primary, for `go_back`."""
@@ -46,7 +51,7 @@ class StoreFaults:
             return
         node.kill()
         time.sleep(lasts)
-        node.restart()
+        self._start(node)
 
     def freeze(self, target: int, lasts: float) -> None:
         """Stops a primary's clock."""
@@ -87,12 +92,48 @@ class StoreFaults:
         with contextlib.suppress(Exception):
             self._cluster.move_slots(200, source, to)
 
+    def fill_node_disk(self, target: int, lasts: float) -> None:
+        """Lets a primary's append-only file grow no more: it refuses writes until it may again."""
+        node = self._node(target)
+        if node is None:
+            return
+        files = [path.stat().st_size for path in node.folder.glob("appendonlydir/*.incr.aof")]
+        with self._passing():
+            # With `always` the node would end, as by `kill`.
+            self._cluster.call(node, "CONFIG", "SET", "appendfsync", "everysec")
+            limit = max(files, default=0)
+            resource.prlimit(node.process.pid, resource.RLIMIT_FSIZE, (limit, _NO_LIMIT[1]))
+        time.sleep(lasts)
+        self._give_room(node)
+
+    def fill_node_memory(self, target: int, lasts: float) -> None:
+        """Lets a primary take no more: `maxmemory` is reached, and nothing is evicted."""
+        node = self._node(target)
+        if node is None:
+            return
+        with self._passing():
+            self._cluster.call(node, "CONFIG", "SET", "maxmemory", 1)
+        time.sleep(lasts)
+        self._give_room(node)
+
     def lift(self) -> None:
         """Starts and thaws what is still away."""
         for node in self._cluster.nodes:
-            if node.process.poll() is not None:
-                node.restart()
+            self._start(node)
             node.thaw()
+            self._give_room(node)
+
+    def _give_room(self, node: RedisProcess) -> None:
+        with self._passing():
+            resource.prlimit(node.process.pid, resource.RLIMIT_FSIZE, _NO_LIMIT)
+            self._cluster.call(node, "CONFIG", "SET", "maxmemory", 0, "appendfsync", "always")
+
+    @staticmethod
+    @contextlib.contextmanager
+    def _passing() -> Iterator[None]:
+        """Another fault may have the node, which then has its settings anew."""
+        with contextlib.suppress(redis.RedisError, OSError):
+            yield
 
     def _go_back(self, nodes: list[RedisProcess]) -> None:
         nodes = [node for node in nodes if self._snapshots.get(node.port)]
@@ -103,7 +144,13 @@ class StoreFaults:
             shutil.rmtree(data)
             shutil.copytree(self._snapshots[node.port][0], data)
         for node in nodes:
-            node.restart()
+            self._start(node)
+
+    def _start(self, node: RedisProcess) -> None:
+        """Starts a node, unless it runs."""
+        with self._starting:
+            if node.process.poll() is not None:
+                node.restart()
 
     def _running(self) -> list[RedisProcess]:
         return [node for node in self._cluster.nodes if node.process.poll() is None]

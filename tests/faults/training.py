@@ -24,12 +24,12 @@ class Exports:
     """What the exporter did.
 
     Attributes:
-        done: the number of the last cut that was committed.
+        ended: how many committed their step.
         failed: messages of exports that failed.
         full: how often an export asked for a full one, and got it.
     """
 
-    done: int = 0
+    ended: int = 0
     failed: list[str] = field(default_factory=list)
     full: int = 0
 
@@ -93,7 +93,7 @@ class Trainer:
                 self.exports.failed.append(f"step {self.step}: {type(again).__name__}: {again}")
                 return False
             self.exports.full += 1
-        self.exports.done = self.step
+        self.exports.ended += 1
         return True
 
     def run(self, ended: threading.Event) -> None:
