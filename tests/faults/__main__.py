@@ -36,7 +36,7 @@ PER_WORLD = 10  # a model has 256 steps at most
 @click.option("--seed", default=0, show_default=True, help="Of the first schedule.")
 @click.option("--seconds", default=8.0, show_default=True, help="Of a schedule's faults.")
 @click.option("--jobs", default=1, show_default=True, help="Schedules at the same time.")
-@click.option("--json", "file", type=click.Path(path_type=Path), help="For the summary and all results.")
+@click.option("--json", "file", type=click.Path(path_type=Path), help="For all results.")
 def main(schedules: int, seed: int, seconds: float, jobs: int, file: Path | None) -> None:
     """Prints a line for each schedule and a summary, and ends with 1 if one was bad."""
     seeds = list(range(seed, seed + schedules))

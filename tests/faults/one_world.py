@@ -38,7 +38,7 @@ def _live_through(world: World, seed: int, seconds: float) -> Result:
         cuts=verdict.cuts,
         wrong=verdict.violations,
         converged=verdict.converged,
-        messages=exports.failed[failed:][-3:],
+        messages=[*exports.failed[failed:][-3:], *verdict.state],
         seconds=time.monotonic() - began,
     )
 

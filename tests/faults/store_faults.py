@@ -116,6 +116,17 @@ class StoreFaults:
         time.sleep(lasts)
         self._give_room(node)
 
+    def state(self) -> list[str]:
+        """Returns what each node knows of the cluster, as text."""
+        lines = []
+        for node in self._cluster.nodes:
+            lines.append(f"{node.folder.name} ({node.port}):")
+            try:
+                lines += self._cluster.call(node, "CLUSTER", "NODES").decode().splitlines()
+            except (redis.RedisError, OSError) as err:
+                lines += [f"{type(err).__name__}: {err}", *node.log().splitlines()[-5:]]
+        return lines
+
     def lift(self) -> None:
         """Starts and thaws what is still away."""
         for node in self._cluster.nodes:

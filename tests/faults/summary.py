@@ -21,7 +21,7 @@ class Result:
         cuts: how many different ones the servers showed, together.
         wrong: answers that may not be, as text.
         converged: seconds; None: it did not in time.
-        messages: of exports that failed, some.
+        messages: of exports that failed, some; and the state of all that did not converge.
         seconds: it took altogether.
     """
 

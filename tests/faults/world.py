@@ -39,6 +39,7 @@ class Verdict:
         answers, failures: how many requests had which end.
         announced: wrong or older answers that said so.
         violations: what may not happen, as text.
+        state: of all, when the servers did not converge.
         cuts: how many different ones the servers showed, together.
         converged: seconds from the last fault until both servers showed the last step; None:
             they did not in time.
@@ -49,6 +50,7 @@ class Verdict:
     announced: int = 0
     cuts: int = 0
     violations: list[str] = field(default_factory=list)
+    state: list[str] = field(default_factory=list)
     converged: float | None = None
 
     @property
@@ -125,6 +127,8 @@ class World:
         exported.set()
         training.join()
         verdict = Verdict(converged=self._converge(quiet))
+        if verdict.converged is None:
+            verdict.state = self._state()
         ended.set()
         for thread in threads:
             thread.join()
@@ -149,6 +153,16 @@ class World:
                 return time.monotonic() - quiet
             time.sleep(0.1)
         return None
+
+    def _state(self) -> list[str]:
+        lines = self._store_faults.state()
+        for number, server in enumerate(self.servers):
+            seen = ask(server, _ALL, timeout=5.0)
+            lines.append(
+                f"server {number}: {seen.cut} {seen.wrong[:2]} {seen.stale} {seen.failure}"
+            )
+            lines += server.log[-10:]
+        return lines
 
     def _ask(self, number: int, seen: list[Seen], ended: threading.Event) -> None:
         random = np.random.default_rng(number)
