@@ -13,6 +13,7 @@ from integration.serving.marked_rows import KEYS, TEMPORARY, row_of
 
 import hotrow
 from hotrow.errors import HotrowError
+from hotrow.store.cuts import CutRecord
 
 NAME = "m"
 _DIM = 8
@@ -42,6 +43,10 @@ class Trainer:
     Args:
         base: folder of models.
         url: of the store.
+
+    Attributes:
+        began: of the schedule, by `time.monotonic`.
+        reports: lines about exports, with seconds since then.
     """
 
     def __init__(self, base: Path, url: str) -> None:
@@ -67,6 +72,8 @@ class Trainer:
         self._learn(np.arange(KEYS + TEMPORARY, dtype=np.int64), 0)
         self.step = 0
         self.exports = Exports()
+        self.began = time.monotonic()
+        self.reports: list[str] = []
         self.path = base / NAME
         hotrow.export_model(self.model, base, NAME, store=url)
 
@@ -81,9 +88,13 @@ class Trainer:
 
     def export(self, wait_seconds: float = 0.0) -> bool:
         """Exports the step incrementally, fully if that is asked for; returns whether it did."""
+        self._report("export begins")
         try:
-            hotrow.export_changes(self.model, self._base, NAME, wait_seconds=wait_seconds)
+            hotrow.export_changes(
+                self.model, self._base, NAME, wait_seconds=wait_seconds, committed=self._committed
+            )
         except HotrowError as err:
+            self._report(f"{type(err).__name__}: {err}")
             self.exports.failed.append(f"step {self.step}: {type(err).__name__}: {err}")
             if "full export" not in str(err):
                 return False
@@ -94,6 +105,7 @@ class Trainer:
                 return False
             self.exports.full += 1
         self.exports.ended += 1
+        self._report("export has ended")
         return True
 
     def run(self, ended: threading.Event) -> None:
@@ -103,6 +115,13 @@ class Trainer:
             while not self.export() and not ended.is_set():
                 time.sleep(_PAUSE)
             ended.wait(_PAUSE)
+
+    def _committed(self, cut: CutRecord) -> None:
+        self._report(f"cut {cut.version:016x} is committed")
+
+    def _report(self, line: str) -> None:
+        seconds = time.monotonic() - self.began
+        self.reports.append(f"{seconds:.2f} s: step {self.step}: {line}")
 
     def _learn(self, keys: np.ndarray, step: int) -> None:
         wanted = np.array([row_of(key, step) for key in keys.tolist()], np.float32)

@@ -39,7 +39,7 @@ class Verdict:
         answers, failures: how many requests had which end.
         announced: wrong or older answers that said so.
         violations: what may not happen, as text.
-        state: of all, when the servers did not converge.
+        state: of all after a bad schedule.
         cuts: how many different ones the servers showed, together.
         converged: seconds from the last fault until both servers showed the last step; None:
             they did not in time.
@@ -113,6 +113,8 @@ class World:
         for thread in (*threads, training):
             thread.start()
         began = time.monotonic()
+        self.trainer.began = began
+        self.trainer.reports.clear()
         running = []
         for fault in schedule:
             time.sleep(max(0.0, began + fault.at - time.monotonic()))
@@ -127,15 +129,15 @@ class World:
         exported.set()
         training.join()
         verdict = Verdict(converged=self._converge(quiet))
-        if verdict.converged is None:
-            verdict.state = self._state()
         ended.set()
         for thread in threads:
             thread.join()
         shown = {(n % SERVERS, s.cut) for n, answers in enumerate(seen) for s in answers}
         verdict.cuts = len({(server, cut) for server, cut in shown if cut is not None})
         for number, answers in enumerate(seen):
-            _judge(f"client {number}", answers, verdict)
+            _judge(f"client {number}", answers, verdict, began)
+        if not verdict.is_good:
+            verdict.state = self._state()
         return verdict
 
     def _converge(self, quiet: float) -> float | None:
@@ -155,13 +157,13 @@ class World:
         return None
 
     def _state(self) -> list[str]:
-        lines = self._store_faults.state()
+        lines = [*self._store_faults.state(), *self.trainer.reports[-100:]]
         for number, server in enumerate(self.servers):
             seen = ask(server, _ALL, timeout=5.0)
             lines.append(
                 f"server {number}: {seen.cut} {seen.wrong[:2]} {seen.stale} {seen.failure}"
             )
-            lines += server.log[-10:]
+            lines += server.lines[-40:]
         return lines
 
     def _ask(self, number: int, seen: list[Seen], ended: threading.Event) -> None:
@@ -181,7 +183,7 @@ class World:
         getattr(faults, name)(fault.target, fault.lasts)
 
 
-def _judge(client: str, answers: list[Seen], verdict: Verdict) -> None:
+def _judge(client: str, answers: list[Seen], verdict: Verdict, began: float) -> None:
     newest = 0
     for seen in answers:
         if seen.cut is None:
@@ -192,9 +194,11 @@ def _judge(client: str, answers: list[Seen], verdict: Verdict) -> None:
         newest = max(newest, seen.cut)
         if not seen.wrong and not is_older:
             continue
+        at = f"{seen.began - began:.2f} to {seen.ended - began:.2f} s"
         if seen.stale is not None:
             verdict.announced += 1
         elif seen.wrong:
-            verdict.violations.append(f"{client}: cut {seen.cut}: {'; '.join(seen.wrong[:3])}")
+            wrong = "; ".join(seen.wrong[:3])
+            verdict.violations.append(f"{client}: {at}: cut {seen.cut}: {wrong}")
         else:
-            verdict.violations.append(f"{client}: cut {seen.cut} after {newest}")
+            verdict.violations.append(f"{client}: {at}: cut {seen.cut} after {newest}")

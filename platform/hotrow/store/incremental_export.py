@@ -23,7 +23,7 @@ from hotrow.errors import (
 )
 from hotrow.lineage import Lineage
 from hotrow.norms import GateError, Norm
-from hotrow.store.cut_folding import fold
+from hotrow.store.cut_folding import EarlierRowsLostError, fold
 from hotrow.store.cuts import (
     CutRecord,
     TableChanges,
@@ -43,6 +43,7 @@ from hotrow.store.spec import Generation, Origin, State
 from hotrow.store.undo import keep_newest_undos, keep_replaced
 
 _LOOK_SECONDS = 0.1
+_MOST_REWINDS = 2  # of a store during a fold, before it is left to the next export
 _FULL = "make a full export"
 
 
@@ -266,6 +267,22 @@ def fold_taken(
     Raises:
         DataLossError: rows of a deleted cut no longer exist.
     """
+    for _ in range(_MOST_REWINDS):
+        try:
+            _fold_taken(store, generation, lock, report, undo_cuts)
+            return
+        except EarlierRowsLostError as err:
+            report(str(err))
+    _fold_taken(store, generation, lock, report, undo_cuts)
+
+
+def _fold_taken(
+    store: RowStore,
+    generation: Generation,
+    lock: Lease,
+    report: Callable[[str], None],
+    undo_cuts: int,
+) -> None:
     cuts = cuts_of(store.records, generation)
     if not cuts:
         return
