@@ -31,11 +31,13 @@ class Clock:
 
     Attributes:
         variables: of the environment.
+        ahead: seconds before the machine's.
     """
 
     def __init__(self, file: Path, library: Path) -> None:
         self.variables = {_LIBRARY: str(library), _FILE: str(file)}
         self.library = library
+        self.ahead = 0
         self._file = file
         if not file.exists():
             file.write_bytes(struct.pack("q", 0))
@@ -47,13 +49,18 @@ class Clock:
 
     def jump(self, seconds: int) -> None:
         """Sets how far it is ahead of the machine's; below zero: behind."""
+        self.ahead = seconds
         # In place: the processes have it mapped.
         with self._file.open("r+b") as file:
             file.write(struct.pack("q", seconds))
 
 
 class ClockFaults:
-    """Wall clocks jump by an hour, and back later.
+    """Wall clocks jump by an hour.
+
+    Those of servers and of the exporter jump ahead or back, and later to the machine's. That of a
+    node of the store jumps ahead and stays, or back for a while: a node of a Redis Cluster that
+    finds the cluster down and whose clock then goes back stays down until it has caught up.
 
     Args:
         nodes: clocks of the nodes of the store.
@@ -66,7 +73,11 @@ class ClockFaults:
 
     def move_node_clock(self, target: int, lasts: float) -> None:
         """Of one node."""
-        self._jump(self._nodes, target, lasts)
+        clock = self._nodes[target % len(self._nodes)]
+        if _is_ahead(target):
+            clock.jump(clock.ahead + _HOUR)
+        else:
+            self._jump([clock], target, lasts)
 
     def move_server_clock(self, target: int, lasts: float) -> None:
         """Of all processes of a server."""
@@ -77,13 +88,18 @@ class ClockFaults:
         self._jump(self._exporters, target, lasts)
 
     def lift(self) -> None:
-        """Sets all to the machine's."""
-        for clock in (*self._nodes, *self._servers, *self._exporters):
+        """Sets those of servers and of the exporter to the machine's."""
+        for clock in (*self._servers, *self._exporters):
             clock.jump(0)
 
     @staticmethod
     def _jump(clocks: Sequence[Clock], target: int, lasts: float) -> None:
         clock = clocks[target % len(clocks)]
-        clock.jump(_HOUR if target % 4 < 2 else -_HOUR)
+        before = clock.ahead
+        clock.jump(before + (_HOUR if _is_ahead(target) else -_HOUR))
         time.sleep(lasts)
-        clock.jump(0)
+        clock.jump(before)
+
+
+def _is_ahead(target: int) -> bool:
+    return target % 4 < 2

@@ -129,9 +129,11 @@ class RedisCluster:
         node.kill()
         return node
 
-    def move_slots(self, count: int, source: RedisProcess, target: RedisProcess) -> None:
+    def move_slots(
+        self, count: int, source: RedisProcess, target: RedisProcess, seconds: float = 30.0
+    ) -> None:
         """Moves the first slots of a primary, with their keys, to another, while both serve."""
-        self.wait_healthy()  # or redis-cli refuses, right after another move
+        self.wait_healthy(seconds)  # or redis-cli refuses, right after another move
         flags = {"from": self.identity(source), "to": self.identity(target), "slots": count}
         arguments = [part for name, value in flags.items() for part in (f"--cluster-{name}", value)]
         access = ["-a", self.password, "--no-auth-warning"] if self.password else []
@@ -141,10 +143,19 @@ class RedisCluster:
             access += ["--cert", str(home / "client.cert"), "--key", str(home / "client.key")]
         command = ["redis-cli", *access, "--cluster", "reshard", source.address, "--cluster-yes"]
         done = subprocess.run(
-            [*command, *map(str, arguments)], check=False, capture_output=True, text=True
+            [*command, *map(str, arguments)],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=4 * seconds,
         )
         if done.returncode:
             raise RuntimeError(f"redis-cli: {done.stdout[-2000:]} {done.stderr}")
+
+    def close_slots(self) -> None:
+        """Ends moves of slots that were interrupted."""
+        command = ["redis-cli", "--cluster", "fix", self._running()[0].address, "--cluster-yes"]
+        subprocess.run(command, check=False, capture_output=True, timeout=30.0)
 
     @contextlib.contextmanager
     def half_moved(self, source: RedisProcess, target: RedisProcess) -> Iterator[int]:
