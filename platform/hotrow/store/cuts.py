@@ -123,6 +123,7 @@ def write_cut(
     clocks: Sequence[int],
     lineage: str = "",
     previous: int | None = None,
+    above: int = 0,
     norms: Callable[[], tuple[Norm, ...]] = tuple,
     forced: bool = False,
 ) -> CutRecord:
@@ -138,6 +139,8 @@ def write_cut(
         clocks: clocks of the tables.
         lineage: id of the last start of that training.
         previous: version of the state from which the changes go on; None: the last cut.
+        above: a version that the cut's must exceed, besides those that the store and its readers
+            know.
         norms: called once all changes are staged; an exception that it raises ends the export
             before the commit.
         forced: whether servers take it even if a value is not finite.
@@ -148,7 +151,8 @@ def write_cut(
     """
     generations = Generations(store.records)
     discard_unfinished(store, generation)
-    model = generations.next_epoch(generation.model, newest_anywhere(store, generation))
+    known = max(above, newest_anywhere(store, generation))
+    model = generations.next_epoch(generation.model, known)
     version = row_version(model.epoch, model.seq + 1)
     staging = _name(_STAGING, generation, version)
     numbers: dict[int, int] = {}

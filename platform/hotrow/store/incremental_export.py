@@ -157,6 +157,8 @@ def export_changes(
                 norms=changes.norms,
                 forced=changes.forced,
                 previous=None if base is None else base.version,
+                # A clock that was ahead gave it a number of later than now.
+                above=max((state.version for state in published.states()), default=0),
             )
         except (ResourceExhaustedError, GateError):
             # No export resumes it, and other data may need the room.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from integration.store.trained_states import (
     RUN,
@@ -110,6 +112,19 @@ def test_a_cut_that_was_lost_is_exported_again(
     forget_leases(store, generation)
     exporter(next_state)
     assert_folded(store, generation, state(next_state))
+
+
+def test_a_cut_goes_above_what_was_published_while_a_clock_was_ahead(redis, exporter, tmp_path):
+    snapshot = redis.snapshot()
+    exporter(1)
+    path = tmp_path / "published-1.json"
+    published = json.loads(path.read_text())
+    ahead = published["cuts"][-1]["version"] + (1 << 40)  # an hour later
+    published["cuts"][-1]["version"] = ahead
+    path.write_text(json.dumps(published))
+    redis.go_back(snapshot)
+    outcome, _ = exporter(2)
+    assert outcome.cut.version > ahead
 
 
 def forget_leases(store, generation):
