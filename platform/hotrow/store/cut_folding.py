@@ -63,6 +63,9 @@ def fold(
         if not unproven:
             break
         if behind:
+            if cut.folded:
+                # Servers must not trust the watermarks before they are proven again.
+                cut = mark_folded(store.records, generation, cut, False)
             _put_shards(store, generation, cut, set(behind), report)
             store.set_watermarks(generation, cut.version, behind, cut.previous)
         unproven = _put_shards(store, generation, cut, unproven, report)

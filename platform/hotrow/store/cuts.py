@@ -304,14 +304,16 @@ def dense_of(store: RowStore, generation: Generation, cut: CutRecord) -> bytes:
     return b"".join(block.rows.tobytes() for block in blocks)
 
 
-def mark_folded(records: Records, generation: Generation, cut: CutRecord) -> CutRecord:
-    """Records that a cut's rows are merged into its generation; returns the cut's record.
+def mark_folded(
+    records: Records, generation: Generation, cut: CutRecord, is_folded: bool = True
+) -> CutRecord:
+    """Records whether a cut's rows are merged into its generation; returns the cut's record.
 
     Raises:
         FailedPreconditionError: another export changed or deleted it.
     """
     name = _name(_CUT, generation, cut.version)
-    folded = cut.model_copy(update={"folded": True})
+    folded = cut.model_copy(update={"folded": is_folded})
     text = records.get(name)
     if text is None or not records.swap(name, text, folded.model_dump_json()):
         raise FailedPreconditionError(f"{name} was changed by another export; try again")

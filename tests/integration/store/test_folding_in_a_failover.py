@@ -11,6 +11,7 @@ from hotrow.store.cut_folding import fold
 from hotrow.store.cuts import cuts_of, write_cut
 from hotrow.store.incremental_export import fold_taken
 from hotrow.store.leases import lock_exports
+from hotrow.store.redis.layout import markers_of
 
 
 class LosingStore:
@@ -143,6 +144,27 @@ def test_rows_that_were_lost_before_a_killed_exporter_wrote_that_it_has_folded_a
     # As one does that is killed after it set the watermarks.
     store.set_watermarks(generation, cut.version, range(16))
     assert fold(store, generation, cut).folded
+    assert_folded(store, generation, state(1))
+
+
+def test_a_cut_that_is_folded_again_is_not_taken_for_folded_before_that_is_proven(losing):
+    """Its watermark stands for a moment without rows if a node goes back twice."""
+    store, generation = losing(0)
+    (cut,) = cuts_of(store.records, generation)
+    folded = fold(store, generation, cut)
+    for marker in markers_of(generation)[0]:
+        store._redis.hset(marker, "wm", bytes(8))
+    seen = []
+    set_watermarks = store.set_watermarks
+
+    def look(*arguments):
+        set_watermarks(*arguments)
+        store._lose()
+        seen.append(cuts_of(store.records, generation)[0].folded)
+
+    store.losses, store.set_watermarks = 1, look
+    assert fold(store, generation, folded).folded
+    assert seen == [False]
     assert_folded(store, generation, state(1))
 
 
