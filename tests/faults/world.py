@@ -25,7 +25,13 @@ SERVERS = 2
 CLIENTS = 4
 NODE_TIMEOUT_SECONDS = 2.0
 CONVERGES_SECONDS = NODE_TIMEOUT_SECONDS + 10.0
-_FLAGS = ("--cache_rows=100", "--store_timeout_ms=500")  # of 360 rows
+_FLAGS = (
+    "--cache_rows=100",  # of 360
+    "--store_timeout_ms=500",
+    # A server that starts while a cut is damaged looks again soon.
+    "--load_retry_interval_micros=500000",
+    "--max_num_load_retries=100",
+)
 _ALL = np.arange(KEYS + TEMPORARY, dtype=np.int64)
 _SNAPSHOT_SECONDS = 1.0
 _PAUSE = 0.04  # of a client between two requests

@@ -123,6 +123,7 @@ def write_cut(
     clocks: Sequence[int],
     lineage: str = "",
     previous: int | None = None,
+    after: CutRecord | None = None,
     above: int = 0,
     norms: Callable[[], tuple[Norm, ...]] = tuple,
     forced: bool = False,
@@ -139,8 +140,9 @@ def write_cut(
         clocks: clocks of the tables.
         lineage: id of the last start of that training.
         previous: version of the state from which the changes go on; None: the last cut.
-        above: a version that the cut's must exceed, besides those that the store and its readers
-            know.
+        after: in place of `previous`, the cut from which the changes go on. A store that went back
+            has lost it at the commit.
+        above: a version that it must exceed, besides those that the store and its readers know.
         norms: called once all changes are staged; an exception that it raises ends the export
             before the commit.
         forced: whether servers take it even if a value is not finite.
@@ -194,7 +196,9 @@ def write_cut(
         stage(BLOCKS_AT_ONCE)
     stage(1)
     shown_norms = norms()
-    if previous is None:
+    if after is not None:
+        previous = after.version
+    elif previous is None:
         before = cuts_of(store.records, generation)
         previous = before[-1].version if before else 0
     cut = CutRecord(
@@ -221,12 +225,26 @@ def write_cut(
     records: list[Change] = [(_name(_CUT, generation, version), None, cut.model_dump_json())]
     if noted is not None:
         records.append((staging, noted, None))
+    if after is not None:
+        records.append(_still_there(store, generation, after))
     if not generations.commit(generation.model, model, records):
         raise FailedPreconditionError(
             f"model {generation.model}: another export has begun since; this cut is not committed"
         )
     store.await_replicas(generation)
     return cut
+
+
+def _still_there(store: RowStore, generation: Generation, cut: CutRecord) -> Change:
+    """Returns a change that leaves a cut's record as it is, and fails without it."""
+    name = _name(_CUT, generation, cut.version)
+    text = store.records.get(name)
+    if text is None or _parse(CutRecord, text, name) != cut:
+        raise FailedPreconditionError(
+            f"{store.url}: the store went back in time during the export and has lost or changed "
+            f"cut {cut.version:016x}; export again"
+        )
+    return name, text, text
 
 
 def newest_anywhere(store: RowStore, generation: Generation) -> int:

@@ -126,7 +126,7 @@ def export_changes(
         )
     published = PublishedLog(None, "") if published is None else published
     lost = find_lost(store, generation, published)
-    _check_goes_on(store, generation, changes, lost)
+    _check_goes_on(store, generation, cuts_of(store.records, generation), changes, lost)
     missing = store.missing_markers(generation)
     if missing:
         raise DataLossError(
@@ -139,24 +139,28 @@ def export_changes(
     base = withdraw_rowless(store, generation, lock, published, changes.lineage, report)
     _forget_broken(store, generation, lock, report)
     fold_taken(store, generation, lock, report, undo_cuts=undo_cuts)
-    since = _check_goes_on(store, generation, changes, lost)
+    cuts = cuts_of(store.records, generation)
+    since = _check_goes_on(store, generation, cuts, changes, lost)
+    after = cuts[-1] if cuts and base is None else None
+    if base is not None:
+        since = base.clocks
     if lost is not None:
         report(f"the store went back in time and has lost step {lost.step}: it is exported again")
-    cuts = cuts_of(store.records, generation)
     if _is_new(generation, cuts, changes):
         try:
             cut = write_cut(
                 store,
                 generation,
                 lock,
-                changes=changes.of_tables(since if base is None else base.clocks),
+                changes=changes.of_tables(since),
                 dense=changes.dense,
                 step=changes.step,
                 clocks=changes.clocks,
                 lineage=changes.lineage.id,
                 norms=changes.norms,
                 forced=changes.forced,
-                previous=None if base is None else base.version,
+                previous=0 if base is None else base.version,
+                after=after,
                 # A clock that was ahead gave it a number of later than now.
                 above=max((state.version for state in published.states()), default=0),
             )
@@ -201,14 +205,17 @@ def finish_cut(
 
 
 def _check_goes_on(
-    store: RowStore, generation: Generation, changes: Changes, lost: LostCut | None
+    store: RowStore,
+    generation: Generation,
+    cuts: Sequence[CutRecord],
+    changes: Changes,
+    lost: LostCut | None,
 ) -> tuple[int, ...]:
     """Returns the clocks of the tables in the last export, from which the changes continue.
 
     Raises:
         FailedPreconditionError: they do not continue from it.
     """
-    cuts = cuts_of(store.records, generation)
     origin = generation.origin
     last: CutRecord | Origin | None = cuts[-1] if cuts else origin
     step = cuts[-1].step if cuts else generation.step
