@@ -46,7 +46,7 @@ class Trainer:
 
     Attributes:
         began: of the schedule, by `time.monotonic`.
-        reports: lines about exports, with seconds since then.
+        reports: lines about exports and faults, with seconds since then.
     """
 
     def __init__(self, base: Path, url: str) -> None:
@@ -88,13 +88,13 @@ class Trainer:
 
     def export(self, wait_seconds: float = 0.0) -> bool:
         """Exports the step incrementally, fully if that is asked for; returns whether it did."""
-        self._report("export begins")
+        self.report("export begins")
         try:
             hotrow.export_changes(
                 self.model, self._base, NAME, wait_seconds=wait_seconds, committed=self._committed
             )
         except HotrowError as err:
-            self._report(f"{type(err).__name__}: {err}")
+            self.report(f"{type(err).__name__}: {err}")
             self.exports.failed.append(f"step {self.step}: {type(err).__name__}: {err}")
             if "full export" not in str(err):
                 return False
@@ -105,7 +105,7 @@ class Trainer:
                 return False
             self.exports.full += 1
         self.exports.ended += 1
-        self._report("export has ended")
+        self.report("export has ended")
         return True
 
     def run(self, ended: threading.Event) -> None:
@@ -116,12 +116,13 @@ class Trainer:
                 time.sleep(_PAUSE)
             ended.wait(_PAUSE)
 
-    def _committed(self, cut: CutRecord) -> None:
-        self._report(f"cut {cut.version:016x} is committed")
-
-    def _report(self, line: str) -> None:
+    def report(self, line: str) -> None:
+        """Adds a line to the reports."""
         seconds = time.monotonic() - self.began
         self.reports.append(f"{seconds:.2f} s: step {self.step}: {line}")
+
+    def _committed(self, cut: CutRecord) -> None:
+        self.report(f"cut {cut.version:016x} is committed")
 
     def _learn(self, keys: np.ndarray, step: int) -> None:
         wanted = np.array([row_of(key, step) for key in keys.tolist()], np.float32)

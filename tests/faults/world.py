@@ -131,6 +131,7 @@ class World:
             thread.join()
         for faults in self._faults:
             faults.lift()
+        self.trainer.report("all faults are lifted")
         quiet = time.monotonic()
         exported.set()
         training.join()
@@ -186,7 +187,9 @@ class World:
     def _do(self, fault: Fault) -> None:
         name = fault.kind.replace(" ", "_")
         (faults,) = (faults for faults in self._faults if hasattr(faults, name))
+        self.trainer.report(f"{fault.kind} begins")
         getattr(faults, name)(fault.target, fault.lasts)
+        self.trainer.report(f"{fault.kind} has ended")
 
 
 def _judge(client: str, answers: list[Seen], verdict: Verdict, began: float) -> None:
