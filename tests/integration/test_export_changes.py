@@ -162,7 +162,7 @@ def test_keys_that_expired_before_training_knew_of_the_export_are_removed(work, 
     work.changes(refused=True)
     error = capsys.readouterr().err
     assert "table 'tags' has forgotten which keys expired" in error
-    assert "the last export is of step 12; export all rows" in error
+    assert "the last export is of step 12; make a full export" in error
     exported.write_text(known)
     assert work.changes()["cut"]["removed"] > 0
     work.check_rows()

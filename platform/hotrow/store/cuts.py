@@ -116,6 +116,8 @@ def write_cut(
     clocks: Sequence[int],
     lineage: str = "",
     previous: int | None = None,
+    after: CutRecord | None = None,
+    above: int = 0,
     norms: Callable[[], tuple[Norm, ...]] = tuple,
     forced: bool = False,
 ) -> CutRecord:
@@ -131,6 +133,9 @@ def write_cut(
         clocks: clocks of the tables.
         lineage: id of the last start of that training.
         previous: version of the state from which the changes go on; None: the last cut.
+        after: in place of `previous`, the cut from which the changes go on. A store that went back
+            has lost it at the commit.
+        above: a version that it must exceed, besides those that the store and its readers know.
         norms: called once all changes are staged; an exception that it raises ends the export
             before the commit.
         forced: whether servers take it even if a value is not finite.
@@ -141,7 +146,8 @@ def write_cut(
     """
     generations = Generations(store.records)
     discard_unfinished(store, generation)
-    model = generations.next_epoch(generation.model, newest_anywhere(store, generation))
+    known = max(above, newest_anywhere(store, generation))
+    model = generations.next_epoch(generation.model, known)
     version = row_version(model.epoch, model.seq + 1)
     staging = _name(_STAGING, generation, version)
     numbers: dict[int, int] = {}
@@ -183,7 +189,9 @@ def write_cut(
         stage(BLOCKS_AT_ONCE)
     stage(1)
     shown_norms = norms()
-    if previous is None:
+    if after is not None:
+        previous = after.version
+    elif previous is None:
         before = cuts_of(store.records, generation)
         previous = before[-1].version if before else 0
     cut = CutRecord(
@@ -210,12 +218,26 @@ def write_cut(
     records: list[Change] = [(_name(_CUT, generation, version), None, cut.model_dump_json())]
     if noted is not None:
         records.append((staging, noted, None))
+    if after is not None:
+        records.append(_still_there(store, generation, after))
     if not generations.commit(generation.model, model, records):
         raise FailedPreconditionError(
             f"model {generation.model}: another export has begun since; this cut is not committed"
         )
     store.await_replicas(generation)
     return cut
+
+
+def _still_there(store: RowStore, generation: Generation, cut: CutRecord) -> Change:
+    """Returns a change that leaves a cut's record as it is, and fails without it."""
+    name = _name(_CUT, generation, cut.version)
+    text = store.records.get(name)
+    if text is None or _parse(CutRecord, text, name) != cut:
+        raise FailedPreconditionError(
+            f"{store.url}: the store went back in time during the export and has lost or changed "
+            f"cut {cut.version:016x}; export again"
+        )
+    return name, text, text
 
 
 def newest_anywhere(store: RowStore, generation: Generation) -> int:
@@ -293,14 +315,16 @@ def dense_of(store: RowStore, generation: Generation, cut: CutRecord) -> bytes:
     return b"".join(block.rows.tobytes() for block in blocks)
 
 
-def mark_folded(records: Records, generation: Generation, cut: CutRecord) -> CutRecord:
-    """Records that a cut's rows are merged into its generation; returns the cut's record.
+def mark_folded(
+    records: Records, generation: Generation, cut: CutRecord, is_folded: bool = True
+) -> CutRecord:
+    """Records whether a cut's rows are merged into its generation; returns the cut's record.
 
     Raises:
         FailedPreconditionError: another export changed or deleted it.
     """
     name = _name(_CUT, generation, cut.version)
-    folded = cut.model_copy(update={"folded": True})
+    folded = cut.model_copy(update={"folded": is_folded})
     text = records.get(name)
     if text is None or not records.swap(name, text, folded.model_dump_json()):
         raise FailedPreconditionError(f"{name} was changed by another export; try again")

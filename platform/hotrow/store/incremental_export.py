@@ -23,7 +23,7 @@ from hotrow.errors import (
 )
 from hotrow.lineage import Lineage
 from hotrow.norms import GateError, Norm
-from hotrow.store.cut_folding import fold
+from hotrow.store.cut_folding import EarlierRowsLostError, fold
 from hotrow.store.cuts import (
     CutRecord,
     TableChanges,
@@ -43,6 +43,7 @@ from hotrow.store.spec import Generation, Origin, State
 from hotrow.store.undo import keep_newest_undos, keep_replaced
 
 _LOOK_SECONDS = 0.1
+_MOST_REWINDS = 2  # of a store during a fold, before it is left to the next export
 _FULL = "make a full export"
 
 
@@ -125,7 +126,7 @@ def export_changes(
         )
     published = PublishedLog(None, "") if published is None else published
     lost = find_lost(store, generation, published)
-    _check_goes_on(store, generation, changes, lost)
+    _check_goes_on(store, generation, cuts_of(store.records, generation), changes, lost)
     missing = store.missing_markers(generation)
     if missing:
         raise DataLossError(
@@ -138,24 +139,30 @@ def export_changes(
     base = withdraw_rowless(store, generation, lock, published, changes.lineage, report)
     _forget_broken(store, generation, lock, report)
     fold_taken(store, generation, lock, report, undo_cuts=undo_cuts)
-    since = _check_goes_on(store, generation, changes, lost)
+    cuts = cuts_of(store.records, generation)
+    since = _check_goes_on(store, generation, cuts, changes, lost)
+    after = cuts[-1] if cuts and base is None else None
+    if base is not None:
+        since = base.clocks
     if lost is not None:
         report(f"the store went back in time and has lost step {lost.step}: it is exported again")
-    cuts = cuts_of(store.records, generation)
     if _is_new(generation, cuts, changes):
         try:
             cut = write_cut(
                 store,
                 generation,
                 lock,
-                changes=changes.of_tables(since if base is None else base.clocks),
+                changes=changes.of_tables(since),
                 dense=changes.dense,
                 step=changes.step,
                 clocks=changes.clocks,
                 lineage=changes.lineage.id,
                 norms=changes.norms,
                 forced=changes.forced,
-                previous=None if base is None else base.version,
+                previous=0 if base is None else base.version,
+                after=after,
+                # A clock that was ahead gave it a number of later than now.
+                above=max((state.version for state in published.states()), default=0),
             )
         except (ResourceExhaustedError, GateError):
             # No export resumes it, and other data may need the room.
@@ -198,14 +205,17 @@ def finish_cut(
 
 
 def _check_goes_on(
-    store: RowStore, generation: Generation, changes: Changes, lost: LostCut | None
+    store: RowStore,
+    generation: Generation,
+    cuts: Sequence[CutRecord],
+    changes: Changes,
+    lost: LostCut | None,
 ) -> tuple[int, ...]:
     """Returns the clocks of the tables in the last export, from which the changes continue.
 
     Raises:
         FailedPreconditionError: they do not continue from it.
     """
-    cuts = cuts_of(store.records, generation)
     origin = generation.origin
     last: CutRecord | Origin | None = cuts[-1] if cuts else origin
     step = cuts[-1].step if cuts else generation.step
@@ -266,6 +276,22 @@ def fold_taken(
     Raises:
         DataLossError: rows of a deleted cut no longer exist.
     """
+    for _ in range(_MOST_REWINDS):
+        try:
+            _fold_taken(store, generation, lock, report, undo_cuts)
+            return
+        except EarlierRowsLostError as err:
+            report(str(err))
+    _fold_taken(store, generation, lock, report, undo_cuts)
+
+
+def _fold_taken(
+    store: RowStore,
+    generation: Generation,
+    lock: Lease,
+    report: Callable[[str], None],
+    undo_cuts: int,
+) -> None:
     cuts = cuts_of(store.records, generation)
     if not cuts:
         return

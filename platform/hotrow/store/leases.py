@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import threading
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar
 
 from hotrow.errors import FailedPreconditionError, HotrowError, NotFoundError
 from hotrow.store.generations import Generations
+from hotrow.store.process_identity import has_ended, identity_of
 from hotrow.store.record_format import RECORD_FORMAT, UNREADABLE, damaged, read_object
 from hotrow.store.row_store import Records
 from hotrow.store.spec import State
@@ -100,7 +102,7 @@ class Lease:
         now = self._records.now_ms()
         if text is not None:
             holder, until = _held(text, self._name)
-            if until > now:
+            if until > now and not self._is_abandoned(read_object(text, self._name)):
                 seconds = (until - now) / 1000
                 raise FailedPreconditionError(
                     f"{self._name} is held by {holder}, for {seconds:.0f} s unless it is "
@@ -130,6 +132,10 @@ class Lease:
         """Returns the record's values besides holder and end."""
         return {}
 
+    def _is_abandoned(self, held: dict[str, Any]) -> bool:
+        """Returns whether the holder of an unexpired record surely does not hold it any more."""
+        return False
+
     def _renew_until_released(self) -> None:
         pause = self._millis / 1000 / _RENEWALS
         while not self._released.wait(pause):
@@ -155,6 +161,49 @@ class Lease:
             text = self._records.get(self._name)
             if text is not None and self._is_mine(text):
                 self._records.swap(self._name, text, None)
+
+
+class ExportLock(Lease):
+    """The lease of the only writer of a model.
+
+    A store that goes back in time has the lock of an export that has ended since. Nobody renews it,
+    and the next export need not wait until it expires: the record names the process of the holder,
+    and its kernel knows whether that has ended. So does this process of its own locks. Whatever a
+    holder elsewhere is, its lock stands until it expires.
+    """
+
+    _held: ClassVar[set[str]] = set()  # holders in this process
+
+    def __init__(self, records: Records, name: str, seconds: float) -> None:
+        """Takes the lock.
+
+        Raises:
+            FailedPreconditionError: another export has it.
+        """
+        self._process = identity_of(os.getpid())
+        holder = f"export-{uuid.uuid4().hex[:8]}"
+        self._held.add(holder)  # before the record exists
+        try:
+            super().__init__(records, name, seconds, holder)
+        except BaseException:
+            self._held.discard(holder)
+            raise
+
+    def release(self) -> None:
+        """Releases it; idempotent. The holder writes nothing more from now on."""
+        self._held.discard(self._holder)
+        super().release()
+
+    def _facts(self) -> dict[str, Any]:
+        return {"process": self._process}
+
+    def _is_abandoned(self, held: dict[str, Any]) -> bool:
+        process = str(held.get("process", ""))
+        if not process:
+            return False  # an older version of Hotrow wrote it
+        if process == self._process:
+            return held["holder"] not in self._held
+        return has_ended(process)
 
 
 class ReaderLease(Lease):
@@ -395,4 +444,4 @@ def lock_exports(records: Records, model: str, seconds: float = 15.0) -> Lease:
     Raises:
         FailedPreconditionError: another export of the model is running.
     """
-    return Lease(records, _EXPORTER + model, seconds, f"export-{uuid.uuid4().hex[:8]}")
+    return ExportLock(records, _EXPORTER + model, seconds)

@@ -193,13 +193,16 @@ class LmdbStore:
         marks = [0] * generation.shards if text is None else _marks(text, name, generation)
         return np.array(marks, np.uint64)
 
-    def set_watermarks(self, generation: Generation, version: int, shards: Sequence[int]) -> None:
+    def set_watermarks(
+        self, generation: Generation, version: int, shards: Sequence[int], least: int = 0
+    ) -> None:
         """Records that a cut was folded into shards; see `RowStore`."""
         name = _WHOLE + generation.generation
         while (text := self.records.get(name)) is not None:
             marks = _marks(text, name, generation)
             for shard in shards:
-                marks[shard] = max(marks[shard], version)
+                if marks[shard] >= least:
+                    marks[shard] = max(marks[shard], version)
             if self.records.swap(name, text, json.dumps(marks)):
                 return
 

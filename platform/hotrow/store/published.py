@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pydantic
 
+from hotrow.norms import Norm
 from hotrow.store.cuts import CutRecord
 from hotrow.store.record_format import RECORD_FORMAT, NewerRecordError, newer
 
@@ -26,6 +27,7 @@ class PublishedState(pydantic.BaseModel):
         step: of the training.
         clocks: of the tables.
         lineage: id of the last start of training behind it.
+        norms: of the newest cut alone, which the next export is compared with.
     """
 
     model_config = pydantic.ConfigDict(frozen=True, extra="ignore")
@@ -35,6 +37,7 @@ class PublishedState(pydantic.BaseModel):
     step: int
     clocks: tuple[int, ...]
     lineage: str
+    norms: tuple[Norm, ...] = ()
 
 
 class PublishedLog:
@@ -81,7 +84,8 @@ class PublishedLog:
         if self._path is None:
             return
         state = PublishedState.model_validate(cut.model_dump() | {"version": cut.version})
-        cuts = [*self.states(), state][-_MOST_STATES:]
+        before = [old.model_copy(update={"norms": ()}) for old in self.states()]
+        cuts = [*before, state][-_MOST_STATES:]
         text = json.dumps(
             {
                 "format": RECORD_FORMAT,

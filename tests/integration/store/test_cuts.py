@@ -12,7 +12,7 @@ from stored_rows import ArrayRows, exported, float_rows, make_live, some_keys
 
 from hotrow import _native
 from hotrow.errors import DataLossError, FailedPreconditionError
-from hotrow.store.cut_folding import fold
+from hotrow.store.cut_folding import EarlierRowsLostError, fold
 from hotrow.store.cuts import (
     TableChanges,
     cuts_of,
@@ -170,15 +170,18 @@ def test_forgetting_a_cut_that_is_interrupted_leaves_no_cut_without_blocks(
     assert store.records.names("staging/") == []
 
 
-def test_cuts_follow_each_other_and_folding_them_in_any_order_ends_alike(store, generation, tables):
+def test_cuts_are_folded_one_after_the_other_and_again_without_harm(store, generation, tables):
     keys = tables[0].keys[:300].copy()
     first = cut(store, generation, [(0, change(keys, 4, 1))], b"1")
     second = cut(store, generation, [(0, change(keys[100:], 4, 2))], b"2", step=9)
     assert second.version > first.version
     assert cuts_of(store.records, generation) == [first, second]
+    with pytest.raises(EarlierRowsLostError, match="went back in time while step 9 was folded"):
+        fold(store, generation, second)
+    assert (store.watermarks(generation) < first.version).all()
+    fold(store, generation, first)
     fold(store, generation, second)
     fold(store, generation, first)  # late: newer rows stay
-    fold(store, generation, second)
     rows, versions, _ = store.read(generation, 0, keys)
     np.testing.assert_array_equal(rows[100:], change(keys[100:], 4, 2).rows)
     assert (versions[100:] == second.version).all()
