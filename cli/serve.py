@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 import click
 
+from hotrow.cli.admin_flags import admin_flags, take_admin
 from hotrow.cli.batching_flags import batching_flags
 from hotrow.cli.ineffective_flags import ineffective_flags
 from hotrow.cli.request_log_flags import request_log_flags, take_request_log
@@ -257,6 +258,7 @@ def _print_versions(ctx: click.Context, _param: click.Parameter, wanted: bool) -
 @row_flags
 @request_log_flags
 @watch_flags
+@admin_flags
 @ineffective_flags
 @click.pass_context
 def command(
@@ -296,6 +298,7 @@ def read_options(saved_model_tags: str, **flags: Any) -> ServeOptions:
         request_log=take_request_log(flags),
         rows=take_rows(flags),
         watch=take_watch(flags),
+        admin=take_admin(flags),
         **flags,
     )
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import anyio
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from hotrow.serving.rest.body_limit import BodyTooLongError, read_body
@@ -24,6 +24,7 @@ _CORS = {
     "Access-Control-Allow-Headers": "Content-Type",
 }
 _NOT_FOUND_PAGE = "<html><head><title>404 Not Found</title></head><body><h1>Not Found</h1></body>"
+_METRICS_ELSEWHERE = "Metrics are on the port of --admin_port only; this server has one\n"
 _CLOSE = {"Connection": "close"}
 
 
@@ -50,7 +51,8 @@ class RestApp:
         health: handles health checks, also when all threads are busy.
         limits: of requests.
         cors: whether every reply carries the headers that let browsers read it.
-        metrics: path of the metrics page and the function that returns it; None: no page.
+        metrics: path of the metrics page and the function that returns it; None: no page. Without
+            a function, the path says that the admin port has the page.
 
     Attributes:
         limits: of requests.
@@ -62,7 +64,7 @@ class RestApp:
         health: Health,
         limits: RestLimits,
         cors: bool,
-        metrics: tuple[str, Callable[[], str]] | None,
+        metrics: tuple[str, Callable[[], str] | None] | None,
     ) -> None:
         self._handler = handler
         self._health = {LIVE: health.live, READY: health.ready}
@@ -84,6 +86,8 @@ class RestApp:
 
     async def _respond(self, request: Request, path: str) -> Response:
         if self._metrics is not None and path == self._metrics[0]:
+            if self._metrics[1] is None:
+                return PlainTextResponse(_METRICS_ELSEWHERE, status_code=403)
             page = await anyio.to_thread.run_sync(self._metrics[1])
             return Response(page, headers={"Content-Type": "text/plain"})
         if not path.lower().startswith("/v1/"):

@@ -295,6 +295,19 @@ ROWS = (
         "monitoring/test_log_line.py::test_pythons_records_are_read_back",
     ),
     added(
+        "`admin_port`, `admin_host`, `admin_token_file`, `admin_ssl_config_file`: reloads and "
+        "metrics are answered there alone",
+        "test_admin_port.py::test_the_ports_of_clients_answer_neither_reloads_nor_metrics",
+        "test_admin_port.py::test_the_admin_port_reloads_for_a_token",
+        "test_admin_port.py::test_the_admin_port_has_the_metrics_for_a_token",
+        "test_admin_port.py::test_tokens_are_read_again_when_their_file_changes",
+        "test_admin_port.py::test_the_next_control_process_has_the_port_again",
+        "test_admin_port.py::test_certificates_of_clients_open_it",
+        "test_admin_port.py::test_it_listens_on_this_machine_alone_without_a_guard",
+        "test_admin_port.py::test_a_host_of_another_machine_is_refused",
+        "test_admin_port.py::test_flags_that_guard_nothing_are_refused",
+    ),
+    added(
         "`check_load_memory`",
         "test_lethal_versions.py::test_a_version_that_needs_more_memory_than_is_left_is_refused_with_the_numbers",
     ),
