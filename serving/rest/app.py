@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from hotrow.serving.rest.body_limit import BodyTooLongError, read_body
+from hotrow.serving.rest.body_memory import BodiesTooLongError, BodyMemory, HeldBody
 from hotrow.serving.rest.content_coding import decoded, encoded
 from hotrow.serving.rest.handler import RestHandler, error_text
 from hotrow.serving.rest.health import LIVE, READY, Health
@@ -35,12 +37,16 @@ class RestLimits:
     Attributes:
         max_threads: requests answered at a time; None means 4 for each CPU.
         max_body_bytes: longest body, uncompressed.
+        max_total_body_bytes: of all bodies under way together, as sent and uncompressed.
         read_seconds: time for a body to arrive, plus a second for each 1000 bytes.
+        wait_seconds: longest wait for one of the threads.
     """
 
     max_threads: int | None
     max_body_bytes: int
+    max_total_body_bytes: int
     read_seconds: float
+    wait_seconds: float
 
 
 class RestApp:
@@ -71,6 +77,7 @@ class RestApp:
         self.limits = limits
         self._cors = cors
         self._metrics = metrics
+        self._bodies = BodyMemory(limits.max_total_body_bytes)
         self._limiter: anyio.CapacityLimiter | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -97,26 +104,55 @@ class RestApp:
             return self._reply(200 if re.match(r"https?://", origin) else 400, b"")
         if request.method == "GET" and path.lower() in self._health:
             return self._reply(*self._health[path.lower()]())
-        try:
-            body = await read_body(request, self.limits.max_body_bytes, self.limits.read_seconds)
-        except BodyTooLongError as err:
-            return self._refusal(413, str(err))
-        except TimeoutError:
-            return self._refusal(408, "The request body did not come in time")
-        if self._limiter is None:
+        with self._bodies.body() as held:
+            limits = self.limits
+            try:
+                body = await read_body(request, held, limits.max_body_bytes, limits.read_seconds)
+            except BodyTooLongError as err:
+                return self._refusal(413, str(err))
+            except BodiesTooLongError as err:
+                return self._refusal(503, str(err))
+            except TimeoutError:
+                return self._refusal(408, "The request body did not come in time")
+            return await self._answer_in_thread(request, path, body, held)
+
+    async def _answer_in_thread(
+        self, request: Request, path: str, body: bytes, held: HeldBody
+    ) -> Response:
+        if self._limiter is None:  # it belongs to the event loop
             self._limiter = anyio.CapacityLimiter(
                 self.limits.max_threads or 4 * (os.cpu_count() or 1)
             )
-        return await anyio.to_thread.run_sync(
-            self._answer, request, path, body, limiter=self._limiter
-        )
+            self._free = anyio.CapacityLimiter(math.inf)
+        try:
+            with anyio.fail_after(self.limits.wait_seconds):
+                await self._limiter.acquire_on_behalf_of(held)
+        except TimeoutError:
+            return self._reply(
+                503,
+                error_text(
+                    "No thread was free for the request in time; try again later, or start the "
+                    "server with more --rest_api_num_threads"
+                ).encode(),
+            )
+        try:
+            return await anyio.to_thread.run_sync(
+                self._answer, request, path, body, held, limiter=self._free
+            )
+        finally:
+            self._limiter.release_on_behalf_of(held)
 
-    def _answer(self, request: Request, path: str, body: bytes) -> Response:
+    def _answer(self, request: Request, path: str, body: bytes, held: HeldBody) -> Response:
         headers = request.headers
         try:
-            body = decoded(body, headers.get("content-encoding", ""), self.limits.max_body_bytes)
+            sent = body
+            body = decoded(sent, headers.get("content-encoding", ""), self.limits.max_body_bytes)
+            if body is not sent:
+                held.grow(len(body))
         except BodyTooLongError as err:
             return self._refusal(413, str(err))
+        except BodiesTooLongError as err:
+            return self._refusal(503, str(err))
         except RequestError as err:
             return self._reply(400, error_text(str(err)).encode())
         reply = self._handler.answer(request.method, path, body)

@@ -59,7 +59,9 @@ def start_rest(
     limits = RestLimits(
         options.rest_api_num_threads,
         options.transport.rest_api_max_body_bytes,
+        options.transport.rest_api_max_total_body_bytes,
         options.transport.rest_api_read_timeout_in_ms / 1000,
+        options.rest_api_timeout_in_ms / 1000,
     )
     app = RestApp(
         handler,
