@@ -288,6 +288,7 @@ ROWS = (
         "`log_format`",
         "test_log.py::test_every_line_of_every_process_is_of_one_form",
         "test_log.py::test_an_error_before_the_start_is_of_that_form_too",
+        "test_log.py::test_a_flag_that_cannot_be_read_is_of_that_form_too",
         "monitoring/test_log_line.py::test_a_line_is_read",
         "monitoring/test_log_line.py::test_what_is_in_no_form_is_a_warning_of_now",
         "monitoring/test_log_line.py::test_a_time_that_is_none_is_now",
