@@ -21,13 +21,14 @@ from hotrow.serving.config.platform_config import Platform, read_platform
 from hotrow.serving.config.transport import Transport
 from hotrow.serving.data_plane.batching import Batching
 from hotrow.serving.data_plane.data_plane import DataPlane
+from hotrow.serving.data_plane.load_limits import LoadLimits
 from hotrow.serving.data_plane.port_check import check_port_is_free
 from hotrow.serving.data_plane.stop_signal import StopSignal
 from hotrow.serving.data_plane.supervisor import Supervision
 from hotrow.serving.data_plane.taken_port import take_port
 from hotrow.serving.lifecycle.config_file import ConfigFilePolling, initial_config
 from hotrow.serving.lifecycle.limited_threads import LimitedThreads
-from hotrow.serving.lifecycle.load_memory import check_memory, no_check
+from hotrow.serving.lifecycle.load_memory import LoadMemory
 from hotrow.serving.lifecycle.model_lifecycle import LoadPolicy, Lost, ModelLifecycle
 from hotrow.serving.lifecycle.model_service import ModelServer, check_nothing
 from hotrow.serving.lifecycle.route_table import RouteTable
@@ -123,13 +124,14 @@ def serve(options: ServeOptions, supervision: Supervision) -> None:
         take_port(options.rest_api_port, "--rest_api_port") if options.rest_api_port else None
     )
     admin_sockets = files.admin.take_port() if files.admin is not None else []
-    data_plane = DataPlane(supervision, options.watch)
+    first_loads = _FIRST_LOADS * (os.cpu_count() or 1)
+    data_plane = DataPlane(supervision, options.watch, _load_limits(options, first_loads))
     # Imported while the executable starts, which takes as long.
     from hotrow.serving.rest.front import start_rest
 
     data_plane.wait_until_started()
     routes = RouteTable(data_plane.set_routes, options.request_log)
-    loading = LimitedThreads("load", _FIRST_LOADS * (os.cpu_count() or 1))
+    loading = LimitedThreads("load", first_loads)
     rest = None
     model_server = None
     admin = None
@@ -210,6 +212,14 @@ def serve(options: ServeOptions, supervision: Supervision) -> None:
             models.stop()
 
 
+def _load_limits(options: ServeOptions, first_loads: int) -> LoadLimits:
+    """Returns the limits of loads; a restart loads as many at a time as a start, or fewer."""
+    threads = options.num_load_threads or first_loads
+    if not options.check_load_memory:
+        return LoadLimits(restart_threads=threads)
+    return LoadLimits(lambda: LoadMemory(options.rows).reserve, threads)
+
+
 def _models(
     options: ServeOptions,
     platform: Platform,
@@ -242,7 +252,6 @@ def _models(
                 lost,
                 routes.publish_again,
                 cut_counts,
-                check_memory if options.check_load_memory else no_check,
             )
 
         publish = functools.partial(routes.set_versions, model)

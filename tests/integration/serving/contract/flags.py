@@ -130,10 +130,13 @@ ROWS = (
     ),
     differs(
         "`num_load_threads` (0), `num_unload_threads` (0)",
-        "with 0, models load in parallel instead of one after the other",
+        "with 0, models load in parallel instead of one after the other; a restarted executable "
+        "loads its versions side by side, too",
         "test_several_models.py::test_threads_limit_how_many_versions_load_and_unload",
         "lifecycle/test_limited_threads.py::test_no_more_than_the_limit_work_at_a_time",
         "test_several_models.py::test_a_slow_load_of_one_model_holds_up_no_other",
+        "test_side_by_side.py::test_a_restart_loads_models_side_by_side_and_opens_ports_then",
+        "test_side_by_side.py::test_a_restart_loads_no_more_at_a_time_than_there_are_threads",
     ),
     differs(
         "`flush_filesystem_caches` (true)",
@@ -311,6 +314,7 @@ ROWS = (
     added(
         "`check_load_memory`",
         "test_lethal_versions.py::test_a_version_that_needs_more_memory_than_is_left_is_refused_with_the_numbers",
+        "test_side_by_side.py::test_loads_side_by_side_have_room_together",
     ),
     added(
         "`unready_after_seconds`, `restart_after_seconds`, `load_timeout_seconds`",
