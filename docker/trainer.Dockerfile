@@ -36,7 +36,7 @@ ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
 
 FROM ${VARIANT}-system
 RUN apt-get update \
-    && apt-get install -y --no-install-recommends libfarmhash0 liblmdb0 python3 \
+    && apt-get install -y --no-install-recommends libfarmhash0 libgnutls30 liblmdb0 python3 \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --uid 10001 --user-group --no-create-home --home-dir / hotrow \
     && install -d -o hotrow -g hotrow /data /models /runs

@@ -66,7 +66,7 @@ class Binding:
         except BaseException:
             self.close()
             raise
-        # At exit the interpreter releases the lease and removes the relay's folder.
+        # At exit the interpreter releases the lease.
         atexit.register(self.close)
 
     def load(self) -> Any:

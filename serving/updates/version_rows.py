@@ -32,7 +32,6 @@ class VersionRows:
         options: how rows are read.
         before: how an executable taken over reads them; that stays while the store does not
             answer.
-        folder: for sockets; private.
 
     Raises:
         NotFoundError, DataLossError: the store does not have the rows.
@@ -44,7 +43,6 @@ class VersionRows:
         manifest: str,
         options: RowOptions,
         before: control_pb2.Rows | None,
-        folder: Path,
     ) -> None:
         self.message = control_pb2.Rows(
             timeout_millis=options.timeout_ms,
@@ -56,7 +54,6 @@ class VersionRows:
         )
         self._options = options
         self._before = before
-        self._folder = folder
         self._watch: TopologyWatch | None = None
         self._bound: BoundRows | None = None
         self._binding = threading.Lock()
@@ -131,4 +128,4 @@ class VersionRows:
         # Imported only here: a server without such a store does not need its libraries.
         from hotrow.store.bound_rows import BoundRows
 
-        return BoundRows(self._store_url, self._generation, self._options.access, self._folder)
+        return BoundRows(self._store_url, self._generation, self._options.access)

@@ -6,8 +6,7 @@ import json
 import os
 import socket
 import uuid
-from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
 from hotrow.errors import DataLossError, FailedPreconditionError
 from hotrow.store.access import StoreAccess
@@ -17,9 +16,6 @@ from hotrow.store.opening import open_store
 from hotrow.store.row_store import RowStore
 from hotrow.store.spec import Generation, State
 from hotrow.store.url import StoreKind, parse_store_url
-
-if TYPE_CHECKING:
-    from hotrow.store.redis.tls_relay import TlsRelay
 
 _LEASE_SECONDS = 30.0
 # A close should not wait for a store that is down; a failed load is tried again.
@@ -43,8 +39,6 @@ class BoundRows:
         url: URL of the store.
         generation: its name.
         access: credentials for the store.
-        folder: private; native readers' sockets are made in it. None: the folder for temporary
-            files.
         option: the option that had the URL, for messages.
         follows_cuts: whether the reader takes newer cuts, so that exporters wait for it.
 
@@ -58,14 +52,12 @@ class BoundRows:
         url: str,
         generation: str,
         access: StoreAccess,
-        folder: Path | None = None,
         option: str = "--store",
         follows_cuts: bool = True,
     ) -> None:
         self._follows_cuts = follows_cuts
         self._url = parse_store_url(option, url)
         self._access = access
-        self._relay: TlsRelay | None = None
         self._lease: ReaderLease | None = None
         self._store = open_store(url, access, option=option, patience_seconds=_PATIENCE_SECONDS)
         try:
@@ -84,10 +76,6 @@ class BoundRows:
                     f"{url}: generation {generation} has lost {len(missing)} of "
                     f"{self._generation.shards} shards; export again"
                 )
-            if self._url.tls:
-                from hotrow.store.redis.tls_relay import TlsRelay
-
-                self._relay = TlsRelay(access, folder)
         except BaseException:
             self.close()
             raise
@@ -136,8 +124,10 @@ class BoundRows:
             HotrowError: no node answers.
         """
         topology = self._store.topology()
-        if self._relay is not None:
-            topology["relay"] = f"unix:{self._relay.path}"
+        if self._url.tls:
+            access = self._access
+            files = {"ca": access.ca_file, "cert": access.cert_file, "key": access.key_file}
+            topology["tls"] = {name: file and os.path.abspath(file) for name, file in files.items()}
         return json.dumps(topology, sort_keys=True)
 
     def place(self) -> RowsPlace:
@@ -157,9 +147,7 @@ class BoundRows:
         }
 
     def close(self) -> None:
-        """Releases the lease, closes the store, and stops the relay of its readers."""
+        """Releases the lease and closes the store."""
         if self._lease is not None:
             self._lease.release()
-        if self._relay is not None:
-            self._relay.close()
         self._store.close()

@@ -48,7 +48,7 @@ def bound(tmp_path: Path) -> Iterator[BoundRows]:
         generation = write_generation(store, exported(), [rows], lock, shards=32)
         Generations(store.records).make_live(generation)
     store.close()
-    made = BoundRows(url, generation.generation, StoreAccess(), tmp_path)
+    made = BoundRows(url, generation.generation, StoreAccess())
     yield made
     made.close()
 

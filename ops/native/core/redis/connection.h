@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/redis/replies.h"
+#include "core/redis/tls.h"
 #include "core/redis/topology.h"
 
 struct redisContext;
@@ -23,31 +24,42 @@ struct RedisMarks {
 
 class RedisConnection {
  public:
-  // Starts connecting. ip: the address of address.host; ignored for a Unix socket. Fails with
-  // Unavailable.
-  RedisConnection(const RedisAddress& address, const std::string& ip);
+  // Starts connecting. ip: the address of address.host; ignored for a Unix socket. tls: null for
+  // plain text. Fails with Unavailable.
+  RedisConnection(const RedisAddress& address, const std::string& ip, RedisTls* tls);
   ~RedisConnection();
   RedisConnection(const RedisConnection&) = delete;
   RedisConnection& operator=(const RedisConnection&) = delete;
 
   int fd() const;
-  bool is_connecting() const { return connecting_; }
-  // Bytes to send. While some are left, poll the socket for writing.
+  // Until the node, and with TLS its certificate, are there.
+  bool is_connecting() const { return state_ != State::kOpen; }
+  // What to poll the socket for (poll.h).
+  short events() const;
+  // Bytes to send.
   std::string* output() { return &output_; }
   bool has_output() const { return sent_ < output_.size(); }
   RedisReplies* replies() { return &replies_; }
   RedisMarks* marks() { return &marks_; }
 
   // Both return "" or an error message; after an error the connection cannot be used. `flush` sends
-  // what the socket takes; it first finishes connecting if the socket is ready.
+  // what the socket takes; it first goes on connecting if the socket is ready.
   std::string flush();
   // Reads the bytes that have arrived, up to some size, and passes them to replies(). *bytes: how
   // many; 0: none were there. *full: there may be more.
   std::string receive(size_t* bytes, bool* full);
 
  private:
+  enum class State { kConnecting, kReadsHandshake, kWritesHandshake, kOpen };
+
+  std::string go_on_connecting();
+  std::string shake_hands();
+  ptrdiff_t send_some(const char* data, size_t bytes, std::string* why);
+  ptrdiff_t receive_some(char* data, size_t bytes, std::string* why);
+
   std::unique_ptr<redisContext, void (*)(redisContext*)> context_;
-  bool connecting_ = true;
+  std::unique_ptr<TlsSession> tls_;  // null: plain text
+  State state_ = State::kConnecting;
   std::string output_;
   size_t sent_ = 0;
   std::unique_ptr<char[]> input_;

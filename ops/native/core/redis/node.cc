@@ -42,26 +42,14 @@ size_t RedisNode::idle() const {
 
 std::unique_ptr<RedisConnection> RedisNode::connect(Time deadline, size_t* greetings) {
   connects.fetch_add(1, std::memory_order_relaxed);
-  const bool is_relayed = !relay_.path.empty() && address_.path.empty();
   std::string ip;
-  if (address_.path.empty() && !is_relayed) {
+  if (address_.path.empty()) {
     const std::vector<std::string> addresses = resolve_host(address_.host, deadline);
     const std::lock_guard<std::mutex> lock(mutex_);
     ip = addresses[attempts_++ % addresses.size()];
   }
   *greetings = 0;
-  std::unique_ptr<RedisConnection> connection;
-  if (is_relayed) {
-    try {
-      connection = std::make_unique<RedisConnection>(relay_, ip);
-    } catch (const Error& error) {
-      fail(error.code(), "its relay %s: %s", relay_.text.c_str(), error.what());
-    }
-    *connection->output() += address_.text + "\r\n";
-    ++*greetings;
-  } else {
-    connection = std::make_unique<RedisConnection>(address_, ip);
-  }
+  auto connection = std::make_unique<RedisConnection>(address_, ip, tls_.get());
   if (!options_.username.empty()) {  // the user may have no password
     append_command({"AUTH", options_.username, options_.password}, connection->output());
     ++*greetings;

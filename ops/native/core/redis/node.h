@@ -28,12 +28,10 @@ class RedisNode {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  // relay: with a path, the node is reached through it. A connection begins with the line
-  // "host:port\r\n"; the relay answers "+OK\r\n" when it has reached the node, and passes bytes on
-  // from then, or with an error of Redis' form.
-  RedisNode(RedisAddress address, RedisAddress relay, const RedisOptions& options)
+  // tls: null for plain text.
+  RedisNode(RedisAddress address, std::shared_ptr<RedisTls> tls, const RedisOptions& options)
       : address_(std::move(address)),
-        relay_(std::move(relay)),
+        tls_(std::move(tls)),
         options_(options),
         breaker_(options.breaker) {}
 
@@ -46,14 +44,15 @@ class RedisNode {
   void give_back(std::unique_ptr<RedisConnection> connection);
   void drop_idle();
   size_t idle() const;
-  // Starts connecting; the relay's line, AUTH and SELECT are sent first. *greetings: how many
-  // replies they get. Fails with Unavailable.
+  // Starts connecting; AUTH and SELECT are sent first. *greetings: how many replies they get. Fails
+  // with Unavailable.
   std::unique_ptr<RedisConnection> connect(Time deadline, size_t* greetings);
 
   std::atomic<uint64_t> connects{0}, failures{0}, commands{0}, bytes_in{0};
 
  private:
-  const RedisAddress address_, relay_;
+  const RedisAddress address_;
+  const std::shared_ptr<RedisTls> tls_;
   const RedisOptions& options_;
   CircuitBreaker breaker_;
   mutable std::mutex mutex_;

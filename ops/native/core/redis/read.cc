@@ -412,10 +412,7 @@ void RedisRead::wait() {
   for (const auto& lane : lanes_) {
     if (lane->awaited() == 0) continue;
     const RedisConnection* connection = lane->connection();
-    short events = POLLIN;
-    if (connection->is_connecting()) events = POLLOUT;
-    if (connection->has_output()) events |= POLLOUT;
-    polled.push_back({connection->fd(), events, 0});
+    polled.push_back({connection->fd(), connection->events(), 0});
     lanes.push_back(lane.get());
     until = std::min(until, patience(*lane));
   }

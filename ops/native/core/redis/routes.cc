@@ -6,8 +6,15 @@ namespace hotrow {
 
 std::shared_ptr<RedisNode> RedisRoutes::node_locked(const RedisAddress& address) {
   std::shared_ptr<RedisNode>& node = nodes_[address.text];
-  if (node == nullptr) node = std::make_shared<RedisNode>(address, relay_, options_);
+  if (node == nullptr) node = std::make_shared<RedisNode>(address, tls_, options_);
   return node;
+}
+
+// The files as they are used already, or anew; null: plain text.
+std::shared_ptr<RedisTls> RedisRoutes::tls_of(const RedisTopology& topology) const {
+  if (!topology.tls) return nullptr;
+  if (tls_ != nullptr && tls_->files() == *topology.tls) return tls_;
+  return std::make_shared<RedisTls>(*topology.tls);
 }
 
 void RedisRoutes::set_topology(const RedisTopology& topology) {
@@ -16,9 +23,10 @@ void RedisRoutes::set_topology(const RedisTopology& topology) {
   map->of_shard.resize(names_.shards());
   std::map<std::string, std::shared_ptr<RedisNode>> gone;
   const std::lock_guard<std::mutex> lock(mutex_);
+  std::shared_ptr<RedisTls> tls = tls_of(topology);
   gone.swap(nodes_);
-  if (relay_.path != topology.relay.path) gone.clear();
-  relay_ = topology.relay;
+  if (tls_ != tls) gone.clear();
+  tls_ = std::move(tls);
   for (const RedisTopology::Node& entry : topology.nodes) {
     const auto known = gone.find(entry.address.text);
     if (known != gone.end()) nodes_.insert(*known);

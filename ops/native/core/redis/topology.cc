@@ -72,11 +72,11 @@ RedisTopology parse_redis_topology(const std::string& text) {
       }
       topology.nodes.push_back(std::move(node));
     }
-    if (json.has("relay")) {
-      topology.relay = parse_redis_address(json.text("relay"));
-      if (topology.relay.path.empty()) {
-        fail(Code::kInvalidArgument, "the relay %s to Redis; legal is unix:/path",
-             topology.relay.text.c_str());
+    if (json.has("tls")) {
+      const Json files = json.at("tls");
+      topology.tls = RedisTlsFiles{files.text("ca"), files.text("cert"), files.text("key")};
+      if (topology.tls->cert.empty() != topology.tls->key.empty()) {
+        fail(Code::kInvalidArgument, "TLS with a certificate or its key alone; give both");
       }
     }
   } catch (const Error& error) {

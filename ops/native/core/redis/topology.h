@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -15,6 +17,15 @@ struct RedisAddress {
   std::string path;  // of a Unix socket; else empty
 };
 
+// PEM files of a client.
+struct RedisTlsFiles {
+  std::string ca;         // authorities beside the system's; empty: none
+  std::string cert, key;  // the client's own; empty: none
+  bool operator==(const RedisTlsFiles& other) const {
+    return std::tie(ca, cert, key) == std::tie(other.ca, other.cert, other.key);
+  }
+};
+
 // Fails with InvalidArgument.
 RedisAddress parse_redis_address(const std::string& text);
 
@@ -25,14 +36,12 @@ struct RedisTopology {
   };
   bool cluster = false;  // else one node has everything
   std::vector<Node> nodes;
-  // A Unix socket of a relay that connects to any node (redis/node.h); empty: nodes are reached
-  // directly.
-  RedisAddress relay;
+  std::optional<RedisTlsFiles> tls;  // null: nodes speak plain text
 };
 
 // json: {"cluster": bool, "nodes": [{"address": "...", "slots": [[first, last], ...]}, ...]}; slots
-// may be absent outside of a cluster; and "relay": "unix:/path", for nodes that speak TLS. Fails
-// with InvalidArgument.
+// may be absent outside of a cluster; and "tls": {"ca": path, "cert": path, "key": path}, each
+// perhaps "", for nodes that speak TLS. Fails with InvalidArgument.
 RedisTopology parse_redis_topology(const std::string& json);
 
 }  // namespace hotrow

@@ -20,8 +20,7 @@ namespace hotrow {
 
 class FakeRedis {
  public:
-  // Receives the arguments of a command, or the line to a relay; returns the bytes of the answer.
-  // "" closes the connection.
+  // Receives the arguments of a command; returns the bytes of the answer. "" closes the connection.
   using Answer = std::function<std::string(const std::vector<std::string>&)>;
 
   // piece: bytes that are sent at a time.

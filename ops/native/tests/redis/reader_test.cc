@@ -204,57 +204,6 @@ TEST_CASE("redis_reader: a missing page is believed only beside its marker") {
   CHECK(got.failure.message.find("generation g: its marker hr{") == 0);
 }
 
-TEST_CASE("redis_reader: behind a relay are all nodes, also those that only a redirection names") {
-  std::vector<std::string> reached;
-  FakeRedis relay([&](const Command& command) -> std::string {
-    if (command.size() == 1) {
-      reached.push_back(command[0]);
-      return "+OK\r\n";
-    }
-    if (command[0] != "MGET" || reached.back() == "[::2]:7002") return honest(command);
-    return reached.back() == "a:7001" ? "-MOVED 1 [::2]:7002\r\n" : "-MOVED 1 a:7001\r\n";
-  });
-  const std::string topology =
-      R"({"cluster": true, "nodes": [{"address": "z:7000", "slots": [[0, 16383]]}], "relay": "unix:)" +
-      relay.path() + "\"}";
-  RedisOptions options;
-  options.password = "sesame";
-  const RedisReader reader(generation(), topology, options);
-  const Read first = read(reader, 5000);
-  CHECK(first.failure.message == "");
-  CHECK(first.count(ReadState::kFound) == 50);
-  CHECK(first.is_right());
-  CHECK(reached == std::vector<std::string>{"z:7000", "a:7001", "[::2]:7002"});
-  CHECK(read(reader, 5000).count(ReadState::kFound) == 50);
-  CHECK(reached.size() == 3);
-  CHECK(reader.statistics().find("[::2]:7002") != std::string::npos);
-  // Another relay: the old connections are no longer used.
-  FakeRedis other([&](const Command& command) { return honest(command); });
-  reader.set_topology(R"({"cluster": false, "nodes": [{"address": "z:7000"}], "relay": "unix:)" +
-                      other.path() + "\"}");
-  CHECK(read(reader, 5000).count(ReadState::kFound) == 50);
-  CHECK(reached.size() == 3);
-  CHECK(other.connections() == 1);
-}
-
-TEST_CASE("redis_reader: a relay says why it does not reach a node, and may be gone") {
-  std::string topology;
-  {
-    FakeRedis relay([](const Command&) { return "-TLS certificate has expired\r\n"; });
-    topology = R"({"cluster": false, "nodes": [{"address": "z:7000"}], "relay": "unix:)" +
-               relay.path() + "\"}";
-    const Read got = read(RedisReader(generation(), topology, {}), 1000);
-    CHECK(got.failure.code == Code::kUnavailable);
-    CHECK(got.failure.message == "Redis node z:7000: TLS certificate has expired");
-    CHECK(got.count(ReadState::kFailed) == 100);
-    CHECK(got.spent.count() < 500);
-  }
-  const Read got = read(RedisReader(generation(), topology, {}), 1000);
-  CHECK(got.failure.code == Code::kUnavailable);
-  CHECK(got.failure.message.find("Redis node z:7000: its relay unix:/") == 0);
-  CHECK(got.count(ReadState::kFailed) == 100);
-}
-
 TEST_CASE("redis_reader: many readers, while the topology changes and answers are lost") {
   std::atomic<int> calls{0};
   FakeRedis node([&](const Command& command) { return ++calls % 50 == 0 ? "" : honest(command); });

@@ -31,10 +31,11 @@ TEST_CASE("redis_topology: a cluster has ranges of slots, one server has none") 
       parse_redis_topology(R"({"cluster": false, "nodes": [{"address": "a:1"}]})");
   CHECK(!one.cluster);
   CHECK(one.nodes.at(0).slots.empty());
-  CHECK(one.relay.path.empty());
-  const RedisTopology relayed = parse_redis_topology(
-      R"({"cluster": false, "nodes": [{"address": "a:1"}], "relay": "unix:/run/s"})");
-  CHECK(relayed.relay.path == "/run/s");
+  CHECK(!one.tls);
+  const RedisTopology secret = parse_redis_topology(
+      R"({"cluster": false, "nodes": [{"address": "a:1"}],
+          "tls": {"ca": "/ca", "cert": "", "key": ""}})");
+  CHECK(secret.tls == RedisTlsFiles{"/ca", "", ""});
   const RedisTopology two = parse_redis_topology(
       R"({"cluster": true, "nodes": [{"address": "a:1", "slots": [[0, 5], [7, 7]]},
                                      {"address": "b:2", "slots": []}]})");
@@ -49,8 +50,10 @@ TEST_CASE("redis_topology: a cluster has ranges of slots, one server has none") 
         R"({"cluster": true, "nodes": [{"address": "a:1", "slots": [[0, 16384]]}]})",
         R"({"cluster": true, "nodes": [{"address": "a:1", "slots": [[0]]}]})",
         R"({"cluster": false, "nodes": [{"address": "a:1"}, {"address": "b:1"}]})",
-        R"({"cluster": false, "nodes": [{"address": "a:1"}], "relay": "a:2"})",
-        R"({"cluster": false, "nodes": [{"address": "a:1"}], "relay": {}})"}) {
+        R"({"cluster": false, "nodes": [{"address": "a:1"}], "tls": true})",
+        R"({"cluster": false, "nodes": [{"address": "a:1"}], "tls": {"ca": "/ca"}})",
+        R"({"cluster": false, "nodes": [{"address": "a:1"}],
+            "tls": {"ca": "", "cert": "/c", "key": ""}})"}) {
     CAPTURE(text);
     CHECK(error_code([&] { parse_redis_topology(text); }) == Code::kInvalidArgument);
   }
