@@ -232,7 +232,7 @@ def _still_there(store: RowStore, generation: Generation, cut: CutRecord) -> Cha
     """Returns a change that leaves a cut's record as it is, and fails without it."""
     name = _name(_CUT, generation, cut.version)
     text = store.records.get(name)
-    if text is None or _parse(CutRecord, text, name) != cut:
+    if text is None or read_record(CutRecord, text, name) != cut:
         raise FailedPreconditionError(
             f"{store.url}: the store went back in time during the export and has lost or changed "
             f"cut {cut.version:016x}; export again"
