@@ -110,6 +110,12 @@ def _to_version(
     done = roll_back(
         folder, version, access, store=store, wait_seconds=wait_seconds, report=ProgressLines()
     )
+    if done.live_before == version:
+        click.echo(
+            f"{folder.name} version {version} is the newest one already; to undo incremental "
+            f"exports of it, give --to a cut that `platform versions {folder}` lists"
+        )
+        return done.as_dict(), []
     aside = f"; set aside: {', '.join(map(str, done.set_aside))}" if done.set_aside else ""
     line = f"{folder.name} version {version} is the newest one{aside}"
     if done.seconds is None:

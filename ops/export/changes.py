@@ -187,7 +187,9 @@ def write_changes(
             point_to_existing(Generations(opened.records), manifest.model, directory.parent)
             _check_tables(generation, manifest, tables, directory)
             stored = [tables[table.name] for table in generation.tables]
-            before = norms_shown(manifest, cuts_of(opened.records, generation))
+            published = PublishedLog.beside(directory, manifest.generation)
+            cuts = cuts_of(opened.records, generation)
+            before = norms_shown(manifest, cuts, published.states())
             norms = list(checked_dense(gates, dense_variables))
             gates.check_jumps(before, norms)
 
@@ -231,7 +233,7 @@ def write_changes(
                 bounds=bounds,
                 report=report,
                 committed=committed,
-                published=PublishedLog.beside(directory, manifest.generation),
+                published=published,
             )
     finally:
         opened.close()

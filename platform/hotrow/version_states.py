@@ -14,9 +14,10 @@ from hotrow.store import open_store
 from hotrow.store.access import StoreAccess
 from hotrow.store.cut_rollback import reachable
 from hotrow.store.cuts import CutRecord, cuts_of
-from hotrow.store.generations import Generations
+from hotrow.store.generations import Generations, ModelRecord
 from hotrow.store.holding import holds, is_overruled
-from hotrow.store.leases import readers
+from hotrow.store.readers import readers
+from hotrow.store.record_format import UNREADABLE, warn_skipped
 from hotrow.store.row_store import RowStore
 from hotrow.store.spec import RECORD_HEAD_BYTES, Generation, State
 from hotrow.version_folder import set_aside_in, versions_in
@@ -62,14 +63,22 @@ def states_in_store(store: RowStore) -> list[dict[str, Any]]:
     """Returns the models of a store as JSON types; versions have no folders here.
 
     Raises:
-        HotrowError: the store does not answer, or a record is damaged.
+        HotrowError: the store does not answer.
     """
     generations = Generations(store.records)
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in generations.models()}
+    models, skipped = generations.models()
+    for left_out in skipped:
+        warn_skipped(left_out)
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in models}
     for generation in generations.all():
-        live = generations.model(generation.model).live == generation.generation
-        facts = {**_version(generation.version), **_stored(store, generation, live)}
-        facts["can_go_back"] = not live and generation.state is State.COMPLETE
+        record = models.get(generation.model, ModelRecord())
+        live = record.live == generation.generation
+        facts = _version(generation.version)
+        try:
+            facts |= _stored(store, generation, live)
+            facts["can_go_back"] = not live and generation.state is State.COMPLETE
+        except UNREADABLE as err:
+            facts |= {"generation": generation.generation, "live": live, "problem": str(err)}
         found.setdefault(generation.model, []).append(facts)
     return [
         {"model": name, "directory": None, "versions": sorted(v, key=lambda x: int(x["version"]))}

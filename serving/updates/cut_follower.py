@@ -17,6 +17,7 @@ from hotrow.errors import DataLossError, FailedPreconditionError, UnavailableErr
 from hotrow.protos import control_pb2
 from hotrow.serving.data_plane.data_plane import DataPlane
 from hotrow.serving.data_plane.executable import ServerEndedError
+from hotrow.serving.monitoring.log_line import about
 from hotrow.serving.updates.cut_counts import CutCounts
 from hotrow.serving.updates.cut_files import CutFiles
 from hotrow.serving.updates.double_buffer import DoubleBuffer
@@ -331,7 +332,8 @@ class CutFollower:
 
     def _say(self, level: int, line: str) -> None:
         if not self._closed.is_set():
-            _LOG.log(level, f"{self._model}: version {self._version}: {line}", stacklevel=2)
+            text = f"{self._model}: version {self._version}: {line}"
+            _LOG.log(level, text, extra=about(self._model, self._version), stacklevel=2)
 
 
 def _refusal(error: Exception) -> RequestError:

@@ -31,7 +31,7 @@ from hotrow.manifest import read_manifest
 from hotrow.store import open_store
 from hotrow.store.access import StoreAccess
 from hotrow.store.generations import Generations
-from hotrow.store.leases import use, users
+from hotrow.store.readers import use, users
 
 ROOT = Path(__file__).resolve().parents[2]
 KEYS = np.arange(200, dtype=np.int64) * 7919

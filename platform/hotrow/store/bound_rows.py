@@ -12,8 +12,8 @@ from typing import TypedDict
 from hotrow.errors import DataLossError, FailedPreconditionError, UnavailableError
 from hotrow.store.access import StoreAccess
 from hotrow.store.generations import Generations
-from hotrow.store.leases import ReaderLease, use
 from hotrow.store.opening import open_store
+from hotrow.store.readers import ReaderLease, use
 from hotrow.store.row_store import RowStore
 from hotrow.store.spec import Generation, State
 from hotrow.store.url import StoreKind, parse_store_url

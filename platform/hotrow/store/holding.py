@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from hotrow.hold_bounds import HoldBounds
 from hotrow.store.cuts import CutRecord
-from hotrow.store.leases import Reader, overrule, readers
+from hotrow.store.readers import Reader, overrule, readers
 from hotrow.store.row_store import Records
 from hotrow.store.spec import Generation
 

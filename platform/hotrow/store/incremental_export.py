@@ -9,12 +9,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-import itertools
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 from hotrow.errors import (
     DataLossError,
@@ -25,7 +22,6 @@ from hotrow.errors import (
 from hotrow.hold_bounds import HoldBounds
 from hotrow.lineage import Lineage
 from hotrow.norms import GateError, Norm
-from hotrow.store.cut_folding import fold
 from hotrow.store.cuts import (
     CutRecord,
     TableChanges,
@@ -37,13 +33,14 @@ from hotrow.store.cuts import (
     withdrawn_from,
     write_cut,
 )
-from hotrow.store.holding import Hold, Readers, holds
-from hotrow.store.leases import Lease, Reader, readers
+from hotrow.store.holding import Hold, holds
+from hotrow.store.leases import Lease
 from hotrow.store.lost_cuts import LostCut, find_lost, withdraw_rowless
 from hotrow.store.published import PublishedLog
+from hotrow.store.readers import Reader, readers
 from hotrow.store.row_store import RowStore
 from hotrow.store.spec import Generation, Origin, State
-from hotrow.store.undo import keep_newest_undos, keep_replaced
+from hotrow.store.taken_cuts import fold_taken
 
 _LOOK_SECONDS = 0.1
 _FULL = "make a full export"
@@ -134,7 +131,7 @@ def export_changes(
         )
     published = PublishedLog(None, "") if published is None else published
     lost = find_lost(store, generation, published)
-    _check_goes_on(store, generation, changes, lost)
+    _check_goes_on(store, generation, cuts_of(store.records, generation), changes, lost)
     missing = store.missing_markers(generation)
     if missing:
         raise DataLossError(
@@ -147,24 +144,30 @@ def export_changes(
     base = withdraw_rowless(store, generation, lock, published, changes.lineage, report)
     _forget_broken(store, generation, lock, report)
     overruled = fold_taken(store, generation, lock, report, undo_cuts=undo_cuts, bounds=bounds)
-    since = _check_goes_on(store, generation, changes, lost)
+    cuts = cuts_of(store.records, generation)
+    since = _check_goes_on(store, generation, cuts, changes, lost)
+    after = cuts[-1] if cuts and base is None else None
+    if base is not None:
+        since = base.clocks
     if lost is not None:
         report(f"the store went back in time and has lost step {lost.step}: it is exported again")
-    cuts = cuts_of(store.records, generation)
     if _is_new(generation, cuts, changes):
         try:
             cut = write_cut(
                 store,
                 generation,
                 lock,
-                changes=changes.of_tables(since if base is None else base.clocks),
+                changes=changes.of_tables(since),
                 dense=changes.dense,
                 step=changes.step,
                 clocks=changes.clocks,
                 lineage=changes.lineage.id,
                 norms=changes.norms,
                 forced=changes.forced,
-                previous=None if base is None else base.version,
+                previous=0 if base is None else base.version,
+                after=after,
+                # A clock that was ahead gave it a number of later than now.
+                above=max((state.version for state in published.states()), default=0),
             )
         except (ResourceExhaustedError, GateError):
             # No export resumes it, and other data may need the room.
@@ -221,14 +224,17 @@ def finish_cut(
 
 
 def _check_goes_on(
-    store: RowStore, generation: Generation, changes: Changes, lost: LostCut | None
+    store: RowStore,
+    generation: Generation,
+    cuts: Sequence[CutRecord],
+    changes: Changes,
+    lost: LostCut | None,
 ) -> tuple[int, ...]:
     """Returns the clocks of the tables in the last export, from which the changes continue.
 
     Raises:
         FailedPreconditionError: they do not continue from it.
     """
-    cuts = cuts_of(store.records, generation)
     origin = generation.origin
     last: CutRecord | Origin | None = cuts[-1] if cuts else origin
     step = cuts[-1].step if cuts else generation.step
@@ -270,65 +276,6 @@ def _check_goes_on(
                 f"{of_step}{what}; export a later one, or {_FULL}"
             )
     return last.clocks
-
-
-def fold_taken(
-    store: RowStore,
-    generation: Generation,
-    lock: Lease,
-    report: Callable[[str], None] = lambda line: None,
-    *,
-    undo_cuts: int = 0,
-    bounds: HoldBounds = HoldBounds(),  # noqa: B008 (frozen)
-) -> list[Hold]:
-    """Folds the cuts that all readers have taken, and deletes those before the last of them.
-
-    Readers that hold that up beyond `bounds` are overruled; they are returned. What the newest
-    `undo_cuts` of the cuts replace is kept for a rollback.
-
-    A cut that a server has started to read meanwhile stays until the next call.
-
-    Raises:
-        DataLossError: rows of a deleted cut no longer exist.
-    """
-    cuts = cuts_of(store.records, generation)
-    if not cuts:
-        return []
-    marks = store.watermarks(generation)
-    lost = int((marks < np.uint64(cuts[0].previous)).sum())
-    if lost:
-        raise DataLossError(
-            f"{store.url}: {lost} of {generation.shards} shards of generation "
-            f"{generation.generation} have lost rows of earlier exports, in a failover perhaps; "
-            f"{_FULL}"
-        )
-
-    there = Readers(store.records, generation, cuts, bounds, report)
-    done: list[CutRecord] = []
-    for cut in cuts:
-        # Also for a folded cut that a failover has undone.
-        if not cut.folded or bool((marks < np.uint64(cut.version)).any()):
-            lock.check()
-            if not there.let_fold(cut.version):
-                break
-
-            def folding(done: int, of: int, cut: CutRecord = cut) -> None:
-                lock.check()
-                report(f"step {cut.step}: {done} of {of} blocks folded")
-
-            if undo_cuts and not cut.folded:
-                lock.check()
-                keep_replaced(store, generation, cut, done[-1] if done else None)
-            fold(store, generation, cut, folding)
-        done.append(cut)
-    for cut, following in itertools.pairwise(done):
-        lock.check()
-        if there.is_needed_before(following.version):
-            break  # it may be reading this cut's blocks; the next export deletes it
-        forget_cut(store, generation, cut)
-    lock.check()
-    keep_newest_undos(store, generation, undo_cuts)
-    return there.overruled
 
 
 def _forget_broken(

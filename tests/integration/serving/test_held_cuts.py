@@ -15,7 +15,7 @@ from waiting import wait_until
 
 from hotrow.hold_bounds import HoldBounds
 from hotrow.store.cuts import cuts_of
-from hotrow.store.leases import readers, use
+from hotrow.store.readers import readers, use
 
 LABELS = '{model_name="m",version="1"}'
 AT_ONCE = HoldBounds(seconds=0)

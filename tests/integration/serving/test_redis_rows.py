@@ -29,7 +29,7 @@ from hotrow.cli.main import main
 from hotrow.manifest import read_manifest
 from hotrow.store import open_store
 from hotrow.store.generations import Generations
-from hotrow.store.leases import users
+from hotrow.store.readers import users
 
 
 @pytest.fixture(scope="module")
@@ -448,7 +448,7 @@ def test_a_store_is_inspected(
     report = tmp_path / "store.json"
     assert main(["inspect", redis_server.url, "--json", str(report)]) == 0
     document = json.loads(report.read_text())
-    assert document.keys() == {"kind", "place", "generations", "tables"}
+    assert document.keys() == {"kind", "place", "generations", "unreadable", "tables"}
     (of,) = document["generations"]
     assert {key: of[key] for key in ("model", "version", "state", "live", "rows", "users")} == {
         "model": "m", "version": 1, "state": "complete", "live": True, "rows": 1624, "users": 0,

@@ -133,6 +133,8 @@ def test_what_cannot_be_gone_back_to_changes_nothing(
     assert "is no state of generation" in capsys.readouterr().err
     assert main(["rollback", str(base), "--name", "n", "--to", "1"]) == 1
     assert "has no versions" in capsys.readouterr().err
+    assert main([*command, "3"]) == 0
+    assert "version 3 is the newest one already" in capsys.readouterr().out
     assert sorted(path.name for path in model.path.iterdir()) == before
     first, second, third = versions(model.path, capsys)
     assert (first["can_go_back"], first["problem"]) == (

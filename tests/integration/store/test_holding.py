@@ -19,14 +19,14 @@ from hotrow.errors import FailedPreconditionError
 from hotrow.hold_bounds import HoldBounds
 from hotrow.store import open_store
 from hotrow.store.cuts import cuts_of
-from hotrow.store.leases import readers, use
+from hotrow.store.readers import readers, use
 
 SECONDS = HoldBounds(seconds=0.5, bytes=None)
 # A reader of a generation that is stopped later: its lease is renewed until then.
 HOLDER = """
 import sys, time
 from hotrow.store import open_store
-from hotrow.store.leases import use
+from hotrow.store.readers import use
 lease = use(open_store(sys.argv[1]).records, sys.argv[2], "server", float(sys.argv[3]))
 print("has it", flush=True)
 time.sleep(600)

@@ -10,7 +10,8 @@ import pytest
 from hotrow.errors import FailedPreconditionError
 from hotrow.store import open_store
 from hotrow.store.generations import Generations
-from hotrow.store.leases import Lease, Reader, forget_users, lock_exports, readers, use, users
+from hotrow.store.leases import Lease, lock_exports
+from hotrow.store.readers import Reader, forget_users, readers, use, users
 
 
 def test_a_record_changes_only_when_it_is_as_expected(store):

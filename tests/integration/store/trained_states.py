@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-from stored_rows import ArrayRows, exported, float_rows, some_keys
+from stored_rows import ArrayRows, exported, float_rows, make_live, some_keys
 
 from hotrow import _native
 from hotrow.hold_bounds import HoldBounds
@@ -105,7 +105,7 @@ def full_export(store, version=1, **origin):
     what = dataclasses.replace(exported(version), step=100, origin=origin)
     with lock_exports(store.records, "m") as lock:
         generation = write_generation(store, what, [table], lock, shards=16)
-        Generations(store.records).make_live(generation)
+        make_live(store, generation)
     return generation
 
 

@@ -130,10 +130,13 @@ ROWS = (
     ),
     differs(
         "`num_load_threads` (0), `num_unload_threads` (0)",
-        "with 0, models load in parallel instead of one after the other",
+        "with 0, models load in parallel instead of one after the other; a restarted executable "
+        "loads its versions side by side, too",
         "test_several_models.py::test_threads_limit_how_many_versions_load_and_unload",
         "lifecycle/test_limited_threads.py::test_no_more_than_the_limit_work_at_a_time",
         "test_several_models.py::test_a_slow_load_of_one_model_holds_up_no_other",
+        "test_side_by_side.py::test_a_restart_loads_models_side_by_side_and_opens_ports_then",
+        "test_side_by_side.py::test_a_restart_loads_no_more_at_a_time_than_there_are_threads",
     ),
     differs(
         "`flush_filesystem_caches` (true)",
@@ -288,6 +291,7 @@ ROWS = (
         "`log_format`",
         "test_log.py::test_every_line_of_every_process_is_of_one_form",
         "test_log.py::test_an_error_before_the_start_is_of_that_form_too",
+        "test_log.py::test_a_flag_that_cannot_be_read_is_of_that_form_too",
         "monitoring/test_log_line.py::test_a_line_is_read",
         "monitoring/test_log_line.py::test_what_is_in_no_form_is_a_warning_of_now",
         "monitoring/test_log_line.py::test_a_time_that_is_none_is_now",
@@ -295,8 +299,22 @@ ROWS = (
         "monitoring/test_log_line.py::test_pythons_records_are_read_back",
     ),
     added(
+        "`admin_port`, `admin_host`, `admin_token_file`, `admin_ssl_config_file`: reloads and "
+        "metrics are answered there alone",
+        "test_admin_port.py::test_the_ports_of_clients_answer_neither_reloads_nor_metrics",
+        "test_admin_port.py::test_the_admin_port_reloads_for_a_token",
+        "test_admin_port.py::test_the_admin_port_has_the_metrics_for_a_token",
+        "test_admin_port.py::test_tokens_are_read_again_when_their_file_changes",
+        "test_admin_port.py::test_the_next_control_process_has_the_port_again",
+        "test_admin_port.py::test_certificates_of_clients_open_it",
+        "test_admin_port.py::test_it_listens_on_this_machine_alone_without_a_guard",
+        "test_admin_port.py::test_a_host_of_another_machine_is_refused",
+        "test_admin_port.py::test_flags_that_guard_nothing_are_refused",
+    ),
+    added(
         "`check_load_memory`",
         "test_lethal_versions.py::test_a_version_that_needs_more_memory_than_is_left_is_refused_with_the_numbers",
+        "test_side_by_side.py::test_loads_side_by_side_have_room_together",
     ),
     added(
         "`unready_after_seconds`, `restart_after_seconds`, `load_timeout_seconds`",
@@ -331,6 +349,12 @@ ROWS = (
         "test_tls.py::test_the_rest_port_speaks_tls",
     ),
     added(
+        "`rest_api_max_total_body_bytes`; a REST request waits for a thread at most "
+        "`rest_api_timeout_in_ms`",
+        "test_rest_http.py::test_bodies_have_a_bound_together",
+        "test_rest_http.py::test_a_request_waits_for_a_thread_as_long_as_a_run_may_take",
+    ),
+    added(
         "`rest_api_max_body_bytes`, `rest_api_read_timeout_in_ms`",
         "test_rest_http.py::test_a_long_body_is_refused_before_it_is_read",
         "test_rest_http.py::test_a_slow_body_is_refused",
@@ -349,6 +373,10 @@ ROWS = (
             "_gets_no_password_unless_its_host_is_allowed"
         ),
         "test_store_trust.py::test_the_executable_does_not_inherit_the_password",
+        (
+            "test_store_trust.py::test_a_server_with_the_readers_rights_alone"
+            "_serves_and_follows_cuts"
+        ),
         "test_redis_rows.py::test_without_redis_default_rows_answer_when_they_may",
         "test_redis_rows.py::test_a_store_that_lost_its_rows_is_never_taken_for_one_without_them",
         "test_redis_rows.py::test_a_generation_lives_as_long_as_a_server_uses_it",
