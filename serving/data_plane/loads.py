@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hotrow.protos import control_pb2
@@ -34,9 +35,7 @@ class Loads:
         turns = self._executable.turns
         while True:
             message.servable = next(self._numbers)
-            # What a restart takes of the memory is there before this is looked at.
-            self._executable.wait_until_up()
-            with self._reserve(message), turns.turn(message.model, message.version) as turn:
+            with turns.turn(message.model, message.version) as turn, self._room(message):
                 try:
                     reply, process = self._executable.call_once(control_pb2.Request(load=message))
                 except ServerEndedError:
@@ -56,9 +55,23 @@ class Loads:
         message.CopyFrom(request)
         message.servable = next(self._numbers)
         turn = self._executable.turns.turn(message.model, message.version)
-        with self._reserve(message), turn:
+        with turn, self._room(message):
             _, process = self._executable.call_once(control_pb2.Request(load=message))
         with self._desired.lock:
             self._executable.check_is_still(process)
             self._desired.servables[message.servable] = Loaded(message, lost)
         return message.servable
+
+    @contextlib.contextmanager
+    def _room(self, request: control_pb2.LoadRequest) -> Iterator[None]:
+        """Surrounds a call; its memory is looked at while the process has all that it should have.
+
+        Take a turn first. A load that must be alone then comes before those that wait for the
+        process, and finds no memory reserved.
+        """
+        while True:
+            self._executable.wait_until_up()
+            with self._reserve(request):
+                if self._executable.serves() or self._executable.is_ending:
+                    yield
+                    return
