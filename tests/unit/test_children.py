@@ -36,7 +36,9 @@ def test_a_child_ends_with_a_process_that_is_killed(pytestconfig) -> None:
     )
     with parent:
         child = int(parent.stdout.readline())
-        wait_until(lambda: runs(child), lambda: child)
+        # The kernel knows whom to follow before setpriv becomes the command.
+        comm = Path(f"/proc/{child}/comm")
+        wait_until(lambda: comm.read_text() == "sleep\n", comm.read_text)
         parent.kill()
         wait_until(lambda: not runs(child), lambda: child)
 

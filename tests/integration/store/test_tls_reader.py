@@ -152,6 +152,15 @@ def test_a_node_that_cannot_be_trusted_is_reported_at_once(
     assert seconds < 1.0
 
 
+def test_a_refusal_is_reported_although_the_node_closes_at_once(redis_servers, rows) -> None:
+    """Commands that the reader sends meanwhile fail; the node's reason arrived before."""
+    server = redis_servers.standalone(tls=True, tls_clients=True)
+    access = StoreAccess(ca_file=access_with(server.certificates).ca_file)
+    for _ in range(100):
+        _, text, _ = failure_of(reader_of(rows, server.address, access), rows)
+        assert "TLS: the node says: Certificate is required" in text
+
+
 def test_nothing_is_sent_in_plain_text(rows) -> None:
     """A listener without TLS gets a greeting of TLS, and neither the password nor a key."""
     taken = []
