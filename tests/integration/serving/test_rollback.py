@@ -226,7 +226,7 @@ def test_a_cut_that_servers_refuse_is_undone(model: MarkedModel, start_server: A
     bad = model.write(2, spoiled="row")
     server.wait_for_log(f"cut {bad.version:016x} is not taken")
     with marked_load(server) as load:
-        done = roll_back(model.path.parent, f"{good.version:016x}")
+        roll_back(model.path.parent, f"{good.version:016x}")
         assert cut_of(server) == 1
         later = start_server("m", model.path, *CACHE)
         later.wait_ready()
