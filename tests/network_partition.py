@@ -8,7 +8,7 @@ import threading
 
 
 class Partition:
-    """Forwards connections to a port until `cut`; afterwards nobody is let through until `heal`.
+    """Forwards connections to a port until `cut`; afterwards refuses connections until `heal`.
 
     Attributes:
         port: where it listens.

@@ -18,7 +18,7 @@ class Tokens:
     """The tokens of a file.
 
     While the file cannot be read, or has no token, those read before stay valid: a file that is
-    being replaced refuses nobody.
+    being replaced refuses no client.
     """
 
     def __init__(self, path: Path) -> None:

@@ -41,7 +41,7 @@ class BodyMemory:
     def check(self, length: int) -> None:
         """Refuses a body that has not begun to arrive and would not fit now.
 
-        Nothing is reserved for it: a client that announces much and sends little keeps nobody away.
+        Nothing is reserved for it: a client that announces much and sends little blocks no others.
 
         Raises:
             BodiesTooLongError: there is no room.

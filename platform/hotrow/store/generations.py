@@ -169,7 +169,7 @@ class Generations:
     def begin_deleting(self, generation: Generation) -> Generation:
         """Marks a generation for deletion: from now on it can be neither read nor resumed.
 
-        Returns it; `unused` is set if nobody can have read it.
+        Returns it; `unused` is set if no process can have read it.
 
         Raises:
             FailedPreconditionError: it is live.
@@ -199,7 +199,7 @@ class Generations:
         )
 
     def note_unused(self, generation: Generation) -> Generation:
-        """Records that nobody reads a generation marked for deletion; rows may go from now on."""
+        """Records that a generation marked for deletion has no readers; its rows may go now."""
         return self._change(generation, State.DELETING, unused=True)
 
     def keep(self, generation: Generation) -> Generation:

@@ -159,10 +159,10 @@ class Lease:
 class ExportLock(Lease):
     """The lease of the only writer of a model.
 
-    A store that goes back in time has the lock of an export that has ended since. Nobody renews it,
-    and the next export need not wait until it expires: the record names the process of the holder,
-    and its kernel knows whether that has ended. So does this process of its own locks. Whatever a
-    holder elsewhere is, its lock stands until it expires.
+    A store that goes back in time has the lock of an export that has ended since. No process renews
+    it, and the next export need not wait until it expires: the record names the process of the
+    holder, and its kernel knows whether that has ended. So does this process of its own locks.
+    Whatever a holder elsewhere is, its lock stands until it expires.
     """
 
     _held: ClassVar[set[str]] = set()  # holders in this process

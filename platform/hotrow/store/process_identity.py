@@ -13,7 +13,7 @@ def identity_of(pid: int) -> str:
     """Returns `boot/namespace/pid/start` of a process; "" if the kernel does not say.
 
     The boot of the machine and the namespace of process ids say where the pid counts; the time of
-    its start, in ticks since the boot, tells it from a later process with the same pid.
+    its start, in ticks since the boot, distinguishes it from a later process with the same pid.
     """
     try:
         boot = _BOOT.read_text(encoding="ascii").strip()

@@ -142,7 +142,7 @@ class ReaderLease(Lease):
         try:
             return read_held(text, self._name)[1] > now
         except UNREADABLE:
-            return False  # it is written anew: nobody else uses this name
+            return False  # it is written again: no other process uses this name
 
     def _take_again(self) -> bool:
         """Takes it after it ended; returns whether the generation is readable."""
@@ -181,7 +181,7 @@ class Reader:
         since_ms: when it took the lease, by the store's clock; 0: an older version of Hotrow has
             it.
         overruled: version of the newest cut that was folded although it answers by an earlier one;
-            0: none. Nobody waits for such a reader before it folds.
+            0: none. Exports do not wait for such a reader before they fold.
     """
 
     holder: str
@@ -317,6 +317,6 @@ def overrule(records: Records, generation: str, reader: Reader, version: int) ->
 
 
 def forget_users(records: Records, generation: str) -> None:
-    """Removes the leases on a generation that nobody reads any more."""
+    """Removes the leases on a generation that has no readers any more."""
     for name in records.names(f"{READERS}{generation}/"):
         records.swap(name, records.get(name), None)

@@ -33,7 +33,7 @@ def test_every_line_of_every_process_is_of_one_form(
         assert server.rest_predict({"instances": [1.0]})[0] == 200
         assert server.rest_predict({"instances": ["a"]})[0] == 400
         assert ask(server, "half") == (3.0, 123)
-        assert refusal(lambda: ask(server, "nobody"))[0] == "NOT_FOUND"
+        assert refusal(lambda: ask(server, "missing"))[0] == "NOT_FOUND"
     assert server.lines[lines:] == []
     reload(server, model("half", models), model("other", base))
     server.wait_for_log("other: version 123 is available")

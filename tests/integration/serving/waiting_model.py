@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import tensorflow as tf
+from integration.serving.doubling_model import save_doubling
 
 
 def save_waiting(base: Path, version: int, began: Path, until: Path, bytes_needed: int = 0) -> Path:
@@ -19,26 +20,18 @@ def save_waiting(base: Path, version: int, began: Path, until: Path, bytes_neede
         until: the file that it waits for then.
         bytes_needed: how much memory the load seems to need, by the size of its variables.
     """
-    v1 = tf.compat.v1
-    graph = tf.Graph()
-    unfinished = base / f".{version}"
-    builder = v1.saved_model.Builder(str(unfinished))
-    with graph.as_default(), v1.Session(graph=graph) as session:
-        x = v1.placeholder(tf.float32, [None], "x")
-        signature = v1.saved_model.predict_signature_def({"x": x}, {"y": 2.0 * x})
+
+    def wait() -> tf.Operation:
         with tf.control_dependencies([tf.io.write_file(str(began), "")]):
             waited = tf.while_loop(
                 lambda turn: tf.equal(tf.size(_found(until, turn)), 0),
                 lambda turn: [turn + 1],
                 [tf.constant(0)],
             )
-        builder.add_meta_graph_and_variables(
-            session,
-            ["serve"],
-            signature_def_map={"serving_default": signature},
-            main_op=waited[0].op,
-        )
-        builder.save()
+        return waited[0].op
+
+    unfinished = base / f".{version}"
+    save_doubling(unfinished, wait)
     variables = unfinished / "variables"
     variables.mkdir(exist_ok=True)
     with (variables / "variables.data-00000-of-00001").open("ab") as file:

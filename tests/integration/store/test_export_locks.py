@@ -27,11 +27,6 @@ with lock_exports(store.records, "m"):
 
 
 @pytest.fixture
-def redis(redis_servers):
-    return redis_servers.standalone()
-
-
-@pytest.fixture
 def store(redis, open_redis):
     return open_redis(redis.url)
 

@@ -29,11 +29,6 @@ from hotrow.store.readers import use
 
 
 @pytest.fixture
-def redis(redis_servers):
-    return redis_servers.standalone()
-
-
-@pytest.fixture
 def store(redis, open_redis):
     return open_redis(redis.url)
 

@@ -28,7 +28,7 @@ from hotrow.version_layout import FILE_NAME
 from hotrow.version_states import states_in_store
 
 DAMAGED = '{"model": "other", "generation": 7'
-NEWER = json.dumps({"format": 2, "model": "other", "rows_in": "a way that nobody knows yet"})
+NEWER = json.dumps({"format": 2, "model": "other", "rows_in": "a way that is not known yet"})
 BAD = pytest.mark.parametrize(
     ("text", "why"),
     [(DAMAGED, "is damaged"), (NEWER, r"record format 2, this one reads up to 1\); upgrade")],

@@ -143,7 +143,8 @@ TEST_CASE("registry: an attached manifest shows cuts, too, and fails rows of oth
   const Version version;
   version.put(0, 10, 4);
   attach_serving(version.manifest, ServingOptions());
-  CHECK(error_code([&] { served(open_serving(version.manifest), 5); }) == Code::kFailedPrecondition);
+  CHECK(error_code([&] { served(open_serving(version.manifest), 5); }) ==
+        Code::kFailedPrecondition);
   CHECK(served(open_serving(version.manifest), 15) == row(15, kExported));
   show_attached(version.manifest, 4, {});
   CHECK(served(open_serving(version.manifest), 5) == row(5, 4));
