@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -125,7 +126,7 @@ def test_a_reader_notes_the_cut_that_it_answers_by_and_renewals_keep_it(store):
         assert noted.cut == 1 << 40 | 3
         time.sleep(0.5)
         (renewed,) = readers(store.records, name)
-        assert renewed == Reader("server", 1 << 40 | 3, renewed.until_ms)
+        assert renewed == replace(noted, until_ms=renewed.until_ms)
         assert renewed.until_ms > noted.until_ms
     assert readers(store.records, name) == []
     with pytest.raises(FailedPreconditionError, match="was released"):
