@@ -242,11 +242,15 @@ class RequestEnd {
   RequestEnd(const RequestEnd&) = delete;
 };
 
+bool is_over(const Deadline& deadline) {
+  return deadline.has_value() && *deadline <= Clock::now();
+}
+
 Results Session::run(const Run& run) const {
   int64_t timeout = 0;
   if (run.deadline.has_value()) {
     timeout = duration_cast<milliseconds>(*run.deadline - Clock::now()).count();
-    if (*run.deadline <= Clock::now()) {
+    if (is_over(run.deadline)) {
       throw Refused(grpc::StatusCode::DEADLINE_EXCEEDED, "Deadline Exceeded");
     }
     timeout = std::max<int64_t>(timeout, 1);
@@ -277,7 +281,13 @@ Results Session::run(const Run& run) const {
       duration_cast<nanoseconds>(std::chrono::steady_clock::now() - started).count();
   std::vector<Tensor> owned;
   for (TF_Tensor* value : values) owned.emplace_back(value);
-  status.check();
+  try {
+    status.check();
+  } catch (const Refused& refused) {
+    // The end of the request also ends its reads of rows: then the store is not at fault.
+    if (refused.code() != grpc::StatusCode::UNAVAILABLE || !is_over(run.deadline)) throw;
+    throw Refused(grpc::StatusCode::DEADLINE_EXCEEDED, refused.what());
+  }
   run.typical_nanos->store(next_typical(typical, taken), std::memory_order_relaxed);
   return {std::move(owned), places};
 }

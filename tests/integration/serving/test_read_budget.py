@@ -141,3 +141,17 @@ def is_answered(server: Any) -> bool:
     except grpc.RpcError:
         return False
     return True
+
+
+@pytest.mark.usefixtures("at_full_speed")
+def test_a_read_that_outlasts_its_request_is_no_fault_of_the_store(
+    base: Path, proxy: SlowProxy, start_server: Any
+) -> None:
+    server = start_server(
+        "m", base / "m", "--store_timeout_ms=20000", "--rest_api_timeout_in_ms=300"
+    )
+    server.wait_ready()
+    proxy.delay = 0.6
+    for _ in range(2):
+        status, body = server.rest("/v1/models/m:predict", b'{"instances": [0, 1, 2]}')
+        assert (status, "before the deadline" in body) == (504, True), body

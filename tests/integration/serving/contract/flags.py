@@ -366,6 +366,7 @@ ROWS = (
         "test_redis_rows.py::test_without_redis_a_request_fails_within_its_time_budget",
         "test_read_budget.py::test_lookups_of_a_request_share_one_budget",
         "test_read_budget.py::test_the_deadline_of_a_request_ends_its_reads",
+        "test_read_budget.py::test_a_read_that_outlasts_its_request_is_no_fault_of_the_store",
         "test_redis_rows.py::test_a_node_behind_tls_that_dies_fails_requests_in_time_until_it_is_back",
         "test_redis_rows.py::test_a_wrong_authority_ends_the_load_with_one_line",
         (
