@@ -18,10 +18,12 @@ from hotrow.errors import InvalidArgumentError
 from hotrow.store.spec import DEFAULT_SHARDS, STORED_TYPES, RowType
 
 if TYPE_CHECKING:
+    from hotrow.hold_bounds import HoldBounds
     from hotrow.norms import Gates
     from hotrow.ops.export import ExportedChanges
     from hotrow.store.access import StoreAccess
     from hotrow.store.cuts import CutRecord
+    from hotrow.store.incremental_export import Outcome
     from hotrow.trainer.trained_run import TrainedRun
 
 _WAIT_SECONDS = 60.0
@@ -231,6 +233,14 @@ def _gates(run: TrainedRun, gate: tuple[float | None, bool]) -> Gates:
     return Gates(run.config.export.max_norm_ratio if ratio is None else ratio, force)
 
 
+def _hold_bounds(run: TrainedRun) -> HoldBounds:
+    """Returns how long readers may hold up the folding of a run's exports."""
+    from hotrow.hold_bounds import HoldBounds
+
+    export = run.config.export
+    return HoldBounds(export.max_hold_seconds, export.max_hold_bytes)
+
+
 def _export_version(
     source: tuple[Path, int | None, Path | None],
     base: Path,
@@ -309,9 +319,12 @@ def _export_changes(
         keys_before=run.keys_before,
         gates=_gates(run, gate),
         undo_cuts=run.config.export.undo_cuts,
+        bounds=_hold_bounds(run),
     )
     keep_exported(run)
     click.echo(_summary(name, exported, run.position.step, wait_seconds))
+    for line in _held_up(exported.outcome):
+        click.echo(line)
     return exported.as_dict()
 
 
@@ -331,3 +344,10 @@ def _summary(name: str, exported: ExportedChanges, step: int, wait_seconds: floa
     if not outcome.committed:
         return f"{where} has step {step} already: nothing new{held}"
     return f"Exported {where}: step {step}, all servers have taken it{held}"
+
+
+def _held_up(outcome: Outcome) -> list[str]:
+    """Returns a line for each reader that holds up folding, or did for too long."""
+    lines = [f"Held up: {hold}" for hold in outcome.holds]
+    lines += [f"Overruled: {hold}; it must begin again" for hold in outcome.overruled]
+    return lines

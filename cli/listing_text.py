@@ -13,6 +13,8 @@ def listing(inspection: Inspection) -> list[str]:
     heading = f"{inspection.kind} {inspection.place}"
     if inspection.kind == "store":
         blocks = [_generation(of, inspection) for of in inspection.facts["generations"]]
+        if bad := inspection.facts["unreadable"]:
+            blocks.append([f"unreadable: {record['reason']}" for record in bad])
         return [heading, *(line for block in blocks for line in ("", *block))]
     if inspection.kind == "base":
         cells = [["model", "versions", "newest"]]

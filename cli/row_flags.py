@@ -20,6 +20,7 @@ _FLAGS = {
     "cache_rows": "cache_rows",
     "cache_bytes": "cache_bytes",
     "cache_policy": "cache_policy",
+    "cache_warm_up_rows_per_second": "warm_up_rows_per_second",
 }
 _OPTIONS: list[Callable[..., Any]] = [
     click.option(
@@ -79,6 +80,14 @@ _OPTIONS: list[Callable[..., Any]] = [
         show_default=True,
         help="Eviction policy: the least frequently used row (counts decay over time), or the one "
         "not used for longest.",
+    ),
+    click.option(
+        "--cache_warm_up_rows_per_second",
+        type=int,
+        default=_DEFAULTS.warm_up_rows_per_second,
+        show_default=True,
+        help="Rows that a version reads from a store on the network to fill its cache before it "
+        "serves, a second. Each begins at a random moment.",
     ),
 ]
 

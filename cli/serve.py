@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 import click
 
+from hotrow.cli.admin_flags import admin_flags, take_admin
 from hotrow.cli.batching_flags import batching_flags
 from hotrow.cli.ineffective_flags import ineffective_flags
 from hotrow.cli.request_log_flags import request_log_flags, take_request_log
@@ -18,7 +19,7 @@ from hotrow.cli.watch_flags import take_watch, watch_flags
 from hotrow.errors import HotrowError
 from hotrow.serving.config.options import ServeOptions
 from hotrow.serving.data_plane.supervisor import Supervision, as_arguments, supervise, this_command
-from hotrow.serving.monitoring.log_line import FORMATS, TEXT, LogLine
+from hotrow.serving.monitoring.log_line import FORMATS, JSON, TEXT, LogLine
 from hotrow.serving.wire.tensorflow_protos import import_no_tensorflow, tensorflow_version
 from hotrow.version import __version__
 
@@ -44,6 +45,9 @@ class _ServeCommand(click.Command):
             left = super().parse_args(ctx, args)
         except click.UsageError as err:
             click.echo(ctx.get_help())
+            if ctx.params.get("log_format") == JSON:  # it is read before other flags
+                _say("E", f"Error: {' '.join(err.format_message().split())}", JSON)
+                raise SystemExit(_EXIT_FAILURE) from err
             raise _BadFlag(err.format_message(), ctx) from err
         # Only the supervisor prints this, not its control process.
         for argument in [] if ctx.params["control_folder"] else ctx.args:
@@ -257,6 +261,7 @@ def _print_versions(ctx: click.Context, _param: click.Parameter, wanted: bool) -
 @row_flags
 @request_log_flags
 @watch_flags
+@admin_flags
 @ineffective_flags
 @click.pass_context
 def command(
@@ -296,6 +301,7 @@ def read_options(saved_model_tags: str, **flags: Any) -> ServeOptions:
         request_log=take_request_log(flags),
         rows=take_rows(flags),
         watch=take_watch(flags),
+        admin=take_admin(flags),
         **flags,
     )
 

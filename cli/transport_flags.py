@@ -65,6 +65,13 @@ _OPTIONS = [
         help="Longest body of a REST request, uncompressed.",
     ),
     click.option(
+        "--rest_api_max_total_body_bytes",
+        type=int,
+        default=DEFAULTS.rest_api_max_total_body_bytes,
+        show_default=True,
+        help="Bytes of the bodies of all REST requests under way; more are refused.",
+    ),
+    click.option(
         "--rest_api_read_timeout_in_ms",
         type=int,
         default=DEFAULTS.rest_api_read_timeout_in_ms,

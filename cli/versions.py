@@ -66,8 +66,22 @@ def _model(model: dict[str, Any]) -> list[str]:
         for reader in version["readers"]:
             kind = "" if reader["follows_cuts"] else ", takes no cuts (hotrow.bind)"
             shows = "as exported" if not int(reader["cut"], 16) else f"cut {reader['cut']}"
-            lines.append(f"version {version['version']}: read by {reader['holder']}, {shows}{kind}")
+            lines.append(
+                f"version {version['version']}: read by {reader['holder']}, {shows}{kind}"
+                f"{_held_up(reader)}"
+            )
     return lines
+
+
+def _held_up(reader: dict[str, Any]) -> str:
+    """Returns what a reader keeps from being folded, or that it no longer does."""
+    if reader["overruled"]:
+        return "; overruled by an export: it fails where rows have changed, until it begins again"
+    if (holds := reader["holds"]) is None:
+        return ""
+    since = "" if holds["since"] is None else f" since {holds['since']} ({holds['seconds']:,} s)"
+    cuts = "1 cut" if holds["cuts"] == 1 else f"{holds['cuts']} cuts"
+    return f"; keeps {cuts} ({size(holds['bytes'])}) from being folded{since}"
 
 
 def _rows(version: dict[str, Any]) -> list[list[str]]:

@@ -76,7 +76,7 @@ class Binding:
         first call selects that export; the store keeps it until the binding is closed.
 
         Raises:
-            FailedPreconditionError: the binding is closed.
+            FailedPreconditionError: the binding is closed, or an export has overruled it.
             DataLossError: the store has lost parts of the export.
             UnavailableError: the store does not answer.
         """
@@ -84,6 +84,8 @@ class Binding:
             raise FailedPreconditionError(
                 f"the binding of {self._manifest.parent.parent} is closed; bind it again"
             )
+        if self._rows is not None:
+            self._rows.check_not_overruled()
         if self._cut is None:
             bound = self._rows
             self._cut = BoundCut() if bound is None else show_newest_cut(self._manifest, bound)
@@ -149,12 +151,17 @@ def bind(
     rows of a later export. After `load()`, all lookups of the version in this process read the
     newest rows. Close the result, or use it in a `with` statement.
 
+    A binding keeps later incremental exports from replacing rows. An export overrules one that does
+    so for longer or with more bytes than it allows (`export.max_hold_seconds`, 4 hours, and
+    `export.max_hold_bytes`, 1 GiB). Then calls of the model that need a replaced row raise
+    `tf.errors.FailedPreconditionError`, and so does `load()`, with Hotrow's class: bind again.
+
     Args:
         model_dir: the version directory, for example `models/shop/1`.
         store: URL of a store to use instead of the one in the version's manifest.
         access: credentials for the store; None: only the password in HOTROW_STORE_PASSWORD, if it
             is set.
-        timeout_ms: longest time to read rows in one call of the model, in milliseconds.
+        timeout_ms: longest time to read rows in one lookup of the model, in milliseconds.
         on_failure: what to do when rows cannot be read in time. "fail": raise
             `tf.errors.UnavailableError`. "default": score with default rows.
         cache_rows: hot rows to keep in memory; 0: none.

@@ -13,20 +13,24 @@ from pathlib import Path
 
 from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
+from hotrow.serving.admin.access import AdminAccess, check_public
+from hotrow.serving.admin.front import start_admin
 from hotrow.serving.config.config_memory import ConfigMemory
 from hotrow.serving.config.options import ServeOptions
 from hotrow.serving.config.platform_config import Platform, read_platform
 from hotrow.serving.config.transport import Transport
 from hotrow.serving.data_plane.batching import Batching
 from hotrow.serving.data_plane.data_plane import DataPlane
+from hotrow.serving.data_plane.load_limits import LoadLimits
 from hotrow.serving.data_plane.port_check import check_port_is_free
 from hotrow.serving.data_plane.stop_signal import StopSignal
 from hotrow.serving.data_plane.supervisor import Supervision
+from hotrow.serving.data_plane.taken_port import take_port
 from hotrow.serving.lifecycle.config_file import ConfigFilePolling, initial_config
 from hotrow.serving.lifecycle.limited_threads import LimitedThreads
-from hotrow.serving.lifecycle.load_memory import check_memory, no_check
+from hotrow.serving.lifecycle.load_memory import LoadMemory
 from hotrow.serving.lifecycle.model_lifecycle import LoadPolicy, Lost, ModelLifecycle
-from hotrow.serving.lifecycle.model_service import ModelServer
+from hotrow.serving.lifecycle.model_service import ModelServer, check_nothing
 from hotrow.serving.lifecycle.route_table import RouteTable
 from hotrow.serving.lifecycle.servable import Servable
 from hotrow.serving.lifecycle.served_models import ServedModels
@@ -34,7 +38,6 @@ from hotrow.serving.lifecycle.warm_up import warm_up
 from hotrow.serving.monitoring.log_line import JSON, LogLine
 from hotrow.serving.monitoring.log_relay import log_to_relay
 from hotrow.serving.monitoring.native_counts import NativeCounts
-from hotrow.serving.rest.port import take_port
 from hotrow.serving.rest.prometheus import Monitoring, read_metrics_path
 from hotrow.serving.updates.cut_counts import CutCounts
 from hotrow.serving.wire.tensorflow_protos import tensorflow_version
@@ -56,13 +59,15 @@ class Files:
         models: to serve.
         platform: batches, warm-up and sessions.
         transport: how clients reach it besides the ports.
-        metrics_path: of REST; None: no page of metrics.
+        metrics_path: None: no page of metrics.
+        admin: of the port for reloads and metrics; None: the ports of clients answer them.
     """
 
     models: ModelServerConfig
     platform: Platform
     transport: Transport
     metrics_path: str | None
+    admin: AdminAccess | None
 
 
 def read_files(options: ServeOptions, models: ModelServerConfig | None) -> Files:
@@ -80,6 +85,7 @@ def read_files(options: ServeOptions, models: ModelServerConfig | None) -> Files
         read_platform(options),
         Transport.read(options.transport),
         read_metrics_path(options.transport.monitoring_config_file),
+        AdminAccess.read(options.admin),
     )
 
 
@@ -114,16 +120,21 @@ def serve(options: ServeOptions, supervision: Supervision) -> None:
     platform, transport = files.platform, files.transport
     if not resumed:
         check_listeners(options, transport)
-    rest_port = take_port(options.rest_api_port) if options.rest_api_port else None
-    data_plane = DataPlane(supervision, options.watch)
+    rest_port = (
+        take_port(options.rest_api_port, "--rest_api_port") if options.rest_api_port else None
+    )
+    admin_sockets = files.admin.take_port() if files.admin is not None else []
+    first_loads = _FIRST_LOADS * (os.cpu_count() or 1)
+    data_plane = DataPlane(supervision, options.watch, _load_limits(options, first_loads))
     # Imported while the executable starts, which takes as long.
     from hotrow.serving.rest.front import start_rest
 
     data_plane.wait_until_started()
     routes = RouteTable(data_plane.set_routes, options.request_log)
-    loading = LimitedThreads("load", _FIRST_LOADS * (os.cpu_count() or 1))
+    loading = LimitedThreads("load", first_loads)
     rest = None
     model_server = None
+    admin = None
     polling = None
     batching = None
     models = None
@@ -147,7 +158,17 @@ def serve(options: ServeOptions, supervision: Supervision) -> None:
             models.configured,
             (__version__, tensorflow_version()),
         )
-        model_server = ModelServer(models, monitoring.families, data_plane.backend)
+        check = check_nothing if files.admin is None else check_public
+        model_server = ModelServer(models, monitoring.families, data_plane.backend, check)
+        if files.admin is not None:
+            admin = start_admin(
+                files.admin,
+                admin_sockets,
+                supervision.folder,
+                models,
+                monitoring,
+                files.metrics_path,
+            )
         data_plane.listen(
             port=options.port,
             max_threads=options.grpc_max_threads or 0,
@@ -162,7 +183,9 @@ def serve(options: ServeOptions, supervision: Supervision) -> None:
                 routes,
                 monitoring,
                 cut_counts.troubles,
-                files.metrics_path,
+                (files.metrics_path, monitoring.page if admin is None else None)
+                if files.metrics_path is not None
+                else None,
                 transport.rest_tls,
             )
         if resumed:
@@ -177,6 +200,8 @@ def serve(options: ServeOptions, supervision: Supervision) -> None:
         if rest is not None:
             rest.stop(options.drain_seconds)
         data_plane.stop(max(0.0, end - time.monotonic()))
+        if admin is not None:
+            admin.stop()
         if model_server is not None:
             model_server.stop()
         if polling is not None:
@@ -185,6 +210,14 @@ def serve(options: ServeOptions, supervision: Supervision) -> None:
             batching.stop()
         if models is not None:
             models.stop()
+
+
+def _load_limits(options: ServeOptions, first_loads: int) -> LoadLimits:
+    """Returns the limits of loads; a restart loads as many at a time as a start, or fewer."""
+    threads = options.num_load_threads or first_loads
+    if not options.check_load_memory:
+        return LoadLimits(restart_threads=threads)
+    return LoadLimits(lambda: LoadMemory(options.rows).reserve, threads)
 
 
 def _models(
@@ -219,7 +252,6 @@ def _models(
                 lost,
                 routes.publish_again,
                 cut_counts,
-                check_memory if options.check_load_memory else no_check,
             )
 
         publish = functools.partial(routes.set_versions, model)

@@ -92,3 +92,9 @@ def written(store: RowStore, *sources: ArrayRows, shards: int = 16) -> Generatio
             store.write(generation, number, keys, rows)
     store.set_markers(generation, [_native.record_digests(s.keys, s.rows, shards) for s in sources])
     return generation
+
+
+def make_live(store: RowStore, generation: Generation) -> None:
+    """Makes a generation live, as its model's newest writer."""
+    generations = Generations(store.records)
+    generations.make_live(generation, generations.next_epoch(generation.model))

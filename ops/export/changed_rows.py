@@ -88,7 +88,7 @@ def _keys_gone(table: Table, since: int, keys_before: KeysBefore) -> Keys:
     if before is None:
         raise FailedPreconditionError(
             f"table {table.name!r} has forgotten which keys expired up to step "
-            f"{table.forgotten_step}, and the last export is of step {since}; export all rows"
+            f"{table.forgotten_step}, and the last export is of step {since}; make a full export"
         )
     return before[~table.contains(before)]
 

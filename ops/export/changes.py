@@ -14,6 +14,7 @@ from hotrow.errors import (
     InvalidArgumentError,
     NotFoundError,
 )
+from hotrow.hold_bounds import HoldBounds
 from hotrow.lineage import Lineage
 from hotrow.manifest import Manifest, read_manifest, schema_hash
 from hotrow.norms import Gates, Norm
@@ -65,6 +66,7 @@ class ExportedChanges:
             "committed": self.outcome.committed,
             "waiting_for": [reader.holder for reader in self.outcome.waiting_for],
             "held_by": [reader.holder for reader in self.outcome.held_by],
+            "overruled": [hold.reader.holder for hold in self.outcome.overruled],
             "cut": None
             if cut is None
             else {
@@ -131,6 +133,7 @@ def write_changes(
     keys_before: KeysBefore = lambda table, step: None,
     gates: Gates = Gates(),  # noqa: B008 (frozen)
     undo_cuts: int = 1,
+    bounds: HoldBounds = HoldBounds(),  # noqa: B008 (frozen)
 ) -> ExportedChanges:
     """Exports changed rows and dense weights to the servers of a version.
 
@@ -153,6 +156,8 @@ def write_changes(
         keys_before: called for tables that have forgotten which keys expired since the last export.
         gates: what rows and weights must keep to.
         undo_cuts: for how many of the newest exports to keep what they replace.
+        bounds: how long, and with how many bytes, a reader may keep an export from replacing
+            earlier rows.
 
     Raises:
         InvalidArgumentError: a name or version that is not legal.
@@ -182,7 +187,9 @@ def write_changes(
             point_to_existing(Generations(opened.records), manifest.model, directory.parent)
             _check_tables(generation, manifest, tables, directory)
             stored = [tables[table.name] for table in generation.tables]
-            before = norms_shown(manifest, cuts_of(opened.records, generation))
+            published = PublishedLog.beside(directory, manifest.generation)
+            cuts = cuts_of(opened.records, generation)
+            before = norms_shown(manifest, cuts, published.states())
             norms = list(checked_dense(gates, dense_variables))
             gates.check_jumps(before, norms)
 
@@ -223,9 +230,10 @@ def write_changes(
                 changes,
                 wait_seconds=wait_seconds,
                 undo_cuts=undo_cuts,
+                bounds=bounds,
                 report=report,
                 committed=committed,
-                published=PublishedLog.beside(directory, manifest.generation),
+                published=published,
             )
     finally:
         opened.close()

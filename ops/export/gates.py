@@ -16,6 +16,7 @@ from hotrow.store import open_store
 from hotrow.store.access import StoreAccess
 from hotrow.store.cuts import CutRecord, cuts_of
 from hotrow.store.generations import Generations
+from hotrow.store.published import PublishedLog, PublishedState
 from hotrow.store.spec import RowType
 from hotrow.version_layout import FILE_NAME
 
@@ -95,15 +96,27 @@ def norms_of_newest(folder: Path, access: StoreAccess) -> tuple[Norm, ...]:
     if not numbers:
         return ()
     try:
-        manifest = read_manifest(folder / str(numbers[-1]) / "assets" / FILE_NAME)
+        directory = folder / str(numbers[-1])
+        manifest = read_manifest(directory / "assets" / FILE_NAME)
+        published = PublishedLog.beside(directory, manifest.generation).states()
     except HotrowError:
         return ()  # not ours, or damaged
-    return norms_shown(manifest, _cuts_of(manifest, access))
+    return norms_shown(manifest, _cuts_of(manifest, access), published)
 
 
-def norms_shown(manifest: Manifest, cuts: Sequence[CutRecord]) -> tuple[Norm, ...]:
-    """Returns the norms of a version with its cuts, the oldest first."""
-    return cuts[-1].norms if cuts and cuts[-1].norms else manifest.norms
+def norms_shown(
+    manifest: Manifest, cuts: Sequence[CutRecord], published: Sequence[PublishedState] = ()
+) -> tuple[Norm, ...]:
+    """Returns the norms of a version with its cuts.
+
+    Args:
+        manifest: of the version.
+        cuts: its cuts in the store, the oldest first.
+        published: what exporters remember of them; a store that went back in time has lost some.
+    """
+    known: list[CutRecord | PublishedState] = [*cuts, *published]
+    newest = max(known, key=lambda cut: (cut.version, bool(cut.norms)), default=None)
+    return newest.norms if newest is not None and newest.norms else manifest.norms
 
 
 def _cuts_of(manifest: Manifest, access: StoreAccess) -> list[CutRecord]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import keras
 
+from hotrow.hold_bounds import MAX_HOLD_BYTES, MAX_HOLD_SECONDS, HoldBounds
 from hotrow.lineage import Lineage, Start
 from hotrow.manifest import Manifest
 from hotrow.norms import Gates
@@ -111,6 +112,8 @@ def export_changes(
     committed: Callable[[CutRecord], None] = lambda cut: None,
     force: bool = False,
     undo_cuts: int = 1,
+    max_hold_seconds: float | None = MAX_HOLD_SECONDS,
+    max_hold_bytes: int | None = MAX_HOLD_BYTES,
 ) -> ExportedChanges:
     """Exports what training has changed in a model since its export to running servers.
 
@@ -132,6 +135,11 @@ def export_changes(
         force: export also values that are not finite, and norms that jump.
         undo_cuts: for how many of the newest calls the store keeps what they replace, so that
             `platform rollback` can bring it back.
+        max_hold_seconds: for how long a reader that has not taken an export (a `hotrow.bind`, a
+            server that hangs) keeps it from replacing earlier rows. Then the reader is overruled:
+            it fails where rows have changed, until it binds again or takes the export. None: for
+            any time.
+        max_hold_bytes: the same bound in bytes of exports that wait; None: any number.
 
     Raises:
         HotrowError: see `write_changes`; servers then keep the rows and weights that they have.
@@ -151,6 +159,7 @@ def export_changes(
         committed=committed,
         gates=Gates(force=force),
         undo_cuts=undo_cuts,
+        bounds=HoldBounds(max_hold_seconds, max_hold_bytes),
     )
 
 

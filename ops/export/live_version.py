@@ -21,7 +21,8 @@ def point_to_existing(generations: Generations, model: str, folder: Path) -> Non
     Args:
         generations: the store's generations; the caller holds the export lease of the model.
         model: the model's name.
-        folder: folder of its versions. Nothing changes if the store has rows of none of them.
+        folder: folder of its versions. Nothing changes if the store has rows of none of them,
+            or a record of one cannot be read.
     """
     there = set()
     for version in folder.glob("*"):
@@ -30,7 +31,10 @@ def point_to_existing(generations: Generations, model: str, folder: Path) -> Non
                 there.add(read_manifest(version / "assets" / FILE_NAME).generation)
             except HotrowError:
                 continue  # standalone, or damaged
-    found = [g for g in generations.all(model) if g.state is State.COMPLETE]
+    listed, unreadable = generations.listed()
+    if {bad.record.rpartition("/")[2] for bad in unreadable} & there:
+        return  # it may be the newest: what is live is not known to be wrong
+    found = [g for g in listed if g.model == model and g.state is State.COMPLETE]
     existing = [g for g in found if g.generation in there]
     if existing and generations.model(model).live != existing[-1].generation:
-        generations.make_live(existing[-1])
+        generations.make_live(existing[-1], generations.next_epoch(model))

@@ -284,6 +284,9 @@ class _RowExport:
         self._lock = self._stack.enter_context(lock_exports(self._store.records, facts.name))
         if options.store is not None:
             point_to_existing(Generations(self._store.records), facts.name, self._versions)
+        # Another export that begins after this line, although the lock was lost unnoticed, keeps
+        # this one from moving the live version back.
+        self._writer = Generations(self._store.records).next_epoch(facts.name)
         # Removes the rows of failed exports; otherwise a full store would stay full.
         self._delete_unneeded(source)
         exported = Exported(
@@ -299,7 +302,13 @@ class _RowExport:
             ),
         )
         self._generation = write_generation(
-            self._store, exported, sources, self._lock, shards=options.shards, report=self._report
+            self._store,
+            exported,
+            sources,
+            self._lock,
+            shards=options.shards,
+            writer=self._writer,
+            report=self._report,
         )
         if options.store is None:
             # An embedded store moves with its directory.
@@ -315,7 +324,7 @@ class _RowExport:
 
     def _publish(self) -> None:
         self._lock.check()
-        Generations(self._store.records).make_live(self._generation)
+        Generations(self._store.records).make_live(self._generation, self._writer)
 
     def _delete_unneeded(self, resumable: str | None) -> None:
         delete_unneeded(

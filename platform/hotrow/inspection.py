@@ -16,8 +16,9 @@ from hotrow.store import open_store
 from hotrow.store.access import StoreAccess
 from hotrow.store.cuts import CutRecord, cuts_of
 from hotrow.store.generations import Generations
-from hotrow.store.leases import users
-from hotrow.store.row_store import RowStore
+from hotrow.store.readers import users
+from hotrow.store.record_format import UNREADABLE, Unreadable
+from hotrow.store.row_store import Records, RowStore
 from hotrow.store.spec import Generation, State, row_bytes
 from hotrow.store.statistics import StoreStatistics
 from hotrow.table_statistics import TableStatistics
@@ -130,9 +131,11 @@ def inspect_store(url: str, access: StoreAccess | None = None) -> Inspection:
     store = open_store(url, access, option="store")
     generations = Generations(store.records)
     try:
-        found = generations.all()
-        live = {generations.model(model).live for model in generations.models()}
-        cuts = {g.generation: cuts_of(store.records, g) for g in found}
+        found, unreadable = generations.listed()
+        models, bad_models = generations.models()
+        live = {record.live for record in models.values()}
+        unreadable = [*unreadable, *bad_models]
+        cuts = {g.generation: _cuts_of(store.records, g, unreadable) for g in found}
         users_of = {g.generation: users(store.records, g.generation) for g in found}
         statistics = {
             g.generation: store.statistics(g) for g in found if g.state is not State.DELETING
@@ -158,7 +161,19 @@ def inspect_store(url: str, access: StoreAccess | None = None) -> Inspection:
         for g in found
         for t in g.tables
     )
-    return Inspection("store", url, {"generations": listed}, tables)
+    facts = {"generations": listed, "unreadable": [asdict(record) for record in unreadable]}
+    return Inspection("store", url, facts, tables)
+
+
+def _cuts_of(
+    records: Records, generation: Generation, unreadable: list[Unreadable]
+) -> list[CutRecord]:
+    """Returns the cuts of a generation; none, and a line in `unreadable`, if one is damaged."""
+    try:
+        return cuts_of(records, generation)
+    except UNREADABLE as err:
+        unreadable.append(Unreadable(f"cut/{generation.generation}", str(err), generation.model))
+        return []
 
 
 def _cut_facts(cut: CutRecord) -> dict[str, Any]:

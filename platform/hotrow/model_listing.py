@@ -91,7 +91,7 @@ def _version(path: Path, opened: Any) -> dict[str, Any]:
     facts |= {
         "step": manifest.step,
         "exported_step": manifest.step,
-        "created": _date(manifest.created_ms),
+        "created": utc_date(manifest.created_ms),
         "checkpoint": manifest.checkpoint or None,
         "rows": manifest.rows,
         "export": "full",
@@ -122,7 +122,8 @@ def _stored(store: RowStore, manifest: Manifest) -> dict[str, Any]:
     return {"live": live, "step": cuts[-1].step, "export": "incremental"}
 
 
-def _date(created_ms: int) -> str | None:
+def utc_date(created_ms: int) -> str | None:
+    """Returns a time in ISO 8601; None for 0."""
     if not created_ms:
         return None
     moment = datetime.datetime.fromtimestamp(created_ms / 1000, datetime.UTC)

@@ -30,8 +30,9 @@ from hotrow.store.cut_rollback import roll_back_to_cut
 from hotrow.store.cuts import CutRecord
 from hotrow.store.generations import Generations
 from hotrow.store.incremental_export import Outcome
-from hotrow.store.leases import Reader, lock_exports, readers
+from hotrow.store.leases import lock_exports
 from hotrow.store.published import PublishedLog
+from hotrow.store.readers import Reader, readers
 from hotrow.store.row_store import RowStore
 from hotrow.store.spec import State
 from hotrow.version_folder import hide, set_aside_in, show, versions_in
@@ -192,9 +193,11 @@ def _live_rows(path: Path, stores: _Stores) -> Iterator[Callable[[], None]]:
                 f"of {path}; export that checkpoint again: platform export --step {manifest.step}"
             )
 
+        writer = generations.next_epoch(manifest.model)
+
         def make_live() -> None:
             lock.check()
-            generations.make_live(generation)
+            generations.make_live(generation, writer)
 
         yield make_live
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hotrow.errors import HotrowError, NotFoundError
 from hotrow.manifest import Manifest, read_manifest
+from hotrow.model_listing import utc_date
 from hotrow.store import open_store
 from hotrow.store.access import StoreAccess
 from hotrow.store.cut_rollback import reachable
-from hotrow.store.cuts import cuts_of
-from hotrow.store.generations import Generations
-from hotrow.store.leases import readers
+from hotrow.store.cuts import CutRecord, cuts_of
+from hotrow.store.generations import Generations, ModelRecord
+from hotrow.store.holding import holds, is_overruled
+from hotrow.store.readers import readers
+from hotrow.store.record_format import UNREADABLE, warn_skipped
 from hotrow.store.row_store import RowStore
 from hotrow.store.spec import RECORD_HEAD_BYTES, Generation, State
 from hotrow.version_folder import set_aside_in, versions_in
@@ -60,14 +63,22 @@ def states_in_store(store: RowStore) -> list[dict[str, Any]]:
     """Returns the models of a store as JSON types; versions have no folders here.
 
     Raises:
-        HotrowError: the store does not answer, or a record is damaged.
+        HotrowError: the store does not answer.
     """
     generations = Generations(store.records)
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in generations.models()}
+    models, skipped = generations.models()
+    for left_out in skipped:
+        warn_skipped(left_out)
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in models}
     for generation in generations.all():
-        live = generations.model(generation.model).live == generation.generation
-        facts = {**_version(generation.version), **_stored(store, generation, live)}
-        facts["can_go_back"] = not live and generation.state is State.COMPLETE
+        record = models.get(generation.model, ModelRecord())
+        live = record.live == generation.generation
+        facts = _version(generation.version)
+        try:
+            facts |= _stored(store, generation, live)
+            facts["can_go_back"] = not live and generation.state is State.COMPLETE
+        except UNREADABLE as err:
+            facts |= {"generation": generation.generation, "live": live, "problem": str(err)}
         found.setdefault(generation.model, []).append(facts)
     return [
         {"model": name, "directory": None, "versions": sorted(v, key=lambda x: int(x["version"]))}
@@ -156,7 +167,6 @@ def _shared(store: RowStore | HotrowError, manifest: Manifest, newest: bool) -> 
 
 def _stored(store: RowStore, generation: Generation, live: bool) -> dict[str, Any]:
     """Returns what a store has of a version."""
-    found = readers(store.records, generation.generation)
     cuts = cuts_of(store.records, generation)
     return {
         "step": cuts[-1].step if cuts else generation.step,
@@ -165,12 +175,34 @@ def _stored(store: RowStore, generation: Generation, live: bool) -> dict[str, An
         "state": str(generation.state),
         "live": live,
         "store_bytes": _bytes_of(store, generation),
-        "readers": [
-            {"holder": r.holder, "cut": f"{r.cut:016x}", "follows_cuts": r.follows_cuts}
-            for r in found
-        ],
+        "readers": _readers(store, generation, cuts),
         "cuts": _cuts(store, generation),
     }
+
+
+def _readers(
+    store: RowStore, generation: Generation, cuts: Sequence[CutRecord]
+) -> list[dict[str, Any]]:
+    """Returns the readers of a generation, and what each keeps from being folded."""
+    holding = {hold.reader.holder: hold for hold in holds(store.records, generation, cuts)}
+    found = []
+    for reader in readers(store.records, generation.generation):
+        facts: dict[str, Any] = {
+            "holder": reader.holder,
+            "cut": f"{reader.cut:016x}",
+            "follows_cuts": reader.follows_cuts,
+            "overruled": is_overruled(reader),
+            "holds": None,
+        }
+        if (hold := holding.get(reader.holder)) is not None:
+            facts["holds"] = {
+                "cuts": hold.cuts,
+                "bytes": hold.bytes,
+                "since": utc_date(hold.since_ms),
+                "seconds": round(hold.seconds),
+            }
+        found.append(facts)
+    return found
 
 
 def _cuts(store: RowStore, generation: Generation) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from hotrow.errors import InvalidArgumentError
+from hotrow.serving.config.admin_options import AdminOptions
 from hotrow.serving.config.request_log_options import RequestLogOptions
 from hotrow.serving.config.row_options import RowOptions
 from hotrow.serving.config.transport_options import TransportOptions
@@ -59,6 +60,7 @@ class ServeOptions:
         request_log: bounds of logged requests.
         log_format: of the lines on standard error; "text" (TensorFlow's own form) or "json".
         watch: when the executable counts as hung.
+        admin: a port for reloads and metrics alone.
         check_load_memory: whether a load that needs more memory than is left is refused.
     """
 
@@ -97,6 +99,7 @@ class ServeOptions:
     request_log: RequestLogOptions = field(default_factory=RequestLogOptions)
     log_format: str = TEXT
     watch: WatchOptions = field(default_factory=WatchOptions)
+    admin: AdminOptions = field(default_factory=AdminOptions)
     check_load_memory: bool = True
 
     def __post_init__(self) -> None:
@@ -122,6 +125,12 @@ class ServeOptions:
             raise InvalidArgumentError(
                 f"--port and --rest_api_port are both {self.port}; gRPC and REST need a port each"
             )
+        for flag in ("port", "rest_api_port"):
+            if self.admin.admin_port and self.admin.admin_port == getattr(self, flag):
+                raise InvalidArgumentError(
+                    f"--admin_port and --{flag} are both {self.admin.admin_port}; give the admin "
+                    "port a number of its own"
+                )
         _check_range("max_num_load_retries", self.max_num_load_retries, 0, 2**31 - 1)
         _check_range("rest_api_timeout_in_ms", self.rest_api_timeout_in_ms, 1, 2**31 - 1)
         _check_range("num_load_threads", self.num_load_threads, 0, 2**31 - 1)

@@ -31,6 +31,8 @@ class RowOptions:
         cache_bytes: the same bound in bytes; 0: none. At most one of the two is given.
         cache_policy: the eviction policy: "lfu", the least frequently used row (counts decay over
             time), or "lru", the row not used for longest.
+        warm_up_rows_per_second: rows that a version reads from a store on the network to fill its
+            cache before it serves, a second. Each begins at a random moment.
     """
 
     store: str = ""
@@ -42,6 +44,7 @@ class RowOptions:
     cache_rows: int = 0
     cache_bytes: int = 0
     cache_policy: CachePolicy = "lfu"
+    warm_up_rows_per_second: int = 50_000
 
     def __post_init__(self) -> None:
         """Refuses illegal values."""
@@ -53,6 +56,10 @@ class RowOptions:
             )
         if self.max_reads < 1:
             raise InvalidArgumentError(f"--store_max_reads {self.max_reads}: must be 1 or more")
+        if self.warm_up_rows_per_second < 1:
+            raise InvalidArgumentError(
+                f"--cache_warm_up_rows_per_second {self.warm_up_rows_per_second}: must be 1 or more"
+            )
         for name in ("cache_rows", "cache_bytes"):
             if getattr(self, name) < 0:
                 raise InvalidArgumentError(

@@ -23,6 +23,7 @@ class TransportOptions:
         monitoring_config_file: text MonitoringConfig; "" means no metrics.
         rest_api_ssl_config_file: text SSLConfig of the REST port; "" means no TLS.
         rest_api_max_body_bytes: longest body of a REST request, uncompressed.
+        rest_api_max_total_body_bytes: of the bodies of all REST requests under way together.
         rest_api_read_timeout_in_ms: time for the headers of a REST request to arrive, and for its
             body; the body gets one second more for each 1000 bytes.
     """
@@ -38,6 +39,7 @@ class TransportOptions:
     monitoring_config_file: str = ""
     rest_api_ssl_config_file: str = ""
     rest_api_max_body_bytes: int = 256 << 20
+    rest_api_max_total_body_bytes: int = 1 << 30
     rest_api_read_timeout_in_ms: int = 20_000
 
     def __post_init__(self) -> None:
@@ -57,7 +59,11 @@ class TransportOptions:
                 "Cloud only; use --ssl_config_file"
             )
         parse_channel_arguments(self.grpc_channel_arguments)
-        for flag in ("rest_api_max_body_bytes", "rest_api_read_timeout_in_ms"):
+        for flag in (
+            "rest_api_max_body_bytes",
+            "rest_api_max_total_body_bytes",
+            "rest_api_read_timeout_in_ms",
+        ):
             value = getattr(self, flag)
             if not 1 <= value <= 2**31 - 1:
                 raise InvalidArgumentError(

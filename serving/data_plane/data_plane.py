@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import threading
 from collections.abc import Callable, Mapping
@@ -18,9 +17,10 @@ from hotrow.protos import control_pb2
 from hotrow.serving.config.watch_options import WatchOptions
 from hotrow.serving.data_plane.adoption import Adopted, Adoption
 from hotrow.serving.data_plane.desired_state import Loaded
-from hotrow.serving.data_plane.executable import Executable, ServerEndedError
+from hotrow.serving.data_plane.executable import Executable
 from hotrow.serving.data_plane.heartbeat import METHOD, Heartbeat
-from hotrow.serving.data_plane.server_process import ServerProcess
+from hotrow.serving.data_plane.load_limits import LoadLimits
+from hotrow.serving.data_plane.loads import Loads
 from hotrow.serving.data_plane.supervisor import Supervision
 from hotrow.serving.monitoring.metrics import Family
 from hotrow.serving.wire.status import Code, RequestError
@@ -46,6 +46,7 @@ class DataPlane:
     Args:
         supervision: of this process; the executable outlives it.
         watch: limits for the executable's answers; None: the defaults.
+        limits: of loads side by side; None: no limit of memory, and one at a time in a restart.
 
     Attributes:
         address: of PredictionService on this machine, once the executable listens.
@@ -53,7 +54,12 @@ class DataPlane:
         folder: private, for sockets that the executable connects to.
     """
 
-    def __init__(self, supervision: Supervision, watch: WatchOptions | None = None) -> None:
+    def __init__(
+        self,
+        supervision: Supervision,
+        watch: WatchOptions | None = None,
+        limits: LoadLimits | None = None,
+    ) -> None:
         """Begins to start the executable, or takes over a running one.
 
         Raises:
@@ -64,7 +70,8 @@ class DataPlane:
         self.address = f"unix:{self._public_socket}"
         self.backend = f"unix:{supervision.folder / 'backend'}"
         watch = watch or WatchOptions()
-        self._executable = Executable(supervision, watch)
+        limits = limits or LoadLimits()
+        self._executable = Executable(supervision, watch, limits)
         self._beats = self.channel()
         self._heartbeat = Heartbeat(
             self._beat, self._executable.watched, self._executable.kill_hung, watch
@@ -73,7 +80,8 @@ class DataPlane:
         self._routing = threading.Lock()  # held while routes change
         left = self._executable.left
         self._adoption = None if left is None else Adoption(left)
-        self._numbers = itertools.count(1 + (self._adoption.highest if self._adoption else 0))
+        highest = self._adoption.highest if self._adoption else 0
+        self._loads = Loads(self._executable, limits.reserving(), highest)
 
     def wait_until_started(self) -> None:
         """Returns when the executable answers; call it before any other method.
@@ -151,41 +159,20 @@ class DataPlane:
         return None
 
     def load(
-        self,
-        request: control_pb2.LoadRequest,
-        lost: Callable[[RequestError], None],
-        check: Callable[[], None],
+        self, request: control_pb2.LoadRequest, lost: Callable[[RequestError], None]
     ) -> tuple[int, Mapping[str, Any]]:
         """Loads a version; returns the number of its servable and its signatures by name.
 
         Args:
             request: without the servable.
             lost: called when the restarted executable could not load it again.
-            check: called right before each attempt; an error that it raises refuses the load.
 
         Raises:
             ServerEndedError: the process ended during the call, and no other load can be the cause.
-            RequestError: with the code and the message of TensorFlow or the store.
+            HotrowError: there is not enough memory, or with the code and the message of
+                TensorFlow or the store.
         """
-        message = control_pb2.LoadRequest()
-        message.CopyFrom(request)
-        turns = self._executable.turns
-        while True:
-            message.servable = next(self._numbers)
-            with turns.turn(message.model, message.version) as turn:
-                check()
-                try:
-                    reply, process = self._executable.call_once(control_pb2.Request(load=message))
-                except ServerEndedError:
-                    if turns.blames(turn):
-                        raise
-                    continue
-            turns.clear(message.model, message.version)
-            with self._desired.lock:
-                # Otherwise the process ended after it answered, and a new one lacks the servable.
-                if self._executable.is_still(process):
-                    self._desired.servables[message.servable] = Loaded(message, lost)
-                    return message.servable, reply.load.signatures.signature_def
+        return self._loads.load(request, lost)
 
     def load_once(
         self, request: control_pb2.LoadRequest, lost: Callable[[RequestError], None]
@@ -198,17 +185,9 @@ class DataPlane:
 
         Raises:
             ServerEndedError: the process ended during the call, perhaps because of it.
-            RequestError: as for `load`.
+            HotrowError: as for `load`.
         """
-        message = control_pb2.LoadRequest()
-        message.CopyFrom(request)
-        message.servable = next(self._numbers)
-        with self._executable.turns.turn(message.model, message.version):
-            _, process = self._executable.call_once(control_pb2.Request(load=message))
-        with self._desired.lock:
-            self._check_is_still(process)
-            self._desired.servables[message.servable] = Loaded(message, lost)
-        return message.servable
+        return self._loads.load_once(request, lost)
 
     def unload(self, servable: int) -> None:
         """Frees a servable that no route leads to, when its last request has ended.
@@ -309,13 +288,9 @@ class DataPlane:
         message = control_pb2.Show(servable=servable, cut=cut, forget_cached=forget_cached)
         _, process = self._executable.call_once(control_pb2.Request(show=message))
         with self._desired.lock:
-            self._check_is_still(process)
+            self._executable.check_is_still(process)
             self._desired.known(servable)
             self._desired.change(servable, shown=cut)
-
-    def _check_is_still(self, process: ServerProcess) -> None:
-        if not self._executable.is_still(process):
-            raise self._executable.ended(process)
 
     def set_stale(self, servable: int, stale: bool) -> None:
         """Sets whether a servable's view of its store's rows may be old."""

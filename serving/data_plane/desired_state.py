@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from google.protobuf.message import Message
 
 from hotrow.protos import control_pb2
+from hotrow.serving.data_plane.load_limits import LoadLimits
+from hotrow.serving.data_plane.restart_loads import Ask, RestartLoads
 from hotrow.serving.wire.status import Code, RequestError
 
-Ask = Callable[[control_pb2.Request], control_pb2.Reply]
 Lost = Callable[[RequestError], None]
-
-# Of loads of one servable in new processes; then it is lost.
-_MOST_CRASHES = 2
 
 
 @dataclass(frozen=True)
@@ -46,7 +43,7 @@ class DesiredState:
         listening: the ports; None: not yet.
     """
 
-    def __init__(self, lock: threading.Condition) -> None:
+    def __init__(self, lock: threading.Condition, limits: LoadLimits) -> None:
         """Begins with an empty state."""
         self.lock = lock
         self.servables: dict[int, Loaded] = {}
@@ -54,8 +51,7 @@ class DesiredState:
         self.listening: control_pb2.ListenRequest | None = None
         self._stale: set[int] = set()
         self._batch_threads = 0
-        self._loading = 0  # the servable that a new process loads again; 0: none
-        self._crashes: Counter[int] = Counter()  # of such loads, by servable
+        self._loads = RestartLoads(limits)
 
     def known(self, servable: int) -> Loaded:
         """Returns a servable.
@@ -81,7 +77,7 @@ class DesiredState:
         with self.lock:
             self.servables.pop(servable, None)
             self._stale.discard(servable)
-            del self._crashes[servable]
+        self._loads.forget(servable)
 
     def set_stale(self, servable: int, stale: bool) -> bool:
         """Sets whether a servable's rows may be old; False: it is not loaded."""
@@ -114,7 +110,7 @@ class DesiredState:
         """Brings a new process to this state. A servable that it cannot load is lost.
 
         Args:
-            ask: calls the new process, which no other thread calls yet.
+            ask: calls the new process, which nothing else calls yet.
 
         Raises:
             OSError, RequestError: the process ended, or refuses routes or ports.
@@ -124,14 +120,11 @@ class DesiredState:
             batching = control_pb2.SetBatching(threads=self._batch_threads)
             stale = [control_pb2.SetStale(servable=n, stale=True) for n in self._stale]
         ask(control_pb2.Request(set_batching=batching))
-        for number, entry in servables.items():
-            self._loading = number
-            try:
-                ask(control_pb2.Request(load=entry.request))
-            except RequestError as err:
-                self._lose(number, entry, err)
-            self._loading = 0
-            del self._crashes[number]
+        self._loads.run(
+            {number: entry.request for number, entry in servables.items()},
+            ask,
+            lambda number, err: self._lose(number, servables[number], err),
+        )
         for silent in stale:
             with contextlib.suppress(RequestError):  # the servable is lost
                 ask(control_pb2.Request(set_stale=silent))
@@ -142,19 +135,19 @@ class DesiredState:
     def blame(self, error: RequestError) -> control_pb2.LoadRequest | None:
         """Notes that the new process ended during `restore`; returns the load that it ended in.
 
-        That load is repeated once, since the process may have ended for another reason. The second
-        time the servable is lost, so that the others serve.
+        None: several loads were under way; each of them is repeated alone. A load that was alone is
+        repeated once, since the process may have ended for another reason. The second time the
+        servable is lost, so that the others serve.
 
         Args:
             error: how the process ended.
         """
+        number, too_often = self._loads.blame()
         with self.lock:
-            number, self._loading = self._loading, 0
-            entry = self.servables.get(number)
-            if entry is None:
+            entry = None if number is None else self.servables.get(number)
+            if number is None or entry is None:
                 return None
-            self._crashes[number] += 1
-            if self._crashes[number] >= _MOST_CRASHES:
+            if too_often:
                 self._lose(number, entry, error)
             return entry.request
 

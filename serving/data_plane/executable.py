@@ -12,6 +12,7 @@ from hotrow.protos import control_pb2
 from hotrow.serving.config.watch_options import WatchOptions
 from hotrow.serving.data_plane.control_socket import ask, listener_of
 from hotrow.serving.data_plane.desired_state import DesiredState
+from hotrow.serving.data_plane.load_limits import LoadLimits
 from hotrow.serving.data_plane.load_turns import LoadTurns
 from hotrow.serving.data_plane.server_process import ServerProcess, start_server
 from hotrow.serving.data_plane.supervisor import Supervision
@@ -49,6 +50,7 @@ class Executable:
     Args:
         supervision: of this process; the executable outlives it.
         watch: limits for its answers.
+        limits: of loads in a restart.
 
     Attributes:
         desired: the state that the process should have; both classes use one lock.
@@ -56,7 +58,7 @@ class Executable:
         left: the state of a process that was taken over; None: this object started the process.
     """
 
-    def __init__(self, supervision: Supervision, watch: WatchOptions) -> None:
+    def __init__(self, supervision: Supervision, watch: WatchOptions, limits: LoadLimits) -> None:
         """Begins to start the process, or takes over a running one.
 
         Raises:
@@ -68,7 +70,7 @@ class Executable:
         # TensorFlow's output during the start, for the error if the process does not start.
         self._greetings = supervision.folder / "greetings"
         self._changed = threading.Condition()
-        self.desired = DesiredState(self._changed)
+        self.desired = DesiredState(self._changed, limits)
         self.turns = LoadTurns()
         self._ending = False
         self._up = True
@@ -199,6 +201,15 @@ class Executable:
         except RequestError as err:
             if err.code is not Code.NOT_FOUND:
                 raise
+
+    def wait_until_up(self) -> None:
+        """Returns when the process runs, or the server is ending."""
+        self._process_of_now()
+
+    def check_is_still(self, process: ServerProcess) -> None:
+        """Raises `ServerEndedError` unless this process still runs. Hold the lock."""
+        if not self.is_still(process):
+            raise self.ended(process)
 
     def is_still(self, process: ServerProcess) -> bool:
         """Whether this process still runs, so that its changes last. Hold the lock."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import logging
 import os
 import signal
 import subprocess
@@ -22,8 +23,9 @@ from pathlib import Path
 from hotrow.serving.data_plane.exit_text import exit_text
 from hotrow.serving.data_plane.private_folder import private_folder, remove_left_folders
 from hotrow.serving.data_plane.stop_signal import StopSignal
-from hotrow.serving.monitoring.log_line import LogLine
 from hotrow.serving.monitoring.log_relay import LogRelay
+
+_LOG = logging.getLogger(__name__)
 
 _SERVING = "serving"
 # After a crash, and again while it keeps crashing.
@@ -77,10 +79,10 @@ def supervise(command: Callable[[Supervision], Sequence[str]], log_format: str) 
     # Orphaned executables become children of this process, which reaps them.
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     relay = LogRelay(log_format)
+    relay.take_over_logging()
     with contextlib.closing(relay), private_folder() as folder:
         for left in remove_left_folders():
-            said = f"{left}, which a server that was killed left, is removed"
-            relay.write(LogLine.now("I", "hotrow/serving/data_plane/supervisor.py", said))
+            _LOG.info(f"{left}, which a server that was killed left, is removed")
         supervision = Supervision(folder, lifeline)
         running: list[int] = []
 
@@ -108,11 +110,10 @@ def supervise(command: Callable[[Supervision], Sequence[str]], log_format: str) 
                 crashes = 0
             pause = _RESTART_SECONDS[min(crashes, len(_RESTART_SECONDS) - 1)]
             crashes += 1
-            said = (
+            _LOG.error(
                 f"the control process ended ({exit_text(code)}); predictions over gRPC go on, "
                 f"starting it again in {pause:g} s"
             )
-            relay.write(LogLine.now("E", "hotrow/serving/data_plane/supervisor.py", said))
             stopping.wait(pause)
             if stopping.is_set():
                 return 0

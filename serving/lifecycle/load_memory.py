@@ -2,16 +2,20 @@
 
 A load that goes beyond the limit of a cgroup ends the executable, and with it every model. So it is
 looked at first. The need is what is known from files and options; a load takes more than that.
+Loads side by side need their memory together: one that does not fit beside others waits for them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from hotrow.errors import ResourceExhaustedError
 from hotrow.manifest import ManifestTable, read_manifest
 from hotrow.memory_bounds import MemoryBound, memory_bounds
+from hotrow.protos import control_pb2
 from hotrow.serving.config.row_options import RowOptions
 from hotrow.store.spec import row_bytes
 
@@ -47,29 +51,74 @@ def needed_bytes(version_dir: Path, manifest: str, rows: RowOptions) -> dict[str
     return needs
 
 
-CheckMemory = Callable[[str, Mapping[str, int]], None]
-"""Refuses what needs too much memory, as `check_memory` does."""
+class LoadMemory:
+    """What loads that are under way need together; safe for several threads.
+
+    Args:
+        rows: how the rows of versions are cached.
+        bounds: returns those of the memory; the executable has those of this process.
+    """
+
+    def __init__(
+        self, rows: RowOptions, bounds: Callable[[], Sequence[MemoryBound]] = memory_bounds
+    ) -> None:
+        self._rows = rows
+        self._bounds = bounds
+        self._changed = threading.Condition()
+        self._reserved: list[int] = []
+
+    @contextlib.contextmanager
+    def reserve(self, request: control_pb2.LoadRequest) -> Iterator[None]:
+        """Surrounds a load; waits while only loads beside it keep it from fitting.
+
+        What they have taken already counts twice, as taken and as reserved, so that this may wait
+        longer than it must; it refuses nothing that fits alone.
+
+        Raises:
+            ResourceExhaustedError: it needs more memory than is left, with the numbers.
+            HotrowError: the manifest is damaged.
+        """
+        path = Path(request.path)
+        if request.shares:
+            # It shares graph and cache with the first session.
+            what = f"the second session of {path}, for incremental exports,"
+            needs = {VARIABLES: needed_bytes(path, "", self._rows)[VARIABLES]}
+        else:
+            what, needs = str(path), needed_bytes(path, request.manifest, self._rows)
+        needed = sum(needs.values())
+        with self._changed:
+            self._changed.wait_for(lambda: self._may_begin(what, needs))
+            self._reserved.append(needed)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._reserved.remove(needed)
+                self._changed.notify_all()
+
+    def _may_begin(self, what: str, needs: Mapping[str, int]) -> bool:
+        bounds = self._bounds()
+        needed = sum(needs.values()) + sum(self._reserved)
+        if all(needed <= bound.free_bytes + bound.active_file_bytes for bound in bounds):
+            return True
+        if not self._reserved:
+            check_memory(what, needs, bounds)
+        return False
 
 
-def no_check(what: str, needs: Mapping[str, int]) -> None:
-    """Refuses nothing."""
-
-
-def check_memory(
-    what: str, needs: Mapping[str, int], bounds: Sequence[MemoryBound] | None = None
-) -> None:
+def check_memory(what: str, needs: Mapping[str, int], bounds: Sequence[MemoryBound]) -> None:
     """Refuses a load that needs more memory than is left.
 
     Args:
         what: is loaded, for the message.
         needs: bytes by what takes them.
-        bounds: of the memory; None: those of this process, which are the executable's.
+        bounds: of the memory.
 
     Raises:
         ResourceExhaustedError: with the numbers.
     """
     needed = sum(needs.values())
-    for bound in memory_bounds() if bounds is None else bounds:
+    for bound in bounds:
         left = bound.free_bytes + bound.active_file_bytes
         if needed > left:
             parts = ", ".join(f"{name} {_mib(size)}" for name, size in needs.items() if size)

@@ -27,6 +27,7 @@ from hotrow.serving.lifecycle.availability import (
 )
 from hotrow.serving.lifecycle.limited_threads import LimitedThreads
 from hotrow.serving.lifecycle.versions import FindVersions
+from hotrow.serving.monitoring.log_line import about
 from hotrow.serving.wire.status import Code, RequestError, as_request_error
 
 _LOG = logging.getLogger(__name__)
@@ -229,7 +230,10 @@ class ModelLifecycle(Generic[T]):
         try:
             found = find()
         except Exception as err:
-            _LOG.error(f"{self._name}: its versions cannot be listed: {as_request_error(err)}")
+            _LOG.error(
+                f"{self._name}: its versions cannot be listed: {as_request_error(err)}",
+                extra=about(self._name),
+            )
             found = None
         with self._changed:
             if self._find is not find:
@@ -318,7 +322,7 @@ class ModelLifecycle(Generic[T]):
             self._free(entry, servable)
             self._record_failure(entry, as_request_error(err))
         else:
-            _LOG.info(f"{self._name}: version {entry.number} is available")
+            self._say(logging.INFO, entry, "is available")
 
     def _routed(self) -> dict[int, T]:
         with self._changed:
@@ -345,10 +349,12 @@ class ModelLifecycle(Generic[T]):
         reason = " ".join(str(error).split())
         if str(entry.path) not in reason:  # TensorFlow seldom names what it could not read
             reason = f"{entry.path}: {reason}"
-        _LOG.error(
-            f"{self._name}: version {entry.number} failed to load (attempt {entry.attempts} of "
-            f"{policy.max_retries + 1}, {then}): {reason}"
-        )
+        attempt = f"attempt {entry.attempts} of {policy.max_retries + 1}"
+        self._say(logging.ERROR, entry, f"failed to load ({attempt}, {then}): {reason}")
+
+    def _say(self, level: int, entry: _Version[T], line: str) -> None:
+        text = f"{self._name}: version {entry.number} {line}"
+        _LOG.log(level, text, extra=about(self._name, entry.number), stacklevel=2)
 
     def _lose(self, entry: _Version[T], error: RequestError) -> None:
         """Takes a lost version out of service; another attempt to load it may follow."""
@@ -372,9 +378,7 @@ class ModelLifecycle(Generic[T]):
         try:
             servable.close()
         except Exception as err:
-            _LOG.warning(
-                f"{self._name}: version {entry.number} is not freed: {as_request_error(err)}"
-            )
+            self._say(logging.WARNING, entry, f"is not freed: {as_request_error(err)}")
 
     def _unload_version(self, entry: _Version[T]) -> None:
         servable, entry.servable = entry.servable, None
@@ -391,4 +395,4 @@ class ModelLifecycle(Generic[T]):
             entry.state = State.END
             entry.busy = False
             self._changed.notify_all()
-        _LOG.info(f"{self._name}: version {entry.number} is unloaded")
+        self._say(logging.INFO, entry, "is unloaded")

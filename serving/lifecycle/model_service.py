@@ -1,4 +1,4 @@
-"""ModelService, which the data plane forwards here from its port."""
+"""ModelService, which the data plane forwards here from its port, and the admin port passes on."""
 
 from __future__ import annotations
 
@@ -26,10 +26,20 @@ _STATUS = {code.value[0]: code for code in grpc.StatusCode}
 _THREADS = 16
 _MOST_RELOADS = 12
 
+STATUS = "GetModelStatus"
+RELOAD = "HandleReloadConfigRequest"
+
 R = TypeVar("R")
 
 Families = Callable[[], Sequence[Family]]
 """Returns all metrics as they are now."""
+
+Check = Callable[[str, str | None], None]
+"""Takes a method and the header `authorization` of a call; raises `RequestError` to refuse it."""
+
+
+def check_nothing(method: str, authorization: str | None) -> None:
+    """Refuses no call."""
 
 
 def model_status(
@@ -115,10 +125,28 @@ def _values(names: Sequence[str], families: Families) -> dict[str, int]:
 class ModelServer:
     """Answers on an address until it is stopped."""
 
-    def __init__(self, models: ServedModels, families: Families, address: str) -> None:
-        self._server = grpc.server(ThreadPoolExecutor(_THREADS, thread_name_prefix="models"))
+    def __init__(
+        self,
+        models: ServedModels,
+        families: Families,
+        address: str,
+        check: Check,
+        options: Sequence[tuple[str, int]] = (),
+    ) -> None:
+        """Listens.
+
+        Args:
+            models: of the server.
+            families: returns the metrics.
+            address: of gRPC.
+            check: refuses calls.
+            options: of gRPC.
+        """
+        self._server = grpc.server(
+            ThreadPoolExecutor(_THREADS, thread_name_prefix="models"), options=options
+        )
         model_service_pb2_grpc.add_ModelServiceServicer_to_server(
-            _Servicer(models, families), self._server
+            _Servicer(models, families, check), self._server
         )
         self._server.add_insecure_port(address)
         self._server.start()
@@ -131,9 +159,10 @@ class ModelServer:
 class _Servicer(model_service_pb2_grpc.ModelServiceServicer):  # type: ignore[misc]
     """The methods have the names of the proto; each answers or aborts with a status."""
 
-    def __init__(self, models: ServedModels, families: Families) -> None:
+    def __init__(self, models: ServedModels, families: Families, check: Check) -> None:
         self._models = models
         self._families = families
+        self._check = check
         self._reloads = threading.Semaphore(_MOST_RELOADS)
 
     def GetModelStatus(  # noqa: N802
@@ -141,12 +170,12 @@ class _Servicer(model_service_pb2_grpc.ModelServiceServicer):  # type: ignore[mi
         request: get_model_status_pb2.GetModelStatusRequest,
         context: grpc.ServicerContext,
     ) -> get_model_status_pb2.GetModelStatusResponse:
-        return _answer(context, lambda: model_status(self._models, request))
+        return self._answer(context, STATUS, lambda: model_status(self._models, request))
 
     def HandleReloadConfigRequest(  # noqa: N802
         self, request: model_management_pb2.ReloadConfigRequest, context: grpc.ServicerContext
     ) -> model_management_pb2.ReloadConfigResponse:
-        return _answer(context, lambda: self._reload(request, context))
+        return self._answer(context, RELOAD, lambda: self._reload(request, context))
 
     def _reload(
         self, request: model_management_pb2.ReloadConfigRequest, context: grpc.ServicerContext
@@ -164,12 +193,12 @@ class _Servicer(model_service_pb2_grpc.ModelServiceServicer):  # type: ignore[mi
         finally:
             self._reloads.release()
 
-
-def _answer(context: grpc.ServicerContext, answer: Callable[[], R]) -> R:
-    """Returns the answer, or ends the call with the status of what it raised."""
-    try:
-        return answer()
-    except Exception as err:
-        refused = as_request_error(err)
-    context.abort(_STATUS[int(refused.code)], cut_message(str(refused)))
-    raise AssertionError("abort returned")
+    def _answer(self, context: grpc.ServicerContext, method: str, answer: Callable[[], R]) -> R:
+        """Returns the answer, or ends the call with the status of what was raised."""
+        try:
+            self._check(method, dict(context.invocation_metadata()).get("authorization"))
+            return answer()
+        except Exception as err:
+            refused = as_request_error(err)
+        context.abort(_STATUS[int(refused.code)], cut_message(str(refused)))
+        raise AssertionError("abort returned")

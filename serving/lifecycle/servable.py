@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,7 +15,6 @@ from hotrow.protos import control_pb2
 from hotrow.serving.config.row_options import RowOptions
 from hotrow.serving.config.session_config import SessionOptions
 from hotrow.serving.data_plane.data_plane import DataPlane
-from hotrow.serving.lifecycle.load_memory import VARIABLES, CheckMemory, needed_bytes
 from hotrow.serving.lifecycle.lookup import checked_manifest
 from hotrow.serving.updates.cut_counts import CutCounts
 from hotrow.serving.updates.double_buffer import DoubleBuffer
@@ -54,7 +52,6 @@ class Servable:
         lost: Callable[[RequestError], None],
         publish: Callable[[], None],
         counts: CutCounts,
-        check: CheckMemory,
     ) -> None:
         """Loads it, with the tables of its manifest if it has one.
 
@@ -71,7 +68,6 @@ class Servable:
                 again.
             publish: routes requests to `number` after it has changed.
             counts: metrics of cuts.
-            check: refuses a load that needs too much memory.
 
         Raises:
             NotFoundError: `path` holds no SavedModel.
@@ -82,7 +78,6 @@ class Servable:
         self.version = version
         self._warm_up = warm_up
         self._lost = lost
-        self._check = check
         self._is_lost = threading.Lock()  # the first call of `_lose` keeps it
         if not any((path / name).is_file() for name in ("saved_model.pb", "saved_model.pbtxt")):
             raise NotFoundError(
@@ -121,9 +116,7 @@ class Servable:
             else:
                 if self._cuts is not None:
                     request.shown.CopyFrom(self._cuts.newest())
-                needs = needed_bytes(path, manifest, rows)
-                fits = functools.partial(check, str(path), needs)
-                routed, self.signatures = data_plane.load(request, self._lose, fits)
+                routed, self.signatures = data_plane.load(request, self._lose)
                 numbers = [routed]
             self._buffer = DoubleBuffer(data_plane, numbers, routed, self._load_second, publish)
             self._rows.watch(lambda topology: data_plane.set_topology(numbers[0], topology))
@@ -163,11 +156,7 @@ class Servable:
         request.shares = first
         request.shown.CopyFrom(shown)
         request.warm_up.CopyFrom(self._warm_up)
-        # It shares graph and cache with the first one. Only one attempt: without enough memory,
-        # each one would end the process.
-        needs = needed_bytes(Path(request.path), "", RowOptions())
-        second = f"the second session of {request.path}, for incremental exports,"
-        self._check(second, {VARIABLES: needs[VARIABLES]})
+        # Only one attempt: without enough memory, each one would end the process.
         return self._data_plane.load_once(request, self._lose)
 
     def _lose(self, error: RequestError) -> None:

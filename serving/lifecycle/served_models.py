@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -15,6 +16,8 @@ from hotrow.serving.config.request_logging import Logging, check_below, logging_
 from hotrow.serving.lifecycle.model_lifecycle import State, VersionStatus
 from hotrow.serving.lifecycle.versions import FindVersions, VersionPolicy, VersionSource
 from hotrow.serving.wire.status import Code, RequestError
+
+_LOG = logging.getLogger(__name__)
 
 Labels = Mapping[str, Mapping[str, int]]
 """Versions by label, by model."""
@@ -90,6 +93,7 @@ class ServedModels:
                 return []
             labels = self._checked_labels(config, resumed)
             self._keep(config)
+            self._report_change(config)
             self._config = config
             self._labels = labels
             self._configure(labels, logging_of(config))
@@ -105,6 +109,12 @@ class ServedModels:
                 if before.get(name) != source:
                     self._lifecycle(name).aspire(self._finding(name, *source))
             return [name for name in sources if name not in before]
+
+    def _report_change(self, config: ModelServerConfig) -> None:
+        # The first configuration is no change; a file is applied at each poll.
+        if self._config.WhichOneof("config") is not None and config != self._config:
+            names = ", ".join(model.name for model in config.model_config_list.config)
+            _LOG.info(f"the configuration has changed: {names or 'no model'}")
 
     def wait_until_available(self, models: list[str], given_up: Callable[[], bool]) -> bool:
         """Waits until each of these models serves; returns False if `given_up` ended the wait.

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from hotrow.serving.monitoring.log_line import about
+
 _LOG = logging.getLogger(__name__)
 
 VersionPolicy = Any
@@ -55,7 +57,7 @@ class VersionSource:
             )
         for line in saying:
             if line not in self._said:
-                _LOG.warning(line)
+                _LOG.warning(line, extra=about(self._model))
         self._said = saying
         return found
 

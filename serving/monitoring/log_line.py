@@ -9,7 +9,10 @@ text form, since tools that read tensorflow_model_server's log expect it:
 The other form is a JSON object on each line:
 
     {"time": "2026-11-23T15:04:05.123456Z", "level": "info", "component": "serving.lifecycle",
-     "file": "hotrow/serving/lifecycle/servable.py:31", "message": "m: version 3 is available"}
+     "file": "hotrow/serving/lifecycle/servable.py:31", "model": "m", "version": 3,
+     "message": "m: version 3 is available"}
+
+It names the model and the version that a line is about, where a record has them (`about`).
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 TEXT = "text"
 JSON = "json"
@@ -43,6 +47,8 @@ _ABSEIL = re.compile(
 _LAST_WORDS = re.compile(r"(Failed to start server\. )?Error: ")
 # Stands for a line break in a message while it goes from a process to the log.
 _LINE_BREAK = "\x1e"
+# Comes before the JSON of `about` at the end of a line, on the same way.
+_ABOUT = "\x1f"
 
 
 @dataclass(frozen=True)
@@ -55,12 +61,16 @@ class LogLine:
         file: source file and line, as far as known; "": the final error of a command, which the
             text form prints unchanged.
         message: may have line breaks.
+        model: name of the model that it is about; "": none, or not known.
+        version: of this model.
     """
 
     time: datetime
     level: str
     file: str
     message: str
+    model: str = ""
+    version: int | None = None
 
     @classmethod
     def now(cls, level: str, file: str, message: str) -> LogLine:
@@ -75,13 +85,15 @@ class LogLine:
             text: a line without its line end. A line in no known form counts as a warning:
                 libraries print directly when something is wrong.
         """
+        text, subject = _without_subject(text)
         text = text.replace(_LINE_BREAK, "\n")
         if _LAST_WORDS.match(text):
             return cls.now("E", "", text)
         found = _TENSORFLOW.fullmatch(text) or _ABSEIL.fullmatch(text)
         if found is None:
             return cls.now("W", "stderr", text)
-        return cls(_time(found.groupdict()), found["level"], found["file"], found["message"])
+        time = _time(found.groupdict())
+        return cls(time, found["level"], found["file"], found["message"], **subject)
 
     def component(self) -> str:
         """Returns the component that wrote it, as in `serving.lifecycle`, or the library."""
@@ -102,12 +114,19 @@ class LogLine:
                 "level": _LEVELS[self.level],
                 "component": self.component(),
                 **({"file": self.file} if ":" in self.file else {}),
+                **({"model": self.model} if self.model else {}),
+                **({"version": self.version} if self.version is not None else {}),
                 "message": self.message,
             }
             return json.dumps(fields, ensure_ascii=False)
         if not self.file:
             return self.message
         return f"{self.time.astimezone().strftime(_TIME)}: {self.level} {self.file}] {self.message}"
+
+
+def about(model: str, version: int | None = None) -> dict[str, Any]:
+    """Returns the `extra` of a log call whose line is about a model, or about a version of it."""
+    return {"about": {"model": model, "version": version}}
 
 
 class LineFormatter(logging.Formatter):
@@ -124,7 +143,19 @@ class LineFormatter(logging.Formatter):
             f"{_source_file(record)}:{record.lineno}",
             message,
         )
-        return line.written(TEXT).replace("\n", _LINE_BREAK)
+        text = line.written(TEXT).replace("\n", _LINE_BREAK)
+        subject = getattr(record, "about", None)
+        return text if subject is None else text + _ABOUT + json.dumps(subject)
+
+
+def _without_subject(text: str) -> tuple[str, dict[str, Any]]:
+    """Returns a line without the model and version at its end, and these."""
+    rest, mark, subject = text.rpartition(_ABOUT)
+    if mark:
+        with contextlib.suppress(ValueError, TypeError, KeyError):
+            read = json.loads(subject)
+            return rest, {"model": read["model"], "version": read["version"]}
+    return text, {}
 
 
 def _time(found: Mapping[str, str | None]) -> datetime:

@@ -48,6 +48,10 @@ class LogRelay:
             while data:
                 data = data[os.write(sys.stderr.fileno(), data) :]
 
+    def take_over_logging(self) -> None:
+        """Writes this process's own log records, warnings and uncaught exceptions, too."""
+        _log_to(_RelayHandler(self))
+
     def close(self) -> None:
         """Returns when every line has been written."""
         os.close(self.descriptor)
@@ -61,7 +65,21 @@ class LogRelay:
 
 def log_to_relay() -> None:
     """Sends Python's log records, warnings and uncaught exceptions to a relay that reads stderr."""
-    handler = logging.StreamHandler(sys.stderr)
+    _log_to(logging.StreamHandler(sys.stderr))
+
+
+class _RelayHandler(logging.Handler):
+    """Hands records to a relay in the same process."""
+
+    def __init__(self, relay: LogRelay) -> None:
+        super().__init__()
+        self._relay = relay
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._relay.write(LogLine.parse(self.format(record)))
+
+
+def _log_to(handler: logging.Handler) -> None:
     handler.setFormatter(LineFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     logging.captureWarnings(True)

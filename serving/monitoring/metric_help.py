@@ -32,6 +32,9 @@ HELP = {
     "hotrow_cuts_are_stale": "1 while a version cannot follow its store, or it is behind.",
     "hotrow_store_is_behind": "1 while the store has lost some of what a version shows.",
     "hotrow_store_rewinds_total": "Times that the store of a version went back in time.",
+    "hotrow_unfolded_cuts": "Cuts in memory until all readers let them be folded.",
+    "hotrow_unfolded_cut_bytes": "Bytes of the cuts in memory that are not folded.",
+    "hotrow_unfolded_cut_seconds": "Since the commit of the oldest cut that is not folded.",
     "hotrow_cut_is_refused": "1 while a version does not take the newest cut.",
     "hotrow_cut_failures_total": "Attempts to take a cut that failed.",
     "hotrow_cuts_taken_total": "Cuts that a version took while it served.",
@@ -50,6 +53,7 @@ HELP = {
     "hotrow_cache_warmed_rows": "Rows that warm-up brought into the cache of a version.",
     "hotrow_cache_bytes": "Bytes of the cache of a version.",
     "hotrow_shared_fetches_total": "Requests that waited for a row that another one read.",
+    "hotrow_store_read_seconds": "Seconds of a read of the store, with its wait for a turn.",
     "hotrow_store_node_is_shut_out": "1 while a node of the store is not asked.",
 }
 

@@ -29,7 +29,7 @@ def start_rest(
     routes: RouteTable,
     monitoring: Monitoring,
     troubles: Callable[[], Mapping[str, Any]],
-    metrics_path: str | None,
+    metrics: tuple[str, Callable[[], str] | None] | None,
     tls: Tls | None,
 ) -> RestServer:
     """Answers REST requests on a port that is already bound.
@@ -40,9 +40,9 @@ def start_rest(
         models: what it serves.
         data_plane: answers predictions.
         routes: where predictions go.
-        monitoring: counts requests, and makes the page for Prometheus.
+        monitoring: counts requests.
         troubles: returns what the health check says about cuts.
-        metrics_path: path of that page; None: no page.
+        metrics: path of the page for Prometheus and the function that returns it, as for `RestApp`.
         tls: of the port.
 
     Raises:
@@ -59,14 +59,16 @@ def start_rest(
     limits = RestLimits(
         options.rest_api_num_threads,
         options.transport.rest_api_max_body_bytes,
+        options.transport.rest_api_max_total_body_bytes,
         options.transport.rest_api_read_timeout_in_ms / 1000,
+        options.rest_api_timeout_in_ms / 1000,
     )
     app = RestApp(
         handler,
         Health(models.configured, data_plane.trouble, troubles),
         limits,
         options.rest_api_enable_cors_support,
-        (metrics_path, monitoring.page) if metrics_path is not None else None,
+        metrics,
     )
     server = RestServer(taken)
     server.start(app, limits.read_seconds, tls)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hotrow.serving.monitoring.metrics import Family, Kind
 from hotrow.serving.wire.status import RequestError
+
+if TYPE_CHECKING:
+    from hotrow.store.cuts import CutRecord
 
 _LABELS = ("model_name", "version")
 
@@ -22,6 +27,10 @@ class _Shown:
         silent: the store cannot be followed.
         lost: the store has lost some of what is shown.
         refused: why the newest cut is not taken; "": it is.
+        unfolded: how many cuts are laid over the store's rows until readers let an exporter fold
+            them.
+        unfolded_bytes: of these.
+        unfolded_since_ms: when the oldest of them was committed, by the store's clock; 0: none.
     """
 
     version: int = 0
@@ -29,6 +38,9 @@ class _Shown:
     silent: bool = False
     lost: bool = False
     refused: str = ""
+    unfolded: int = 0
+    unfolded_bytes: int = 0
+    unfolded_since_ms: int = 0
 
 
 class CutCounts:
@@ -74,6 +86,14 @@ class CutCounts:
         with self._lock:
             self._of(model, version).lost = lost
 
+    def set_unfolded(self, model: str, version: int, cuts: Sequence[CutRecord]) -> None:
+        """Records the cuts of a version that wait to be folded, the oldest first."""
+        with self._lock:
+            shown = self._of(model, version)
+            shown.unfolded = len(cuts)
+            shown.unfolded_bytes = sum(cut.bytes for cut in cuts)
+            shown.unfolded_since_ms = cuts[0].committed_ms if cuts else 0
+
     def refuse(self, model: str, version: int, error: RequestError) -> None:
         """Counts a failed attempt to take the newest cut; it is refused until `accept`."""
         with self._lock:
@@ -112,6 +132,10 @@ class CutCounts:
         behind = Family("hotrow_store_is_behind", Kind.GAUGE, _LABELS)
         rewinds = Family(self._rewinds.name, Kind.COUNTER, _LABELS)
         refused = Family("hotrow_cut_is_refused", Kind.GAUGE, _LABELS)
+        unfolded = Family("hotrow_unfolded_cuts", Kind.GAUGE, _LABELS)
+        sizes = Family("hotrow_unfolded_cut_bytes", Kind.GAUGE, _LABELS)
+        ages = Family("hotrow_unfolded_cut_seconds", Kind.GAUGE, _LABELS)
+        now_ms = time.time() * 1000
         with self._lock:
             for labels, shown in self._shown.items():
                 versions.add(labels, shown.version)
@@ -120,12 +144,17 @@ class CutCounts:
                 behind.add(labels, shown.lost)
                 rewinds.add(labels, 0)
                 refused.add(labels, bool(shown.refused))
+                unfolded.add(labels, shown.unfolded)
+                sizes.add(labels, shown.unfolded_bytes)
+                since = shown.unfolded_since_ms or now_ms
+                ages.add(labels, max(0.0, now_ms - since) / 1000)
             taken = Family(self._taken.name, Kind.COUNTER, _LABELS)
             taken.merge(self._taken.cells)
             rewinds.merge(self._rewinds.cells)
             failed = Family(self._failed.name, Kind.COUNTER, self._failed.label_names)
             failed.merge(self._failed.cells)
-        return [versions, steps, stale, behind, refused, taken, rewinds, failed]
+        waiting = [unfolded, sizes, ages]
+        return [versions, steps, stale, behind, refused, *waiting, taken, rewinds, failed]
 
     def _of(self, model: str, version: int) -> _Shown:
         return self._shown.setdefault((model, str(version)), _Shown())

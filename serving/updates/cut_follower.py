@@ -17,6 +17,7 @@ from hotrow.errors import DataLossError, FailedPreconditionError, UnavailableErr
 from hotrow.protos import control_pb2
 from hotrow.serving.data_plane.data_plane import DataPlane
 from hotrow.serving.data_plane.executable import ServerEndedError
+from hotrow.serving.monitoring.log_line import about
 from hotrow.serving.updates.cut_counts import CutCounts
 from hotrow.serving.updates.cut_files import CutFiles
 from hotrow.serving.updates.double_buffer import DoubleBuffer
@@ -185,6 +186,8 @@ class CutFollower:
         elif state.went_back:
             self._count_rewind("the store went back in time, but has what is shown")
         self._know(state.cuts)
+        unfolded = [cut for cut in state.cuts if not cut.folded]
+        self._counts.set_unfolded(self._model, self._version, unfolded)
         wanted = self._wanted(bound.generation, state, buffer)
         if wanted is not None and not self._take(buffer, wanted, bound, silence):
             return
@@ -329,7 +332,8 @@ class CutFollower:
 
     def _say(self, level: int, line: str) -> None:
         if not self._closed.is_set():
-            _LOG.log(level, f"{self._model}: version {self._version}: {line}", stacklevel=2)
+            text = f"{self._model}: version {self._version}: {line}"
+            _LOG.log(level, text, extra=about(self._model, self._version), stacklevel=2)
 
 
 def _refusal(error: Exception) -> RequestError:

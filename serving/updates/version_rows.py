@@ -51,6 +51,7 @@ class VersionRows:
             cache_bytes=options.cache_bytes,
             cache_lru=options.cache_policy == "lru",
             max_reads=options.max_reads,
+            warm_up_rows_per_second=options.warm_up_rows_per_second,
         )
         self._options = options
         self._before = before

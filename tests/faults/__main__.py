@@ -5,7 +5,7 @@ whole. An answer that is of two steps, of no step, or older than an earlier one 
 must say so (`x-hotrow-stale-rows`); refused requests are counted. After each schedule both servers
 must show a new step within the node timeout and 10 s.
 
-    PYTHONPATH=tests python -m faults [--schedules 200] [--seed 1]
+    PYTHONPATH=platform:tests python -m faults [--schedules 200] [--seed 0] [--jobs 3]
 
 A schedule depends on its seed alone; the seeds of bad ones are printed, for `--seed N --schedules
 1`. The order in which processes answer does not repeat.
@@ -13,60 +13,85 @@ A schedule depends on its seed alone; the seeds of bad ones are printed, for `--
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 import tempfile
-import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
 import click
+from children import start_child
+from faults import clocks
 from faults.schedule import schedule
-from faults.world import World
+from faults.summary import Result, summary
 
-PER_WORLD = 8  # a model has 256 steps at most
+PER_WORLD = 10  # a model has 256 steps at most
 
 
 @click.command()
 @click.option("--schedules", default=200, show_default=True)
-@click.option("--seed", default=1, show_default=True, help="Of the first schedule.")
-@click.option("--seconds", default=12.0, show_default=True, help="Of a schedule's faults.")
-def main(schedules: int, seed: int, seconds: float) -> None:
-    """Prints a line for each schedule, and ends with 1 if one was bad."""
-    bad = []
-    world = None
-    for number in range(seed, seed + schedules):
-        if world is None:
-            folder = tempfile.TemporaryDirectory(prefix="faults-")
-            world, left = World(Path(folder.name)), PER_WORLD
-        faults = schedule(number, seconds)
-        exports = world.trainer.exports
-        failed, full, began = len(exports.failed), exports.full, time.monotonic()
-        verdict = world.live_through(faults, seconds)
-        took = "not" if verdict.converged is None else f"in {verdict.converged:.1f} s"
-        print(
-            f"seed {number}: {', '.join(f.kind for f in faults)}: step {world.trainer.step}, "
-            f"{verdict.answers} answers, {verdict.failures} refused, {verdict.announced} stale, "
-            f"{len(exports.failed) - failed} exports failed, {exports.full - full} full; "
-            f"converged {took} ({time.monotonic() - began:.0f} s)",
-            flush=True,
-        )
-        if not verdict.is_good:
-            bad.append(number)
-            for fault in faults:
-                print(f"    {fault}")
-            for line in [*verdict.violations[:5], *exports.failed[failed:][-3:]]:
-                print(f"    {line}", flush=True)
-        left -= 1
-        if left == 0 or not verdict.is_good:
-            world.close()
-            folder.cleanup()
-            world = None
-    if world is not None:
-        world.close()
-        folder.cleanup()
-    print(f"{schedules - len(bad)} of {schedules} schedules were good; bad seeds: {bad or 'none'}")
-    raise SystemExit(1 if bad else 0)
+@click.option("--seed", default=0, show_default=True, help="Of the first schedule.")
+@click.option("--seconds", default=8.0, show_default=True, help="Of a schedule's faults.")
+@click.option("--jobs", default=1, show_default=True, help="Schedules at the same time.")
+@click.option("--json", "file", type=click.Path(path_type=Path), help="For all results.")
+def main(schedules: int, seed: int, seconds: float, jobs: int, file: Path | None) -> None:
+    """Prints a line for each schedule and a summary, and ends with 1 if one was bad."""
+    seeds = list(range(seed, seed + schedules))
+    parts = [seeds[first : first + PER_WORLD] for first in range(0, schedules, PER_WORLD)]
+    with tempfile.TemporaryDirectory(prefix="faults-") as folder:
+        library = clocks.build(Path(folder))
+        results: list[Result] = []
+
+        def run(part: list[int]) -> None:
+            for result in _run(part, seconds, library):
+                results.append(result)
+                print(result, flush=True)
+
+        with ThreadPoolExecutor(jobs) as pool:
+            list(pool.map(run, parts))
+    found = summary(results)
+    for name, value in found.items():
+        print(f"{name}: {value}")
+    if file is not None:
+        each = [json.loads(result.as_json()) for result in results]
+        text = json.dumps({**found, "results": each}, indent=1)
+        file.write_text(text + "\n", encoding="utf-8")
+    raise SystemExit(1 if found["bad_seeds"] else 0)
+
+
+def _run(seeds: list[int], seconds: float, library: Path) -> Iterator[Result]:
+    """Yields the results of these seeds; after a bad one the others have a new world."""
+    while seeds:
+        with tempfile.TemporaryDirectory(prefix="world-", ignore_cleanup_errors=True) as name:
+            clock = clocks.Clock(Path(name) / "exporter.clock", library)
+            log = Path(name) / "errors"
+            program = [sys.executable, "-m", "faults.one_world", name, str(seconds)]
+            with log.open("w") as errors:
+                world = start_child(
+                    [*program, *map(str, seeds)],
+                    env={**os.environ, **clock.variables},
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    text=True,
+                )
+            assert world.stdout is not None
+            with world.stdout:
+                for line in world.stdout:
+                    yield Result.from_json(line)
+                    seeds = seeds[1:]
+            if world.wait() and seeds:
+                failure = f"the world ended with {world.returncode}: {log.read_text()[-2000:]}"
+                faults = schedule(seeds[0], seconds)
+                yield Result(
+                    seed=seeds[0],
+                    faults=list(map(str, faults)),
+                    kinds=[fault.kind for fault in faults],
+                    messages=[failure],
+                )
+                seeds = seeds[1:]
 
 
 if __name__ == "__main__":

@@ -5,10 +5,27 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-STORE_FAULTS = ("kill", "freeze", "failover", "go back", "restore", "move slots")
+STORE_FAULTS = (
+    *("kill", "freeze", "failover", "go back", "restore", "move slots"),
+    *("fill node disk", "fill node memory"),
+)
 """Of a node of the Redis Cluster; see `store_faults.py`."""
-SERVER_FAULTS = ("kill control", "kill executable", "stop control", "stop executable")
-"""Of a server's processes."""
+NETWORK_FAULTS = ("delay", "drop", "cut", "half close")
+"""Of the way to a node; see `network.py`."""
+SERVER_FAULTS = (
+    *("kill control", "kill executable", "stop control", "stop executable"),
+    "fill server disk",
+)
+"""Of a server; see `server_faults.py`."""
+CLOCK_FAULTS = ("move node clock", "move server clock", "move exporter clock")
+"""See `clocks.py`."""
+KINDS = STORE_FAULTS + NETWORK_FAULTS + SERVER_FAULTS + CLOCK_FAULTS
+
+DECK = 5
+"""Schedules 5 n to 5 n + 4 have each kind at least once."""
+_MORE = 2  # at most, beside a schedule's part of the deck
+_DURATIONS = (0.1, 0.5, 1.0, 3.0)
+_TARGETS = 12  # a multiple of the nodes, servers and their variants
 
 
 @dataclass(frozen=True)
@@ -33,17 +50,13 @@ class Fault:
 
 def schedule(seed: int, seconds: float) -> list[Fault]:
     """Returns the faults of a seed, in the order of their times; they end within `seconds`."""
+    deck = list(KINDS)
+    random.Random(f"deck {seed // DECK}").shuffle(deck)
     chance = random.Random(seed)
+    kinds = deck[seed % DECK :: DECK] + chance.choices(KINDS, k=chance.randint(0, _MORE))
     faults = []
-    for _ in range(chance.randint(2, 5)):
-        kinds = chance.choices((STORE_FAULTS, SERVER_FAULTS), (2, 1))[0]
-        lasts = chance.choice((0.1, 0.5, 1.0, 3.0))
-        faults.append(
-            Fault(
-                at=chance.uniform(0.5, seconds - lasts),
-                kind=chance.choice(kinds),
-                target=chance.randrange(6),
-                lasts=lasts,
-            )
-        )
+    for kind in kinds:
+        lasts = chance.choice([d for d in _DURATIONS if d < seconds - 1.0])
+        at = chance.uniform(0.5, seconds - lasts)
+        faults.append(Fault(at, kind, chance.randrange(_TARGETS), lasts))
     return sorted(faults, key=lambda fault: fault.at)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import resource
 import shutil
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import redis
@@ -13,7 +16,9 @@ from redis_servers.process import RedisProcess
 
 SETTINGS = {"appendonly": "yes", "appendfsync": "always"}
 """So that a node that is killed has all that it acknowledged."""
+_MOVE_SECONDS = 2.0  # until the cluster must be whole, before slots are moved
 _SNAPSHOTS = 4  # that are kept of a node
+_NO_LIMIT = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
 
 
 class StoreFaults:
@@ -26,6 +31,7 @@ class StoreFaults:
     def __init__(self, cluster: RedisCluster) -> None:
         self._cluster = cluster
         self._snapshots: dict[int, list[Path]] = {}
+        self._starting = threading.Lock()
 
     def take_snapshots(self) -> None:
         """Keeps the append-only file of each primary, for `go_back`."""
@@ -46,7 +52,7 @@ class StoreFaults:
             return
         node.kill()
         time.sleep(lasts)
-        node.restart()
+        self._start(node)
 
     def freeze(self, target: int, lasts: float) -> None:
         """Stops a primary's clock."""
@@ -85,14 +91,65 @@ class StoreFaults:
         source, to = primaries[target % 3], primaries[(target + 1) % 3]
         # The cluster refuses while another fault lasts.
         with contextlib.suppress(Exception):
-            self._cluster.move_slots(200, source, to)
+            self._cluster.move_slots(200, source, to, _MOVE_SECONDS)
+
+    def fill_node_disk(self, target: int, lasts: float) -> None:
+        """Lets a primary's append-only file grow no more: it refuses writes until it may again."""
+        node = self._node(target)
+        if node is None:
+            return
+        files = [path.stat().st_size for path in node.folder.glob("appendonlydir/*.incr.aof")]
+        with self._passing():
+            # With `always` the node would end, as by `kill`.
+            self._cluster.call(node, "CONFIG", "SET", "appendfsync", "everysec")
+            limit = max(files, default=0)
+            resource.prlimit(node.process.pid, resource.RLIMIT_FSIZE, (limit, _NO_LIMIT[1]))
+        time.sleep(lasts)
+        self._give_room(node)
+
+    def fill_node_memory(self, target: int, lasts: float) -> None:
+        """Lets a primary take no more: `maxmemory` is reached, and nothing is evicted."""
+        node = self._node(target)
+        if node is None:
+            return
+        with self._passing():
+            self._cluster.call(node, "CONFIG", "SET", "maxmemory", 1)
+        time.sleep(lasts)
+        self._give_room(node)
+
+    def state(self) -> list[str]:
+        """Returns what each node knows of the cluster, as text."""
+        lines = []
+        for node in self._cluster.nodes:
+            lines.append(f"{node.folder.name} ({node.port}):")
+            try:
+                lines += self._cluster.call(node, "CLUSTER", "NODES").decode().splitlines()
+            except (redis.RedisError, OSError) as err:
+                lines += [f"{type(err).__name__}: {err}", *node.log().splitlines()[-5:]]
+        return lines
 
     def lift(self) -> None:
         """Starts and thaws what is still away."""
         for node in self._cluster.nodes:
-            if node.process.poll() is not None:
-                node.restart()
+            self._start(node)
             node.thaw()
+            self._give_room(node)
+        # A move that another fault has ended leaves a slot between two nodes, for ever.
+        with contextlib.suppress(Exception):
+            if any("->-" in line or "-<-" in line for line in self.state()):
+                self._cluster.close_slots()
+
+    def _give_room(self, node: RedisProcess) -> None:
+        with self._passing():
+            resource.prlimit(node.process.pid, resource.RLIMIT_FSIZE, _NO_LIMIT)
+            self._cluster.call(node, "CONFIG", "SET", "maxmemory", 0, "appendfsync", "always")
+
+    @staticmethod
+    @contextlib.contextmanager
+    def _passing() -> Iterator[None]:
+        """Another fault may have the node, which then has its settings anew."""
+        with contextlib.suppress(redis.RedisError, OSError):
+            yield
 
     def _go_back(self, nodes: list[RedisProcess]) -> None:
         nodes = [node for node in nodes if self._snapshots.get(node.port)]
@@ -103,7 +160,13 @@ class StoreFaults:
             shutil.rmtree(data)
             shutil.copytree(self._snapshots[node.port][0], data)
         for node in nodes:
-            node.restart()
+            self._start(node)
+
+    def _start(self, node: RedisProcess) -> None:
+        """Starts a node, unless it runs."""
+        with self._starting:
+            if node.process.poll() is not None:
+                node.restart()
 
     def _running(self) -> list[RedisProcess]:
         return [node for node in self._cluster.nodes if node.process.poll() is None]

@@ -13,6 +13,7 @@ from integration.serving.marked_rows import KEYS, TEMPORARY, row_of
 
 import hotrow
 from hotrow.errors import HotrowError
+from hotrow.store.cuts import CutRecord
 
 NAME = "m"
 _DIM = 8
@@ -24,12 +25,12 @@ class Exports:
     """What the exporter did.
 
     Attributes:
-        done: the number of the last cut that was committed.
+        ended: how many committed their step.
         failed: messages of exports that failed.
         full: how often an export asked for a full one, and got it.
     """
 
-    done: int = 0
+    ended: int = 0
     failed: list[str] = field(default_factory=list)
     full: int = 0
 
@@ -42,6 +43,10 @@ class Trainer:
     Args:
         base: folder of models.
         url: of the store.
+
+    Attributes:
+        began: of the schedule, by `time.monotonic`.
+        reports: lines about exports and faults, with seconds since then.
     """
 
     def __init__(self, base: Path, url: str) -> None:
@@ -67,6 +72,8 @@ class Trainer:
         self._learn(np.arange(KEYS + TEMPORARY, dtype=np.int64), 0)
         self.step = 0
         self.exports = Exports()
+        self.began = time.monotonic()
+        self.reports: list[str] = []
         self.path = base / NAME
         hotrow.export_model(self.model, base, NAME, store=url)
 
@@ -81,9 +88,13 @@ class Trainer:
 
     def export(self, wait_seconds: float = 0.0) -> bool:
         """Exports the step incrementally, fully if that is asked for; returns whether it did."""
+        self.report("export begins")
         try:
-            hotrow.export_changes(self.model, self._base, NAME, wait_seconds=wait_seconds)
+            hotrow.export_changes(
+                self.model, self._base, NAME, wait_seconds=wait_seconds, committed=self._committed
+            )
         except HotrowError as err:
+            self.report(f"{type(err).__name__}: {err}")
             self.exports.failed.append(f"step {self.step}: {type(err).__name__}: {err}")
             if "full export" not in str(err):
                 return False
@@ -93,7 +104,8 @@ class Trainer:
                 self.exports.failed.append(f"step {self.step}: {type(again).__name__}: {again}")
                 return False
             self.exports.full += 1
-        self.exports.done = self.step
+        self.exports.ended += 1
+        self.report("export has ended")
         return True
 
     def run(self, ended: threading.Event) -> None:
@@ -103,6 +115,14 @@ class Trainer:
             while not self.export() and not ended.is_set():
                 time.sleep(_PAUSE)
             ended.wait(_PAUSE)
+
+    def report(self, line: str) -> None:
+        """Adds a line to the reports."""
+        seconds = time.monotonic() - self.began
+        self.reports.append(f"{seconds:.2f} s: step {self.step}: {line}")
+
+    def _committed(self, cut: CutRecord) -> None:
+        self.report(f"cut {cut.version:016x} is committed")
 
     def _learn(self, keys: np.ndarray, step: int) -> None:
         wanted = np.array([row_of(key, step) for key in keys.tolist()], np.float32)

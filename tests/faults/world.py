@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from faults.clocks import Clock, ClockFaults
+from faults.network import Network
 from faults.schedule import Fault
+from faults.server_faults import ServerFaults
 from faults.store_faults import SETTINGS, StoreFaults
 from faults.training import NAME, Trainer
 from integration.serving.conftest import Server
 from integration.serving.marked_rows import KEYS, TEMPORARY, Seen, ask
-from integration.serving.server_processes import control_of, data_plane_of
 from redis_servers.cluster import RedisCluster
 
+NODES = 6
 SERVERS = 2
 CLIENTS = 4
 NODE_TIMEOUT_SECONDS = 2.0
 CONVERGES_SECONDS = NODE_TIMEOUT_SECONDS + 10.0
-_FLAGS = ("--cache_rows=100", "--store_timeout_ms=500")  # of 360 rows
+_FLAGS = (
+    "--cache_rows=100",  # of 360
+    "--store_timeout_ms=500",
+    # A server that starts while a cut is damaged looks again soon.
+    "--load_retry_interval_micros=500000",
+    "--max_num_load_retries=100",
+)
 _ALL = np.arange(KEYS + TEMPORARY, dtype=np.int64)
 _SNAPSHOT_SECONDS = 1.0
+_PAUSE = 0.04  # of a client between two requests
 
 
 @dataclass
@@ -36,6 +45,8 @@ class Verdict:
         answers, failures: how many requests had which end.
         announced: wrong or older answers that said so.
         violations: what may not happen, as text.
+        state: of all after a bad schedule.
+        cuts: how many different ones the servers showed, together.
         converged: seconds from the last fault until both servers showed the last step; None:
             they did not in time.
     """
@@ -43,7 +54,9 @@ class Verdict:
     answers: int = 0
     failures: int = 0
     announced: int = 0
+    cuts: int = 0
     violations: list[str] = field(default_factory=list)
+    state: list[str] = field(default_factory=list)
     converged: float | None = None
 
     @property
@@ -54,33 +67,46 @@ class Verdict:
 class World:
     """Lives through schedules, one after the other.
 
+    The process must have a clock of its own (`clocks.py`), which is the exporter's.
+
     Args:
         folder: for all files.
     """
 
     def __init__(self, folder: Path) -> None:
         self._open = contextlib.ExitStack()
+        own = Clock.of_this_process()
+        nodes = [Clock(folder / f"node{n}.clock", own.library) for n in range(NODES)]
+        clocks = [Clock(folder / f"server{n}.clock", own.library) for n in range(SERVERS)]
+        network = Network(NODES)
+        self._open.callback(network.close)
         cluster = RedisCluster(
             folder / "redis",
             node_timeout_ms=int(1000 * NODE_TIMEOUT_SECONDS),
             settings=dict(SETTINGS),
+            announced_ports=network.ports,
+            variables=[clock.variables for clock in nodes],
+            started=network.connect,
         )
         self._open.callback(cluster.kill)
-        self.faults = StoreFaults(cluster)
         self.trainer = Trainer(folder / "models", cluster.url)
         self.servers = []
-        for _ in range(SERVERS):
-            server = Server(NAME, self.trainer.path, *_FLAGS)
+        for clock in clocks:
+            server = Server(NAME, self.trainer.path, *_FLAGS, variables=clock.variables)
             self._open.callback(server.close)
             self.servers.append(server)
         for server in self.servers:
             server.wait_ready()
+        self._store_faults = StoreFaults(cluster)
+        clock_faults = ClockFaults(nodes, clocks, own)
+        # The network first: a node that is started waits for its replica.
+        self._faults = [network, clock_faults, self._store_faults, ServerFaults(self.servers)]
 
     def close(self) -> None:
         """Ends all processes."""
         self._open.close()
 
-    def live_through(self, faults: list[Fault], seconds: float) -> Verdict:
+    def live_through(self, schedule: Sequence[Fault], seconds: float) -> Verdict:
         """Runs a schedule, then waits until all is well again."""
         seen: list[list[Seen]] = [[] for _ in range(CLIENTS)]
         ended, exported = threading.Event(), threading.Event()
@@ -93,15 +119,19 @@ class World:
         for thread in (*threads, training):
             thread.start()
         began = time.monotonic()
+        self.trainer.began = began
+        self.trainer.reports.clear()
         running = []
-        for fault in faults:
+        for fault in schedule:
             time.sleep(max(0.0, began + fault.at - time.monotonic()))
             running.append(threading.Thread(target=self._do, args=(fault,), daemon=True))
             running[-1].start()
         time.sleep(max(0.0, began + seconds - time.monotonic()))
         for thread in running:
             thread.join()
-        self.faults.lift()
+        for faults in self._faults:
+            faults.lift()
+        self.trainer.report("all faults are lifted")
         quiet = time.monotonic()
         exported.set()
         training.join()
@@ -109,8 +139,12 @@ class World:
         ended.set()
         for thread in threads:
             thread.join()
+        shown = {(n % SERVERS, s.cut) for n, answers in enumerate(seen) for s in answers}
+        verdict.cuts = len({(server, cut) for server, cut in shown if cut is not None})
         for number, answers in enumerate(seen):
-            _judge(f"client {number}", answers, verdict)
+            _judge(f"client {number}", answers, verdict, began)
+        if not verdict.is_good:
+            verdict.state = self._state()
         return verdict
 
     def _converge(self, quiet: float) -> float | None:
@@ -129,35 +163,36 @@ class World:
             time.sleep(0.1)
         return None
 
+    def _state(self) -> list[str]:
+        lines = [*self._store_faults.state(), *self.trainer.reports[-100:]]
+        for number, server in enumerate(self.servers):
+            seen = ask(server, _ALL, timeout=5.0)
+            lines.append(
+                f"server {number}: {seen.cut} {seen.wrong[:2]} {seen.stale} {seen.failure}"
+            )
+            lines += server.lines[-40:]
+        return lines
+
     def _ask(self, number: int, seen: list[Seen], ended: threading.Event) -> None:
         random = np.random.default_rng(number)
         server = self.servers[number % SERVERS]
-        while not ended.wait(0.02):
+        while not ended.wait(_PAUSE):
             keys = random.integers(0, KEYS + TEMPORARY, 16, dtype=np.int64)
             seen.append(ask(server, keys, timeout=10.0))
 
     def _keep_snapshots(self, ended: threading.Event) -> None:
         while not ended.wait(_SNAPSHOT_SECONDS):
-            self.faults.take_snapshots()
+            self._store_faults.take_snapshots()
 
     def _do(self, fault: Fault) -> None:
-        if hasattr(self.faults, fault.kind.replace(" ", "_")):
-            getattr(self.faults, fault.kind.replace(" ", "_"))(fault.target, fault.lasts)
-            return
-        server = self.servers[fault.target % SERVERS]
-        action, what = fault.kind.split()
-        # The process may be on its way up again.
-        with contextlib.suppress(ValueError, ProcessLookupError, OSError):
-            process = control_of(server) if what == "control" else data_plane_of(server)
-            if action == "kill":
-                os.kill(process, signal.SIGKILL)
-                return
-            os.kill(process, signal.SIGSTOP)
-            time.sleep(fault.lasts)
-            os.kill(process, signal.SIGCONT)
+        name = fault.kind.replace(" ", "_")
+        (faults,) = (faults for faults in self._faults if hasattr(faults, name))
+        self.trainer.report(f"{fault.kind} begins")
+        getattr(faults, name)(fault.target, fault.lasts)
+        self.trainer.report(f"{fault.kind} has ended")
 
 
-def _judge(client: str, answers: list[Seen], verdict: Verdict) -> None:
+def _judge(client: str, answers: list[Seen], verdict: Verdict, began: float) -> None:
     newest = 0
     for seen in answers:
         if seen.cut is None:
@@ -168,9 +203,11 @@ def _judge(client: str, answers: list[Seen], verdict: Verdict) -> None:
         newest = max(newest, seen.cut)
         if not seen.wrong and not is_older:
             continue
+        at = f"{seen.began - began:.2f} to {seen.ended - began:.2f} s"
         if seen.stale is not None:
             verdict.announced += 1
         elif seen.wrong:
-            verdict.violations.append(f"{client}: cut {seen.cut}: {'; '.join(seen.wrong[:3])}")
+            wrong = "; ".join(seen.wrong[:3])
+            verdict.violations.append(f"{client}: {at}: cut {seen.cut}: {wrong}")
         else:
-            verdict.violations.append(f"{client}: cut {seen.cut} after {newest}")
+            verdict.violations.append(f"{client}: {at}: cut {seen.cut} after {newest}")

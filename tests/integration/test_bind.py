@@ -31,7 +31,7 @@ from hotrow.manifest import read_manifest
 from hotrow.store import open_store
 from hotrow.store.access import StoreAccess
 from hotrow.store.generations import Generations
-from hotrow.store.leases import use, users
+from hotrow.store.readers import use, users
 
 ROOT = Path(__file__).resolve().parents[2]
 KEYS = np.arange(200, dtype=np.int64) * 7919
@@ -151,8 +151,8 @@ def test_a_bound_version_is_loaded_with_its_newest_changes_or_with_none(
                 alone = tf.saved_model.load(directory)
                 if folded:
                     # Its weights are those of the full export, and rows of others fail.
-                    message = "rows of a cut that is not taken yet"
-                    with pytest.raises(tf.errors.UnavailableError, match=message):
+                    message = "was not loaded by the binding's load"
+                    with pytest.raises(tf.errors.FailedPreconditionError, match=message):
                         scores(alone)
                 else:
                     np.testing.assert_array_equal(scores(alone), exported)
@@ -183,6 +183,36 @@ def test_a_binding_stays_with_the_changes_that_it_began_with(redis_server, tmp_p
     with hotrow.bind(directory) as bound:
         after = scores_as_exported(model, tmp_path, "after")
         assert not np.isclose(after, before).all()
+        np.testing.assert_array_equal(scores(bound.load()), after)
+
+
+def test_a_forgotten_binding_is_overruled_and_fails_where_rows_have_changed(redis_server, tmp_path):
+    model = trained_model(seed=5)
+    directory = hotrow.export_model(model, tmp_path, "m", store=redis_server.url)
+    bound = hotrow.bind(directory, cache_rows=20, on_failure="default")
+    loaded = bound.load()
+    before = scores(loaded)
+    for step in (1, 2, 3):
+        train(model, seed=step)
+        outcome = hotrow.export_changes(
+            model, tmp_path, "m", wait_seconds=0, max_hold_bytes=20_000
+        ).outcome
+        if outcome.overruled:
+            break
+        np.testing.assert_array_equal(scores(loaded), before)
+    (hold,) = outcome.overruled
+    assert "(hotrow.bind) holds up" in str(hold)
+    assert step > 1, "the first one is below the bound"
+    # Default rows would be no answer: nothing would say that they are.
+    with pytest.raises(tf.errors.FailedPreconditionError, match="bind the version again"):
+        scores(loaded)
+    same = loaded.signatures["serving_default"](key=tf.constant(KEYS[1::2]))["outputs"].numpy()
+    np.testing.assert_array_equal(same, before[1::2])
+    with pytest.raises(FailedPreconditionError, match=r"was overruled: .* bind the version again"):
+        bound.load()
+    bound.close()
+    after = scores_as_exported(model, tmp_path, "after")
+    with hotrow.bind(directory) as bound:
         np.testing.assert_array_equal(scores(bound.load()), after)
 
 
@@ -298,7 +328,7 @@ def test_a_binding_leaves_nothing_behind(model, redis_servers, tmp_path, monkeyp
     monkeypatch.setattr("tempfile.tempdir", str(home))
     before = set(threading.enumerate())  # of which others may end meanwhile
     with hotrow.bind(directory, access=access):
-        assert len(list(home.iterdir())) == 1
+        assert list(home.iterdir()) == []
     assert list(home.iterdir()) == []
     assert set(threading.enumerate()) <= before
     # Even when the program does not close it before the interpreter ends.

@@ -22,8 +22,9 @@ from hotrow.store import open_store
 from hotrow.store.cut_dense import unpack
 from hotrow.store.cuts import cuts_of, dense_of, read_blocks
 from hotrow.store.generations import Generations
-from hotrow.store.leases import lock_exports, use
+from hotrow.store.leases import lock_exports
 from hotrow.store.lmdb import LmdbStore
+from hotrow.store.readers import use
 from hotrow.trainer.checkpoint.exported import EXPORTED
 from hotrow.trainer.data import encode, open_data
 from hotrow.trainer.model_inputs import model_inputs
@@ -162,7 +163,7 @@ def test_keys_that_expired_before_training_knew_of_the_export_are_removed(work, 
     work.changes(refused=True)
     error = capsys.readouterr().err
     assert "table 'tags' has forgotten which keys expired" in error
-    assert "the last export is of step 12; export all rows" in error
+    assert "the last export is of step 12; make a full export" in error
     exported.write_text(known)
     assert work.changes()["cut"]["removed"] > 0
     work.check_rows()

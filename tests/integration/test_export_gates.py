@@ -147,6 +147,26 @@ def test_an_incremental_export_is_compared_with_the_one_before(work):
     work.export()  # it is compared with the newest cut, too
 
 
+@pytest.mark.parametrize("kind", ["full", "incremental"])
+def test_a_store_that_lost_the_export_before_is_compared_with_it_nevertheless(
+    redis_servers, tmp_path, kind
+):
+    redis = redis_servers.standalone()
+    work = Work(tmp_path, redis.url)
+    work.export()
+    before = redis.snapshot()
+    for factor in (5.0, 5.0, 5.0):
+        work.head.kernel.assign(work.head.kernel * factor + 1.0)
+        work.changes()
+    redis.go_back(before)
+    export = work.export if kind == "full" else work.changes
+    with pytest.raises(GateError, match=r"is 0, in the export before \d\d+"):
+        work.head.kernel.assign(np.zeros((4, 1)))
+        export()
+    work.head.kernel.assign(np.full((4, 1), 130.0))
+    assert export()
+
+
 def test_norms_equal_those_of_numpy():
     rng = np.random.default_rng(5)
     rows = rng.normal(size=(1000, 6)).astype(np.float32)

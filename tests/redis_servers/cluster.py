@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +37,22 @@ class RedisCluster:
         tls: bool = False,
         node_timeout_ms: int = 2000,
         settings: dict[str, Setting] | None = None,
+        announced_ports: Sequence[int] = (),
+        variables: Sequence[dict[str, str]] = (),
+        started: Callable[[Sequence[int]], None] = lambda ports: None,
     ) -> None:
-        """Starts one and waits until it is whole."""
+        """Starts one and waits until it is whole.
+
+        Args:
+            folder: new.
+            replicas: of each primary one.
+            password: of the default user. tls: speaks nothing else, and asks for certificates.
+            node_timeout_ms: `cluster-node-timeout`.
+            settings: more lines of redis.conf.
+            announced_ports: of the nodes, where clients and replicas reach them instead.
+            variables: of the nodes' environments.
+            started: called with the nodes' own ports before they join.
+        """
         self.password = password
         every: dict[str, Setting] = {"cluster-enabled": "yes"}
         every |= {"cluster-node-timeout": node_timeout_ms, "cluster-allow-replica-migration": "no"}
@@ -51,12 +65,22 @@ class RedisCluster:
             every |= {"port": 0, "tls-cluster": "yes", "tls-replication": "yes"}
             every |= tls_settings(self.certificates)
         listen = "tls-port" if tls else "port"
-        self.nodes = []
+        self.nodes: list[RedisProcess] = []
+        self._ports: dict[int, int] = {}  # own ones by those that clients see
         try:
             for number in range(6 if replicas else 3):
                 own: dict[str, Setting] = {listen: free_port(), "cluster-port": free_port()}
+                port = int(own[listen])
+                if announced_ports:
+                    port = announced_ports[number]
+                    bus = own["cluster-port"]
+                    own |= {"cluster-announce-port": port, "cluster-announce-bus-port": bus}
+                self._ports[port] = int(own[listen])
+                all_settings = own | every | (settings or {})
+                more = variables[number] if variables else None
                 name = folder / f"node{number}"
-                self.nodes.append(RedisProcess(name, own | every | (settings or {})))
+                self.nodes.append(RedisProcess(name, all_settings, variables=more))
+            started([node.port for node in self.nodes])
             self._join()
         except BaseException:
             self.kill()
@@ -65,7 +89,8 @@ class RedisCluster:
     @property
     def url(self) -> str:
         scheme = "rediss" if self.certificates else "redis"
-        return f"{scheme}+cluster://" + ",".join(node.address for node in self.nodes[:3])
+        hosts = ",".join(f"127.0.0.1:{port}" for port in list(self._ports)[:3])
+        return f"{scheme}+cluster://{hosts}"
 
     def kill(self) -> None:
         """Ends all servers."""
@@ -104,9 +129,11 @@ class RedisCluster:
         node.kill()
         return node
 
-    def move_slots(self, count: int, source: RedisProcess, target: RedisProcess) -> None:
+    def move_slots(
+        self, count: int, source: RedisProcess, target: RedisProcess, seconds: float = 30.0
+    ) -> None:
         """Moves the first slots of a primary, with their keys, to another, while both serve."""
-        self.wait_healthy()  # or redis-cli refuses, right after another move
+        self.wait_healthy(seconds)  # or redis-cli refuses, right after another move
         flags = {"from": self.identity(source), "to": self.identity(target), "slots": count}
         arguments = [part for name, value in flags.items() for part in (f"--cluster-{name}", value)]
         access = ["-a", self.password, "--no-auth-warning"] if self.password else []
@@ -116,10 +143,19 @@ class RedisCluster:
             access += ["--cert", str(home / "client.cert"), "--key", str(home / "client.key")]
         command = ["redis-cli", *access, "--cluster", "reshard", source.address, "--cluster-yes"]
         done = subprocess.run(
-            [*command, *map(str, arguments)], check=False, capture_output=True, text=True
+            [*command, *map(str, arguments)],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=4 * seconds,
         )
         if done.returncode:
             raise RuntimeError(f"redis-cli: {done.stdout[-2000:]} {done.stderr}")
+
+    def close_slots(self) -> None:
+        """Ends moves of slots that were interrupted."""
+        command = ["redis-cli", "--cluster", "fix", self._running()[0].address, "--cluster-yes"]
+        subprocess.run(command, check=False, capture_output=True, timeout=30.0)
 
     @contextlib.contextmanager
     def half_moved(self, source: RedisProcess, target: RedisProcess) -> Iterator[int]:
@@ -220,7 +256,7 @@ class RedisCluster:
 
     def _held(self, node: RedisProcess) -> Iterator[tuple[int, int, int]]:
         for first, last, primary, *_ in self.call(node, "CLUSTER", "SLOTS"):
-            yield first, last, primary[1]
+            yield first, last, self._ports[primary[1]]
 
     def _replicas_in_map(self, node: RedisProcess) -> int:
         ranges = self.call(node, "CLUSTER", "SLOTS")

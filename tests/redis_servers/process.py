@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import time
 from pathlib import Path
+
+from children import start_child
 
 READY_SECONDS = 30.0
 _POLL_SECONDS = 0.01
@@ -24,14 +27,29 @@ class RedisProcess:
     """
 
     def __init__(
-        self, folder: Path, settings: dict[str, Setting], *, lines: str = "", sentinel: bool = False
+        self,
+        folder: Path,
+        settings: dict[str, Setting],
+        *,
+        lines: str = "",
+        sentinel: bool = False,
+        variables: dict[str, str] | None = None,
     ) -> None:
+        """Starts one.
+
+        Args:
+            folder: new.
+            settings: of redis.conf. lines: more of them.
+            sentinel: whether it is a sentinel.
+            variables: of its environment, beside those of this process.
+        """
         folder.mkdir(parents=True)
         self.folder = folder
         own = {"bind": "127.0.0.1", "dir": folder, "logfile": folder / "log"}
         if not sentinel:
             own |= {"save": '""', "appendonly": "no", "repl-diskless-sync-delay": 0}
         self.settings: dict[str, Setting] = {**own, **settings}
+        self._variables = {**os.environ, **(variables or {})}
         self._mode = ["--sentinel"] if sentinel else []
         self._ready = "Sentinel ID is" if sentinel else "eady to accept connections"
         self._file = folder / "redis.conf"
@@ -71,12 +89,13 @@ class RedisProcess:
 
     def _start(self) -> subprocess.Popen[bytes]:
         before = len(self.log())
-        # The kernel kills it with this process, however this one ends.
-        process = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "KILL", "redis-server", self._file, *self._mode],
+        process = start_child(
+            ["redis-server", self._file, *self._mode],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            env=self._variables,
+            restore_signals=False,  # a write beyond a limit of its files fails, and kills nothing
         )
         end = time.monotonic() + READY_SECONDS
         while self._ready not in self.log()[before:]:

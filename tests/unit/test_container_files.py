@@ -43,7 +43,14 @@ def test_the_last_stage_installs_the_libraries_that_ours_load(path: Path) -> Non
     files = [file for pattern in BUILT for file in package.glob(pattern)]
     assert len(files) == len(BUILT)
     printed = subprocess.run(["ldd", *files], capture_output=True, text=True, check=True).stdout
-    loaded = {os.path.realpath(found) for found in re.findall(r"=> (/\S+)", printed)}
+    # apt installs what these libraries load in turn.
+    headers = subprocess.run(["readelf", "-d", *files], capture_output=True, text=True, check=True)
+    named = set(re.findall(r"\(NEEDED\).*\[(.+)\]", headers.stdout))
+    loaded = {
+        os.path.realpath(found)
+        for name, found in re.findall(r"(\S+) => (/\S+)", printed)
+        if name in named
+    }
     system = sorted(file for file in loaded if not Path(file).is_relative_to(package.resolve()))
     # With the folder's name: another architecture's library has the same name elsewhere.
     owners = subprocess.run(

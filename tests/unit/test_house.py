@@ -23,7 +23,16 @@ LINKS = ("cli", "ops", "protos", "serving", "trainer")
 HEIGHTS = {"cli": 5, "trainer": 4, "serving": 4, "ops": 3, "core": 2, "protos": 1, "_native": 0}
 
 # Inside serving, the lowest first; above them all the server and the client.
-SERVING_ROOMS = ["wire", "monitoring", "config", "data_plane", "updates", "lifecycle", "rest"]
+SERVING_ROOMS = [
+    "wire",
+    "monitoring",
+    "config",
+    "data_plane",
+    "updates",
+    "lifecycle",
+    "rest",
+    "admin",
+]
 
 PUBLIC_NAMES = [
     "SGD",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from hotrow.hold_bounds import HoldBounds
 from hotrow.lineage import Lineage
 from hotrow.manifest import Manifest
 from hotrow.norms import Gates
@@ -72,6 +73,7 @@ def export_version_changes(
     keys_before: KeysBefore = lambda table, step: None,
     gates: Gates = Gates(),  # noqa: B008 (frozen)
     undo_cuts: int = 1,
+    bounds: HoldBounds = HoldBounds(),  # noqa: B008 (frozen)
 ) -> ExportedChanges:
     """Exports changes to the servers of a version; see `write_changes`."""
     return write_changes(
@@ -89,6 +91,7 @@ def export_version_changes(
         keys_before=keys_before,
         gates=gates,
         undo_cuts=undo_cuts,
+        bounds=bounds,
     )
 
 

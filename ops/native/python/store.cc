@@ -23,9 +23,10 @@ class LmdbRecords {
   using Changes =
       std::vector<std::tuple<std::string, std::optional<std::string>, std::optional<std::string>>>;
 
-  LmdbRecords(const std::string& directory, bool create) {
+  LmdbRecords(const std::string& directory, bool create, double patience_seconds) {
     hr_lmdb_records* raw = nullptr;
-    check(hr_lmdb_records_open(directory.c_str(), create, &raw));
+    const auto patience_ms = static_cast<int64_t>(1000 * patience_seconds);
+    check(hr_lmdb_records_open(directory.c_str(), create, patience_ms, &raw));
     records_.reset(raw, hr_lmdb_records_close);
   }
 
@@ -210,7 +211,8 @@ class LmdbReader : public RowReader {
 void bind_store(nb::module_& m) {
   bind_row_reader(m);
   nb::class_<LmdbRecords>(m, "LmdbRecords", "Control records of an LMDB store.")
-      .def(nb::init<const std::string&, bool>(), nb::arg("directory"), nb::arg("create"))
+      .def(nb::init<const std::string&, bool, double>(), nb::arg("directory"), nb::arg("create"),
+           nb::arg("patience_seconds") = 30.0)
       .def("get", &LmdbRecords::get, nb::arg("name"))
       .def("swap_all", &LmdbRecords::swap_all, nb::arg("changes"))
       .def("names", &LmdbRecords::names, nb::arg("prefix"))

@@ -1,12 +1,18 @@
 // HotrowServingLookup: the lookup of an exported graph. It never creates a table.
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/resource_mgr.h"
 #include "tensorflow/core/framework/session_state.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow/core/platform/env.h"
@@ -62,6 +68,50 @@ void in_waiting_thread(std::function<void()> work) {
   // Never destroyed: lookups may wait until the process ends.
   static auto* const queue = new tf::UnboundedWorkQueue(tf::Env::Default(), "hotrow_store");
   queue->Schedule(std::move(work));
+}
+
+// Until when all lookups of a run may read rows: the first that reads begins their budget. Kept by
+// TensorFlow until the run ends.
+class ReadBudget : public tf::ResourceBase {
+ public:
+  explicit ReadBudget(int64_t until) : until_(until) {}
+  int64_t until() const { return until_; }
+  std::string DebugString() const override { return "ReadBudget"; }
+
+ private:
+  const int64_t until_;
+};
+
+// The end of a budget that begins now: the store's time limit, or the end of the request. A run in
+// the thread of its request has no deadline of TensorFlow's: the thread knows it.
+int64_t end_of_budget(const tf::OpKernelContext& ctx, int64_t timeout_millis) {
+  const int64_t now = std::chrono::duration_cast<std::chrono::nanoseconds>(
+                          std::chrono::steady_clock::now().time_since_epoch())
+                          .count();
+  int64_t end = hr_serving_request_end();
+  if (timeout_millis != 0) end = std::min(end, now + timeout_millis * 1'000'000);
+  if (ctx.deadline().has_value()) {
+    end = std::min(end, now + absl::ToInt64Nanoseconds(*ctx.deadline() - absl::Now()));
+  }
+  return end;
+}
+
+int64_t read_until(void* context, int64_t timeout_millis) {
+  auto* const ctx = static_cast<tf::OpKernelContext*>(context);
+  tf::ScopedStepContainer* const step = ctx->step_container();
+  // Eager execution has no session, and one container for all calls.
+  if (step == nullptr || ctx->session_metadata() == nullptr) {
+    return end_of_budget(*ctx, timeout_millis);
+  }
+  ReadBudget* found = nullptr;
+  const absl::Status status = step->LookupOrCreate<ReadBudget>(
+      ctx->resource_manager(), "hotrow_read_budget", &found, [&](ReadBudget** made) {
+        *made = new ReadBudget(end_of_budget(*ctx, timeout_millis));
+        return absl::OkStatus();
+      });
+  if (!status.ok()) return end_of_budget(*ctx, timeout_millis);
+  const tf::core::ScopedUnref owned(found);
+  return found->until();
 }
 
 // A lookup that must wait for a store does so outside of TensorFlow's threads, of which there are
@@ -130,8 +180,9 @@ class ServingLookupOp : public tf::AsyncOpKernel {
     const hr_sample_counts counts{defaulted->flat<int32_t>().data(), stale->flat<int32_t>().data(),
                                   static_cast<size_t>(samples)};
     const Threads threads(ctx);
+    const hr_read_budget budget{read_until, ctx};
     return to_status(hr_serving_lookup(raw, features.data(), features.size(), pooled.data(),
-                                       threads.executor(), &counts, rest));
+                                       threads.executor(), &counts, &budget, rest));
   }
 
   // Looks the names up when the version's tables differ from the previous call's.

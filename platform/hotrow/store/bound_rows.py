@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
 import uuid
 from typing import TypedDict
 
-from hotrow.errors import DataLossError, FailedPreconditionError
+from hotrow.errors import DataLossError, FailedPreconditionError, UnavailableError
 from hotrow.store.access import StoreAccess
 from hotrow.store.generations import Generations
-from hotrow.store.leases import ReaderLease, use
 from hotrow.store.opening import open_store
+from hotrow.store.readers import ReaderLease, use
 from hotrow.store.row_store import RowStore
 from hotrow.store.spec import Generation, State
 from hotrow.store.url import StoreKind, parse_store_url
@@ -111,6 +112,18 @@ class BoundRows:
         """
         if self._lease is not None:
             self._lease.note_cut(version, identity=identity, step=step, lineage=lineage)
+
+    def check_not_overruled(self) -> None:
+        """Raises an error when an exporter has replaced rows that this reader needs.
+
+        Raises:
+            FailedPreconditionError: it was overruled; while the store does not answer, as of the
+                last renewal of its lease.
+        """
+        if self._lease is not None:
+            with contextlib.suppress(UnavailableError):
+                self._lease.look()
+            self._lease.check_not_overruled()
 
     @property
     def has_nodes(self) -> bool:

@@ -12,6 +12,11 @@ from hotrow.store.cuts import BLOCKS_AT_ONCE, CutRecord, mark_folded, read_block
 from hotrow.store.row_store import Place, RowStore
 from hotrow.store.spec import Generation
 
+
+class EarlierRowsLostError(DataLossError):
+    """A shard went back while a later cut was folded: it lacks rows of an earlier one."""
+
+
 # A failover loses rows once; repeated losses have another cause.
 _MOST_FOLDINGS = 6
 
@@ -27,7 +32,7 @@ def fold(
     No server may still need the earlier rows. The function puts the rows, sets the watermarks, then
     puts the same rows again. A failover between the first two steps loses rows and no watermark.
     Only the second put, which finds all rows behind the watermarks, proves that the watermarks are
-    true.
+    true. A shard that goes back to before the cut before meanwhile keeps its lower watermark.
 
     Args:
         store: the store.
@@ -37,6 +42,7 @@ def fold(
             the folding.
 
     Raises:
+        EarlierRowsLostError: a shard has lost rows of an earlier cut: fold that one again.
         NotFoundError: the generation has lost rows.
         DataLossError: the cut has lost blocks, or the store keeps losing written rows.
         FailedPreconditionError: another export changed or deleted the cut.
@@ -45,13 +51,23 @@ def fold(
     unproven = set() if cut.folded else set(range(generation.shards))
     for _ in range(_MOST_FOLDINGS):
         marks = store.watermarks(generation)
+        lost = int((marks < np.uint64(cut.previous)).sum())
+        if lost:
+            raise EarlierRowsLostError(
+                f"{store.url}: {lost} of {generation.shards} shards of generation "
+                f"{generation.generation} went back in time while step {cut.step} was folded; "
+                "export again"
+            )
         behind = np.flatnonzero(marks < np.uint64(cut.version)).tolist()
         unproven |= set(behind)
         if not unproven:
             break
         if behind:
+            if cut.folded:
+                # Servers must not trust the watermarks before they are proven again.
+                cut = mark_folded(store.records, generation, cut, False)
             _put_shards(store, generation, cut, set(behind), report)
-            store.set_watermarks(generation, cut.version, behind)
+            store.set_watermarks(generation, cut.version, behind, cut.previous)
         unproven = _put_shards(store, generation, cut, unproven, report)
     else:
         raise DataLossError(

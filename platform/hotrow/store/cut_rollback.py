@@ -22,10 +22,11 @@ from hotrow.store.cuts import (
     withdrawn_from,
     write_cut,
 )
-from hotrow.store.incremental_export import Outcome, finish_cut, fold_taken
+from hotrow.store.incremental_export import Outcome, finish_cut
 from hotrow.store.leases import Lease
 from hotrow.store.row_store import Keys, Rows, RowStore
 from hotrow.store.spec import Generation
+from hotrow.store.taken_cuts import fold_taken
 from hotrow.store.undo import (
     Shown,
     UndoRecord,
@@ -112,6 +113,7 @@ def roll_back_to_cut(
     # Folding keeps what it replaces, and must drop nothing that the way back needs.
     staged = sum(not cut.folded for cut in cuts_of(store.records, generation))
     fold_taken(store, generation, lock, report, undo_cuts=kept + staged)
+    cuts = cuts_of(store.records, generation)
     path = _path_to(store, generation, to)
     target = path[-1].shown
     dense = _dense_of(store, generation, path, exported_dense)
@@ -125,6 +127,7 @@ def roll_back_to_cut(
         step=target.step,
         clocks=target.clocks,
         lineage=target.lineage,
+        after=cuts[-1] if cuts else None,
         norms=lambda: target.norms,
         forced=target.forced,
     )

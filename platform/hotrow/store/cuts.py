@@ -9,15 +9,14 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
-
-import pydantic
 
 from hotrow.errors import DataLossError, FailedPreconditionError
 from hotrow.norms import Norm
 from hotrow.store.cut_blocks import Block, dense_blocks, read_block, row_blocks
 from hotrow.store.generations import Generations, new_identity
-from hotrow.store.leases import Lease, readers
+from hotrow.store.leases import Lease
+from hotrow.store.readers import readers
+from hotrow.store.record_format import StoredRecord, damaged, read_object, read_record
 from hotrow.store.row_store import Change, Keys, Place, Records, Rows, RowStore
 from hotrow.store.spec import Generation, row_version
 
@@ -25,7 +24,6 @@ _CUT = "cut/"
 _STAGING = "staging/"
 _WITHDRAWN = "withdrawn/"
 BLOCKS_AT_ONCE = 64
-_Record = TypeVar("_Record", bound=pydantic.BaseModel)
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,7 @@ class TableChanges:
     removed: Keys
 
 
-class CutRecord(pydantic.BaseModel):
+class CutRecord(StoredRecord):
     """The control record of a committed cut.
 
     Attributes:
@@ -64,9 +62,9 @@ class CutRecord(pydantic.BaseModel):
         folded: whether all of its rows are merged into the generation's own.
         norms: sizes of tables and dense weights, which the next export is compared with.
         forced: whether servers take it even if a value is not finite.
+        bytes: size of its blocks; 0: an older version of Hotrow wrote it.
+        committed_ms: when it was committed, by the store's clock; 0: likewise.
     """
-
-    model_config = pydantic.ConfigDict(frozen=True, extra="ignore")
 
     generation: str
     epoch: int
@@ -84,6 +82,8 @@ class CutRecord(pydantic.BaseModel):
     folded: bool = False
     norms: tuple[Norm, ...] = ()
     forced: bool = False
+    bytes: int = 0
+    committed_ms: int = 0
 
     @property
     def version(self) -> int:
@@ -96,7 +96,7 @@ class CutRecord(pydantic.BaseModel):
         return self.places + self.dense_places
 
 
-class Withdrawn(pydantic.BaseModel):
+class Withdrawn(StoredRecord):
     """The newest withdrawn cut: it or an earlier one lost blocks; servers may show it still.
 
     Attributes:
@@ -104,8 +104,6 @@ class Withdrawn(pydantic.BaseModel):
         step: training step that it showed.
         lineage: id of the last start of training behind it.
     """
-
-    model_config = pydantic.ConfigDict(frozen=True, extra="ignore")
 
     version: int
     step: int
@@ -123,6 +121,8 @@ def write_cut(
     clocks: Sequence[int],
     lineage: str = "",
     previous: int | None = None,
+    after: CutRecord | None = None,
+    above: int = 0,
     norms: Callable[[], tuple[Norm, ...]] = tuple,
     forced: bool = False,
 ) -> CutRecord:
@@ -138,6 +138,9 @@ def write_cut(
         clocks: clocks of the tables.
         lineage: id of the last start of that training.
         previous: version of the state from which the changes go on; None: the last cut.
+        after: in place of `previous`, the cut from which the changes go on. A store that went back
+            has lost it at the commit.
+        above: a version that it must exceed, besides those that the store and its readers know.
         norms: called once all changes are staged; an exception that it raises ends the export
             before the commit.
         forced: whether servers take it even if a value is not finite.
@@ -148,18 +151,19 @@ def write_cut(
     """
     generations = Generations(store.records)
     discard_unfinished(store, generation)
-    model = generations.next_epoch(generation.model, newest_anywhere(store, generation))
+    known = max(above, newest_anywhere(store, generation))
+    model = generations.next_epoch(generation.model, known)
     version = row_version(model.epoch, model.seq + 1)
     staging = _name(_STAGING, generation, version)
     numbers: dict[int, int] = {}
     places: list[Place] = []
     dense_places: list[Place] = []
-    rows = removed = 0
+    rows = removed = size = 0
     blocks: dict[Place, bytes] = {}
     noted: str | None = None
 
     def stage(number: int) -> None:
-        nonlocal noted
+        nonlocal noted, size
         if len(blocks) < number:
             return
         if lock.lost.is_set():
@@ -174,6 +178,7 @@ def write_cut(
             # This exporter paused before it staged them; another one has deleted its record since.
             store.unstage(generation, version, list(blocks))
             raise FailedPreconditionError("another export of the model took over")
+        size += sum(map(len, blocks.values()))
         blocks.clear()
 
     for table, change in changes:
@@ -190,7 +195,9 @@ def write_cut(
         stage(BLOCKS_AT_ONCE)
     stage(1)
     shown_norms = norms()
-    if previous is None:
+    if after is not None:
+        previous = after.version
+    elif previous is None:
         before = cuts_of(store.records, generation)
         previous = before[-1].version if before else 0
     cut = CutRecord(
@@ -209,6 +216,8 @@ def write_cut(
         dense_places=tuple(dense_places),
         norms=shown_norms,
         forced=forced,
+        bytes=size,
+        committed_ms=store.records.now_ms(),
     )
     # Read back, because a failover may have lost a block after its acknowledgement.
     for _ in read_blocks(store, generation, cut):
@@ -217,12 +226,26 @@ def write_cut(
     records: list[Change] = [(_name(_CUT, generation, version), None, cut.model_dump_json())]
     if noted is not None:
         records.append((staging, noted, None))
+    if after is not None:
+        records.append(_still_there(store, generation, after))
     if not generations.commit(generation.model, model, records):
         raise FailedPreconditionError(
             f"model {generation.model}: another export has begun since; this cut is not committed"
         )
     store.await_replicas(generation)
     return cut
+
+
+def _still_there(store: RowStore, generation: Generation, cut: CutRecord) -> Change:
+    """Returns a change that leaves a cut's record as it is, and fails without it."""
+    name = _name(_CUT, generation, cut.version)
+    text = store.records.get(name)
+    if text is None or read_record(CutRecord, text, name) != cut:
+        raise FailedPreconditionError(
+            f"{store.url}: the store went back in time during the export and has lost or changed "
+            f"cut {cut.version:016x}; export again"
+        )
+    return name, text, text
 
 
 def newest_anywhere(store: RowStore, generation: Generation) -> int:
@@ -240,7 +263,7 @@ def cuts_of(records: Records, generation: Generation) -> list[CutRecord]:
     for name in records.names(f"{_CUT}{generation.generation}/"):
         text = records.get(name)
         if text is not None:  # it was deleted meanwhile
-            found.append(_parse(CutRecord, text, name))
+            found.append(read_record(CutRecord, text, name))
     return sorted(found, key=lambda cut: cut.version)
 
 
@@ -300,14 +323,16 @@ def dense_of(store: RowStore, generation: Generation, cut: CutRecord) -> bytes:
     return b"".join(block.rows.tobytes() for block in blocks)
 
 
-def mark_folded(records: Records, generation: Generation, cut: CutRecord) -> CutRecord:
-    """Records that a cut's rows are merged into its generation; returns the cut's record.
+def mark_folded(
+    records: Records, generation: Generation, cut: CutRecord, is_folded: bool = True
+) -> CutRecord:
+    """Records whether a cut's rows are merged into its generation; returns the cut's record.
 
     Raises:
         FailedPreconditionError: another export changed or deleted it.
     """
     name = _name(_CUT, generation, cut.version)
-    folded = cut.model_copy(update={"folded": True})
+    folded = cut.model_copy(update={"folded": is_folded})
     text = records.get(name)
     if text is None or not records.swap(name, text, folded.model_dump_json()):
         raise FailedPreconditionError(f"{name} was changed by another export; try again")
@@ -341,7 +366,7 @@ def withdrawn_from(records: Records, generation: Generation) -> Withdrawn | None
     """Returns the newest cut withdrawn from a generation, or None."""
     name = _WITHDRAWN + generation.generation
     text = records.get(name)
-    return None if text is None else _parse(Withdrawn, text, name)
+    return None if text is None else read_record(Withdrawn, text, name)
 
 
 def forget_withdrawn(records: Records, generation: Generation) -> None:
@@ -359,18 +384,14 @@ def discard_unfinished(store: RowStore, generation: Generation) -> None:
 def _discard(store: RowStore, generation: Generation, staging: str) -> None:
     """Deletes the record of an uncommitted cut, and the blocks that it names."""
     text = store.records.get(staging)
-    numbers = json.loads(text or "{}")
-    places = [(int(shard), n) for shard, count in numbers.items() for n in range(count)]
+    numbers = read_object(text or "{}", staging)
+    try:
+        places = [(int(shard), n) for shard, count in numbers.items() for n in range(count)]
+    except (ValueError, TypeError) as err:
+        raise damaged(staging, str(err)) from err
     store.unstage(generation, int(staging.rpartition("/")[2], 16), places)
     store.records.swap(staging, text, None)
 
 
 def _name(kind: str, generation: Generation, version: int) -> str:
     return f"{kind}{generation.generation}/{version:016x}"
-
-
-def _parse(kind: type[_Record], text: str, name: str) -> _Record:
-    try:
-        return kind.model_validate_json(text)
-    except pydantic.ValidationError as err:
-        raise DataLossError(f"the record {name} is damaged: {str(err).splitlines()[0]}") from err

@@ -16,8 +16,9 @@ import numpy as np
 from hotrow import _native
 from hotrow.errors import DataLossError
 from hotrow.store.cuts import cuts_of, withdrawn_from
-from hotrow.store.generations import Generations
+from hotrow.store.generations import Generations, ModelRecord
 from hotrow.store.leases import Lease
+from hotrow.store.record_format import RECORD_FORMAT, damaged, read_object
 from hotrow.store.row_store import Keys, Records, Rows, RowStore, ShardDigests
 from hotrow.store.spec import (
     DEFAULT_SHARDS,
@@ -78,6 +79,7 @@ def write_generation(
     lock: Lease,
     *,
     shards: int = DEFAULT_SHARDS,
+    writer: ModelRecord | None = None,
     report: Callable[[str], None] = lambda line: None,
 ) -> Generation:
     """Writes and verifies a generation; returns it, complete and not yet live.
@@ -94,6 +96,7 @@ def write_generation(
         sources: the tables.
         lock: the exporter's lease of the model (`leases.lock_exports`).
         shards: virtual shards, V.
+        writer: the epoch that the exporter took (`Generations.next_epoch`); None: takes one.
         report: called with lines of progress.
 
     Raises:
@@ -103,7 +106,7 @@ def write_generation(
         DataLossError: the store keeps returning other rows than were written.
     """
     store.check_safe_for_rows()
-    generation, written = _resume_or_begin(store, exported, sources, shards)
+    generation, written = _resume_or_begin(store, exported, sources, shards, writer)
     store.begin(generation)
     if written:
         report(f"resuming generation {generation.generation}")
@@ -162,12 +165,16 @@ class _Progress:
 
     def note(self) -> None:
         """Records that the store has the piece."""
-        text = json.dumps({"pieces": self._piece})
+        text = json.dumps({"format": RECORD_FORMAT, "pieces": self._piece})
         self._records.swap(self._name, self._records.get(self._name), text)
 
 
 def _resume_or_begin(
-    store: RowStore, exported: Exported, sources: Sequence[TableSource], shards: int
+    store: RowStore,
+    exported: Exported,
+    sources: Sequence[TableSource],
+    shards: int,
+    writer: ModelRecord | None,
 ) -> tuple[Generation, int]:
     generations = Generations(store.records)
     for generation in generations.all(exported.model):
@@ -177,8 +184,9 @@ def _resume_or_begin(
         if generation.state is State.COMPLETE and _is_whole(store, generation):
             return generation, sys.maxsize
         if generation.state is State.WRITING:
-            text = store.records.get(_PROGRESS + generation.generation)
-            return generation, 0 if text is None else int(json.loads(text)["pieces"])
+            name = _PROGRESS + generation.generation
+            text = store.records.get(name)
+            return generation, 0 if text is None else _pieces_written(text, name)
     tables = [
         s.table.model_copy(
             update={
@@ -195,8 +203,16 @@ def _resume_or_begin(
         schema_hash=exported.schema_hash,
         tables=tables,
         shards=shards,
+        writer=writer,
     )
     return begun, 0
+
+
+def _pieces_written(text: str, name: str) -> int:
+    pieces = read_object(text, name).get("pieces")
+    if not isinstance(pieces, int):
+        raise damaged(name, f"pieces: {pieces!r}")
+    return pieces
 
 
 def _is_whole(store: RowStore, generation: Generation) -> bool:

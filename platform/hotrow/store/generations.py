@@ -5,16 +5,17 @@ from __future__ import annotations
 import secrets
 import time
 import uuid
-from collections.abc import Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any
 
-import pydantic
-
-from hotrow.errors import (
-    DataLossError,
-    FailedPreconditionError,
-    InvalidArgumentError,
-    NotFoundError,
+from hotrow.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from hotrow.store.record_format import (
+    UNREADABLE,
+    StoredRecord,
+    Unreadable,
+    read_record,
+    unreadable,
+    warn_skipped,
 )
 from hotrow.store.row_store import Change, Records
 from hotrow.store.spec import (
@@ -30,12 +31,11 @@ from hotrow.store.spec import (
 
 _GENERATION = "generation/"
 _MODEL = "model/"
-_Record = TypeVar("_Record", bound=pydantic.BaseModel)
 # Tries to change a record that other processes change at the same time.
 _MOST_TRIES = 100
 
 
-class ModelRecord(pydantic.BaseModel):
+class ModelRecord(StoredRecord):
     """A store's record of a model.
 
     Attributes:
@@ -47,8 +47,6 @@ class ModelRecord(pydantic.BaseModel):
             again has another one. "": an older version of Hotrow wrote it.
     """
 
-    model_config = pydantic.ConfigDict(frozen=True, extra="ignore")
-
     live: str = ""
     previous: str = ""
     epoch: int = 0
@@ -59,8 +57,8 @@ class ModelRecord(pydantic.BaseModel):
 class Generations:
     """The generations of a store.
 
-    All methods raise UnavailableError when the store does not answer, and DataLossError when a
-    record is damaged.
+    All methods raise UnavailableError when the store does not answer, and DataLossError or
+    NewerRecordError when a record that they need cannot be read.
     """
 
     def __init__(self, records: Records) -> None:
@@ -76,8 +74,9 @@ class Generations:
         schema_hash: str,
         tables: Sequence[StoredTable],
         shards: int = DEFAULT_SHARDS,
+        writer: ModelRecord | None = None,
     ) -> Generation:
-        """Writes the record of a new generation, with the next epoch of its model.
+        """Writes the record of a new generation; `writer` is None for the next epoch of its model.
 
         Raises:
             InvalidArgumentError: an illegal number of shards, or too many tables.
@@ -85,7 +84,7 @@ class Generations:
         check_shards("shards", shards)
         if len(tables) > MOST_TABLES:
             raise InvalidArgumentError(f"{len(tables)} tables; a store takes {MOST_TABLES}")
-        writer = self.next_epoch(model)
+        writer = self.next_epoch(model) if writer is None else writer
         generation = Generation(
             generation=uuid.uuid4().hex,
             number=self._records.next_number(),
@@ -115,17 +114,38 @@ class Generations:
         text = self._records.get(_GENERATION + generation)
         if text is None:
             raise NotFoundError(f"the store has no generation {generation}")
-        return _parse(Generation, text, f"generation {generation}")
+        return read_record(Generation, text, _GENERATION + generation)
 
     def all(self, model: str | None = None) -> list[Generation]:
-        """Returns all generations, or those of a model, in the order of their numbers."""
-        found = []
+        """Returns all generations, or those of a model, in the order of their numbers.
+
+        Those whose record cannot be read are left out, with a warning.
+        """
+        found, skipped = self.listed()
+        for left_out in skipped:
+            warn_skipped(left_out)
+        return [g for g in found if model is None or g.model == model]
+
+    def listed(self) -> tuple[list[Generation], list[Unreadable]]:
+        """Returns all generations in the order of their numbers, and records that are unreadable.
+
+        A generation whose record cannot be read may be of any model, and in use.
+        """
+        found, skipped = [], []
         for name in self._records.names(_GENERATION):
             text = self._records.get(name)
-            if text is not None:  # else deleted meanwhile
-                found.append(_parse(Generation, text, name))
-        found.sort(key=lambda generation: generation.number)
-        return [g for g in found if model is None or g.model == model]
+            if text is None:  # deleted meanwhile
+                continue
+            try:
+                found.append(read_record(Generation, text, name))
+            except UNREADABLE as err:
+                skipped.append(unreadable(text, name, err))
+        return sorted(found, key=lambda generation: generation.number), skipped
+
+    def is_unreadable(self, generation: str) -> bool:
+        """Returns whether a generation has a record that cannot be read."""
+        _, skipped = self.listed()
+        return _GENERATION + generation in {left_out.record for left_out in skipped}
 
     def complete(
         self,
@@ -147,22 +167,43 @@ class Generations:
         return self._change(generation, State.COMPLETE, origin=origin)
 
     def begin_deleting(self, generation: Generation) -> Generation:
-        """Records that rows are being deleted: from now on it can be neither read nor resumed.
+        """Marks a generation for deletion: from now on it can be neither read nor resumed.
+
+        Returns it; `unused` is set if no process can have read it.
 
         Raises:
             FailedPreconditionError: it is live.
         """
-        if self.model(generation.model).live == generation.generation:
-            raise FailedPreconditionError(
-                f"generation {generation.generation} is live; export another one first, or delete "
-                "the whole model"
-            )
-        if generation.state is State.DELETING:
-            return generation
-        return self._change(generation, generation.state, state=State.DELETING)
+        current = self.get(generation.generation)
+        if current.state is State.DELETING:
+            return current
+        name = _MODEL + generation.model
+
+        def not_live() -> list[Change]:
+            text = self._records.get(name)
+            if text is None:
+                return []
+            if read_record(ModelRecord, text, name).live == generation.generation:
+                raise FailedPreconditionError(
+                    f"generation {generation.generation} is live; export another one first, or "
+                    "delete the whole model"
+                )
+            return [(name, text, text)]
+
+        return self._change(
+            generation,
+            generation.state,
+            beside=not_live,
+            state=State.DELETING,
+            unused=generation.state is State.WRITING,
+        )
+
+    def note_unused(self, generation: Generation) -> Generation:
+        """Records that a generation marked for deletion has no readers; its rows may go now."""
+        return self._change(generation, State.DELETING, unused=True)
 
     def keep(self, generation: Generation) -> Generation:
-        """Reverts the deletion of a complete generation; none of its rows may be deleted yet."""
+        """Reverts the mark of a complete generation; none of its rows may be deleted yet."""
         return self._change(generation, State.DELETING, state=State.COMPLETE)
 
     def forget(self, generation: Generation) -> None:
@@ -173,29 +214,53 @@ class Generations:
     def model(self, model: str) -> ModelRecord:
         """Returns the record of a model; defaults for an unknown one."""
         text = self._records.get(_MODEL + model)
-        return ModelRecord() if text is None else _parse(ModelRecord, text, f"model {model}")
+        return ModelRecord() if text is None else read_record(ModelRecord, text, _MODEL + model)
 
-    def models(self) -> list[str]:
-        """Returns the names of all models."""
-        return [name.removeprefix(_MODEL) for name in self._records.names(_MODEL)]
+    def models(self) -> tuple[dict[str, ModelRecord], list[Unreadable]]:
+        """Returns the records of all models by name, and those that cannot be read."""
+        found, skipped = {}, []
+        for name in self._records.names(_MODEL):
+            text = self._records.get(name)
+            if text is None:  # deleted meanwhile
+                continue
+            try:
+                found[name.removeprefix(_MODEL)] = read_record(ModelRecord, text, name)
+            except UNREADABLE as err:
+                skipped.append(unreadable(text, name, err))
+        return found, skipped
 
-    def make_live(self, generation: Generation) -> ModelRecord:
+    def make_live(self, generation: Generation, writer: ModelRecord) -> ModelRecord:
         """Makes a complete generation its model's live one; the former one becomes `previous`.
 
+        Args:
+            generation: the generation.
+            writer: the result of `next_epoch`, taken before the generation was written or chosen.
+
         Raises:
-            FailedPreconditionError: it is not complete.
+            FailedPreconditionError: it is not complete, or another writer took a later epoch.
         """
-        if self.get(generation.generation).state is not State.COMPLETE:
-            raise FailedPreconditionError(
-                f"generation {generation.generation} is not complete and cannot be live"
-            )
+        name = _GENERATION + generation.generation
+
+        def complete() -> list[Change]:
+            if self.get(generation.generation).state is not State.COMPLETE:
+                raise FailedPreconditionError(
+                    f"generation {generation.generation} is not complete and cannot be live"
+                )
+            text = self._records.get(name)
+            return [(name, text, text)]
 
         def point(record: ModelRecord) -> dict[str, Any]:
+            if not _is_writer(writer, record):
+                raise FailedPreconditionError(
+                    f"model {generation.model}: another export has begun since (epoch "
+                    f"{record.epoch}, seq {record.seq}; this one has epoch {writer.epoch}, seq "
+                    f"{writer.seq}); generation {generation.generation} does not become live"
+                )
             if record.live == generation.generation:
                 return {}
             return {"live": generation.generation, "previous": record.live}
 
-        return self._change_model(generation.model, point)
+        return self._change_model(generation.model, point, complete)
 
     def next_epoch(self, model: str, above: int = 0) -> ModelRecord:
         """Takes the next epoch and seq of a model; the store then refuses commits of earlier ones.
@@ -231,8 +296,8 @@ class Generations:
             text = self._records.get(name)
             if text is None:
                 return False
-            record = _parse(ModelRecord, text, name)
-            if (record.epoch, record.seq, record.token) != (taken.epoch, taken.seq, taken.token):
+            record = read_record(ModelRecord, text, name)
+            if not _is_writer(taken, record):
                 return False
             following = {"seq": record.seq + 1, "token": new_identity()}
             done = record.model_copy(update=following).model_dump_json()
@@ -246,42 +311,52 @@ class Generations:
         """Removes a model's live generation; its numbers continue from their values."""
         return self._change_model(model, lambda _: {"live": "", "previous": ""})
 
-    def _change(self, generation: Generation, expected: State, **changes: Any) -> Generation:
+    def _change(
+        self,
+        generation: Generation,
+        expected: State,
+        beside: Callable[[], list[Change]] = list,
+        **changes: Any,
+    ) -> Generation:
         name = _GENERATION + generation.generation
         for _ in range(_MOST_TRIES):
             text = self._records.get(name)
             if text is None:
                 raise NotFoundError(f"the store has no generation {generation.generation}")
-            current = _parse(Generation, text, name)
+            current = read_record(Generation, text, name)
             if current.state is not expected:
                 raise FailedPreconditionError(
                     f"generation {generation.generation} is {current.state}, not {expected}; "
                     "another process changed it"
                 )
             changed = current.model_copy(update=changes)
-            if self._records.swap(name, text, changed.model_dump_json()):
+            if self._records.swap_all([(name, text, changed.model_dump_json()), *beside()]):
                 return changed
         raise FailedPreconditionError(f"{name} keeps changing")
 
-    def _change_model(self, model: str, change: Any) -> ModelRecord:
+    def _change_model(
+        self,
+        model: str,
+        change: Callable[[ModelRecord], dict[str, Any]],
+        beside: Callable[[], list[Change]] = list,
+    ) -> ModelRecord:
         name = _MODEL + model
         for _ in range(_MOST_TRIES):
             text = self._records.get(name)
-            record = ModelRecord() if text is None else _parse(ModelRecord, text, name)
+            record = ModelRecord() if text is None else read_record(ModelRecord, text, name)
+            also = beside()
             changed = record.model_copy(update=change(record))
-            if self._records.swap(name, text, changed.model_dump_json()):
+            if self._records.swap_all([(name, text, changed.model_dump_json()), *also]):
                 return changed
         raise FailedPreconditionError(f"{name} keeps changing")
+
+
+def _is_writer(writer: ModelRecord, record: ModelRecord) -> bool:
+    """Returns whether no other writer of a model has begun since, and the store still knows it."""
+    taken = (writer.epoch, writer.seq, writer.token)
+    return taken == (record.epoch, record.seq, record.token)
 
 
 def new_identity() -> str:
     """Returns 128 random bits in hex: unlike a number, they cannot come again."""
     return secrets.token_hex(16)
-
-
-def _parse(kind: type[_Record], text: str, what: str) -> _Record:
-    try:
-        return kind.model_validate_json(text)
-    except pydantic.ValidationError as err:
-        reason = str(err).splitlines()[0]
-        raise DataLossError(f"the record of {what} is damaged: {reason}") from err

@@ -7,13 +7,11 @@ the next export continues from the remains.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
-import itertools
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 from hotrow.errors import (
     DataLossError,
@@ -21,9 +19,9 @@ from hotrow.errors import (
     HotrowError,
     ResourceExhaustedError,
 )
+from hotrow.hold_bounds import HoldBounds
 from hotrow.lineage import Lineage
 from hotrow.norms import GateError, Norm
-from hotrow.store.cut_folding import fold
 from hotrow.store.cuts import (
     CutRecord,
     TableChanges,
@@ -35,12 +33,14 @@ from hotrow.store.cuts import (
     withdrawn_from,
     write_cut,
 )
-from hotrow.store.leases import Lease, Reader, readers
+from hotrow.store.holding import Hold, holds
+from hotrow.store.leases import Lease
 from hotrow.store.lost_cuts import LostCut, find_lost, withdraw_rowless
 from hotrow.store.published import PublishedLog
+from hotrow.store.readers import Reader, readers
 from hotrow.store.row_store import RowStore
 from hotrow.store.spec import Generation, Origin, State
-from hotrow.store.undo import keep_newest_undos, keep_replaced
+from hotrow.store.taken_cuts import fold_taken
 
 _LOOK_SECONDS = 0.1
 _FULL = "make a full export"
@@ -80,12 +80,16 @@ class Outcome:
         committed: whether the cut is new; otherwise nothing had changed.
         waiting_for: readers that have not taken the cut in time; the next export folds it.
         held_by: readers that take no cuts and read earlier rows; the next export folds it.
+        holds: readers that hold up folding still, and for how long.
+        overruled: readers that held it up beyond the bounds, and must begin again.
     """
 
     cut: CutRecord | None
     committed: bool
     waiting_for: tuple[Reader, ...] = ()
     held_by: tuple[Reader, ...] = ()
+    holds: tuple[Hold, ...] = ()
+    overruled: tuple[Hold, ...] = ()
 
 
 def export_changes(
@@ -96,6 +100,7 @@ def export_changes(
     *,
     wait_seconds: float,
     undo_cuts: int = 0,
+    bounds: HoldBounds = HoldBounds(),  # noqa: B008 (frozen)
     report: Callable[[str], None] = lambda line: None,
     committed: Callable[[CutRecord], None] = lambda cut: None,
     published: PublishedLog | None = None,
@@ -109,6 +114,7 @@ def export_changes(
         changes: changes up to the state of training that servers should show.
         wait_seconds: how long to wait until all servers have taken the cut.
         undo_cuts: for how many of the newest cuts to keep what they replace.
+        bounds: how long, and with how many bytes, a reader may hold up folding.
         report: called with lines of progress.
         committed: called with the cut once servers can read it.
         published: cuts of the generation so far, by which a store is found that went back in time.
@@ -125,7 +131,7 @@ def export_changes(
         )
     published = PublishedLog(None, "") if published is None else published
     lost = find_lost(store, generation, published)
-    _check_goes_on(store, generation, changes, lost)
+    _check_goes_on(store, generation, cuts_of(store.records, generation), changes, lost)
     missing = store.missing_markers(generation)
     if missing:
         raise DataLossError(
@@ -137,25 +143,31 @@ def export_changes(
     discard_unfinished(store, generation)
     base = withdraw_rowless(store, generation, lock, published, changes.lineage, report)
     _forget_broken(store, generation, lock, report)
-    fold_taken(store, generation, lock, report, undo_cuts=undo_cuts)
-    since = _check_goes_on(store, generation, changes, lost)
+    overruled = fold_taken(store, generation, lock, report, undo_cuts=undo_cuts, bounds=bounds)
+    cuts = cuts_of(store.records, generation)
+    since = _check_goes_on(store, generation, cuts, changes, lost)
+    after = cuts[-1] if cuts and base is None else None
+    if base is not None:
+        since = base.clocks
     if lost is not None:
         report(f"the store went back in time and has lost step {lost.step}: it is exported again")
-    cuts = cuts_of(store.records, generation)
     if _is_new(generation, cuts, changes):
         try:
             cut = write_cut(
                 store,
                 generation,
                 lock,
-                changes=changes.of_tables(since if base is None else base.clocks),
+                changes=changes.of_tables(since),
                 dense=changes.dense,
                 step=changes.step,
                 clocks=changes.clocks,
                 lineage=changes.lineage.id,
                 norms=changes.norms,
                 forced=changes.forced,
-                previous=None if base is None else base.version,
+                previous=0 if base is None else base.version,
+                after=after,
+                # A clock that was ahead gave it a number of later than now.
+                above=max((state.version for state in published.states()), default=0),
             )
         except (ResourceExhaustedError, GateError):
             # No export resumes it, and other data may need the room.
@@ -170,9 +182,18 @@ def export_changes(
         return Outcome(None, False)
     else:
         cut, is_new = cuts[-1], False
-    return finish_cut(
-        store, generation, lock, cut, wait_seconds, report, undo_cuts=undo_cuts, is_new=is_new
+    outcome = finish_cut(
+        store,
+        generation,
+        lock,
+        cut,
+        wait_seconds,
+        report,
+        undo_cuts=undo_cuts,
+        bounds=bounds,
+        is_new=is_new,
     )
+    return dataclasses.replace(outcome, overruled=(*overruled, *outcome.overruled))
 
 
 def finish_cut(
@@ -184,28 +205,36 @@ def finish_cut(
     report: Callable[[str], None],
     *,
     undo_cuts: int,
+    bounds: HoldBounds = HoldBounds(),  # noqa: B008 (frozen)
     is_new: bool = True,
 ) -> Outcome:
     """Waits until servers take a committed cut, then folds it; see `export_changes`."""
     behind = _wait_until_taken(store, generation, cut, lock, wait_seconds, report)
-    fold_taken(store, generation, lock, report, undo_cuts=undo_cuts)
+    overruled = fold_taken(store, generation, lock, report, undo_cuts=undo_cuts, bounds=bounds)
+    holding = holds(store.records, generation, cuts_of(store.records, generation))
+    still = {hold.reader.holder for hold in holding}
     return Outcome(
         cut,
         is_new,
         waiting_for=tuple(reader for reader in behind if reader.follows_cuts),
-        held_by=tuple(reader for reader in behind if not reader.follows_cuts),
+        held_by=tuple(r for r in behind if not r.follows_cuts and r.holder in still),
+        holds=tuple(holding),
+        overruled=tuple(overruled),
     )
 
 
 def _check_goes_on(
-    store: RowStore, generation: Generation, changes: Changes, lost: LostCut | None
+    store: RowStore,
+    generation: Generation,
+    cuts: Sequence[CutRecord],
+    changes: Changes,
+    lost: LostCut | None,
 ) -> tuple[int, ...]:
     """Returns the clocks of the tables in the last export, from which the changes continue.
 
     Raises:
         FailedPreconditionError: they do not continue from it.
     """
-    cuts = cuts_of(store.records, generation)
     origin = generation.origin
     last: CutRecord | Origin | None = cuts[-1] if cuts else origin
     step = cuts[-1].step if cuts else generation.step
@@ -247,64 +276,6 @@ def _check_goes_on(
                 f"{of_step}{what}; export a later one, or {_FULL}"
             )
     return last.clocks
-
-
-def fold_taken(
-    store: RowStore,
-    generation: Generation,
-    lock: Lease,
-    report: Callable[[str], None] = lambda line: None,
-    *,
-    undo_cuts: int = 0,
-) -> None:
-    """Folds the cuts that all servers have taken, and deletes those before the last of them.
-
-    What the newest `undo_cuts` of them replace is kept for a rollback.
-
-    A cut that a server has started to read meanwhile stays until the next call.
-
-    Raises:
-        DataLossError: rows of a deleted cut no longer exist.
-    """
-    cuts = cuts_of(store.records, generation)
-    if not cuts:
-        return
-    marks = store.watermarks(generation)
-    lost = int((marks < np.uint64(cuts[0].previous)).sum())
-    if lost:
-        raise DataLossError(
-            f"{store.url}: {lost} of {generation.shards} shards of generation "
-            f"{generation.generation} have lost rows of earlier exports, in a failover perhaps; "
-            f"{_FULL}"
-        )
-
-    def another_before(version: int) -> bool:
-        # Read again each time: folding takes long, and servers start meanwhile.
-        return any(r.cut < version for r in readers(store.records, generation.generation))
-
-    done: list[CutRecord] = []
-    for cut in cuts:
-        # Also for a folded cut that a failover has undone.
-        if not cut.folded or bool((marks < np.uint64(cut.version)).any()):
-            if another_before(cut.version):
-                break
-
-            def folding(done: int, of: int, cut: CutRecord = cut) -> None:
-                lock.check()
-                report(f"step {cut.step}: {done} of {of} blocks folded")
-
-            if undo_cuts and not cut.folded:
-                lock.check()
-                keep_replaced(store, generation, cut, done[-1] if done else None)
-            fold(store, generation, cut, folding)
-        done.append(cut)
-    for cut, following in itertools.pairwise(done):
-        lock.check()
-        if another_before(following.version):
-            break  # it may be reading this cut's blocks; the next export deletes it
-        forget_cut(store, generation, cut)
-    lock.check()
-    keep_newest_undos(store, generation, undo_cuts)
 
 
 def _forget_broken(

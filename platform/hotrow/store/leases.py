@@ -1,4 +1,4 @@
-"""Leases of readers on a generation, and of a writer on a model.
+"""Leases: of a writer on a model here, of readers on a generation in `readers.py`.
 
 A lease that is not renewed ends by the store's clock, so a process that dies releases it.
 
@@ -11,18 +11,19 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import threading
 import uuid
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar
 
-from hotrow.errors import FailedPreconditionError, HotrowError, NotFoundError
-from hotrow.store.generations import Generations
+from hotrow.errors import FailedPreconditionError, HotrowError
+from hotrow.store.process_identity import has_ended, identity_of
+from hotrow.store.record_format import RECORD_FORMAT, UNREADABLE, damaged, read_object
 from hotrow.store.row_store import Records
-from hotrow.store.spec import State
 
-_READERS = "lease/"
+READERS = "lease/"
+"""Prefix of the names of leases on generations."""
 _EXPORTER = "export/"
 _RENEWALS = 3.0  # per duration of a lease
 _RELEASE_SECONDS = 2.0
@@ -93,11 +94,11 @@ class Lease:
         text = self._records.get(self._name)
         now = self._records.now_ms()
         if text is not None:
-            held = json.loads(text)
-            if held["until"] > now:
-                seconds = (held["until"] - now) / 1000
+            holder, until = read_held(text, self._name)
+            if until > now and not self._is_abandoned(read_object(text, self._name)):
+                seconds = (until - now) / 1000
                 raise FailedPreconditionError(
-                    f"{self._name} is held by {held['holder']}, for {seconds:.0f} s unless it is "
+                    f"{self._name} is held by {holder}, for {seconds:.0f} s unless it is "
                     "renewed; wait until it has ended"
                 )
         if not self._records.swap(self._name, text, self._text(now)):
@@ -106,16 +107,27 @@ class Lease:
     def _renew(self) -> bool:
         """Extends it; returns whether it was still held."""
         text = self._records.get(self._name)
-        if text is None or json.loads(text)["holder"] != self._holder:
+        if text is None or not self._is_mine(text):
             return False
         return self._records.swap(self._name, text, self._text(self._records.now_ms()))
 
+    def _is_mine(self, text: str) -> bool:
+        try:
+            return read_held(text, self._name)[0] == self._holder
+        except UNREADABLE:
+            return False
+
     def _text(self, now: int) -> str:
-        return json.dumps({"holder": self._holder, "until": now + self._millis, **self._facts()})
+        head = {"format": RECORD_FORMAT, "holder": self._holder, "until": now + self._millis}
+        return json.dumps({**head, **self._facts()})
 
     def _facts(self) -> dict[str, Any]:
         """Returns the record's values besides holder and end."""
         return {}
+
+    def _is_abandoned(self, held: dict[str, Any]) -> bool:
+        """Returns whether the holder of an unexpired record surely does not hold it any more."""
+        return False
 
     def _renew_until_released(self) -> None:
         pause = self._millis / 1000 / _RENEWALS
@@ -140,180 +152,64 @@ class Lease:
         self._thread.join()
         with contextlib.suppress(Exception):  # the store may be closed by now
             text = self._records.get(self._name)
-            if text is not None and json.loads(text)["holder"] == self._holder:
+            if text is not None and self._is_mine(text):
                 self._records.swap(self._name, text, None)
 
 
-class ReaderLease(Lease):
-    """A reader's lease on a generation, which is not deleted meanwhile.
+class ExportLock(Lease):
+    """The lease of the only writer of a model.
 
-    The lease ends when the store is down for longer than it lasts, or loses its record in a
-    failover. Exporters then do not wait for this reader. The first renewal that the store answers
-    takes it again, with the same cut, if the generation exists.
-
-    Attributes:
-        lost: set while the generation does not exist, or is being deleted.
+    A store that goes back in time has the lock of an export that has ended since. No process renews
+    it, and the next export need not wait until it expires: the record names the process of the
+    holder, and its kernel knows whether that has ended. So does this process of its own locks.
+    Whatever a holder elsewhere is, its lock stands until it expires.
     """
 
-    _comes_back = True
+    _held: ClassVar[set[str]] = set()  # holders in this process
 
-    def __init__(
-        self,
-        records: Records,
-        generation: str,
-        holder: str,
-        seconds: float,
-        follows_cuts: bool = True,
-    ) -> None:
-        """Takes the lease; no cut is recorded yet.
+    def __init__(self, records: Records, name: str, seconds: float) -> None:
+        """Takes the lock.
 
         Raises:
-            FailedPreconditionError: records cannot be written.
+            FailedPreconditionError: another export has it.
         """
-        self._generation = generation
-        self._cut: dict[str, Any] = {"cut": 0}
-        self._follows_cuts = follows_cuts
-        super().__init__(records, f"{_READERS}{generation}/{holder}", seconds, holder)
+        self._process = identity_of(os.getpid())
+        holder = f"export-{uuid.uuid4().hex[:8]}"
+        self._held.add(holder)  # before the record exists
+        try:
+            super().__init__(records, name, seconds, holder)
+        except BaseException:
+            self._held.discard(holder)
+            raise
 
-    def note_cut(
-        self, version: int, *, identity: str = "", step: int = 0, lineage: str = ""
-    ) -> None:
-        """Records that the reader answers by a cut, and no longer by earlier ones.
-
-        The record has the cut at once, and all renewals keep it. If the store does not answer, the
-        next renewal writes it.
-
-        Args:
-            version: version of the cut's rows; 0: rows as exported.
-            identity: of its record; an exporter needs these when the store has lost the cut.
-            step: of its record.
-            lineage: of its record.
-
-        Raises:
-            FailedPreconditionError: the lease was lost or released.
-            HotrowError: the store does not answer.
-        """
-        self._cut = {"cut": version}
-        if identity:
-            self._cut |= {"identity": identity, "step": step, "lineage": lineage}
-        if self._released.is_set():
-            raise FailedPreconditionError(f"{self._name} was released")
-        with self._lock:
-            held = self._renew()
-        if not held:
-            raise FailedPreconditionError(
-                f"{self._name} was lost: the generation was deleted; export again"
-            )
+    def release(self) -> None:
+        """Releases it; idempotent. The holder writes nothing more from now on."""
+        self._held.discard(self._holder)
+        super().release()
 
     def _facts(self) -> dict[str, Any]:
-        return {**self._cut, **({} if self._follows_cuts else {"follows": False})}
+        return {"process": self._process}
 
-    def _renew(self) -> bool:
-        text = self._records.get(self._name)
-        now = self._records.now_ms()
-        if text is not None and json.loads(text)["until"] > now:
-            if self._state() is None:
-                return False  # deleted in spite of this lease
-            return self._records.swap(self._name, text, self._text(now)) or self._take_again()
-        return self._take_again()
-
-    def _take_again(self) -> bool:
-        """Takes it after it ended; returns whether the generation is readable."""
-        if self._state() is not State.COMPLETE:
-            return False
-        text = self._records.get(self._name)
-        taken = self._text(self._records.now_ms())
-        if not self._records.swap(self._name, text, taken):
-            return False
-        # Check again: deletion changes the state before it looks for leases.
-        if self._state() is State.COMPLETE:
-            return True
-        self._records.swap(self._name, taken, None)  # otherwise the next renewal would find it held
-        return False
-
-    def _state(self) -> State | None:
-        try:
-            return Generations(self._records).get(self._generation).state
-        except NotFoundError:
-            return None
+    def _is_abandoned(self, held: dict[str, Any]) -> bool:
+        process = str(held.get("process", ""))
+        if not process:
+            return False  # an older version of Hotrow wrote it
+        if process == self._process:
+            return held["holder"] not in self._held
+        return has_ended(process)
 
 
-@dataclass(frozen=True)
-class Reader:
-    """A holder of an unexpired lease on a generation.
+def read_held(text: str, name: str) -> tuple[str, int]:
+    """Returns the holder of a lease, and its end in milliseconds of the store's clock.
 
-    Attributes:
-        holder: its name.
-        cut: version of the rows of the newest cut that it answers by; 0: it answers by rows as
-            exported, or has not read cuts yet.
-        follows_cuts: whether it takes newer cuts; otherwise rows must not change until it has
-            ended.
-        until_ms: when the lease ends by the store's clock, unless it is renewed.
-        identity, step, lineage: of that cut's record; "": it has not said.
+    Raises:
+        DataLossError, NewerRecordError: it cannot be read.
     """
-
-    holder: str
-    cut: int
-    until_ms: int
-    follows_cuts: bool = True
-    identity: str = ""
-    step: int = 0
-    lineage: str = ""
-
-
-def use(
-    records: Records,
-    generation: str,
-    holder: str,
-    seconds: float = 30.0,
-    follows_cuts: bool = True,
-) -> ReaderLease:
-    """Takes a lease on a generation for a reader; it is not deleted meanwhile.
-
-    A reader takes it before it reads the generation's state and cuts.
-
-    Args:
-        records: records of the store.
-        generation: its name.
-        holder: a name that no other reader has.
-        seconds: duration of the lease, unless it is renewed.
-        follows_cuts: whether the reader takes cuts, so that exporters wait for it.
-    """
-    return ReaderLease(records, generation, holder, seconds, follows_cuts)
-
-
-def readers(records: Records, generation: str) -> list[Reader]:
-    """Returns the unexpired readers of a generation, in the order of their names."""
-    now = records.now_ms()
-    found = []
-    for name in records.names(f"{_READERS}{generation}/"):
-        text = records.get(name)
-        if text is not None:  # else it was released meanwhile
-            held = json.loads(text)
-            if held["until"] > now:
-                found.append(
-                    Reader(
-                        holder=str(held["holder"]),
-                        cut=int(held.get("cut", 0)),
-                        until_ms=held["until"],
-                        follows_cuts=bool(held.get("follows", True)),
-                        identity=str(held.get("identity", "")),
-                        step=int(held.get("step", 0)),
-                        lineage=str(held.get("lineage", "")),
-                    )
-                )
-    return found
-
-
-def users(records: Records, generation: str) -> list[str]:
-    """Returns the holders of unexpired leases on a generation."""
-    return [reader.holder for reader in readers(records, generation)]
-
-
-def forget_users(records: Records, generation: str) -> None:
-    """Removes expired leases on a generation."""
-    for name in records.names(f"{_READERS}{generation}/"):
-        records.swap(name, records.get(name), None)
+    held = read_object(text, name)
+    holder, until = held.get("holder"), held.get("until")
+    if not isinstance(holder, str) or not isinstance(until, int):
+        raise damaged(name, f"holder: {holder!r}, until: {until!r}")
+    return holder, until
 
 
 def lock_exports(records: Records, model: str, seconds: float = 15.0) -> Lease:
@@ -322,4 +218,4 @@ def lock_exports(records: Records, model: str, seconds: float = 15.0) -> Lease:
     Raises:
         FailedPreconditionError: another export of the model is running.
     """
-    return Lease(records, _EXPORTER + model, seconds, f"export-{uuid.uuid4().hex[:8]}")
+    return ExportLock(records, _EXPORTER + model, seconds)

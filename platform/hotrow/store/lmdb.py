@@ -12,6 +12,7 @@ import numpy as np
 
 from hotrow import _native
 from hotrow.errors import NotFoundError
+from hotrow.store.record_format import damaged, read_json
 from hotrow.store.row_store import (
     Change,
     Keys,
@@ -30,8 +31,8 @@ _WHOLE = "whole/"
 class LmdbRecords:
     """Control records in the database `hotrow`; see `Records`."""
 
-    def __init__(self, directory: str, *, create: bool) -> None:
-        self._native = _native.LmdbRecords(directory, create)
+    def __init__(self, directory: str, *, create: bool, patience_seconds: float) -> None:
+        self._native = _native.LmdbRecords(directory, create, patience_seconds)
 
     def get(self, name: str) -> str | None:
         """Returns the text of a record, or None."""
@@ -68,16 +69,22 @@ class LmdbStore:
     Args:
         directory: the store's directory.
         create: create the store if it does not exist.
+        patience_seconds: how long a write waits for another process that writes; of several stores
+            that a process opens in one directory, the last one sets it.
 
     Raises:
         NotFoundError: the store does not exist.
         UnavailableError, DataLossError: it cannot be opened.
     """
 
-    def __init__(self, directory: str | Path, *, create: bool = False) -> None:
+    def __init__(
+        self, directory: str | Path, *, create: bool = False, patience_seconds: float = 30.0
+    ) -> None:
         self._directory = str(directory)
         self.url = f"file://{self._directory}"
-        self.records = LmdbRecords(self._directory, create=create)
+        self.records = LmdbRecords(
+            self._directory, create=create, patience_seconds=patience_seconds
+        )
         self._writers: dict[tuple[str, int], _native.LmdbWriter] = {}
 
     def close(self) -> None:
@@ -181,17 +188,21 @@ class LmdbStore:
 
     def watermarks(self, generation: Generation) -> Versions:
         """Returns uint64 [V]; see `RowStore`."""
-        text = self.records.get(_WHOLE + generation.generation)
-        marks = [0] * generation.shards if text is None else json.loads(text)
+        name = _WHOLE + generation.generation
+        text = self.records.get(name)
+        marks = [0] * generation.shards if text is None else _marks(text, name, generation)
         return np.array(marks, np.uint64)
 
-    def set_watermarks(self, generation: Generation, version: int, shards: Sequence[int]) -> None:
+    def set_watermarks(
+        self, generation: Generation, version: int, shards: Sequence[int], least: int = 0
+    ) -> None:
         """Records that a cut was folded into shards; see `RowStore`."""
         name = _WHOLE + generation.generation
         while (text := self.records.get(name)) is not None:
-            marks = json.loads(text)
+            marks = _marks(text, name, generation)
             for shard in shards:
-                marks[shard] = max(marks[shard], version)
+                if marks[shard] >= least:
+                    marks[shard] = max(marks[shard], version)
             if self.records.swap(name, text, json.dumps(marks)):
                 return
 
@@ -234,6 +245,14 @@ class LmdbStore:
         for writer in self._writers.values():
             writer.close()
         self._writers.clear()
+
+
+def _marks(text: str, name: str, generation: Generation) -> list[int]:
+    """Returns the watermark of each shard."""
+    marks = read_json(text, name)
+    if not isinstance(marks, list) or len(marks) != generation.shards:
+        raise damaged(name, f"it is no list of {generation.shards} watermarks")
+    return marks
 
 
 def _cut_name(version: int) -> str:

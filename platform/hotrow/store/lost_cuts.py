@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from hotrow.errors import DataLossError, FailedPreconditionError
 from hotrow.lineage import Lineage
 from hotrow.store.cuts import cuts_of, forget_cut, note_withdrawn, withdrawn_from
-from hotrow.store.leases import Lease, readers
+from hotrow.store.leases import Lease
 from hotrow.store.published import PublishedLog, PublishedState
+from hotrow.store.readers import readers
 from hotrow.store.row_store import RowStore
 from hotrow.store.spec import Generation
 

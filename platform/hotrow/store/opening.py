@@ -22,8 +22,8 @@ def open_store(
         access: credentials; None: no password.
         create: create an embedded store if it does not exist.
         option: the option that had the URL, for messages.
-        patience_seconds: how long a call retries while no server answers; the default is longer
-            than a failover.
+        patience_seconds: how long a call retries while no server answers, or waits for another
+            process that writes to files; the default is longer than a failover.
 
     Raises:
         InvalidArgumentError: not the URL of a store.
@@ -34,7 +34,7 @@ def open_store(
     if parsed.kind is StoreKind.FILE:
         from hotrow.store.lmdb import LmdbStore
 
-        return LmdbStore(parsed.path, create=create)
+        return LmdbStore(parsed.path, create=create, patience_seconds=patience_seconds)
     from hotrow.store.redis.row_store import RedisStore
 
     return RedisStore(parsed, access or StoreAccess(), patience_seconds)

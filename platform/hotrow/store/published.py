@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pydantic
 
-from hotrow.errors import FailedPreconditionError
+from hotrow.norms import Norm
 from hotrow.store.cuts import CutRecord
+from hotrow.store.record_format import RECORD_FORMAT, NewerRecordError, newer
 
-_FORMAT = 1
 # Older ones are forgotten: what a store lost before them is exported again from the full export on.
 _MOST_STATES = 1000
 
@@ -27,6 +27,7 @@ class PublishedState(pydantic.BaseModel):
         step: of the training.
         clocks: of the tables.
         lineage: id of the last start of training behind it.
+        norms: of the newest cut alone, which the next export is compared with.
     """
 
     model_config = pydantic.ConfigDict(frozen=True, extra="ignore")
@@ -36,6 +37,7 @@ class PublishedState(pydantic.BaseModel):
     step: int
     clocks: tuple[int, ...]
     lineage: str
+    norms: tuple[Norm, ...] = ()
 
 
 class PublishedLog:
@@ -59,18 +61,14 @@ class PublishedLog:
         """Returns the cuts, the oldest first; none without the file, or if it is damaged.
 
         Raises:
-            FailedPreconditionError: a newer version of Hotrow wrote the file.
+            NewerRecordError: a newer version of Hotrow wrote the file.
         """
         if self._path is None:
             return []
         try:
             found = json.loads(self._path.read_text(encoding="utf-8"))
-            if found["format"] > _FORMAT:
-                raise FailedPreconditionError(
-                    f"{self._path} has format {found['format']}, this version of Hotrow reads "
-                    f"{_FORMAT}: export with the newer one, or remove the file and make a full "
-                    "export"
-                )
+            if found["format"] > RECORD_FORMAT:
+                raise NewerRecordError(newer(str(self._path), found["format"]))
             if found["generation"] != self._generation:
                 return []
             return [PublishedState.model_validate(state) for state in found["cuts"]]
@@ -86,10 +84,11 @@ class PublishedLog:
         if self._path is None:
             return
         state = PublishedState.model_validate(cut.model_dump() | {"version": cut.version})
-        cuts = [*self.states(), state][-_MOST_STATES:]
+        before = [old.model_copy(update={"norms": ()}) for old in self.states()]
+        cuts = [*before, state][-_MOST_STATES:]
         text = json.dumps(
             {
-                "format": _FORMAT,
+                "format": RECORD_FORMAT,
                 "generation": self._generation,
                 "cuts": [state.model_dump() for state in cuts],
             }

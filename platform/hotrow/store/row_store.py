@@ -200,10 +200,13 @@ class RowStore(Protocol):
         It is 0 for a shard without a marker.
         """
 
-    def set_watermarks(self, generation: Generation, version: int, shards: Sequence[int]) -> None:
+    def set_watermarks(
+        self, generation: Generation, version: int, shards: Sequence[int], least: int = 0
+    ) -> None:
         """Records that a cut was folded into shards, unless a newer one was.
 
-        A shard that has lost its marker does not change.
+        A shard that has lost its marker does not change, nor does one with a watermark below
+        `least`: it has lost rows of an earlier cut, which the new watermark would hide.
         """
 
     def read(self, generation: Generation, table: int, keys: Keys) -> tuple[Rows, Versions, States]:

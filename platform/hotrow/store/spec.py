@@ -9,6 +9,7 @@ import pydantic
 
 from hotrow.errors import InvalidArgumentError
 from hotrow.spec.tables import DTYPES
+from hotrow.store.record_format import StoredRecord
 
 STORED_TYPES = (*DTYPES, "int8")
 """How the weights of a row may be stored."""
@@ -89,7 +90,7 @@ class State(StrEnum):
     DELETING = "deleting"
 
 
-class Generation(_Part):
+class Generation(StoredRecord):
     """The control record of a generation.
 
     Attributes:
@@ -102,9 +103,9 @@ class Generation(_Part):
         epoch, seq: of the writer of its rows as exported (`next_token`).
         tables: in the order of their numbers.
         origin: origin of its rows as exported; None: an older version of Hotrow wrote it.
+        unused: whether a deletion has asked and found no reader; rows may be gone from then on.
     """
 
-    format: Literal[1] = 1
     generation: str
     number: int
     model: str
@@ -119,6 +120,7 @@ class Generation(_Part):
     seq: int
     tables: tuple[StoredTable, ...]
     origin: Origin | None = None
+    unused: bool = False
 
     @property
     def row_version(self) -> int:

@@ -15,6 +15,7 @@ from hotrow.errors import DataLossError, FailedPreconditionError, UnavailableErr
 from hotrow.norms import Norm
 from hotrow.store.cut_blocks import TOMBSTONE, Block, former_block, read_block
 from hotrow.store.cuts import BLOCKS_AT_ONCE, CutRecord, read_blocks
+from hotrow.store.record_format import StoredRecord, read_record
 from hotrow.store.row_store import Place, Records, RowStore
 from hotrow.store.spec import Generation
 
@@ -61,7 +62,7 @@ class Shown(pydantic.BaseModel):
         )
 
 
-class UndoRecord(pydantic.BaseModel):
+class UndoRecord(StoredRecord):
     """The control record of what a cut replaced.
 
     Attributes:
@@ -74,8 +75,6 @@ class UndoRecord(pydantic.BaseModel):
         rows: number of rows.
         complete: whether all blocks are written.
     """
-
-    model_config = pydantic.ConfigDict(frozen=True, extra="ignore")
 
     generation: str
     version: int
@@ -155,7 +154,7 @@ def undo_of(records: Records, generation: Generation, version: int) -> UndoRecor
     """Returns what a cut replaced, or None if it was not kept."""
     name = _name(generation, version)
     text = records.get(name)
-    return None if text is None else _parse(text, name)
+    return None if text is None else read_record(UndoRecord, text, name)
 
 
 def undos_of(records: Records, generation: Generation) -> list[UndoRecord]:
@@ -164,7 +163,7 @@ def undos_of(records: Records, generation: Generation) -> list[UndoRecord]:
     for name in records.names(f"{_UNDO}{generation.generation}/"):
         text = records.get(name)
         if text is not None:  # it was deleted meanwhile
-            found.append(_parse(text, name))
+            found.append(read_record(UndoRecord, text, name))
     return sorted(found, key=lambda undo: undo.version)
 
 
@@ -272,10 +271,3 @@ def _staged(
 
 def _name(generation: Generation, version: int) -> str:
     return f"{_UNDO}{generation.generation}/{version:016x}"
-
-
-def _parse(text: str, name: str) -> UndoRecord:
-    try:
-        return UndoRecord.model_validate_json(text)
-    except pydantic.ValidationError as err:
-        raise DataLossError(f"the record {name} is damaged: {str(err).splitlines()[0]}") from err

@@ -95,6 +95,7 @@ Plan Inference::predict(grpc::ByteBuffer* buffer, RequestFacts* facts,
                   "Serving signature key \"" + name + "\" not found.");
   }
   facts->signature = name;
+  plan.signatures = {name};
   const std::string& method = signature->def().method_name();
   if (options_.check_method_name && method != kPredict && method != kClassify &&
       method != kRegress) {
@@ -123,6 +124,7 @@ Plan Inference::classify(const serving::ClassificationRequest& request, RequestF
   const Signature& signature =
       signature_of(*plan.way.servable, request.model_spec().signature_name());
   facts->signature = signature.name();
+  plan.signatures = {signature.name()};
   if (options_.check_method_name) check_method(signature, "classification", kClassify);
   const ExamplePlan task = plan_classify(signature);
   Examples examples = examples_of(request.input());
@@ -143,6 +145,7 @@ Plan Inference::regress(const serving::RegressionRequest& request, RequestFacts*
   const Signature& signature =
       signature_of(*plan.way.servable, request.model_spec().signature_name());
   facts->signature = signature.name();
+  plan.signatures = {signature.name()};
   if (options_.check_method_name) check_method(signature, "regression", kRegress);
   const ExamplePlan task = plan_regress(signature);
   Examples examples = examples_of(request.input());
@@ -196,6 +199,7 @@ Plan Inference::multi_inference(const serving::MultiInferenceRequest& request, R
   for (const Task& task : tasks) {
     together.fetches.insert(together.fetches.end(), task.plan.fetches.begin(),
                             task.plan.fetches.end());
+    plan.signatures.push_back(task.signature->name());
     name_version(request.tasks(0).model_spec(), plan.way.version, task.signature->name(),
                  response->add_results()->mutable_model_spec());
   }

@@ -4,6 +4,8 @@
 #include <grpcpp/support/byte_buffer.h>
 
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "service/request_metrics.h"
 #include "service/routes.h"
@@ -24,6 +26,7 @@ struct InferenceOptions {
 struct Plan {
   Routes::Route way;
   Run run;                                    // without its deadline
+  std::vector<std::string> signatures;        // that it runs
   std::function<void(const Results&)> reply;  // from the first results; other results may follow
 };
 

@@ -59,28 +59,38 @@ void log_request(PredictionService::Method method, const Routes::Route& way,
 // The fetches of a run for the answer's metadata: names of metadata, and tensors.
 using Counts = std::vector<std::pair<const char*, TF_Output>>;
 
-Counts counts_of(const Servable& servable, const std::string& name) {
+Counts counts_of(const Servable& servable, const std::vector<std::string>& signatures) {
   const bool defaults = servable.request().rows().default_on_failure(), stale = servable.stale();
-  if (!defaults && !stale) return {};
-  const Signature* const signature = servable.signature(name);
-  if (signature == nullptr) return {};
   Counts fetched;
-  if (defaults) fetched.emplace_back(kDefaultRows, signature->default_rows());
-  if (stale) fetched.emplace_back(kStaleRows, signature->stale_rows());
-  fetched.erase(std::remove_if(fetched.begin(), fetched.end(),
-                               [](const auto& entry) { return entry.second.oper == nullptr; }),
-                fetched.end());
+  // Signatures may have a lookup in common, which then counts for all of them.
+  const auto add = [&fetched](const char* name, const TF_Output& counts) {
+    if (counts.oper == nullptr) return;
+    for (const auto& [known, output] : fetched) {
+      if (known == name && same(output, counts)) return;
+    }
+    fetched.emplace_back(name, counts);
+  };
+  if (!defaults && !stale) return fetched;
+  for (const std::string& name : signatures) {
+    const Signature* const signature = servable.signature(name);
+    if (signature == nullptr) continue;
+    if (defaults) add(kDefaultRows, signature->default_rows());
+    if (stale) add(kStaleRows, signature->stale_rows());
+  }
   return fetched;
 }
 
 // results: of a run whose last fetches are the counts, int32, of each sample.
 void add_metadata(const Counts& fetched, const Results& results, grpc::ServerContext* context) {
-  for (size_t i = 0; i < fetched.size(); ++i) {
-    const TF_Tensor* const counts = results[results.size() - fetched.size() + i];
-    const auto* const values = static_cast<const int32_t*>(TF_TensorData(counts));
-    const int64_t total =
-        std::accumulate(values, values + TF_TensorElementCount(counts), int64_t{0});
-    if (total > 0) context->AddTrailingMetadata(fetched[i].first, std::to_string(total));
+  for (const char* const name : {kDefaultRows, kStaleRows}) {
+    int64_t total = 0;
+    for (size_t i = 0; i < fetched.size(); ++i) {
+      if (fetched[i].first != name) continue;
+      const TF_Tensor* const counts = results[results.size() - fetched.size() + i];
+      const auto* const values = static_cast<const int32_t*>(TF_TensorData(counts));
+      total = std::accumulate(values, values + TF_TensorElementCount(counts), total);
+    }
+    if (total > 0) context->AddTrailingMetadata(name, std::to_string(total));
   }
 }
 
@@ -173,7 +183,7 @@ void PredictionService::answer(Method method, grpc::ServerContext* context,
   std::string undeclared = std::move(to_run.run.undeclared);
   to_run.run.deadline = deadline_of(*context);
   const std::shared_ptr<const Servable> servable = to_run.way.servable;
-  Counts fetched = counts_of(*servable, facts->signature);
+  Counts fetched = counts_of(*servable, to_run.signatures);
   for (const auto& [metadata, counts] : fetched) to_run.run.fetches.push_back(counts);
   servable->run(
       std::move(to_run.run),

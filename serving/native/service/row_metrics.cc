@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <string_view>
 
 #include "core/abi/c_api.h"
@@ -40,6 +41,25 @@ void add(void* context, const char* name, const char* of, double value, int gaug
   cell->set_count(std::llround(value));
 }
 
+void add_histogram(void* context, const char* name, const double* bounds, size_t count,
+                   const uint64_t* buckets, double sum) {
+  Report& report = *static_cast<Report*>(context);
+  hotrow::StatsReply::Family*& family = report.families[name];
+  if (family == nullptr) {
+    family = report.reply->add_families();
+    family->set_name(std::string("hotrow_") + name);
+    family->add_label_names("model_name");
+    family->add_label_names("version");
+    family->mutable_bounds()->Assign(bounds, bounds + count);
+  }
+  hotrow::StatsReply::Cell* const cell = family->add_cells();
+  cell->add_labels(report.servable->request().model());
+  cell->add_labels(std::to_string(report.servable->request().version()));
+  cell->mutable_buckets()->Assign(buckets, buckets + count + 1);
+  cell->set_count(std::accumulate(buckets, buckets + count + 1, int64_t{0}));
+  cell->set_sum(sum);
+}
+
 }  // namespace
 
 void write_row_stats(const std::vector<std::shared_ptr<const Servable>>& servables,
@@ -51,6 +71,8 @@ void write_row_stats(const std::vector<std::shared_ptr<const Servable>>& servabl
     // A servable that is being unloaded has no counts.
     hr_serving_counts(servable->request().model().c_str(), servable->request().version(), add,
                       &report);
+    hr_serving_histograms(servable->request().model().c_str(), servable->request().version(),
+                          add_histogram, &report);
   }
 }
 

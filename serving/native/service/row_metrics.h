@@ -8,7 +8,8 @@
 
 namespace hotrow_server {
 
-// Families `hotrow_<name>`, with `_total` for counters, by model, version, and table or node. Two
+// Families `hotrow_<name>`, with `_total` for counters, by model, version, and table or node;
+// histograms by model and version. Two
 // loaded servables of one version are counted as one.
 void write_row_stats(const std::vector<std::shared_ptr<const Servable>>& servables,
                      hotrow::StatsReply* reply);

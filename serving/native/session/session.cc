@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <mutex>
 #include <string_view>
 
@@ -229,11 +230,27 @@ TF_Output Session::tensor(const std::string& name) const {
   return {found, index};
 }
 
+// While it lives, lookups in this thread know when the run that they are of must end.
+class RequestEnd {
+ public:
+  explicit RequestEnd(const Deadline& deadline) {
+    if (!deadline.has_value()) return;
+    const auto end = std::chrono::steady_clock::now() + (*deadline - Clock::now());
+    hr_serving_set_request_end(duration_cast<nanoseconds>(end.time_since_epoch()).count());
+  }
+  ~RequestEnd() { hr_serving_set_request_end(std::numeric_limits<int64_t>::max()); }
+  RequestEnd(const RequestEnd&) = delete;
+};
+
+bool is_over(const Deadline& deadline) {
+  return deadline.has_value() && *deadline <= Clock::now();
+}
+
 Results Session::run(const Run& run) const {
   int64_t timeout = 0;
   if (run.deadline.has_value()) {
     timeout = duration_cast<milliseconds>(*run.deadline - Clock::now()).count();
-    if (*run.deadline <= Clock::now()) {
+    if (is_over(run.deadline)) {
       throw Refused(grpc::StatusCode::DEADLINE_EXCEEDED, "Deadline Exceeded");
     }
     timeout = std::max<int64_t>(timeout, 1);
@@ -255,6 +272,7 @@ Results Session::run(const Run& run) const {
   const RunOptions options(in_this_thread ? 0 : timeout, in_this_thread);
   std::vector<TF_Tensor*> values(once.size(), nullptr);
   const StatusOf status;
+  const RequestEnd end(run.deadline);
   const auto started = std::chrono::steady_clock::now();
   TF_SessionRun(session_, options.get(), run.feeds.data(), run.inputs.data(),
                 static_cast<int>(run.inputs.size()), once.data(), values.data(),
@@ -263,7 +281,13 @@ Results Session::run(const Run& run) const {
       duration_cast<nanoseconds>(std::chrono::steady_clock::now() - started).count();
   std::vector<Tensor> owned;
   for (TF_Tensor* value : values) owned.emplace_back(value);
-  status.check();
+  try {
+    status.check();
+  } catch (const Refused& refused) {
+    // The end of the request also ends its reads of rows: then the store is not at fault.
+    if (refused.code() != grpc::StatusCode::UNAVAILABLE || !is_over(run.deadline)) throw;
+    throw Refused(grpc::StatusCode::DEADLINE_EXCEEDED, refused.what());
+  }
   run.typical_nanos->store(next_typical(typical, taken), std::memory_order_relaxed);
   return {std::move(owned), places};
 }

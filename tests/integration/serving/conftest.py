@@ -22,6 +22,7 @@ from typing import Any
 import grpc
 import pytest
 import tensorflow as tf
+from children import start_child
 from free_ports import free_port
 from tensorflow_serving.apis import (
     model_service_pb2_grpc,
@@ -38,17 +39,25 @@ PREFIX = r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}: [IWEF] \S+\] "
 
 
 class Server:
-    """A `platform serve` process and clients for it.
+    """A `platform serve` process and clients for it; it ends with this process.
+
+    Args:
+        model: its name.
+        base_path: its folder.
+        flags: more of them.
+        variables: of the environment, beside those of this process.
 
     Attributes:
         lines: of standard error.
         log: the same without time, level and file.
     """
 
-    def __init__(self, model: str, base_path: Path, *flags: str) -> None:
+    def __init__(
+        self, model: str, base_path: Path, *flags: str, variables: dict[str, str] | None = None
+    ) -> None:
         self.model = model
         self.port, self.rest_port = free_port(), free_port()
-        self.process = subprocess.Popen(
+        self.process = start_child(
             [
                 *(sys.executable, "-m", "hotrow.cli.main", "serve"),
                 *(f"--model_name={model}", f"--model_base_path={base_path}"),
@@ -59,7 +68,7 @@ class Server:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONFAULTHANDLER": "1"},
+            env={**os.environ, "PYTHONFAULTHANDLER": "1", **(variables or {})},
         )
         self.lines: list[str] = []
         self.log: list[str] = []

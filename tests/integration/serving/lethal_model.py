@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import tensorflow as tf
+from integration.serving.doubling_model import save_doubling
 
 SIGNAL = "SIGABRT"
 
@@ -20,22 +21,13 @@ def save_lethal(base: Path, version: int, trigger: Path) -> Path:
         version: appears when it is whole.
         trigger: without this file, it loads and serves.
     """
-    v1 = tf.compat.v1
-    graph = tf.Graph()
-    unfinished = base / f".{version}"
-    builder = v1.saved_model.Builder(str(unfinished))
-    with graph.as_default(), v1.Session(graph=graph) as session:
-        x = v1.placeholder(tf.float32, [None], "x")
-        signature = v1.saved_model.predict_signature_def({"x": x}, {"y": 2.0 * x})
+
+    def abort_if_there() -> tf.Operation:
         is_there = tf.size(tf.io.matching_files(str(trigger))) > 0
-        initialized = tf.cond(is_there, _abort, lambda: tf.constant(1))
-        builder.add_meta_graph_and_variables(
-            session,
-            ["serve"],
-            signature_def_map={"serving_default": signature},
-            main_op=initialized.op,
-        )
-        builder.save()
+        return tf.cond(is_there, _abort, lambda: tf.constant(1)).op
+
+    unfinished = base / f".{version}"
+    save_doubling(unfinished, abort_if_there)
     unfinished.rename(base / str(version))
     return base
 

@@ -18,14 +18,17 @@ from tensorflow_serving.apis import predict_pb2
 from waiting import wait_until
 
 import hotrow
+from hotrow.hold_bounds import HoldBounds
 from hotrow.manifest import read_manifest
 from hotrow.ops.export.dense_checkpoint import dense_checkpoint
 from hotrow.store import open_store
+from hotrow.store.access import StoreAccess
 from hotrow.store.cut_folding import fold
 from hotrow.store.cuts import CutRecord, TableChanges, cuts_of, forget_cut, write_cut
 from hotrow.store.generations import Generations
-from hotrow.store.incremental_export import fold_taken
-from hotrow.store.leases import lock_exports, readers
+from hotrow.store.leases import lock_exports
+from hotrow.store.readers import readers
+from hotrow.store.taken_cuts import fold_taken
 
 KEYS = 300
 """Each cut changes the rows of a third of them."""
@@ -53,13 +56,16 @@ class MarkedModel:
         base: folder of models.
         url: of the store.
         name: of the model.
+        access: credentials for the store.
 
     Attributes:
         path: base path of the model.
         store, generation: of the version.
     """
 
-    def __init__(self, base: Path, url: str, name: str = "m") -> None:
+    def __init__(
+        self, base: Path, url: str, name: str = "m", access: StoreAccess | None = None
+    ) -> None:
         table = hotrow.TableConfig("items", embedding_dim=_DIM, optimizer=hotrow.SGD(0.1))
         embedding = hotrow.DistributedEmbedding([hotrow.FeatureConfig("id", table)])
         key = keras.Input((1,), dtype="int64", name="id")
@@ -74,15 +80,15 @@ class MarkedModel:
         }
         self._model = keras.Model({"id": key}, outputs)
         self._mark = mark
-        self._name, self._url = name, url
+        self._name, self._url, self._access = name, url, access
         self._table = embedding.tables["items"]
         keys = np.arange(KEYS + TEMPORARY, dtype=np.int64)
         self._import(self._table, keys)
         self.path = base / name
-        directory = hotrow.export_model(self._model, base, name, store=url)
+        directory = hotrow.export_model(self._model, base, name, store=url, access=access)
         self._version = directory
         manifest = read_manifest(directory / "assets" / "hotrow_manifest.json")
-        self.store = open_store(url)
+        self.store = open_store(url, access)
         self.generation = Generations(self.store.records).get(manifest.generation)
 
     def close(self) -> None:
@@ -100,7 +106,9 @@ class MarkedModel:
         self._mark.bias.assign(np.full(_DIM, cut, np.float32))
         base = self.path.parent
         # Nothing but a mark grows so.
-        return hotrow.export_model(self._model, base, self._name, store=self._url, force=True)
+        return hotrow.export_model(
+            self._model, base, self._name, store=self._url, access=self._access, force=True
+        )
 
     @staticmethod
     def _import(table: Any, keys: np.ndarray, cut: int = 0) -> None:
@@ -162,10 +170,10 @@ class MarkedModel:
         """Waits until this many servers have taken a cut."""
         wait_until(lambda: self.noted() == [cut.version] * servers, lambda: self.noted())
 
-    def fold_taken(self, undo_cuts: int) -> None:
+    def fold_taken(self, undo_cuts: int, bounds: HoldBounds = HoldBounds()) -> None:  # noqa: B008
         """Folds the cuts that servers have taken, as an exporter does."""
         with lock_exports(self.store.records, self._name) as lock:
-            fold_taken(self.store, self.generation, lock, undo_cuts=undo_cuts)
+            fold_taken(self.store, self.generation, lock, undo_cuts=undo_cuts, bounds=bounds)
 
     def fold(self) -> None:
         """Folds all cuts, and forgets those before the newest."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from stored_rows import ArrayRows, exported, float_rows, some_keys
+from stored_rows import ArrayRows, exported, float_rows, make_live, some_keys
 
 from hotrow.errors import DataLossError
 from hotrow.serving.updates.cut_counts import CutCounts
@@ -32,7 +32,6 @@ from hotrow.store.cuts import (
     write_cut,
 )
 from hotrow.store.full_export import write_generation
-from hotrow.store.generations import Generations
 from hotrow.store.leases import lock_exports
 
 DENSE_BYTES = 20 << 20  # several answers of the store
@@ -46,7 +45,7 @@ def bound(tmp_path: Path) -> Iterator[BoundRows]:
     rows = ArrayRows("a", some_keys(3000), float_rows(3000, 4))
     with lock_exports(store.records, "m") as lock:
         generation = write_generation(store, exported(), [rows], lock, shards=32)
-        Generations(store.records).make_live(generation)
+        make_live(store, generation)
     store.close()
     made = BoundRows(url, generation.generation, StoreAccess())
     yield made

@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 from integration.serving.conftest import PREFIX
+from integration.serving.model_configs import ask, model, refusal, reload
 from integration.serving.server_processes import control_of, data_plane_of
 
-KEYS = {"time", "level", "component", "file", "message"}
+KEYS = {"time", "level", "component", "file", "message", "model", "version"}
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
@@ -27,6 +28,15 @@ def test_every_line_of_every_process_is_of_one_form(
     shutil.copytree(base, models)
     server = start_server("half", models, f"--log_format={form}", "--max_num_load_retries=0")
     ready = server.wait_ready()
+    lines = len(server.lines)
+    for _ in range(20):  # no line for a request, whether it is answered or refused
+        assert server.rest_predict({"instances": [1.0]})[0] == 200
+        assert server.rest_predict({"instances": ["a"]})[0] == 400
+        assert ask(server, "half") == (3.0, 123)
+        assert refusal(lambda: ask(server, "missing"))[0] == "NOT_FOUND"
+    assert server.lines[lines:] == []
+    reload(server, model("half", models), model("other", base))
+    server.wait_for_log("other: version 123 is available")
     damaged = tmp_path / "124"
     shutil.copytree(next(models.iterdir()), damaged)
     for file in (damaged / "variables").glob("*.data-*"):
@@ -58,8 +68,20 @@ def test_every_line_of_every_process_is_of_one_form(
             fields["component"] for fields in said
         }
         levels = {fields["message"]: fields["level"][0].upper() for fields in said}
+        about = {f["message"]: (f.get("model"), f.get("version")) for f in said}
+        of_versions = {text: named for text, named in about.items() if ": version " in text}
+        assert set(of_versions.values()) == {
+            ("half", 123),
+            ("half", 124),
+            ("other", 123),
+        }
+        for text, (name, version) in of_versions.items():
+            assert text.startswith(f"{name}: version {version} ")
+        (ended,) = [text for text in about if text.startswith("hotrow-server ended")]
+        assert about[ended] == (None, None)
     expected = {
         "half: version 123 is available": "I",
+        "the configuration has changed: half, other": "I",
         "half: version 124 failed to load": "E",
         "client ": "W",
         "hotrow-server ended": "E",
@@ -78,3 +100,10 @@ def test_an_error_before_the_start_is_of_that_form_too(start_server: Any) -> Non
     fields = json.loads(server.lines[-1])
     assert (fields["level"], fields["component"]) == ("error", "serving")
     assert fields["message"].startswith("Failed to start server. Error: Both server_options.")
+
+
+def test_a_flag_that_cannot_be_read_is_of_that_form_too(start_server: Any) -> None:
+    server = start_server("half", "", "--log_format=json", "--drain_seconds=long")
+    assert server.wait_exit() == 255
+    (line,) = server.lines
+    assert "'long' is not a valid float" in json.loads(line)["message"]

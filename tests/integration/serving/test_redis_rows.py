@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import json
 import os
 import signal
+import threading
 import time
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +21,15 @@ import tensorflow as tf
 from integration.serving.metrics_page import samples_of
 from integration.serving.server_processes import control_of
 from integration.serving.trained_run import export, scores_of, train
+from redis import Redis
 from redis_servers.tls import flags_with
-from tensorflow_serving.apis import predict_pb2
+from tensorflow_serving.apis import inference_pb2, predict_pb2
 
 from hotrow.cli.main import main
 from hotrow.manifest import read_manifest
 from hotrow.store import open_store
 from hotrow.store.generations import Generations
-from hotrow.store.leases import users
+from hotrow.store.readers import users
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +71,24 @@ def reported_default_rows(server: Any, folder: Path, copies: int) -> str | None:
     reply, call = server.prediction.Predict.with_call(request, timeout=30)
     assert list(reply.outputs) == ["scores"]
     assert len(reply.outputs["scores"].float_val) == copies
+    reported = dict(call.trailing_metadata())
+    return reported.get("x-hotrow-default-rows")
+
+
+def default_rows_of_tasks(server: Any, folder: Path, *signatures: str) -> str | None:
+    """Returns the number of default rows that the answer to several tasks on that row reports."""
+    request = inference_pb2.MultiInferenceRequest()
+    for signature in signatures:
+        task = request.tasks.add(method_name=f"tensorflow/serving/{signature}")
+        task.model_spec.name = server.model
+        task.model_spec.signature_name = signature
+    features = request.input.example_list.examples.add().features.feature
+    for name, value in inputs(folder).items():
+        if value.dtype == object:
+            features[name].bytes_list.value.append(value[0])
+        else:
+            features[name].float_list.value.append(value[0])
+    _, call = server.prediction.MultiInference.with_call(request, timeout=30)
     reported = dict(call.trailing_metadata())
     return reported.get("x-hotrow-default-rows")
 
@@ -240,6 +262,47 @@ def test_the_cache_is_warm_before_a_version_serves(
     assert samples['hotrow_cache_warmed_rows{model_name="m",version="1"}'] > 1500
 
 
+@contextlib.contextmanager
+def reads_of(redis: Any) -> Iterator[list[tuple[float, int]]]:
+    """Records, meanwhile, when pages of rows are read from a Redis, and how many."""
+    reads: list[tuple[float, int]] = []
+    client = Redis(port=redis.port, socket_timeout=None)
+    with client.monitor() as monitor:
+
+        def listen() -> None:
+            while "end of reads" not in (command := monitor.next_command())["command"]:
+                if command["command"].startswith("MGET "):
+                    reads.append((float(command["time"]), command["command"].count(" ")))
+
+        thread = threading.Thread(target=listen)
+        thread.start()
+        yield reads
+        client.echo("end of reads")
+        thread.join()
+    client.close()
+
+
+def test_servers_that_start_at_once_warm_up_at_a_bounded_rate(
+    trained: Path, redis_servers: Any, start_server: Any, tmp_path: Path
+) -> None:
+    redis = redis_servers.standalone()
+    export(trained, tmp_path / "models", "m", f"--store={redis.url}")
+    rate, window = 800, 0.5
+    flags = ("--cache_rows=100000", f"--cache_warm_up_rows_per_second={rate}", metrics(tmp_path))
+    with reads_of(redis) as reads:
+        servers = [start_server("m", tmp_path / "models" / "m", *flags) for _ in range(2)]
+        for server in servers:
+            server.wait_ready()
+            samples = samples_of(server)
+            assert samples['hotrow_cache_warmed_rows{model_name="m",version="1"}'] > 1500
+    assert sum(pages for _, pages in reads) > 3000
+    most = max(
+        sum(pages for at, pages in reads if start <= at < start + window) for start, _ in reads
+    )
+    pieces = 2 * 2 * rate * 0.02  # of a window's begin and end
+    assert most <= 2 * rate * window + pieces
+
+
 def test_without_redis_a_request_fails_within_its_time_budget(
     trained: Path, redis_servers: Any, start_server: Any, tmp_path: Path, capsys: Any
 ) -> None:
@@ -281,6 +344,8 @@ def test_without_redis_default_rows_answer_when_they_may(
     assert reported_default_rows(server, trained, 1) == "3"
     assert reported_default_rows(server, trained, 4) == "12"
     assert rest_headers(server, trained) == {"x-hotrow-default-rows": "3"}
+    assert default_rows_of_tasks(server, trained, "classify") == "3"
+    assert default_rows_of_tasks(server, trained, "classify", "regress") == "6"
     report = tmp_path / "report.json"
     assert evaluate(server, trained, "--json", str(report)) == 0
     lookups = json.loads(report.read_text())["default_rows"]
@@ -383,7 +448,7 @@ def test_a_store_is_inspected(
     report = tmp_path / "store.json"
     assert main(["inspect", redis_server.url, "--json", str(report)]) == 0
     document = json.loads(report.read_text())
-    assert document.keys() == {"kind", "place", "generations", "tables"}
+    assert document.keys() == {"kind", "place", "generations", "unreadable", "tables"}
     (of,) = document["generations"]
     assert {key: of[key] for key in ("model", "version", "state", "live", "rows", "users")} == {
         "model": "m", "version": 1, "state": "complete", "live": True, "rows": 1624, "users": 0,

@@ -6,6 +6,7 @@ import gzip
 import http.client
 import json
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 import pyarrow
 import pytest
+from waiting import wait_until
 
 MODEL = "/v1/models/half:predict"
 MANY = json.dumps({"instances": [1.0] * 1000}).encode()
@@ -253,3 +255,60 @@ def test_a_connection_may_wait_longer_between_two_requests(limited: Any) -> None
         assert connection.sock.getsockname() == local
     finally:
         connection.close()
+
+
+@pytest.fixture(scope="module")
+def bounded(zoo_dir: Path, start_shared_server: Any) -> Any:
+    """A server of the zoo that takes bodies of 20,000 bytes together, and has one thread."""
+    server = start_shared_server(
+        "zoo",
+        zoo_dir,
+        "--rest_api_max_total_body_bytes=20000",
+        "--rest_api_num_threads=1",
+        "--rest_api_timeout_in_ms=1000",
+    )
+    server.wait_ready()
+    return server
+
+
+def test_bodies_have_a_bound_together(bounded: Any, ask: Any) -> None:
+    path = "/v1/models/zoo:predict"
+    head = b"POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: 15000\r\n\r\n" % path.encode()
+    small = b'{"inputs": [1.0]}'
+    with socket.create_connection(("127.0.0.1", bounded.rest_port), timeout=60) as client:
+        # What is announced and does not come is no obstacle.
+        client.sendall(head)
+        assert ask(bounded, "POST", path, small.ljust(19_000))[0].status == 200
+        client.sendall(b" " * 14_000)
+        wait_until(lambda: ask(bounded, "POST", path, small.ljust(7000))[0].status == 503)
+        said = _said(bounded, head)
+        assert said.startswith(b"HTTP/1.1 503 ")
+        assert b"--rest_api_max_total_body_bytes" in said
+        chunked = head.replace(b"Content-Length: 15000", b"Transfer-Encoding: chunked")
+        said = _said(bounded, chunked, b"2000\r\n" + b" " * 8192 + b"\r\n")
+        assert said.startswith(b"HTTP/1.1 503 ")
+        grown = gzip.compress(small.ljust(8000))
+        assert ask(bounded, "POST", path, grown, Content_Encoding="gzip")[0].status == 503
+        assert ask(bounded, "POST", path, small)[0].status == 200
+    # It left.
+    wait_until(lambda: ask(bounded, "POST", path, small.ljust(19_000))[0].status == 200)
+
+
+def test_a_request_waits_for_a_thread_as_long_as_a_run_may_take(bounded: Any) -> None:
+    spin = b'{"signature_name": "spin", "inputs": %d}' % 2**60
+    statuses = []
+
+    def send() -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", bounded.rest_port, timeout=60)
+        try:
+            connection.request("POST", "/v1/models/zoo:predict", spin)
+            statuses.append(connection.getresponse().status)
+        finally:
+            connection.close()
+
+    clients = [threading.Thread(target=send) for _ in range(4)]
+    for client in clients:
+        client.start()
+    for client in clients:
+        client.join()
+    assert set(statuses) == {503, 504}

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
 import pytest
+from documented_acl import acl_rule
+from integration.serving.cut_servers import CACHE
+from integration.serving.marked_rows import MarkedModel, cut_of
 from integration.serving.server_processes import data_plane_of
 from integration.serving.trained_run import export, train
+
+from hotrow.store.access import StoreAccess
 
 PASSWORD = "s3cret"
 
@@ -55,3 +61,27 @@ def test_the_executable_does_not_inherit_the_password(
     environment = Path(f"/proc/{data_plane_of(server)}/environ").read_bytes()
     assert b"LD_LIBRARY_PATH=" in environment
     assert PASSWORD.encode() not in environment
+
+
+def test_a_server_with_the_readers_rights_alone_serves_and_follows_cuts(
+    redis_servers: Any, start_server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOTROW_STORE_PASSWORD", "sesame")
+    rules = [acl_rule("hotrow-export"), acl_rule("hotrow-serve")]
+    redis = redis_servers.standalone(password="sesame", users=rules)
+    access = StoreAccess("hotrow-export", "sesame")
+    model = MarkedModel(tmp_path / "models", redis.url, access=access)
+    with contextlib.closing(model):
+        server = start_server("m", model.path, *CACHE, "--store_user=hotrow-serve")
+        server.wait_ready()
+        assert cut_of(server) == 0
+        for number in (1, 2):
+            cut = model.write(number)
+            model.wait_until_noted(cut)
+            assert cut_of(server) == number
+        model.fold_taken(undo_cuts=0)
+        assert cut_of(server) == 2
+        assert server.terminate() == 0
+        assert model.noted() == [], "it has released its lease"
+    with redis.client() as admin:
+        assert admin.acl_log() == [], "nothing was refused on the way"

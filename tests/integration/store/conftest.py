@@ -29,6 +29,12 @@ def store(store_url):
 
 
 @pytest.fixture
+def redis(redis_servers):
+    """A Redis that only this test uses."""
+    return redis_servers.standalone()
+
+
+@pytest.fixture
 def open_redis():
     """Opens stores in Redis, `open_redis(url, access, patience_seconds)`; the test closes none."""
     stores = []

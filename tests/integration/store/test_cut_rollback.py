@@ -22,7 +22,8 @@ from hotrow.store.cut_rollback import reachable, roll_back_to_cut
 from hotrow.store.cuts import cuts_of
 from hotrow.store.deletion import delete_model
 from hotrow.store.generations import Generations
-from hotrow.store.leases import lock_exports, use
+from hotrow.store.leases import lock_exports
+from hotrow.store.readers import use
 from hotrow.store.undo import undos_of
 
 KILLED = """

@@ -8,11 +8,11 @@ import time
 
 import numpy as np
 import pytest
-from stored_rows import ArrayRows, exported, float_rows, some_keys
+from stored_rows import ArrayRows, exported, float_rows, make_live, some_keys
 
 from hotrow import _native
 from hotrow.errors import DataLossError, FailedPreconditionError
-from hotrow.store.cut_folding import fold
+from hotrow.store.cut_folding import EarlierRowsLostError, fold
 from hotrow.store.cuts import (
     TableChanges,
     cuts_of,
@@ -67,7 +67,7 @@ def tables():
 def generation(store, tables):
     with lock_exports(store.records, "m") as lock:
         generation = write_generation(store, exported(), tables, lock, shards=16)
-        Generations(store.records).make_live(generation)
+        make_live(store, generation)
     return generation
 
 
@@ -170,15 +170,18 @@ def test_forgetting_a_cut_that_is_interrupted_leaves_no_cut_without_blocks(
     assert store.records.names("staging/") == []
 
 
-def test_cuts_follow_each_other_and_folding_them_in_any_order_ends_alike(store, generation, tables):
+def test_cuts_are_folded_one_after_the_other_and_again_without_harm(store, generation, tables):
     keys = tables[0].keys[:300].copy()
     first = cut(store, generation, [(0, change(keys, 4, 1))], b"1")
     second = cut(store, generation, [(0, change(keys[100:], 4, 2))], b"2", step=9)
     assert second.version > first.version
     assert cuts_of(store.records, generation) == [first, second]
+    with pytest.raises(EarlierRowsLostError, match="went back in time while step 9 was folded"):
+        fold(store, generation, second)
+    assert (store.watermarks(generation) < first.version).all()
+    fold(store, generation, first)
     fold(store, generation, second)
     fold(store, generation, first)  # late: newer rows stay
-    fold(store, generation, second)
     rows, versions, _ = store.read(generation, 0, keys)
     np.testing.assert_array_equal(rows[100:], change(keys[100:], 4, 2).rows)
     assert (versions[100:] == second.version).all()
@@ -297,7 +300,7 @@ def test_cuts_go_with_their_generation(store, generation, tables):
     made = cut(store, generation, [(0, change(tables[0].keys[:50].copy(), 4, 3))])
     with lock_exports(store.records, "m") as lock:
         other = write_generation(store, exported(2), tables, lock, shards=16)
-    Generations(store.records).make_live(other)
+    make_live(store, other)
     delete_generation(store, generation)
     assert cuts_of(store.records, generation) == []
     places = list(made.all_places)

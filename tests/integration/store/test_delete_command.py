@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from stored_rows import make_live
 
 from hotrow.cli.main import main
 from hotrow.store import open_store
 from hotrow.store.generations import Generations
-from hotrow.store.leases import use
+from hotrow.store.readers import use
 from hotrow.store.spec import StoredTable
 
 
@@ -34,7 +35,7 @@ def complete(url: str, live: bool = False) -> str:
         store.write(generation, 0, np.array([3, 4], np.int64), np.zeros((2, 16), np.uint8))
         generations.complete(generation, generation.tables)
         if live:
-            generations.make_live(generation)
+            make_live(store, generation)
         return generation.generation
 
 

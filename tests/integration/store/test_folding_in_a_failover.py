@@ -9,8 +9,9 @@ from hotrow.errors import DataLossError
 from hotrow.store import open_store
 from hotrow.store.cut_folding import fold
 from hotrow.store.cuts import cuts_of, write_cut
-from hotrow.store.incremental_export import fold_taken
 from hotrow.store.leases import lock_exports
+from hotrow.store.redis.layout import markers_of
+from hotrow.store.taken_cuts import fold_taken
 
 
 class LosingStore:
@@ -32,10 +33,10 @@ class LosingStore:
     def __getattr__(self, name):
         return getattr(self._store, name)
 
-    def set_watermarks(self, generation, version, shards):
+    def set_watermarks(self, generation, version, shards, least=0):
         if not self._after:
             self._lose()
-        self._store.set_watermarks(generation, version, shards)
+        self._store.set_watermarks(generation, version, shards, least)
         if self._after:
             self._lose()
 
@@ -97,6 +98,44 @@ def test_rows_that_a_failover_loses_between_put_and_mark_are_put_again(losing, l
     assert_folded(store, generation, state(1))
 
 
+def test_a_later_fold_does_not_hide_that_a_node_lost_an_earlier_one(redis_server):
+    """A node goes back while the exporter, which has looked at its watermarks, folds the next."""
+    store = open_store(redis_server.url)
+    generation = full_export(store)
+    for number in (1, 2):
+        changes = changes_of(state(number))
+        with lock_exports(store.records, "m") as lock:
+            write_cut(
+                store,
+                generation,
+                lock,
+                changes=changes.of_tables((9 + number,)),
+                dense=changes.dense,
+                step=100 + number,
+                clocks=[10 + number],
+                lineage="run",
+            )
+    client = redis_server.client()
+    # Pages and markers: of the node that does not have the control records.
+    names = [n for n in client.scan_iter(count=1000) if b"!" not in n and n != b"hotrow:{hr}"]
+    before = {name: client.dump(name) for name in names}
+    lines = []
+
+    def go_back(line):
+        if line.startswith("step 102: 0 of") and line not in lines:
+            assert cuts_of(store.records, generation)[0].folded
+            for name, content in before.items():
+                client.restore(name, 0, content, replace=True)
+        lines.append(line)
+
+    with lock_exports(store.records, "m") as lock:
+        fold_taken(store, generation, lock, go_back)
+    assert_folded(store, generation, state(2))
+    assert any("went back in time while step 102 was folded" in line for line in lines)
+    client.close()
+    store.close()
+
+
 def test_rows_that_were_lost_before_a_killed_exporter_wrote_that_it_has_folded_are_put_again(
     losing,
 ):
@@ -105,6 +144,27 @@ def test_rows_that_were_lost_before_a_killed_exporter_wrote_that_it_has_folded_a
     # As one does that is killed after it set the watermarks.
     store.set_watermarks(generation, cut.version, range(16))
     assert fold(store, generation, cut).folded
+    assert_folded(store, generation, state(1))
+
+
+def test_a_cut_that_is_folded_again_is_not_taken_for_folded_before_that_is_proven(losing):
+    """Its watermark stands for a moment without rows if a node goes back twice."""
+    store, generation = losing(0)
+    (cut,) = cuts_of(store.records, generation)
+    folded = fold(store, generation, cut)
+    for marker in markers_of(generation)[0]:
+        store._redis.hset(marker, "wm", bytes(8))
+    seen = []
+    set_watermarks = store.set_watermarks
+
+    def look(*arguments):
+        set_watermarks(*arguments)
+        store._lose()
+        seen.append(cuts_of(store.records, generation)[0].folded)
+
+    store.losses, store.set_watermarks = 1, look
+    assert fold(store, generation, folded).folded
+    assert seen == [False]
     assert_folded(store, generation, state(1))
 
 

@@ -9,14 +9,15 @@ import time
 
 import numpy as np
 import pytest
-from stored_rows import ArrayRows, exported, float_rows, some_keys
+from stored_rows import ArrayRows, exported, float_rows, make_live, some_keys
 
 from hotrow import _native
 from hotrow.errors import DataLossError, FailedPreconditionError, NotFoundError
 from hotrow.store.deletion import delete_generation, delete_model, delete_unneeded
 from hotrow.store.full_export import write_generation
 from hotrow.store.generations import Generations
-from hotrow.store.leases import lock_exports, use
+from hotrow.store.leases import lock_exports
+from hotrow.store.readers import use
 from hotrow.store.spec import State
 
 EXPORT = """
@@ -51,7 +52,7 @@ def export(store, tables, what=None, report=lambda line: None):
     with lock_exports(store.records, "m") as lock:
         what = what or exported()
         generation = write_generation(store, what, tables, lock, shards=16, report=report)
-        Generations(store.records).make_live(generation)
+        make_live(store, generation)
     return generation
 
 
@@ -105,7 +106,7 @@ def test_an_export_that_was_killed_is_resumed_and_nothing_is_live_before(
     assert unfinished.state is State.WRITING
     assert generations.model("m").live == ""
     with pytest.raises(FailedPreconditionError, match="not complete"):
-        generations.make_live(unfinished)
+        generations.make_live(unfinished, generations.model("m"))
     _wait_for_the_lock_to_end(store)
     tables, lines = sources(), []
     written = []

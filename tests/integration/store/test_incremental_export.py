@@ -30,7 +30,8 @@ from hotrow.store import open_store
 from hotrow.store.cuts import cuts_of, read_blocks, write_cut
 from hotrow.store.generations import Generations
 from hotrow.store.incremental_export import export_changes, fold_taken
-from hotrow.store.leases import lock_exports, use
+from hotrow.store.leases import lock_exports
+from hotrow.store.readers import use
 from hotrow.store.spec import Origin, State
 
 EXPORT = """

@@ -25,8 +25,10 @@ from hotrow.lineage import Lineage, Start
 from hotrow.store.cuts import cuts_of
 from hotrow.store.deletion import delete_generation
 from hotrow.store.generations import Generations
-from hotrow.store.incremental_export import export_changes, fold_taken
-from hotrow.store.leases import lock_exports, use
+from hotrow.store.incremental_export import export_changes
+from hotrow.store.leases import lock_exports
+from hotrow.store.readers import use
+from hotrow.store.taken_cuts import fold_taken
 
 
 @pytest.fixture

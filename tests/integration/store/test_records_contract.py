@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import concurrent.futures
 import time
+from dataclasses import replace
 
 import pytest
 
 from hotrow.errors import FailedPreconditionError
 from hotrow.store import open_store
 from hotrow.store.generations import Generations
-from hotrow.store.leases import Lease, Reader, forget_users, lock_exports, readers, use, users
+from hotrow.store.leases import Lease, lock_exports
+from hotrow.store.readers import Reader, forget_users, readers, use, users
 
 
 def test_a_record_changes_only_when_it_is_as_expected(store):
@@ -124,7 +126,7 @@ def test_a_reader_notes_the_cut_that_it_answers_by_and_renewals_keep_it(store):
         assert noted.cut == 1 << 40 | 3
         time.sleep(0.5)
         (renewed,) = readers(store.records, name)
-        assert renewed == Reader("server", 1 << 40 | 3, renewed.until_ms)
+        assert renewed == replace(noted, until_ms=renewed.until_ms)
         assert renewed.until_ms > noted.until_ms
     assert readers(store.records, name) == []
     with pytest.raises(FailedPreconditionError, match="was released"):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import redis
+from documented_acl import acl_rule
 from integration.store.random_generations import (
     digests_of,
     new_generation,
@@ -28,17 +29,11 @@ from hotrow.errors import (
 )
 from hotrow.store.access import StoreAccess
 from hotrow.store.generations import Generations
-from hotrow.store.leases import readers
-from hotrow.store.leases import use as take_lease
-
-DOCS = Path(__file__).resolve().parents[3] / "docs" / "redis.md"
-
-
-def acl_rule(user: str) -> str:
-    """Returns the rule of a user, as the documentation has it."""
-    rule = re.search(rf"^user {user} .*$", DOCS.read_text(), re.MULTILINE)
-    assert rule is not None
-    return rule.group().removeprefix("user ").replace(">PASSWORD", ">sesame")
+from hotrow.store.readers import readers
+from hotrow.store.readers import use as take_lease
+from hotrow.store.redis.functions import LIBRARY, MARK, PUT, READER_SOURCE, SWAP, SWAP_LEASE
+from hotrow.store.redis.layout import PagedTable, markers_of
+from hotrow.store.redis.records import KEY, READERS_KEY
 
 
 def use(store: Any) -> None:
@@ -138,7 +133,8 @@ def test_the_acl_rules_of_the_documentation_are_enough(redis_servers: Any, open_
     reader = open_redis(at["hotrow-serve"], access)
     assert reader.read(generation, 0, keys)[2].all()
     assert reader.missing_markers(generation) == []
-    assert reader.records.swap("lease", None, "1")
+    with pytest.raises(PermissionDeniedError, match="ACL rule"):
+        reader.records.swap("cut/forged", None, "{}")
     exporter.stage(generation, 2**60, {(3, 0): b"block"})
     assert reader.staged(generation, 2**60, [(3, 0)]) == [b"block"]
     generations = Generations(exporter.records)
@@ -168,6 +164,91 @@ def test_the_acl_rules_of_the_documentation_are_enough(redis_servers: Any, open_
         reader.delete_rows(generation)
     with pytest.raises(PermissionDeniedError, match="ACL rule"):
         exporter.client.call(0, "FLUSHALL")
+
+
+def test_the_user_of_servers_can_forge_nothing(redis_servers: Any, open_redis: Any) -> None:
+    rules = [acl_rule("hotrow-export"), acl_rule("hotrow-serve")]
+    server = redis_servers.standalone(password="admin", users=rules)
+    url = server.url.replace("//", "//hotrow-export@")
+    exporter = open_redis(url, StoreAccess(password="sesame"))
+    generation, _, _ = written(exporter)
+    assert exporter.records.swap("model/m", None, '{"live": "g"}')
+    markers, _ = markers_of(generation)
+    page = PagedTable(generation, 0).name(markers[0], 0)
+    with server.client() as admin:
+        before = {key: admin.dump(key) for key in admin.scan_iter()}
+        functions = admin.function_list()
+    attempts: list[tuple[Any, ...]] = [
+        ("HSET", KEY, "cut/forged", "{}"),
+        ("HDEL", KEY, "model/m"),
+        ("DEL", KEY),
+        ("SET", page, "rows"),
+        ("MSET", page, "rows"),
+        ("SETRANGE", page, 0, "rows"),
+        ("DEL", page),
+        ("UNLINK", page),
+        ("HSET", markers[0], "wm", "12345678"),
+        ("FCALL", SWAP, 1, KEY, "model/m", '={"live": "g"}', "={}"),
+        ("FCALL", SWAP, 1, READERS_KEY, "lease/g/x", "", "={}"),
+        ("FCALL", SWAP_LEASE, 1, KEY, "lease/g/x", "", "={}"),
+        ("FCALL", PUT, 2, markers[0], page, 16, "0123456789abcdef"),
+        ("FCALL", MARK, 1, markers[0], "12345678"),
+        ("EVAL", "return redis.call('HSET', KEYS[1], 'a', 'b')", 1, KEY),
+        ("FUNCTION", "LOAD", "REPLACE", READER_SOURCE),
+        ("FUNCTION", "DELETE", LIBRARY),
+        ("FUNCTION", "FLUSH"),
+        ("RENAME", READERS_KEY, KEY),
+        ("COPY", READERS_KEY, KEY),
+        ("RESTORE", page, 0, "x"),
+        ("ACL", "SETUSER", "hotrow-serve", "allcommands"),
+        ("CONFIG", "SET", "maxmemory", "1"),
+        ("FLUSHALL",),
+    ]
+    with redis.Redis(
+        host="127.0.0.1", port=server.port, username="hotrow-serve", password="sesame"
+    ) as reader:
+        for attempt in attempts:
+            with pytest.raises(redis.exceptions.NoPermissionError):
+                reader.execute_command(*attempt)
+        for name in ("model/m", "cut/forged"):
+            with pytest.raises(redis.ResponseError, match="not a lease of a reader"):
+                reader.execute_command("FCALL", SWAP_LEASE, 1, READERS_KEY, name, "", "={}")
+    with server.client() as admin:
+        assert {key: admin.dump(key) for key in admin.scan_iter()} == before
+        assert admin.function_list() == functions
+
+
+def test_a_store_in_which_older_exporters_alone_were(redis_servers: Any, open_redis: Any) -> None:
+    rules = [acl_rule("hotrow-export"), acl_rule("hotrow-serve")]
+    server = redis_servers.standalone(users=rules)
+    store = open_redis(server.url)
+    generations = Generations(store.records)
+    begun = generations.begin(model="m", version=1, step=1, source="", schema_hash="", tables=[])
+    name = generations.complete(begun, []).generation
+    server.call("FUNCTION", "DELETE", "hotrow_readers_1")
+    reader = open_redis(server.url.replace("//", "//hotrow-serve@"), StoreAccess(password="sesame"))
+    with pytest.raises(FailedPreconditionError, match="has no function hotrow_readers_1_swap; an"):
+        take_lease(reader.records, name, "server")
+    # A user with all rights, as until now: where the older exporter looks for it.
+    with take_lease(open_redis(server.url).records, name, "server") as lease:
+        lease.note_cut(7)
+        with server.client() as client:
+            assert client.hexists(KEY, f"lease/{name}/server")
+        assert [r.cut for r in readers(store.records, name)] == [7]
+        assert open_redis(server.url).records.swap("a", None, "1"), "a newer exporter comes"
+        lease.note_cut(8)
+        with server.client() as client:
+            assert client.hexists(READERS_KEY, f"lease/{name}/server")
+        assert [r.cut for r in readers(store.records, name)] == [8]
+        with take_lease(reader.records, name, "another"):
+            assert [r.cut for r in readers(store.records, name)] == [0, 8]
+
+
+def test_the_name_of_the_readers_function_goes_with_its_content() -> None:
+    digest = hashlib.sha256(READER_SOURCE.encode()).hexdigest()
+    assert (SWAP_LEASE, digest[:16]) == ("hotrow_readers_1_swap", "a18f8b4289f90056"), (
+        "count its number up, and the ACL in docs/redis.md with it"
+    )
 
 
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])

@@ -33,9 +33,9 @@ def test_the_default_user_needs_its_password_and_others_have_their_rules(
     redis_servers: Any,
 ) -> None:
     server = redis_servers.standalone(password="secret", users=["eve on >eve ~a* +get"])
-    nobody = redis.Redis("127.0.0.1", server.port, retry=None)
-    with nobody, pytest.raises(redis.AuthenticationError):
-        nobody.ping()
+    stranger = redis.Redis("127.0.0.1", server.port, retry=None)
+    with stranger, pytest.raises(redis.AuthenticationError):
+        stranger.ping()
     with redis.Redis("127.0.0.1", server.port, username="eve", password="eve") as eve:
         assert eve.get("a") is None
         with pytest.raises(redis.exceptions.NoPermissionError):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from integration.store.trained_states import (
     RUN,
@@ -20,14 +22,10 @@ from hotrow.store.access import StoreAccess
 from hotrow.store.cuts import cuts_of
 from hotrow.store.generations import Generations
 from hotrow.store.incremental_export import export_changes
-from hotrow.store.leases import lock_exports, use
+from hotrow.store.leases import lock_exports
 from hotrow.store.lost_cuts import withdraw_rowless
 from hotrow.store.published import PublishedLog
-
-
-@pytest.fixture
-def redis(redis_servers):
-    return redis_servers.standalone()
+from hotrow.store.readers import use
 
 
 @pytest.fixture
@@ -112,6 +110,43 @@ def test_a_cut_that_was_lost_is_exported_again(
     assert_folded(store, generation, state(next_state))
 
 
+def test_an_export_that_the_store_goes_back_under_commits_nothing_that_misses_a_cut(
+    redis, store, exporter, generation, monkeypatch
+):
+    """It has read from which cut the changes go on; the store has lost that cut at the commit."""
+    exporter(1)
+    snapshot = redis.snapshot()
+    exporter(2)
+    next_epoch = Generations.next_epoch
+
+    def late(*arguments):
+        monkeypatch.undo()
+        redis.go_back(snapshot)
+        return next_epoch(*arguments)
+
+    monkeypatch.setattr(Generations, "next_epoch", late)
+    with pytest.raises(FailedPreconditionError, match="went back in time during the export"):
+        exporter(3)
+    assert [cut.step for cut in cuts_of(store.records, generation)] == [101]
+    _, lines = exporter(3)
+    assert any("has lost step 102" in line for line in lines)
+    exporter(3)
+    assert_folded(store, generation, state(3))
+
+
+def test_a_cut_goes_above_what_was_published_while_a_clock_was_ahead(redis, exporter, tmp_path):
+    snapshot = redis.snapshot()
+    exporter(1)
+    path = tmp_path / "published-1.json"
+    published = json.loads(path.read_text())
+    ahead = published["cuts"][-1]["version"] + (1 << 40)  # an hour later
+    published["cuts"][-1]["version"] = ahead
+    path.write_text(json.dumps(published))
+    redis.go_back(snapshot)
+    outcome, _ = exporter(2)
+    assert outcome.cut.version > ahead
+
+
 def forget_leases(store, generation):
     for name in store.records.names(f"lease/{generation.generation}/"):
         store.records.swap(name, store.records.get(name), None)
@@ -190,7 +225,7 @@ def test_shards_that_lost_rows_of_several_cuts_get_all_of_them_again(
 def test_a_log_of_a_newer_version_is_said_to_be_that(tmp_path):
     path = tmp_path / "published-1.json"
     path.write_text('{"format": 2}')
-    with pytest.raises(FailedPreconditionError, match=r"has format 2, .* reads 1"):
+    with pytest.raises(FailedPreconditionError, match=r"record format 2, this one reads up to 1"):
         PublishedLog(path, "g").states()
     path.write_text("no json")
     assert PublishedLog(path, "g").states() == []

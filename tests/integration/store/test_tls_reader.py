@@ -126,7 +126,7 @@ def test_redirections_in_a_cluster_are_followed_over_tls(redis_servers) -> None:
         ("another name", "The name in the certificate does not match the expected."),
         ("no certificate of its own", "TLS: the node says: Certificate is required"),
         ("no TLS there", "it does not answer"),
-        ("nobody there", "Connection refused"),
+        ("no server there", "Connection refused"),
     ],
 )
 def test_a_node_that_cannot_be_trusted_is_reported_at_once(
@@ -143,13 +143,22 @@ def test_a_node_that_cannot_be_trusted_is_reported_at_once(
         access = StoreAccess(ca_file=access.ca_file)
     elif case == "no TLS there":
         address = redis_servers.standalone().address
-    elif case == "nobody there":
+    elif case == "no server there":
         server.kill()
     code, text, seconds = failure_of(reader_of(rows, address, access), rows)
     assert code == UNAVAILABLE
     assert text.startswith(f"Redis node {address}: ")
     assert message in text
     assert seconds < 1.0
+
+
+def test_a_refusal_is_reported_although_the_node_closes_at_once(redis_servers, rows) -> None:
+    """Commands that the reader sends meanwhile fail; the node's reason arrived before."""
+    server = redis_servers.standalone(tls=True, tls_clients=True)
+    access = StoreAccess(ca_file=access_with(server.certificates).ca_file)
+    for _ in range(100):
+        _, text, _ = failure_of(reader_of(rows, server.address, access), rows)
+        assert "TLS: the node says: Certificate is required" in text
 
 
 def test_nothing_is_sent_in_plain_text(rows) -> None:

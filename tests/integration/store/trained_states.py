@@ -8,9 +8,10 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-from stored_rows import ArrayRows, exported, float_rows, some_keys
+from stored_rows import ArrayRows, exported, float_rows, make_live, some_keys
 
 from hotrow import _native
+from hotrow.hold_bounds import HoldBounds
 from hotrow.lineage import Lineage, Start
 from hotrow.store.cut_blocks import TOMBSTONE
 from hotrow.store.cuts import TableChanges, cuts_of, dense_of, read_blocks
@@ -75,7 +76,15 @@ def changes_of(trained, lineage=RUN, dense_bytes=None):
 
 
 def export(
-    store, generation, trained, *, lock_seconds=15.0, wait_seconds=0.0, undo_cuts=0, **options
+    store,
+    generation,
+    trained,
+    *,
+    lock_seconds=15.0,
+    wait_seconds=0.0,
+    undo_cuts=0,
+    bounds=HoldBounds(),  # noqa: B008 (frozen)
+    **options,
 ):
     with lock_exports(store.records, "m", seconds=lock_seconds) as lock:
         return export_changes(
@@ -85,6 +94,7 @@ def export(
             changes_of(trained, **options),
             wait_seconds=wait_seconds,
             undo_cuts=undo_cuts,
+            bounds=bounds,
         )
 
 
@@ -95,7 +105,7 @@ def full_export(store, version=1, **origin):
     what = dataclasses.replace(exported(version), step=100, origin=origin)
     with lock_exports(store.records, "m") as lock:
         generation = write_generation(store, what, [table], lock, shards=16)
-        Generations(store.records).make_live(generation)
+        make_live(store, generation)
     return generation
 
 

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <new>
 #include <string>
@@ -20,6 +21,7 @@ struct hr_serving {
 
 struct hr_lookup_rest {
   std::unique_ptr<hotrow::UnfinishedLookup> unfinished;
+  hotrow::Deadline deadline;
 };
 
 using hotrow::Code;
@@ -28,6 +30,21 @@ using hotrow::capi::guarded;
 namespace {
 
 std::atomic<hr_may_wait> may_wait_for_store{nullptr};
+
+constexpr int64_t kNoEnd = std::numeric_limits<int64_t>::max();
+thread_local int64_t request_end = kNoEnd;
+
+// Until when a lookup may read rows.
+hotrow::Deadline read_deadline(const hotrow::ServingTables& tables, const hr_read_budget* budget) {
+  // A read of this machine's files is not worth asking for.
+  if (budget != nullptr && tables.is_remote()) {
+    const int64_t until = budget->until(budget->context, tables.timeout().count());
+    if (until == kNoEnd) return hotrow::Deadline::max();
+    return hotrow::Deadline(std::chrono::nanoseconds(until));
+  }
+  if (tables.timeout().count() == 0) return hotrow::Deadline::max();
+  return std::chrono::steady_clock::now() + tables.timeout();
+}
 
 hotrow::ServingOptions to_options(const hr_serving_options& from) {
   hotrow::ServingOptions options;
@@ -45,6 +62,7 @@ hotrow::ServingOptions to_options(const hr_serving_options& from) {
   options.cache.bytes = from.cache_bytes;
   options.cache.policy =
       from.cache_lru != 0 ? hotrow::CachePolicy::kLru : hotrow::CachePolicy::kLfu;
+  options.warm_up_rows_per_second = from.warm_up_rows_per_second;
   options.shown = from.shown;
   options.fence = from.fence;
   return options;
@@ -165,7 +183,8 @@ int hr_serving_table(const hr_serving* tables, const char* table, size_t width, 
 
 int hr_serving_lookup(const hr_serving* tables, const hr_feature* features, size_t count,
                       float* const* pooled, const hr_executor* executor,
-                      const hr_sample_counts* counts, hr_lookup_rest** rest) {
+                      const hr_sample_counts* counts, const hr_read_budget* budget,
+                      hr_lookup_rest** rest) {
   *rest = nullptr;
   return guarded([&] {
     thread_local std::vector<hotrow::ServingFeature> asked;
@@ -179,22 +198,27 @@ int hr_serving_lookup(const hr_serving* tables, const hr_feature* features, size
         served.begin(asked.data(), count, pooled, hotrow::Executor(executor),
                      {counts->defaulted, counts->stale, counts->samples}, *tables->served.overlay);
     if (unfinished == nullptr) return;
+    const hotrow::Deadline deadline = read_deadline(served, budget);
     if (served.is_remote()) {
       const hr_may_wait may_wait = may_wait_for_store.load(std::memory_order_relaxed);
       const std::chrono::duration<double> typical = served.typical_read();
       if (may_wait == nullptr || may_wait(typical.count()) == 0) {
-        *rest = new hr_lookup_rest{std::move(unfinished)};
+        *rest = new hr_lookup_rest{std::move(unfinished), deadline};
         return;
       }
     }
-    unfinished->finish(hotrow::Executor(executor));
+    unfinished->finish(deadline, hotrow::Executor(executor));
   });
 }
 
 int hr_serving_finish_lookup(hr_lookup_rest* rest, const hr_executor* executor) {
   const std::unique_ptr<hr_lookup_rest> owned(rest);
-  return guarded([&] { owned->unfinished->finish(hotrow::Executor(executor)); });
+  return guarded([&] { owned->unfinished->finish(owned->deadline, hotrow::Executor(executor)); });
 }
+
+void hr_serving_set_request_end(int64_t until) { request_end = until; }
+
+int64_t hr_serving_request_end(void) { return request_end; }
 
 void hr_serving_set_may_wait(hr_may_wait may_wait) { may_wait_for_store.store(may_wait); }
 
@@ -209,5 +233,15 @@ int hr_serving_counts(const char* model, int64_t version, hr_visit_count visit, 
             [&](const char* name, const std::string& of, double value, bool gauge) {
               visit(context, name, of.c_str(), value, gauge ? 1 : 0);
             });
+  });
+}
+
+int hr_serving_histograms(const char* model, int64_t version, hr_visit_histogram visit,
+                          void* context) {
+  return guarded([&] {
+    hotrow::bound_serving(model, version)
+        .tables->visit_histograms(
+            [&](const char* name, const double* bounds, size_t count, const uint64_t* buckets,
+                double sum) { visit(context, name, bounds, count, buckets, sum); });
   });
 }

@@ -353,14 +353,15 @@ typedef struct {     /* where rows are, and how they are read */
   const char* username;
   const char* password;
   int database;
-  int64_t timeout_millis; /* for all reads of a lookup; 0: none */
+  int64_t timeout_millis; /* for all reads of a request; 0: none */
   uint64_t max_reads;     /* of the store at a time; 0: the default */
   int default_on_failure; /* default rows for keys that could not be read; else the lookup fails */
   uint64_t cache_rows;    /* of the cache of hot rows; both 0: none */
   uint64_t cache_bytes;
-  int cache_lru;  /* else the least frequently used row is evicted */
-  uint64_t shown; /* as in hr_serving_show, without layers; 0: rows as exported */
-  uint64_t fence; /* as in hr_serving_show */
+  int cache_lru;                    /* else the least frequently used row is evicted */
+  uint64_t warm_up_rows_per_second; /* read from the store to fill the cache; 0: any number */
+  uint64_t shown;                   /* as in hr_serving_show, without layers; 0: rows as exported */
+  uint64_t fence;                   /* as in hr_serving_show */
 } hr_serving_options;
 HR_API int hr_serving_bind(const char* model, int64_t version, const char* manifest_path,
                            const hr_serving_options* options);
@@ -396,6 +397,12 @@ typedef void (*hr_visit_count)(void* context, const char* name, const char* of, 
                                int gauge);
 HR_API int hr_serving_counts(const char* model, int64_t version, hr_visit_count visit,
                              void* context);
+/* Calls visit for each histogram of a bound version, by name. bounds: (count), upper ones, that do
+ * not belong to their buckets; buckets: (count + 1), how many values are in each. */
+typedef void (*hr_visit_histogram)(void* context, const char* name, const double* bounds,
+                                   size_t count, const uint64_t* buckets, double sum);
+HR_API int hr_serving_histograms(const char* model, int64_t version, hr_visit_histogram visit,
+                                 void* context);
 /* The tables of (model, version) if a server has bound them; else the manifest's. model may be
  * null. */
 HR_API int hr_serving_open(const char* model, int64_t version, const char* manifest_path,
@@ -412,13 +419,25 @@ typedef struct { /* how many keys of each sample; those of features with another
   int32_t* stale;     /* (samples): got rows that may be old (hr_serving_set_stale) */
   size_t samples;
 } hr_sample_counts;
-/* All features in one call. *rest: null when the lookup is over. Else some rows must be read from a
- * store on the network: hr_serving_finish_lookup, in any thread, ends the lookup. Until then
- * `tables` and all arrays but `features` and `pooled` themselves must stay. */
+/* Called when a lookup must read rows: until when it may, in nanoseconds of the monotonic clock;
+ * INT64_MAX: for any time. A request's lookups share one budget, which its first read begins.
+ * timeout_millis: as in hr_serving_options. */
+typedef struct {
+  int64_t (*until)(void* context, int64_t timeout_millis);
+  void* context;
+} hr_read_budget;
+/* Until when the requests of this thread may run, as above; a budget's `until` may use it. */
+HR_API void hr_serving_set_request_end(int64_t until);
+HR_API int64_t hr_serving_request_end(void);
+/* All features in one call. budget: null: each lookup has its own. *rest: null when the lookup is
+ * over. Else some rows must be read from a store on the network: hr_serving_finish_lookup, in any
+ * thread, ends the lookup. Until then `tables` and all arrays but `features` and `pooled`
+ * themselves must stay. */
 typedef struct hr_lookup_rest hr_lookup_rest;
 HR_API int hr_serving_lookup(const hr_serving* tables, const hr_feature* features, size_t count,
                              float* const* pooled, const hr_executor* executor,
-                             const hr_sample_counts* counts, hr_lookup_rest** rest);
+                             const hr_sample_counts* counts, const hr_read_budget* budget,
+                             hr_lookup_rest** rest);
 /* Frees `rest`, also when it fails. */
 HR_API int hr_serving_finish_lookup(hr_lookup_rest* rest, const hr_executor* executor);
 /* A server's say: whether the calling thread may wait for the store, which answers within `seconds`

@@ -1,5 +1,8 @@
 #include "core/abi/store.h"
 
+#include <chrono>
+#include <memory>
+
 #include "core/abi/guard.h"
 #include "core/lmdb/records.h"
 #include "core/lmdb/rows.h"
@@ -142,8 +145,14 @@ int hr_lmdb_blocks_get(const hr_lmdb_blocks* blocks, int64_t number, hr_take_byt
   });
 }
 
-int hr_lmdb_records_open(const char* directory, int create, hr_lmdb_records** records) {
-  return guarded([&] { *records = new hr_lmdb_records{{directory, create != 0}}; });
+int hr_lmdb_records_open(const char* directory, int create, int64_t patience_ms,
+                         hr_lmdb_records** records) {
+  return guarded([&] {
+    auto opened = std::make_unique<hr_lmdb_records>(
+        hr_lmdb_records{hotrow::LmdbRecords(directory, create != 0)});
+    opened->records.set_patience(std::chrono::milliseconds(patience_ms));
+    *records = opened.release();
+  });
 }
 
 void hr_lmdb_records_close(hr_lmdb_records* records) { delete records; }

@@ -79,7 +79,9 @@ HR_API int hr_lmdb_blocks_get(const hr_lmdb_blocks* blocks, int64_t number, hr_t
 /* --- control records of the embedded store ---------------------------------------------------- */
 typedef struct hr_lmdb_records hr_lmdb_records;
 
-HR_API int hr_lmdb_records_open(const char* directory, int create, hr_lmdb_records** records);
+// patience_ms: how long writes of this process to the store wait for those of others.
+HR_API int hr_lmdb_records_open(const char* directory, int create, int64_t patience_ms,
+                                hr_lmdb_records** records);
 HR_API void hr_lmdb_records_close(hr_lmdb_records* records);
 /* Calls take(context, text, bytes) once, or not at all when there is no such record. */
 typedef void (*hr_take_text)(void* context, const char* text, size_t bytes);

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "core/base/status.h"
+#include "core/lmdb/write_turn.h"
 
 namespace hotrow {
 namespace {
@@ -21,6 +22,8 @@ constexpr size_t kMapHeadroomBytes = size_t{64} << 20;
 // A transaction allocates 50 bytes for each table that could be open.
 constexpr unsigned kMaxOpenTables = 2048;
 constexpr unsigned kMaxReaders = 1024;
+// Between two looks for readers whose processes were killed.
+constexpr std::chrono::seconds kDeadReaders{1};
 
 // Recursive: the last user of an environment may close it while another is being opened.
 std::recursive_mutex& open_mutex() {
@@ -101,6 +104,7 @@ std::shared_ptr<LmdbEnvironment> LmdbEnvironment::open(const std::string& direct
       check(rc, "store " + directory + " cannot be opened");
     }
   }
+  env->forget_dead_readers();
   env->check_size();
   open_environments()[path] = env;
   return env;
@@ -110,13 +114,11 @@ std::shared_ptr<LmdbEnvironment> LmdbEnvironment::open(const std::string& direct
 std::pair<size_t, size_t> LmdbEnvironment::sizes() const {
   MDB_envinfo info;
   MDB_stat facts;
-  mdb_filehandle_t file;
   struct stat there;
   const std::string what = "store " + directory_;
   check(mdb_env_info(env_, &info), what);
   check(mdb_env_stat(env_, &facts), what);
-  check(mdb_env_get_fd(env_, &file), what);
-  check(::fstat(file, &there) == 0 ? MDB_SUCCESS : errno, what);
+  check(::fstat(file(), &there) == 0 ? MDB_SUCCESS : errno, what);
   return {static_cast<size_t>(there.st_size), (info.me_last_pgno + 1) * facts.ms_psize};
 }
 
@@ -139,9 +141,7 @@ void LmdbEnvironment::check_size() const {
 void LmdbEnvironment::complete_file() {
   const auto [there, needed] = sizes();
   if (there >= needed) return;
-  mdb_filehandle_t file;
-  check(mdb_env_get_fd(env_, &file), "store " + directory_);
-  check(::ftruncate(file, static_cast<off_t>(needed)) == 0 ? MDB_SUCCESS : errno,
+  check(::ftruncate(file(), static_cast<off_t>(needed)) == 0 ? MDB_SUCCESS : errno,
         "store " + directory_);
 }
 
@@ -156,6 +156,26 @@ int LmdbEnvironment::open_with(unsigned mode) {
     rc = mdb_env_open(env_, directory_.c_str(), MDB_NOTLS | MDB_NORDAHEAD | mode, 0644);
   }
   return rc;
+}
+
+mdb_filehandle_t LmdbEnvironment::file() const {
+  mdb_filehandle_t file;
+  check(mdb_env_get_fd(env_, &file), "store " + directory_);
+  return file;
+}
+
+// Frees the slots of readers whose processes were killed; returns how many. Otherwise their slots
+// stay taken, and no page that they could read is ever used again. Closing and opening does not
+// help while any other process has the environment open.
+int LmdbEnvironment::forget_dead_readers() {
+  int dead = 0;
+  return mdb_reader_check(env_, &dead) == MDB_SUCCESS ? dead : 0;
+}
+
+int LmdbEnvironment::begin_read(MDB_txn** txn) {
+  const int rc = mdb_txn_begin(env_, nullptr, MDB_RDONLY, txn);
+  if (rc != MDB_READERS_FULL || forget_dead_readers() == 0) return rc;
+  return mdb_txn_begin(env_, nullptr, MDB_RDONLY, txn);
 }
 
 LmdbEnvironment::~LmdbEnvironment() {
@@ -215,8 +235,7 @@ LmdbEnvironment::Read::Read(LmdbEnvironment& env)
   }
   int rc;
   while (true) {
-    rc =
-        txn_ != nullptr ? mdb_txn_renew(txn_) : mdb_txn_begin(env.env_, nullptr, MDB_RDONLY, &txn_);
+    rc = txn_ != nullptr ? mdb_txn_renew(txn_) : env.begin_read(&txn_);
     if (rc != MDB_MAP_RESIZED) break;
     lock_.unlock();
     env.remap(0);
@@ -236,6 +255,12 @@ LmdbEnvironment::Read::~Read() {
 
 void LmdbEnvironment::write(const std::string& what, const std::function<int(MDB_txn*)>& work) {
   if (!writable_) fail(Code::kFailedPrecondition, "%s: the store is read-only", what.c_str());
+  const WriteTurn turn(writers_, file(), patience_, what);
+  const auto now = std::chrono::steady_clock::now();
+  if (now - checked_ > kDeadReaders) {
+    forget_dead_readers();
+    checked_ = now;
+  }
   while (true) {
     int rc;
     {
@@ -282,7 +307,7 @@ MDB_dbi LmdbEnvironment::open_table(const std::string& generation, const std::st
   } else {
     const auto map_lock = lock_map();
     MDB_txn* txn = nullptr;
-    check(mdb_txn_begin(env_, nullptr, MDB_RDONLY, &txn), what);
+    check(begin_read(&txn), what);
     const int rc = mdb_dbi_open(txn, name.c_str(), MDB_INTEGERKEY, &dbi);
     if (rc != MDB_SUCCESS) {
       mdb_txn_abort(txn);
@@ -331,7 +356,7 @@ bool LmdbEnvironment::open_records(bool create, MDB_dbi* records) {
   } else if (!has_records_) {
     const auto map_lock = lock_map();
     MDB_txn* txn = nullptr;
-    check(mdb_txn_begin(env_, nullptr, MDB_RDONLY, &txn), "store " + directory_);
+    check(begin_read(&txn), "store " + directory_);
     const int rc = mdb_dbi_open(txn, kRecords, 0, &records_);
     if (rc != MDB_SUCCESS) {
       mdb_txn_abort(txn);

@@ -4,6 +4,7 @@
 #include <lmdb.h>
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -28,6 +29,8 @@ class LmdbEnvironment {
 
   MDB_env* get() const { return env_; }
   const std::string& directory() const { return directory_; }
+  // How long a write waits for others; for all users of the environment.
+  void set_patience(std::chrono::milliseconds patience) { patience_ = patience; }
 
   // The handle of a table of a generation; release it with close_table. Fails with NotFound unless
   // `create`.
@@ -57,12 +60,15 @@ class LmdbEnvironment {
     MDB_txn* txn_;
   };
   // Runs work(txn), an LMDB result, in a write transaction and commits. Grows the map and starts
-  // over when it is full.
+  // over when it is full. Fails with Unavailable when others write for too long.
   void write(const std::string& what, const std::function<int(MDB_txn*)>& work);
 
  private:
   LmdbEnvironment() = default;
   int open_with(unsigned mode);
+  int begin_read(MDB_txn** txn);
+  int forget_dead_readers();
+  mdb_filehandle_t file() const;
   bool is_current() const;
   std::pair<size_t, size_t> sizes() const;
   void check_size() const;
@@ -73,6 +79,9 @@ class LmdbEnvironment {
   MDB_env* env_ = nullptr;
   std::string directory_;
   bool writable_ = false;
+  std::timed_mutex writers_;
+  std::atomic<std::chrono::milliseconds> patience_{std::chrono::seconds(30)};
+  std::chrono::steady_clock::time_point checked_{};  // for dead readers; a writer's
   // Every transaction holds it shared: LMDB forbids remapping during a transaction. A thread that
   // remaps closes the gate first, so that a stream of readers cannot starve it.
   std::shared_mutex map_mutex_;

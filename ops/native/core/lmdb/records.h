@@ -17,6 +17,9 @@ class LmdbRecords {
   LmdbRecords(const std::string& directory, bool create)
       : env_(LmdbEnvironment::open(directory, create)) {}
 
+  // How long writes of this process to the store wait for others.
+  void set_patience(std::chrono::milliseconds patience) { env_->set_patience(patience); }
+
   std::optional<std::string> get(const std::string& name) const;
   // A record, its expected text and its new text; none: absent.
   struct Change {

@@ -169,6 +169,14 @@ void RedisRead::flush(RedisLane* lane, bool always) {
   if (!why.empty()) disconnected(lane, why);
 }
 
+// A connection failed to send. What the node sent before it closed says more than the socket's
+// error does: it may have refused the client's certificate, or have too many clients.
+void RedisRead::broken(RedisLane* lane, const std::string& why) {
+  const RedisConnection* const connection = lane->connection();
+  if (!connection->is_connecting()) receive(lane);
+  if (lane->connection() == connection) disconnected(lane, why);
+}
+
 void RedisRead::receive(RedisLane* lane) {
   const RedisConnection* const connection = lane->connection();
   for (bool full = true; full && lane->connection() == connection;) {
@@ -427,7 +435,7 @@ void RedisRead::wait() {
     if ((polled[i].revents & POLLOUT) != 0 || lane->connection()->is_connecting()) {
       const std::string why = lane->connection()->flush();
       if (!why.empty()) {
-        disconnected(lane, why);
+        broken(lane, why);
         continue;
       }
       if (lane->connection()->is_connecting()) continue;

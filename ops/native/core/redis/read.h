@@ -51,6 +51,7 @@ class RedisRead {
   void open(RedisLane* lane);
   void flush(RedisLane* lane, bool always);
   void receive(RedisLane* lane);
+  void broken(RedisLane* lane, const std::string& why);
   void answered(RedisLane* lane, const RedisCommand& command, const std::string& error);
   void marked(RedisLane* lane, uint32_t shard);
   void refused(RedisLane* lane, RedisCommand command, const std::string& error);

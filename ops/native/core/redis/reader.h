@@ -43,6 +43,8 @@ class RedisReader : public RowReader {
   // Calls visit(name, count) for each counter of RedisStatistics.
   using Visit = std::function<void(const char*, uint64_t)>;
   void visit_counts(const Visit& visit) const;
+  // How long reads took, with their wait for a turn.
+  RedisReadTimes read_times() const { return RedisReadTimes(statistics_); }
   const RedisRoutes& routes() const { return routes_; }
   // JSON: these counters by name, "read_times", and "nodes": by address.
   std::string statistics() const;

@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <tuple>
 
 namespace hotrow {
 
@@ -22,6 +23,27 @@ struct RedisStatistics {
     while (bucket + 1 < read_times.size() && spent >> bucket != 0) ++bucket;
     read_times[bucket].fetch_add(1, std::memory_order_relaxed);
     microseconds.fetch_add(spent, std::memory_order_relaxed);
+  }
+};
+
+// The times of reads for a histogram: below 32 us, 64 us, ..., 4.2 s, and longer.
+struct RedisReadTimes {
+  static constexpr size_t kSkipped = 5;  // below 32 us; counted in the first bucket
+  static constexpr size_t kBuckets =
+      std::tuple_size_v<decltype(RedisStatistics::read_times)> - kSkipped;
+
+  std::array<double, kBuckets - 1> bounds;  // seconds
+  std::array<uint64_t, kBuckets> counts{};
+  double sum;  // seconds
+
+  explicit RedisReadTimes(const RedisStatistics& statistics)
+      : sum(static_cast<double>(statistics.microseconds.load()) * 1e-6) {
+    for (size_t i = 0; i < bounds.size(); ++i) {
+      bounds[i] = static_cast<double>(uint64_t{1} << (i + kSkipped)) * 1e-6;
+    }
+    for (size_t i = 0; i < statistics.read_times.size(); ++i) {
+      counts[i < kSkipped ? 0 : i - kSkipped] += statistics.read_times[i].load();
+    }
   }
 };
 

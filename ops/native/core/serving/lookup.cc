@@ -144,22 +144,21 @@ class ServingLookup::Lease {
 class ServingLookup::Unfinished : public UnfinishedLookup {
  public:
   Unfinished(const ServingLookup& lookup, Lease lease, const ServingFeature* features, size_t count,
-             float* const* outputs, Deadline deadline, SampleCounts counts, const Overlay& overlay,
+             float* const* outputs, SampleCounts counts, const Overlay& overlay,
              const LookupReport& report)
       : lookup_(lookup),
         lease_(std::move(lease)),
         features_(features, features + count),
         outputs_(outputs, outputs + count),
-        deadline_(deadline),
         counts_(counts),
         overlay_(overlay),
         report_(report) {}
 
-  LookupReport finish(const Executor& executor) override {
+  LookupReport finish(Deadline deadline, const Executor& executor) override {
     const IeeeFloatMode exact;
     Scratch& scratch = *lease_;
     lookup_.sort_misses(scratch);
-    lookup_.fetch(scratch, overlay_, deadline_, report_);
+    lookup_.fetch(scratch, overlay_, deadline, report_);
     lookup_.judge(scratch, report_);
     lookup_.place_rows(features_.data(), scratch, counts_);
     lookup_.pool(features_.data(), features_.size(), outputs_.data(), scratch, report_.keys,
@@ -172,7 +171,6 @@ class ServingLookup::Unfinished : public UnfinishedLookup {
   Lease lease_;
   const std::vector<ServingFeature> features_;
   const std::vector<float*> outputs_;
-  const Deadline deadline_;
   const SampleCounts counts_;
   const Overlay& overlay_;
   LookupReport report_;
@@ -395,6 +393,13 @@ void ServingLookup::fetch(Scratch& scratch, const Overlay& overlay, Deadline dea
   }
   // Also check rows that other lookups read: they may show another cut.
   refuse_new(requests, scratch.requests.size());
+  if (too_new && options_.takes_no_cuts) {
+    fail(Code::kFailedPrecondition,
+         "the store has rows of an incremental export that this binding does not show: an export "
+         "has overruled the binding, which held up others for too long (export.max_hold_seconds, "
+         "export.max_hold_bytes): bind the version again; or the model was not loaded by the "
+         "binding's load()");
+  }
   if (too_new && report.failure.code == Code::kOk) {
     report.failure = {Code::kUnavailable, "the store has rows of a cut that is not taken yet"};
   }
@@ -475,7 +480,7 @@ void ServingLookup::pool(const ServingFeature* features, size_t count, float* co
 }
 
 std::unique_ptr<UnfinishedLookup> ServingLookup::begin(const ServingFeature* features, size_t count,
-                                                       float* const* outputs, Deadline deadline,
+                                                       float* const* outputs,
                                                        const Executor& executor,
                                                        SampleCounts counts, const Overlay& overlay,
                                                        LookupReport* report) const {
@@ -495,8 +500,8 @@ std::unique_ptr<UnfinishedLookup> ServingLookup::begin(const ServingFeature* fea
     pool(features, count, outputs, scratch, report->keys, executor);
     return nullptr;
   }
-  return std::make_unique<Unfinished>(*this, std::move(lease), features, count, outputs, deadline,
-                                      counts, overlay, *report);
+  return std::make_unique<Unfinished>(*this, std::move(lease), features, count, outputs, counts,
+                                      overlay, *report);
 }
 
 LookupReport ServingLookup::lookup(const ServingFeature* features, size_t count,
@@ -504,8 +509,8 @@ LookupReport ServingLookup::lookup(const ServingFeature* features, size_t count,
                                    const Executor& executor, SampleCounts counts,
                                    const Overlay& overlay) const {
   LookupReport report;
-  auto rest = begin(features, count, outputs, deadline, executor, counts, overlay, &report);
-  return rest == nullptr ? report : rest->finish(executor);
+  auto rest = begin(features, count, outputs, executor, counts, overlay, &report);
+  return rest == nullptr ? report : rest->finish(deadline, executor);
 }
 
 }  // namespace hotrow

@@ -29,6 +29,9 @@ struct ServingLookupOptions {
   // lookup still in flight, unless HotRows::update reported a change in between. Not worth it for
   // rows in memory.
   bool share_fetches = true;
+  // The caller takes no cuts by itself: a row that is too new for the overlay ends the lookup with
+  // FailedPrecondition, whatever on_store_failure says.
+  bool takes_no_cuts = false;
 };
 
 // A feature of a request: its keys (N) and how they form samples.
@@ -70,8 +73,9 @@ struct LookupCounts {
 class UnfinishedLookup {
  public:
   virtual ~UnfinishedLookup() = default;
-  // Reads the other rows; once, in any thread. Fails as ServingLookup::lookup.
-  virtual LookupReport finish(const Executor& executor) = 0;
+  // Reads the other rows, until `deadline` at the latest; once, in any thread. Fails as
+  // ServingLookup::lookup.
+  virtual LookupReport finish(Deadline deadline, const Executor& executor) = 0;
 };
 
 // Safe from several threads.
@@ -89,7 +93,8 @@ class ServingLookup {
   // the order of the keys, with the same bits whatever is cached. Large lookups use the executor's
   // threads. overlay: the layers over the rows of store and cache. Fails with InvalidArgument for
   // wrong segments. With OnStoreFailure::kFail it fails with Unavailable, naming the table and the
-  // reason. A row that is too new for the overlay counts as a row that could not be read.
+  // reason. A row that is too new for the overlay counts as a row that could not be read, or ends
+  // the lookup with FailedPrecondition (takes_no_cuts).
   LookupReport lookup(const ServingFeature* features, size_t count, float* const* outputs,
                       Deadline deadline, const Executor& executor = Executor(),
                       SampleCounts counts = {}, const Overlay& overlay = Overlay()) const;
@@ -98,9 +103,9 @@ class ServingLookup {
   // is over. Else keys, outputs, counts, overlay and this object must stay until the lookup is
   // finished.
   std::unique_ptr<UnfinishedLookup> begin(const ServingFeature* features, size_t count,
-                                          float* const* outputs, Deadline deadline,
-                                          const Executor& executor, SampleCounts counts,
-                                          const Overlay& overlay, LookupReport* report) const;
+                                          float* const* outputs, const Executor& executor,
+                                          SampleCounts counts, const Overlay& overlay,
+                                          LookupReport* report) const;
 
   const std::vector<StoredTable>& tables() const { return reader_->tables(); }
   LookupCounts counts(size_t table) const;

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <filesystem>
+#include <random>
+#include <thread>
 
 #include "core/base/status.h"
 #include "core/lmdb/rows.h"
@@ -15,13 +18,56 @@ namespace {
 
 // In the version's directory.
 constexpr const char* kHotRows = "hot_rows.bin";
-constexpr size_t kWarmUpKeys = 4096;  // at a time
+constexpr size_t kWarmUpKeys = 4096;  // at a time, at most
+// Pieces of the time of a warm-up: the reads of a piece come all at once.
+constexpr double kWarmUpPieceSeconds = 0.02;
+// Warm-up begins at a random moment: servers that get a version at the same time do not read from
+// the store at the same time. In shares of the time that it will take.
+constexpr double kWarmUpJitter = 0.5;
+constexpr double kLongestJitterSeconds = 5.0;
 constexpr auto kWarmUpPatience = std::chrono::seconds(2);
 
 uint64_t next_id() {
   static std::atomic<uint64_t> last{0};
   return ++last;
 }
+
+// Limits the rows that a warm-up reads.
+class WarmUpPace {
+ public:
+  // rows: to read; per_second: 0: any number.
+  WarmUpPace(size_t rows, uint64_t per_second)
+      : per_second_(static_cast<double>(per_second)), due_(std::chrono::steady_clock::now()) {
+    if (per_second == 0) return;
+    const double longest =
+        std::min(kLongestJitterSeconds, kWarmUpJitter * static_cast<double>(rows) / per_second_);
+    std::random_device seed;
+    add(std::uniform_real_distribution<double>(0.0, longest)(seed));
+  }
+  // Rows of a piece.
+  size_t piece() const {
+    if (per_second_ == 0) return kWarmUpKeys;
+    return std::clamp<size_t>(static_cast<size_t>(per_second_ * kWarmUpPieceSeconds), 1,
+                              kWarmUpKeys);
+  }
+  // Waits until so many more rows may be read. A store that was slow meanwhile is not asked for
+  // more to make up for that.
+  void await(size_t rows) {
+    if (per_second_ == 0) return;
+    std::this_thread::sleep_until(due_);
+    due_ = std::max(due_, std::chrono::steady_clock::now());
+    add(static_cast<double>(rows) / per_second_);
+  }
+
+ private:
+  void add(double seconds) {
+    due_ += std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+        std::chrono::duration<double>(seconds));
+  }
+
+  const double per_second_;
+  std::chrono::steady_clock::time_point due_;
+};
 
 }  // namespace
 
@@ -58,6 +104,7 @@ ServingTables::ServingTables(const std::string& manifest_path, const ServingOpti
   lookup.on_store_failure = options.on_store_failure;
   // A read of LMDB costs less than finding another lookup's fetch.
   lookup.share_fetches = redis_ != nullptr;
+  lookup.takes_no_cuts = options.takes_no_cuts;
   lookup_ = std::make_unique<ServingLookup>(reader_, cache_, lookup);
   if (cache_ != nullptr) warm_up();
 }
@@ -75,9 +122,12 @@ void ServingTables::warm_up() {
   };
   std::vector<Part> parts(tables().size());
   std::vector<ReadRequest> requests;
-  for (size_t begin = 0; begin < most; begin += kWarmUpKeys) {
+  // Reads of files of this machine disturb no other server.
+  WarmUpPace pace(most, redis_ == nullptr ? 0 : options_.warm_up_rows_per_second);
+  for (size_t begin = 0; begin < most; begin += pace.piece()) {
     for (Part& part : parts) part.keys.clear();
-    const size_t end = std::min(most, begin + kWarmUpKeys);
+    const size_t end = std::min(most, begin + pace.piece());
+    pace.await(end - begin);
     for (size_t i = begin; i < end; ++i) parts[hot.tables[i]].keys.push_back(hot.keys[i]);
     requests.clear();
     for (size_t t = 0; t < parts.size(); ++t) {
@@ -125,15 +175,12 @@ std::unique_ptr<UnfinishedLookup> ServingTables::begin(const ServingFeature* fea
                                                        const Executor& executor,
                                                        SampleCounts counts,
                                                        const Overlay& overlay) const {
-  const Deadline deadline = options_.timeout.count() == 0
-                                ? Deadline::max()
-                                : std::chrono::steady_clock::now() + options_.timeout;
   if (counts.from_memory != nullptr && !stale_.load(std::memory_order_relaxed)) {
     std::fill_n(counts.from_memory, counts.samples, 0);
     counts.from_memory = nullptr;
   }
   LookupReport report;
-  return lookup_->begin(features, count, outputs, deadline, executor, counts, overlay, &report);
+  return lookup_->begin(features, count, outputs, executor, counts, overlay, &report);
 }
 
 std::shared_ptr<const CutLayer> ServingTables::layer(const std::string& path,
@@ -210,6 +257,13 @@ void ServingTables::visit_counts(const Visit& visit) const {
   }
   visit("shared_fetches", "", static_cast<double>(lookup_->waited()), false);
   if (redis_ != nullptr) visit_redis(visit);
+}
+
+void ServingTables::visit_histograms(const VisitHistogram& visit) const {
+  if (redis_ == nullptr) return;
+  const RedisReadTimes times = redis_->read_times();
+  visit("store_read_seconds", times.bounds.data(), times.bounds.size(), times.counts.data(),
+        times.sum);
 }
 
 void ServingTables::visit_redis(const Visit& visit) const {

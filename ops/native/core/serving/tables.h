@@ -27,11 +27,14 @@ struct ServingOptions {
   std::string generation;
   std::string topology;
   RedisOptions redis;
-  std::chrono::milliseconds timeout{0};  // for all reads of a lookup; 0: none
+  std::chrono::milliseconds timeout{0};  // for all reads of a request; 0: none
   OnStoreFailure on_store_failure = OnStoreFailure::kFail;
   HotRowsOptions cache;  // neither rows nor bytes: no cache
-  RowVersion shown = 0;  // of the first overlay; 0: rows as exported
-  RowVersion fence = 0;  // of the first overlay
+  // Rows that warm-up of the cache reads from the store a second; 0: any number.
+  uint64_t warm_up_rows_per_second = 0;
+  RowVersion shown = 0;        // of the first overlay; 0: rows as exported
+  RowVersion fence = 0;        // of the first overlay
+  bool takes_no_cuts = false;  // as in ServingLookupOptions
 };
 
 class ServingTables {
@@ -47,8 +50,7 @@ class ServingTables {
   std::shared_ptr<const Overlay> first_overlay() const;
   // The index of a table in `tables`. Fails with NotFound.
   size_t number_of(const std::string& name) const;
-  // As ServingLookup::begin, within the options' timeout. Rows from memory are counted only while
-  // they may be stale.
+  // As ServingLookup::begin. Rows from memory are counted only while they may be stale.
   std::unique_ptr<UnfinishedLookup> begin(const ServingFeature* features, size_t count,
                                           float* const* outputs, const Executor& executor,
                                           SampleCounts counts, const Overlay& overlay) const;
@@ -57,6 +59,8 @@ class ServingTables {
     return redis_ == nullptr ? std::chrono::nanoseconds(0) : redis_->typical_read();
   }
   bool is_remote() const { return redis_ != nullptr; }
+  // For all reads of a request; 0: no limit.
+  std::chrono::milliseconds timeout() const { return options_.timeout; }
 
   // The rows of a cut; shared while any caller holds them. Fails as CutLayer does.
   std::shared_ptr<const CutLayer> layer(const std::string& path, RowVersion version) const;
@@ -80,6 +84,10 @@ class ServingTables {
   // Calls visit(name, table or node, value, whether it may decrease) for each metric.
   using Visit = std::function<void(const char*, const std::string&, double, bool)>;
   void visit_counts(const Visit& visit) const;
+  // Calls visit for each histogram: its name, B bounds, B + 1 counts, and the sum of all values.
+  using VisitHistogram =
+      std::function<void(const char*, const double*, size_t, const uint64_t*, double)>;
+  void visit_histograms(const VisitHistogram& visit) const;
 
  private:
   void visit_redis(const Visit& visit) const;

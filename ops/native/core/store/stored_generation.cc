@@ -10,8 +10,10 @@ StoredGeneration parse_generation(const std::string& text) {
   try {
     const Json json = Json::parse(text);
     if (json.whole("format", 0, ~uint64_t{0}) != 1) {
-      fail(Code::kDataLoss, "its format is %s; this version of Hotrow reads format 1",
-           json.at("format").written().c_str());
+      fail(
+          Code::kDataLoss,
+          "it is newer than this Hotrow (record format %s, this one reads up to 1); upgrade Hotrow",
+          json.at("format").written().c_str());
     }
     generation.name = json.text("generation");
     generation.number = json.whole("number", 1, ~uint64_t{0} >> 1);

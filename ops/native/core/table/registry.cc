@@ -201,7 +201,9 @@ Served bound_serving(const std::string& model, int64_t version) {
 std::shared_ptr<const ServingTables> attach_serving(const std::string& manifest_path,
                                                     const ServingOptions& options) {
   const auto [path, facts] = look_at(manifest_path);
-  auto tables = std::make_shared<const ServingTables>(path, options);
+  ServingOptions fixed = options;
+  fixed.takes_no_cuts = true;
+  auto tables = std::make_shared<const ServingTables>(path, fixed);
   std::lock_guard lock(registry().mutex);
   registry().opened[path] =
       Opened{{tables, tables->first_overlay()}, facts.st_dev, facts.st_ino, facts.st_mtim};

@@ -70,7 +70,7 @@ std::vector<float> served(const Served& by, int64_t key) {
   std::vector<float> row(table().width);
   float* out = row.data();
   const auto rest = by.tables->begin(&feature, 1, &out, Executor(), {}, *by.overlay);
-  if (rest != nullptr) rest->finish(Executor());
+  if (rest != nullptr) rest->finish(Deadline::max(), Executor());
   return row;
 }
 std::vector<float> served(const char* name, int64_t key) {
@@ -143,7 +143,8 @@ TEST_CASE("registry: an attached manifest shows cuts, too, and fails rows of oth
   const Version version;
   version.put(0, 10, 4);
   attach_serving(version.manifest, ServingOptions());
-  CHECK(error_code([&] { served(open_serving(version.manifest), 5); }) == Code::kUnavailable);
+  CHECK(error_code([&] { served(open_serving(version.manifest), 5); }) ==
+        Code::kFailedPrecondition);
   CHECK(served(open_serving(version.manifest), 15) == row(15, kExported));
   show_attached(version.manifest, 4, {});
   CHECK(served(open_serving(version.manifest), 5) == row(5, 4));

@@ -14,11 +14,22 @@ from typing import Any
 
 import redis
 
-from hotrow.errors import HotrowError, InvalidArgumentError
+from hotrow.errors import (
+    FailedPreconditionError,
+    HotrowError,
+    InvalidArgumentError,
+    ResourceExhaustedError,
+)
 from hotrow.store.access import StoreAccess
 from hotrow.store.redis.connections import Address, Connections
 from hotrow.store.redis.delivery import Delivery, Take
-from hotrow.store.redis.functions import is_missing, load_functions
+from hotrow.store.redis.functions import (
+    READER_SOURCE,
+    SWAP_LEASE,
+    ReaderFunctionMissingError,
+    is_missing,
+    load_functions,
+)
 from hotrow.store.redis.parcel import Parcel
 from hotrow.store.redis.refusals import is_on_the_move, is_passing, refusal
 from hotrow.store.redis.topology import Topology, ask, find_topology
@@ -116,6 +127,11 @@ class RedisClient:
                         ask(connection, "ASKING")
                     return ask(connection, *command), uncertain
             except (redis.RedisError, OSError) as err:
+                if is_missing(err) and SWAP_LEASE in command:
+                    raise ReaderFunctionMissingError(
+                        f"{self.url}: has no function {SWAP_LEASE}; an export with this version of "
+                        "Hotrow loads it"
+                    ) from err
                 uncertain = uncertain or not isinstance(err, redis.ResponseError)
                 asked = _target_of_ask(err, address)
                 if asked is None and self.overcome(err, address):
@@ -129,10 +145,32 @@ class RedisClient:
         Raises:
             HotrowError: as for `call`.
         """
-        first_slots: dict[Address, int] = {}
+        slots = self._first_slots()
+        return {address: self.call(slot, *command) for address, slot in slots.items()}
+
+    def load_reader_function(self) -> None:
+        """Loads the function of readers into each primary that lacks it.
+
+        A full node takes it later.
+
+        Raises:
+            HotrowError: as for `call`.
+        """
+        for slot in self._first_slots().values():
+            try:
+                self.call(slot, "FUNCTION", "LOAD", READER_SOURCE)
+            except ResourceExhaustedError:
+                continue
+            except FailedPreconditionError as err:
+                if "already exists" not in str(err):
+                    raise
+
+    def _first_slots(self) -> dict[Address, int]:
+        """Returns a slot of each primary."""
+        slots: dict[Address, int] = {}
         for part in self._topology.ranges:
-            first_slots.setdefault(part.address, part.first)
-        return {address: self.call(slot, *command) for address, slot in first_slots.items()}
+            slots.setdefault(part.address, part.first)
+        return slots
 
     def deliver(self, parcels: Sequence[Parcel], take: Take = lambda number, answers: None) -> None:
         """Sends parcels to all nodes in parallel, until each is answered.

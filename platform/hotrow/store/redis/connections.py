@@ -15,7 +15,8 @@ from hotrow.store.access import StoreAccess
 from hotrow.store.url import StoreUrl
 
 CONNECT_SECONDS = 3.0
-ANSWER_SECONDS = 10.0
+# Longer than pauses of Redis, and short beside a failover: a connection may die without a word.
+ANSWER_SECONDS = 5.0
 
 Address = tuple[str, int]
 """Host and port; port 0: the path of a Unix socket."""

@@ -76,15 +76,17 @@ local function swap(keys, args)
   return 1
 end
 
--- keys: markers of shards. args: a version, 8 bytes. Those that are there get it as their
--- watermark, unless theirs is newer.
+-- keys: markers of shards. args: a version and the lowest watermark that it may follow, 8 bytes
+-- each. Those that are there get the version as their watermark, unless theirs is newer or lower.
 local function mark(keys, args)
   local low, high = struct.unpack('<I4I4', args[1])
+  local least_low, least_high = struct.unpack('<I4I4', args[2])
   for _, key in ipairs(keys) do
     local old = redis.call('HGET', key, 'wm')
     if old then
       local old_low, old_high = struct.unpack('<I4I4', old)
-      if high > old_high or (high == old_high and low > old_low) then
+      local follows = old_high > least_high or (old_high == least_high and old_low >= least_low)
+      if follows and (high > old_high or (high == old_high and low > old_low)) then
         redis.call('HSET', key, 'wm', args[1])
       end
     end

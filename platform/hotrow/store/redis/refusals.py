@@ -63,6 +63,11 @@ def refusal(url: StoreUrl, err: Exception) -> HotrowError:
         return ResourceExhaustedError(
             f"{url}: is full ({text}); raise maxmemory, add nodes, or delete old generations"
         )
+    if text.startswith("MISCONF"):
+        return ResourceExhaustedError(
+            f"{url}: takes no writes, as it cannot save them ({text}); is its disk full? Its log "
+            "says more"
+        )
     if text.startswith(LOST):
         return NotFoundError(f"{url}: the store has lost rows ({text}); export the model again")
     if "DB index is out of range" in text:

@@ -194,9 +194,11 @@ class RedisStore:
         """Returns, for each shard, the last version folded into it; see the contract."""
         return staging.watermarks(self.client, generation)
 
-    def set_watermarks(self, generation: Generation, version: int, shards: Sequence[int]) -> None:
+    def set_watermarks(
+        self, generation: Generation, version: int, shards: Sequence[int], least: int = 0
+    ) -> None:
         """Records that a cut was folded into shards; see the contract."""
-        staging.set_watermarks(self.client, generation, version, shards)
+        staging.set_watermarks(self.client, generation, version, shards, least)
 
     def read(self, generation: Generation, table: int, keys: Keys) -> tuple[Rows, Versions, States]:
         """Returns rows, versions and states of keys; see the contract."""

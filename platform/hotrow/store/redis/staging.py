@@ -71,13 +71,13 @@ def watermarks(client: RedisClient, generation: Generation) -> Versions:
 
 
 def set_watermarks(
-    client: RedisClient, generation: Generation, version: int, shards: Sequence[int]
+    client: RedisClient, generation: Generation, version: int, shards: Sequence[int], least: int
 ) -> None:
     """Raises the watermarks of shards; see `RowStore.set_watermarks`."""
     markers, slots = markers_of(generation)
-    value = _VERSION.pack(version)
+    values = _VERSION.pack(version), _VERSION.pack(least)
     client.deliver(
-        [Parcel(slots[s], 1, packed("FCALL", MARK, 1, markers[s], value)) for s in shards]
+        [Parcel(slots[s], 1, packed("FCALL", MARK, 1, markers[s], *values)) for s in shards]
     )
 
 

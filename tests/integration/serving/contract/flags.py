@@ -130,10 +130,13 @@ ROWS = (
     ),
     differs(
         "`num_load_threads` (0), `num_unload_threads` (0)",
-        "with 0, models load in parallel instead of one after the other",
+        "with 0, models load in parallel instead of one after the other; a restarted executable "
+        "loads its versions side by side, too",
         "test_several_models.py::test_threads_limit_how_many_versions_load_and_unload",
         "lifecycle/test_limited_threads.py::test_no_more_than_the_limit_work_at_a_time",
         "test_several_models.py::test_a_slow_load_of_one_model_holds_up_no_other",
+        "test_side_by_side.py::test_a_restart_loads_models_side_by_side_and_opens_ports_then",
+        "test_side_by_side.py::test_a_restart_loads_no_more_at_a_time_than_there_are_threads",
     ),
     differs(
         "`flush_filesystem_caches` (true)",
@@ -288,6 +291,7 @@ ROWS = (
         "`log_format`",
         "test_log.py::test_every_line_of_every_process_is_of_one_form",
         "test_log.py::test_an_error_before_the_start_is_of_that_form_too",
+        "test_log.py::test_a_flag_that_cannot_be_read_is_of_that_form_too",
         "monitoring/test_log_line.py::test_a_line_is_read",
         "monitoring/test_log_line.py::test_what_is_in_no_form_is_a_warning_of_now",
         "monitoring/test_log_line.py::test_a_time_that_is_none_is_now",
@@ -295,8 +299,22 @@ ROWS = (
         "monitoring/test_log_line.py::test_pythons_records_are_read_back",
     ),
     added(
+        "`admin_port`, `admin_host`, `admin_token_file`, `admin_ssl_config_file`: reloads and "
+        "metrics are answered there alone",
+        "test_admin_port.py::test_the_ports_of_clients_answer_neither_reloads_nor_metrics",
+        "test_admin_port.py::test_the_admin_port_reloads_for_a_token",
+        "test_admin_port.py::test_the_admin_port_has_the_metrics_for_a_token",
+        "test_admin_port.py::test_tokens_are_read_again_when_their_file_changes",
+        "test_admin_port.py::test_the_next_control_process_has_the_port_again",
+        "test_admin_port.py::test_certificates_of_clients_open_it",
+        "test_admin_port.py::test_it_listens_on_this_machine_alone_without_a_guard",
+        "test_admin_port.py::test_a_host_of_another_machine_is_refused",
+        "test_admin_port.py::test_flags_that_guard_nothing_are_refused",
+    ),
+    added(
         "`check_load_memory`",
         "test_lethal_versions.py::test_a_version_that_needs_more_memory_than_is_left_is_refused_with_the_numbers",
+        "test_side_by_side.py::test_loads_side_by_side_have_room_together",
     ),
     added(
         "`unready_after_seconds`, `restart_after_seconds`, `load_timeout_seconds`",
@@ -331,6 +349,12 @@ ROWS = (
         "test_tls.py::test_the_rest_port_speaks_tls",
     ),
     added(
+        "`rest_api_max_total_body_bytes`; a REST request waits for a thread at most "
+        "`rest_api_timeout_in_ms`",
+        "test_rest_http.py::test_bodies_have_a_bound_together",
+        "test_rest_http.py::test_a_request_waits_for_a_thread_as_long_as_a_run_may_take",
+    ),
+    added(
         "`rest_api_max_body_bytes`, `rest_api_read_timeout_in_ms`",
         "test_rest_http.py::test_a_long_body_is_refused_before_it_is_read",
         "test_rest_http.py::test_a_slow_body_is_refused",
@@ -340,6 +364,9 @@ ROWS = (
         "`store_hosts`, `store_timeout_ms`, `store_max_reads`, `on_store_failure`",
         "test_redis_rows.py::test_scores_from_redis_are_those_of_training",
         "test_redis_rows.py::test_without_redis_a_request_fails_within_its_time_budget",
+        "test_read_budget.py::test_lookups_of_a_request_share_one_budget",
+        "test_read_budget.py::test_the_deadline_of_a_request_ends_its_reads",
+        "test_read_budget.py::test_a_read_that_outlasts_its_request_is_no_fault_of_the_store",
         "test_redis_rows.py::test_a_node_behind_tls_that_dies_fails_requests_in_time_until_it_is_back",
         "test_redis_rows.py::test_a_wrong_authority_ends_the_load_with_one_line",
         (
@@ -347,6 +374,10 @@ ROWS = (
             "_gets_no_password_unless_its_host_is_allowed"
         ),
         "test_store_trust.py::test_the_executable_does_not_inherit_the_password",
+        (
+            "test_store_trust.py::test_a_server_with_the_readers_rights_alone"
+            "_serves_and_follows_cuts"
+        ),
         "test_redis_rows.py::test_without_redis_default_rows_answer_when_they_may",
         "test_redis_rows.py::test_a_store_that_lost_its_rows_is_never_taken_for_one_without_them",
         "test_redis_rows.py::test_a_generation_lives_as_long_as_a_server_uses_it",
@@ -361,8 +392,9 @@ ROWS = (
         "test_exactness.py::test_rows_of_other_types_are_served_as_they_are_stored",
     ),
     added(
-        "`cache_rows`, `cache_bytes`, `cache_policy`",
+        "`cache_rows`, `cache_bytes`, `cache_policy`, `cache_warm_up_rows_per_second`",
         "test_redis_rows.py::test_rows_in_the_cache_are_served_without_redis",
+        "test_redis_rows.py::test_servers_that_start_at_once_warm_up_at_a_bounded_rate",
         "test_redis_rows.py::test_the_cache_is_warm_before_a_version_serves",
         "test_redis_faults.py"
         "::test_a_dead_primary_is_not_noticed_with_a_warm_cache_and_soon_forgotten_without",

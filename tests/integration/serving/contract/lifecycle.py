@@ -133,6 +133,8 @@ ROWS = (
         "test_cuts.py::test_while_the_store_is_away_answers_go_on_and_say_so",
         "test_cuts.py::test_a_server_that_slept_through_cuts_that_are_folded_and_gone_takes_the_newest",
         "test_cuts.py::test_a_cut_of_weights_alone_is_taken",
+        "test_held_cuts.py::test_a_reader_that_holds_up_cuts_shows_in_metrics_until_it_is_overruled",
+        "test_held_cuts.py::test_a_server_that_hangs_is_overruled_and_mixes_nothing",
         "test_cuts.py::test_a_version_that_is_unloaded_leaves_nothing_of_its_cuts",
         "test_cuts.py::test_a_server_whose_store_hangs_ends_in_time",
         "test_cuts.py::test_a_version_that_cannot_be_loaded_again_gives_its_lease_back",

@@ -72,6 +72,10 @@ ROWS = (
         "test_metrics.py::test_versions_and_signatures_are_kept_apart",
     ),
     added(
+        "times of the store's reads as a histogram, `hotrow_store_read_seconds`",
+        "test_read_budget.py::test_the_times_of_reads_are_a_histogram",
+    ),
+    added(
         "counts continue when the executable restarts",
         "test_metrics.py::test_counts_go_on_when_the_executable_starts_again",
         "test_metrics.py::test_all_counts_begin_anew_with_the_control_process",

@@ -41,3 +41,5 @@ def test_a_store_without_tls_is_refused_when_certificates_are_given(tmp_path: Pa
 def test_at_least_one_read_is_allowed() -> None:
     with pytest.raises(InvalidArgumentError, match="--store_max_reads 0"):
         RowOptions(max_reads=0)
+    with pytest.raises(InvalidArgumentError, match="--cache_warm_up_rows_per_second 0"):
+        RowOptions(warm_up_rows_per_second=0)

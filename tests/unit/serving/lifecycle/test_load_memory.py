@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,9 @@ import pytest
 from hotrow.errors import ResourceExhaustedError
 from hotrow.manifest import Manifest, ManifestTable
 from hotrow.memory_bounds import MemoryBound
+from hotrow.protos import control_pb2
 from hotrow.serving.config.row_options import RowOptions
-from hotrow.serving.lifecycle.load_memory import check_memory, needed_bytes
+from hotrow.serving.lifecycle.load_memory import LoadMemory, check_memory, needed_bytes
 
 MIB = 2**20
 
@@ -76,3 +78,30 @@ def test_what_is_more_than_is_left_is_refused_with_the_numbers() -> None:
         "or --cache_bytes, or serve fewer versions at a time (--check_load_memory=false loads it "
         "all the same)"
     )
+
+
+def test_a_load_waits_for_those_that_leave_it_no_room(version: Path) -> None:
+    left = [7 * MIB]
+    memory = LoadMemory(RowOptions(), lambda: [MemoryBound("m", "the machine", 64 * MIB, left[0])])
+    request = control_pb2.LoadRequest(path=str(version))  # 4 MiB
+    second = control_pb2.LoadRequest(path=str(version), shares=1)  # 3 MiB
+    began = threading.Event()
+
+    def load() -> None:
+        with memory.reserve(request):
+            began.set()
+
+    with memory.reserve(request):
+        with memory.reserve(second):
+            thread = threading.Thread(target=load)
+            thread.start()
+            assert not began.wait(0.1)
+        # There is room for it beside neither.
+        assert not began.wait(0.1)
+    assert began.wait(10)
+    thread.join()
+    left[0] = 3 * MIB
+    with pytest.raises(ResourceExhaustedError, match="needs at least 4 MiB"):
+        load()
+    with memory.reserve(second):
+        pass

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from hotrow.serving.monitoring.log_line import JSON, TEXT, LineFormatter, LogLine
+from hotrow.serving.monitoring.log_line import JSON, TEXT, LineFormatter, LogLine, about
 
 NOON = datetime(2026, 11, 23, 12, 0, 0, 123456, tzinfo=UTC)
 LOCAL = NOON.astimezone().strftime("%Y-%m-%d %H:%M:%S.%f")
@@ -101,3 +101,23 @@ def test_pythons_records_are_read_back() -> None:
     assert line.message.startswith("unforeseen error\nTraceback (most recent call last):\n")
     assert line.message.endswith("ValueError: of two\nlines")
     assert abs(line.time.timestamp() - record.created) < 1e-5
+
+
+@pytest.mark.parametrize("version", [3, None])
+def test_a_record_says_which_model_it_is_about(version: int | None) -> None:
+    logger = logging.getLogger("hotrow.x")
+    text = "m: of \x1f several\nlines"
+    record = logger.makeRecord(
+        logger.name, logging.INFO, "/hotrow/x.py", 1, text, (), None, extra=about("m", version)
+    )
+    line = LogLine.parse(LineFormatter().format(record))
+    assert (line.message, line.model, line.version) == (record.msg, "m", version)
+    assert line.written(TEXT).endswith("] m: of \x1f several\nlines")
+    fields = json.loads(line.written(JSON))
+    assert (fields["model"], fields.get("version")) == ("m", version)
+
+
+@pytest.mark.parametrize("end", ["", "{", "7", '{"model": "m"}', "[]"])
+def test_an_end_that_is_not_ours_stays_in_the_line(end: str) -> None:
+    text = f"{LOCAL}: I a.cc:7] said \x1f{end}"
+    assert LogLine.parse(text).written(TEXT) == text

@@ -97,7 +97,7 @@ def test_too_many_tombstones_are_reported_once(tmp_path):
     (line,) = run.lines
     assert line.startswith("warning: more than 3 keys of table 't' expired since the last export")
     assert run.table.statistics()["tombstones"] <= 3
-    with pytest.raises(FailedPreconditionError, match="export all rows"):
+    with pytest.raises(FailedPreconditionError, match="make a full export"):
         list(changed_rows(run.table, "float32", 1))
 
 

@@ -1,0 +1,96 @@
+"""Folds the cuts that all readers have taken into the rows of their generation."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+
+from hotrow.errors import DataLossError
+from hotrow.hold_bounds import HoldBounds
+from hotrow.store.cut_folding import EarlierRowsLostError, fold
+from hotrow.store.cuts import CutRecord, cuts_of, forget_cut
+from hotrow.store.holding import Hold, Readers
+from hotrow.store.leases import Lease
+from hotrow.store.row_store import RowStore
+from hotrow.store.spec import Generation
+from hotrow.store.undo import keep_newest_undos, keep_replaced
+
+_MOST_REWINDS = 2  # of a store during a fold, before it is left to the next export
+_FULL = "make a full export"
+
+
+def fold_taken(
+    store: RowStore,
+    generation: Generation,
+    lock: Lease,
+    report: Callable[[str], None] = lambda line: None,
+    *,
+    undo_cuts: int = 0,
+    bounds: HoldBounds = HoldBounds(),  # noqa: B008 (frozen)
+) -> list[Hold]:
+    """Folds the cuts that all readers have taken, and deletes those before the last of them.
+
+    Readers that hold that up beyond `bounds` are overruled; they are returned. What the newest
+    `undo_cuts` of the cuts replace is kept for a rollback.
+
+    A cut that a server has started to read meanwhile stays until the next call.
+
+    Raises:
+        DataLossError: rows of a deleted cut no longer exist.
+    """
+    for _ in range(_MOST_REWINDS):
+        try:
+            return _fold_taken(store, generation, lock, report, undo_cuts, bounds)
+        except EarlierRowsLostError as err:
+            report(str(err))
+    return _fold_taken(store, generation, lock, report, undo_cuts, bounds)
+
+
+def _fold_taken(
+    store: RowStore,
+    generation: Generation,
+    lock: Lease,
+    report: Callable[[str], None],
+    undo_cuts: int,
+    bounds: HoldBounds,
+) -> list[Hold]:
+    cuts = cuts_of(store.records, generation)
+    if not cuts:
+        return []
+    marks = store.watermarks(generation)
+    lost = int((marks < np.uint64(cuts[0].previous)).sum())
+    if lost:
+        raise DataLossError(
+            f"{store.url}: {lost} of {generation.shards} shards of generation "
+            f"{generation.generation} have lost rows of earlier exports, in a failover perhaps; "
+            f"{_FULL}"
+        )
+
+    there = Readers(store.records, generation, cuts, bounds, report)
+    done: list[CutRecord] = []
+    for cut in cuts:
+        # Also for a folded cut that a failover has undone.
+        if not cut.folded or bool((marks < np.uint64(cut.version)).any()):
+            lock.check()
+            if not there.let_fold(cut.version):
+                break
+
+            def folding(done: int, of: int, cut: CutRecord = cut) -> None:
+                lock.check()
+                report(f"step {cut.step}: {done} of {of} blocks folded")
+
+            if undo_cuts and not cut.folded:
+                lock.check()
+                keep_replaced(store, generation, cut, done[-1] if done else None)
+            fold(store, generation, cut, folding)
+        done.append(cut)
+    for cut, following in itertools.pairwise(done):
+        lock.check()
+        if there.is_needed_before(following.version):
+            break  # it may be reading this cut's blocks; the next export deletes it
+        forget_cut(store, generation, cut)
+    lock.check()
+    keep_newest_undos(store, generation, undo_cuts)
+    return there.overruled

@@ -1,0 +1,1 @@
+"""The admin port: reloads and metrics, apart from the ports of clients."""

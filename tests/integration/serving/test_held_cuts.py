@@ -1,0 +1,81 @@
+"""Servers whose cuts wait for a reader, and a server that others do not wait for any more."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from integration.serving.cut_servers import PATIENCE, metrics, paused
+from integration.serving.marked_rows import MarkedModel, cut_of, marked_load
+from integration.serving.metrics_page import samples_of
+from waiting import wait_until
+
+from hotrow.hold_bounds import HoldBounds
+from hotrow.store.cuts import cuts_of
+from hotrow.store.readers import readers, use
+
+LABELS = '{model_name="m",version="1"}'
+AT_ONCE = HoldBounds(seconds=0)
+
+
+@pytest.fixture
+def model(redis_server: Any, tmp_path: Path) -> Iterator[MarkedModel]:
+    """A marked model with its rows in a Redis."""
+    with contextlib.closing(MarkedModel(tmp_path / "models", redis_server.url)) as model:
+        yield model
+
+
+def test_a_reader_that_holds_up_cuts_shows_in_metrics_until_it_is_overruled(
+    model: MarkedModel, start_server: Any, tmp_path: Path
+) -> None:
+    server = start_server("m", model.path, "--cache_rows=10000", PATIENCE, metrics(tmp_path))
+    server.wait_ready()
+
+    def unfolded() -> list[float]:
+        samples = samples_of(server)
+        names = ("hotrow_unfolded_cuts", "hotrow_unfolded_cut_bytes", "hotrow_unfolded_cut_seconds")
+        return [samples[f"{name}{LABELS}"] for name in names]
+
+    wait_until(lambda: unfolded() == [0, 0, 0])
+    records, name = model.store.records, model.generation.generation
+    with marked_load(server) as load, use(records, name, "notebook", follows_cuts=False):
+        written = [model.write(number) for number in (1, 2, 3)]
+        load.wait_for(3)
+        model.fold_taken(undo_cuts=0)
+        wait_until(lambda: unfolded()[0] == 3)
+        assert unfolded()[1] == sum(cut.bytes for cut in written) > 0
+        wait_until(lambda: unfolded()[2] >= 1)  # whole seconds
+        wait_until(lambda: written[2].version in model.noted())
+        model.fold_taken(undo_cuts=0, bounds=AT_ONCE)
+        assert [cut.folded for cut in cuts_of(records, model.generation)] == [True]
+        wait_until(lambda: unfolded() == [0, 0, 0])
+    assert load.failures() == []
+    assert cut_of(server) == 3
+
+
+def test_a_server_that_hangs_is_overruled_and_mixes_nothing(
+    model: MarkedModel, start_server: Any
+) -> None:
+    server = start_server("m", model.path, "--cache_rows=100", PATIENCE)
+    server.wait_ready()
+    assert cut_of(server) == 0
+    with marked_load(server) as load:
+        with paused(server):  # its lease goes on for 30 s
+            for number in (1, 2):
+                model.write(number)
+            model.fold_taken(undo_cuts=0)
+            records = model.store.records
+            assert [cut.folded for cut in cuts_of(records, model.generation)] == [False, False]
+            model.fold_taken(undo_cuts=0, bounds=AT_ONCE)
+            assert [cut.folded for cut in cuts_of(records, model.generation)] == [True]
+            (reader,) = readers(records, model.generation.generation)
+            assert reader.overruled > reader.cut
+            wait_until(lambda: bool(load.failures()))
+        load.wait_for(2)
+        wait_until(lambda: readers(records, model.generation.generation)[0].overruled == 0)
+    assert load.cuts() <= {0, 2}
+    assert all("rows of a cut that is not taken yet" in text for text in load.failures())
+    assert cut_of(server) == 2
