@@ -242,9 +242,7 @@ class RequestEnd {
   RequestEnd(const RequestEnd&) = delete;
 };
 
-bool is_over(const Deadline& deadline) {
-  return deadline.has_value() && *deadline <= Clock::now();
-}
+bool is_over(const Deadline& deadline) { return deadline.has_value() && *deadline <= Clock::now(); }
 
 Results Session::run(const Run& run) const {
   int64_t timeout = 0;
