@@ -268,6 +268,7 @@ TEST_CASE("http: an end lets requests finish") {
   Client idle(own->port), busy(own->port);
   idle.send("GET /a HTTP/1.1\r\n\r\n");
   CHECK(idle.reply() == "200 GET /a 0");
+  while (own->server.open() > 0) std::this_thread::yield();
   busy.send("GET /later HTTP/1.1\r\n\r\n");
   while (own->server.open() == 0) std::this_thread::yield();
   own->server.end();
