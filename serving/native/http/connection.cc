@@ -7,6 +7,7 @@
 #include <boost/beast/http/error.hpp>
 #include <boost/beast/http/status.hpp>
 #include <ctime>
+#include <limits>
 #include <utility>
 
 #include "base/log_line.h"
@@ -87,6 +88,9 @@ Connection::Connection(std::unique_ptr<Channel> channel, HttpPort* port)
       port_(port),
       client_(address_of(channel_->socket())),
       descriptor_(channel_->socket().native_handle()),
+      take_chunk_([this](uint64_t, boost::string_view bytes, Error& error) {
+        return take_chunk(bytes, &error);
+      }),
       held_(port->budget()) {}
 
 Connection::~Connection() { close(); }
@@ -124,9 +128,10 @@ void Connection::end_if_idle() {
 void Connection::await_request(milliseconds patience) {
   parser_.emplace();
   parser_->header_limit(kMostHeadBytes);
-  parser_->body_limit(boost::none);
+  parser_->body_limit(std::numeric_limits<uint64_t>::max());  // accept_head has another
+  parser_->on_chunk_body(take_chunk_);
   request_ = HttpRequest();
-  chunked_ = false;
+  chunked_ = is_refused_ = false;
   body_bytes_ = 0;
   stays_ = unread_ = false;
   if (buffer_.size() > 0) {
@@ -174,11 +179,7 @@ void Connection::take_head() {
   }
   if (error == http::error::need_more || (!error && !parser_->is_header_done())) return read();
   if (error == http::error::header_limit) return refuse_head(431, "The headers are too long");
-  if (error) {
-    log_line(Level::kWarning, "http/connection.cc",
-             "client " + client_ + ": Invalid HTTP request received.");
-    return refuse_head(400, "Invalid HTTP request received.");
-  }
+  if (error) return refuse_nonsense();
   if (accept_head()) take_body();
 }
 
@@ -265,25 +266,28 @@ void Connection::read_body() {
                       });
 }
 
+size_t Connection::take_chunk(boost::string_view bytes, Error* error) {
+  if (is_refused_ || !hold(bytes.size())) {
+    is_refused_ = true;
+    *error = http::error::end_of_stream;  // parses no more
+    return 0;
+  }
+  request_.body.append({bytes.data(), bytes.size()});
+  return bytes.size();
+}
+
 void Connection::take_chunks() {
-  bool refused = false;
-  auto take = [this, &refused](uint64_t, boost::string_view bytes, Error& error) -> size_t {
-    if (!refused && !hold(bytes.size())) refused = true;
-    if (refused) {
-      error = http::error::end_of_stream;  // parses no more
-      return 0;
-    }
-    request_.body.append({bytes.data(), bytes.size()});
-    return bytes.size();
-  };
-  parser_->on_chunk_body(take);
   Error error;
   while (!error && !parser_->is_done() && buffer_.size() > 0) {
     buffer_.consume(parser_->put(buffer_.data(), error));
   }
-  if (refused) return;
+  if (is_refused_) return;
   if (parser_->is_done()) return run();
   if (!error || error == http::error::need_more) return read();
+  refuse_nonsense();
+}
+
+void Connection::refuse_nonsense() {
   log_line(Level::kWarning, "http/connection.cc",
            "client " + client_ + ": Invalid HTTP request received.");
   refuse_head(400, "Invalid HTTP request received.");

@@ -76,9 +76,12 @@ class Connection final : public Event, public std::enable_shared_from_this<Conne
   void refuse_long_body();
   void read_body();
   void take_chunks();
+  // Takes a piece of a chunked body; returns how much of it.
+  size_t take_chunk(boost::string_view bytes, Error* error);
   void run();
   void refuse(int status, const std::string& message);
   void refuse_head(int status, const std::string& message);
+  void refuse_nonsense();
   void reply(HttpReply reply);
   void write();
   void written(const Error& error, size_t bytes);
@@ -95,11 +98,12 @@ class Connection final : public Event, public std::enable_shared_from_this<Conne
   std::atomic<bool> expired_{false};
 
   boost::beast::flat_buffer buffer_;  // received and not used
+  std::function<size_t(uint64_t, boost::string_view, Error&)> take_chunk_;  // the parser calls it
   std::optional<Parser> parser_;
   HttpRequest request_;
   HeldBytes held_;
   bool counted_ = false;    // as open
-  bool chunked_ = false;
+  bool chunked_ = false, is_refused_ = false;
   size_t body_bytes_ = 0;   // of a body that announces its length
   Time body_since_;
   bool stays_ = false;      // open after the reply
