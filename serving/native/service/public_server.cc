@@ -1,13 +1,12 @@
 #include "service/public_server.h"
 
-#include <grpcpp/create_channel.h>
-#include <grpcpp/security/credentials.h>
 #include <grpcpp/server_builder.h>
-#include <grpcpp/support/channel_arguments.h>
 
 #include <chrono>
 #include <future>
 #include <thread>
+
+#include "service/backend.h"
 
 namespace hotrow_server {
 namespace {
@@ -23,23 +22,34 @@ constexpr auto kLook = std::chrono::milliseconds(2);
 // of its request may never do so.
 constexpr auto kCancelled = std::chrono::milliseconds(500);
 
-std::unique_ptr<grpc::GenericStub> backend_at(const std::string& address) {
-  grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(-1);
-  arguments.SetMaxSendMessageSize(-1);
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 200);
-  return std::make_unique<grpc::GenericStub>(
-      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
-}
+// Of a call: it arrives, its request is read, its reply is sent.
+constexpr int kEventsPerCall = 3;
+
+class CallEvents final : public EventSource {
+ public:
+  explicit CallEvents(grpc::CompletionQueue* queue) : queue_(queue) {}
+  bool take(std::chrono::milliseconds patience, Taken* taken) override {
+    void* tag;
+    const auto got = patience.count() == 0
+                         ? queue_->AsyncNext(&tag, &taken->ok, gpr_inf_past(GPR_CLOCK_MONOTONIC))
+                         : queue_->AsyncNext(&tag, &taken->ok, Clock::now() + patience);
+    taken->event = static_cast<Event*>(tag);
+    return got != grpc::CompletionQueue::TIMEOUT;
+  }
+
+ private:
+  grpc::CompletionQueue* queue_;
+};
 
 }  // namespace
 
-PublicServer::PublicServer(const hotrow::ListenRequest& request, const CurrentRoutes& routes)
+PublicServer::PublicServer(const hotrow::ListenRequest& request, const CurrentRoutes& routes,
+                           MemoryBudget* budget)
     : request_(request),
       listening_(request_),
       reception_(Inference(routes, {request.tensor_content(), request.check_method_name()}),
                  backend_at(request.backend()),
-                 request.max_threads() > 0 ? request.max_threads() : kMostCalls) {
+                 request.max_threads() > 0 ? request.max_threads() : kMostCalls, budget) {
   grpc::ServerBuilder builder;
   builder.SetMaxReceiveMessageSize(-1);
   builder.SetMaxSendMessageSize(-1);
@@ -55,7 +65,8 @@ PublicServer::PublicServer(const hotrow::ListenRequest& request, const CurrentRo
   }
   listening_.check(server_.get());
   for (int i = 0; i < kArriving; ++i) new Call(&reception_);
-  workers_ = std::make_unique<Workers>(queue_.get());
+  events_ = std::make_unique<CallEvents>(queue_.get());
+  workers_ = std::make_unique<Workers>(events_.get(), kEventsPerCall);
 }
 
 void PublicServer::drain(Clock::time_point deadline) {

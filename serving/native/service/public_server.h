@@ -14,8 +14,10 @@ namespace hotrow_server {
 
 class PublicServer {
  public:
-  // Listens at once. Fails with UNAVAILABLE when a port is taken or not allowed.
-  PublicServer(const hotrow::ListenRequest& request, const CurrentRoutes& routes);
+  // Listens at once. Fails with UNAVAILABLE when a port is taken or not allowed. The budget, of all
+  // requests under way, must outlive it.
+  PublicServer(const hotrow::ListenRequest& request, const CurrentRoutes& routes,
+               MemoryBudget* budget);
   const hotrow::ListenRequest& request() const { return request_; }
   int port() const { return listening_.port(); }
   // Takes no new call; returns when running calls have ended, or were cancelled at the deadline.
@@ -28,6 +30,7 @@ class PublicServer {
   Listening listening_;
   Reception reception_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
+  std::unique_ptr<EventSource> events_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<Workers> workers_;
 };

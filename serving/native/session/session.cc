@@ -244,6 +244,11 @@ class RequestEnd {
 
 bool is_over(const Deadline& deadline) { return deadline.has_value() && *deadline <= Clock::now(); }
 
+bool takes_long(const Run& run) {
+  const int64_t typical = run.typical_nanos->load(std::memory_order_relaxed);
+  return typical <= kRanOnce || typical > kBriefNanos;
+}
+
 Results Session::run(const Run& run) const {
   int64_t timeout = 0;
   if (run.deadline.has_value()) {
@@ -266,7 +271,7 @@ Results Session::run(const Run& run) const {
   // Nothing could end such a run in this thread.
   const bool endless = may_loop_ && run.deadline.has_value();
   const bool in_this_thread = typical > kRanOnce && typical < kLongNanos && !endless;
-  if (typical <= kRanOnce || typical > kBriefNanos) Workers::hand_over();
+  if (takes_long(run)) Workers::hand_over();
   const RunOptions options(in_this_thread ? 0 : timeout, in_this_thread);
   std::vector<TF_Tensor*> values(once.size(), nullptr);
   const StatusOf status;

@@ -154,4 +154,4 @@ def test_a_read_that_outlasts_its_request_is_no_fault_of_the_store(
     proxy.delay = 0.6
     for _ in range(2):
         status, body = server.rest("/v1/models/m:predict", b'{"instances": [0, 1, 2]}')
-        assert (status, "before the deadline" in body) == (504, True), body
+        assert status == 504, body
