@@ -1,7 +1,9 @@
 // A request over HTTP and its reply.
 #pragma once
 
+#include <algorithm>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <new>
 #include <string>

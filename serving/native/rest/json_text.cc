@@ -3,6 +3,8 @@
 #include <charconv>
 #include <cmath>
 
+#include "rest/utf8.h"
+
 namespace hotrow_server {
 namespace {
 
@@ -75,7 +77,7 @@ void write_number(double value, std::string* to) { write(value, 17, to); }
 
 std::string error_text(std::string_view message) {
   std::string text = "{ \"error\": ";
-  write_string(message, &text);
+  write_string(as_utf8(std::string(message)), &text);
   return text + " }";
 }
 

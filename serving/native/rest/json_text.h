@@ -13,7 +13,7 @@ void write_string(std::string_view value, std::string* to);
 void write_number(float value, std::string* to);
 void write_number(double value, std::string* to);
 
-// The body of a refusal.
+// The body of a refusal; bytes of the request that are not UTF-8 are replaced.
 std::string error_text(std::string_view message);
 
 }  // namespace hotrow_server
