@@ -1,9 +1,8 @@
 """Where does the time of a REST prediction go?
 
 The MLP of serving_overhead.py, row form. wrk sends from 8 connections; the CPU time is that of the
-server's processes, from /proc, in the same seconds. Then the parts of the control process, which
-answers REST: requests that are refused after they were read measure the cost of HTTP; the steps
-between are measured alone, in a process of their own.
+server's processes, from /proc, in the same seconds. Requests that are refused after they were read
+measure the cost of HTTP.
 
     apt-get install wrk
     python benchmarks/rest_overhead.py [--rows 1,128] [--seconds 5]
@@ -19,7 +18,6 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -28,18 +26,9 @@ import click
 import numpy as np
 import serving_load
 import serving_overhead
-import tensorflow as tf
-from tensorflow.core.framework import tensor_pb2
-from tensorflow.core.protobuf import meta_graph_pb2
-from tensorflow_serving.apis import predict_pb2
-
-from hotrow.serving.rest.json_text import parse_object
-from hotrow.serving.rest.predict_reply import write_outputs
-from hotrow.serving.rest.predict_request import Form, read_inputs
 
 CONNECTIONS = 8
 PREDICT, REFUSED = "/v1/models/mlp:predict", "/v1/models/mlp:nothing"
-TIMED_SECONDS = 1.0
 
 
 def load(folder: Path, address: str, path: str, body: Path, seconds: float) -> tuple[float, float]:
@@ -64,40 +53,6 @@ def load(folder: Path, address: str, path: str, body: Path, seconds: float) -> t
     if path == PREDICT and "Non-2xx" in done.stdout:
         raise click.ClickException(f"requests failed at {address}")
     return float(summary[1]), float(summary[2])
-
-
-def cpu_micros(step: Callable[[], object]) -> float:
-    """Returns the CPU time of a step, in microseconds."""
-    step()
-    count, started = 0, time.perf_counter()
-    before = time.process_time()
-    while time.perf_counter() < started + TIMED_SECONDS:
-        step()
-        count += 1
-    return 1e6 * (time.process_time() - before) / count
-
-
-def steps(body: bytes, rows: int) -> dict[str, float]:
-    """Returns the CPU time of the steps between HTTP and the executable."""
-    info = meta_graph_pb2.TensorInfo(dtype=tf.float32.as_datatype_enum)
-    declared = {"x": info}
-    parsed = parse_object(body)
-    _, inputs = read_inputs(parsed, declared)
-    reply = {"scores": tf.make_tensor_proto(np.full((rows, 1), 0.123456, np.float32))}
-
-    def to_request() -> bytes:
-        request = predict_pb2.PredictRequest()
-        _, tensors = read_inputs(parsed, declared)
-        for alias, tensor in tensors.items():
-            request.inputs[alias].CopyFrom(tensor)
-        return request.SerializeToString()
-
-    assert isinstance(inputs["x"], tensor_pb2.TensorProto)
-    return {
-        "JSON to values": cpu_micros(lambda: parse_object(body)),
-        "values to a request": cpu_micros(to_request),
-        "reply to JSON": cpu_micros(lambda: write_outputs(reply, Form.ROW).encode()),
-    }
 
 
 @click.command()
@@ -139,13 +94,12 @@ def main(rows: str, seconds: float) -> None:
                     costs[path] = [
                         1e6 * (b - a) / requests for a, b in zip(before, after, strict=True)
                     ]
-                parts = {"HTTP, up to a body in a thread": costs[REFUSED][0]}
-                parts |= steps(text.encode(), count)
-                in_control = costs[PREDICT][0]
-                parts["asking the executable, threads, the rest"] = in_control - sum(parts.values())
-                parts["control process"] = in_control
-                parts["executable"] = costs[PREDICT][1]
-                parts["all"] = sum(costs[PREDICT])
+                parts = {
+                    "HTTP, with the body": costs[REFUSED][1],
+                    "JSON, the model and the rest": costs[PREDICT][1] - costs[REFUSED][1],
+                    "control process": costs[PREDICT][0],
+                    "all": sum(costs[PREDICT]),
+                }
                 for part, micros in parts.items():
                     click.echo(f"    {part:<42}{micros:>10.0f}")
                 click.echo(
