@@ -115,6 +115,7 @@ Tensor JsonColumn<Json>::tensor(std::optional<int64_t> rows) {
   std::vector<int64_t> shape;
   if (rows) shape.push_back(*rows);
   if (shape_) shape.insert(shape.end(), shape_->begin(), shape_->end());
+  if (shape.size() > size_t{kMostDimensions}) refuse(kNestedTooDeeply);
   Tensor tensor = make_tensor(type_, shape);
   if (type_ != TF_STRING) {
     if (!values_.empty()) std::memcpy(TF_TensorData(tensor.get()), values_.data(), values_.size());

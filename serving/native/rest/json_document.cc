@@ -9,7 +9,6 @@ namespace {
 
 // Values that are nested deeper are refused: what reads them recurses.
 constexpr int kMostLevels = 1000;
-constexpr char kNestedTooDeeply[] = "JSON Parse error: the value is nested too deeply";
 
 constexpr unsigned kLiberal = rapidjson::kParseNanAndInfFlag | rapidjson::kParseStopWhenDoneFlag |
                               rapidjson::kParseFullPrecisionFlag | rapidjson::kParseIterativeFlag;

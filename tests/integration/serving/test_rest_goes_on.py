@@ -107,7 +107,8 @@ def test_everything_is_answered_while_the_control_process_is_stopped_and_started
     wait_until(lambda: states(server) == {"124": "AVAILABLE", "123": "END"})
     metadata = json.loads(server.rest(f"{STATUS}/metadata")[1])
     assert metadata["model_spec"]["version"] == "124"
-    assert samples_of(server)["hotrow_server_restarts_total{}"] == 0
+    state = 'hotrow_model_version_state{model_name="half",version="124",state="AVAILABLE"}'
+    assert samples_of(server)[state] == 1
     # What it last sent outlives the executable.
     os.kill(data_plane, signal.SIGKILL)
     server.wait_for_log("hotrow-server serves again")
@@ -125,7 +126,7 @@ def test_the_page_of_metrics_needs_the_control_process(
     wait_until(lambda: server.rest(PATH)[0] == 503)
     assert server.rest_predict({"instances": [1.0]})[0] == 200
     server.wait_for_log("the control process serves again")
-    assert server.rest(PATH)[0] == 200
+    wait_until(lambda: server.rest(PATH)[0] == 200)
 
 
 def test_a_reload_that_was_answered_is_what_rest_says(

@@ -82,11 +82,13 @@ TEST_CASE("predict_json: what simdjson refuses and RapidJSON takes") {
   CHECK(parse("[1]", kOne).refused == "JSON Value: [\n    1\n] Is not object");
   CHECK(parse("{\"a\" 1}", kOne).refused ==
         "JSON Parse error: Missing a colon after a name of object member. at offset: 5");
-  for (const size_t depth : {size_t{1100}, size_t{1} << 20}) {
+  for (const size_t depth : {size_t{255}, size_t{1000}, size_t{1100}, size_t{1} << 20}) {
     const std::string deep =
         "{\"instances\": " + std::string(depth, '[') + std::string(depth, ']') + "}";
     CHECK(parse(deep, kOne).refused == "JSON Parse error: the value is nested too deeply");
   }
+  const std::string most = "{\"inputs\": " + std::string(254, '[') + std::string(254, ']') + "}";
+  CHECK(parse(most, kOne).refused == "");
 }
 
 TEST_CASE("predict_json: refusals have TensorFlow Serving's texts") {
