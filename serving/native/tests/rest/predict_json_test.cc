@@ -75,6 +75,17 @@ TEST_CASE("predict_json: what simdjson refuses and RapidJSON takes") {
       parse(R"({"instances": [-Infinity, Inf, 18446744073709551616]} and more)", kOne);
   CHECK(large.refused == "");
   CHECK(large.values<float>("x")[2] == 18446744073709551616.0f);
+  const Parsed one =
+      parse(R"({"instances": [-0.0, 16777217.0, 1e-400, -9223372036854775808]} x)", kOne);
+  CHECK(one.values<float>("x") == std::vector<float>{0, 16777216, 0, -9223372036854775808.0f});
+  CHECK(parse(R"({"instances": [1.8e308]} x)", kOne).refused ==
+        "JSON Parse error: Number too big to be stored in double. at offset: 15");
+  // RapidJSON itself would read outside its table of powers.
+  const std::string digits(780, '3');
+  for (const char* const small : {"0.1", "0."}) {
+    const std::string body = "{\"instances\": [" + (small + digits) + "e-600]} x";
+    CHECK(parse(body, kOne).values<float>("x")[0] == 0);
+  }
   const Parsed raw = parse("{\"instances\": [\"\xff\xfe\"]}", {{"s", TF_STRING}});
   CHECK(string_at(raw.inputs.at("s").get(), 0) == "\xff\xfe");
   CHECK(parse("", kOne).refused == "JSON Parse error: The document is empty");
