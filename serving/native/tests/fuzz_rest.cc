@@ -100,9 +100,13 @@ std::string as_tokens(const std::string& bytes) {
                                             "\xff",
                                             "\"\xc3\xa9\"",
                                             "\\"};
-  std::string text;
-  for (const char byte : bytes)
-    text += kTokens[static_cast<unsigned char>(byte) % std::size(kTokens)];
+  constexpr int kRepeat = 250, kTimes = 90;  // bytes that repeat the one before
+  std::string text, last;
+  for (const char byte : bytes) {
+    const auto at = static_cast<unsigned char>(byte);
+    if (at < kRepeat) last = kTokens[at % std::size(kTokens)];
+    for (int i = 0; i < (at < kRepeat ? 1 : kTimes); ++i) text += last;
+  }
   return text;
 }
 
