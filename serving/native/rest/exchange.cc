@@ -89,7 +89,7 @@ void Exchange::work() {
   if (!status.ok() || !path_.is_inference()) return finish(status, {});
   is_large_ = request_->body.size() > kLargeBytes || !request_->content_encoding.empty();
   if (is_large_) {
-    in_turn(&Exchange::plan);
+    in_turn(context_.parses, &Exchange::plan);
   } else {
     plan();
   }
@@ -130,9 +130,10 @@ void Exchange::plan() {
     }
   });
   request_->body = Body();
+  turn_.reset();
   if (!status.ok()) return finish(status, {});
   if (plan_.way.servable->occupies(plan_.run)) {
-    in_turn(&Exchange::run);
+    in_turn(context_.runs, &Exchange::run);
   } else {
     run();
   }
@@ -220,9 +221,8 @@ void Exchange::run() {
               });
 }
 
-void Exchange::in_turn(void (Exchange::*next)()) {
-  if (turn_ != nullptr) return (this->*next)();
-  context_.turns->take([self = shared_from_this(), next](Turns::Turn turn) {
+void Exchange::in_turn(Turns* turns, void (Exchange::*next)()) {
+  turns->take([self = shared_from_this(), next](Turns::Turn turn) {
     if (turn == nullptr) {
       return self->finish({grpc::StatusCode::UNAVAILABLE,
                            "No thread was free for the request in time; try again later, or start "

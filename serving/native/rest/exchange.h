@@ -21,7 +21,8 @@ namespace hotrow_server {
 struct ExchangeContext {
   const Inference* inference;
   const CurrentStatuses* statuses;
-  Turns* turns;
+  Turns* parses;  // of large bodies, which take a CPU
+  Turns* runs;    // of models, which may wait, too
   std::chrono::milliseconds run;
   size_t max_body_bytes;
 };
@@ -55,8 +56,8 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
                      Write<Response> write, LogField log);
   void log_as(LogField field);
   void run();
-  // Calls next with a turn, unless it has one.
-  void in_turn(void (Exchange::*next)());
+  // Calls next with a turn.
+  void in_turn(Turns* turns, void (Exchange::*next)());
   void finish(const grpc::Status& status, const Metadata& metadata);
 
   const ExchangeContext context_;
@@ -67,7 +68,7 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   RequestFacts facts_;
   bool is_large_ = false;
   bool is_too_long_ = false;  // uncompressed
-  Turns::Turn turn_;          // null: it has none
+  Turns::Turn turn_;          // of what is under way; null: it has none
   Plan plan_;
   std::string reply_;
   grpc::ByteBuffer logged_request_, logged_reply_;  // as gRPC would have sent them

@@ -12,13 +12,10 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr auto kLook = milliseconds(2);
-// Turns for each CPU, as TF Serving's threads.
+// Runs for each CPU, as TF Serving's threads.
 constexpr int kTurns = 4;
 
-int turns_of(const hotrow::ListenRequest::Rest& rest) {
-  const auto cpus = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  return rest.max_threads() > 0 ? rest.max_threads() : kTurns * cpus;
-}
+int cpus() { return static_cast<int>(std::max(1u, std::thread::hardware_concurrency())); }
 
 std::optional<HttpTls> tls_of(const hotrow::ListenRequest::Rest& rest) {
   if (!rest.has_tls()) return std::nullopt;
@@ -37,17 +34,23 @@ RestOptions options_of(const hotrow::ListenRequest::Rest& rest) {
 RestPort::RestPort(const hotrow::ListenRequest& request, const CurrentRoutes& routes,
                    const CurrentStatuses* statuses, MemoryBudget* budget)
     : backend_(backend_at(request.backend())),
-      turns_(turns_of(request.rest()), milliseconds(request.rest().run_millis()),
-             [this](Event* event) { server_.enqueue(event); }),
+      parses_(cpus(), milliseconds(request.rest().run_millis()),
+              [this](Event* event) { server_.enqueue(event); }),
+      runs_(request.rest().max_threads() > 0 ? request.rest().max_threads() : kTurns * cpus(),
+            milliseconds(request.rest().run_millis()),
+            [this](Event* event) { server_.enqueue(event); }),
       service_(Inference(routes, {request.tensor_content(), request.check_method_name()}), statuses,
-               backend_.get(), &turns_, options_of(request.rest())),
+               backend_.get(), &parses_, &runs_, options_of(request.rest())),
       server_(request.rest().port(), tls_of(request.rest()),
               {static_cast<size_t>(request.rest().max_body_bytes()),
                milliseconds(request.rest().read_millis())},
               budget, &service_) {}
 
 void RestPort::begin() {
-  server_.begin([this](Connection::Time now) { turns_.check_time(now); });
+  server_.begin([this](Connection::Time now) {
+    parses_.check_time(now);
+    runs_.check_time(now);
+  });
 }
 
 void RestPort::end() { server_.end(); }

@@ -27,7 +27,7 @@ class RestPort {
 
  private:
   const std::unique_ptr<grpc::GenericStub> backend_;
-  Turns turns_;
+  Turns parses_, runs_;
   RestService service_;
   HttpServer server_;
 };

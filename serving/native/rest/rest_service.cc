@@ -58,7 +58,7 @@ void RestService::answer(HttpRequest* request, HeldBytes* held, Done done) {
   } else if (request->verb == "GET" && path == kReady) {
     done(ready());
   } else {
-    const ExchangeContext context{&inference_, statuses_, turns_, options_.run,
+    const ExchangeContext context{&inference_, statuses_, parses_, runs_, options_.run,
                                   options_.max_body_bytes};
     Exchange::begin(context, request, held,
                     [this, done = std::move(done)](int status, std::string body,

@@ -27,13 +27,14 @@ struct RestOptions {
 
 class RestService final : public HttpHandler {
  public:
-  // All must outlive it. turns: of long work.
+  // All must outlive it. parses, runs: turns of large bodies, and of long runs.
   RestService(const Inference& inference, const CurrentStatuses* statuses,
-              grpc::GenericStub* backend, Turns* turns, RestOptions options)
+              grpc::GenericStub* backend, Turns* parses, Turns* runs, RestOptions options)
       : inference_(inference),
         statuses_(statuses),
         backend_(backend),
-        turns_(turns),
+        parses_(parses),
+        runs_(runs),
         options_(std::move(options)) {}
 
   void answer(HttpRequest* request, HeldBytes* held, Done done) override;
@@ -47,7 +48,8 @@ class RestService final : public HttpHandler {
   const Inference inference_;
   const CurrentStatuses* const statuses_;
   grpc::GenericStub* const backend_;
-  Turns* const turns_;
+  Turns* const parses_;
+  Turns* const runs_;
   const RestOptions options_;
   mutable std::atomic<int> pages_{0};
 };
