@@ -137,8 +137,13 @@ void Exchange::plan() {
 
 void Exchange::uncompress() {
   if (request_->content_encoding.empty()) return;
-  std::optional<Body> plain =
-      uncompressed(request_->body.view(), request_->content_encoding, context_.max_body_bytes);
+  std::optional<Body> plain;
+  try {
+    plain = uncompressed(request_->body.view(), request_->content_encoding, context_.max_body_bytes);
+  } catch (const BodyTooLong&) {
+    is_too_long_ = true;
+    throw;
+  }
   if (!plain.has_value()) return;
   if (!held_->grow(plain->size())) {
     throw Refused(grpc::StatusCode::UNAVAILABLE, held_->budget().refusal());

@@ -6,15 +6,12 @@
 #include <cctype>
 #include <cstring>
 #include <limits>
-#include <new>
 
 #include "base/refused.h"
 #include "tensorflow/core/framework/types.pb.h"
 
 namespace hotrow_server {
 namespace {
-
-constexpr size_t kMostDimensions = 254;  // TensorShape::MaxDimensions
 
 // TensorFlow's name of a type in messages: "float", "int64".
 std::string name_of(TF_DataType type) {
@@ -118,9 +115,8 @@ Tensor JsonColumn<Json>::tensor(std::optional<int64_t> rows) {
   std::vector<int64_t> shape;
   if (rows) shape.push_back(*rows);
   if (shape_) shape.insert(shape.end(), shape_->begin(), shape_->end());
-  if (shape.size() > kMostDimensions) return nullptr;  // TensorFlow would end the process
+  if (shape.size() > size_t{kMostDimensions}) refuse(kNestedTooDeeply);
   Tensor tensor = make_tensor(type_, shape);
-  if (tensor == nullptr) throw std::bad_alloc();
   if (type_ != TF_STRING) {
     if (!values_.empty()) std::memcpy(TF_TensorData(tensor.get()), values_.data(), values_.size());
     return tensor;

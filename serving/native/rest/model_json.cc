@@ -61,15 +61,18 @@ std::string status_json(const tensorflow::serving::GetModelStatusResponse& statu
 
 std::string models_json(const hotrow::Statuses& statuses) {
   std::string text = "{\n \"models\": [";
+  bool is_first = true;
   for (const auto& model : statuses.models()) {
-    if (&model != &statuses.models(0)) text += ',';
+    if (!model.configured()) continue;
+    if (!is_first) text += ',';
+    is_first = false;
     text += "\n  {\n   \"name\": ";
     write_string(model.name(), &text);
     constexpr size_t kDepth = 2;
     text += ',';
     text += plain(model.versions(), kDepth).substr(1);  // without its "{"
   }
-  return text + (statuses.models().empty() ? "]\n}" : "\n ]\n}");
+  return text + (is_first ? "]\n}" : "\n ]\n}");
 }
 
 std::string metadata_json(const tensorflow::serving::GetModelMetadataResponse& response) {

@@ -11,8 +11,8 @@ namespace hotrow_server {
 
 // {"model_version_status": [..]}
 std::string status_json(const tensorflow::serving::GetModelStatusResponse& status);
-// {"models": [{"name": "..", "model_version_status": [..]}, ..]}; TensorFlow Serving has no such
-// reply.
+// {"models": [{"name": "..", "model_version_status": [..]}, ..]}, the configured ones; TensorFlow
+// Serving has no such reply.
 std::string models_json(const hotrow::Statuses& statuses);
 // {"model_spec": {..}, "metadata": {"signature_def": {"signature_def": {..}}}}, the signatures by
 // name. Fails with INTERNAL when the response has no signatures.

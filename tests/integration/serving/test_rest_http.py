@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
+import numpy as np
 import pyarrow
 import pytest
 from waiting import wait_until
@@ -259,11 +261,11 @@ def test_a_connection_may_wait_longer_between_two_requests(limited: Any) -> None
 
 @pytest.fixture(scope="module")
 def bounded(zoo_dir: Path, start_shared_server: Any) -> Any:
-    """A server of the zoo that takes bodies of 20,000 bytes together, and has one thread."""
+    """A server of the zoo whose requests hold 20,000 bytes together; REST has one thread."""
     server = start_shared_server(
         "zoo",
         zoo_dir,
-        "--rest_api_max_total_body_bytes=20000",
+        "--request_memory_bytes=20000",
         "--rest_api_num_threads=1",
         "--rest_api_timeout_in_ms=1000",
     )
@@ -283,7 +285,7 @@ def test_bodies_have_a_bound_together(bounded: Any, ask: Any) -> None:
         wait_until(lambda: ask(bounded, "POST", path, small.ljust(7000))[0].status == 503)
         said = _said(bounded, head)
         assert said.startswith(b"HTTP/1.1 503 ")
-        assert b"--rest_api_max_total_body_bytes" in said
+        assert b"--request_memory_bytes" in said
         chunked = head.replace(b"Content-Length: 15000", b"Transfer-Encoding: chunked")
         said = _said(bounded, chunked, b"2000\r\n" + b" " * 8192 + b"\r\n")
         assert said.startswith(b"HTTP/1.1 503 ")
@@ -312,3 +314,11 @@ def test_a_request_waits_for_a_thread_as_long_as_a_run_may_take(bounded: Any) ->
     for client in clients:
         client.join()
     assert set(statuses) == {503, 504}
+
+
+def test_requests_over_grpc_have_the_same_bound(bounded: Any) -> None:
+    with pytest.raises(grpc.RpcError) as refused:
+        bounded.predict(x=np.zeros(10_000, np.float32))
+    assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "--request_memory_bytes" in refused.value.details()
+    assert len(bounded.predict(x=np.zeros(10, np.float32)).outputs["y"].float_val) == 10

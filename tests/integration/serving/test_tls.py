@@ -88,7 +88,7 @@ def test_the_grpc_port_speaks_tls_and_a_socket_does_not(
     assert predict(_secure(server.port, certificates)) == [2.5]
     assert predict(grpc.insecure_channel(f"unix:{tmp_path}/socket")) == [2.5]
     _refused(predict, grpc.insecure_channel(f"localhost:{server.port}"))
-    # REST is the gateway to the same, over a socket of its own.
+    # REST is a port of its own.
     assert server.rest_predict({"instances": [1.0]})[0] == 200
 
 

@@ -57,9 +57,13 @@ TEST_CASE("model_json: the list of models") {
   CHECK(models_json(statuses) == "{\n \"models\": []\n}");
   auto* model = statuses.add_models();
   model->set_name("a \"b\"");
+  model->set_configured(true);
   *model->mutable_versions() = two_versions();
   model->mutable_versions()->mutable_model_version_status()->RemoveLast();
-  statuses.add_models()->set_name("c");
+  statuses.add_models()->set_name("removed from the configuration");
+  model = statuses.add_models();
+  model->set_name("c");
+  model->set_configured(true);
   CHECK(models_json(statuses) == R"({
  "models": [
   {

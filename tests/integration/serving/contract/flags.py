@@ -349,9 +349,10 @@ ROWS = (
         "test_tls.py::test_the_rest_port_speaks_tls",
     ),
     added(
-        "`rest_api_max_total_body_bytes`; a REST request waits for a thread at most "
+        "`request_memory_bytes`; a REST request waits for a thread at most "
         "`rest_api_timeout_in_ms`",
         "test_rest_http.py::test_bodies_have_a_bound_together",
+        "test_rest_http.py::test_requests_over_grpc_have_the_same_bound",
         "test_rest_http.py::test_a_request_waits_for_a_thread_as_long_as_a_run_may_take",
     ),
     added(

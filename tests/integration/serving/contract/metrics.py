@@ -72,13 +72,18 @@ ROWS = (
         "test_metrics.py::test_versions_and_signatures_are_kept_apart",
     ),
     added(
+        "the page is there again as soon as the control process is, which knows of all parts",
+        "test_rest_goes_on.py::test_the_page_of_metrics_needs_the_control_process",
+        "test_metrics.py::test_clients_call_no_method_of_the_processes_among_themselves",
+    ),
+    added(
         "times of the store's reads as a histogram, `hotrow_store_read_seconds`",
         "test_read_budget.py::test_the_times_of_reads_are_a_histogram",
     ),
     added(
-        "counts continue when the executable restarts",
+        "counts continue when the executable or the control process restarts",
         "test_metrics.py::test_counts_go_on_when_the_executable_starts_again",
-        "test_metrics.py::test_all_counts_begin_anew_with_the_control_process",
+        "test_metrics.py::test_counts_of_requests_go_on_when_the_control_process_starts_again",
         "monitoring/test_metrics.py::test_counts_of_a_process_that_ended_are_kept",
     ),
 )
