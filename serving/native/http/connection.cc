@@ -28,6 +28,8 @@ constexpr milliseconds kLinger{2'000};
 // Least rate of a body, and of reading a reply, in bytes per millisecond.
 constexpr size_t kLeastRate = 1;
 constexpr size_t kReadBytes = 8192;
+// A body up to this size gets its memory at once.
+constexpr size_t kReservedBytes = 4 << 20;
 constexpr uint32_t kMostHeadBytes = 65536;
 // A body up to this size is sent in one piece with the head.
 constexpr size_t kSmallBytes = 16384;
@@ -225,10 +227,22 @@ void Connection::take_body() {
   if (chunked_) return take_chunks();
   const size_t had = std::min(buffer_.size(), body_bytes_);
   if (!hold(had)) return;
-  request_.body.reserve(std::min(body_bytes_, 2 * kReadBytes));
+  // The system gives pages when bytes are written.
+  if (!reserve(std::min(body_bytes_, kReservedBytes))) return;
   request_.body.append({static_cast<const char*>(buffer_.data().data()), had});
   buffer_.consume(had);
   read_body();
+}
+
+bool Connection::reserve(size_t bytes) {
+  if (request_.body.reserved() >= bytes) return true;
+  try {
+    request_.body.reserve(bytes);
+    return true;
+  } catch (const std::bad_alloc&) {
+    refuse(503, "no memory for this request");
+    return false;
+  }
 }
 
 bool Connection::hold(size_t bytes) {
@@ -255,8 +269,9 @@ void Connection::refuse_long_body() {
 void Connection::read_body() {
   const size_t missing = body_bytes_ - request_.body.size();
   if (missing == 0) return run();
-  char* const to = request_.body.reserve(std::min(missing, std::max(kReadBytes, request_.body.size())));
+  if (!reserve(std::min(missing, kReadBytes))) return;
   const size_t room = std::min(missing, request_.body.reserved());
+  char* const to = request_.body.reserve(room);
   channel_->read_some(asio::buffer(to, room),
                       [self = shared_from_this()](const Error& error, size_t bytes) {
                         if (error) return self->received(error, bytes);
@@ -267,8 +282,8 @@ void Connection::read_body() {
 }
 
 size_t Connection::take_chunk(boost::string_view bytes, Error* error) {
-  if (is_refused_ || !hold(bytes.size())) {
-    is_refused_ = true;
+  is_refused_ = is_refused_ || !hold(bytes.size()) || !reserve(bytes.size());
+  if (is_refused_) {
     *error = http::error::end_of_stream;  // parses no more
     return 0;
   }

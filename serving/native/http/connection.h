@@ -73,6 +73,8 @@ class Connection final : public Event, public std::enable_shared_from_this<Conne
   void take_body();
   // Counts bytes of the body. False: the request is refused.
   bool hold(size_t bytes);
+  // Makes room for bytes of the body. False: there is no memory, and the request is refused.
+  bool reserve(size_t bytes);
   void refuse_long_body();
   void read_body();
   void take_chunks();

@@ -21,6 +21,8 @@ namespace serving = tensorflow::serving;
 constexpr size_t kLargeBytes = 100'000;
 // The memory of a parser that read more is not kept.
 constexpr size_t kKeptBytes = 1 << 20;
+// Memory of a parser for each byte that it reads: about 1 for decimals, up to 12 for "1,1,1".
+constexpr size_t kParserBytes = 4;
 
 const char* api_of(RestPath::Kind kind) {
   switch (kind) {
@@ -115,6 +117,7 @@ void Exchange::plan() {
   if (is_large_) Workers::hand_over();
   const grpc::Status status = status_of([&] {
     uncompress();
+    if (is_large_) hold(kParserBytes * request_->body.size());
     switch (path_.kind) {
       case RestPath::Kind::kClassify:
         plan_examples(&Inference::classify, &write_classes, LogField::kClassify);
@@ -145,10 +148,14 @@ void Exchange::uncompress() {
     throw;
   }
   if (!plain.has_value()) return;
-  if (!held_->grow(plain->size())) {
+  hold(plain->size());
+  request_->body = std::move(*plain);
+}
+
+void Exchange::hold(size_t bytes) {
+  if (!held_->grow(bytes)) {
     throw Refused(grpc::StatusCode::UNAVAILABLE, held_->budget().refusal());
   }
-  request_->body = std::move(*plain);
 }
 
 void Exchange::plan_predict() {

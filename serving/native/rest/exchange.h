@@ -47,6 +47,8 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   // Reads the body and plans the run.
   void plan();
   void uncompress();
+  // Counts memory. Fails when there is no room.
+  void hold(size_t bytes);
   void plan_predict();
   template <typename Request, typename Response>
   void plan_examples(Plan (Inference::*method)(const Request&, RequestFacts*, Response*) const,

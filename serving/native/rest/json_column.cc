@@ -118,7 +118,8 @@ Tensor JsonColumn<Json>::tensor(std::optional<int64_t> rows) {
   if (shape.size() > size_t{kMostDimensions}) refuse(kNestedTooDeeply);
   Tensor tensor = make_tensor(type_, shape);
   if (type_ != TF_STRING) {
-    if (!values_.empty()) std::memcpy(TF_TensorData(tensor.get()), values_.data(), values_.size());
+    const std::string_view values = values_.view();
+    std::copy(values.begin(), values.end(), static_cast<char*>(TF_TensorData(tensor.get())));
     return tensor;
   }
   auto* const to = static_cast<TF_TString*>(TF_TensorData(tensor.get()));
@@ -148,16 +149,19 @@ void JsonColumn<Json>::fill(const Json& value, size_t level, const Shape& shape)
     refuse("Encountered list at unexpected size: " + std::to_string(size) + " at level: " +
            std::to_string(level) + " expected size: " + std::to_string(shape[level]));
   }
-  // Most values are decimals in lists.
-  const bool is_float = type_ == TF_FLOAT && level + 1 == shape.size();
-  if (is_float) values_.reserve(values_.size() + size * sizeof(float));
-  value.each_item([&](const Json& item) {
-    if (is_float && item.kind() == JsonKind::kNumber) {
-      push(static_cast<float>(item.number().as_double()));
-    } else {
-      fill(item, level + 1, shape);
-    }
-  });
+  if (type_ == TF_FLOAT && level + 1 == shape.size()) {
+    // Most values are decimals in lists.
+    auto* const to = reinterpret_cast<float*>(values_.reserve(size * sizeof(float)));
+    const size_t read = value.read_numbers(to);
+    values_.commit(read * sizeof(float));
+    if (read == size) return;
+    size_t item_number = 0;
+    value.each_item([&](const Json& item) {
+      if (item_number++ >= read) fill(item, level + 1, shape);
+    });
+    return;
+  }
+  value.each_item([&](const Json& item) { fill(item, level + 1, shape); });
 }
 
 template <typename Json>

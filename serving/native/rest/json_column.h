@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "http/message.h"
 #include "rest/json_value.h"
 #include "wire/tensor.h"
 
@@ -43,15 +44,14 @@ class JsonColumn {
   // Takes a number's value as it is in memory.
   template <typename Value>
   void push(Value value) {
-    const size_t at = values_.size();
-    values_.resize(at + sizeof(value));
-    std::memcpy(values_.data() + at, &value, sizeof(value));
+    std::memcpy(values_.reserve(sizeof(value)), &value, sizeof(value));
+    values_.commit(sizeof(value));
   }
   [[noreturn]] void refuse_type(const Json& value) const;
   size_t count() const;
 
   const TF_DataType type_;
-  std::vector<std::byte> values_;  // all but strings
+  Body values_;  // all but strings
   std::vector<std::string> strings_;
   std::optional<Shape> shape_;  // of a row
 };

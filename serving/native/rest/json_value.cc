@@ -73,6 +73,25 @@ const char* name_of(JsonKind kind) {
   return kNames[static_cast<int>(kind)];
 }
 
+size_t FastJson::read_numbers(float* to) const {
+  size_t count = 0;
+  for (const simdjson::dom::element item : array()) {
+    double value;
+    if (item.get_double().get(value) != simdjson::SUCCESS) break;
+    to[count++] = static_cast<float>(value);
+  }
+  return count;
+}
+
+size_t LiberalJson::read_numbers(float* to) const {
+  size_t count = 0;
+  for (const rapidjson::Value& item : value_->GetArray()) {
+    if (!item.IsNumber()) break;
+    to[count++] = static_cast<float>(item.GetDouble());
+  }
+  return count;
+}
+
 JsonKind FastJson::kind() const {
   using Type = simdjson::dom::element_type;
   switch (value_.type()) {

@@ -54,6 +54,8 @@ class FastJson {
   void each_item(Visit&& visit) const {
     for (const simdjson::dom::element item : array()) visit(FastJson(item));
   }
+  // Reads the items of an array until one is no number; returns how many.
+  size_t read_numbers(float* to) const;
   // Visits the members of an object: visit(name, value).
   template <typename Visit>
   void each_member(Visit&& visit) const {
@@ -83,6 +85,7 @@ class LiberalJson {
   void each_item(Visit&& visit) const {
     for (const rapidjson::Value& item : value_->GetArray()) visit(LiberalJson(item));
   }
+  size_t read_numbers(float* to) const;
   template <typename Visit>
   void each_member(Visit&& visit) const {
     for (const auto& member : value_->GetObject()) {
