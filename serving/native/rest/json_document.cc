@@ -12,9 +12,6 @@
 namespace hotrow_server {
 namespace {
 
-// CheckedValues that are nested deeper are refused: what reads them recurses.
-constexpr int kMostLevels = 1000;
-
 // Numbers as text: RapidJSON's own conversion is not exact, and the exact one
 // (kParseFullPrecisionFlag) reads outside its table for some numbers with hundreds of digits.
 constexpr unsigned kLiberal = rapidjson::kParseNanAndInfFlag | rapidjson::kParseStopWhenDoneFlag |
@@ -42,9 +39,9 @@ bool read_whole(std::string_view text, Whole* value) {
 // Passes a document's values on until they are nested too deeply, or a number is too large.
 class CheckedValues {
  public:
-  explicit CheckedValues(rapidjson::Document* to) : to_(to) {}
+  CheckedValues(rapidjson::Document* to, int most_levels) : to_(to), most_levels_(most_levels) {}
 
-  bool is_too_deep() const { return level_ > kMostLevels; }
+  bool is_too_deep() const { return level_ > most_levels_; }
   bool is_too_large() const { return is_too_large_; }
 
   using Size = rapidjson::SizeType;
@@ -67,12 +64,12 @@ class CheckedValues {
   }
   bool String(const char* text, Size length, bool copy) { return to_->String(text, length, copy); }
   bool Key(const char* text, Size length, bool copy) { return to_->Key(text, length, copy); }
-  bool StartObject() { return ++level_ <= kMostLevels && to_->StartObject(); }
+  bool StartObject() { return ++level_ <= most_levels_ && to_->StartObject(); }
   bool EndObject(Size members) {
     --level_;
     return to_->EndObject(members);
   }
-  bool StartArray() { return ++level_ <= kMostLevels && to_->StartArray(); }
+  bool StartArray() { return ++level_ <= most_levels_ && to_->StartArray(); }
   bool EndArray(Size items) {
     --level_;
     return to_->EndArray(items);
@@ -80,6 +77,7 @@ class CheckedValues {
 
  private:
   rapidjson::Document* const to_;
+  const int most_levels_;
   int level_ = 0;
   bool is_too_large_ = false;
 };
@@ -92,7 +90,7 @@ void JsonParser::parse_liberally(std::string_view body, rapidjson::Document* doc
   bool is_too_deep = false, is_too_large = false;
   auto parse = [&](rapidjson::Document& to) {
     rapidjson::MemoryStream stream(body.data(), body.size());
-    CheckedValues values(&to);
+    CheckedValues values(&to, kMostLevels);
     const bool good = !reader.Parse<kLiberal>(stream, values).IsError();
     is_too_deep = values.is_too_deep();
     is_too_large = values.is_too_large();

@@ -287,6 +287,10 @@ Results Session::run(const Run& run) const {
   try {
     status.check();
   } catch (const Refused& refused) {
+    // It would have taken longer still.
+    if (refused.code() == grpc::StatusCode::DEADLINE_EXCEEDED && taken > typical) {
+      run.typical_nanos->store(next_typical(typical, taken), std::memory_order_relaxed);
+    }
     // The end of the request also ends its reads of rows: then the store is not at fault.
     if (refused.code() != grpc::StatusCode::UNAVAILABLE || !is_over(run.deadline)) throw;
     throw Refused(grpc::StatusCode::DEADLINE_EXCEEDED, refused.what());

@@ -308,6 +308,7 @@ def test_a_request_waits_for_a_thread_as_long_as_a_run_may_take(bounded: Any) ->
         finally:
             connection.close()
 
+    send()  # so that it is known as a long run
     clients = [threading.Thread(target=send) for _ in range(4)]
     for client in clients:
         client.start()

@@ -93,18 +93,25 @@ TEST_CASE("predict_json: what simdjson refuses and RapidJSON takes") {
   CHECK(parse("[1]", kOne).refused == "JSON Value: [\n    1\n] Is not object");
   CHECK(parse("{\"a\" 1}", kOne).refused ==
         "JSON Parse error: Missing a colon after a name of object member. at offset: 5");
-  for (const size_t depth : {size_t{255}, size_t{1000}, size_t{1100}, size_t{1} << 20}) {
-    for (const std::string form : {"instances", "inputs"}) {
-      const std::string deep =
-          "{\"" + form + "\": " + std::string(depth, '[') + std::string(depth, ']') + "}";
-      for (const std::string end : {"", " x"}) {
-        CHECK(parse(deep + end, kOne).refused ==
-              "JSON Parse error: the value is nested too deeply");
-      }
+  for (const size_t depth : {size_t{1000}, size_t{1100}, size_t{1} << 20}) {
+    const std::string deep =
+        "{\"instances\": " + std::string(depth, '[') + std::string(depth, ']') + "}";
+    CHECK(parse(deep, kOne).refused == "JSON Parse error: the value is nested too deeply");
+  }
+}
+
+TEST_CASE("predict_json: a tensor has at most 254 dimensions") {
+  const auto nested = [](const char* form, size_t depth) {
+    return std::string("{\"") + form + "\": " + std::string(depth, '[') + "1" +
+           std::string(depth, ']') + "}";
+  };
+  for (const std::string end : {"", " x"}) {
+    CHECK(TF_NumDims(parse(nested("instances", 254) + end, kOne).inputs.at("x").get()) == 254);
+    for (const size_t depth : {255, 999}) {
+      CHECK(parse(nested("instances", depth) + end, kOne).refused == "tensor parsing error: x");
+      CHECK(parse(nested("inputs", depth) + end, kOne).refused == "tensor parsing error: x");
     }
   }
-  const std::string most = "{\"inputs\": " + std::string(254, '[') + std::string(254, ']') + "}";
-  CHECK(parse(most, kOne).refused == "");
 }
 
 TEST_CASE("predict_json: refusals have TensorFlow Serving's texts") {
