@@ -14,7 +14,6 @@
 namespace hotrow_server {
 namespace {
 
-
 // TensorFlow's name of a type in messages: "float", "int64".
 std::string name_of(TF_DataType type) {
   std::string name = tensorflow::DataType_Name(static_cast<tensorflow::DataType>(type));

@@ -37,9 +37,9 @@ bool read_whole(std::string_view text, Whole* value) {
 }
 
 // Passes a document's values on until they are nested too deeply, or a number is too large.
-class Values {
+class CheckedValues {
  public:
-  Values(rapidjson::Document* to, int most_levels) : to_(to), most_levels_(most_levels) {}
+  CheckedValues(rapidjson::Document* to, int most_levels) : to_(to), most_levels_(most_levels) {}
 
   bool is_too_deep() const { return level_ > most_levels_; }
   bool is_too_large() const { return is_too_large_; }
@@ -90,7 +90,7 @@ void JsonParser::parse_liberally(std::string_view body, rapidjson::Document* doc
   bool is_too_deep = false, is_too_large = false;
   auto parse = [&](rapidjson::Document& to) {
     rapidjson::MemoryStream stream(body.data(), body.size());
-    Values values(&to, kMostLevels);
+    CheckedValues values(&to, kMostLevels);
     const bool good = !reader.Parse<kLiberal>(stream, values).IsError();
     is_too_deep = values.is_too_deep();
     is_too_large = values.is_too_large();
