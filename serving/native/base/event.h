@@ -15,7 +15,7 @@ class Event {
 class EventSource {
  public:
   struct Taken {
-    Event* event;
+    Event* event;  // null: the source worked for itself, and there may be more
     bool ok;
   };
 

@@ -130,6 +130,7 @@ void Workers::take_events(Taker* taker) {
       const std::lock_guard lock(mutex_);
       if (takers_ < most_takers_) add_taker();
     }
+    if (taken.event == nullptr) continue;
     taker->since.store(Steady::now(), std::memory_order_relaxed);
     taker->in_charge = true;
     taken.event->happen(taken.ok);

@@ -28,6 +28,8 @@ constexpr milliseconds kLinger{2'000};
 // Least rate of a body, and of reading a reply, in bytes per millisecond.
 constexpr size_t kLeastRate = 1;
 constexpr size_t kReadBytes = 8192;
+// At a time, so that other connections wait for microseconds.
+constexpr size_t kMostReadBytes = 256 << 10;
 // A body up to this size gets its memory at once.
 constexpr size_t kReservedBytes = 4 << 20;
 constexpr uint32_t kMostHeadBytes = 65536;
@@ -79,6 +81,22 @@ std::string head_of(const HttpReply& reply, bool stays) {
   for (const auto& [name, value] : reply.headers) append_header(name, value, &head);
   append_header("Connection", stays ? "keep-alive" : "close", &head);
   return head.append("\r\n");
+}
+
+// Once a second: anyone can send nonsense.
+void log_nonsense(const std::string& client) {
+  static std::atomic<std::time_t> last{0};
+  static std::atomic<int64_t> omitted{0};
+  const std::time_t now = std::time(nullptr);
+  if (last.exchange(now) == now) {
+    ++omitted;
+    return;
+  }
+  std::string line = "client " + client + ": Invalid HTTP request received.";
+  if (const int64_t more = omitted.exchange(0); more > 0) {
+    line += " (" + std::to_string(more) + " more since the last such line)";
+  }
+  log_line(Level::kWarning, "http/connection.cc", line);
 }
 
 std::string text_of(boost::string_view text) { return std::string(text.data(), text.size()); }
@@ -270,7 +288,7 @@ void Connection::read_body() {
   const size_t missing = body_bytes_ - request_.body.size();
   if (missing == 0) return run();
   if (!reserve(std::min(missing, kReadBytes))) return;
-  const size_t room = std::min(missing, request_.body.reserved());
+  const size_t room = std::min({missing, request_.body.reserved(), kMostReadBytes});
   char* const to = request_.body.reserve(room);
   channel_->read_some(asio::buffer(to, room),
                       [self = shared_from_this()](const Error& error, size_t bytes) {
@@ -303,8 +321,7 @@ void Connection::take_chunks() {
 }
 
 void Connection::refuse_nonsense() {
-  log_line(Level::kWarning, "http/connection.cc",
-           "client " + client_ + ": Invalid HTTP request received.");
+  log_nonsense(client_);
   refuse_head(400, "Invalid HTTP request received.");
 }
 

@@ -16,8 +16,8 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kLook{100};
 constexpr int kBacklog = 1024;
-// One for each request.
-constexpr int kEventsPerRequest = 1;
+// To read, to answer, to write.
+constexpr int kEventsPerRequest = 3;
 
 asio::ssl::context context_of(const HttpTls& tls) {
   asio::ssl::context context(asio::ssl::context::tls_server);
@@ -43,20 +43,13 @@ class HttpServer::Events final : public EventSource {
   explicit Events(asio::io_context* context) : context_(context) {}
 
   bool take(milliseconds patience, Taken* taken) override {
-    const auto until = std::chrono::steady_clock::now() + patience;
-    for (;;) {
-      {
-        const std::lock_guard lock(mutex_);
-        if (!ready_.empty()) {
-          *taken = {ready_.front(), true};
-          ready_.pop_front();
-          return true;
-        }
-      }
-      const size_t did = patience.count() == 0 ? context_->poll_one()
-                                               : context_->run_one_until(until);
-      if (did == 0) return false;
-    }
+    *taken = {next(), true};
+    if (taken->event != nullptr) return true;
+    const size_t did = patience.count() == 0
+                           ? context_->poll_one()
+                           : context_->run_one_until(std::chrono::steady_clock::now() + patience);
+    taken->event = next();
+    return did > 0 || taken->event != nullptr;
   }
 
   void add(Event* event) {
@@ -69,6 +62,15 @@ class HttpServer::Events final : public EventSource {
   }
 
  private:
+  // Null: none has arrived.
+  Event* next() {
+    const std::lock_guard lock(mutex_);
+    if (ready_.empty()) return nullptr;
+    Event* const event = ready_.front();
+    ready_.pop_front();
+    return event;
+  }
+
   asio::io_context* const context_;
   std::mutex mutex_;
   std::deque<Event*> ready_;

@@ -6,12 +6,14 @@
 #include <cctype>
 #include <cstring>
 #include <limits>
+#include <new>
 
 #include "base/refused.h"
 #include "tensorflow/core/framework/types.pb.h"
 
 namespace hotrow_server {
 namespace {
+
 
 // TensorFlow's name of a type in messages: "float", "int64".
 std::string name_of(TF_DataType type) {
@@ -115,8 +117,9 @@ Tensor JsonColumn<Json>::tensor(std::optional<int64_t> rows) {
   std::vector<int64_t> shape;
   if (rows) shape.push_back(*rows);
   if (shape_) shape.insert(shape.end(), shape_->begin(), shape_->end());
-  if (shape.size() > size_t{kMostDimensions}) refuse(kNestedTooDeeply);
+  if (shape.size() > size_t{kMostDimensions}) return nullptr;  // TensorFlow would end the process
   Tensor tensor = make_tensor(type_, shape);
+  if (tensor == nullptr) throw std::bad_alloc();
   if (type_ != TF_STRING) {
     const std::string_view values = values_.view();
     std::copy(values.begin(), values.end(), static_cast<char*>(TF_TensorData(tensor.get())));

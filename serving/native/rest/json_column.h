@@ -32,7 +32,8 @@ class JsonColumn {
   // another shape than the first row's, or a value of another type, and with UNIMPLEMENTED for a
   // type without a JSON form.
   void add(const Json& value);
-  // Its 0th dimension is rows, unless that is absent. Moves the values out.
+  // Its 0th dimension is rows, unless that is absent. Moves the values out. Null: it has more
+  // dimensions than TensorFlow's tensors.
   Tensor tensor(std::optional<int64_t> rows);
 
  private:

@@ -3,6 +3,7 @@
 
 #include <simdjson.h>
 
+#include <new>
 #include <string>
 #include <string_view>
 
@@ -14,6 +15,11 @@ namespace hotrow_server {
 // Memory of a thread's parser, used again for the next body.
 class JsonParser {
  public:
+  JsonParser() {
+    constexpr size_t kAtFirst = 4096;
+    if (parser_.allocate(kAtFirst, kMostLevels) != simdjson::SUCCESS) throw std::bad_alloc();
+  }
+
   // Calls read(object) with the object that a body begins with. simdjson parses it; what that
   // refuses, RapidJSON may take: NaN and infinities, whole numbers of more than 64 bits, text
   // behind the object, strings that are not UTF-8. body: simdjson::SIMDJSON_PADDING bytes behind
@@ -43,6 +49,9 @@ class JsonParser {
     }
   }
   static void parse_liberally(std::string_view body, rapidjson::Document* document);
+
+  // Values that are nested deeper are refused: what reads them recurses.
+  static constexpr int kMostLevels = 1000;
 
   simdjson::dom::parser parser_;
 };

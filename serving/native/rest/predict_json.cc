@@ -18,6 +18,13 @@ bool is_named(const Json& value) {
   return value.kind() == JsonKind::kObject && !is_base64(value);
 }
 
+template <typename Json>
+Tensor tensor_of(JsonColumn<Json>* column, std::optional<int64_t> rows, const std::string& alias) {
+  Tensor tensor = column->tensor(rows);
+  if (tensor == nullptr) refuse("tensor parsing error: " + alias);
+  return tensor;
+}
+
 // The columns of a request in rows. Members of a row mostly have the order of the row before.
 template <typename Json>
 class Rows {
@@ -56,7 +63,8 @@ class Rows {
   std::map<std::string, Tensor> tensors(int64_t rows) {
     std::map<std::string, Tensor> all;
     for (size_t i = 0; i < inputs_.size(); ++i) {
-      all.emplace(inputs_[i].alias, columns_[i].tensor(rows));
+      const std::string alias(inputs_[i].alias);
+      all.emplace(alias, tensor_of(&columns_[i], rows, alias));
     }
     return all;
   }
@@ -132,7 +140,7 @@ std::map<std::string, Tensor> read_columns(const Json& value,
     if (!given) refuse("Missing named input: " + alias + " in 'inputs' object.");
     JsonColumn<Json> column(input.type);
     column.add(*given);
-    tensors.emplace(alias, column.tensor(std::nullopt));
+    tensors.emplace(alias, tensor_of(&column, std::nullopt, alias));
   }
   return tensors;
 }

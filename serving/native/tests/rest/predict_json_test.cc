@@ -75,6 +75,17 @@ TEST_CASE("predict_json: what simdjson refuses and RapidJSON takes") {
       parse(R"({"instances": [-Infinity, Inf, 18446744073709551616]} and more)", kOne);
   CHECK(large.refused == "");
   CHECK(large.values<float>("x")[2] == 18446744073709551616.0f);
+  const Parsed one =
+      parse(R"({"instances": [-0.0, 16777217.0, 1e-400, -9223372036854775808]} x)", kOne);
+  CHECK(one.values<float>("x") == std::vector<float>{0, 16777216, 0, -9223372036854775808.0f});
+  CHECK(parse(R"({"instances": [1.8e308]} x)", kOne).refused ==
+        "JSON Parse error: Number too big to be stored in double. at offset: 15");
+  // RapidJSON itself would read outside its table of powers.
+  const std::string digits(780, '3');
+  for (const char* const small : {"0.1", "0."}) {
+    const std::string body = "{\"instances\": [" + (small + digits) + "e-600]} x";
+    CHECK(parse(body, kOne).values<float>("x")[0] == 0);
+  }
   const Parsed raw = parse("{\"instances\": [\"\xff\xfe\"]}", {{"s", TF_STRING}});
   CHECK(string_at(raw.inputs.at("s").get(), 0) == "\xff\xfe");
   CHECK(parse("", kOne).refused == "JSON Parse error: The document is empty");
@@ -82,13 +93,25 @@ TEST_CASE("predict_json: what simdjson refuses and RapidJSON takes") {
   CHECK(parse("[1]", kOne).refused == "JSON Value: [\n    1\n] Is not object");
   CHECK(parse("{\"a\" 1}", kOne).refused ==
         "JSON Parse error: Missing a colon after a name of object member. at offset: 5");
-  for (const size_t depth : {size_t{255}, size_t{1000}, size_t{1100}, size_t{1} << 20}) {
+  for (const size_t depth : {size_t{1000}, size_t{1100}, size_t{1} << 20}) {
     const std::string deep =
         "{\"instances\": " + std::string(depth, '[') + std::string(depth, ']') + "}";
     CHECK(parse(deep, kOne).refused == "JSON Parse error: the value is nested too deeply");
   }
-  const std::string most = "{\"inputs\": " + std::string(254, '[') + std::string(254, ']') + "}";
-  CHECK(parse(most, kOne).refused == "");
+}
+
+TEST_CASE("predict_json: a tensor has at most 254 dimensions") {
+  const auto nested = [](const char* form, size_t depth) {
+    return std::string("{\"") + form + "\": " + std::string(depth, '[') + "1" +
+           std::string(depth, ']') + "}";
+  };
+  for (const std::string end : {"", " x"}) {
+    CHECK(TF_NumDims(parse(nested("instances", 254) + end, kOne).inputs.at("x").get()) == 254);
+    for (const size_t depth : {255, 999}) {
+      CHECK(parse(nested("instances", depth) + end, kOne).refused == "tensor parsing error: x");
+      CHECK(parse(nested("inputs", depth) + end, kOne).refused == "tensor parsing error: x");
+    }
+  }
 }
 
 TEST_CASE("predict_json: refusals have TensorFlow Serving's texts") {
