@@ -28,9 +28,10 @@ class RestClient {
     freeaddrinfo(found);
     const int on = 1;
     setsockopt(socket_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    request_ = "POST " + address.substr(slash) + " HTTP/1.1\r\nHost: " + host +
-               "\r\nContent-Type: application/json\r\nContent-Length: " +
-               std::to_string(body.size()) + "\r\n\r\n" + body;
+    request_ =
+        "POST " + address.substr(slash) + " HTTP/1.1\r\nHost: " + host +
+        "\r\nContent-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) +
+        "\r\n\r\n" + body;
   }
   ~RestClient() { close(socket_); }
   RestClient(const RestClient&) = delete;

@@ -1,6 +1,7 @@
 // A bound of the bytes that all requests under way hold together.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -21,6 +22,14 @@ class MemoryBudget {
   bool has_room(size_t bytes) const {
     return static_cast<int64_t>(bytes) <= most_ - held_.load(std::memory_order_relaxed);
   }
+  // Whether almost nothing is held, after much was: once for each such time.
+  bool has_ebbed() {
+    const int64_t held = held_.load(std::memory_order_relaxed);
+    highest_ = std::max(highest_, held);
+    if (held > kLow || highest_ < kHigh) return false;
+    highest_ = held;
+    return true;
+  }
   // The text for a request that is refused.
   std::string refusal() const {
     return "The requests under way would need more than " + std::to_string(most_) +
@@ -37,8 +46,11 @@ class MemoryBudget {
     return false;
   }
 
+  static constexpr int64_t kLow = 1 << 20, kHigh = 64 << 20;
+
   const int64_t most_;
   std::atomic<int64_t> held_{0};
+  int64_t highest_ = 0;  // that has_ebbed has seen
 };
 
 // The bytes of one request; they are free again when it is destroyed. The budget must outlive it.

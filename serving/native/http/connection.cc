@@ -45,8 +45,7 @@ std::string address_of(asio::ip::tcp::socket& socket) {
   if (address.is_v6() && address.to_v6().is_v4_mapped()) {
     address = asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
   }
-  const std::string host =
-      address.is_v6() ? "[" + address.to_string() + "]" : address.to_string();
+  const std::string host = address.is_v6() ? "[" + address.to_string() + "]" : address.to_string();
   return host + ":" + std::to_string(peer.port());
 }
 

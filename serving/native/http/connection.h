@@ -99,21 +99,21 @@ class Connection final : public Event, public std::enable_shared_from_this<Conne
   std::atomic<Time> deadline_;
   std::atomic<bool> expired_{false};
 
-  boost::beast::flat_buffer buffer_;  // received and not used
+  boost::beast::flat_buffer buffer_;                                        // received and not used
   std::function<size_t(uint64_t, boost::string_view, Error&)> take_chunk_;  // the parser calls it
   std::optional<Parser> parser_;
   HttpRequest request_;
   HeldBytes held_;
-  bool counted_ = false;    // as open
+  bool counted_ = false;  // as open
   bool chunked_ = false, is_refused_ = false;
-  size_t body_bytes_ = 0;   // of a body that announces its length
+  size_t body_bytes_ = 0;  // of a body that announces its length
   Time body_since_;
-  bool stays_ = false;      // open after the reply
-  bool unread_ = false;     // the client may still send
+  bool stays_ = false;   // open after the reply
+  bool unread_ = false;  // the client may still send
 
-  std::string head_;   // of the reply
+  std::string head_;  // of the reply
   HttpReply reply_;
-  size_t sent_ = 0;    // of head and body
+  size_t sent_ = 0;                   // of head and body
   std::shared_ptr<Connection> self_;  // while a worker has it
   bool closed_ = false;
 };

@@ -108,8 +108,8 @@ void HttpServer::listen(int port) {
   if (!error) acceptor_.bind(address, error);
   if (!error) acceptor_.listen(kBacklog, error);
   if (error) {
-    throw Refused(grpc::StatusCode::UNAVAILABLE, "port " + std::to_string(port) +
-                                                     " cannot be listened on: " + error.message());
+    throw Refused(grpc::StatusCode::UNAVAILABLE,
+                  "port " + std::to_string(port) + " cannot be listened on: " + error.message());
   }
 }
 
@@ -131,10 +131,10 @@ void HttpServer::accept() {
     boost::system::error_code ignored;
     socket.set_option(tcp::no_delay(true), ignored);
     socket.set_option(tcp::socket::keep_alive(true), ignored);
-    const auto connection = std::make_shared<Connection>(
-        tls_.has_value() ? tls_channel(std::move(socket), &*tls_)
-                         : plain_channel(std::move(socket)),
-        this);
+    const auto connection =
+        std::make_shared<Connection>(tls_.has_value() ? tls_channel(std::move(socket), &*tls_)
+                                                      : plain_channel(std::move(socket)),
+                                     this);
     {
       const std::lock_guard lock(connections_mutex_);
       connections_.insert(connection.get());

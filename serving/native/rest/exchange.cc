@@ -1,6 +1,9 @@
 #include "rest/exchange.h"
 
+#include <memory>
+#include <mutex>
 #include <utility>
+#include <vector>
 
 #include "base/workers.h"
 #include "http/content_coding.h"
@@ -20,7 +23,7 @@ namespace serving = tensorflow::serving;
 // To parse, or to compress, more than this takes more time than to wake another thread.
 constexpr size_t kLargeBytes = 100'000;
 // The memory of a parser that read more is not kept.
-constexpr size_t kKeptBytes = 1 << 20;
+constexpr size_t kKeptBytes = 4 << 20;
 // Memory of a parser for each byte that it reads: about 1 for decimals, up to 12 for "1,1,1".
 constexpr size_t kParserBytes = 4;
 
@@ -39,15 +42,38 @@ const char* api_of(RestPath::Kind kind) {
   }
 }
 
+// Parsers of large bodies, each with megabytes of memory: no more than parse at a time.
+class LargeParsers {
+ public:
+  std::unique_ptr<JsonParser> take() {
+    const std::lock_guard lock(mutex_);
+    if (idle_.empty()) return std::make_unique<JsonParser>();
+    std::unique_ptr<JsonParser> parser = std::move(idle_.back());
+    idle_.pop_back();
+    return parser;
+  }
+  void give_back(std::unique_ptr<JsonParser> parser) {
+    const std::lock_guard lock(mutex_);
+    idle_.push_back(std::move(parser));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<JsonParser>> idle_;
+};
+
 // Calls read(object) with the JSON object of a body.
 template <typename Read>
 void parse(std::string_view body, Read&& read) {
-  if (body.size() > kKeptBytes) {
-    JsonParser().parse(body, read);
+  if (body.size() <= kLargeBytes) {
+    static thread_local JsonParser parser;
+    parser.parse(body, read);
     return;
   }
-  static thread_local JsonParser parser;
-  parser.parse(body, read);
+  static LargeParsers large;
+  std::unique_ptr<JsonParser> parser = large.take();
+  parser->parse(body, read);
+  if (body.size() <= kKeptBytes) large.give_back(std::move(parser));
 }
 
 grpc::ByteBuffer bytes_of(const google::protobuf::Message& message) {
@@ -71,13 +97,8 @@ void Exchange::begin(const ExchangeContext& context, HttpRequest* request, HeldB
   std::make_shared<Exchange>(context, request, held, std::move(done))->work();
 }
 
-Exchange::Exchange(const ExchangeContext& context, HttpRequest* request, HeldBytes* held,
-                   Done done)
-    : context_(context),
-      request_(request),
-      held_(held),
-      done_(std::move(done)),
-      facts_("", true) {}
+Exchange::Exchange(const ExchangeContext& context, HttpRequest* request, HeldBytes* held, Done done)
+    : context_(context), request_(request), held_(held), done_(std::move(done)), facts_("", true) {}
 
 void Exchange::work() {
   const grpc::Status status = status_of([&] {
@@ -143,7 +164,8 @@ void Exchange::uncompress() {
   if (request_->content_encoding.empty()) return;
   std::optional<Body> plain;
   try {
-    plain = uncompressed(request_->body.view(), request_->content_encoding, context_.max_body_bytes);
+    plain =
+        uncompressed(request_->body.view(), request_->content_encoding, context_.max_body_bytes);
   } catch (const BodyTooLong&) {
     is_too_long_ = true;
     throw;

@@ -1,5 +1,7 @@
 #include "rest/rest_port.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <optional>
 #include <thread>
@@ -50,6 +52,8 @@ void RestPort::begin() {
   server_.begin([this](Connection::Time now) {
     parses_.check_time(now);
     runs_.check_time(now);
+    // The allocator keeps what large bodies took.
+    if (server_.budget()->has_ebbed()) malloc_trim(0);
   });
 }
 

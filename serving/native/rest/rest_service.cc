@@ -22,8 +22,7 @@ constexpr std::string_view kReady = "/v1/health/ready";
 constexpr char kHtml[] = "text/html; charset=utf-8";
 constexpr char kNotFound[] =
     "<html><head><title>404 Not Found</title></head><body><h1>Not Found</h1></body>";
-constexpr char kElsewhere[] =
-    "Metrics are on the port of --admin_port only; this server has one\n";
+constexpr char kElsewhere[] = "Metrics are on the port of --admin_port only; this server has one\n";
 // Pages of metrics at a time: each occupies a thread.
 constexpr int kMostPages = 4;
 
@@ -58,15 +57,15 @@ void RestService::answer(HttpRequest* request, HeldBytes* held, Done done) {
   } else if (request->verb == "GET" && path == kReady) {
     done(ready());
   } else {
-    const ExchangeContext context{&inference_, statuses_, parses_, runs_, options_.run,
-                                  options_.max_body_bytes};
-    Exchange::begin(context, request, held,
-                    [this, done = std::move(done)](int status, std::string body,
-                                                   HttpReply::Headers headers) {
-                      HttpReply reply = api_reply(status, std::move(body));
-                      for (auto& header : headers) reply.headers.push_back(std::move(header));
-                      done(std::move(reply));
-                    });
+    const ExchangeContext context{&inference_, statuses_,    parses_,
+                                  runs_,       options_.run, options_.max_body_bytes};
+    Exchange::begin(
+        context, request, held,
+        [this, done = std::move(done)](int status, std::string body, HttpReply::Headers headers) {
+          HttpReply reply = api_reply(status, std::move(body));
+          for (auto& header : headers) reply.headers.push_back(std::move(header));
+          done(std::move(reply));
+        });
   }
 }
 
@@ -90,7 +89,8 @@ HttpReply RestService::metrics() const {
   }
   pages_.fetch_sub(1);
   if (status.ok()) return {200, std::move(page), "text/plain", {}};
-  return {503, "The metrics cannot be read now: " + status.error_message() + "\n", "text/plain", {}};
+  return {
+      503, "The metrics cannot be read now: " + status.error_message() + "\n", "text/plain", {}};
 }
 
 HttpReply RestService::ready() const {

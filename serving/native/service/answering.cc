@@ -75,21 +75,20 @@ void answer_plan(Plan plan, const Deadline& deadline, RequestFacts* facts,
   const std::string undeclared = std::move(run.undeclared);
   Counts fetched = counts_of(*kept->way.servable, kept->signatures);
   for (const auto& [metadata, counts] : fetched) run.fetches.push_back(counts);
-  kept->way.servable->run(
-      std::move(run),
-      // Keeps the plan's route, which holds the servable.
-      [kept, fetched = std::move(fetched), done = std::move(done), facts, undeclared,
-       started = Stopwatch::now()](const Outcome& outcome) {
-        Metadata metadata;
-        const grpc::Status status = status_of([&] {
-          const Results& results = results_of(outcome, undeclared);
-          metadata = metadata_of(fetched, results);
-          count_run(*facts, micros_since(started));
-          kept->reply(results);
-          if (kept->log) kept->log();
-        });
-        done(status, metadata);
-      });
+  kept->way.servable->run(std::move(run),
+                          // Keeps the plan's route, which holds the servable.
+                          [kept, fetched = std::move(fetched), done = std::move(done), facts,
+                           undeclared, started = Stopwatch::now()](const Outcome& outcome) {
+                            Metadata metadata;
+                            const grpc::Status status = status_of([&] {
+                              const Results& results = results_of(outcome, undeclared);
+                              metadata = metadata_of(fetched, results);
+                              count_run(*facts, micros_since(started));
+                              kept->reply(results);
+                              if (kept->log) kept->log();
+                            });
+                            done(status, metadata);
+                          });
 }
 
 void log_answer(LogField field, const Routes::Route& way, const RequestFacts& facts,

@@ -60,7 +60,9 @@ void Call::happen(bool ok) {
   }
 }
 
-bool Call::has_room() const { return context_.method() == kBeat || reception_->budget->has_room(1); }
+bool Call::has_room() const {
+  return context_.method() == kBeat || reception_->budget->has_room(1);
+}
 
 void Call::refuse_for_memory() {
   const auto method = PredictionService::method(context_.method());

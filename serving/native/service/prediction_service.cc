@@ -107,14 +107,14 @@ void PredictionService::answer(Method method, grpc::ServerContext* context,
       log_answer(kLogFields[static_cast<size_t>(method)], way, *facts, *request, *reply);
     };
   }
-  answer_plan(std::move(to_run), deadline_of(*context), facts,
-              [context, done = std::move(done)](const grpc::Status& status,
-                                                const Metadata& metadata) {
-                for (const auto& [name, value] : metadata) {
-                  context->AddTrailingMetadata(name, value);
-                }
-                done(for_client(status));
-              });
+  answer_plan(
+      std::move(to_run), deadline_of(*context), facts,
+      [context, done = std::move(done)](const grpc::Status& status, const Metadata& metadata) {
+        for (const auto& [name, value] : metadata) {
+          context->AddTrailingMetadata(name, value);
+        }
+        done(for_client(status));
+      });
 }
 
 }  // namespace hotrow_server

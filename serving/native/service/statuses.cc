@@ -21,10 +21,10 @@ serving::GetModelStatusResponse model_status(const hotrow::Statuses& statuses,
   }
   if (found.model_version_status().empty()) {
     throw Refused(grpc::StatusCode::NOT_FOUND,
-                  spec.has_version() ? "Could not find version " +
-                                           std::to_string(spec.version().value()) + " of model " +
-                                           spec.name()
-                                     : "Could not find any versions of model " + spec.name());
+                  spec.has_version()
+                      ? "Could not find version " + std::to_string(spec.version().value()) +
+                            " of model " + spec.name()
+                      : "Could not find any versions of model " + spec.name());
   }
   return found;
 }

@@ -25,8 +25,8 @@ class CurrentStatuses {
 
 // The state of one version of a spec's model, or of every version seen, the highest first. A label
 // is ignored. Fails with NOT_FOUND when the model or the version was never seen.
-tensorflow::serving::GetModelStatusResponse model_status(const hotrow::Statuses& statuses,
-                                                         const tensorflow::serving::ModelSpec& spec);
+tensorflow::serving::GetModelStatusResponse model_status(
+    const hotrow::Statuses& statuses, const tensorflow::serving::ModelSpec& spec);
 
 // Names of configured models without a version that serves.
 std::vector<std::string> waiting_models(const hotrow::Statuses& statuses);

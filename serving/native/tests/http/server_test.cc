@@ -228,8 +228,12 @@ TEST_CASE("http: what does not arrive in time is given up") {
 }
 
 TEST_CASE("http: broken connections leave nothing behind") {
-  const std::string parts[] = {"", "GET /a", post("100"), post("100") + "abc",
-                               "GET /later HTTP/1.1\r\n\r\n", "GET /large HTTP/1.1\r\n\r\n"};
+  const std::string parts[] = {"",
+                               "GET /a",
+                               post("100"),
+                               post("100") + "abc",
+                               "GET /later HTTP/1.1\r\n\r\n",
+                               "GET /large HTTP/1.1\r\n\r\n"};
   for (int turn = 0; turn < 20; ++turn) {
     for (const std::string& part : parts) {
       Client client;
