@@ -4,7 +4,7 @@ The MLP of serving_overhead.py. A prober sends one-row requests, 20 a second, ov
 while other processes, one kind after the other, hold 1,000 connections to the same port:
 
     slow     a third sends a head byte by byte, a third a body at 100 bytes/s, a third asks for
-             replies of 50 kB and does not read them
+             predictions of 128 rows and does not read the replies
     broken   each sends a part of a request and resets its connection, again and again
     lying    lengths of bodies that are too long, too short, negative, twice, or no number
     large    bodies of 4 MB, which together exceed --request_memory_bytes many times

@@ -201,8 +201,7 @@ def measure_tails(
     with serving_load.server("hotrow", folder / "mlp", flags=flags) as (address, _):
         for count in counts:
             columns = str(serving_overhead.COLUMNS)
-            threads = str(os.cpu_count())
-            bare = [*map(str, session), str(count), columns, threads]
+            bare = [*map(str, session), str(count), columns, str(CONNECTIONS)]
             url = f"127.0.0.1:{port}{PATH}"
             request, body = folder / f"request{count}", folder / f"body{count}"
             loads = {
