@@ -151,7 +151,7 @@ void Connection::await_request(milliseconds patience) {
   parser_->on_chunk_body(take_chunk_);
   request_ = HttpRequest();
   chunked_ = is_refused_ = false;
-  body_bytes_ = 0;
+  head_bytes_ = body_bytes_ = 0;
   stays_ = unread_ = false;
   if (buffer_.size() > 0) {
     enter(Stage::kHead, port_->limits().read);
@@ -194,10 +194,16 @@ void Connection::take_head() {
   Error error;
   // Several calls may be needed: one for the first line, one for the fields.
   while (!error && !parser_->is_header_done() && buffer_.size() > 0) {
-    buffer_.consume(parser_->put(buffer_.data(), error));
+    const size_t used = parser_->put(buffer_.data(), error);
+    buffer_.consume(used);
+    head_bytes_ += used;
+  }
+  // The parser's own limit begins again behind a field that ends a piece.
+  const size_t of_head = head_bytes_ + (parser_->is_header_done() ? 0 : buffer_.size());
+  if (error == http::error::header_limit || of_head > kMostHeadBytes) {
+    return refuse_head(431, "The headers are too long");
   }
   if (error == http::error::need_more || (!error && !parser_->is_header_done())) return read();
-  if (error == http::error::header_limit) return refuse_head(431, "The headers are too long");
   if (error) return refuse_nonsense();
   if (accept_head()) take_body();
 }
@@ -315,7 +321,9 @@ void Connection::take_chunks() {
   }
   if (is_refused_) return;
   if (parser_->is_done()) return run();
-  if (!error || error == http::error::need_more) return read();
+  // What waits is no body: the extensions of a chunk, or trailers. The parser has no limit of them.
+  const bool is_short = buffer_.size() <= kMostHeadBytes;
+  if (is_short && (!error || error == http::error::need_more)) return read();
   refuse_nonsense();
 }
 

@@ -106,6 +106,7 @@ class Connection final : public Event, public std::enable_shared_from_this<Conne
   HeldBytes held_;
   bool counted_ = false;  // as open
   bool chunked_ = false, is_refused_ = false;
+  size_t head_bytes_ = 0;  // parsed
   size_t body_bytes_ = 0;  // of a body that announces its length
   Time body_since_;
   bool stays_ = false;   // open after the reply

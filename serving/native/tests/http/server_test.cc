@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -96,6 +97,11 @@ class Client {
     said_.erase(0, head + length);
     return reply;
   }
+  // Waits for it a little.
+  bool has_reply() const {
+    pollfd readable{socket_, POLLIN, 0};
+    return poll(&readable, 1, 1) > 0;
+  }
   bool is_closed() { return said_.empty() && !more(); }
   const std::string& last_head() const { return last_head_; }
 
@@ -182,6 +188,21 @@ TEST_CASE("http: what is no HTTP is refused") {
   client.send("GET /a HTTP/1.1\r\nA: " + std::string(70'000, 'a'));
   CHECK(client.reply().substr(0, 4) == "431 ");
   CHECK(client.is_closed());
+}
+
+TEST_CASE("http: a head is bounded in any pieces, as are extensions of chunks and trailers") {
+  // Sends lines one by one, so that each ends a piece, until the server replies.
+  const auto reply_to = [](const std::string& head, const std::string& line) {
+    Client client;
+    client.send(head);
+    for (int i = 0; i < 200 && !client.has_reply(); ++i) client.send(line);
+    return client.reply().substr(0, 4);
+  };
+  const std::string line(1022, 'a');
+  CHECK(reply_to("GET /a HTTP/1.1\r\n", "A: " + line.substr(3) + "\r\n") == "431 ");
+  const std::string head = "POST /c HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
+  CHECK(reply_to(head + "1;a=", line) == "400 ");
+  CHECK(reply_to(head + "0\r\n", "A: " + line.substr(3) + "\r\n") == "400 ");
 }
 
 TEST_CASE("http: limits of length and memory hold before a body is read") {
