@@ -16,7 +16,8 @@ namespace hotrow_server {
 namespace {
 
 namespace asio = boost::asio;
-namespace http = boost::beast::http;
+namespace beast = boost::beast;
+namespace http = beast::http;
 using std::chrono::milliseconds;
 using Steady = std::chrono::steady_clock;
 
@@ -215,8 +216,16 @@ bool Connection::accept_head() {
   request_.origin = text_of(head[http::field::origin]);
   request_.content_encoding = text_of(head[http::field::content_encoding]);
   request_.accept_encoding = text_of(head[http::field::accept_encoding]);
-  stays_ = parser_->keep_alive() && !port_->is_ending();
   chunked_ = parser_->chunked();
+  const size_t codings = head.count(http::field::transfer_encoding);
+  // The parser takes a body in another coding for the next request (RFC 9112, 6.3).
+  if (codings > 0 &&
+      (codings > 1 || !beast::iequals(head[http::field::transfer_encoding], "chunked"))) {
+    refuse_nonsense();
+    return false;
+  }
+  // HTTP/1.0 has no chunks: what handed the request on may see another end of it (6.1).
+  stays_ = parser_->keep_alive() && !port_->is_ending() && (!chunked_ || head.version() >= 11);
   const auto length = parser_->content_length();
   unread_ = chunked_ || length.value_or(0) > 0;
   if (!unread_) return true;
@@ -236,7 +245,7 @@ void Connection::take_body() {
   if (!unread_) return run();
   body_since_ = Steady::now();
   enter(Stage::kBody, time_of(0));
-  const bool asks = boost::beast::iequals(parser_->get()[http::field::expect], "100-continue");
+  const bool asks = beast::iequals(parser_->get()[http::field::expect], "100-continue");
   if (asks && buffer_.size() == 0 && parser_->get().version() >= 11) {
     head_ = kContinue;
     sent_ = 0;

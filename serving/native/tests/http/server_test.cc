@@ -177,6 +177,10 @@ TEST_CASE("http: what is no HTTP is refused") {
        {"no HTTP at all\r\n\r\n", "GET /a HTTP/1.1\r\nContent-Length: x\r\n\r\n",
         "POST /a HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
         "POST /a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
+        "POST /a HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\nGET /b HTTP/1.1\r\n\r\n",
+        "POST /a HTTP/1.1\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+        "POST /a HTTP/1.1\r\nTransfer-Encoding: gzip\r\nContent-Length: 1\r\n\r\na",
+        "POST /a HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
         "GET /a HTTP/1.1\r\nA\r\n\r\n", "\x16\x03\x01\x02\r\n\r\n"}) {
     CAPTURE(bad);
     Client client;
