@@ -151,7 +151,7 @@ void Connection::await_request(milliseconds patience) {
   parser_->body_limit(std::numeric_limits<uint64_t>::max());  // accept_head has another
   parser_->on_chunk_body(take_chunk_);
   request_ = HttpRequest();
-  chunked_ = is_refused_ = false;
+  chunked_ = false;
   head_bytes_ = body_bytes_ = 0;
   stays_ = unread_ = false;
   if (buffer_.size() > 0) {
@@ -314,8 +314,7 @@ void Connection::read_body() {
 }
 
 size_t Connection::take_chunk(boost::string_view bytes, Error* error) {
-  is_refused_ = is_refused_ || !hold(bytes.size()) || !reserve(bytes.size());
-  if (is_refused_) {
+  if (refusal_.has_value() || !hold(bytes.size()) || !reserve(bytes.size())) {
     *error = http::error::end_of_stream;  // parses no more
     return 0;
   }
@@ -325,10 +324,12 @@ size_t Connection::take_chunk(boost::string_view bytes, Error* error) {
 
 void Connection::take_chunks() {
   Error error;
+  takes_chunks_ = true;
   while (!error && !parser_->is_done() && buffer_.size() > 0) {
     buffer_.consume(parser_->put(buffer_.data(), error));
   }
-  if (is_refused_) return;
+  takes_chunks_ = false;
+  if (refusal_.has_value()) return reply(*std::exchange(refusal_, std::nullopt));
   if (parser_->is_done()) return run();
   // What waits is no body: the extensions of a chunk, or trailers. The parser has no limit of them.
   const bool is_short = buffer_.size() <= kMostHeadBytes;
@@ -359,7 +360,12 @@ void Connection::refuse(int status, const std::string& message) {
   HttpReply refusal;
   refusal.status = status;
   refusal.body = "{ \"error\": \"" + message + "\" }";
-  reply(std::move(refusal));
+  // Another thread may go on once the reply is being written, while this one still parses.
+  if (takes_chunks_) {
+    refusal_ = std::move(refusal);
+  } else {
+    reply(std::move(refusal));
+  }
 }
 
 void Connection::refuse_head(int status, const std::string& message) {

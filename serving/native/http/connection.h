@@ -105,7 +105,9 @@ class Connection final : public Event, public std::enable_shared_from_this<Conne
   HttpRequest request_;
   HeldBytes held_;
   bool counted_ = false;  // as open
-  bool chunked_ = false, is_refused_ = false;
+  bool chunked_ = false;
+  bool takes_chunks_ = false;         // the parser calls take_chunk_
+  std::optional<HttpReply> refusal_;  // of a chunk
   size_t head_bytes_ = 0;  // parsed
   size_t body_bytes_ = 0;  // of a body that announces its length
   Time body_since_;
