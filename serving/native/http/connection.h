@@ -96,7 +96,7 @@ class Connection final : public Event, public std::enable_shared_from_this<Conne
   const std::string client_;  // its address
   const int descriptor_;
   std::atomic<Stage> stage_{Stage::kBeginning};
-  std::atomic<Time> deadline_;
+  std::atomic<Time> deadline_{Time::max()};  // the port may look before `start`
   std::atomic<bool> expired_{false};
 
   boost::beast::flat_buffer buffer_;                                        // received and not used
