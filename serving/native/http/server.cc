@@ -28,6 +28,9 @@ asio::ssl::context context_of(const HttpTls& tls) {
     if (!tls.clients_authorities.empty()) {
       context.add_certificate_authority(asio::buffer(tls.clients_authorities));
       context.set_verify_mode(asio::ssl::verify_peer | asio::ssl::verify_fail_if_no_peer_cert);
+      // Without a name, OpenSSL refuses clients that resume a session.
+      constexpr unsigned char kName[] = "rest";
+      SSL_CTX_set_session_id_context(context.native_handle(), kName, sizeof(kName));
     }
   } catch (const boost::system::system_error& error) {
     refuse(std::string("TLS of the REST port cannot be used: ") + error.what());
