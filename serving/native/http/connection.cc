@@ -142,7 +142,8 @@ void Connection::check_time(Time now) {
 }
 
 void Connection::end_if_idle() {
-  if (stage_ == Stage::kIdle) ::shutdown(descriptor_, SHUT_RDWR);
+  // What has arrived is still read, and answered.
+  if (stage_ == Stage::kIdle) ::shutdown(descriptor_, SHUT_RD);
 }
 
 void Connection::await_request(milliseconds patience) {
