@@ -3,6 +3,7 @@
 #include <boost/asio/error.hpp>
 #include <boost/asio/ip/v6_only.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/strand.hpp>
 #include <utility>
 
 #include "base/refused.h"
@@ -85,9 +86,9 @@ HttpServer::HttpServer(int port, const std::optional<HttpTls>& tls, HttpLimits l
       limits_(limits),
       budget_(budget),
       handler_(handler),
-      acceptor_(context_),
+      acceptor_(asio::make_strand(context_)),
       timer_(context_),
-      pause_(context_),
+      pause_(acceptor_.get_executor()),
       events_(std::make_unique<Events>(&context_)) {
   if (tls.has_value()) tls_.emplace(context_of(*tls));
   listen(port);
@@ -124,7 +125,9 @@ void HttpServer::begin(std::function<void(Connection::Time)> tick) {
 }
 
 void HttpServer::accept() {
-  acceptor_.async_accept([this](const boost::system::error_code& error, tcp::socket socket) {
+  // Only the acceptor is of the strand.
+  acceptor_.async_accept(context_, [this](const boost::system::error_code& error,
+                                          tcp::socket socket) {
     if (error == asio::error::operation_aborted || !acceptor_.is_open()) return;
     if (error) {  // no descriptor is left, say
       pause_.expires_after(kLook);
@@ -162,7 +165,7 @@ void HttpServer::look() {
 
 void HttpServer::end() {
   ending_ = true;
-  asio::post(context_, [this] {
+  asio::post(acceptor_.get_executor(), [this] {
     boost::system::error_code ignored;
     acceptor_.close(ignored);
   });

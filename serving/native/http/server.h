@@ -63,7 +63,7 @@ class HttpServer final : public HttpPort {
   const HttpLimits limits_;
   MemoryBudget* const budget_;
   HttpHandler* const handler_;
-  boost::asio::ip::tcp::acceptor acceptor_;
+  boost::asio::ip::tcp::acceptor acceptor_;  // used in its strand
   boost::asio::steady_timer timer_, pause_;
   std::function<void(Connection::Time)> tick_;
   std::atomic<int> open_{0};
