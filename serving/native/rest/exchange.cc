@@ -261,7 +261,10 @@ void Exchange::finish(const grpc::Status& status, const Metadata& metadata) {
   HttpReply::Headers headers(metadata.begin(), metadata.end());
   std::string body = status.ok() ? std::move(reply_) : error_text(status.error_message());
   if (body.size() > kLargeBytes && !request_->accept_encoding.empty()) Workers::hand_over();
-  if (const char* const coding = compress(&body, request_->accept_encoding)) {
+  const char* coding = nullptr;
+  // Without memory for it, the reply goes as it is.
+  (void)status_of([&] { coding = compress(&body, request_->accept_encoding); });
+  if (coding != nullptr) {
     headers.emplace_back("Content-Encoding", coding);
     headers.emplace_back("Vary", "Accept-Encoding");
   }
