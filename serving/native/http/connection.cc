@@ -34,6 +34,8 @@ constexpr size_t kMostReadBytes = 256 << 10;
 // A body up to this size gets its memory at once.
 constexpr size_t kReservedBytes = 4 << 20;
 constexpr uint32_t kMostHeadBytes = 65536;
+// Memory for each byte of a head: fields may be short.
+constexpr size_t kFieldMemory = 16;
 // A body up to this size is sent in one piece with the head.
 constexpr size_t kSmallBytes = 16384;
 constexpr char kContinue[] = "HTTP/1.1 100 Continue\r\n\r\n";
@@ -160,6 +162,7 @@ void Connection::await_request(milliseconds patience) {
     take_head();
     return;
   }
+  if (buffer_.capacity() > 2 * kReadBytes) buffer_.shrink_to_fit();
   enter(Stage::kIdle, patience);
   // It may have been idle just before and not been ended.
   if (port_->is_ending()) return close();
@@ -182,10 +185,18 @@ void Connection::received(const Error& error, size_t bytes) {
   buffer_.commit(bytes);
   if (stage_ == Stage::kIdle) enter(Stage::kHead, port_->limits().read);
   if (stage_ == Stage::kHead) {
-    take_head();
+    if (hold_head(bytes)) take_head();
   } else {
     take_chunks();
   }
+}
+
+bool Connection::hold_head(size_t bytes) {
+  const bool is_usual = head_bytes_ + buffer_.size() <= kReadBytes;
+  if (is_usual || held_.grow(kFieldMemory * bytes)) return true;
+  unread_ = true;
+  refuse(503, port_->budget()->refusal());
+  return false;
 }
 
 void Connection::take_head() {
@@ -243,11 +254,14 @@ bool Connection::accept_head() {
 }
 
 void Connection::take_body() {
+  const auto& head = parser_->get();
+  const bool asks =
+      head.version() >= 11 && beast::iequals(head[http::field::expect], "100-continue");
+  parser_->get().clear();  // the fields
   if (!unread_) return run();
   body_since_ = Steady::now();
   enter(Stage::kBody, time_of(0));
-  const bool asks = beast::iequals(parser_->get()[http::field::expect], "100-continue");
-  if (asks && buffer_.size() == 0 && parser_->get().version() >= 11) {
+  if (asks && buffer_.size() == 0) {
     head_ = kContinue;
     sent_ = 0;
     channel_->write_some({asio::buffer(head_), asio::const_buffer()},
@@ -415,6 +429,7 @@ void Connection::written(const Error& error, size_t bytes) {
 
 void Connection::finish() {
   reply_ = HttpReply();
+  head_ = std::string();
   held_.release();
   if (counted_) port_->count_open(-1);
   counted_ = false;

@@ -67,6 +67,9 @@ class Connection final : public Event, public std::enable_shared_from_this<Conne
   void await_request(std::chrono::milliseconds patience);
   void read();
   void received(const Error& error, size_t bytes);
+  // Counts bytes of a head that is longer than usual; a usual one is taken in any case, so that
+  // health is answered when there is no memory. False: the request is refused.
+  bool hold_head(size_t bytes);
   void take_head();
   // Reads the headers that matter. False: the request is refused.
   bool accept_head();
