@@ -1,9 +1,12 @@
 #include "http/server.h"
 
+#include <sys/resource.h>
+
 #include <boost/asio/error.hpp>
 #include <boost/asio/ip/v6_only.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/strand.hpp>
+#include <limits>
 #include <utility>
 
 #include "base/refused.h"
@@ -19,6 +22,13 @@ constexpr milliseconds kLook{100};
 constexpr int kBacklog = 1024;
 // To read, to answer, to write.
 constexpr int kEventsPerRequest = 3;
+
+// Leaves a quarter of the descriptors to the rest of the process: gRPC, stores, files.
+size_t connections_of_process() {
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return std::numeric_limits<size_t>::max();
+  return files.rlim_cur - files.rlim_cur / 4;
+}
 
 asio::ssl::context context_of(const HttpTls& tls) {
   asio::ssl::context context(asio::ssl::context::tls_server);
@@ -84,6 +94,7 @@ HttpServer::HttpServer(int port, const std::optional<HttpTls>& tls, HttpLimits l
                        MemoryBudget* budget, HttpHandler* handler)
     : busy_(context_.get_executor()),
       limits_(limits),
+      most_connections_(connections_of_process()),
       budget_(budget),
       handler_(handler),
       acceptor_(asio::make_strand(context_)),
@@ -124,16 +135,23 @@ void HttpServer::begin(std::function<void(Connection::Time)> tick) {
   workers_ = std::make_unique<Workers>(events_.get(), kEventsPerRequest);
 }
 
+bool HttpServer::is_full() {
+  const std::lock_guard lock(connections_mutex_);
+  return connections_.size() >= most_connections_;
+}
+
+void HttpServer::accept_later() {
+  pause_.expires_after(kLook);
+  pause_.async_wait([this](const boost::system::error_code&) { accept(); });
+}
+
 void HttpServer::accept() {
+  if (is_full()) return accept_later();
   // Only the acceptor is of the strand.
   acceptor_.async_accept(context_, [this](const boost::system::error_code& error,
                                           tcp::socket socket) {
     if (error == asio::error::operation_aborted || !acceptor_.is_open()) return;
-    if (error) {  // no descriptor is left, say
-      pause_.expires_after(kLook);
-      pause_.async_wait([this](const boost::system::error_code&) { accept(); });
-      return;
-    }
+    if (error) return accept_later();  // no descriptor is left, say
     boost::system::error_code ignored;
     socket.set_option(tcp::no_delay(true), ignored);
     socket.set_option(tcp::socket::keep_alive(true), ignored);

@@ -4,9 +4,11 @@
 #include <doctest/doctest.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <deque>
 #include <string>
 #include <thread>
 #include <vector>
@@ -290,6 +292,30 @@ TEST_CASE("http: many connections at a time") {
   }
   for (std::thread& thread : threads) thread.join();
   CHECK(good == 8 * 50 * 4);
+}
+
+TEST_CASE("http: connections leave descriptors to the rest of the process") {
+  rlimit files{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &files) == 0);
+  rlimit few = files;
+  few.rlim_cur = 100;
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &few) == 0);
+  auto* const own = new Served();
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &files) == 0);
+  std::deque<Client> clients;
+  const auto ask = [&] {
+    clients.emplace_back(own->port);
+    clients.back().send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
+  };
+  for (int i = 0; i < 75; ++i) {
+    ask();
+    CHECK(clients.back().reply() == "200 GET /a 0");
+  }
+  ask();
+  std::this_thread::sleep_for(milliseconds(150));
+  CHECK_FALSE(clients.back().has_reply());
+  clients.pop_front();
+  CHECK(clients.back().reply() == "200 GET /a 0");
 }
 
 TEST_CASE("http: an end lets requests finish") {
