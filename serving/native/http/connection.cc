@@ -395,6 +395,7 @@ void Connection::refuse_head(int status, const std::string& message) {
 
 void Connection::reply(HttpReply reply) {
   const bool head_alone = request_.verb == "HEAD";
+  stays_ = stays_ && !port_->is_ending();
   head_ = head_of(reply, stays_);
   request_ = HttpRequest();
   held_.release();

@@ -329,6 +329,7 @@ TEST_CASE("http: an end lets requests finish") {
   own->server.end();
   CHECK(idle.is_closed());
   CHECK(busy.reply() == "200 GET /later 0");
+  CHECK(busy.last_head().find("Connection: close") != std::string::npos);
   CHECK(busy.is_closed());
   while (own->server.open() > 0) std::this_thread::yield();
 }
