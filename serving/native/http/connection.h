@@ -111,8 +111,8 @@ class Connection final : public Event, public std::enable_shared_from_this<Conne
   bool chunked_ = false;
   bool takes_chunks_ = false;         // the parser calls take_chunk_
   std::optional<HttpReply> refusal_;  // of a chunk
-  size_t head_bytes_ = 0;  // parsed
-  size_t body_bytes_ = 0;  // of a body that announces its length
+  size_t head_bytes_ = 0;             // parsed
+  size_t body_bytes_ = 0;             // of a body that announces its length
   Time body_since_;
   bool stays_ = false;   // open after the reply
   bool unread_ = false;  // the client may still send

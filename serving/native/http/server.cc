@@ -148,24 +148,24 @@ void HttpServer::accept_later() {
 void HttpServer::accept() {
   if (is_full()) return accept_later();
   // Only the acceptor is of the strand.
-  acceptor_.async_accept(context_, [this](const boost::system::error_code& error,
-                                          tcp::socket socket) {
-    if (error == asio::error::operation_aborted || !acceptor_.is_open()) return;
-    if (error) return accept_later();  // no descriptor is left, say
-    boost::system::error_code ignored;
-    socket.set_option(tcp::no_delay(true), ignored);
-    socket.set_option(tcp::socket::keep_alive(true), ignored);
-    const auto connection =
-        std::make_shared<Connection>(tls_.has_value() ? tls_channel(std::move(socket), &*tls_)
-                                                      : plain_channel(std::move(socket)),
-                                     this);
-    {
-      const std::lock_guard lock(connections_mutex_);
-      connections_.insert(connection.get());
-    }
-    connection->start();
-    accept();
-  });
+  acceptor_.async_accept(
+      context_, [this](const boost::system::error_code& error, tcp::socket socket) {
+        if (error == asio::error::operation_aborted || !acceptor_.is_open()) return;
+        if (error) return accept_later();  // no descriptor is left, say
+        boost::system::error_code ignored;
+        socket.set_option(tcp::no_delay(true), ignored);
+        socket.set_option(tcp::socket::keep_alive(true), ignored);
+        const auto connection =
+            std::make_shared<Connection>(tls_.has_value() ? tls_channel(std::move(socket), &*tls_)
+                                                          : plain_channel(std::move(socket)),
+                                         this);
+        {
+          const std::lock_guard lock(connections_mutex_);
+          connections_.insert(connection.get());
+        }
+        connection->start();
+        accept();
+      });
 }
 
 void HttpServer::look() {

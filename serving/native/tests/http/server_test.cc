@@ -49,11 +49,11 @@ int free_port() {
 
 // A server on a free port. Its threads run until the process ends, so it is never destroyed.
 struct Served {
-  Served() {
+  explicit Served(int64_t budget_bytes = 50'000) : budget(budget_bytes) {
     server.begin([](Connection::Time) {});
   }
   int port = free_port();
-  MemoryBudget budget{50'000};
+  MemoryBudget budget;
   Echo echo;
   HttpServer server{port, std::nullopt, {30'000, milliseconds(300)}, &budget, &echo};
 };
@@ -61,6 +61,12 @@ struct Served {
 Served& served() {
   static auto* const served = new Served();
   return *served;
+}
+
+// One with memory for long heads.
+Served& roomy() {
+  static auto* const roomy = new Served(10'000'000);
+  return *roomy;
 }
 
 class Client {
@@ -190,7 +196,7 @@ TEST_CASE("http: what is no HTTP is refused") {
     CHECK(client.reply() == "400 Invalid HTTP request received.");
     CHECK(client.is_closed());
   }
-  Client client;
+  Client client(roomy().port);
   client.send("GET /a HTTP/1.1\r\nA: " + std::string(70'000, 'a'));
   CHECK(client.reply().substr(0, 4) == "431 ");
   CHECK(client.is_closed());
@@ -199,7 +205,7 @@ TEST_CASE("http: what is no HTTP is refused") {
 TEST_CASE("http: a head is bounded in any pieces, as are extensions of chunks and trailers") {
   // Sends lines one by one, so that each ends a piece, until the server replies.
   const auto reply_to = [](const std::string& head, const std::string& line) {
-    Client client;
+    Client client(roomy().port);
     client.send(head);
     for (int i = 0; i < 200 && !client.has_reply(); ++i) client.send(line);
     return client.reply().substr(0, 4);
@@ -231,6 +237,16 @@ TEST_CASE("http: limits of length and memory hold before a body is read") {
   CHECK(third.reply() == "200 POST /b 20000");
   first.send(std::string(5'000, 'a'));
   CHECK(first.reply() == "200 POST /b 30000");
+  while (!served().budget.has_room(50'000)) std::this_thread::sleep_for(milliseconds(1));
+}
+
+TEST_CASE("http: long heads are counted") {
+  Client client, longer;
+  client.send("GET /a HTTP/1.1\r\nA: " + std::string(8'000, 'a') + "\r\n\r\n");
+  CHECK(client.reply() == "200 GET /a 0");
+  longer.send("GET /a HTTP/1.1\r\nA: " + std::string(20'000, 'a') + "\r\n\r\n");
+  CHECK(longer.reply().substr(0, 4) == "503 ");
+  CHECK(longer.is_closed());
   while (!served().budget.has_room(50'000)) std::this_thread::sleep_for(milliseconds(1));
 }
 
