@@ -296,6 +296,13 @@ def test_bodies_have_a_bound_together(bounded: Any, ask: Any) -> None:
     wait_until(lambda: ask(bounded, "POST", path, small.ljust(19_000))[0].status == 200)
 
 
+def test_short_values_need_more_memory_than_their_body(bounded: Any, ask: Any) -> None:
+    for value, count, status in (("0.12345678", 160, 200), ("1", 880, 503)):
+        body = gzip.compress(b'{"inputs": [%s]}' % ",".join([value] * count).encode())
+        path = "/v1/models/zoo:predict"
+        assert ask(bounded, "POST", path, body, Content_Encoding="gzip")[0].status == status
+
+
 def test_a_request_waits_for_a_thread_as_long_as_a_run_may_take(bounded: Any) -> None:
     spin = b'{"signature_name": "spin", "inputs": %d}' % 2**60
     statuses = []
