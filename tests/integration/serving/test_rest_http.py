@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import http.client
 import json
+import resource
 import socket
 import threading
 import time
@@ -257,6 +259,22 @@ def test_a_connection_may_wait_longer_between_two_requests(limited: Any) -> None
         assert connection.sock.getsockname() == local
     finally:
         connection.close()
+
+
+def test_many_clients_stay_connected(base: Path, start_server: Any) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
+    try:
+        server = start_server("half", base)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    server.wait_ready()
+    with contextlib.ExitStack() as clients:
+        for _ in range(300):
+            address = ("127.0.0.1", server.rest_port)
+            client = clients.enter_context(socket.create_connection(address, timeout=20))
+            client.sendall(b"GET /v1/health/live HTTP/1.1\r\n\r\n")
+            assert client.recv(100).startswith(b"HTTP/1.1 200 ")
 
 
 @pytest.fixture(scope="module")
