@@ -82,11 +82,11 @@ def _rest_session(
     port: int, context: ssl.SSLContext, session: ssl.SSLSession | None
 ) -> tuple[ssl.SSLSession | None, bool | None]:
     """Asks over a session, or a new one; returns the session and whether it was resumed."""
-    with socket.create_connection(("localhost", port), timeout=20) as plain:
-        with context.wrap_socket(plain, server_hostname="localhost", session=session) as secure:
-            secure.sendall(b"GET /v1/models/half HTTP/1.1\r\nConnection: close\r\n\r\n")
-            assert secure.recv(100).startswith(b"HTTP/1.1 200 ")
-            return secure.session, secure.session_reused
+    plain = socket.create_connection(("localhost", port), timeout=20)
+    with context.wrap_socket(plain, server_hostname="localhost", session=session) as secure:
+        secure.sendall(b"GET /v1/models/half HTTP/1.1\r\nConnection: close\r\n\r\n")
+        assert secure.recv(100).startswith(b"HTTP/1.1 200 ")
+        return secure.session, secure.session_reused
 
 
 def test_the_grpc_port_speaks_tls_and_a_socket_does_not(
