@@ -16,7 +16,8 @@ namespace hotrow_server {
 namespace {
 
 namespace asio = boost::asio;
-namespace http = boost::beast::http;
+namespace beast = boost::beast;
+namespace http = beast::http;
 using std::chrono::milliseconds;
 using Steady = std::chrono::steady_clock;
 
@@ -33,6 +34,8 @@ constexpr size_t kMostReadBytes = 256 << 10;
 // A body up to this size gets its memory at once.
 constexpr size_t kReservedBytes = 4 << 20;
 constexpr uint32_t kMostHeadBytes = 65536;
+// Memory for each byte of a head: fields may be short.
+constexpr size_t kFieldMemory = 16;
 // A body up to this size is sent in one piece with the head.
 constexpr size_t kSmallBytes = 16384;
 constexpr char kContinue[] = "HTTP/1.1 100 Continue\r\n\r\n";
@@ -141,7 +144,8 @@ void Connection::check_time(Time now) {
 }
 
 void Connection::end_if_idle() {
-  if (stage_ == Stage::kIdle) ::shutdown(descriptor_, SHUT_RDWR);
+  // What has arrived is still read, and answered.
+  if (stage_ == Stage::kIdle) ::shutdown(descriptor_, SHUT_RD);
 }
 
 void Connection::await_request(milliseconds patience) {
@@ -150,14 +154,15 @@ void Connection::await_request(milliseconds patience) {
   parser_->body_limit(std::numeric_limits<uint64_t>::max());  // accept_head has another
   parser_->on_chunk_body(take_chunk_);
   request_ = HttpRequest();
-  chunked_ = is_refused_ = false;
-  body_bytes_ = 0;
+  chunked_ = false;
+  head_bytes_ = body_bytes_ = 0;
   stays_ = unread_ = false;
   if (buffer_.size() > 0) {
     enter(Stage::kHead, port_->limits().read);
     take_head();
     return;
   }
+  if (buffer_.capacity() > 2 * kReadBytes) buffer_.shrink_to_fit();
   enter(Stage::kIdle, patience);
   // It may have been idle just before and not been ended.
   if (port_->is_ending()) return close();
@@ -180,10 +185,18 @@ void Connection::received(const Error& error, size_t bytes) {
   buffer_.commit(bytes);
   if (stage_ == Stage::kIdle) enter(Stage::kHead, port_->limits().read);
   if (stage_ == Stage::kHead) {
-    take_head();
+    if (hold_head(bytes)) take_head();
   } else {
     take_chunks();
   }
+}
+
+bool Connection::hold_head(size_t bytes) {
+  const bool is_usual = head_bytes_ + buffer_.size() <= kReadBytes;
+  if (is_usual || held_.grow(kFieldMemory * bytes)) return true;
+  unread_ = true;
+  refuse(503, port_->budget()->refusal());
+  return false;
 }
 
 void Connection::take_head() {
@@ -194,10 +207,16 @@ void Connection::take_head() {
   Error error;
   // Several calls may be needed: one for the first line, one for the fields.
   while (!error && !parser_->is_header_done() && buffer_.size() > 0) {
-    buffer_.consume(parser_->put(buffer_.data(), error));
+    const size_t used = parser_->put(buffer_.data(), error);
+    buffer_.consume(used);
+    head_bytes_ += used;
+  }
+  // The parser's own limit begins again behind a field that ends a piece.
+  const size_t of_head = head_bytes_ + (parser_->is_header_done() ? 0 : buffer_.size());
+  if (error == http::error::header_limit || of_head > kMostHeadBytes) {
+    return refuse_head(431, "The headers are too long");
   }
   if (error == http::error::need_more || (!error && !parser_->is_header_done())) return read();
-  if (error == http::error::header_limit) return refuse_head(431, "The headers are too long");
   if (error) return refuse_nonsense();
   if (accept_head()) take_body();
 }
@@ -209,8 +228,16 @@ bool Connection::accept_head() {
   request_.origin = text_of(head[http::field::origin]);
   request_.content_encoding = text_of(head[http::field::content_encoding]);
   request_.accept_encoding = text_of(head[http::field::accept_encoding]);
-  stays_ = parser_->keep_alive() && !port_->is_ending();
   chunked_ = parser_->chunked();
+  const size_t codings = head.count(http::field::transfer_encoding);
+  // The parser takes a body in another coding for the next request (RFC 9112, 6.3).
+  if (codings > 0 &&
+      (codings > 1 || !beast::iequals(head[http::field::transfer_encoding], "chunked"))) {
+    refuse_nonsense();
+    return false;
+  }
+  // HTTP/1.0 has no chunks: what handed the request on may see another end of it (6.1).
+  stays_ = parser_->keep_alive() && !port_->is_ending() && (!chunked_ || head.version() >= 11);
   const auto length = parser_->content_length();
   unread_ = chunked_ || length.value_or(0) > 0;
   if (!unread_) return true;
@@ -227,11 +254,14 @@ bool Connection::accept_head() {
 }
 
 void Connection::take_body() {
+  const auto& head = parser_->get();
+  const bool asks =
+      head.version() >= 11 && beast::iequals(head[http::field::expect], "100-continue");
+  parser_->get().clear();  // the fields
   if (!unread_) return run();
   body_since_ = Steady::now();
   enter(Stage::kBody, time_of(0));
-  const bool asks = boost::beast::iequals(parser_->get()[http::field::expect], "100-continue");
-  if (asks && buffer_.size() == 0 && parser_->get().version() >= 11) {
+  if (asks && buffer_.size() == 0) {
     head_ = kContinue;
     sent_ = 0;
     channel_->write_some({asio::buffer(head_), asio::const_buffer()},
@@ -299,8 +329,7 @@ void Connection::read_body() {
 }
 
 size_t Connection::take_chunk(boost::string_view bytes, Error* error) {
-  is_refused_ = is_refused_ || !hold(bytes.size()) || !reserve(bytes.size());
-  if (is_refused_) {
+  if (refusal_.has_value() || !hold(bytes.size()) || !reserve(bytes.size())) {
     *error = http::error::end_of_stream;  // parses no more
     return 0;
   }
@@ -310,12 +339,16 @@ size_t Connection::take_chunk(boost::string_view bytes, Error* error) {
 
 void Connection::take_chunks() {
   Error error;
+  takes_chunks_ = true;
   while (!error && !parser_->is_done() && buffer_.size() > 0) {
     buffer_.consume(parser_->put(buffer_.data(), error));
   }
-  if (is_refused_) return;
+  takes_chunks_ = false;
+  if (refusal_.has_value()) return reply(*std::exchange(refusal_, std::nullopt));
   if (parser_->is_done()) return run();
-  if (!error || error == http::error::need_more) return read();
+  // What waits is no body: the extensions of a chunk, or trailers. The parser has no limit of them.
+  const bool is_short = buffer_.size() <= kMostHeadBytes;
+  if (is_short && (!error || error == http::error::need_more)) return read();
   refuse_nonsense();
 }
 
@@ -342,7 +375,12 @@ void Connection::refuse(int status, const std::string& message) {
   HttpReply refusal;
   refusal.status = status;
   refusal.body = "{ \"error\": \"" + message + "\" }";
-  reply(std::move(refusal));
+  // Another thread may go on once the reply is being written, while this one still parses.
+  if (takes_chunks_) {
+    refusal_ = std::move(refusal);
+  } else {
+    reply(std::move(refusal));
+  }
 }
 
 void Connection::refuse_head(int status, const std::string& message) {
@@ -357,6 +395,7 @@ void Connection::refuse_head(int status, const std::string& message) {
 
 void Connection::reply(HttpReply reply) {
   const bool head_alone = request_.verb == "HEAD";
+  stays_ = stays_ && !port_->is_ending();
   head_ = head_of(reply, stays_);
   request_ = HttpRequest();
   held_.release();
@@ -391,6 +430,7 @@ void Connection::written(const Error& error, size_t bytes) {
 
 void Connection::finish() {
   reply_ = HttpReply();
+  head_ = std::string();
   held_.release();
   if (counted_) port_->count_open(-1);
   counted_ = false;

@@ -67,6 +67,9 @@ class Connection final : public Event, public std::enable_shared_from_this<Conne
   void await_request(std::chrono::milliseconds patience);
   void read();
   void received(const Error& error, size_t bytes);
+  // Counts bytes of a head that is longer than usual; a usual one is taken in any case, so that
+  // health is answered when there is no memory. False: the request is refused.
+  bool hold_head(size_t bytes);
   void take_head();
   // Reads the headers that matter. False: the request is refused.
   bool accept_head();
@@ -96,7 +99,7 @@ class Connection final : public Event, public std::enable_shared_from_this<Conne
   const std::string client_;  // its address
   const int descriptor_;
   std::atomic<Stage> stage_{Stage::kBeginning};
-  std::atomic<Time> deadline_;
+  std::atomic<Time> deadline_{Time::max()};  // the port may look before `start`
   std::atomic<bool> expired_{false};
 
   boost::beast::flat_buffer buffer_;                                        // received and not used
@@ -105,8 +108,11 @@ class Connection final : public Event, public std::enable_shared_from_this<Conne
   HttpRequest request_;
   HeldBytes held_;
   bool counted_ = false;  // as open
-  bool chunked_ = false, is_refused_ = false;
-  size_t body_bytes_ = 0;  // of a body that announces its length
+  bool chunked_ = false;
+  bool takes_chunks_ = false;         // the parser calls take_chunk_
+  std::optional<HttpReply> refusal_;  // of a chunk
+  size_t head_bytes_ = 0;             // parsed
+  size_t body_bytes_ = 0;             // of a body that announces its length
   Time body_since_;
   bool stays_ = false;   // open after the reply
   bool unread_ = false;  // the client may still send

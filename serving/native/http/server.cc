@@ -1,8 +1,12 @@
 #include "http/server.h"
 
+#include <sys/resource.h>
+
 #include <boost/asio/error.hpp>
 #include <boost/asio/ip/v6_only.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/strand.hpp>
+#include <limits>
 #include <utility>
 
 #include "base/refused.h"
@@ -19,6 +23,13 @@ constexpr int kBacklog = 1024;
 // To read, to answer, to write.
 constexpr int kEventsPerRequest = 3;
 
+// Leaves a quarter of the descriptors to the rest of the process: gRPC, stores, files.
+size_t connections_of_process() {
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return std::numeric_limits<size_t>::max();
+  return files.rlim_cur - files.rlim_cur / 4;
+}
+
 asio::ssl::context context_of(const HttpTls& tls) {
   asio::ssl::context context(asio::ssl::context::tls_server);
   try {
@@ -28,6 +39,9 @@ asio::ssl::context context_of(const HttpTls& tls) {
     if (!tls.clients_authorities.empty()) {
       context.add_certificate_authority(asio::buffer(tls.clients_authorities));
       context.set_verify_mode(asio::ssl::verify_peer | asio::ssl::verify_fail_if_no_peer_cert);
+      // Without a name, OpenSSL refuses clients that resume a session.
+      constexpr unsigned char kName[] = "rest";
+      SSL_CTX_set_session_id_context(context.native_handle(), kName, sizeof(kName));
     }
   } catch (const boost::system::system_error& error) {
     refuse(std::string("TLS of the REST port cannot be used: ") + error.what());
@@ -80,11 +94,12 @@ HttpServer::HttpServer(int port, const std::optional<HttpTls>& tls, HttpLimits l
                        MemoryBudget* budget, HttpHandler* handler)
     : busy_(context_.get_executor()),
       limits_(limits),
+      most_connections_(connections_of_process()),
       budget_(budget),
       handler_(handler),
-      acceptor_(context_),
+      acceptor_(asio::make_strand(context_)),
       timer_(context_),
-      pause_(context_),
+      pause_(acceptor_.get_executor()),
       events_(std::make_unique<Events>(&context_)) {
   if (tls.has_value()) tls_.emplace(context_of(*tls));
   listen(port);
@@ -120,28 +135,37 @@ void HttpServer::begin(std::function<void(Connection::Time)> tick) {
   workers_ = std::make_unique<Workers>(events_.get(), kEventsPerRequest);
 }
 
+bool HttpServer::is_full() {
+  const std::lock_guard lock(connections_mutex_);
+  return connections_.size() >= most_connections_;
+}
+
+void HttpServer::accept_later() {
+  pause_.expires_after(kLook);
+  pause_.async_wait([this](const boost::system::error_code&) { accept(); });
+}
+
 void HttpServer::accept() {
-  acceptor_.async_accept([this](const boost::system::error_code& error, tcp::socket socket) {
-    if (error == asio::error::operation_aborted || !acceptor_.is_open()) return;
-    if (error) {  // no descriptor is left, say
-      pause_.expires_after(kLook);
-      pause_.async_wait([this](const boost::system::error_code&) { accept(); });
-      return;
-    }
-    boost::system::error_code ignored;
-    socket.set_option(tcp::no_delay(true), ignored);
-    socket.set_option(tcp::socket::keep_alive(true), ignored);
-    const auto connection =
-        std::make_shared<Connection>(tls_.has_value() ? tls_channel(std::move(socket), &*tls_)
-                                                      : plain_channel(std::move(socket)),
-                                     this);
-    {
-      const std::lock_guard lock(connections_mutex_);
-      connections_.insert(connection.get());
-    }
-    connection->start();
-    accept();
-  });
+  if (is_full()) return accept_later();
+  // Only the acceptor is of the strand.
+  acceptor_.async_accept(
+      context_, [this](const boost::system::error_code& error, tcp::socket socket) {
+        if (error == asio::error::operation_aborted || !acceptor_.is_open()) return;
+        if (error) return accept_later();  // no descriptor is left, say
+        boost::system::error_code ignored;
+        socket.set_option(tcp::no_delay(true), ignored);
+        socket.set_option(tcp::socket::keep_alive(true), ignored);
+        const auto connection =
+            std::make_shared<Connection>(tls_.has_value() ? tls_channel(std::move(socket), &*tls_)
+                                                          : plain_channel(std::move(socket)),
+                                         this);
+        {
+          const std::lock_guard lock(connections_mutex_);
+          connections_.insert(connection.get());
+        }
+        connection->start();
+        accept();
+      });
 }
 
 void HttpServer::look() {
@@ -159,7 +183,7 @@ void HttpServer::look() {
 
 void HttpServer::end() {
   ending_ = true;
-  asio::post(context_, [this] {
+  asio::post(acceptor_.get_executor(), [this] {
     boost::system::error_code ignored;
     acceptor_.close(ignored);
   });

@@ -54,16 +54,20 @@ class HttpServer final : public HttpPort {
   class Events;
 
   void listen(int port);
+  // Whether clients wait until others have gone.
+  bool is_full();
   void accept();
+  void accept_later();
   void look();
 
   boost::asio::io_context context_;
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> busy_;
   std::optional<boost::asio::ssl::context> tls_;
   const HttpLimits limits_;
+  const size_t most_connections_;
   MemoryBudget* const budget_;
   HttpHandler* const handler_;
-  boost::asio::ip::tcp::acceptor acceptor_;
+  boost::asio::ip::tcp::acceptor acceptor_;  // used in its strand
   boost::asio::steady_timer timer_, pause_;
   std::function<void(Connection::Time)> tick_;
   std::atomic<int> open_{0};

@@ -29,7 +29,8 @@ Tensor tensor_of(JsonColumn<Json>* column, std::optional<int64_t> rows, const st
 template <typename Json>
 class Rows {
  public:
-  explicit Rows(const std::vector<JsonInput>& inputs) : inputs_(inputs), order_(inputs.size()) {
+  explicit Rows(const std::vector<JsonInput>& inputs)
+      : inputs_(inputs), order_(inputs.size()), last_(inputs.size(), -1) {
     for (const JsonInput& input : inputs) columns_.emplace_back(input.type);
   }
 
@@ -39,6 +40,7 @@ class Rows {
       return;
     }
     size_t members = 0;
+    bool repeats = false;  // a member: its column would have more values than rows
     row.each_member([&](std::string_view name, const Json& value) {
       const std::string key = "key: " + std::string(name) + " ";
       const size_t place = place_of(name, members);
@@ -48,9 +50,11 @@ class Rows {
       }
       if (members < order_.size()) order_[members] = place;
       ++members;
+      repeats = repeats || last_[place] == at;
+      last_[place] = at;
       add_value(at, key, columns_[place], value);
     });
-    if (members == inputs_.size()) return;
+    if (members == inputs_.size() && !repeats) return;
     std::string names;
     for (const JsonInput& input : inputs_) {
       if (!names.empty()) names += ',';
@@ -100,6 +104,7 @@ class Rows {
   const std::vector<JsonInput>& inputs_;
   std::vector<JsonColumn<Json>> columns_;
   std::vector<size_t> order_;
+  std::vector<int64_t> last_;  // row with each input
 };
 
 template <typename Json>

@@ -148,6 +148,15 @@ def test_names_that_clients_make_up_do_not_fill_the_memory(monitored: Any) -> No
     assert len([key for key in samples if key.startswith(name)]) <= 4097
 
 
+def test_a_long_name_is_no_label(monitored: Any) -> None:
+    long = "a" * 50_000
+    assert monitored.rest(f"/v1/models/{long}")[0] == 404
+    assert samples_of(monitored)[
+        ':tensorflow:serving:request_count{model_name="other",status="other"}'
+    ]
+    assert "aaaa" not in page_of(monitored)
+
+
 def test_names_in_labels_are_escaped(monitored: Any) -> None:
     assert monitored.rest("/v1/models/a%22b%5Cc%0Ad")[0] == 404
     name = r'request_count{model_name="a\"b\\c\nd",status="NOT_FOUND"} 1'

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import http.client
 import json
+import resource
 import socket
 import threading
 import time
@@ -259,6 +261,22 @@ def test_a_connection_may_wait_longer_between_two_requests(limited: Any) -> None
         connection.close()
 
 
+def test_many_clients_stay_connected(base: Path, start_server: Any) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
+    try:
+        server = start_server("half", base)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    server.wait_ready()
+    with contextlib.ExitStack() as clients:
+        for _ in range(300):
+            address = ("127.0.0.1", server.rest_port)
+            client = clients.enter_context(socket.create_connection(address, timeout=20))
+            client.sendall(b"GET /v1/health/live HTTP/1.1\r\n\r\n")
+            assert client.recv(100).startswith(b"HTTP/1.1 200 ")
+
+
 @pytest.fixture(scope="module")
 def bounded(zoo_dir: Path, start_shared_server: Any) -> Any:
     """A server of the zoo whose requests hold 20,000 bytes together; REST has one thread."""
@@ -294,6 +312,13 @@ def test_bodies_have_a_bound_together(bounded: Any, ask: Any) -> None:
         assert ask(bounded, "POST", path, small)[0].status == 200
     # It left.
     wait_until(lambda: ask(bounded, "POST", path, small.ljust(19_000))[0].status == 200)
+
+
+def test_short_values_need_more_memory_than_their_body(bounded: Any, ask: Any) -> None:
+    for value, count, status in (("0.12345678", 160, 200), ("1", 880, 503)):
+        body = gzip.compress(b'{"inputs": [%s]}' % ",".join([value] * count).encode())
+        path = "/v1/models/zoo:predict"
+        assert ask(bounded, "POST", path, body, Content_Encoding="gzip")[0].status == status
 
 
 def test_a_request_waits_for_a_thread_as_long_as_a_run_may_take(bounded: Any) -> None:

@@ -3,9 +3,12 @@
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
 #include <netinet/in.h>
+#include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <deque>
 #include <string>
 #include <thread>
 #include <vector>
@@ -46,11 +49,11 @@ int free_port() {
 
 // A server on a free port. Its threads run until the process ends, so it is never destroyed.
 struct Served {
-  Served() {
+  explicit Served(int64_t budget_bytes = 50'000) : budget(budget_bytes) {
     server.begin([](Connection::Time) {});
   }
   int port = free_port();
-  MemoryBudget budget{50'000};
+  MemoryBudget budget;
   Echo echo;
   HttpServer server{port, std::nullopt, {30'000, milliseconds(300)}, &budget, &echo};
 };
@@ -58,6 +61,12 @@ struct Served {
 Served& served() {
   static auto* const served = new Served();
   return *served;
+}
+
+// One with memory for long heads.
+Served& roomy() {
+  static auto* const roomy = new Served(10'000'000);
+  return *roomy;
 }
 
 class Client {
@@ -95,6 +104,11 @@ class Client {
     last_head_ = said_.substr(0, head);
     said_.erase(0, head + length);
     return reply;
+  }
+  // Waits for it a little.
+  bool has_reply() const {
+    pollfd readable{socket_, POLLIN, 0};
+    return poll(&readable, 1, 1) > 0;
   }
   bool is_closed() { return said_.empty() && !more(); }
   const std::string& last_head() const { return last_head_; }
@@ -171,6 +185,10 @@ TEST_CASE("http: what is no HTTP is refused") {
        {"no HTTP at all\r\n\r\n", "GET /a HTTP/1.1\r\nContent-Length: x\r\n\r\n",
         "POST /a HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
         "POST /a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
+        "POST /a HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\nGET /b HTTP/1.1\r\n\r\n",
+        "POST /a HTTP/1.1\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+        "POST /a HTTP/1.1\r\nTransfer-Encoding: gzip\r\nContent-Length: 1\r\n\r\na",
+        "POST /a HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
         "GET /a HTTP/1.1\r\nA\r\n\r\n", "\x16\x03\x01\x02\r\n\r\n"}) {
     CAPTURE(bad);
     Client client;
@@ -178,10 +196,25 @@ TEST_CASE("http: what is no HTTP is refused") {
     CHECK(client.reply() == "400 Invalid HTTP request received.");
     CHECK(client.is_closed());
   }
-  Client client;
+  Client client(roomy().port);
   client.send("GET /a HTTP/1.1\r\nA: " + std::string(70'000, 'a'));
   CHECK(client.reply().substr(0, 4) == "431 ");
   CHECK(client.is_closed());
+}
+
+TEST_CASE("http: a head is bounded in any pieces, as are extensions of chunks and trailers") {
+  // Sends lines one by one, so that each ends a piece, until the server replies.
+  const auto reply_to = [](const std::string& head, const std::string& line) {
+    Client client(roomy().port);
+    client.send(head);
+    for (int i = 0; i < 200 && !client.has_reply(); ++i) client.send(line);
+    return client.reply().substr(0, 4);
+  };
+  const std::string line(1022, 'a');
+  CHECK(reply_to("GET /a HTTP/1.1\r\n", "A: " + line.substr(3) + "\r\n") == "431 ");
+  const std::string head = "POST /c HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
+  CHECK(reply_to(head + "1;a=", line) == "400 ");
+  CHECK(reply_to(head + "0\r\n", "A: " + line.substr(3) + "\r\n") == "400 ");
 }
 
 TEST_CASE("http: limits of length and memory hold before a body is read") {
@@ -204,6 +237,16 @@ TEST_CASE("http: limits of length and memory hold before a body is read") {
   CHECK(third.reply() == "200 POST /b 20000");
   first.send(std::string(5'000, 'a'));
   CHECK(first.reply() == "200 POST /b 30000");
+  while (!served().budget.has_room(50'000)) std::this_thread::sleep_for(milliseconds(1));
+}
+
+TEST_CASE("http: long heads are counted") {
+  Client client, longer;
+  client.send("GET /a HTTP/1.1\r\nA: " + std::string(8'000, 'a') + "\r\n\r\n");
+  CHECK(client.reply() == "200 GET /a 0");
+  longer.send("GET /a HTTP/1.1\r\nA: " + std::string(20'000, 'a') + "\r\n\r\n");
+  CHECK(longer.reply().substr(0, 4) == "503 ");
+  CHECK(longer.is_closed());
   while (!served().budget.has_room(50'000)) std::this_thread::sleep_for(milliseconds(1));
 }
 
@@ -267,6 +310,30 @@ TEST_CASE("http: many connections at a time") {
   CHECK(good == 8 * 50 * 4);
 }
 
+TEST_CASE("http: connections leave descriptors to the rest of the process") {
+  rlimit files{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &files) == 0);
+  rlimit few = files;
+  few.rlim_cur = 100;
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &few) == 0);
+  auto* const own = new Served();
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &files) == 0);
+  std::deque<Client> clients;
+  const auto ask = [&] {
+    clients.emplace_back(own->port);
+    clients.back().send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
+  };
+  for (int i = 0; i < 75; ++i) {
+    ask();
+    CHECK(clients.back().reply() == "200 GET /a 0");
+  }
+  ask();
+  std::this_thread::sleep_for(milliseconds(150));
+  CHECK_FALSE(clients.back().has_reply());
+  clients.pop_front();
+  CHECK(clients.back().reply() == "200 GET /a 0");
+}
+
 TEST_CASE("http: an end lets requests finish") {
   auto* const own = new Served();
   Client idle(own->port), busy(own->port);
@@ -278,6 +345,7 @@ TEST_CASE("http: an end lets requests finish") {
   own->server.end();
   CHECK(idle.is_closed());
   CHECK(busy.reply() == "200 GET /later 0");
+  CHECK(busy.last_head().find("Connection: close") != std::string::npos);
   CHECK(busy.is_closed());
   while (own->server.open() > 0) std::this_thread::yield();
 }

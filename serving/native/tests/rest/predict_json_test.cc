@@ -100,6 +100,16 @@ TEST_CASE("predict_json: what simdjson refuses and RapidJSON takes") {
   }
 }
 
+TEST_CASE("predict_json: a member that a row repeats does not stand for one that it lacks") {
+  for (const std::string end : {"", " x"}) {
+    const Parsed repeated = parse(R"({"instances": [{"x": 1, "x": 2}]})" + end, kTwo);
+    CHECK(repeated.inputs.empty());
+    CHECK(repeated.refused.find("keys must be equal to: ids,x") != std::string::npos);
+    const Parsed more = parse(R"({"instances": [{"x": 1, "ids": 2, "x": 3}]})" + end, kTwo);
+    CHECK(more.refused.find("keys must be equal to: ids,x") != std::string::npos);
+  }
+}
+
 TEST_CASE("predict_json: a tensor has at most 254 dimensions") {
   const auto nested = [](const char* form, size_t depth) {
     return std::string("{\"") + form + "\": " + std::string(depth, '[') + "1" +

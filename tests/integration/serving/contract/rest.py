@@ -21,6 +21,7 @@ ROWS = (
         "HTTP/1.1; connections stay open",
         "test_rest_errors.py::test_a_connection_is_kept_after_an_error",
         "test_rest_http.py::test_a_connection_may_wait_longer_between_two_requests",
+        "test_rest_http.py::test_many_clients_stay_connected",
     ),
     kept(
         "every interface, IPv6 and IPv4",
