@@ -25,7 +25,8 @@ PEERS = Path(__file__).parent / "peers"
 PYTRITON = Path(__file__).parent.parent / "build" / "peers" / "pytriton"
 MODEL_INFER = "/inference.GRPCInferenceService/ModelInfer"
 READY_SECONDS = 120
-RATE_STEPS = 5
+RATE_STEPS = 6
+LOOK_SECONDS = 2.0
 # Time for the clients of a steady load to open their connections.
 CONNECT_SECONDS = 1.0
 WINDOW_NANOS = 100_000_000
@@ -203,7 +204,11 @@ def measure_steady(
         seconds: of the load.
     """
     records = folder / "records"
-    load = subprocess.Popen([*command, str(rate), str(records)], stdin=subprocess.PIPE)
+    load = subprocess.Popen(
+        [*command, str(rate), str(records)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert load.stdout is not None
+    load.stdout.readline()
     time.sleep(CONNECT_SECONDS)
     before = cpu_ticks()
     time.sleep(seconds)
@@ -271,7 +276,7 @@ def find_rate(folder: Path, command: Sequence[str], most: float, share: float) -
     low, high = 0.0, most
     for _ in range(RATE_STEPS):
         rate = (low + high) / 2
-        if measure_steady(folder, command, rate, 1)["busy"] < share:
+        if measure_steady(folder, command, rate, LOOK_SECONDS)["busy"] < share:
             low = rate
         else:
             high = rate
