@@ -21,9 +21,9 @@ constexpr auto kLongestForwarded = std::chrono::hours(1);
 
 }  // namespace
 
-Call::Call(Reception* reception)
-    : reception_(reception), stream_(&context_), held_(reception->budget) {
-  reception_->service.RequestCall(&context_, &stream_, reception_->queue, reception_->queue, this);
+Call::Call(Reception* reception, grpc::ServerCompletionQueue* queue)
+    : reception_(reception), queue_(queue), stream_(&context_), held_(reception->budget) {
+  reception_->service.RequestCall(&context_, &stream_, queue_, queue_, this);
 }
 
 void Call::happen(bool ok) {
@@ -34,7 +34,7 @@ void Call::happen(bool ok) {
         return;
       }
       reception_->open.fetch_add(1, std::memory_order_relaxed);
-      new Call(reception_);
+      new Call(reception_, queue_);
       if (!has_room()) {
         refuse_for_memory();
         return;
@@ -111,7 +111,7 @@ void Call::forward() {
   asked_ = std::make_unique<Asked>();
   asked_->context = context_of_forwarded();
   asked_->reader = reception_->backend->PrepareUnaryCall(asked_->context.get(), context_.method(),
-                                                         request_, reception_->queue);
+                                                         request_, queue_);
   asked_->reader->StartCall();
   asked_->reader->Finish(&reply_, &asked_->status, this);
 }

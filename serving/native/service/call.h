@@ -28,7 +28,6 @@ struct Reception {
       : prediction(inference), backend(std::move(to_backend)), most_calls(most), budget(budget) {}
 
   grpc::AsyncGenericService service;
-  grpc::ServerCompletionQueue* queue = nullptr;
   PredictionService prediction;
   std::unique_ptr<grpc::GenericStub> backend;
   const int most_calls;
@@ -41,8 +40,8 @@ struct Reception {
 
 class Call final : public Event {
  public:
-  // Waits for a call; deletes itself when the call has ended.
-  explicit Call(Reception* reception);
+  // Waits for a call whose events come from a queue; deletes itself when the call has ended.
+  Call(Reception* reception, grpc::ServerCompletionQueue* queue);
 
  private:
   enum class Step { kArriving, kReading, kAsking, kFinishing };
@@ -59,6 +58,7 @@ class Call final : public Event {
   void finish(const grpc::Status& status);
 
   Reception* const reception_;
+  grpc::ServerCompletionQueue* const queue_;
   Step step_ = Step::kArriving;
   grpc::GenericServerContext context_;
   grpc::GenericServerAsyncReaderWriter stream_;

@@ -4,6 +4,7 @@
 #include <grpcpp/server.h>
 
 #include <memory>
+#include <vector>
 
 #include "base/workers.h"
 #include "hotrow/protos/control.pb.h"
@@ -29,10 +30,14 @@ class PublicServer {
   hotrow::ListenRequest request_;
   Listening listening_;
   Reception reception_;
-  std::unique_ptr<grpc::ServerCompletionQueue> queue_;
-  std::unique_ptr<EventSource> events_;
+  // gRPC gives each connection to one of the queues.
+  struct Lane {
+    std::unique_ptr<grpc::ServerCompletionQueue> queue;
+    std::unique_ptr<EventSource> events;
+    std::unique_ptr<Workers> workers;
+  };
+  std::vector<Lane> lanes_;
   std::unique_ptr<grpc::Server> server_;
-  std::unique_ptr<Workers> workers_;
 };
 
 }  // namespace hotrow_server
