@@ -157,6 +157,7 @@ void Connection::await_request(milliseconds patience) {
   chunked_ = false;
   head_bytes_ = body_bytes_ = 0;
   stays_ = unread_ = false;
+  skip_blank_lines();
   if (buffer_.size() > 0) {
     enter(Stage::kHead, port_->limits().read);
     take_head();
@@ -167,6 +168,11 @@ void Connection::await_request(milliseconds patience) {
   // It may have been idle just before and not been ended.
   if (port_->is_ending()) return close();
   read();
+}
+
+void Connection::skip_blank_lines() {
+  const auto* const received = static_cast<const char*>(buffer_.data().data());
+  buffer_.consume(std::string_view(received, buffer_.size()).find_first_not_of("\r\n"));
 }
 
 void Connection::read() {
@@ -183,7 +189,11 @@ void Connection::received(const Error& error, size_t bytes) {
     return refuse_head(408, "");
   }
   buffer_.commit(bytes);
-  if (stage_ == Stage::kIdle) enter(Stage::kHead, port_->limits().read);
+  if (stage_ == Stage::kIdle) {
+    skip_blank_lines();
+    if (buffer_.size() == 0) return read();
+    enter(Stage::kHead, port_->limits().read);
+  }
   if (stage_ == Stage::kHead) {
     if (hold_head(bytes)) take_head();
   } else {

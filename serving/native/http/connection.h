@@ -65,6 +65,8 @@ class Connection final : public Event, public std::enable_shared_from_this<Conne
   // Patience for so many bytes.
   std::chrono::milliseconds time_of(size_t bytes) const;
   void await_request(std::chrono::milliseconds patience);
+  // Some clients send one behind a body (RFC 9112, 2.2).
+  void skip_blank_lines();
   void read();
   void received(const Error& error, size_t bytes);
   // Counts bytes of a head that is longer than usual; a usual one is taken in any case, so that

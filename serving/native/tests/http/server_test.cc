@@ -138,6 +138,10 @@ TEST_CASE("http: requests of a connection are answered in their order") {
   CHECK(client.reply() == "200 POST /b 3");
   client.send("Host: a\r\n\r\n");
   CHECK(client.reply() == "200 GET /later 0");
+  client.send(post("1") + "a\r\nGET /a HTTP/1.1\r\n\r\n\r\n");
+  CHECK(client.reply() == "200 POST /b 1");
+  CHECK(client.reply() == "200 GET /a 0");
+  client.send("\r\n");
   client.send("HEAD /h?x=%20 HTTP/1.1\r\nHost: a\r\n\r\n");
   CHECK(client.reply(false) == "200 ");
   client.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
