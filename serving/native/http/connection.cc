@@ -375,9 +375,13 @@ void Connection::run() {
 }
 
 void Connection::happen(bool) {
-  port_->handler()->answer(&request_, &held_, [self = std::move(self_)](HttpReply reply) {
-    self->reply(std::move(reply));
-  });
+  const std::shared_ptr<Connection> self = std::move(self_);
+  try {
+    port_->handler()->answer(&request_, &held_,
+                             [self](HttpReply reply) { self->reply(std::move(reply)); });
+  } catch (const std::bad_alloc&) {
+    close();
+  }
 }
 
 void Connection::refuse(int status, const std::string& message) {

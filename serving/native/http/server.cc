@@ -7,6 +7,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/strand.hpp>
 #include <limits>
+#include <new>
 #include <utility>
 
 #include "base/refused.h"
@@ -59,23 +60,36 @@ class HttpServer::Events final : public EventSource {
   bool take(milliseconds patience, Taken* taken) override {
     *taken = {next(), true};
     if (taken->event != nullptr) return true;
-    const size_t did = patience.count() == 0
-                           ? context_->poll_one()
-                           : context_->run_one_until(std::chrono::steady_clock::now() + patience);
+    const bool did = work(patience);
     taken->event = next();
-    return did > 0 || taken->event != nullptr;
+    return did || taken->event != nullptr;
   }
 
   void add(Event* event) {
+    bool is_alone = false;
     {
       const std::lock_guard lock(mutex_);
       ready_.push_back(event);
+      is_alone = ready_.size() == 1;
     }
-    // Wakes a thread that waits in run_one_until; one that works on the context looks by itself.
-    if (!context_->get_executor().running_in_this_thread()) asio::post(*context_, [] {});
+    // Wakes a thread that waits in run_one_until; one that works on the context takes one by
+    // itself.
+    const bool takes = is_alone && context_->get_executor().running_in_this_thread();
+    if (!takes) asio::post(*context_, [] {});
   }
 
  private:
+  // Whether there was something to do.
+  bool work(milliseconds patience) {
+    try {
+      return (patience.count() == 0
+                  ? context_->poll_one()
+                  : context_->run_one_until(std::chrono::steady_clock::now() + patience)) > 0;
+    } catch (const std::bad_alloc&) {
+      return true;  // its connection is closed: nothing refers to it any more
+    }
+  }
+
   // Null: none has arrived.
   Event* next() {
     const std::lock_guard lock(mutex_);

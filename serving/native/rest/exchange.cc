@@ -65,18 +65,26 @@ class LargeParsers {
   std::vector<std::unique_ptr<JsonParser>> idle_;
 };
 
+LargeParsers& large_parsers() {
+  static LargeParsers parsers;
+  return parsers;
+}
+
+JsonParser& small_parser() {
+  static thread_local JsonParser parser;
+  return parser;
+}
+
 // Calls read(object) with the JSON object of a body.
 template <typename Read>
 void parse(std::string_view body, Read&& read) {
   if (body.size() <= kLargeBytes) {
-    static thread_local JsonParser parser;
-    parser.parse(body, read);
+    small_parser().parse(body, read);
     return;
   }
-  static LargeParsers large;
-  std::unique_ptr<JsonParser> parser = large.take();
+  std::unique_ptr<JsonParser> parser = large_parsers().take();
   parser->parse(body, read);
-  if (body.size() <= kKeptBytes) large.give_back(std::move(parser));
+  if (body.size() <= kKeptBytes) large_parsers().give_back(std::move(parser));
 }
 
 // The memory that a body takes when it is parsed: its strings, and its values, most of which have a
