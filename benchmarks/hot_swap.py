@@ -181,9 +181,9 @@ def main(
         flags = ["--file_system_poll_wait_seconds=0.1"]
         with serving_load.server("hotrow", base, MODEL, flags) as (address, pids):
             full = serving_load.measure(folder, address, pids, folder / "request", clients, 5)
-            load_of = (folder, address, folder / "request", clients)
+            load_of = serving_load.clients_of(folder, address, folder / "request", clients)
             if rate is None:
-                rate = serving_load.find_rate(*load_of, full["requests_per_s"], busy)
+                rate = serving_load.find_rate(folder, load_of, full["requests_per_s"], busy)
             click.echo(
                 f"{clients} clients: {full['requests_per_s']:.0f} requests/s at full load, "
                 f"{rate:.0f} from here on"

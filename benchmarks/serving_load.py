@@ -25,7 +25,8 @@ PEERS = Path(__file__).parent / "peers"
 PYTRITON = Path(__file__).parent.parent / "build" / "peers" / "pytriton"
 MODEL_INFER = "/inference.GRPCInferenceService/ModelInfer"
 READY_SECONDS = 120
-RATE_STEPS = 5
+RATE_STEPS = 6
+LOOK_SECONDS = 2.0
 # Time for the clients of a steady load to open their connections.
 CONNECT_SECONDS = 1.0
 WINDOW_NANOS = 100_000_000
@@ -186,15 +187,28 @@ def cpu_ticks() -> tuple[int, int]:
     return busy, busy + idle + iowait
 
 
+def clients_of(folder: Path, address: str, request: Path, clients: int) -> list[str]:
+    """Returns the command of clients that send at a steady rate, to gRPC or to a path of REST."""
+    return [str(part) for part in (folder / "paced_load", address, request, clients)]
+
+
 def measure_steady(
-    folder: Path, address: str, request: Path, clients: int, rate: float, seconds: float
+    folder: Path, command: Sequence[str], rate: float, seconds: float
 ) -> dict[str, float]:
-    """Returns latencies under a load that does not wait for answers, and how busy the CPUs were."""
+    """Returns latencies under a load that does not wait for answers, and how busy the CPUs were.
+
+    Args:
+        folder: for the records.
+        command: of the load, which takes a rate and a file for its records.
+        rate: of requests, per second.
+        seconds: of the load.
+    """
     records = folder / "records"
     load = subprocess.Popen(
-        [*(folder / "paced_load", address, request, str(clients)), *(str(rate), records)],
-        stdin=subprocess.PIPE,
+        [*command, str(rate), str(records)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
+    assert load.stdout is not None
+    load.stdout.readline()
     time.sleep(CONNECT_SECONDS)
     before = cpu_ticks()
     time.sleep(seconds)
@@ -202,9 +216,9 @@ def measure_steady(
     load.communicate()
     if load.returncode:
         raise click.ClickException("the clients ended with a failure")
-    due, _, nanos, version = np.fromfile(records, np.int64).reshape(-1, 4).T
-    if (version < 0).any():
-        raise click.ClickException(f"{(version < 0).sum()} requests failed at {address}")
+    due, _, nanos, result = np.fromfile(records, np.int64).reshape(-1, 4).T
+    if (result < 0).any():
+        raise click.ClickException(f"{(result < 0).sum()} requests failed")
     counted = due > due.min() + 1e9 * CONNECT_SECONDS
     micros = nanos[counted] / 1e3
     p50, p99, p999 = np.percentile(micros, (50, 99, 99.9))
@@ -250,23 +264,19 @@ def stalls() -> str:
     return f"{metrics[:, 0].mean():.1%} of the time, at most {1e3 * metrics[:, 1].max():.1f} ms"
 
 
-def find_rate(
-    folder: Path, address: str, request: Path, clients: int, most: float, share: float
-) -> float:
+def find_rate(folder: Path, command: Sequence[str], most: float, share: float) -> float:
     """Returns the rate of requests/s at which the CPUs are busy for a share of the time.
 
     Args:
         folder: where the clients are.
-        address: of the server.
-        request: what they send.
-        clients: how many.
-        most: the server's rate in a closed loop, where no pauses add to the work of a request.
+        command: of the load, as for `measure_steady`.
+        most: the rate in a closed loop, where no pauses add to the work of a request.
         share: of the time.
     """
     low, high = 0.0, most
     for _ in range(RATE_STEPS):
         rate = (low + high) / 2
-        if measure_steady(folder, address, request, clients, rate, 1)["busy"] < share:
+        if measure_steady(folder, command, rate, LOOK_SECONDS)["busy"] < share:
             low = rate
         else:
             high = rate

@@ -42,6 +42,7 @@ from serving_load import (
     PEERS,
     PYTRITON,
     build,
+    clients_of,
     find_rate,
     measure,
     measure_steady,
@@ -188,10 +189,9 @@ def main(rows: str, clients: str, seconds: float, setup: bool, json_path: Path |
                 request = folder / f"request{count}"
                 full = measure(folder, address, pids, request, STEADY_CLIENTS, seconds)
                 most = full["requests_per_s"]
-                load = (folder, address, request, STEADY_CLIENTS)
-                steady = measure_steady(
-                    *load, rate=find_rate(*load, most, STEADY_SHARE), seconds=4 * seconds
-                )
+                load = clients_of(folder, address, request, STEADY_CLIENTS)
+                rate = find_rate(folder, load, most, STEADY_SHARE)
+                steady = measure_steady(folder, load, rate, 4 * seconds)
                 tail, usual = (
                     steady[name] / steady["p50_us"] for name in ("p99_us", "usual_p99_us")
                 )

@@ -192,9 +192,8 @@ def main(
                         delay.value = float(name) / 1e3
                         misses.enter_context(process(miss, server.address, cold, miss_rate, counts))
                         time.sleep(3.0)
-                    found = serving_load.measure_steady(
-                        folder, server.address, one, 4, hit_rate, seconds
-                    )
+                    clients = serving_load.clients_of(folder, server.address, one, 4)
+                    found = serving_load.measure_steady(folder, clients, hit_rate, seconds)
                 delay.value = 0.0
                 time.sleep(1.0)
                 found |= {"answered": counts[0], "refused": counts[1], "repeat": repeat}

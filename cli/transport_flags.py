@@ -65,18 +65,17 @@ _OPTIONS = [
         help="Longest body of a REST request, uncompressed.",
     ),
     click.option(
-        "--rest_api_max_total_body_bytes",
-        type=int,
-        default=DEFAULTS.rest_api_max_total_body_bytes,
-        show_default=True,
-        help="Bytes of the bodies of all REST requests under way; more are refused.",
-    ),
-    click.option(
         "--rest_api_read_timeout_in_ms",
         type=int,
         default=DEFAULTS.rest_api_read_timeout_in_ms,
         show_default=True,
         help="Longest wait for the headers of a REST request, and for its body.",
+    ),
+    click.option(
+        "--request_memory_bytes",
+        type=int,
+        help="Bytes that all requests under way hold together, over gRPC and REST; more are "
+        "refused.  [default: a quarter of the memory, at least 64 MiB]",
     ),
 ]
 

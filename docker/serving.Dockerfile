@@ -18,7 +18,7 @@ RUN PATH="/opt/hotrow/bin:$PATH" pip install --no-cache-dir --no-build-isolation
 
 FROM debian:bookworm-slim
 RUN apt-get update \
-    && apt-get install -y --no-install-recommends libfarmhash0 libgnutls30 liblmdb0 python3 \
+    && apt-get install -y --no-install-recommends libfarmhash0 libgnutls30 liblmdb0 libsimdjson14 python3 \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --uid 10001 --user-group --no-create-home --home-dir / hotrow \
     && install -d -o hotrow -g hotrow /models

@@ -35,8 +35,10 @@ FROM ubuntu:24.04 AS gpu-system
 ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
 
 FROM ${VARIANT}-system
+# The number of libsimdjson differs between Debian and Ubuntu.
 RUN apt-get update \
-    && apt-get install -y --no-install-recommends libfarmhash0 libgnutls30 liblmdb0 python3 \
+    && apt-get install -y --no-install-recommends libfarmhash0 libgnutls30 liblmdb0 \
+       '^libsimdjson[0-9]+' python3 \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --uid 10001 --user-group --no-create-home --home-dir / hotrow \
     && install -d -o hotrow -g hotrow /data /models /runs

@@ -1,4 +1,5 @@
 from tensorflow_serving.apis import get_model_metadata_pb2 as _get_model_metadata_pb2
+from tensorflow_serving.apis import get_model_status_pb2 as _get_model_status_pb2
 from tensorflow_serving.config import logging_config_pb2 as _logging_config_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -10,7 +11,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Request(_message.Message):
-    __slots__ = ("load", "unload", "set_routes", "listen", "drain", "describe", "stats", "set_batching", "set_topology", "show", "set_stale")
+    __slots__ = ("load", "unload", "set_routes", "listen", "drain", "describe", "stats", "set_batching", "set_topology", "show", "set_stale", "set_statuses")
     LOAD_FIELD_NUMBER: _ClassVar[int]
     UNLOAD_FIELD_NUMBER: _ClassVar[int]
     SET_ROUTES_FIELD_NUMBER: _ClassVar[int]
@@ -22,6 +23,7 @@ class Request(_message.Message):
     SET_TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
     SHOW_FIELD_NUMBER: _ClassVar[int]
     SET_STALE_FIELD_NUMBER: _ClassVar[int]
+    SET_STATUSES_FIELD_NUMBER: _ClassVar[int]
     load: LoadRequest
     unload: UnloadRequest
     set_routes: Routes
@@ -33,7 +35,8 @@ class Request(_message.Message):
     set_topology: SetTopology
     show: Show
     set_stale: SetStale
-    def __init__(self, load: _Optional[_Union[LoadRequest, _Mapping]] = ..., unload: _Optional[_Union[UnloadRequest, _Mapping]] = ..., set_routes: _Optional[_Union[Routes, _Mapping]] = ..., listen: _Optional[_Union[ListenRequest, _Mapping]] = ..., drain: _Optional[_Union[DrainRequest, _Mapping]] = ..., describe: _Optional[_Union[DescribeRequest, _Mapping]] = ..., stats: _Optional[_Union[StatsRequest, _Mapping]] = ..., set_batching: _Optional[_Union[SetBatching, _Mapping]] = ..., set_topology: _Optional[_Union[SetTopology, _Mapping]] = ..., show: _Optional[_Union[Show, _Mapping]] = ..., set_stale: _Optional[_Union[SetStale, _Mapping]] = ...) -> None: ...
+    set_statuses: Statuses
+    def __init__(self, load: _Optional[_Union[LoadRequest, _Mapping]] = ..., unload: _Optional[_Union[UnloadRequest, _Mapping]] = ..., set_routes: _Optional[_Union[Routes, _Mapping]] = ..., listen: _Optional[_Union[ListenRequest, _Mapping]] = ..., drain: _Optional[_Union[DrainRequest, _Mapping]] = ..., describe: _Optional[_Union[DescribeRequest, _Mapping]] = ..., stats: _Optional[_Union[StatsRequest, _Mapping]] = ..., set_batching: _Optional[_Union[SetBatching, _Mapping]] = ..., set_topology: _Optional[_Union[SetTopology, _Mapping]] = ..., show: _Optional[_Union[Show, _Mapping]] = ..., set_stale: _Optional[_Union[SetStale, _Mapping]] = ..., set_statuses: _Optional[_Union[Statuses, _Mapping]] = ...) -> None: ...
 
 class Reply(_message.Message):
     __slots__ = ("code", "message", "load", "listen", "describe", "stats")
@@ -278,7 +281,7 @@ class RequestLogLimits(_message.Message):
     def __init__(self, file_bytes: _Optional[int] = ..., file_seconds: _Optional[int] = ..., queue_bytes: _Optional[int] = ...) -> None: ...
 
 class ListenRequest(_message.Message):
-    __slots__ = ("port", "socket_paths", "max_threads", "backend", "tensor_content", "check_method_name", "tls", "channel_arguments", "health", "reflection")
+    __slots__ = ("port", "socket_paths", "max_threads", "backend", "tensor_content", "check_method_name", "tls", "channel_arguments", "health", "reflection", "rest", "request_memory_bytes")
     class Tls(_message.Message):
         __slots__ = ("server_key", "server_cert", "custom_ca", "client_verify")
         SERVER_KEY_FIELD_NUMBER: _ClassVar[int]
@@ -297,6 +300,27 @@ class ListenRequest(_message.Message):
         key: str
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class Rest(_message.Message):
+        __slots__ = ("port", "tls", "max_threads", "max_body_bytes", "read_millis", "run_millis", "cors", "metrics_path", "metrics_elsewhere")
+        PORT_FIELD_NUMBER: _ClassVar[int]
+        TLS_FIELD_NUMBER: _ClassVar[int]
+        MAX_THREADS_FIELD_NUMBER: _ClassVar[int]
+        MAX_BODY_BYTES_FIELD_NUMBER: _ClassVar[int]
+        READ_MILLIS_FIELD_NUMBER: _ClassVar[int]
+        RUN_MILLIS_FIELD_NUMBER: _ClassVar[int]
+        CORS_FIELD_NUMBER: _ClassVar[int]
+        METRICS_PATH_FIELD_NUMBER: _ClassVar[int]
+        METRICS_ELSEWHERE_FIELD_NUMBER: _ClassVar[int]
+        port: int
+        tls: ListenRequest.Tls
+        max_threads: int
+        max_body_bytes: int
+        read_millis: int
+        run_millis: int
+        cors: bool
+        metrics_path: str
+        metrics_elsewhere: bool
+        def __init__(self, port: _Optional[int] = ..., tls: _Optional[_Union[ListenRequest.Tls, _Mapping]] = ..., max_threads: _Optional[int] = ..., max_body_bytes: _Optional[int] = ..., read_millis: _Optional[int] = ..., run_millis: _Optional[int] = ..., cors: bool = ..., metrics_path: _Optional[str] = ..., metrics_elsewhere: bool = ...) -> None: ...
     PORT_FIELD_NUMBER: _ClassVar[int]
     SOCKET_PATHS_FIELD_NUMBER: _ClassVar[int]
     MAX_THREADS_FIELD_NUMBER: _ClassVar[int]
@@ -307,6 +331,8 @@ class ListenRequest(_message.Message):
     CHANNEL_ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
     HEALTH_FIELD_NUMBER: _ClassVar[int]
     REFLECTION_FIELD_NUMBER: _ClassVar[int]
+    REST_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     port: int
     socket_paths: _containers.RepeatedScalarFieldContainer[str]
     max_threads: int
@@ -317,13 +343,34 @@ class ListenRequest(_message.Message):
     channel_arguments: _containers.RepeatedCompositeFieldContainer[ListenRequest.ChannelArgument]
     health: bool
     reflection: bool
-    def __init__(self, port: _Optional[int] = ..., socket_paths: _Optional[_Iterable[str]] = ..., max_threads: _Optional[int] = ..., backend: _Optional[str] = ..., tensor_content: bool = ..., check_method_name: bool = ..., tls: _Optional[_Union[ListenRequest.Tls, _Mapping]] = ..., channel_arguments: _Optional[_Iterable[_Union[ListenRequest.ChannelArgument, _Mapping]]] = ..., health: bool = ..., reflection: bool = ...) -> None: ...
+    rest: ListenRequest.Rest
+    request_memory_bytes: int
+    def __init__(self, port: _Optional[int] = ..., socket_paths: _Optional[_Iterable[str]] = ..., max_threads: _Optional[int] = ..., backend: _Optional[str] = ..., tensor_content: bool = ..., check_method_name: bool = ..., tls: _Optional[_Union[ListenRequest.Tls, _Mapping]] = ..., channel_arguments: _Optional[_Iterable[_Union[ListenRequest.ChannelArgument, _Mapping]]] = ..., health: bool = ..., reflection: bool = ..., rest: _Optional[_Union[ListenRequest.Rest, _Mapping]] = ..., request_memory_bytes: _Optional[int] = ...) -> None: ...
 
 class ListenReply(_message.Message):
     __slots__ = ("port",)
     PORT_FIELD_NUMBER: _ClassVar[int]
     port: int
     def __init__(self, port: _Optional[int] = ...) -> None: ...
+
+class Statuses(_message.Message):
+    __slots__ = ("models", "trouble", "notices")
+    class Model(_message.Message):
+        __slots__ = ("name", "configured", "versions")
+        NAME_FIELD_NUMBER: _ClassVar[int]
+        CONFIGURED_FIELD_NUMBER: _ClassVar[int]
+        VERSIONS_FIELD_NUMBER: _ClassVar[int]
+        name: str
+        configured: bool
+        versions: _get_model_status_pb2.GetModelStatusResponse
+        def __init__(self, name: _Optional[str] = ..., configured: bool = ..., versions: _Optional[_Union[_get_model_status_pb2.GetModelStatusResponse, _Mapping]] = ...) -> None: ...
+    MODELS_FIELD_NUMBER: _ClassVar[int]
+    TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    NOTICES_FIELD_NUMBER: _ClassVar[int]
+    models: _containers.RepeatedCompositeFieldContainer[Statuses.Model]
+    trouble: str
+    notices: str
+    def __init__(self, models: _Optional[_Iterable[_Union[Statuses.Model, _Mapping]]] = ..., trouble: _Optional[str] = ..., notices: _Optional[str] = ...) -> None: ...
 
 class DrainRequest(_message.Message):
     __slots__ = ("most_millis",)

@@ -7,7 +7,6 @@ import logging
 import os
 import signal
 import threading
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from hotrow.serving.admin.front import start_admin
 from hotrow.serving.config.config_memory import ConfigMemory
 from hotrow.serving.config.options import ServeOptions
 from hotrow.serving.config.platform_config import Platform, read_platform
+from hotrow.serving.config.rest_port import request_memory_bytes, rest_request
 from hotrow.serving.config.transport import Transport
 from hotrow.serving.data_plane.batching import Batching
 from hotrow.serving.data_plane.data_plane import DataPlane
@@ -25,7 +25,6 @@ from hotrow.serving.data_plane.load_limits import LoadLimits
 from hotrow.serving.data_plane.port_check import check_port_is_free
 from hotrow.serving.data_plane.stop_signal import StopSignal
 from hotrow.serving.data_plane.supervisor import Supervision
-from hotrow.serving.data_plane.taken_port import take_port
 from hotrow.serving.lifecycle.config_file import ConfigFilePolling, initial_config
 from hotrow.serving.lifecycle.limited_threads import LimitedThreads
 from hotrow.serving.lifecycle.load_memory import LoadMemory
@@ -34,11 +33,13 @@ from hotrow.serving.lifecycle.model_service import ModelServer, check_nothing
 from hotrow.serving.lifecycle.route_table import RouteTable
 from hotrow.serving.lifecycle.servable import Servable
 from hotrow.serving.lifecycle.served_models import ServedModels
+from hotrow.serving.lifecycle.status_report import StatusReport
+from hotrow.serving.lifecycle.version_metrics import version_families
 from hotrow.serving.lifecycle.warm_up import warm_up
 from hotrow.serving.monitoring.log_line import JSON, LogLine
 from hotrow.serving.monitoring.log_relay import log_to_relay
 from hotrow.serving.monitoring.native_counts import NativeCounts
-from hotrow.serving.rest.prometheus import Monitoring, read_metrics_path
+from hotrow.serving.monitoring.prometheus import Monitoring, build_info, read_metrics_path
 from hotrow.serving.updates.cut_counts import CutCounts
 from hotrow.serving.wire.tensorflow_protos import tensorflow_version
 from hotrow.version import __version__
@@ -90,7 +91,7 @@ def read_files(options: ServeOptions, models: ModelServerConfig | None) -> Files
 
 
 def check_listeners(options: ServeOptions, transport: Transport) -> None:
-    """Checks that socket and port can be listened on.
+    """Checks that socket and ports can be listened on.
 
     Raises:
         HotrowError: one cannot.
@@ -98,6 +99,8 @@ def check_listeners(options: ServeOptions, transport: Transport) -> None:
     transport.check_socket()
     if options.port:
         check_port_is_free(options.port, "--port")
+    if options.rest_api_port:
+        check_port_is_free(options.rest_api_port, "--rest_api_port", ipv6=True)
 
 
 def serve(options: ServeOptions, supervision: Supervision) -> None:
@@ -105,8 +108,8 @@ def serve(options: ServeOptions, supervision: Supervision) -> None:
 
     A second signal ends the process at once.
 
-    Both ports are bound at once; the server listens on them when every model is ready and prints
-    one line on stdout. Changes of versions are logged.
+    The executable listens on its ports when every model is ready; then one line is printed on
+    stdout. Changes of versions are logged.
 
     Raises:
         HotrowError: the configuration is wrong, a port is taken, or a model cannot be loaded.
@@ -118,21 +121,16 @@ def serve(options: ServeOptions, supervision: Supervision) -> None:
     memory = ConfigMemory(supervision.folder)
     files = read_files(options, memory.last() if resumed else None)
     platform, transport = files.platform, files.transport
-    if not resumed:
+    if not resumed:  # else the executable may listen
         check_listeners(options, transport)
-    rest_port = (
-        take_port(options.rest_api_port, "--rest_api_port") if options.rest_api_port else None
-    )
     admin_sockets = files.admin.take_port() if files.admin is not None else []
     first_loads = _FIRST_LOADS * (os.cpu_count() or 1)
     data_plane = DataPlane(supervision, options.watch, _load_limits(options, first_loads))
-    # Imported while the executable starts, which takes as long.
-    from hotrow.serving.rest.front import start_rest
-
     data_plane.wait_until_started()
     routes = RouteTable(data_plane.set_routes, options.request_log)
     loading = LimitedThreads("load", first_loads)
-    rest = None
+    changed = threading.Condition()
+    report = None
     model_server = None
     admin = None
     polling = None
@@ -142,7 +140,10 @@ def serve(options: ServeOptions, supervision: Supervision) -> None:
         batching = Batching(platform, options.file_system_poll_wait_seconds, data_plane)
         cut_counts = CutCounts()
         models = _models(
-            options, platform, data_plane, routes, batching, loading, memory, cut_counts
+            options, platform, data_plane, routes, batching, loading, memory, cut_counts, changed
+        )
+        report = StatusReport(
+            models, changed, data_plane.trouble, cut_counts.troubles, data_plane.set_statuses
         )
         new = models.apply(files.models, resumed=resumed)
         if resumed:
@@ -152,42 +153,34 @@ def serve(options: ServeOptions, supervision: Supervision) -> None:
         data_plane.begin()
         loading.set_most(options.num_load_threads)
         polling = ConfigFilePolling(options, models)
-        counts = NativeCounts(data_plane.stats, from_now=resumed)
-        monitoring = Monitoring(
-            lambda: [*counts.families(), *data_plane.families(), *cut_counts.families()],
-            models.configured,
-            (__version__, tensorflow_version()),
+        monitoring = _monitoring(data_plane, models, cut_counts)
+        alone = files.admin is None
+        model_server = ModelServer(
+            models,
+            monitoring.families,
+            data_plane.backend,
+            check_nothing if alone else check_public,
+            report.flush,
+            monitoring.page if alone and files.metrics_path is not None else None,
         )
-        check = check_nothing if files.admin is None else check_public
-        model_server = ModelServer(models, monitoring.families, data_plane.backend, check)
         if files.admin is not None:
             admin = start_admin(
                 files.admin,
                 admin_sockets,
                 supervision.folder,
                 models,
+                report.flush,
                 monitoring,
                 files.metrics_path,
             )
+        report.start()
         data_plane.listen(
             port=options.port,
             max_threads=options.grpc_max_threads or 0,
+            rest=rest_request(options, transport.rest_tls, files.metrics_path),
+            request_memory_bytes=request_memory_bytes(options.transport.request_memory_bytes),
             **transport.listen_fields(),
         )
-        if rest_port is not None:
-            rest = start_rest(
-                rest_port,
-                options,
-                models,
-                data_plane,
-                routes,
-                monitoring,
-                cut_counts.troubles,
-                (files.metrics_path, monitoring.page if admin is None else None)
-                if files.metrics_path is not None
-                else None,
-                transport.rest_tls,
-            )
         if resumed:
             _LOG.info("the control process serves again")
         else:
@@ -195,11 +188,9 @@ def serve(options: ServeOptions, supervision: Supervision) -> None:
             _announce(options, models)
         stop.wait()
     finally:
-        # One budget: requests over REST may use all of it, and meanwhile those over gRPC end, too.
-        end = time.monotonic() + options.drain_seconds
-        if rest is not None:
-            rest.stop(options.drain_seconds)
-        data_plane.stop(max(0.0, end - time.monotonic()))
+        data_plane.stop(options.drain_seconds)
+        if report is not None:
+            report.stop()
         if admin is not None:
             admin.stop()
         if model_server is not None:
@@ -229,6 +220,7 @@ def _models(
     loading: LimitedThreads,
     memory: ConfigMemory,
     cut_counts: CutCounts,
+    changed: threading.Condition,
 ) -> ServedModels:
     policy = LoadPolicy(
         poll_seconds=options.file_system_poll_wait_seconds or None,
@@ -236,7 +228,6 @@ def _models(
         retry_seconds=max(0.0, options.load_retry_interval_micros / 1e6),
     )
     unloading = LimitedThreads("unload", options.num_unload_threads)
-    changed = threading.Condition()
 
     def make_lifecycle(model: str) -> ModelLifecycle[Servable]:
         def load(version: int, path: Path, lost: Lost) -> Servable:
@@ -265,6 +256,17 @@ def _models(
         log_root=options.request_log.request_log_root,
         looks=options.file_system_poll_wait_seconds >= 0,
         changed=changed,
+    )
+
+
+def _monitoring(data_plane: DataPlane, models: ServedModels, cut_counts: CutCounts) -> Monitoring:
+    build = build_info(__version__, tensorflow_version())
+    return Monitoring(
+        NativeCounts(data_plane.stats).families,
+        data_plane.families,
+        cut_counts.families,
+        lambda: [build],
+        lambda: version_families(models.configured()),
     )
 
 

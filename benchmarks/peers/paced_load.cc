@@ -1,37 +1,27 @@
-// Clients of a Predict service that send at a steady rate, whatever the answers take: each has a
-// connection of its own and sends the same serialized PredictRequest at its own fixed times. A
-// latency counts from the time at which the request was due, so that a client that waits for a slow
-// answer does not hide the requests behind it.
+// Clients of a Predict service that send at a steady rate (pacing.h): each has a connection of its
+// own and sends the same serialized PredictRequest, or over REST the same body.
 //
 //     paced_load ADDRESS REQUEST_FILE CLIENTS REQUESTS_PER_SECOND RECORDS_FILE
 //
-// Goes on until its standard input ends, then writes a record for each request: 4 int64, the time
-// at which it was due and that at which it was sent (nanoseconds since 1970), the nanoseconds from
-// due to its answer, and the version that answered; -1 for a failure.
+// ADDRESS: HOST:PORT of gRPC, or HOST:PORT/PATH of REST. The result of a request is the version
+// that answered, over REST 0.
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/wire_format_lite.h>
 #include <grpcpp/support/proto_buffer_reader.h>
 
-#include <atomic>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
+#include <memory>
 #include <string>
-#include <thread>
-#include <vector>
 
+#include "pacing.h"
 #include "predict_client.h"
+#include "rest_client.h"
 
 namespace {
 
-using Clock = std::chrono::system_clock;
 using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
-
-struct Record {
-  int64_t due, sent, nanos, version;
-};
 
 constexpr uint32_t tag(int field, WireFormatLite::WireType type) {
   return WireFormatLite::MakeTag(field, type);
@@ -71,22 +61,6 @@ int64_t ask(PredictClient* client) {
   return -1;
 }
 
-int64_t nanos(Clock::time_point time) {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
-}
-
-void run(const std::string& address, const std::string& request, int number,
-         Clock::time_point first, std::chrono::nanoseconds period, const std::atomic<bool>* ending,
-         std::vector<Record>* records) {
-  PredictClient client(address, number, request);
-  for (Clock::time_point due = first; !ending->load(); due += period) {
-    std::this_thread::sleep_until(due);
-    const Clock::time_point sent = Clock::now();
-    const int64_t version = ask(&client);
-    records->push_back({nanos(due), nanos(sent), nanos(Clock::now()) - nanos(due), version});
-  }
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -95,25 +69,14 @@ int main(int argc, char** argv) {
                  "usage: paced_load ADDRESS REQUEST_FILE CLIENTS REQUESTS_PER_SECOND RECORDS\n");
     return 2;
   }
-  const std::string request = read_request(argv[2]);
-  const int clients = std::atoi(argv[3]);
-  const auto period = std::chrono::nanoseconds(
-      static_cast<int64_t>(1e9 * static_cast<double>(clients) / std::atof(argv[4])));
-  std::atomic<bool> ending{false};
-  std::vector<std::vector<Record>> records(static_cast<size_t>(clients));
-  std::vector<std::thread> threads;
-  const Clock::time_point start = Clock::now() + std::chrono::milliseconds(100);
-  for (int i = 0; i < clients; ++i) {
-    threads.emplace_back(run, argv[1], request, i, start + i * period / clients, period, &ending,
-                         &records[static_cast<size_t>(i)]);
-  }
-  while (std::getchar() != EOF) continue;
-  ending = true;
-  for (std::thread& thread : threads) thread.join();
-  std::ofstream out(argv[5], std::ios::binary);
-  for (const auto& own : records) {
-    out.write(reinterpret_cast<const char*>(own.data()),
-              static_cast<std::streamsize>(own.size() * sizeof(Record)));
-  }
-  return out ? 0 : 1;
+  const std::string address = argv[1], request = read_request(argv[2]);
+  return run_paced(std::atoi(argv[3]), std::atof(argv[4]), argv[5],
+                   [&](int number) -> std::function<int64_t()> {
+                     if (address.find('/') != std::string::npos) {
+                       const auto client = std::make_shared<RestClient>(address, request);
+                       return [client] { return client->ask() ? 0 : -1; };
+                     }
+                     const auto client = std::make_shared<PredictClient>(address, number, request);
+                     return [client] { return ask(client.get()); };
+                   });
 }

@@ -1,8 +1,10 @@
 // What no server can be cheaper than: TF_SessionRun in the caller's thread, with its tensors there.
 //
 //     session_floor SAVED_MODEL INPUT OUTPUT ROWS COLUMNS SECONDS
+//     session_floor SAVED_MODEL INPUT OUTPUT ROWS COLUMNS THREADS RUNS_PER_SECOND RECORDS_FILE
 //
-// INPUT, OUTPUT: operations of the graph. Prints runs and CPU microseconds a run, as JSON.
+// INPUT, OUTPUT: operations of the graph. The first form prints runs and CPU microseconds a run, as
+// JSON; the second runs at a steady rate (pacing.h).
 #include <tensorflow/c/c_api.h>
 #include <time.h>
 
@@ -10,6 +12,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <vector>
+
+#include "pacing.h"
 
 namespace {
 
@@ -28,8 +32,10 @@ void check(TF_Status* status) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 7) {
-    std::fprintf(stderr, "usage: session_floor SAVED_MODEL INPUT OUTPUT ROWS COLUMNS SECONDS\n");
+  if (argc != 7 && argc != 9) {
+    std::fprintf(stderr,
+                 "usage: session_floor SAVED_MODEL INPUT OUTPUT ROWS COLUMNS (SECONDS | THREADS "
+                 "RUNS_PER_SECOND RECORDS)\n");
     return 2;
   }
   TF_Status* const status = TF_NewStatus();
@@ -47,16 +53,27 @@ int main(int argc, char** argv) {
   const TF_Output fetch = {TF_GraphOperationByName(graph, argv[3]), 0};
   const std::vector<float> values(bytes / sizeof(float), 0.5f);
   const auto run = [&] {
+    TF_Status* const status = TF_NewStatus();
     TF_Tensor* const input = TF_AllocateTensor(TF_FLOAT, shape, 2, bytes);
     std::memcpy(TF_TensorData(input), values.data(), bytes);
     TF_Tensor* output = nullptr;
     TF_SessionRun(session, &options, &feed, &input, 1, &fetch, &output, 1, nullptr, 0, nullptr,
                   status);
     check(status);
+    TF_DeleteStatus(status);
     TF_DeleteTensor(input);
     TF_DeleteTensor(output);
   };
   for (int i = 0; i < 200; ++i) run();
+  if (argc == 9) {
+    return run_paced(std::atoi(argv[6]), std::atof(argv[7]), argv[8],
+                     [&run](int) -> std::function<int64_t()> {
+                       return [&run]() -> int64_t {
+                         run();
+                         return 0;
+                       };
+                     });
+  }
   const double end = now(CLOCK_MONOTONIC) + std::atof(argv[6]);
   const double started = now(CLOCK_PROCESS_CPUTIME_ID);
   long runs = 0;

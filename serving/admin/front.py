@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hotrow.serving.admin.access import AdminAccess
@@ -12,7 +12,7 @@ from hotrow.serving.admin.admin_port import AdminPort
 from hotrow.serving.admin.metrics_request import MetricsPage
 from hotrow.serving.lifecycle.model_service import ModelServer
 from hotrow.serving.lifecycle.served_models import ServedModels
-from hotrow.serving.rest.prometheus import Monitoring
+from hotrow.serving.monitoring.prometheus import Monitoring
 
 # Clients that leave connections open must not use all of them up.
 _OPTIONS = (("grpc.max_connection_idle_ms", 300_000),)
@@ -38,6 +38,7 @@ def start_admin(
     taken: Sequence[socket.socket],
     folder: Path,
     models: ServedModels,
+    applied: Callable[[], None],
     monitoring: Monitoring,
     metrics_path: str | None,
 ) -> Admin:
@@ -48,11 +49,14 @@ def start_admin(
         taken: the bound sockets; closed with the port.
         folder: private, for the socket of the gRPC server.
         models: of the server.
+        applied: called before the answer of a reload.
         monitoring: makes the page of metrics.
         metrics_path: path of that page; None: no page.
     """
     path = folder / "admin"
-    server = ModelServer(models, monitoring.families, f"unix:{path}", access.check, _OPTIONS)
+    server = ModelServer(
+        models, monitoring.families, f"unix:{path}", access.check, applied, options=_OPTIONS
+    )
     context = access.tls.context() if access.tls is not None else None
     port = AdminPort(
         taken, context, str(path), MetricsPage(metrics_path, monitoring.page, access.accepts)

@@ -23,9 +23,10 @@ class TransportOptions:
         monitoring_config_file: text MonitoringConfig; "" means no metrics.
         rest_api_ssl_config_file: text SSLConfig of the REST port; "" means no TLS.
         rest_api_max_body_bytes: longest body of a REST request, uncompressed.
-        rest_api_max_total_body_bytes: of the bodies of all REST requests under way together.
         rest_api_read_timeout_in_ms: time for the headers of a REST request to arrive, and for its
             body; the body gets one second more for each 1000 bytes.
+        request_memory_bytes: that all requests under way hold together, over gRPC and REST; None
+            means a quarter of the memory that the process may use, and 64 MiB at least.
     """
 
     grpc_socket_path: str = ""
@@ -39,8 +40,8 @@ class TransportOptions:
     monitoring_config_file: str = ""
     rest_api_ssl_config_file: str = ""
     rest_api_max_body_bytes: int = 256 << 20
-    rest_api_max_total_body_bytes: int = 1 << 30
     rest_api_read_timeout_in_ms: int = 20_000
+    request_memory_bytes: int | None = None
 
     def __post_init__(self) -> None:
         """Refuses values that cannot be served.
@@ -59,15 +60,15 @@ class TransportOptions:
                 "Cloud only; use --ssl_config_file"
             )
         parse_channel_arguments(self.grpc_channel_arguments)
-        for flag in (
-            "rest_api_max_body_bytes",
-            "rest_api_max_total_body_bytes",
-            "rest_api_read_timeout_in_ms",
+        for flag, most in (
+            ("rest_api_max_body_bytes", 2**31 - 1),
+            ("rest_api_read_timeout_in_ms", 2**31 - 1),
+            ("request_memory_bytes", 2**63 - 1),
         ):
             value = getattr(self, flag)
-            if not 1 <= value <= 2**31 - 1:
+            if value is not None and not 1 <= value <= most:
                 raise InvalidArgumentError(
-                    f"--{flag} {value} is out of range; give a number from 1 to {2**31 - 1}"
+                    f"--{flag} {value} is out of range; give a number from 1 to {most}"
                 )
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from hotrow.protos import control_pb2
 
@@ -18,12 +16,10 @@ class Adopted:
     Attributes:
         loads: the load requests of its servables, the one with the tables first.
         routed: number of the servable that answers.
-        signatures: SignatureDefs by name.
     """
 
     loads: list[control_pb2.LoadRequest]
     routed: int
-    signatures: Mapping[str, Any]
 
 
 class Adoption:
@@ -59,7 +55,7 @@ class Adoption:
         loads = sorted((entry.load for entry in entries), key=lambda load: load.shares)
         numbers = [load.servable for load in loads]
         routed = next((n for n in numbers if n in self._routed()), own)
-        return Adopted(loads, routed, first.signatures.signature_def)
+        return Adopted(loads, routed)
 
     def _routed(self) -> set[int]:
         return {entry.servable for model in self.routes.models for entry in model.versions}

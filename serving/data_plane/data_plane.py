@@ -27,13 +27,8 @@ from hotrow.serving.wire.status import Code, RequestError
 
 _LOG = logging.getLogger(__name__)
 
-_CHANNEL = (
-    ("grpc.max_receive_message_length", -1),
-    ("grpc.max_send_message_length", -1),
-    # TensorFlow's full error messages exceed gRPC's default limit of metadata.
-    ("grpc.max_metadata_size", 1 << 20),
-    ("grpc.max_reconnect_backoff_ms", 100),
-)
+# Of heartbeats.
+_CHANNEL = (("grpc.max_reconnect_backoff_ms", 100),)
 
 
 class DataPlane:
@@ -49,7 +44,6 @@ class DataPlane:
         limits: of loads side by side; None: no limit of memory, and one at a time in a restart.
 
     Attributes:
-        address: of PredictionService on this machine, once the executable listens.
         backend: where the executable expects the process that answers all other services.
         folder: private, for sockets that the executable connects to.
     """
@@ -67,12 +61,11 @@ class DataPlane:
         """
         self.folder = supervision.folder
         self._public_socket = supervision.folder / "public"
-        self.address = f"unix:{self._public_socket}"
         self.backend = f"unix:{supervision.folder / 'backend'}"
         watch = watch or WatchOptions()
         limits = limits or LoadLimits()
         self._executable = Executable(supervision, watch, limits)
-        self._beats = self.channel()
+        self._beats = grpc.insecure_channel(f"unix:{self._public_socket}", _CHANNEL)
         self._heartbeat = Heartbeat(
             self._beat, self._executable.watched, self._executable.kill_hung, watch
         )
@@ -158,10 +151,8 @@ class DataPlane:
                     return number
         return None
 
-    def load(
-        self, request: control_pb2.LoadRequest, lost: Callable[[RequestError], None]
-    ) -> tuple[int, Mapping[str, Any]]:
-        """Loads a version; returns the number of its servable and its signatures by name.
+    def load(self, request: control_pb2.LoadRequest, lost: Callable[[RequestError], None]) -> int:
+        """Loads a version; returns the number of its servable.
 
         Args:
             request: without the servable.
@@ -299,6 +290,17 @@ class DataPlane:
         message = control_pb2.SetStale(servable=servable, stale=stale)
         self._executable.call_if_loaded(control_pb2.Request(set_stale=message))
 
+    def set_statuses(self, statuses: control_pb2.Statuses) -> None:
+        """Replaces what REST says of versions and of health.
+
+        Raises:
+            RequestError: the server is ending.
+        """
+        with self._desired.lock:
+            self._desired.statuses = statuses
+        if not self._executable.is_ending:
+            self._executable.call(control_pb2.Request(set_statuses=statuses))
+
     def rows_before(
         self, model: str, version: int, path: str, store: str
     ) -> control_pb2.Rows | None:
@@ -328,13 +330,13 @@ class DataPlane:
             if left is None or not left.HasField("listening"):
                 self._executable.call(control_pb2.Request(listen=message))
         except RequestError as err:
-            raise UnavailableError(f"gRPC cannot start: {err}; choose another one") from err
+            of_rest = message.HasField("rest") and f"port {message.rest.port} " in str(err)
+            what = "REST" if of_rest else "gRPC"
+            raise UnavailableError(f"{what} cannot start: {err}; choose another one") from err
         self._desired.listening = message
 
     def trouble(self) -> str:
-        """Returns why the process does not answer predictions now; "": it does."""
-        if not self._executable.serves():
-            return "hotrow-server is being started again"
+        """Returns why the process does not answer predictions; "": it does, or does not run."""
         return "hotrow-server does not answer" if self._heartbeat.is_silent() else ""
 
     def families(self) -> list[Family]:
@@ -344,10 +346,6 @@ class DataPlane:
     def stats(self) -> control_pb2.StatsReply | None:
         """Returns the process's counts; None when it does not answer now."""
         return None if self._heartbeat.is_silent() else self._executable.stats()
-
-    def channel(self) -> grpc.Channel:
-        """Returns a channel to its PredictionService."""
-        return grpc.insecure_channel(self.address, _CHANNEL)
 
     def stop(self, drain_seconds: float) -> None:
         """Refuses new requests; ends the process after the running ones, or when time is up."""

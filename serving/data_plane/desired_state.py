@@ -41,6 +41,7 @@ class DesiredState:
         servables: by number.
         routes: the routes that the control process wants.
         listening: the ports; None: not yet.
+        statuses: what REST says of versions and health.
     """
 
     def __init__(self, lock: threading.Condition, limits: LoadLimits) -> None:
@@ -49,6 +50,7 @@ class DesiredState:
         self.servables: dict[int, Loaded] = {}
         self.routes = control_pb2.Routes()
         self.listening: control_pb2.ListenRequest | None = None
+        self.statuses = control_pb2.Statuses()
         self._stale: set[int] = set()
         self._batch_threads = 0
         self._loads = RestartLoads(limits)
@@ -119,6 +121,9 @@ class DesiredState:
             servables, listening = dict(self.servables), self.listening
             batching = control_pb2.SetBatching(threads=self._batch_threads)
             stale = [control_pb2.SetStale(servable=n, stale=True) for n in self._stale]
+            statuses = control_pb2.Statuses()
+            statuses.CopyFrom(self.statuses)
+        statuses.trouble = ""  # the former process's
         ask(control_pb2.Request(set_batching=batching))
         self._loads.run(
             {number: entry.request for number, entry in servables.items()},
@@ -128,6 +133,7 @@ class DesiredState:
         for silent in stale:
             with contextlib.suppress(RequestError):  # the servable is lost
                 ask(control_pb2.Request(set_stale=silent))
+        ask(control_pb2.Request(set_statuses=statuses))
         ask(control_pb2.Request(set_routes=self.possible_routes()))
         if listening is not None:
             ask(control_pb2.Request(listen=listening))

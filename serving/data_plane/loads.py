@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from hotrow.protos import control_pb2
 from hotrow.serving.data_plane.desired_state import Loaded, Lost
@@ -28,7 +27,7 @@ class Loads:
         self._desired = executable.desired
         self._numbers = itertools.count(1 + highest)
 
-    def load(self, request: control_pb2.LoadRequest, lost: Lost) -> tuple[int, Mapping[str, Any]]:
+    def load(self, request: control_pb2.LoadRequest, lost: Lost) -> int:
         """Loads a version; see `DataPlane.load`."""
         message = control_pb2.LoadRequest()
         message.CopyFrom(request)
@@ -37,7 +36,7 @@ class Loads:
             message.servable = next(self._numbers)
             with turns.turn(message.model, message.version) as turn, self._room(message):
                 try:
-                    reply, process = self._executable.call_once(control_pb2.Request(load=message))
+                    _, process = self._executable.call_once(control_pb2.Request(load=message))
                 except ServerEndedError:
                     if turns.blames(turn):
                         raise
@@ -47,7 +46,7 @@ class Loads:
                 # Otherwise the process ended after it answered, and a new one lacks the servable.
                 if self._executable.is_still(process):
                     self._desired.servables[message.servable] = Loaded(message, lost)
-                    return message.servable, reply.load.signatures.signature_def
+                    return message.servable
 
     def load_once(self, request: control_pb2.LoadRequest, lost: Lost) -> int:
         """Loads a version beside others that serve; see `DataPlane.load_once`."""

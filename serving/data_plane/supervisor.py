@@ -111,8 +111,8 @@ def supervise(command: Callable[[Supervision], Sequence[str]], log_format: str) 
             pause = _RESTART_SECONDS[min(crashes, len(_RESTART_SECONDS) - 1)]
             crashes += 1
             _LOG.error(
-                f"the control process ended ({exit_text(code)}); predictions over gRPC go on, "
-                f"starting it again in {pause:g} s"
+                f"the control process ended ({exit_text(code)}); predictions go on, starting it "
+                f"again in {pause:g} s"
             )
             stopping.wait(pause)
             if stopping.is_set():

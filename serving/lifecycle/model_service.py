@@ -1,4 +1,7 @@
-"""ModelService, which the data plane forwards here from its port, and the admin port passes on."""
+"""ModelService, which the data plane forwards here from its port, and the admin port passes on.
+
+The data plane also asks here for the page of metrics, on behalf of its REST port.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,10 @@ _STATUS = {code.value[0]: code for code in grpc.StatusCode}
 # A reload occupies a thread while its models load; the other threads answer GetModelStatus.
 _THREADS = 16
 _MOST_RELOADS = 12
+
+# The executable alone may call it: it forwards no method of this service.
+_INTERNAL = "hotrow.Control"
+_PAGE = "MetricsPage"
 
 STATUS = "GetModelStatus"
 RELOAD = "HandleReloadConfigRequest"
@@ -88,6 +95,7 @@ def reload_config(
     models: ServedModels,
     request: model_management_pb2.ReloadConfigRequest,
     families: Families,
+    applied: Callable[[], None],
     ended: threading.Event,
 ) -> model_management_pb2.ReloadConfigResponse:
     """Replaces the served models by those of a configuration; waits for the new ones.
@@ -96,6 +104,7 @@ def reload_config(
         models: of the server.
         request: the configuration, and names of metrics whose increase to return.
         families: returns the metrics.
+        applied: called before the answer.
         ended: set when the client no longer waits for the answer.
 
     Raises:
@@ -108,7 +117,10 @@ def reload_config(
         )
     names = list(dict.fromkeys(request.metric_names))
     before = _values(names, families)
-    models.wait_until_available(models.apply(request.config), ended.is_set)
+    try:
+        models.wait_until_available(models.apply(request.config), ended.is_set)
+    finally:
+        applied()
     after = _values(names, families)
     response = model_management_pb2.ReloadConfigResponse(status=status_pb2.StatusProto())
     for name in names:
@@ -131,6 +143,8 @@ class ModelServer:
         families: Families,
         address: str,
         check: Check,
+        applied: Callable[[], None],
+        page: Callable[[], str] | None = None,
         options: Sequence[tuple[str, int]] = (),
     ) -> None:
         """Listens.
@@ -140,14 +154,18 @@ class ModelServer:
             families: returns the metrics.
             address: of gRPC.
             check: refuses calls.
+            applied: called before the answer of a reload.
+            page: returns the page of metrics, for the executable; None: it is not answered here.
             options: of gRPC.
         """
         self._server = grpc.server(
             ThreadPoolExecutor(_THREADS, thread_name_prefix="models"), options=options
         )
         model_service_pb2_grpc.add_ModelServiceServicer_to_server(
-            _Servicer(models, families, check), self._server
+            _Servicer(models, families, check, applied), self._server
         )
+        if page is not None:
+            self._server.add_generic_rpc_handlers([_page_handler(page)])
         self._server.add_insecure_port(address)
         self._server.start()
 
@@ -156,13 +174,27 @@ class ModelServer:
         self._server.stop(None).wait()
 
 
+def _page_handler(page: Callable[[], str]) -> grpc.GenericRpcHandler:
+    """Returns the handler of the page of metrics: no bytes in, the text out."""
+
+    def answer(request: bytes, context: grpc.ServicerContext) -> bytes:
+        return page().encode()
+
+    return grpc.method_handlers_generic_handler(
+        _INTERNAL, {_PAGE: grpc.unary_unary_rpc_method_handler(answer)}
+    )
+
+
 class _Servicer(model_service_pb2_grpc.ModelServiceServicer):  # type: ignore[misc]
     """The methods have the names of the proto; each answers or aborts with a status."""
 
-    def __init__(self, models: ServedModels, families: Families, check: Check) -> None:
+    def __init__(
+        self, models: ServedModels, families: Families, check: Check, applied: Callable[[], None]
+    ) -> None:
         self._models = models
         self._families = families
         self._check = check
+        self._applied = applied
         self._reloads = threading.Semaphore(_MOST_RELOADS)
 
     def GetModelStatus(  # noqa: N802
@@ -189,7 +221,7 @@ class _Servicer(model_service_pb2_grpc.ModelServiceServicer):  # type: ignore[mi
                 f"{_MOST_RELOADS} reloads wait for their models; try again when one has ended",
             )
         try:
-            return reload_config(self._models, request, self._families, ended)
+            return reload_config(self._models, request, self._families, self._applied, ended)
         finally:
             self._reloads.release()
 

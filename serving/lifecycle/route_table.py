@@ -5,13 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 
-from tensorflow_serving.apis import model_pb2
-
 from hotrow.protos import control_pb2
 from hotrow.serving.config.request_log_options import RequestLogOptions
 from hotrow.serving.config.request_logging import Logging
 from hotrow.serving.lifecycle.servable import Servable
-from hotrow.serving.wire.status import Code, RequestError, invalid
 
 
 class RouteTable:
@@ -68,31 +65,3 @@ class RouteTable:
             for number, servable in self._models.get(name, {}).items():
                 entry.versions.add(version=number, servable=servable.number)
         self._publish(routes)
-
-    def find(self, spec: model_pb2.ModelSpec) -> Servable:
-        """Returns the version that a request's spec asks for.
-
-        Raises:
-            RequestError: INVALID_ARGUMENT for a spec without a name or with an unknown label,
-                NOT_FOUND when no such model or version serves.
-        """
-        if not spec.name:
-            raise invalid("ModelSpec has no name specified.")
-        choice = spec.WhichOneof("version_choice")
-        versions = self._models.get(spec.name, {})
-        wanted = max(versions, default=None)
-        if choice == "version":
-            wanted = spec.version.value
-        elif choice == "version_label":
-            wanted = self._labels.get(spec.name, {}).get(spec.version_label)
-            if wanted is None:
-                raise invalid(f"Unrecognized servable version label: {spec.version_label}")
-        if wanted is None:
-            raise RequestError(
-                Code.NOT_FOUND, f"Servable not found for request: Latest({spec.name})"
-            )
-        if wanted not in versions:
-            raise RequestError(
-                Code.NOT_FOUND, f"Servable not found for request: Specific({spec.name}, {wanted})"
-            )
-        return versions[wanted]

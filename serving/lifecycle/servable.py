@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tensorflow.core.protobuf import config_pb2
 
@@ -36,7 +36,6 @@ class Servable:
     Attributes:
         model: its name.
         version: its number.
-        signatures: SignatureDefs by name.
     """
 
     def __init__(
@@ -89,7 +88,6 @@ class Servable:
         self._rows = VersionRows(manifest, rows, before)
         self._cuts: CutFollower | None = None
         self._buffer: DoubleBuffer | None = None
-        self.signatures: Mapping[str, Any]
         request = control_pb2.LoadRequest(
             model=model,
             version=version,
@@ -112,11 +110,10 @@ class Servable:
             found = data_plane.adopt(request, self._lose)
             if found is not None:
                 numbers, routed = [load.servable for load in found.loads], found.routed
-                self.signatures = found.signatures
             else:
                 if self._cuts is not None:
                     request.shown.CopyFrom(self._cuts.newest())
-                routed, self.signatures = data_plane.load(request, self._lose)
+                routed = data_plane.load(request, self._lose)
                 numbers = [routed]
             self._buffer = DoubleBuffer(data_plane, numbers, routed, self._load_second, publish)
             self._rows.watch(lambda topology: data_plane.set_topology(numbers[0], topology))

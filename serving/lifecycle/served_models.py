@@ -173,6 +173,10 @@ class ServedModels:
         lifecycle = self._lifecycles.get(model)
         return [] if lifecycle is None else lifecycle.statuses()
 
+    def known(self) -> dict[str, list[VersionStatus]]:
+        """Returns the models that are or were configured, and the status of their versions."""
+        return {name: self.statuses(name) for name in sorted({*self._lifecycles, *self._sources})}
+
     def configured(self) -> dict[str, list[VersionStatus]]:
         """Returns the configured models and the status of their versions, highest first."""
         return {name: self.statuses(name) for name in sorted(self._sources)}

@@ -101,7 +101,7 @@ class LogLine:
         if path.startswith("hotrow/"):
             parts = path.removeprefix("hotrow/").partition(".")[0].split("/")
             return ".".join(parts[:2])
-        for library in ("tensorflow", "xla", "tsl", "uvicorn", "redis"):
+        for library in ("tensorflow", "xla", "tsl", "redis"):
             if f"/{library}/" in f"/{path}":
                 return library
         return "serving" if not path else "hotrow-server" if path.endswith((".cc", ".h")) else path

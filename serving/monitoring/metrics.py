@@ -15,8 +15,6 @@ from hotrow.serving.monitoring.metric_help import help_of
 
 Labels = tuple[str, ...]
 
-# Of latencies in microseconds: TF Serving's 10 * 1.8^i.
-LATENCY_BOUNDS = tuple(10 * 1.8**i for i in range(33))
 # Clients choose some labels; beyond this number, all further label values share one cell.
 _MOST_CELLS = 4096
 _OTHER = "other"
@@ -81,14 +79,6 @@ class Family:
             cell.count += other.count
             cell.sum += other.sum
             cell.buckets = [a + b for a, b in zip(cell.buckets, other.buckets, strict=True)]
-
-    def negated(self) -> Family:
-        """Returns the family with negated counts: adding it subtracts these."""
-        cells = {
-            labels: Cell(-cell.count, -cell.sum, [-count for count in cell.buckets])
-            for labels, cell in self.cells.items()
-        }
-        return Family(self.name, self.kind, self.label_names, self.bounds, cells)
 
     def _cell(self, labels: Labels) -> Cell:
         if labels not in self.cells and len(self.cells) >= _MOST_CELLS:

@@ -16,23 +16,14 @@ class NativeCounts:
 
     Args:
         ask: returns the counts of the process that runs now; None when it does not answer.
-        from_now: whether to leave out the counts so far. REST's counts restart with the control
-            process; where a metric adds both, both must restart together.
     """
 
-    def __init__(
-        self, ask: Callable[[], control_pb2.StatsReply | None], from_now: bool = False
-    ) -> None:
+    def __init__(self, ask: Callable[[], control_pb2.StatsReply | None]) -> None:
         self._ask = ask
         self._lock = threading.Lock()
         self._process_id = 0
         self._now: list[Family] = []
         self._before: list[Family] = []
-        reply = ask() if from_now else None
-        if reply is not None:
-            self._process_id = reply.process_id
-            families = [_family(family) for family in reply.families]
-            self._before = [family.negated() for family in _without_gauges(families)]
 
     def families(self) -> list[Family]:
         """Returns all counts so far."""

@@ -8,6 +8,7 @@
 // started it, so that the next one can use it. It ends with the supervisor, which holds the other
 // end.
 #include <absl/synchronization/mutex.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -22,6 +23,19 @@
 #include "control/service.h"
 #include "control/socket.h"
 #include "session/session.h"
+
+namespace {
+
+// Clients, stores and files may be many, and the usual limit is 1024 for the sake of select(2),
+// which nothing here calls.
+void allow_many_files() {
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  files.rlim_cur = files.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &files);
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   if (argc != 5) {
@@ -41,6 +55,7 @@ int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);
   // Debian builds Abseil with deadlock detection, which slows every lock.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+  allow_many_files();
   hotrow_server::open_devices();
   hotrow_server::wait_in_threads_of_requests();
   const int log = std::atoi(argv[3]);

@@ -5,8 +5,6 @@ from __future__ import annotations
 import enum
 import logging
 
-import grpc
-
 from hotrow.errors import HotrowError
 
 # A longer message is cut here, as TF Serving's grpc_status_util.cc does.
@@ -52,11 +50,6 @@ class RequestError(HotrowError):
 def invalid(message: str) -> RequestError:
     """Returns an INVALID_ARGUMENT error with this text."""
     return RequestError(Code.INVALID_ARGUMENT, message)
-
-
-def from_rpc_error(error: grpc.RpcError) -> RequestError:
-    """Returns the status with which a gRPC call failed."""
-    return RequestError(Code(error.code().value[0]), error.details() or "")
 
 
 def as_request_error(error: Exception) -> RequestError:

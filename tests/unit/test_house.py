@@ -30,7 +30,6 @@ SERVING_ROOMS = [
     "data_plane",
     "updates",
     "lifecycle",
-    "rest",
     "admin",
 ]
 

@@ -69,9 +69,12 @@ Cell& Cells<Cell>::at(Family::Labels values, const Arguments&... arguments) {
     const std::shared_lock lock(mutex_);
     if (const auto found = cells_.find(values); found != cells_.end()) return *found->second;
   }
+  const bool is_long = std::any_of(values.begin(), values.end(), [](std::string_view value) {
+    return value.size() > kMostLabelBytes;
+  });
   const std::lock_guard lock(mutex_);
-  std::vector<std::string> labels(values.begin(), values.end());
-  if (cells_.size() >= kMostCells) labels.assign(labels.size(), "other");
+  std::vector<std::string> labels(values.size(), "other");
+  if (cells_.size() < kMostCells && !is_long) labels.assign(values.begin(), values.end());
   std::unique_ptr<Cell>& cell = cells_[labels];
   if (cell == nullptr) cell = std::make_unique<Cell>(arguments...);
   return *cell;

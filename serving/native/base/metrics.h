@@ -68,7 +68,8 @@ class Family {
 
 // Cells by the values of the labels, in the order of their names. The first access creates a cell,
 // which never moves, so callers may keep references. Some labels come from clients: beyond
-// kMostCells, further values share one cell, whose labels are all "other".
+// kMostCells, further values share one cell, whose labels are all "other", as do values longer than
+// kMostLabelBytes.
 template <typename Cell>
 class Cells {
  public:
@@ -77,7 +78,7 @@ class Cells {
   void write(hotrow::StatsReply::Family* family) const;
 
  private:
-  static constexpr size_t kMostCells = 4096;
+  static constexpr size_t kMostCells = 4096, kMostLabelBytes = 256;
 
   // Compares without creating strings.
   struct Less {

@@ -6,15 +6,13 @@
 #include <chrono>
 #include <thread>
 
-#include "base/event.h"
-
 namespace hotrow_server {
 namespace {
 
 // Idle threads beyond this number end.
 constexpr int kMostIdle = 64;
-// After this many events without a pause, about four requests, another thread helps.
-constexpr int kBusyEvents = 12;
+// After the events of this many requests without a pause, another thread helps.
+constexpr int kBusyRequests = 4;
 // Another thread also helps when a thread computes for kBusyShare of the time over this many
 // events: gRPC polls one connection at a time, and reports no event while other connections have
 // some.
@@ -28,7 +26,6 @@ constexpr auto kHelps = std::chrono::milliseconds(100);
 // The interval between checks of threads; also the longest time of a brief event.
 constexpr auto kWatch = std::chrono::milliseconds(20);
 
-using Clock = std::chrono::system_clock;
 using Steady = std::chrono::steady_clock;
 
 // The CPU load of this thread.
@@ -55,8 +52,9 @@ class Load {
 
 thread_local Workers::Taker* Workers::own_taker_ = nullptr;
 
-Workers::Workers(grpc::CompletionQueue* queue)
-    : queue_(queue),
+Workers::Workers(EventSource* source, int events_per_request)
+    : source_(source),
+      busy_events_(kBusyRequests * events_per_request),
       most_takers_(static_cast<int>(std::max(1u, std::thread::hardware_concurrency()))) {
   const std::lock_guard lock(mutex_);
   add_taker();
@@ -116,28 +114,26 @@ void Workers::take_events(Taker* taker) {
   Load load;
   load.sample();
   for (int events = 1;; ++events) {
-    void* tag;
-    bool ok;
-    auto got = queue_->AsyncNext(&tag, &ok, gpr_inf_past(GPR_CLOCK_MONOTONIC));
-    if (got == grpc::CompletionQueue::TIMEOUT) {
+    EventSource::Taken taken{};
+    if (!source_->take(std::chrono::milliseconds(0), &taken)) {
       without_pause = 0;
       if (++waits > kIdleWaits && leave()) return;
-      while ((got = queue_->AsyncNext(&tag, &ok, Clock::now() + kHelps)) ==
-             grpc::CompletionQueue::TIMEOUT) {
+      while (!source_->take(kHelps, &taken)) {
         if (leave()) return;
       }
     } else {
       ++without_pause;
     }
     const bool sampled = events % kSampledEvents == 0;
-    if (without_pause >= kBusyEvents || (sampled && load.sample() > kBusyShare)) {
+    if (without_pause >= busy_events_ || (sampled && load.sample() > kBusyShare)) {
       without_pause = waits = 0;
       const std::lock_guard lock(mutex_);
       if (takers_ < most_takers_) add_taker();
     }
+    if (taken.event == nullptr) continue;
     taker->since.store(Steady::now(), std::memory_order_relaxed);
     taker->in_charge = true;
-    static_cast<Event*>(tag)->happen(ok);
+    taken.event->happen(taken.ok);
     if (!taker->in_charge.exchange(false)) return;
   }
 }

@@ -1,4 +1,4 @@
-// The threads of a completion queue.
+// The threads that handle a source's events.
 //
 // One thread waits for events and handles them, one after the other, as long as they are brief:
 // another thread is woken only when there is work for it, since waking costs more than a small
@@ -7,20 +7,21 @@
 // thread.
 #pragma once
 
-#include <grpcpp/completion_queue.h>
-
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <list>
 #include <mutex>
 
+#include "base/event.h"
+
 namespace hotrow_server {
 
 class Workers {
  public:
-  // Starts the threads. They run until the process ends.
-  explicit Workers(grpc::CompletionQueue* queue);
+  // Starts the threads. They run until the process ends. events_per_request: about how many of the
+  // source's events a request has.
+  Workers(EventSource* source, int events_per_request);
   Workers(const Workers&) = delete;
 
   // Called while an event is handled, before work that may take long or wait. Does nothing in other
@@ -57,7 +58,8 @@ class Workers {
   void watch();
 
   static thread_local Taker* own_taker_;
-  grpc::CompletionQueue* queue_;
+  EventSource* source_;
+  const int busy_events_;
   const int most_takers_;
   std::mutex mutex_;
   std::condition_variable called_;

@@ -11,6 +11,7 @@
 #include "base/log_line.h"
 #include "base/lower_priority.h"
 #include "base/metrics.h"
+#include "rest/rest_port.h"
 #include "service/public_server.h"
 #include "service/row_metrics.h"
 #include "service/warm_up.h"
@@ -74,6 +75,9 @@ hotrow::Reply ControlService::answer(const hotrow::Request& request) {
         return;
       case hotrow::Request::kSetStale:
         set_stale(request.set_stale());
+        return;
+      case hotrow::Request::kSetStatuses:
+        statuses_.set(request.set_statuses());
         return;
       case hotrow::Request::CALL_NOT_SET:
         throw Refused(grpc::StatusCode::UNIMPLEMENTED, "a call that this server does not know");
@@ -243,7 +247,15 @@ hotrow::ListenReply ControlService::listen(const hotrow::ListenRequest& request)
   const std::lock_guard lock(mutex_);
   if (server_ != nullptr) refuse_state("it listens already");
   if (drained_) refuse_state("it is ending");
-  server_ = std::make_unique<PublicServer>(request, routes_);
+  auto budget = std::make_unique<MemoryBudget>(request.request_memory_bytes());
+  std::unique_ptr<RestPort> rest;
+  if (request.has_rest()) {
+    rest = std::make_unique<RestPort>(request, routes_, &statuses_, budget.get());
+  }
+  server_ = std::make_unique<PublicServer>(request, routes_, budget.get());
+  budget_ = std::move(budget);
+  rest_ = std::move(rest);
+  if (rest_ != nullptr) rest_->begin();
   hotrow::ListenReply reply;
   reply.set_port(server_->port());
   return reply;
@@ -251,9 +263,10 @@ hotrow::ListenReply ControlService::listen(const hotrow::ListenRequest& request)
 
 void ControlService::drain(const hotrow::DrainRequest& request) {
   const std::lock_guard lock(mutex_);
-  if (server_ != nullptr) {
-    server_->drain(Clock::now() + std::chrono::milliseconds(request.most_millis()));
-  }
+  const auto deadline = Clock::now() + std::chrono::milliseconds(request.most_millis());
+  if (rest_ != nullptr) rest_->end();
+  if (server_ != nullptr) server_->drain(deadline);
+  if (rest_ != nullptr) rest_->wait_until_ended(deadline);
   record_writer_.flush(kWriting);
   drained_ = true;
 }

@@ -6,14 +6,17 @@
 #include <mutex>
 #include <string>
 
+#include "base/memory_budget.h"
 #include "hotrow/protos/control.pb.h"
 #include "request_log/record_writer.h"
 #include "service/routes.h"
+#include "service/statuses.h"
 
 namespace hotrow_server {
 
-// The server on the public ports and its dependencies.
+// The servers on the public ports and their dependencies.
 class PublicServer;
+class RestPort;
 
 class ControlService {
  public:
@@ -52,10 +55,13 @@ class ControlService {
   BatchThreads batch_threads_;
   RecordWriter record_writer_;
   CurrentRoutes routes_;
+  CurrentStatuses statuses_;
   std::mutex mutex_;
   std::mutex showing_;
   std::condition_variable changed_;
   Routes::Servables servables_;
+  std::unique_ptr<MemoryBudget> budget_;
+  std::unique_ptr<RestPort> rest_;  // null: none
   std::unique_ptr<PublicServer> server_;
   bool drained_ = false;
   bool ended_ = false;

@@ -11,6 +11,9 @@ namespace {
 // up to the model.
 constexpr char kBeat[] = "/hotrow.Server/Beat";
 
+// Methods of the processes of this server for each other.
+constexpr char kInternal[] = "/hotrow.";
+
 // Calls of other services at a time; more are refused.
 constexpr int kMostForwarded = 64;
 // The limit of a forwarded call without a deadline.
@@ -18,8 +21,9 @@ constexpr auto kLongestForwarded = std::chrono::hours(1);
 
 }  // namespace
 
-Call::Call(Reception* reception) : reception_(reception), stream_(&context_) {
-  reception_->service.RequestCall(&context_, &stream_, reception_->queue, reception_->queue, this);
+Call::Call(Reception* reception, grpc::ServerCompletionQueue* queue)
+    : reception_(reception), queue_(queue), stream_(&context_), held_(reception->budget) {
+  reception_->service.RequestCall(&context_, &stream_, queue_, queue_, this);
 }
 
 void Call::happen(bool ok) {
@@ -30,7 +34,11 @@ void Call::happen(bool ok) {
         return;
       }
       reception_->open.fetch_add(1, std::memory_order_relaxed);
-      new Call(reception_);
+      new Call(reception_, queue_);
+      if (!has_room()) {
+        refuse_for_memory();
+        return;
+      }
       step_ = Step::kReading;
       stream_.Read(&request_, this);
       return;
@@ -52,6 +60,16 @@ void Call::happen(bool ok) {
   }
 }
 
+bool Call::has_room() const {
+  return context_.method() == kBeat || reception_->budget->has_room(1);
+}
+
+void Call::refuse_for_memory() {
+  const auto method = PredictionService::method(context_.method());
+  if (method.has_value()) facts_.emplace(PredictionService::name(*method), false);
+  finish({grpc::StatusCode::RESOURCE_EXHAUSTED, reception_->budget->refusal()});
+}
+
 void Call::take_request() {
   if (context_.method() == kBeat) {
     const grpc::Slice nothing;
@@ -59,13 +77,21 @@ void Call::take_request() {
     finish(grpc::Status::OK);
     return;
   }
+  if (!held_.grow(request_.Length())) {
+    refuse_for_memory();
+    return;
+  }
   const auto method = PredictionService::method(context_.method());
   if (!method.has_value()) {
-    forward();
+    if (context_.method().starts_with(kInternal)) {
+      finish({grpc::StatusCode::UNIMPLEMENTED, "Method not found!"});
+    } else {
+      forward();
+    }
     return;
   }
   counted_ = true;
-  facts_.emplace(PredictionService::name(*method), from_gateway(context_));
+  facts_.emplace(PredictionService::name(*method), false);
   if (reception_->calls.fetch_add(1, std::memory_order_relaxed) >= reception_->most_calls) {
     finish({grpc::StatusCode::RESOURCE_EXHAUSTED, "Server Threadpool Exhausted"});
     return;
@@ -85,7 +111,7 @@ void Call::forward() {
   asked_ = std::make_unique<Asked>();
   asked_->context = context_of_forwarded();
   asked_->reader = reception_->backend->PrepareUnaryCall(asked_->context.get(), context_.method(),
-                                                         request_, reception_->queue);
+                                                         request_, queue_);
   asked_->reader->StartCall();
   asked_->reader->Finish(&reply_, &asked_->status, this);
 }
@@ -111,6 +137,8 @@ void Call::finish(const grpc::Status& status) {
   if (facts_.has_value()) count_request(*facts_, status.error_code());
   if (counted_) reception_->calls.fetch_sub(1, std::memory_order_relaxed);
   request_.Clear();
+  held_.release();
+  if (status.ok()) held_.add(reply_.Length());
   step_ = Step::kFinishing;
   if (status.ok()) {
     stream_.WriteAndFinish(reply_, grpc::WriteOptions(), status, this);

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "base/event.h"
+#include "base/memory_budget.h"
 #include "service/prediction_service.h"
 #include "service/request_metrics.h"
 
@@ -21,15 +22,16 @@ namespace hotrow_server {
 // The state that all calls of a server share.
 struct Reception {
   // most_calls: how many calls of PredictionService run at a time; more are refused
-  // (RESOURCE_EXHAUSTED).
-  Reception(const Inference& inference, std::unique_ptr<grpc::GenericStub> to_backend, int most)
-      : prediction(inference), backend(std::move(to_backend)), most_calls(most) {}
+  // (RESOURCE_EXHAUSTED), as are calls for which the budget has no room.
+  Reception(const Inference& inference, std::unique_ptr<grpc::GenericStub> to_backend, int most,
+            MemoryBudget* budget)
+      : prediction(inference), backend(std::move(to_backend)), most_calls(most), budget(budget) {}
 
   grpc::AsyncGenericService service;
-  grpc::ServerCompletionQueue* queue = nullptr;
   PredictionService prediction;
   std::unique_ptr<grpc::GenericStub> backend;
   const int most_calls;
+  MemoryBudget* const budget;
   std::atomic<int> calls{0};
   std::atomic<int> forwarded{0};
   // Calls of any service that arrived and have not ended.
@@ -38,14 +40,17 @@ struct Reception {
 
 class Call final : public Event {
  public:
-  // Waits for a call; deletes itself when the call has ended.
-  explicit Call(Reception* reception);
+  // Waits for a call whose events come from a queue; deletes itself when the call has ended.
+  Call(Reception* reception, grpc::ServerCompletionQueue* queue);
 
  private:
   enum class Step { kArriving, kReading, kAsking, kFinishing };
 
   void happen(bool ok) override;
   void take_request();
+  // Whether there is memory for a request that has not arrived.
+  bool has_room() const;
+  void refuse_for_memory();
   void answer(PredictionService::Method method);
   void forward();
   // The forwarded call ends with this one: at its deadline, or when its client cancels it.
@@ -53,10 +58,12 @@ class Call final : public Event {
   void finish(const grpc::Status& status);
 
   Reception* const reception_;
+  grpc::ServerCompletionQueue* const queue_;
   Step step_ = Step::kArriving;
   grpc::GenericServerContext context_;
   grpc::GenericServerAsyncReaderWriter stream_;
   grpc::ByteBuffer request_, reply_;
+  HeldBytes held_;
   bool counted_ = false;
   std::optional<RequestFacts> facts_;  // of PredictionService
 

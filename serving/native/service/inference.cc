@@ -5,7 +5,6 @@
 #include "base/refused.h"
 #include "session/examples.h"
 #include "session/signature.h"
-#include "wire/predict_wire.h"
 
 namespace hotrow_server {
 namespace {
@@ -17,8 +16,6 @@ constexpr char kSignatures[] = "signature_def";
 constexpr char kClassify[] = "tensorflow/serving/classify";
 constexpr char kRegress[] = "tensorflow/serving/regress";
 constexpr char kPredict[] = "tensorflow/serving/predict";
-
-std::string resolved(const std::string& name) { return name.empty() ? kDefaultSignature : name; }
 
 void name_version(const serving::ModelSpec& asked, int64_t version, const std::string& signature,
                   serving::ModelSpec* spec) {
@@ -75,20 +72,26 @@ Routes::Route find(const CurrentRoutes& routes, const serving::ModelSpec& spec,
 
 // The route of a request's spec.
 template <typename Request>
-Routes::Route route(const CurrentRoutes& routes, const Request& request, RequestFacts* facts) {
+Routes::Route route_of(const CurrentRoutes& routes, const Request& request, RequestFacts* facts) {
   if (!request.has_model_spec()) refuse("Missing ModelSpec");
   return find(routes, request.model_spec(), facts);
 }
 
 }  // namespace
 
-Plan Inference::predict(grpc::ByteBuffer* buffer, RequestFacts* facts,
-                        grpc::ByteBuffer* reply) const {
-  PredictRequest request = read_predict_request(buffer);
-  if (!request.spec.has_value()) refuse("Missing ModelSpec");
+std::string resolved(const std::string& signature) {
+  return signature.empty() ? kDefaultSignature : signature;
+}
+
+Routes::Route Inference::route(const serving::ModelSpec& spec, RequestFacts* facts) const {
+  return find(*routes_, spec, facts);
+}
+
+Plan Inference::predict(Routes::Route way, PredictRequest* request, RequestFacts* facts,
+                        WriteOutputs write) const {
   Plan plan;
-  plan.way = find(*routes_, *request.spec, facts);
-  const std::string& name = resolved(request.spec->signature_name());
+  plan.way = std::move(way);
+  const std::string name = resolved(request->spec->signature_name());
   const Signature* const signature = plan.way.servable->signature(name);
   if (signature == nullptr) {
     throw Refused(grpc::StatusCode::FAILED_PRECONDITION,
@@ -103,24 +106,36 @@ Plan Inference::predict(grpc::ByteBuffer* buffer, RequestFacts* facts,
                   std::string("Expected prediction signature method_name to be one of {") +
                       kPredict + ", " + kClassify + ", " + kRegress + "}. Was: " + method);
   }
-  std::vector<const Signature::Fetch*> fetches = plan_predict(*signature, &request, &plan.run);
+  std::vector<const Signature::Fetch*> fetches = plan_predict(*signature, request, &plan.run);
   serving::ModelSpec used;
-  name_version(*request.spec, plan.way.version, name, &used);
-  plan.reply = [fetches = std::move(fetches), used = used.SerializeAsString(), reply,
-                as_content = options_.tensor_content](const Results& results) {
+  name_version(*request->spec, plan.way.version, name, &used);
+  plan.reply = [fetches = std::move(fetches), used = used.SerializeAsString(),
+                write = std::move(write)](const Results& results) {
     std::vector<NamedOutput> outputs;
     for (size_t i = 0; i < fetches.size(); ++i) {
       outputs.push_back({&fetches[i]->alias, results[i]});
     }
-    *reply = write_predict_response(outputs, as_content, used);
+    write(outputs, used);
   };
   return plan;
+}
+
+Plan Inference::predict(grpc::ByteBuffer* buffer, RequestFacts* facts,
+                        grpc::ByteBuffer* reply) const {
+  PredictRequest request = read_predict_request(buffer);
+  if (!request.spec.has_value()) refuse("Missing ModelSpec");
+  Routes::Route way = find(*routes_, *request.spec, facts);
+  return predict(std::move(way), &request, facts,
+                 [reply, as_content = options_.tensor_content](
+                     const std::vector<NamedOutput>& outputs, const std::string& spec) {
+                   *reply = write_predict_response(outputs, as_content, spec);
+                 });
 }
 
 Plan Inference::classify(const serving::ClassificationRequest& request, RequestFacts* facts,
                          serving::ClassificationResponse* response) const {
   Plan plan;
-  plan.way = route(*routes_, request, facts);
+  plan.way = route_of(*routes_, request, facts);
   const Signature& signature =
       signature_of(*plan.way.servable, request.model_spec().signature_name());
   facts->signature = signature.name();
@@ -141,7 +156,7 @@ Plan Inference::classify(const serving::ClassificationRequest& request, RequestF
 Plan Inference::regress(const serving::RegressionRequest& request, RequestFacts* facts,
                         serving::RegressionResponse* response) const {
   Plan plan;
-  plan.way = route(*routes_, request, facts);
+  plan.way = route_of(*routes_, request, facts);
   const Signature& signature =
       signature_of(*plan.way.servable, request.model_spec().signature_name());
   facts->signature = signature.name();

@@ -14,6 +14,7 @@
 #include "tensorflow_serving/apis/get_model_metadata.pb.h"
 #include "tensorflow_serving/apis/inference.pb.h"
 #include "tensorflow_serving/apis/regression.pb.h"
+#include "wire/predict_wire.h"
 
 namespace hotrow_server {
 
@@ -28,7 +29,11 @@ struct Plan {
   Run run;                                    // without its deadline
   std::vector<std::string> signatures;        // that it runs
   std::function<void(const Results&)> reply;  // from the first results; other results may follow
+  std::function<void()> log;                  // after the reply; null: the request is not logged
 };
+
+// The empty name is the default's.
+std::string resolved(const std::string& signature);
 
 // Every method and every reply function fails with Refused: TF Serving's code and text.
 class Inference {
@@ -36,8 +41,16 @@ class Inference {
   Inference(const CurrentRoutes& routes, InferenceOptions options)
       : routes_(&routes), options_(options) {}
 
-  // From the bytes of a PredictRequest to the bytes of a PredictResponse. This and the other
-  // methods fill `facts` in as they become known.
+  // Takes the outputs of a Predict request, and the ModelSpec that answered, serialized.
+  using WriteOutputs =
+      std::function<void(const std::vector<NamedOutput>& outputs, const std::string& spec)>;
+
+  // The route of a spec. This and the other methods fill `facts` in as they become known.
+  Routes::Route route(const tensorflow::serving::ModelSpec& spec, RequestFacts* facts) const;
+  // request: its spec has led to the route; its inputs are moved out.
+  Plan predict(Routes::Route way, PredictRequest* request, RequestFacts* facts,
+               WriteOutputs write) const;
+  // From the bytes of a PredictRequest to the bytes of a PredictResponse.
   Plan predict(grpc::ByteBuffer* request, RequestFacts* facts, grpc::ByteBuffer* reply) const;
   Plan classify(const tensorflow::serving::ClassificationRequest& request, RequestFacts* facts,
                 tensorflow::serving::ClassificationResponse* response) const;

@@ -4,6 +4,7 @@
 #include <grpcpp/server.h>
 
 #include <memory>
+#include <vector>
 
 #include "base/workers.h"
 #include "hotrow/protos/control.pb.h"
@@ -14,8 +15,10 @@ namespace hotrow_server {
 
 class PublicServer {
  public:
-  // Listens at once. Fails with UNAVAILABLE when a port is taken or not allowed.
-  PublicServer(const hotrow::ListenRequest& request, const CurrentRoutes& routes);
+  // Listens at once. Fails with UNAVAILABLE when a port is taken or not allowed. The budget, of all
+  // requests under way, must outlive it.
+  PublicServer(const hotrow::ListenRequest& request, const CurrentRoutes& routes,
+               MemoryBudget* budget);
   const hotrow::ListenRequest& request() const { return request_; }
   int port() const { return listening_.port(); }
   // Takes no new call; returns when running calls have ended, or were cancelled at the deadline.
@@ -27,9 +30,14 @@ class PublicServer {
   hotrow::ListenRequest request_;
   Listening listening_;
   Reception reception_;
-  std::unique_ptr<grpc::ServerCompletionQueue> queue_;
+  // gRPC gives each connection to one of the queues.
+  struct Lane {
+    std::unique_ptr<grpc::ServerCompletionQueue> queue;
+    std::unique_ptr<EventSource> events;
+    std::unique_ptr<Workers> workers;
+  };
+  std::vector<Lane> lanes_;
   std::unique_ptr<grpc::Server> server_;
-  std::unique_ptr<Workers> workers_;
 };
 
 }  // namespace hotrow_server

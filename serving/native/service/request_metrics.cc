@@ -26,6 +26,14 @@ bool counted_by_tf_serving(std::string_view api) {
   return api == "Predict" || api == "Classify" || api == "Regress";
 }
 
+// The method of a REST path: "predict", "classify", "regress", or "".
+std::string rest_method(std::string_view api) {
+  if (!counted_by_tf_serving(api)) return "";
+  std::string method(api);
+  method[0] = static_cast<char>(std::tolower(method[0]));
+  return method;
+}
+
 }  // namespace
 
 const char* code_name(grpc::StatusCode code) {
@@ -54,17 +62,17 @@ void count_request(const RequestFacts& request, grpc::StatusCode code) {
   const char* const entrypoint = rest ? "REST" : "GRPC";
   const auto micros = static_cast<double>(micros_since(started));
   const bool ok = code == grpc::StatusCode::OK;
-  requests.at({model, version, signature, api, entrypoint, code_name(code)}).add();
-  if (ok) {
+  if (*api != 0) requests.at({model, version, signature, api, entrypoint, code_name(code)}).add();
+  if (ok && *api != 0) {
     latency.at({model, version, signature, api, entrypoint}).add(micros);
     if (examples >= 0) {
       example_counts.at({model}).add(static_cast<double>(examples));
       example_count_total.at({model}).add(examples);
     }
   }
-  if (rest || !counted_by_tf_serving(api)) return;
+  if (!rest && !counted_by_tf_serving(api)) return;
   request_count.at({model, code_name(code)}).add();
-  if (ok) request_latency.at({model, api, entrypoint}).add(micros);
+  if (ok) request_latency.at({model, rest ? rest_method(api) : api, entrypoint}).add(micros);
 }
 
 void count_run(const RequestFacts& request, int64_t micros) {

@@ -16,8 +16,8 @@ inline int64_t micros_since(Stopwatch::time_point started) {
 
 // The facts of a request that metrics need; filled in as they become known.
 struct RequestFacts {
-  const char* api;  // "Predict", ...
-  bool rest;        // it came through the gateway, which itself counts TF Serving's metrics
+  const char* api;  // "Predict", ...; over REST, "" for what has no method of gRPC
+  bool rest;        // else gRPC
   std::string model;
   // Of the servable that answers; empty while there is none: names from clients must not become
   // labels.

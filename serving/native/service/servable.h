@@ -29,6 +29,8 @@ class Servable {
   // Calls `ended` once, at once or later from another thread; `ended` keeps the servable alive
   // until then.
   void run(Run run, Ended ended) const;
+  // Whether `run` would occupy its thread for long.
+  bool occupies(const Run& run) const { return batcher_ == nullptr && takes_long(run); }
   // Runs unbatched, in this thread. Fails with TensorFlow's code and message.
   Results run_alone(const Run& run) const { return session_->run(run); }
   // Fails with FAILED_PRECONDITION when its requests are not batched.

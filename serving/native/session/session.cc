@@ -27,6 +27,8 @@ using std::chrono::nanoseconds;
 constexpr int64_t kLongNanos = 2'000'000;
 // Before a longer run, another thread is woken for the next request, which costs 20 us.
 constexpr int64_t kBriefNanos = 1'000'000;
+// No CPU is taken away for longer than this, except from a machine that is lost.
+constexpr int64_t kHeldUpNanos = 50'000'000;
 // In place of the typical time, after one run.
 constexpr int64_t kRanOnce = 1;
 // A prefix in our exports; see ops/export/signatures.py.
@@ -81,11 +83,14 @@ class RunOptions {
   TF_Buffer buffer_;
 };
 
-// The first run also initializes, so its time is not typical.
+// The first run also initializes, so its time is not typical. Later ones move the typical time by
+// an eighth of it at most, towards the median: a run that lost its CPU for some milliseconds says
+// nothing of the next one. A run beyond kHeldUpNanos lost more than that.
 int64_t next_typical(int64_t typical, int64_t taken) {
   if (typical == 0) return kRanOnce;
   if (typical == kRanOnce) return std::max(taken, kRanOnce + 1);
-  return typical + (taken - typical) / 8;
+  const int64_t step = (taken - typical) / 8, most = typical / 8 + 1;
+  return typical + (taken > kHeldUpNanos ? step : std::clamp(step, -most, most));
 }
 
 // Whether a serialized graph has a loop, whose runs may take any time: a NodeDef with a loop `op`,
@@ -244,6 +249,11 @@ class RequestEnd {
 
 bool is_over(const Deadline& deadline) { return deadline.has_value() && *deadline <= Clock::now(); }
 
+bool takes_long(const Run& run) {
+  const int64_t typical = run.typical_nanos->load(std::memory_order_relaxed);
+  return typical <= kRanOnce || typical > kBriefNanos;
+}
+
 Results Session::run(const Run& run) const {
   int64_t timeout = 0;
   if (run.deadline.has_value()) {
@@ -266,7 +276,7 @@ Results Session::run(const Run& run) const {
   // Nothing could end such a run in this thread.
   const bool endless = may_loop_ && run.deadline.has_value();
   const bool in_this_thread = typical > kRanOnce && typical < kLongNanos && !endless;
-  if (typical <= kRanOnce || typical > kBriefNanos) Workers::hand_over();
+  if (takes_long(run)) Workers::hand_over();
   const RunOptions options(in_this_thread ? 0 : timeout, in_this_thread);
   std::vector<TF_Tensor*> values(once.size(), nullptr);
   const StatusOf status;
@@ -282,6 +292,10 @@ Results Session::run(const Run& run) const {
   try {
     status.check();
   } catch (const Refused& refused) {
+    // It would have taken longer still.
+    if (refused.code() == grpc::StatusCode::DEADLINE_EXCEEDED && taken > typical) {
+      run.typical_nanos->store(next_typical(typical, taken), std::memory_order_relaxed);
+    }
     // The end of the request also ends its reads of rows: then the store is not at fault.
     if (refused.code() != grpc::StatusCode::UNAVAILABLE || !is_over(run.deadline)) throw;
     throw Refused(grpc::StatusCode::DEADLINE_EXCEEDED, refused.what());

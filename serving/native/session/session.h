@@ -15,6 +15,9 @@
 
 namespace hotrow_server {
 
+// Whether a run takes so long, or so unknown a time, that its thread hands its work over first.
+bool takes_long(const Run& run);
+
 class Session {
  public:
   using Signatures = std::map<std::string, tensorflow::SignatureDef>;

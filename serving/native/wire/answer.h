@@ -2,7 +2,6 @@
 #pragma once
 
 #include <google/protobuf/stubs/common.h>
-#include <grpcpp/server_context.h>
 #include <grpcpp/support/status.h>
 
 #include <exception>
@@ -36,13 +35,6 @@ inline std::string cut_message(std::string message) {
   return message.substr(0, most) + "...TRUNCATED";
 }
 
-// Metadata of a caller that wants whole messages: the REST gateway's.
-inline constexpr char kWholeMessages[] = "x-hotrow-whole-messages";
-
-inline bool from_gateway(const grpc::ServerContext& context) {
-  return context.client_metadata().contains(kWholeMessages);
-}
-
 template <typename Work>
 grpc::Status status_of(Work&& work) {
   try {
@@ -57,12 +49,10 @@ grpc::Status status_of(Work&& work) {
   }
 }
 
-template <typename Work>
-grpc::Status answer(const grpc::ServerContext& context, Work&& work) {
-  const grpc::Status status = status_of(work);
+// The status as gRPC's clients get it.
+inline grpc::Status for_client(const grpc::Status& status) {
   if (status.ok()) return status;
-  const std::string message = as_text(status.error_message());
-  return {status.error_code(), from_gateway(context) ? message : cut_message(message)};
+  return {status.error_code(), cut_message(as_text(status.error_message()))};
 }
 
 }  // namespace hotrow_server

@@ -83,6 +83,37 @@ uint8_t* write_string(int field, const std::string& value, uint8_t* to) {
   return CodedOutputStream::WriteStringToArray(value, to);
 }
 
+// A message that has a map of tensors, and a spec behind it. Fails with INVALID_ARGUMENT for a type
+// that has no wire form.
+grpc::ByteBuffer write_tensors(int map, const std::vector<NamedOutput>& tensors, bool as_content,
+                               int spec_field, const std::string& spec) {
+  std::vector<TensorWriter> writers;
+  writers.reserve(tensors.size());
+  size_t bytes = delimited_size(spec.size());
+  for (const NamedOutput& named : tensors) {
+    writers.emplace_back(named.tensor, as_content);
+    if (!writers.back().has_wire_form()) {
+      const auto type = static_cast<tensorflow::DataType>(TF_TensorType(named.tensor));
+      refuse("output " + *named.alias + ": data type " + tensorflow::DataType_Name(type) +
+             " has no wire form");
+    }
+    bytes += delimited_size(delimited_size(named.alias->size()) +
+                            delimited_size(writers.back().bytes()));
+  }
+  grpc::Slice slice(bytes);
+  auto* to = const_cast<uint8_t*>(slice.begin());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const std::string& alias = *tensors[i].alias;
+    const size_t size = writers[i].bytes();
+    to = write_head(map, delimited_size(alias.size()) + delimited_size(size), to);
+    to = write_string(kKey, alias, to);
+    to = write_head(kValue, size, to);
+    to = writers[i].write(to);
+  }
+  write_string(spec_field, spec, to);
+  return grpc::ByteBuffer(&slice, 1);
+}
+
 }  // namespace
 
 PredictRequest read_predict_request(grpc::ByteBuffer* buffer) {
@@ -93,33 +124,15 @@ PredictRequest read_predict_request(grpc::ByteBuffer* buffer) {
   return request;
 }
 
+grpc::ByteBuffer write_predict_request(const PredictRequest& request) {
+  std::vector<NamedOutput> inputs;
+  for (const auto& [alias, tensor] : request.inputs) inputs.push_back({&alias, tensor.get()});
+  return write_tensors(kInputs, inputs, false, kSpec, request.spec->SerializeAsString());
+}
+
 grpc::ByteBuffer write_predict_response(const std::vector<NamedOutput>& outputs, bool as_content,
                                         const std::string& spec) {
-  std::vector<TensorWriter> writers;
-  writers.reserve(outputs.size());
-  size_t bytes = delimited_size(spec.size());
-  for (const NamedOutput& output : outputs) {
-    writers.emplace_back(output.tensor, as_content);
-    if (!writers.back().has_wire_form()) {
-      const auto type = static_cast<tensorflow::DataType>(TF_TensorType(output.tensor));
-      refuse("output " + *output.alias + ": data type " + tensorflow::DataType_Name(type) +
-             " has no wire form");
-    }
-    bytes += delimited_size(delimited_size(output.alias->size()) +
-                            delimited_size(writers.back().bytes()));
-  }
-  grpc::Slice slice(bytes);
-  auto* to = const_cast<uint8_t*>(slice.begin());
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    const std::string& alias = *outputs[i].alias;
-    const size_t size = writers[i].bytes();
-    to = write_head(kOutputs, delimited_size(alias.size()) + delimited_size(size), to);
-    to = write_string(kKey, alias, to);
-    to = write_head(kValue, size, to);
-    to = writers[i].write(to);
-  }
-  write_string(kUsedSpec, spec, to);
-  return grpc::ByteBuffer(&slice, 1);
+  return write_tensors(kOutputs, outputs, as_content, kUsedSpec, spec);
 }
 
 }  // namespace hotrow_server

@@ -24,6 +24,9 @@ struct PredictRequest {
 // Fails with INTERNAL for bytes that are not such a message.
 PredictRequest read_predict_request(grpc::ByteBuffer* buffer);
 
+// The bytes of a request, with typed fields.
+grpc::ByteBuffer write_predict_request(const PredictRequest& request);
+
 struct NamedOutput {
   const std::string* alias;
   const TF_Tensor* tensor;

@@ -15,9 +15,6 @@ namespace {
 namespace pb = google::protobuf;
 using tensorflow::TensorProto;
 
-// TensorFlow's own bound.
-constexpr int kMostDimensions = 254;
-
 // Reads the shape and its number of values; false: the shape is illegal.
 bool read_shape(const tensorflow::TensorShapeProto& proto, std::vector<int64_t>* shape,
                 size_t* count) {

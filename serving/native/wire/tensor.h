@@ -18,6 +18,9 @@ struct DeleteTensor {
 };
 using Tensor = std::unique_ptr<TF_Tensor, DeleteTensor>;
 
+// TensorFlow's own bound: it ends the process when a tensor with more is made.
+inline constexpr int kMostDimensions = 254;
+
 // The field of TensorProto that has a type's values; 0: the type has no wire form.
 int value_field(TF_DataType type);
 
@@ -31,7 +34,7 @@ Tensor decode(const tensorflow::TensorProto& proto);
 // values.
 Tensor allocate(const tensorflow::TensorProto& head, size_t sent, size_t* count);
 
-// Its values are not set (strings: empty).
+// Its values are not set (strings: empty). shape: at most kMostDimensions.
 Tensor make_tensor(TF_DataType type, const std::vector<int64_t>& shape);
 
 // A vector of strings.

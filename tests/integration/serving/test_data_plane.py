@@ -143,7 +143,7 @@ def test_predictions_go_on_while_the_control_process_is_started_again(
     asking = threading.Thread(target=ask)
     asking.start()
     os.kill(control, signal.SIGKILL)
-    server.wait_for_log("the control process ended (signal SIGKILL); predictions over gRPC go on")
+    server.wait_for_log("the control process ended (signal SIGKILL); predictions go on")
     server.wait_for_log("the control process serves again")
     ending.set()
     asking.join()

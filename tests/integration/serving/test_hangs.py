@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -11,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from free_ports import free_port
 from integration.serving.cut_servers import metrics, paused
+from integration.serving.health_probe import NO_ANSWER, READY, probe
 from integration.serving.metrics_page import samples_of
 from integration.serving.model_configs import ask, publish, wait_for
 from integration.serving.refused_starts import refused_start
@@ -19,36 +20,29 @@ from integration.serving.server_processes import control_of, data_plane_of
 from waiting import wait_until
 
 SOON = ("--unready_after_seconds=1", "--restart_after_seconds=5")
-READY = (200, {"ready": True})
-SILENT = (503, {"ready": False, "reason": "hotrow-server does not answer"})
-
-
-def ready(server: Any) -> tuple[int, Any]:
-    """Returns status and body of the health check."""
-    status, body = server.rest("/v1/health/ready")
-    return status, json.loads(body)
 
 
 def test_an_executable_that_hangs_is_not_ready_and_is_started_again(
     two: Path, tmp_path: Path, start_server: Any
 ) -> None:
     base = publish(two, tmp_path / "half", 1)
-    server = start_server("half", base, *SOON, metrics(tmp_path))
+    port = free_port()  # of the control process, which hangs in no test
+    server = start_server("half", base, *SOON, metrics(tmp_path), f"--admin_port={port}")
     server.wait_ready()
     before = data_plane_of(server)
     os.kill(before, signal.SIGSTOP)
     publish(two, base, 2)  # a call of the control process is under way, too
-    wait_until(lambda: ready(server) == SILENT)
-    assert samples_of(server)["hotrow_server_is_silent{}"] == 1
+    assert probe(server) == NO_ANSWER
+    wait_until(lambda: samples_of(server, port)["hotrow_server_is_silent{}"] == 1)
     server.wait_for_log("s: not ready; it is killed and started again after 5 s")
     server.wait_for_log("s; killing it")
     server.wait_for_log("hotrow-server ended (signal SIGKILL); starting it again")
     server.wait_for_log("hotrow-server serves again")
-    wait_until(lambda: ready(server) == READY)
+    wait_until(lambda: probe(server) == READY)
     wait_for(server, "half", {2: "AVAILABLE", 1: "END"})
     assert ask(server, "half") == (3.0, 2)
     assert data_plane_of(server) != before
-    samples = samples_of(server)
+    samples = samples_of(server, port)
     assert samples["hotrow_server_is_silent{}"] == 0
     assert samples["hotrow_server_restarts_total{}"] == 1
     assert server.terminate() == 0
@@ -59,11 +53,11 @@ def test_an_executable_that_goes_on_is_ready_again(base: Path, start_server: Any
     server.wait_ready()
     before = data_plane_of(server)
     os.kill(before, signal.SIGSTOP)
-    wait_until(lambda: ready(server) == SILENT)
     server.wait_for_log("s: not ready; it is not restarted")
+    assert probe(server) == NO_ANSWER
     os.kill(before, signal.SIGCONT)
     server.wait_for_log("hotrow-server answers again")
-    wait_until(lambda: ready(server) == READY)
+    wait_until(lambda: probe(server) == READY)
     assert ask(server, "half") == (3.0, 123)
     assert data_plane_of(server) == before
 
@@ -75,7 +69,7 @@ def test_a_control_process_that_was_stopped_restarts_nothing(base: Path, start_s
     with paused(server):
         time.sleep(4.0)
     time.sleep(1.0)
-    assert ready(server) == READY
+    assert probe(server) == READY
     assert data_plane_of(server) == before
     assert not any("not answer" in line for line in server.log)
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import grpc
 import pytest
+from integration.serving.health_probe import NO_ANSWER, READY, probe
 from integration.serving.server_processes import data_plane_of
 
 # A HealthCheckResponse with the status SERVING.
@@ -96,11 +97,9 @@ def test_rest_is_not_ready_while_the_executable_starts_again(base: Path, start_s
     server.wait_ready()
     os.kill(data_plane_of(server), signal.SIGKILL)
     server.wait_for_log("hotrow-server ended")
-    status, body = server.rest("/v1/health/ready")
-    assert status == 503
-    assert json.loads(body)["reason"] == "hotrow-server is being started again"
+    assert probe(server) == NO_ANSWER
     server.wait_for_log("hotrow-server serves again")
-    assert server.rest("/v1/health/ready")[0] == 200
+    assert probe(server) == READY
 
 
 def test_rest_health_answers_while_all_threads_are_busy(zoo_dir: Path, start_server: Any) -> None:

@@ -64,7 +64,7 @@ def test_every_line_of_every_process_is_of_one_form(
         times = [datetime.fromisoformat(fields["time"]) for fields in said]
         assert all(abs((datetime.now(UTC) - time).total_seconds()) < 600 for time in times)
         assert said[0]["message"].startswith("Serving half version 123: ")
-        assert {"serving.lifecycle", "serving.data_plane", "uvicorn"} <= {
+        assert {"serving.lifecycle", "serving.data_plane", "serving.native"} <= {
             fields["component"] for fields in said
         }
         levels = {fields["message"]: fields["level"][0].upper() for fields in said}

@@ -20,7 +20,7 @@ from integration.serving.server_processes import control_of, data_plane_of
 from integration.serving.visits import save_visits
 from tensorflow_serving.apis import classification_pb2, predict_pb2, prediction_log_pb2
 
-from hotrow.serving.rest.prometheus import read_metrics_path
+from hotrow.serving.monitoring.prometheus import read_metrics_path
 
 
 @pytest.fixture
@@ -148,6 +148,15 @@ def test_names_that_clients_make_up_do_not_fill_the_memory(monitored: Any) -> No
     assert len([key for key in samples if key.startswith(name)]) <= 4097
 
 
+def test_a_long_name_is_no_label(monitored: Any) -> None:
+    long = "a" * 50_000
+    assert monitored.rest(f"/v1/models/{long}")[0] == 404
+    assert samples_of(monitored)[
+        ':tensorflow:serving:request_count{model_name="other",status="other"}'
+    ]
+    assert "aaaa" not in page_of(monitored)
+
+
 def test_names_in_labels_are_escaped(monitored: Any) -> None:
     assert monitored.rest("/v1/models/a%22b%5Cc%0Ad")[0] == 404
     name = r'request_count{model_name="a\"b\\c\nd",status="NOT_FOUND"} 1'
@@ -173,14 +182,13 @@ def test_counts_go_on_when_the_executable_starts_again(monitored: Any) -> None:
     _ask(monitored, 4)
     assert samples_of(monitored)[key] == 4
     os.kill(data_plane_of(monitored), signal.SIGKILL)
-    monitored.wait_for_log("hotrow-server ended")
-    assert samples_of(monitored)[key] == 4  # also while it is away
     monitored.wait_for_log("hotrow-server serves again")
+    assert samples_of(monitored)[key] == 4
     _ask(monitored, 2)
     assert samples_of(monitored)[key] == 6
 
 
-def test_all_counts_begin_anew_with_the_control_process(monitored: Any) -> None:
+def test_counts_of_requests_go_on_when_the_control_process_starts_again(monitored: Any) -> None:
     key = ':tensorflow:serving:request_count{model_name="half",status="OK"}'
     _ask(monitored, 4)
     assert monitored.rest_predict({"instances": [1.0]})[0] == 200
@@ -189,7 +197,17 @@ def test_all_counts_begin_anew_with_the_control_process(monitored: Any) -> None:
     monitored.wait_for_log("the control process serves again")
     _ask(monitored, 2)
     assert monitored.rest_predict({"instances": [1.0]})[0] == 200
-    assert samples_of(monitored)[key] == 3
+    assert samples_of(monitored)[key] == 8
+
+
+@pytest.mark.parametrize("method", ["MetricsPage", "Other"])
+def test_clients_call_no_method_of_the_processes_among_themselves(
+    monitored: Any, method: str
+) -> None:
+    call = monitored.channel.unary_unary(f"/hotrow.Control/{method}")
+    with pytest.raises(grpc.RpcError) as refused:
+        call(b"", timeout=20)
+    assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
 def test_the_path_is_the_files(base: Path, tmp_path: Path, start_server: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 from integration.serving.cut_servers import CACHE, metrics, paused
+from integration.serving.health_probe import READY, probe
 from integration.serving.marked_rows import MarkedModel, cut_of
 from integration.serving.metrics_page import samples_of
 from integration.serving.server_processes import control_of
@@ -94,13 +94,14 @@ def test_a_refused_cut_is_seen_in_metrics_and_health_until_one_is_taken(
         samples = samples_of(server)
         assert samples[f"hotrow_cut_is_refused{{{LABELS}}}"] == 1
         assert samples[f'hotrow_cut_failures_total{{{LABELS},code="{code}"}}'] >= 1
-        status, body = server.rest("/v1/health/ready")
+        wait_until(lambda: probe(server) != READY)
+        status, body = probe(server)
         assert status == 200
-        (said,) = json.loads(body)["models_without_their_newest_cut"].values()
+        (said,) = body["models_without_their_newest_cut"].values()
         assert "is not taken: " in said
         assert reason in said
         assert cut_of(server) == first
         assert not any("unforeseen" in line for line in server.log)
     wait_until(lambda: cut_of(server) == first + 1)
     wait_until(lambda: samples_of(server)[f"hotrow_cut_is_refused{{{LABELS}}}"] == 0)
-    assert server.rest("/v1/health/ready") == (200, '{"ready": true}')
+    wait_until(lambda: probe(server) == READY)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from google.protobuf import text_format
-from integration.serving.grpc_calls import refusal
+from integration.serving.grpc_calls import predict_request, refusal
 from tensorflow_serving.apis import (
     classification_pb2,
     get_model_metadata_pb2,
@@ -319,3 +319,14 @@ def test_status_is_refused_when(
 ) -> None:
     request = text_format.Parse(request_text, get_model_status_pb2.GetModelStatusRequest())
     assert refusal(half_plus_two.models.GetModelStatus, request) == (code, text)
+
+
+def test_metadata_that_processes_of_the_server_once_sent_changes_nothing(zoo: Any) -> None:
+    request = predict_request("zoo", "spin", turns=np.int64(20_000))
+    limit = [("x-hotrow-run-millis", "1")]
+    reply = zoo.prediction.Predict(request, timeout=60, metadata=limit)
+    assert list(reply.outputs["turned"].int64_val) == [20_000]
+    request = predict_request("zoo", "complain", x=np.zeros(1, np.float32))
+    with pytest.raises(grpc.RpcError) as refused:
+        zoo.prediction.Predict(request, timeout=20, metadata=[("x-hotrow-whole-messages", "1")])
+    assert refused.value.details().endswith("x...TRUNCATED")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import http.client
 import json
+import resource
 import socket
 import threading
 import time
@@ -12,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
+import numpy as np
 import pyarrow
 import pytest
 from waiting import wait_until
@@ -257,13 +261,29 @@ def test_a_connection_may_wait_longer_between_two_requests(limited: Any) -> None
         connection.close()
 
 
+def test_many_clients_stay_connected(base: Path, start_server: Any) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
+    try:
+        server = start_server("half", base)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    server.wait_ready()
+    with contextlib.ExitStack() as clients:
+        for _ in range(300):
+            address = ("127.0.0.1", server.rest_port)
+            client = clients.enter_context(socket.create_connection(address, timeout=20))
+            client.sendall(b"GET /v1/health/live HTTP/1.1\r\n\r\n")
+            assert client.recv(100).startswith(b"HTTP/1.1 200 ")
+
+
 @pytest.fixture(scope="module")
 def bounded(zoo_dir: Path, start_shared_server: Any) -> Any:
-    """A server of the zoo that takes bodies of 20,000 bytes together, and has one thread."""
+    """A server of the zoo whose requests hold 20,000 bytes together; REST has one thread."""
     server = start_shared_server(
         "zoo",
         zoo_dir,
-        "--rest_api_max_total_body_bytes=20000",
+        "--request_memory_bytes=20000",
         "--rest_api_num_threads=1",
         "--rest_api_timeout_in_ms=1000",
     )
@@ -283,7 +303,7 @@ def test_bodies_have_a_bound_together(bounded: Any, ask: Any) -> None:
         wait_until(lambda: ask(bounded, "POST", path, small.ljust(7000))[0].status == 503)
         said = _said(bounded, head)
         assert said.startswith(b"HTTP/1.1 503 ")
-        assert b"--rest_api_max_total_body_bytes" in said
+        assert b"--request_memory_bytes" in said
         chunked = head.replace(b"Content-Length: 15000", b"Transfer-Encoding: chunked")
         said = _said(bounded, chunked, b"2000\r\n" + b" " * 8192 + b"\r\n")
         assert said.startswith(b"HTTP/1.1 503 ")
@@ -292,6 +312,13 @@ def test_bodies_have_a_bound_together(bounded: Any, ask: Any) -> None:
         assert ask(bounded, "POST", path, small)[0].status == 200
     # It left.
     wait_until(lambda: ask(bounded, "POST", path, small.ljust(19_000))[0].status == 200)
+
+
+def test_short_values_need_more_memory_than_their_body(bounded: Any, ask: Any) -> None:
+    for value, count, status in (("0.12345678", 160, 200), ("1", 880, 503)):
+        body = gzip.compress(b'{"inputs": [%s]}' % ",".join([value] * count).encode())
+        path = "/v1/models/zoo:predict"
+        assert ask(bounded, "POST", path, body, Content_Encoding="gzip")[0].status == status
 
 
 def test_a_request_waits_for_a_thread_as_long_as_a_run_may_take(bounded: Any) -> None:
@@ -306,9 +333,18 @@ def test_a_request_waits_for_a_thread_as_long_as_a_run_may_take(bounded: Any) ->
         finally:
             connection.close()
 
+    send()  # so that it is known as a long run
     clients = [threading.Thread(target=send) for _ in range(4)]
     for client in clients:
         client.start()
     for client in clients:
         client.join()
     assert set(statuses) == {503, 504}
+
+
+def test_requests_over_grpc_have_the_same_bound(bounded: Any) -> None:
+    with pytest.raises(grpc.RpcError) as refused:
+        bounded.predict(x=np.zeros(10_000, np.float32))
+    assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "--request_memory_bytes" in refused.value.details()
+    assert len(bounded.predict(x=np.zeros(10, np.float32)).outputs["y"].float_val) == 10

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from integration.serving.cut_servers import CACHE, folders_of, metrics, paused
+from integration.serving.health_probe import probe
 from integration.serving.marked_rows import KEYS, TEMPORARY, MarkedModel, ask, cut_of, marked_load
 from integration.serving.metrics_page import samples_of
 from waiting import wait_until
@@ -59,8 +60,9 @@ def assert_announced(server: Any) -> None:
     assert samples[f"hotrow_store_is_behind{LABELS}"] == 1
     assert samples[f"hotrow_cuts_are_stale{LABELS}"] == 1
     assert samples[f"hotrow_store_rewinds_total{LABELS}"] >= 1
-    status, body = server.rest("/v1/health/ready")
-    assert (status, json.loads(body)["models_ahead_of_their_store"]) == (200, ["m"])
+    wait_until(lambda: "models_ahead_of_their_store" in probe(server)[1], lambda: probe(server))
+    status, body = probe(server)
+    assert (status, body["models_ahead_of_their_store"]) == (200, ["m"])
     server.wait_for_log("the store went back in time and has lost")
 
 

@@ -58,7 +58,7 @@ def test_a_load_that_the_executable_ends_in_is_not_asked_for_again(
     os.kill(pid, signal.SIGKILL)
     thread.join(WAIT_SECONDS)
     assert len(ended) == 1
-    again, _ = plane.load(request, never)  # waits until it has started again
+    again = plane.load(request, never)  # waits until it has started again
     described = ask(plane.folder / "control", describe).describe
     assert described.process_id != pid
     assert {entry.load.servable for entry in described.servables} == {first, again}

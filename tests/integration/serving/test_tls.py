@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import socket
 import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -77,6 +78,17 @@ def _rest_status(port: int, context: ssl.SSLContext) -> int:
         connection.close()
 
 
+def _rest_session(
+    port: int, context: ssl.SSLContext, session: ssl.SSLSession | None
+) -> tuple[ssl.SSLSession | None, bool | None]:
+    """Asks over a session, or a new one; returns the session and whether it was resumed."""
+    plain = socket.create_connection(("localhost", port), timeout=20)
+    with context.wrap_socket(plain, server_hostname="localhost", session=session) as secure:
+        secure.sendall(b"GET /v1/models/half HTTP/1.1\r\nConnection: close\r\n\r\n")
+        assert secure.recv(100).startswith(b"HTTP/1.1 200 ")
+        return secure.session, secure.session_reused
+
+
 def test_the_grpc_port_speaks_tls_and_a_socket_does_not(
     base: Path, certificates: ServingCertificates, tmp_path: Path, start_server: Any, predict: Any
 ) -> None:
@@ -88,7 +100,7 @@ def test_the_grpc_port_speaks_tls_and_a_socket_does_not(
     assert predict(_secure(server.port, certificates)) == [2.5]
     assert predict(grpc.insecure_channel(f"unix:{tmp_path}/socket")) == [2.5]
     _refused(predict, grpc.insecure_channel(f"localhost:{server.port}"))
-    # REST is the gateway to the same, over a socket of its own.
+    # REST is a port of its own.
     assert server.rest_predict({"instances": [1.0]})[0] == 200
 
 
@@ -108,6 +120,9 @@ def test_both_ports_ask_for_certificates_of_clients(
     files = (certificates.folder / "client.cert", certificates.folder / "client.key")
     context.load_cert_chain(*files)
     assert _rest_status(server.rest_port, context) == 200
+    # Clients resume sessions on further connections.
+    session, _ = _rest_session(server.rest_port, context, None)
+    assert _rest_session(server.rest_port, context, session)[1]
 
 
 def test_the_rest_port_speaks_tls(

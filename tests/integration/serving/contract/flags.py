@@ -349,9 +349,13 @@ ROWS = (
         "test_tls.py::test_the_rest_port_speaks_tls",
     ),
     added(
-        "`rest_api_max_total_body_bytes`; a REST request waits for a thread at most "
+        "`request_memory_bytes`; a REST request waits for a thread at most "
         "`rest_api_timeout_in_ms`",
         "test_rest_http.py::test_bodies_have_a_bound_together",
+        "test_rest_http.py::test_short_values_need_more_memory_than_their_body",
+        "test_rest_http.py::test_requests_over_grpc_have_the_same_bound",
+        "config/test_rest_port.py::test_requests_have_a_quarter_of_the_memory_unless_told",
+        "config/test_rest_port.py::test_limits_of_requests_are_at_least_1",
         "test_rest_http.py::test_a_request_waits_for_a_thread_as_long_as_a_run_may_take",
     ),
     added(

@@ -64,6 +64,7 @@ ROWS = (
         "names that clients make up",
         "at most 4,096 sets of labels are kept; further ones are counted together",
         "test_metrics.py::test_names_that_clients_make_up_do_not_fill_the_memory",
+        "test_metrics.py::test_a_long_name_is_no_label",
         "monitoring/test_metrics.py::test_further_labels_are_counted_together",
         "test_metrics.py::test_names_in_labels_are_escaped",
     ),
@@ -72,13 +73,18 @@ ROWS = (
         "test_metrics.py::test_versions_and_signatures_are_kept_apart",
     ),
     added(
+        "the page is there again as soon as the control process is, which knows of all parts",
+        "test_rest_goes_on.py::test_the_page_of_metrics_needs_the_control_process",
+        "test_metrics.py::test_clients_call_no_method_of_the_processes_among_themselves",
+    ),
+    added(
         "times of the store's reads as a histogram, `hotrow_store_read_seconds`",
         "test_read_budget.py::test_the_times_of_reads_are_a_histogram",
     ),
     added(
-        "counts continue when the executable restarts",
+        "counts continue when the executable or the control process restarts",
         "test_metrics.py::test_counts_go_on_when_the_executable_starts_again",
-        "test_metrics.py::test_all_counts_begin_anew_with_the_control_process",
+        "test_metrics.py::test_counts_of_requests_go_on_when_the_control_process_starts_again",
         "monitoring/test_metrics.py::test_counts_of_a_process_that_ended_are_kept",
     ),
 )

@@ -21,6 +21,7 @@ ROWS = (
         "HTTP/1.1; connections stay open",
         "test_rest_errors.py::test_a_connection_is_kept_after_an_error",
         "test_rest_http.py::test_a_connection_may_wait_longer_between_two_requests",
+        "test_rest_http.py::test_many_clients_stay_connected",
     ),
     kept(
         "every interface, IPv6 and IPv4",
@@ -53,6 +54,10 @@ ROWS = (
     kept(
         "`/labels/L`",
         "test_labels.py::test_a_label_chooses_a_version_over_both_wires",
+    ),
+    kept(
+        "a reload that was answered is seen by GET",
+        "test_rest_goes_on.py::test_a_reload_that_was_answered_is_what_rest_says",
     ),
     kept(
         "GET of the status; a label is ignored",
@@ -93,6 +98,7 @@ ROWS = (
         "test_health.py::test_rest_health_follows_the_model_and_grpcs_does_not",
         "test_health.py::test_rest_is_not_ready_while_the_executable_starts_again",
         "test_health.py::test_rest_health_answers_while_all_threads_are_busy",
+        "test_rest_goes_on.py::test_health_says_why_predictions_are_not_answered",
     ),
     kept(
         "a path outside `/v1/`: a 404 page",
@@ -135,7 +141,7 @@ ROWS = (
     ),
     kept(
         "HTTP codes by gRPC code",
-        "rest/test_http_status.py::test_every_code_has_the_http_code_of_tensorflow_serving",
+        "http_status_test.cc::http_status: every gRPC code has TensorFlow Serving's HTTP status",
     ),
     kept(
         "`--rest_api_timeout_in_ms` ends a run with 504",
@@ -144,7 +150,7 @@ ROWS = (
     kept(
         "Predict: text after the object is ignored; NaN and Infinity are read",
         "test_rest_predict.py::test_numbers_that_json_does_not_know_are_read_and_written",
-        "rest/test_json_text.py::test_only_the_first_object_is_read",
+        "test_rest_numbers.py::test_numbers_that_json_does_not_know_are_written",
     ),
     kept(
         "Predict: rows of plain values",
@@ -185,9 +191,9 @@ ROWS = (
     ),
     kept(
         "output: shortest floats, whole ones with `.0`",
-        "rest/test_json_text.py::test_a_float_is_written_as_tensorflow_serving_does",
-        "rest/test_json_text.py::test_a_float32_is_read_back_as_it_was_and_is_a_float",
-        "rest/test_json_text.py::test_a_float64_is_read_back_as_it_was_and_is_a_float",
+        "test_rest_numbers.py::test_a_float_is_written_as_tensorflow_serving_does",
+        "test_rest_numbers.py::test_a_float32_is_read_back_as_it_was_and_is_a_float",
+        "test_rest_numbers.py::test_a_float64_is_read_back_as_it_was_and_is_a_float",
     ),
     kept(
         "output: strings raw, `*_bytes` as base64",

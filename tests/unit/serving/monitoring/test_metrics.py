@@ -74,15 +74,9 @@ def test_counts_of_a_process_that_ended_are_kept() -> None:
     assert seen == [5, 8, 8, 9, 9, 11]
 
 
-def test_counts_of_before_may_be_left_out() -> None:
-    replies = [_stats(1, 5), _stats(1, 8), _stats(2, 1)]
-    counts = NativeCounts(lambda: replies.pop(0), from_now=True)
-    assert [counts.families()[0].cells[("x",)].count for _ in range(2)] == [3, 4]
-
-
 def test_a_gauge_is_that_of_the_process_that_runs() -> None:
-    replies = [_stats(1, 5, gauge=True), _stats(1, 3, gauge=True), _stats(2, 1, gauge=True)]
-    counts = NativeCounts(lambda: replies.pop(0), from_now=True)
+    replies = [_stats(1, 3, gauge=True), _stats(2, 1, gauge=True)]
+    counts = NativeCounts(lambda: replies.pop(0))
     families = [counts.families()[0] for _ in range(2)]
     assert [family.kind for family in families] == [Kind.GAUGE] * 2
     assert [family.cells[("x",)].count for family in families] == [3, 1]
