@@ -23,9 +23,10 @@ inline int64_t nanos_of(PacingClock::time_point time) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
 }
 
-// make(i): the work of thread i. Prints "started". Goes on until the standard input ends, then writes a record of 4
-// int64 for each piece: the time at which it was due and that at which it began (nanoseconds since
-// 1970), the nanoseconds from due to its end, and its result. Returns the program's exit code.
+// make(i): the work of thread i. Prints "started". Goes on until the standard input ends, then
+// writes a record of 4 int64 for each piece: the time at which it was due and that at which it
+// began (nanoseconds since 1970), the nanoseconds from due to its end, and its result. Returns the
+// program's exit code.
 inline int run_paced(int threads, double per_second, const char* records_path,
                      const std::function<std::function<int64_t()>(int)>& make) {
   const auto period = std::chrono::nanoseconds(
