@@ -15,7 +15,7 @@ from hotrow.serving.wire.status import RequestError
 
 _LOG = logging.getLogger(__name__)
 
-# Troubles notify nobody, and are looked at in this interval.
+# No change of a trouble is notified: they are read in this interval.
 _TICK_SECONDS = 0.2
 
 

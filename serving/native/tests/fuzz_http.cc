@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -119,6 +120,23 @@ std::string as_tokens(std::string_view bytes) {
   return text;
 }
 
+// A client of the server. Waits while the system has no port for one: each is away for a minute
+// after a connection that its client ended.
+int connected(int port) {
+  const sockaddr_in address = local(port);
+  for (int i = 0; i < 1000; ++i) {
+    const int client = socket(AF_INET, SOCK_STREAM, 0);
+    if (connect(client, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) {
+      return client;
+    }
+    expect(errno == EADDRNOTAVAIL, "no connection is accepted");
+    close(client);
+    std::this_thread::sleep_for(milliseconds(100));
+  }
+  expect(false, "the system has no port for a client");
+  return -1;
+}
+
 void send_all(int client, std::string_view text) {
   while (!text.empty()) {
     const ssize_t sent = send(client, text.data(), text.size(), MSG_NOSIGNAL);
@@ -138,10 +156,7 @@ std::string read_all(int client) {
 
 void fuzz(int way, std::string_view text) {
   static auto* const served = new Served();
-  const int client = socket(AF_INET, SOCK_STREAM, 0);
-  const sockaddr_in address = local(served->port);
-  expect(connect(client, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0,
-         "no connection is accepted");
+  const int client = connected(served->port);
   const size_t first = way == 0 ? text.size() : text.size() / 2;
   send_all(client, text.substr(0, first));
   if (way == 1) std::this_thread::sleep_for(milliseconds(1));

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.integration.serving.conftest import Server
+from tests.integration.serving.echo_model import echo_server
 
 # A batch of numbers for each request.
 BATCHES = settings(
@@ -25,23 +25,7 @@ FLOAT = re.compile(r"-?\d+(\.\d+)?(e[-+]\d\d+)?")
 @pytest.fixture(scope="module")
 def echo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server that answers the float32 or the float64 that it gets."""
-    signatures = {
-        name: tf.function(
-            lambda x: {"y": tf.identity(x)},
-            input_signature=[tf.TensorSpec([None], tf.as_dtype(name), "x")],
-        )
-        for name in ("float32", "float64")
-    }
-    module = tf.Module()
-    module.functions = signatures
-    base = tmp_path_factory.mktemp("echo") / "echo"
-    tf.saved_model.save(module, str(base / "1"), signatures=signatures)
-    server = Server("echo", base)
-    try:
-        server.wait_ready()
-        yield server
-    finally:
-        server.close()
+    yield from echo_server(tmp_path_factory.mktemp("echo"), ("float32", "float64"))
 
 
 def written(server: Server, kind: str, values: list[float]) -> list[str]:

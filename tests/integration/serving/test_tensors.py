@@ -17,6 +17,7 @@ import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2, types_pb2
 from tensorflow_serving.apis import predict_pb2
 from tests.integration.serving.conftest import Server
+from tests.integration.serving.echo_model import echo_server
 from typed_tensors import typed_tensor
 
 KINDS: dict[str, Any] = {
@@ -42,23 +43,7 @@ KINDS: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def echo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server with a signature for each type, which answers what it gets."""
-    signatures = {
-        name: tf.function(
-            lambda x: {"y": tf.identity(x)},
-            input_signature=[tf.TensorSpec(None, tf.as_dtype(name), "x")],
-        )
-        for name in KINDS
-    }
-    module = tf.Module()
-    module.functions = signatures
-    base = tmp_path_factory.mktemp("echo") / "echo"
-    tf.saved_model.save(module, str(base / "1"), signatures=signatures)
-    server = Server("echo", base)
-    try:
-        server.wait_ready()
-        yield server
-    finally:
-        server.close()
+    yield from echo_server(tmp_path_factory.mktemp("echo"), list(KINDS))
 
 
 def _answer(echo: Server, kind: str, proto: tensor_pb2.TensorProto) -> tensor_pb2.TensorProto:

@@ -23,7 +23,7 @@ std::string refused(std::string_view verb, std::string_view target) {
 
 }  // namespace
 
-TEST_CASE("path: verb and path tell what is asked for, in any case of letters") {
+TEST_CASE("path: verb and path say what is asked for, in any case of letters") {
   CHECK(read_path("POST", "/v1/models/m:predict").kind == Kind::kPredict);
   CHECK(read_path("POST", "/V1/Models/m:CLASSIFY").kind == Kind::kClassify);
   CHECK(read_path("POST", "/v1/models/m/versions/2:regress").kind == Kind::kRegress);
